@@ -1,0 +1,177 @@
+//! The admin plane's contract: what it takes and gives, as JSON. A client of it needs nothing else of this crate.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
+use serde::{Deserialize, Serialize};
+
+/// `POST /v1/trials`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenTrial {
+    /// Harbor's task name.
+    pub task_id: TaskId,
+    /// The trial's name; made up where none is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial_id: Option<TrialId>,
+    /// The samples that a trainer compares with this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_id: Option<GroupId>,
+    /// How many samples the group has when whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_size: Option<u32>,
+    /// Which sample of its group, from 0.
+    #[serde(default)]
+    pub sample_index: u32,
+    /// Which try at this sample, from 0.
+    #[serde(default)]
+    pub attempt: u32,
+    /// The model that the trial is meant to call, for the record where no call names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Where the agent works (`docker`, `local`, …), for the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
+    /// Keys laid over every request of the trial, vLLM's own extras included: `temperature`, `structured_outputs`, ….
+    #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
+    pub sampling: serde_json::Map<String, serde_json::Value>,
+    /// Bounds on what the trial may use.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Kept as given and handed back.
+    #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
+    pub metadata: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Bounds on what a trial may use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Calls beyond this many are answered 429.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_calls: Option<u64>,
+}
+
+/// The answer to `POST /v1/trials`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrialOpened {
+    /// The trial's name.
+    pub trial_id: TrialId,
+    /// The secret that its agent calls with.
+    pub key: String,
+    /// Where its agent calls, the key in the path; per family of clients.
+    pub base_urls: BaseUrls,
+}
+
+/// The same agent plane as each family of clients wants it written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BaseUrls {
+    /// Ends in `/v1`.
+    pub openai: String,
+    /// Without `/v1`.
+    pub anthropic: String,
+    /// Without a version.
+    pub gemini: String,
+}
+
+/// `PUT /v1/trials/{id}/reward`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PutReward {
+    /// Every number that the verifier gave, by name.
+    #[serde(default)]
+    pub rewards: BTreeMap<String, f64>,
+    /// The one number to train on. Absent: `rewards.reward`, or the only entry of `rewards`, or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reward: Option<f64>,
+    /// Whether the reward measures the agent. Absent: true if there is a reward.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid: Option<bool>,
+    /// Why the trial failed, in Harbor's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_cause: Option<String>,
+}
+
+/// `GET /v1/trials/{id}`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrialStatus {
+    /// The trial.
+    pub trial_id: TrialId,
+    /// Its task.
+    pub task_id: TaskId,
+    /// Its group.
+    pub group_id: Option<GroupId>,
+    /// Which sample of the group.
+    pub sample_index: u32,
+    /// Which try at the sample.
+    pub attempt: u32,
+    /// Whether it still takes calls.
+    pub state: TrialState,
+    /// How many calls it made, by how they ended.
+    pub calls: CallCounts,
+    /// Prompt tokens of all calls together.
+    pub prompt_tokens: u64,
+    /// Sampled tokens of all calls together.
+    pub completion_tokens: u64,
+    /// How many branches its calls form so far.
+    pub branches: u64,
+    /// Why they started, and how many for each cause.
+    pub branch_causes: BTreeMap<String, u64>,
+    /// The one number to train on, once the reward has come.
+    pub reward: Option<f64>,
+    /// Every number that the verifier gave.
+    pub rewards: BTreeMap<String, f64>,
+    /// Whether the reward measures the agent; none before it has come.
+    pub reward_valid: Option<bool>,
+    /// Why the trial failed.
+    pub failure_cause: Option<String>,
+    /// When it was opened.
+    pub opened_at: Timestamp,
+    /// When it was sealed.
+    pub sealed_at: Option<Timestamp>,
+    /// As given when it was opened.
+    pub metadata: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Whether a trial still takes calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrialState {
+    /// It does.
+    Open,
+    /// Never again.
+    Sealed,
+}
+
+/// A trial's calls by how they ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallCounts {
+    /// All that ended.
+    pub total: u64,
+    /// Answered whole.
+    pub complete: u64,
+    /// Answered an error, broken off, or cancelled.
+    pub failed: u64,
+    /// Under way now.
+    pub in_flight: u64,
+}
+
+/// Every error of the admin plane.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// The error.
+    pub error: ErrorDetail,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorDetail {
+    /// What was wrong, where, and what to do.
+    pub message: String,
+    /// A fixed word per kind of error: `invalid_request`, `not_found`, `conflict`, `unauthorized`, ….
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The HTTP status.
+    pub code: u16,
+}

@@ -1,0 +1,151 @@
+//! One model request of an agent and its answer, as captured. Never completed by guessing.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{CallId, TrialId};
+use crate::token::{Logprob, TokenId};
+
+/// A captured call: one line of `GET /v1/trials/{id}/calls`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    /// The call's name; names sort by the time at which the calls came in.
+    pub call_id: CallId,
+    /// The trial whose key the agent used.
+    pub trial_id: TrialId,
+    /// The wire format that the agent spoke.
+    pub dialect: Dialect,
+    /// The model as the agent named it.
+    pub model: String,
+    /// How the call ended.
+    pub status: CallStatus,
+    /// What the call was for; decides whether its tokens are trained.
+    pub role: CallRole,
+    /// The prompt that vLLM reported for this call (`prompt_token_ids`). Empty where it reported none.
+    pub prompt_token_ids: Vec<TokenId>,
+    /// The sampled answers, by `index`; `n` of them in a complete call.
+    pub choices: Vec<Choice>,
+    /// How the tokens were sampled.
+    pub sampling: Sampling,
+    /// The weights that sampled, an ordinal of ours.
+    pub policy_version: i32,
+    /// The messages held images, audio or video, so `prompt_token_ids` holds placeholders for them.
+    pub has_media: bool,
+    /// What makes this record less than complete; empty for a call that can be trained on.
+    pub flaws: Vec<Flaw>,
+    /// The HTTP status that upstream answered, if it answered.
+    pub http_status: Option<u16>,
+    /// What went wrong, in words.
+    pub error: Option<String>,
+    /// When the request was received.
+    pub started_at: Timestamp,
+    /// When the first sampled token passed; none where the answer came whole.
+    pub first_token_at: Option<Timestamp>,
+    /// When the last of the answer was received.
+    pub ended_at: Timestamp,
+}
+
+/// One sampled answer of a call.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Choice {
+    /// vLLM's `choices[].index`.
+    pub index: u32,
+    /// The sampled tokens, stop tokens and those of stop strings included (`choices[].token_ids`).
+    pub token_ids: Vec<TokenId>,
+    /// As long as `token_ids` in a sound record; `None` where vLLM gave no usable number.
+    pub logprobs: Vec<Option<Logprob>>,
+    /// `stop`, `length`, `tool_calls`, `abort`, …; none if the answer broke off.
+    pub finish_reason: Option<String>,
+    /// vLLM's `stop_reason`: the stop string or stop token id that ended the answer.
+    pub stop_reason: Option<serde_json::Value>,
+}
+
+/// The wire format that an agent speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Dialect {
+    /// `POST /v1/chat/completions`
+    ChatCompletions,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallStatus {
+    /// The whole answer came, and the agent was handed it.
+    Complete,
+    /// Upstream answered an error, could not be reached, or broke off.
+    Failed,
+    /// The agent left, or the trial was sealed, before the answer was whole.
+    Cancelled,
+}
+
+/// What a call was for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallRole {
+    /// The agent's own work on its task.
+    #[default]
+    Main,
+}
+
+impl CallRole {
+    /// Whether tokens of such calls are trained on.
+    pub fn is_trained(self) -> bool {
+        match self {
+            Self::Main => true,
+        }
+    }
+}
+
+/// How tokens were sampled: what the request said or, where it was silent, what the served model's generation
+/// defaults said. `None` where neither is known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sampling {
+    /// Divisor of the logits.
+    pub temperature: Option<f64>,
+    /// Nucleus size.
+    pub top_p: Option<f64>,
+    /// Number of candidates; 0 or −1 for all.
+    pub top_k: Option<i64>,
+    /// Structured output, a forced tool choice and the like: the recorded logprob is not that of the distribution
+    /// sampled from.
+    pub constrained: bool,
+    /// Every sampling key of the request as it was sent upstream.
+    pub params: serde_json::Map<String, serde_json::Value>,
+}
+
+/// What a record lacks. A call with a flaw is kept and trains nothing that the flaw touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Flaw {
+    /// Upstream reported no `prompt_token_ids`.
+    MissingPromptIds,
+    /// A choice came without `token_ids`.
+    MissingTokenIds,
+    /// A choice came without logprobs.
+    MissingLogprobs,
+    /// A choice has a different number of ids and logprobs, so which belongs to which is unknown.
+    LengthMismatch,
+    /// A logprob was not the logarithm of a probability.
+    InvalidLogprob,
+    /// Fewer or more choices came than were asked for, or one never finished.
+    MissingChoice,
+    /// Something in the answer was not of vLLM's form.
+    Unreadable,
+}
+
+impl Choice {
+    /// One logprob per token, if the record has exactly that.
+    pub fn aligned_logprobs(&self) -> Option<&[Option<Logprob>]> {
+        (self.logprobs.len() == self.token_ids.len()).then_some(&self.logprobs)
+    }
+}
+
+impl Call {
+    /// Whether the record's sampled tokens may be trained on at all (each still needs a logprob of its own).
+    pub fn is_trainable(&self) -> bool {
+        let blocking = |flaw: &Flaw| !matches!(flaw, Flaw::InvalidLogprob);
+        self.status == CallStatus::Complete && self.role.is_trained() && !self.flaws.iter().any(blocking)
+    }
+}

@@ -1,0 +1,127 @@
+//! Names of things: validated text that cannot be mistaken for one another.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a text is no name of the kind asked for.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{kind} {text:?} is not usable: {rule}")]
+pub struct InvalidId {
+    kind: &'static str,
+    text: String,
+    rule: &'static str,
+}
+
+macro_rules! text_id {
+    ($(#[$doc:meta])* $name:ident, $valid:path, $rule:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// Takes the text if it fits the rule of this kind of name.
+            pub fn new(text: impl Into<String>) -> Result<Self, InvalidId> {
+                let text = text.into();
+                if $valid(&text) {
+                    Ok(Self(text))
+                } else {
+                    Err(InvalidId { kind: stringify!($name), text, rule: $rule })
+                }
+            }
+
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = InvalidId;
+            fn try_from(text: String) -> Result<Self, InvalidId> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> String {
+                id.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+const NAME_RULE: &str = "1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit";
+const LABEL_RULE: &str = "1 to 512 characters without control characters";
+
+text_id!(
+    /// A trial's public name. It stands in URL paths and names a folder, so it has no separators.
+    TrialId, is_name, NAME_RULE
+);
+text_id!(
+    /// A call's name: unique, and in order of time (UUID version 7).
+    CallId, is_name, NAME_RULE
+);
+text_id!(
+    /// The group of samples that a trainer compares with each other.
+    GroupId, is_label, LABEL_RULE
+);
+text_id!(
+    /// A task's name, as Harbor writes it (`org/name`, or the directory's name).
+    TaskId, is_label, LABEL_RULE
+);
+
+impl CallId {
+    /// A new name, later in order than every one made before it.
+    pub fn generate() -> Self {
+        Self(uuid::Uuid::now_v7().to_string())
+    }
+}
+
+impl TrialId {
+    /// A new name for a trial whose opener gave it none.
+    pub fn generate() -> Self {
+        Self(uuid::Uuid::now_v7().to_string())
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let starts_well = text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+    starts_well && text.len() <= 128 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+}
+
+fn is_label(text: &str) -> bool {
+    !text.is_empty() && text.chars().count() <= 512 && !text.chars().any(char::is_control)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_id_cannot_escape_a_folder_or_a_path() {
+        for bad in ["", "..", "../x", "a/b", ".hidden", "a b", "a\n", &"x".repeat(129)] {
+            assert!(TrialId::new(bad).is_err(), "{bad:?}");
+        }
+        assert!(TrialId::new("hello-world__aB3_x.1").is_ok());
+    }
+
+    #[test]
+    fn a_task_id_may_name_an_organisation() {
+        assert!(TaskId::new("org/name").is_ok());
+        assert!(TaskId::new("line\nbreak").is_err());
+    }
+
+    #[test]
+    fn generated_call_ids_are_in_order_of_time() {
+        let ids: Vec<_> = (0..100).map(|_| CallId::generate()).collect();
+        assert!(ids.is_sorted());
+    }
+}

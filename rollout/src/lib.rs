@@ -1,0 +1,14 @@
+//! The domain of rolltap, pure and synchronous: what was captured of a trial and what a trainer gets of it.
+//!
+//! [`call`]s form a [`forest`], its leaves are branches, and a sealed trial's branches with its reward are a
+//! [`rollout`]: one [`row::RolloutRow`] per branch (`rollout/1`). [`check`] holds every invariant of such rows,
+//! [`export`] their file formats. Nothing here does I/O beyond the writers and readers that it is handed.
+
+pub mod call;
+pub mod check;
+pub mod export;
+pub mod forest;
+pub mod ids;
+pub mod rollout;
+pub mod row;
+pub mod token;
