@@ -1,5 +1,29 @@
 //! The proxy: the agent plane that agents call, the admin plane that trainers and runners call, what is kept of the
 //! calls between them, and a vLLM-shaped simulator.
+//!
+//! [`start`] runs it inside of any tokio program; the `rolltap proxy` command is a page around it.
 
+mod admin_plane;
+mod agent_plane;
 pub mod api;
+mod call_under_way;
+mod dialect;
+mod identity;
+mod public_url;
+mod recorder;
+mod running;
+mod server;
+mod settings;
 pub mod sim;
+mod sse;
+pub mod store;
+mod surgery;
+mod tap;
+mod trial;
+mod trials;
+mod upstream;
+
+pub use public_url::{InvalidPublicUrl, PublicUrl};
+pub use running::{RunningProxy, ShutdownError, StartError, start};
+pub use settings::Settings;
+pub use upstream::{Address, InvalidAddress};

@@ -1,0 +1,90 @@
+//! Errors of the admin plane.
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use rolltap_rollout::ids::TrialId;
+
+use crate::api::{ErrorBody, ErrorDetail};
+use crate::store::StoreError;
+use crate::trial::RewardConflict;
+use crate::trials::NameTaken;
+
+/// An error answer.
+#[derive(Debug)]
+pub(crate) struct AdminError {
+    status: StatusCode,
+    kind: &'static str,
+    message: String,
+}
+
+impl AdminError {
+    fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { status, kind, message: message.into() }
+    }
+
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
+    }
+
+    pub(super) fn conflict(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "conflict", message)
+    }
+
+    pub(super) fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
+    }
+
+    pub(super) fn unknown_trial(id: &TrialId) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", format!("there is no trial {id}"))
+    }
+
+    pub(super) fn no_such_path(method: &Method, path: &str) -> Self {
+        let message = format!("there is no {method} {path} on the admin plane; agents call the agent plane");
+        Self::new(StatusCode::NOT_FOUND, "not_found", message)
+    }
+
+    pub(super) fn unauthorized() -> Self {
+        let message = "the admin plane wants the token of --admin-token-file as Authorization: Bearer TOKEN";
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
+    }
+}
+
+impl IntoResponse for AdminError {
+    fn into_response(self) -> Response {
+        let error =
+            ErrorDetail { message: self.message, kind: self.kind.to_owned(), code: self.status.as_u16() };
+        (self.status, Json(ErrorBody { error })).into_response()
+    }
+}
+
+impl From<JsonRejection> for AdminError {
+    fn from(rejection: JsonRejection) -> Self {
+        Self::new(rejection.status(), "invalid_request", rejection.body_text())
+    }
+}
+
+impl From<PathRejection> for AdminError {
+    fn from(rejection: PathRejection) -> Self {
+        Self::new(rejection.status(), "invalid_request", rejection.body_text())
+    }
+}
+
+impl From<StoreError> for AdminError {
+    fn from(error: StoreError) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", error.to_string())
+    }
+}
+
+impl From<NameTaken> for AdminError {
+    fn from(error: NameTaken) -> Self {
+        Self::conflict(error.to_string())
+    }
+}
+
+impl From<RewardConflict> for AdminError {
+    fn from(error: RewardConflict) -> Self {
+        Self::conflict(error.to_string())
+    }
+}

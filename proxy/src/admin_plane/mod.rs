@@ -1,0 +1,83 @@
+//! The admin plane: what runners and trainers call. It has a socket of its own, which no agent reaches.
+//!
+//! Its errors are [`AdminError`]s, all of one shape ([`crate::api::ErrorBody`]): an error that a handler returns says
+//! what was wrong, where, and what to do; anything else is a defect.
+
+mod error;
+mod reading;
+mod trials;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
+
+use self::error::AdminError;
+use crate::public_url::PublicUrl;
+use crate::store::Store;
+use crate::trials::Trials;
+use crate::upstream::Pool;
+
+/// What every handler works with.
+#[derive(Debug)]
+pub(crate) struct AdminPlane {
+    pub(crate) trials: Arc<Trials>,
+    pub(crate) upstream: Arc<Pool>,
+    pub(crate) store: Store,
+    pub(crate) public_url: PublicUrl,
+    /// What clients must bear, off loopback.
+    pub(crate) token: Option<String>,
+    /// vLLM's `--logprobs-mode`, which its answers do not tell.
+    pub(crate) logprobs_mode: String,
+    /// Set once the proxy takes no further call.
+    pub(crate) draining: CancellationToken,
+}
+
+/// Every route (design: one page of HTTP is the whole contract).
+pub(crate) fn router(plane: AdminPlane) -> Router {
+    let plane = Arc::new(plane);
+    let guarded = Router::new()
+        .route("/v1/trials", post(trials::open).get(reading::list))
+        .route("/v1/trials/{id}", get(reading::status))
+        .route("/v1/trials/{id}/seal", post(trials::seal))
+        .route("/v1/trials/{id}/reward", put(trials::reward))
+        .route("/v1/trials/{id}/calls", get(reading::calls))
+        .route("/v1/trials/{id}/rollout", get(reading::rollout))
+        .layer(middleware::from_fn_with_state(Arc::clone(&plane), require_token));
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .merge(guarded)
+        .fallback(|request: Request| async move {
+            AdminError::no_such_path(request.method(), request.uri().path())
+        })
+        .method_not_allowed_fallback(|request: Request| async move {
+            AdminError::no_such_path(request.method(), request.uri().path())
+        })
+        .with_state(plane)
+}
+
+async fn ready(State(plane): State<Arc<AdminPlane>>) -> Response {
+    if plane.draining.is_cancelled() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "draining: calls under way finish, no new one is taken\n")
+            .into_response();
+    }
+    "ready\n".into_response()
+}
+
+async fn require_token(State(plane): State<Arc<AdminPlane>>, request: Request, next: Next) -> Response {
+    let Some(token) = &plane.token else { return next.run(request).await };
+    let given = request
+        .headers()
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    // Of equal hashes, not of equal text: how long the comparison takes tells nothing about the token.
+    let is_right = given.is_some_and(|given| Sha256::digest(given) == Sha256::digest(token));
+    if is_right { next.run(request).await } else { AdminError::unauthorized().into_response() }
+}

@@ -1,0 +1,59 @@
+//! What tells of trials: status, calls, rollouts.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use rolltap_rollout::ids::TrialId;
+use rolltap_rollout::rollout;
+use serde::Serialize;
+
+use super::AdminPlane;
+use super::error::AdminError;
+use crate::api::TrialStatus;
+
+pub(super) async fn list(State(plane): State<Arc<AdminPlane>>) -> Json<Vec<TrialStatus>> {
+    Json(plane.trials.all().iter().map(|trial| trial.status()).collect())
+}
+
+pub(super) async fn status(
+    State(plane): State<Arc<AdminPlane>>,
+    id: Result<Path<TrialId>, PathRejection>,
+) -> Result<Json<TrialStatus>, AdminError> {
+    Ok(Json(plane.trial(id)?.status()))
+}
+
+pub(super) async fn calls(
+    State(plane): State<Arc<AdminPlane>>,
+    id: Result<Path<TrialId>, PathRejection>,
+) -> Result<Response, AdminError> {
+    Ok(ndjson(plane.trial(id)?.calls()))
+}
+
+pub(super) async fn rollout(
+    State(plane): State<Arc<AdminPlane>>,
+    id: Result<Path<TrialId>, PathRejection>,
+) -> Result<Response, AdminError> {
+    let trial = plane.trial(id)?;
+    let facts = &trial.opened().facts;
+    let Some(reward) = trial.reward_if_sealed() else {
+        let message = format!("trial {} is open: it has a rollout once it is sealed", facts.trial_id);
+        return Err(AdminError::conflict(message));
+    };
+    Ok(ndjson(rollout::rows(facts, &reward, trial.calls().iter().map(Arc::as_ref))))
+}
+
+/// One JSON object a line, made as the reader takes them.
+fn ndjson<T: Serialize + Send + 'static>(items: Vec<T>) -> Response {
+    let lines = items.into_iter().map(|item| {
+        let mut line = serde_json::to_vec(&item)?;
+        line.push(b'\n');
+        Ok::<_, serde_json::Error>(Bytes::from(line))
+    });
+    ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(stream::iter(lines))).into_response()
+}

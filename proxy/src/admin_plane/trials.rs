@@ -1,0 +1,129 @@
+//! What changes a trial: opening, sealing, rewarding.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use jiff::Timestamp;
+use rolltap_rollout::ids::TrialId;
+use rolltap_rollout::rollout::{Reward, TrialFacts};
+
+use super::AdminPlane;
+use super::error::AdminError;
+use crate::api::{OpenTrial, PutReward, TrialOpened, TrialStatus};
+use crate::dialect::chat::request::NOT_SAMPLING;
+use crate::identity::TrialKey;
+use crate::store::{Event, Opened};
+use crate::trial::Trial;
+
+pub(super) async fn open(
+    State(plane): State<Arc<AdminPlane>>,
+    body: Result<Json<OpenTrial>, JsonRejection>,
+) -> Result<(StatusCode, Json<TrialOpened>), AdminError> {
+    let Json(asked) = body?;
+    if let Some(key) = NOT_SAMPLING.into_iter().find(|&key| asked.sampling.contains_key(key)) {
+        return Err(AdminError::invalid(format!(
+            "sampling.{key} is not how tokens are sampled: it cannot be enforced"
+        )));
+    }
+    let key = TrialKey::generate()
+        .map_err(|error| AdminError::internal(format!("no randomness for a key: {error}")))?;
+    let opened = opened(&plane, asked, &key).await;
+    let trial_id = opened.facts.trial_id.clone();
+    // Known before it is kept, so that two of one name cannot both be kept; nobody has the key until it is.
+    plane.trials.add(Trial::new(opened.clone()))?;
+    plane.store.keep(Event::Opened(Box::new(opened))).await?;
+    let base_urls = plane.public_url.base_urls(&key);
+    Ok((StatusCode::CREATED, Json(TrialOpened { trial_id, key: key.reveal().to_owned(), base_urls })))
+}
+
+async fn opened(plane: &AdminPlane, asked: OpenTrial, key: &TrialKey) -> Opened {
+    let trial_id = asked.trial_id.unwrap_or_else(TrialId::generate);
+    let card = plane.upstream.model_card(&trial_id).await;
+    Opened {
+        facts: TrialFacts {
+            trial_id,
+            task_id: asked.task_id,
+            group_id: asked.group_id,
+            group_size: asked.group_size,
+            sample_index: asked.sample_index,
+            attempt: asked.attempt,
+            environment: asked.environment,
+            model: asked.model,
+            logprobs_mode: plane.logprobs_mode.clone(),
+            vocab_size: card.vocab_size,
+        },
+        key: key.hash(),
+        sampling: asked.sampling,
+        limits: asked.limits,
+        metadata: asked.metadata,
+        at: Timestamp::now(),
+    }
+}
+
+pub(super) async fn seal(
+    State(plane): State<Arc<AdminPlane>>,
+    id: Result<Path<TrialId>, PathRejection>,
+) -> Result<Json<TrialStatus>, AdminError> {
+    let trial = plane.trial(id)?;
+    let (at, is_new) = trial.seal();
+    if is_new {
+        let trial_id = trial.opened().facts.trial_id.clone();
+        plane.store.keep(Event::Sealed { trial_id, at }).await?;
+    }
+    Ok(Json(trial.status()))
+}
+
+pub(super) async fn reward(
+    State(plane): State<Arc<AdminPlane>>,
+    id: Result<Path<TrialId>, PathRejection>,
+    body: Result<Json<PutReward>, JsonRejection>,
+) -> Result<Json<TrialStatus>, AdminError> {
+    let trial = plane.trial(id)?;
+    let Json(put) = body?;
+    let reward = reward_of(put);
+    if trial.reward(&reward)? {
+        let trial_id = trial.opened().facts.trial_id.clone();
+        plane.store.keep(Event::Rewarded { trial_id, reward }).await?;
+    }
+    Ok(Json(trial.status()))
+}
+
+/// The one number to train on is the one given, else the one named `reward`, else the only one there is.
+fn reward_of(put: PutReward) -> Reward {
+    let only = || put.rewards.values().next().filter(|_| put.rewards.len() == 1);
+    let reward = put.reward.or_else(|| put.rewards.get("reward").or_else(only).copied());
+    let valid = put.valid.unwrap_or(reward.is_some());
+    Reward { reward, valid, failure_cause: put.failure_cause, rewards: put.rewards }
+}
+
+impl AdminPlane {
+    /// The trial named in the path.
+    pub(super) fn trial(&self, id: Result<Path<TrialId>, PathRejection>) -> Result<Arc<Trial>, AdminError> {
+        let Path(id) = id?;
+        self.trials.by_id(&id).ok_or_else(|| AdminError::unknown_trial(&id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_one_number_is_found_and_never_made_up() {
+        let put = |rewards: &[(&str, f64)], reward| PutReward {
+            rewards: rewards.iter().map(|&(name, value)| (name.to_owned(), value)).collect(),
+            reward,
+            ..PutReward::default()
+        };
+        let number = |put| reward_of(put).reward;
+        assert_eq!(number(put(&[], None)), None);
+        assert_eq!(number(put(&[("score", 0.5)], None)), Some(0.5));
+        assert_eq!(number(put(&[("a", 1.0), ("reward", 0.25)], None)), Some(0.25));
+        assert_eq!(number(put(&[("a", 1.0), ("b", 0.0)], None)), None);
+        assert_eq!(number(put(&[("reward", 1.0)], Some(0.0))), Some(0.0));
+        assert!(!reward_of(put(&[], None)).valid && reward_of(put(&[("x", 0.0)], None)).valid);
+    }
+}

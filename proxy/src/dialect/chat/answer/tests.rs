@@ -1,0 +1,133 @@
+//! Recorded answers of a real vLLM, with and without ids and logprobs: cleaned, the former must equal the latter.
+
+use rolltap_rollout::call::{Call, CallStatus, Dialect, Sampling};
+use rolltap_rollout::ids::{CallId, TrialId};
+use serde_json::Value;
+
+use super::*;
+use crate::recorder::CallFacts;
+use crate::sse::Decoder;
+
+const NOTHING: Asked = Asked { logprobs: false, token_ids: false };
+const EVERYTHING: Asked = Asked { logprobs: true, token_ids: true };
+
+fn recorder(choices: u32) -> Recorder {
+    let trial = TrialId::new("t").unwrap();
+    let mut recorder = Recorder::new(CallId::generate(), trial, 0, jiff::Timestamp::now());
+    recorder.asked(CallFacts {
+        dialect: Dialect::ChatCompletions,
+        model: "tiny".into(),
+        sampling: Sampling::default(),
+        has_media: false,
+        choices,
+    });
+    recorder
+}
+
+/// The data of every event that the agent gets, and the record.
+fn streamed(stream: &str, asked: Asked, choices: u32) -> (Vec<String>, Call) {
+    let mut recorder = recorder(choices);
+    let mut decoder = Decoder::default();
+    decoder.push(stream.as_bytes()).unwrap();
+    let mut seen = Vec::new();
+    while let Some(event) = decoder.next_event() {
+        let data = event.data().unwrap().into_owned();
+        match super::event(&data, asked, &mut recorder).unwrap() {
+            Fate::AsIs | Fate::Last => seen.push(data),
+            Fate::Edited(edited) => seen.push(String::from_utf8(edited).unwrap()),
+            Fate::Dropped => {}
+        }
+    }
+    (seen, recorder.finish(CallStatus::Complete, None))
+}
+
+/// Without what differs between any two requests.
+fn comparable(data: &str) -> String {
+    let Ok(mut json) = serde_json::from_str::<Value>(data) else { return data.to_owned() };
+    for key in ["id", "created"] {
+        json.as_object_mut().unwrap().remove(key);
+    }
+    for call in
+        json.pointer_mut("/choices/0/delta/tool_calls").and_then(Value::as_array_mut).into_iter().flatten()
+    {
+        call.as_object_mut().unwrap().remove("id");
+    }
+    json.to_string()
+}
+
+macro_rules! fixture {
+    ($name:literal) => {
+        include_str!(concat!("../../../../tests/fixtures/vllm/", $name))
+    };
+}
+
+#[test]
+fn a_cleaned_stream_is_what_vllm_sends_without_us() {
+    for (with_ids, plain) in [
+        (fixture!("chat_stream_tokids_logprobs.sse"), fixture!("chat_stream_plain.sse")),
+        (fixture!("tools_auto_stream_tokids.sse"), fixture!("tools_auto_stream_plain.sse")),
+        (fixture!("utf8_stream_tokids.sse"), fixture!("utf8_stream_plain.sse")),
+    ] {
+        let (cleaned, call) = streamed(with_ids, NOTHING, 1);
+        let (expected, _) = streamed(plain, NOTHING, 1);
+        let comparable = |events: Vec<String>| events.iter().map(|data| comparable(data)).collect::<Vec<_>>();
+        assert_eq!(comparable(cleaned), comparable(expected));
+        assert_eq!(call.flaws, []);
+        assert!(!call.choices[0].token_ids.is_empty());
+    }
+}
+
+#[test]
+fn what_the_agent_asked_for_passes_untouched() {
+    let stream = fixture!("tools_auto_stream_tokids.sse");
+    let (seen, _) = streamed(stream, EVERYTHING, 1);
+    let sent: Vec<_> = stream.split("\n\n").filter_map(|event| event.strip_prefix("data: ")).collect();
+    assert_eq!(seen, sent);
+}
+
+#[test]
+fn an_agent_that_asked_for_logprobs_alone_keeps_them_and_its_empty_deltas() {
+    let stream = fixture!("tools_auto_stream_tokids.sse");
+    let (seen, _) = streamed(stream, Asked { logprobs: true, token_ids: false }, 1);
+    assert_eq!(seen.len(), stream.matches("data: ").count());
+    assert!(seen.iter().any(|data| data.contains("\"logprob\":")));
+    assert!(!seen.iter().any(|data| data.contains("token_ids\":[")));
+}
+
+#[test]
+fn several_choices_are_kept_each() {
+    let (_, call) = streamed(fixture!("chat_stream_n2.sse"), NOTHING, 2);
+    assert_eq!(call.flaws, []);
+    let lengths: Vec<_> = call.choices.iter().map(|choice| (choice.index, choice.token_ids.len())).collect();
+    assert_eq!(lengths, [(0, 12), (1, 12)]);
+    assert_eq!(call.prompt_token_ids.len(), 15);
+}
+
+#[test]
+fn a_cleaned_whole_answer_is_what_vllm_sends_without_us() {
+    let mut recorder = recorder(1);
+    let cleaned =
+        whole(fixture!("chat_token_ids_logprobs.body.json"), NOTHING, &mut recorder).unwrap().unwrap();
+    let call = recorder.finish(CallStatus::Complete, None);
+    assert_eq!(
+        comparable(std::str::from_utf8(&cleaned).unwrap()),
+        comparable(fixture!("chat_plain.body.json"))
+    );
+    assert_eq!((call.flaws.as_slice(), call.choices[0].token_ids.len()), (&[][..], 12));
+}
+
+#[test]
+fn an_error_where_an_answer_belongs_is_an_error() {
+    let error = r#"{"error":{"message":"engine died","type":"InternalServerError","code":500}}"#;
+    assert!(whole(error, NOTHING, &mut recorder(1)).unwrap_err().0.contains("engine died"));
+    assert!(event(error, NOTHING, &mut recorder(1)).unwrap_err().0.contains("engine died"));
+}
+
+#[test]
+fn what_is_not_of_vllms_form_passes_and_is_marked() {
+    for odd in ["", "[]", "{\"choices\":7}", "{\"choices\":[{\"index\":-1}]}", "not json"] {
+        let mut recorder = recorder(1);
+        assert_eq!(event(odd, NOTHING, &mut recorder).unwrap(), Fate::AsIs, "{odd}");
+        assert!(!recorder.finish(CallStatus::Complete, None).is_trainable(), "{odd}");
+    }
+}

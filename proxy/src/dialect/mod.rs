@@ -1,0 +1,4 @@
+//! The wire formats that agents speak.
+
+pub(crate) mod chat;
+pub(crate) mod error;

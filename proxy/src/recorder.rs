@@ -1,0 +1,324 @@
+//! The record of one call while its answer passes: ids and logprobs are copied out of the raw JSON as it is seen.
+//!
+//! What is missing or does not fit is noted as a [`Flaw`]; nothing is made up.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use rolltap_rollout::call::{Call, CallRole, CallStatus, Choice, Dialect, Flaw, Sampling};
+use rolltap_rollout::ids::{CallId, TrialId};
+use rolltap_rollout::token::{Logprob, TokenId};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// What is known of a call before it is answered.
+#[derive(Clone, Debug)]
+pub(crate) struct CallFacts {
+    pub(crate) dialect: Dialect,
+    pub(crate) model: String,
+    pub(crate) sampling: Sampling,
+    pub(crate) has_media: bool,
+    /// How many choices were asked for.
+    pub(crate) choices: u32,
+}
+
+/// A call's record under way.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    call: Call,
+    expected_choices: u32,
+}
+
+/// The parts of an answer's choice that are kept, as they stand in the JSON text.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ChoicePart<'a> {
+    pub(crate) index: u32,
+    pub(crate) token_ids: Option<&'a RawValue>,
+    pub(crate) logprobs: Option<&'a RawValue>,
+    pub(crate) finish_reason: Option<&'a str>,
+    pub(crate) stop_reason: Option<&'a RawValue>,
+}
+
+impl Recorder {
+    pub(crate) fn new(
+        call_id: CallId,
+        trial_id: TrialId,
+        policy_version: i32,
+        started_at: Timestamp,
+    ) -> Self {
+        let call = Call {
+            call_id,
+            trial_id,
+            dialect: Dialect::ChatCompletions,
+            model: String::new(),
+            status: CallStatus::Cancelled,
+            role: CallRole::Main,
+            prompt_token_ids: Vec::new(),
+            choices: Vec::new(),
+            sampling: Sampling::default(),
+            policy_version,
+            has_media: false,
+            flaws: Vec::new(),
+            http_status: None,
+            error: None,
+            started_at,
+            first_token_at: None,
+            ended_at: started_at,
+        };
+        Self { call, expected_choices: 0 }
+    }
+
+    /// What the request said.
+    pub(crate) fn asked(&mut self, facts: CallFacts) {
+        self.call.dialect = facts.dialect;
+        self.call.model = facts.model;
+        self.call.sampling = facts.sampling;
+        self.call.has_media = facts.has_media;
+        self.expected_choices = facts.choices;
+    }
+
+    /// Upstream began to answer.
+    pub(crate) fn answered(&mut self, status: http::StatusCode) {
+        self.call.http_status = Some(status.as_u16());
+    }
+
+    /// vLLM's `prompt_token_ids`. It repeats them for each choice of a stream; the first time counts.
+    pub(crate) fn prompt(&mut self, ids: &RawValue) {
+        if self.call.prompt_token_ids.is_empty()
+            && extend(TokenIds(&mut self.call.prompt_token_ids), ids).is_err()
+        {
+            self.call.prompt_token_ids.clear();
+            self.flaw(Flaw::Unreadable);
+        }
+    }
+
+    /// A choice of a whole answer, or one chunk's part of it.
+    pub(crate) fn choice(&mut self, part: ChoicePart<'_>) {
+        let sampled = self.choice_tokens(part);
+        if sampled > 0 && self.call.first_token_at.is_none() {
+            self.call.first_token_at = Some(Timestamp::now());
+        }
+    }
+
+    /// As [`Self::choice`], returning how many tokens the part had.
+    fn choice_tokens(&mut self, part: ChoicePart<'_>) -> usize {
+        let mut unreadable = false;
+        let choice = choice_at(&mut self.call.choices, part.index);
+        let before = choice.token_ids.len();
+        if let Some(ids) = part.token_ids {
+            unreadable |= extend(TokenIds(&mut choice.token_ids), ids).is_err();
+        }
+        if let Some(logprobs) = part.logprobs {
+            unreadable |= extend(Logprobs(&mut choice.logprobs), logprobs).is_err();
+        }
+        if let Some(reason) = part.finish_reason {
+            choice.finish_reason = Some(reason.to_owned());
+        }
+        if let Some(reason) = part.stop_reason {
+            choice.stop_reason = serde_json::from_str(reason.get()).ok();
+        }
+        let sampled = choice.token_ids.len() - before;
+        if unreadable {
+            self.flaw(Flaw::Unreadable);
+        }
+        sampled
+    }
+
+    /// Something of the answer was not of vLLM's form.
+    pub(crate) fn unreadable(&mut self) {
+        self.flaw(Flaw::Unreadable);
+    }
+
+    /// Every choice asked for has its finish reason.
+    pub(crate) fn is_whole(&self) -> bool {
+        let finished = self.call.choices.iter().filter(|choice| choice.finish_reason.is_some()).count();
+        finished >= self.expected_choices as usize
+    }
+
+    /// The finished record.
+    pub(crate) fn finish(mut self, status: CallStatus, error: Option<String>) -> Call {
+        self.call.status = status;
+        self.call.error = error;
+        self.call.ended_at = Timestamp::now();
+        self.call.choices.sort_by_key(|choice| choice.index);
+        if status == CallStatus::Complete {
+            self.note_what_is_missing();
+        }
+        self.call
+    }
+
+    fn note_what_is_missing(&mut self) {
+        let choices = &self.call.choices;
+        let any = |fits: fn(&Choice) -> bool| choices.iter().any(fits);
+        let found = [
+            (self.call.prompt_token_ids.is_empty(), Flaw::MissingPromptIds),
+            (any(|choice| choice.token_ids.is_empty()), Flaw::MissingTokenIds),
+            (any(|choice| choice.logprobs.is_empty()), Flaw::MissingLogprobs),
+            (any(|choice| choice.logprobs.len() != choice.token_ids.len()), Flaw::LengthMismatch),
+            (any(|choice| choice.logprobs.contains(&None)), Flaw::InvalidLogprob),
+            (choices.len() != self.expected_choices as usize || !self.is_whole(), Flaw::MissingChoice),
+        ];
+        found.into_iter().filter(|(is_so, _)| *is_so).for_each(|(_, flaw)| self.flaw(flaw));
+    }
+
+    fn flaw(&mut self, flaw: Flaw) {
+        if !self.call.flaws.contains(&flaw) {
+            self.call.flaws.push(flaw);
+        }
+    }
+}
+
+/// The choice of that index; answers have few, so a scan beats a map.
+fn choice_at(choices: &mut Vec<Choice>, index: u32) -> &mut Choice {
+    let position = choices.iter().position(|choice| choice.index == index).unwrap_or(choices.len());
+    if position == choices.len() {
+        choices.push(Choice { index, ..Choice::default() });
+    }
+    #[expect(clippy::indexing_slicing, reason = "the position was found or made on the lines above")]
+    &mut choices[position]
+}
+
+fn extend<'de>(
+    seed: impl DeserializeSeed<'de, Value = ()>,
+    raw: &'de RawValue,
+) -> Result<(), serde_json::Error> {
+    seed.deserialize(&mut serde_json::Deserializer::from_str(raw.get()))
+}
+
+/// Appends a JSON array of token ids: no list of its own per chunk.
+struct TokenIds<'v>(&'v mut Vec<TokenId>);
+
+impl<'de> DeserializeSeed<'de> for TokenIds<'_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for TokenIds<'_> {
+    type Value = ();
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of token ids")
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut ids: A) -> Result<(), A::Error> {
+        while let Some(id) = ids.next_element()? {
+            self.0.push(id);
+        }
+        Ok(())
+    }
+}
+
+/// Appends the sampled tokens' logprobs of vLLM's `logprobs` object (`content[].logprob`).
+struct Logprobs<'v>(&'v mut Vec<Option<Logprob>>);
+
+impl<'de> DeserializeSeed<'de> for Logprobs<'_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Logprobs<'_> {
+    type Value = ();
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a logprobs object")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<&str>()? {
+            if key != "content" {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let entries: Option<Vec<Entry>> = map.next_value()?;
+            self.0.extend(entries.unwrap_or_default().into_iter().map(Entry::logprob));
+        }
+        Ok(())
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Entry {
+    logprob: Option<f64>,
+}
+
+impl Entry {
+    /// vLLM prints a 32-bit number with the digits of a 64-bit one, so the way back is exact.
+    fn logprob(self) -> Option<Logprob> {
+        Logprob::try_from(self.logprob? as f32).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorder() -> Recorder {
+        let mut recorder =
+            Recorder::new(CallId::generate(), TrialId::new("t").unwrap(), 3, Timestamp::UNIX_EPOCH);
+        recorder.asked(CallFacts {
+            dialect: Dialect::ChatCompletions,
+            model: "m".into(),
+            sampling: Sampling::default(),
+            has_media: false,
+            choices: 1,
+        });
+        recorder
+    }
+
+    fn raw(json: &str) -> Box<RawValue> {
+        serde_json::from_str(json).unwrap()
+    }
+
+    fn finished(prompt: &str, ids: &str, logprobs: &str) -> Call {
+        let mut recorder = recorder();
+        recorder.prompt(&raw(prompt));
+        let (ids, logprobs) = (raw(ids), raw(logprobs));
+        recorder.choice(ChoicePart {
+            token_ids: Some(&ids),
+            logprobs: Some(&logprobs),
+            finish_reason: Some("stop"),
+            ..ChoicePart::default()
+        });
+        recorder.finish(CallStatus::Complete, None)
+    }
+
+    #[test]
+    fn a_whole_answer_has_no_flaw() {
+        let call = finished("[1,2]", "[3]", r#"{"content":[{"token":"x","logprob":-7.630593299865723}]}"#);
+        assert_eq!(call.flaws, []);
+        assert_eq!(call.choices[0].logprobs[0].map(Logprob::get), Some(-7.6305933f32));
+        assert!(call.is_trainable() && call.first_token_at.is_some());
+    }
+
+    #[test]
+    fn what_is_missing_is_named_and_not_trained() {
+        let good = r#"{"content":[{"logprob":-1.0}]}"#;
+        for (prompt, ids, logprobs, flaw) in [
+            ("[]", "[3]", good, Flaw::MissingPromptIds),
+            ("[-1]", "[3]", good, Flaw::Unreadable),
+            ("[1]", "[]", good, Flaw::MissingTokenIds),
+            ("[1]", "[3]", r#"{"content":null}"#, Flaw::MissingLogprobs),
+            ("[1]", "[3,4]", good, Flaw::LengthMismatch),
+            ("[1]", "[\"3\"]", good, Flaw::Unreadable),
+        ] {
+            let call = finished(prompt, ids, logprobs);
+            assert!(call.flaws.contains(&flaw), "{flaw:?} not in {:?}", call.flaws);
+            assert!(!call.is_trainable(), "{flaw:?}");
+        }
+    }
+
+    #[test]
+    fn a_logprob_that_is_none_keeps_its_place() {
+        let call = finished("[1]", "[3,4]", r#"{"content":[{"logprob":0.5},{"logprob":-0.5}]}"#);
+        assert_eq!(call.flaws, [Flaw::InvalidLogprob]);
+        assert_eq!(call.choices[0].logprobs.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true]);
+    }
+
+    #[test]
+    fn a_choice_that_never_came_is_missed() {
+        let mut recorder = recorder();
+        recorder.expected_choices = 2;
+        recorder.prompt(&raw("[1]"));
+        assert!(recorder.finish(CallStatus::Complete, None).flaws.contains(&Flaw::MissingChoice));
+    }
+}

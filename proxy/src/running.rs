@@ -1,0 +1,175 @@
+//! A proxy from its start to its end.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin_plane::{self, AdminPlane};
+use crate::agent_plane::AgentPlane;
+use crate::server;
+use crate::settings::Settings;
+use crate::store::{self, ReadError, Store, StoreError, StoreThread};
+use crate::trial::Trial;
+use crate::trials::Trials;
+use crate::upstream::Pool;
+
+/// Readers that do not read must not hold the end up.
+const ADMIN_GRACE: Duration = Duration::from_secs(5);
+
+/// Why a proxy does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Every call needs somewhere to go.
+    #[error("no upstream is given: name a vLLM server, like --upstream http://127.0.0.1:8000")]
+    NoUpstream,
+    /// Agents need somewhere to call.
+    #[error("no address is given for agents to call")]
+    NoListener,
+    /// Anybody could read and reward trials.
+    #[error("the admin plane at {0} is not on loopback, so it needs a token: give --admin-token-file")]
+    AdminWithoutToken(SocketAddr),
+    /// Somebody else listens there, or the address is not this machine's.
+    #[error("cannot listen on {address}: {source}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The captures cannot be written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Earlier captures cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Earlier captures are damaged in their middle.
+    #[error("{} holds damaged captures ({damage}); look with `rolltap check`, or give another --data", path.display())]
+    Damaged {
+        /// The data directory.
+        path: PathBuf,
+        /// The first damage.
+        damage: String,
+    },
+}
+
+/// Why a proxy did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum ShutdownError {
+    /// Some calls did not finish in time; their records say so.
+    #[error("calls under way were cut off after {0:?}")]
+    CutOff(Duration),
+    /// The last captures were not written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A proxy that takes calls.
+#[derive(Debug)]
+pub struct RunningProxy {
+    agent_addrs: Vec<SocketAddr>,
+    admin_addr: SocketAddr,
+    draining: CancellationToken,
+    stopped: CancellationToken,
+    agents: JoinHandle<()>,
+    admin: JoinHandle<()>,
+    store: StoreThread,
+}
+
+/// Starts a proxy; returns once it takes calls.
+pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
+    check(&settings)?;
+    let trials = Arc::new(restored(&settings)?);
+    let (store, store_thread) = Store::open(&settings.data_dir)?;
+    let bind = |(address, source)| StartError::Bind { address, source };
+    let listeners = server::bind(&settings.listen).await.map_err(bind)?;
+    let mut admin = server::bind(&[settings.admin]).await.map_err(bind)?;
+    let agent_addrs = addresses(&listeners);
+    let (Some(admin), Some(&first)) = (admin.pop(), agent_addrs.first()) else {
+        return Err(StartError::NoListener);
+    };
+    let admin_addr = admin.local_addr().unwrap_or(settings.admin);
+
+    let upstream = Arc::new(Pool::new(settings.upstreams));
+    let (draining, stopped) = (CancellationToken::new(), CancellationToken::new());
+    let router = admin_plane::router(AdminPlane {
+        trials: Arc::clone(&trials),
+        upstream: Arc::clone(&upstream),
+        store: store.clone(),
+        public_url: settings.public_url.unwrap_or_else(|| first.into()),
+        token: settings.admin_token,
+        logprobs_mode: settings.logprobs_mode,
+        draining: draining.clone(),
+    });
+    let admin_stopped = stopped.clone().cancelled_owned();
+    let admin = tokio::spawn(async move {
+        if let Err(error) = axum::serve(admin, router).with_graceful_shutdown(admin_stopped).await {
+            tracing::error!(%error, "the admin plane ended");
+        }
+    });
+    let plane = Arc::new(AgentPlane { trials, upstream, store });
+    let agents = tokio::spawn(server::serve(listeners, plane, draining.clone()));
+    Ok(RunningProxy { agent_addrs, admin_addr, draining, stopped, agents, admin, store: store_thread })
+}
+
+impl RunningProxy {
+    /// Where the agent plane listens, in the order of [`Settings::listen`].
+    pub fn agent_addrs(&self) -> &[SocketAddr] {
+        &self.agent_addrs
+    }
+
+    /// Where the admin plane listens.
+    pub fn admin_addr(&self) -> SocketAddr {
+        self.admin_addr
+    }
+
+    /// Takes no further call, lets those under way finish for `grace` at most, and writes what is left to write.
+    pub async fn shutdown(mut self, grace: Duration) -> Result<(), ShutdownError> {
+        self.draining.cancel();
+        let all_finished = tokio::time::timeout(grace, &mut self.agents).await.is_ok();
+        // What is left goes with its connections, and its records say so.
+        self.agents.abort();
+        self.stopped.cancel();
+        if tokio::time::timeout(ADMIN_GRACE, self.admin).await.is_err() {
+            tracing::warn!("a client of the admin plane was cut off");
+        }
+        let written = tokio::task::spawn_blocking(|| self.store.finish()).await;
+        written.unwrap_or(Err(StoreError::Closed))?;
+        if all_finished { Ok(()) } else { Err(ShutdownError::CutOff(grace)) }
+    }
+}
+
+fn check(settings: &Settings) -> Result<(), StartError> {
+    if settings.upstreams.is_empty() {
+        return Err(StartError::NoUpstream);
+    }
+    if settings.admin_token.is_none() && !settings.admin.ip().is_loopback() {
+        return Err(StartError::AdminWithoutToken(settings.admin));
+    }
+    Ok(())
+}
+
+/// Trials of the process before this one: open ones go on.
+fn restored(settings: &Settings) -> Result<Trials, StartError> {
+    let trials = Trials::default();
+    if !settings.data_dir.is_dir() {
+        return Ok(trials);
+    }
+    let stored = store::read_dir(&settings.data_dir)?;
+    if let Some(damage) = stored.damage.iter().find(|damage| !damage.is_torn_end) {
+        return Err(StartError::Damaged { path: settings.data_dir.clone(), damage: damage.to_string() });
+    }
+    for trial in stored.trials {
+        let restored = trials.add(Trial::restored(trial));
+        debug_assert!(restored.is_ok(), "the store reads each trial once");
+    }
+    Ok(trials)
+}
+
+fn addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {
+    listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+}

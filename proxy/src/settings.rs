@@ -1,0 +1,31 @@
+//! What a proxy is started with.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::public_url::PublicUrl;
+use crate::upstream::Address;
+
+/// Everything that [`crate::start`] needs to know.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The vLLM servers. A trial stays with one of them, for the sake of its prefix cache.
+    pub upstreams: Vec<Address>,
+    /// Where agents reach the agent plane; port 0 takes a free one.
+    pub listen: Vec<SocketAddr>,
+    /// Where runners and trainers reach the admin plane; never where agents can.
+    pub admin: SocketAddr,
+    /// The agent plane as it is told to agents; `http://` and the first of `listen` where none is given.
+    pub public_url: Option<PublicUrl>,
+    /// Where captures are kept.
+    pub data_dir: PathBuf,
+    /// What clients of the admin plane must bear. Off loopback there must be one.
+    pub admin_token: Option<String>,
+    /// The upstreams' `--logprobs-mode`, which their answers do not tell.
+    pub logprobs_mode: String,
+}
+
+impl Settings {
+    /// vLLM's default for [`Settings::logprobs_mode`]: before temperature and penalties.
+    pub const DEFAULT_LOGPROBS_MODE: &str = "raw_logprobs";
+}

@@ -1,0 +1,216 @@
+//! `rolltap sim`: a vLLM-shaped server for trying things without a GPU, and for tests with faults.
+//!
+//! It answers `POST /v1/chat/completions` (JSON and events), `/tokenize`, `/detokenize`, `GET /v1/models`, `/health`, `/ping`,
+//! `/version` and `/metrics` with vLLM 0.32's fields in vLLM's order, with a tokenizer of its own ([`encode`], [`decode`]). It
+//! behaves like a server that was started with a tool-call parser and a reasoning parser. `kv_transfer_params.prompt_token_ids`
+//! is taken as the prompt.
+//!
+//! What it says is random, the same for the same [`Settings::seed`] and order of requests (or for the same `seed` and prompt of
+//! a request), or comes from a [`Script`].
+//!
+//! # The script
+//!
+//! A TOML file. The first conversation that fits a request speaks; which turn of it, the number of assistant messages in the
+//! request decides; the last turn repeats. Where no conversation fits, the answer is random.
+//!
+//! ```
+//! # let script = r#"
+//! [[conversation]]
+//! match = "hello"          # fits if the first user message contains this; without it, every request
+//!
+//! [[conversation.turn]]    # the request has no assistant message yet
+//! [[conversation.turn.answer]]
+//! reasoning = "A file is wanted."
+//! content = "I write it."
+//! tool_calls = [{ name = "bash", arguments = { command = "echo hello > hello.txt" } }]
+//! delay_ms = 20            # before the first token
+//! token_delay_ms = 5       # before every token; default: the server's
+//!
+//! [[conversation.turn]]    # the request has one; of several answers one is chosen by weight
+//! [[conversation.turn.answer]]
+//! content = "Done."
+//! weight = 3               # default 1
+//! finish_reason = "length" # default: what vLLM would say
+//! [[conversation.turn.answer]]
+//! error = { status = 503, message = "overloaded" }
+//!
+//! [[conversation.turn]]
+//! [[conversation.turn.answer]]
+//! content = "This breaks off."
+//! break_after = 2          # the connection is cut after so many tokens
+//! [[conversation.turn.answer]]
+//! content = "This hangs."
+//! stall_after = 0          # after so many tokens nothing more comes, and the connection stays
+//! # "#;
+//! # rolltap_proxy::sim::Script::from_toml(script, "example").unwrap();
+//! ```
+//!
+//! `arguments` is a table, or a string that is sent to the letter (it need not be JSON). With `n` above 1 the delays and the
+//! fault of the first answer hold for the request.
+
+mod answer;
+mod chat;
+mod errors;
+mod fields;
+mod generation;
+mod random;
+mod request;
+mod routes;
+mod script;
+mod server;
+mod stream;
+mod template;
+#[cfg(test)]
+mod tests;
+mod tokens;
+mod vocabulary;
+mod wire;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+pub use self::script::{Script, ScriptError};
+use self::server::Server;
+pub use self::server::Stats;
+pub use self::tokens::{END_OF_TURN, VOCABULARY_SIZE, decode, encode};
+
+/// How a simulator is set up.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where it listens; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// The model that it serves.
+    pub model: String,
+    /// What it says; random words without.
+    pub script: Option<Script>,
+    /// Decides everything that is random.
+    pub seed: u64,
+    /// The most tokens of prompt and answer together.
+    pub max_model_len: u32,
+    /// Before every token, where the script says nothing else.
+    pub token_delay: Duration,
+}
+
+impl Default for Settings {
+    /// A free port of the loopback interface, model `sim`, random words without delay, a context of 32,768 tokens.
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            model: "sim".to_owned(),
+            script: None,
+            seed: 0,
+            max_model_len: 32_768,
+            token_delay: Duration::ZERO,
+        }
+    }
+}
+
+/// Why a simulator did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address is taken, or not one of this machine.
+    #[error("cannot listen on {address}: {source}; choose another address")]
+    Listen {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// A simulator at work. Dropping it stops it as well, without waiting.
+#[derive(Debug)]
+pub struct RunningSim {
+    addr: SocketAddr,
+    server: Arc<Server>,
+    accepting: JoinHandle<()>,
+    stop: DropGuard,
+}
+
+/// How long running answers may go on when the simulator stops.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Starts to listen.
+///
+/// # Errors
+/// The address cannot be had.
+pub async fn start(settings: Settings) -> Result<RunningSim, StartError> {
+    let address = settings.listen;
+    let failed = |source| StartError::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let addr = listener.local_addr().map_err(failed)?;
+    let stopping = CancellationToken::new();
+    let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let server = Arc::new(Server::new(settings, stopping.clone(), started));
+    let accepting = tokio::spawn(accept(listener, Arc::clone(&server)));
+    Ok(RunningSim { addr, server, accepting, stop: stopping.drop_guard() })
+}
+
+impl RunningSim {
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> Stats {
+        self.server.stats()
+    }
+
+    /// Stops: no new request, two seconds for running answers, none for stalled ones.
+    pub async fn shutdown(self) {
+        drop(self.stop);
+        if let Err(error) = self.accepting.await {
+            tracing::error!(%error, "the simulator's listener failed");
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, server: Arc<Server>) {
+    let mut connections = JoinSet::new();
+    let graceful = GracefulShutdown::new();
+    loop {
+        let stream = tokio::select! {
+            () = server.stopping.cancelled() => break,
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+        };
+        match stream {
+            Ok((stream, _)) => {
+                connections.spawn(serve(stream, Arc::clone(&server), graceful.watcher()));
+            }
+            Err(error) => {
+                // Too many open files, usually: give running requests time to close some.
+                tracing::warn!(%error, "the simulator cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+    drop(listener);
+    if tokio::time::timeout(GRACE, graceful.shutdown()).await.is_err() {
+        tracing::info!("the simulator cuts off answers that are still running");
+    }
+    connections.shutdown().await;
+}
+
+async fn serve(stream: TcpStream, server: Arc<Server>, watcher: hyper_util::server::graceful::Watcher) {
+    // Every event is a packet of its own, without waiting for more.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "no TCP_NODELAY on a simulator connection");
+    }
+    let service = service_fn(move |request| routes::answer(Arc::clone(&server), request));
+    let connection =
+        http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!(%error, "a simulator connection ended early");
+    }
+}

@@ -1,0 +1,267 @@
+//! A chat request, read and checked in vLLM's order: types, model, `max_tokens`, prompt, sampling.
+
+use http::HeaderMap;
+
+use super::Settings;
+use super::errors::{Refusal, python_float};
+use super::fields::Fields;
+use super::template::render;
+use super::tokens::VOCABULARY_SIZE;
+
+/// The most alternatives per token: vLLM's `--max-logprobs`.
+const MAX_LOGPROBS: i64 = 20;
+
+/// The most answers per request.
+const MAX_ANSWERS: u32 = 128;
+
+/// A request that will be answered.
+#[derive(Debug)]
+pub(super) struct ChatRequest {
+    /// The prompt's tokens.
+    pub(super) prompt: Vec<u32>,
+    /// The text of the first user message.
+    pub(super) first_user: String,
+    /// How many assistant messages the request has.
+    pub(super) assistant_messages: usize,
+    /// Whether an answer may start with reasoning.
+    pub(super) thinking: bool,
+    /// Whether tool calls are taken out of the answer.
+    pub(super) tools: bool,
+    /// How many answers.
+    pub(super) n: u32,
+    /// The request's own seed.
+    pub(super) seed: Option<u64>,
+    /// The id that the caller gave, from a header or the body.
+    pub(super) request_id: Option<String>,
+    /// How the answer is written.
+    pub(super) shape: Shape,
+    /// Where the answer ends.
+    pub(super) limits: Limits,
+}
+
+/// What an answer shows.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    /// Server-sent events instead of one document.
+    pub(super) stream: bool,
+    /// A last event with the counts.
+    pub(super) usage: bool,
+    /// The counts in every event.
+    pub(super) continuous_usage: bool,
+    /// Token ids of prompt and answer.
+    pub(super) token_ids: bool,
+    /// Logprobs, with so many entries of alternatives.
+    pub(super) logprobs: Option<usize>,
+    /// `token_id:N` in place of a token's text.
+    pub(super) tokens_as_ids: bool,
+    /// The rendered prompt.
+    pub(super) prompt_text: bool,
+    /// Reasoning. Without it vLLM also leaves out all ids and logprobs of the answer.
+    pub(super) reasoning: bool,
+}
+
+/// Where an answer ends.
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    /// The most tokens.
+    pub(super) max_tokens: u32,
+    /// Texts that end it.
+    pub(super) stop: Vec<String>,
+    /// Whether such a text stays in the answer.
+    pub(super) include_stop: bool,
+    /// Tokens that end it beside the end of the turn.
+    pub(super) stop_token_ids: Vec<u32>,
+    /// The end of the turn does not end it.
+    pub(super) ignore_eos: bool,
+}
+
+impl ChatRequest {
+    /// Reads a body; `settings` say what is served.
+    pub(super) fn read(body: &Fields<'_>, headers: &HeaderMap, settings: &Settings) -> Result<Self, Refusal> {
+        let shape = shape(body)?;
+        let n = body.integer("n")?.unwrap_or(1);
+        let seed = body.integer("seed")?;
+        if body.raw("messages").is_none() {
+            return Err(body.missing("messages"));
+        }
+        body.list("messages")?;
+        served(body, settings)?;
+        let asked = max_tokens(body, settings.max_model_len)?;
+        let rendered = render(body)?;
+        let prompt = prompt(body, &rendered, settings.max_model_len)?;
+        let limits = limits(body, asked, settings.max_model_len.saturating_sub(prompt.len() as u32))?;
+        sampling(body)?;
+        if body.boolean("echo")? == Some(true) {
+            return Err(Refusal::bad_request("the simulator does not know `echo`; leave it out"));
+        }
+        Ok(Self {
+            prompt,
+            n: answers(n)?,
+            seed: seed.map(i64::cast_unsigned),
+            request_id: request_id(body, headers)?,
+            tools: body.list("tools")?.is_some_and(|tools| !tools.is_empty())
+                && body.raw("tool_choice").is_none_or(|choice| choice != "none"),
+            first_user: rendered.first_user,
+            assistant_messages: rendered.assistant_messages,
+            thinking: rendered.thinking,
+            shape,
+            limits,
+        })
+    }
+}
+
+/// A model that is named must be the one that is served.
+pub(super) fn served(body: &Fields<'_>, settings: &Settings) -> Result<(), Refusal> {
+    match body.string("model")? {
+        Some(asked) if asked != settings.model => Err(Refusal::unknown_model(asked, &settings.model)),
+        _ => Ok(()),
+    }
+}
+
+/// Ids that a caller sends must exist.
+pub(super) fn in_vocabulary(ids: Vec<u32>) -> Result<Vec<u32>, Refusal> {
+    match ids.iter().find(|id| **id >= VOCABULARY_SIZE) {
+        Some(id) => Err(Refusal::bad_request(format!("Token id {id} is out of vocabulary"))),
+        None => Ok(ids),
+    }
+}
+
+fn shape(body: &Fields<'_>) -> Result<Shape, Refusal> {
+    let flag = |name| Ok(body.boolean(name)?.unwrap_or(false));
+    let stream = flag("stream")?;
+    let options = body.object("stream_options")?;
+    let option = |name| match &options {
+        Some(options) => Ok(options.boolean(name)?.unwrap_or(false)),
+        None => Ok(false),
+    };
+    let usage = option("include_usage")?;
+    let reasoning = body.boolean("include_reasoning")?.unwrap_or(true);
+    let logprobs = flag("logprobs")?;
+    let top = body.integer("top_logprobs")?.unwrap_or(0);
+    if options.is_some() && !stream {
+        return Err(Refusal::bad_request("Stream options can only be defined when `stream=True`."));
+    }
+    if top != 0 && !logprobs {
+        let message = "when using `top_logprobs`, `logprobs` must be set to true.";
+        return Err(Refusal::parameter(message, "top_logprobs", top));
+    }
+    Ok(Shape {
+        stream,
+        usage,
+        continuous_usage: usage && option("continuous_usage_stats")?,
+        token_ids: flag("return_token_ids")?,
+        logprobs: (logprobs && reasoning).then_some(usize::try_from(top).unwrap_or(0)),
+        tokens_as_ids: flag("return_tokens_as_token_ids")?,
+        prompt_text: flag("return_prompt_text")?,
+        reasoning,
+    })
+}
+
+fn max_tokens(body: &Fields<'_>, max_model_len: u32) -> Result<Option<u32>, Refusal> {
+    let name =
+        if body.raw("max_completion_tokens").is_some() { "max_completion_tokens" } else { "max_tokens" };
+    let Some(asked) = body.integer(name)? else { return Ok(None) };
+    if asked > i64::from(max_model_len) {
+        let message = format!(
+            "{name}={asked} cannot be greater than max_model_len={max_model_len}. Please request fewer output tokens."
+        );
+        return Err(Refusal::parameter(message, name, asked));
+    }
+    match u32::try_from(asked) {
+        Ok(asked) if asked > 0 => Ok(Some(asked)),
+        _ => Err(Refusal::parameter(
+            format!("max_tokens must be at least 1, got {asked}."),
+            "max_tokens",
+            asked,
+        )),
+    }
+}
+
+/// The rendered prompt, or the ids that the caller wants in its place; an overflow has its own wording on either path.
+fn prompt(
+    body: &Fields<'_>,
+    rendered: &super::template::Rendered,
+    max_model_len: u32,
+) -> Result<Vec<u32>, Refusal> {
+    let transfer = body.object("kv_transfer_params")?;
+    if let Some(ids) = transfer.map(|transfer| transfer.ids("prompt_token_ids")).transpose()?.flatten() {
+        if ids.is_empty() {
+            return Err(Refusal::bad_request("The decoder prompt cannot be empty"));
+        }
+        if ids.len() > max_model_len as usize {
+            return Err(Refusal::bad_request(format!(
+                "The decoder prompt (length {}) is longer than the maximum model length of {max_model_len}. Make sure that \
+                 `max_model_len` is no smaller than the number of text tokens.",
+                ids.len()
+            )));
+        }
+        return in_vocabulary(ids);
+    }
+    let ids = rendered.tokens();
+    if ids.len() > max_model_len as usize {
+        // vLLM tokenises no further than it must to know.
+        let least = max_model_len.saturating_add(1);
+        let message = format!(
+            "This model's maximum context length is {max_model_len} tokens. However, your prompt contains at least {least} input \
+             tokens, which exceeds this limit even without any output tokens. Please reduce the length of the input prompt."
+        );
+        return Err(Refusal::parameter(message, "input_tokens", least));
+    }
+    Ok(ids)
+}
+
+fn limits(body: &Fields<'_>, asked: Option<u32>, room: u32) -> Result<Limits, Refusal> {
+    if room == 0 {
+        return Err(Refusal::parameter("max_tokens must be at least 1, got 0.", "max_tokens", 0));
+    }
+    let stop = body.strings("stop")?;
+    if stop.iter().any(String::is_empty) {
+        return Err(Refusal::bad_request("stop cannot contain an empty string."));
+    }
+    Ok(Limits {
+        max_tokens: asked.unwrap_or(room).min(room),
+        stop,
+        include_stop: body.boolean("include_stop_str_in_output")?.unwrap_or(false),
+        stop_token_ids: body.ids("stop_token_ids")?.unwrap_or_default(),
+        ignore_eos: body.boolean("ignore_eos")?.unwrap_or(false),
+    })
+}
+
+/// The simulator samples in its own way: these are checked, and then play no part.
+fn sampling(body: &Fields<'_>) -> Result<(), Refusal> {
+    if let Some(temperature) = body.number("temperature")?.filter(|temperature| *temperature < 0.0) {
+        let value = python_float(temperature);
+        return Err(Refusal::parameter(
+            format!("temperature must be non-negative, got {value}."),
+            "temperature",
+            value,
+        ));
+    }
+    if let Some(top_p) = body.number("top_p")?.filter(|top_p| !(*top_p > 0.0 && *top_p <= 1.0)) {
+        let value = python_float(top_p);
+        return Err(Refusal::parameter(format!("top_p must be in (0, 1], got {value}."), "top_p", value));
+    }
+    let top = body.integer("top_logprobs")?.unwrap_or(0);
+    let top = if top < 0 { i64::from(VOCABULARY_SIZE) } else { top };
+    if top > MAX_LOGPROBS {
+        let message =
+            format!("Requested sample logprobs of {top}, which is greater than max allowed: {MAX_LOGPROBS}");
+        return Err(Refusal::parameter(message, "logprobs", top));
+    }
+    Ok(())
+}
+
+fn answers(n: i64) -> Result<u32, Refusal> {
+    match u32::try_from(n) {
+        Ok(n) if (1..=MAX_ANSWERS).contains(&n) => Ok(n),
+        Ok(n) if n > 0 => {
+            Err(Refusal::parameter(format!("n must be at most {MAX_ANSWERS}, got {n}."), "n", n))
+        }
+        _ => Err(Refusal::parameter(format!("n must be at least 1, got {n}."), "n", n)),
+    }
+}
+
+fn request_id(body: &Fields<'_>, headers: &HeaderMap) -> Result<Option<String>, Refusal> {
+    let header = headers.get("x-request-id").and_then(|value| value.to_str().ok());
+    Ok(header.or(body.string("request_id")?).map(str::to_owned))
+}

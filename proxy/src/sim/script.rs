@@ -1,0 +1,398 @@
+//! What the simulator says, from a TOML file. The format is described in [`super`].
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde::Deserialize;
+
+use super::random::Random;
+use super::tokens::control_in;
+
+/// Conversations to play back.
+#[derive(Clone, Debug)]
+pub struct Script {
+    conversations: Vec<Conversation>,
+}
+
+/// Why a script was refused. The message says where, in words of the file.
+#[derive(Debug, thiserror::Error)]
+pub enum ScriptError {
+    /// No TOML, an unknown key, or a value of the wrong type.
+    #[error("script {origin}: {source}")]
+    Syntax {
+        /// The file, or whatever the text came from.
+        origin: String,
+        /// What the parser found, with line and column.
+        source: Box<toml::de::Error>,
+    },
+    /// A value that makes no sense.
+    #[error("script {origin}: {place}: {message}")]
+    Content {
+        /// The file, or whatever the text came from.
+        origin: String,
+        /// Conversation, turn and answer, counted from 1.
+        place: String,
+        /// What is wrong and what to do.
+        message: String,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Conversation {
+    matches: Option<String>,
+    turns: Vec<Vec<Choice>>,
+}
+
+#[derive(Clone, Debug)]
+struct Choice {
+    weight: f64,
+    act: Act,
+}
+
+/// What the script does with a request.
+#[derive(Clone, Debug)]
+pub(super) enum Act {
+    /// Answers it.
+    Reply(Reply),
+    /// Refuses it after a while.
+    Refuse {
+        /// Status of the answer.
+        status: StatusCode,
+        /// Its message.
+        message: String,
+        /// Time until then.
+        delay: Duration,
+    },
+}
+
+/// A scripted answer.
+#[derive(Clone, Debug)]
+pub(super) struct Reply {
+    pub(super) content: String,
+    pub(super) reasoning: Option<String>,
+    pub(super) tool_calls: Vec<Call>,
+    pub(super) finish_reason: Option<String>,
+    pub(super) delay: Duration,
+    pub(super) token_delay: Option<Duration>,
+    pub(super) fault: Option<Fault>,
+}
+
+/// A scripted tool call.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) name: String,
+    /// JSON, usually: written as the script has it.
+    pub(super) arguments: String,
+}
+
+/// What goes wrong in an answer, after how many of its tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The connection is cut.
+    Break(u32),
+    /// Nothing more is sent; the connection stays.
+    Stall(u32),
+}
+
+impl Fault {
+    /// After how many tokens it happens.
+    pub(super) fn after(self) -> u32 {
+        match self {
+            Self::Break(tokens) | Self::Stall(tokens) => tokens,
+        }
+    }
+}
+
+impl Script {
+    /// Reads a script; `origin` names the file in errors.
+    ///
+    /// # Errors
+    /// Not TOML, unknown keys (named, with the known ones), values without sense.
+    pub fn from_toml(text: &str, origin: &str) -> Result<Self, ScriptError> {
+        let file: ScriptFile = toml::from_str(text)
+            .map_err(|source| ScriptError::Syntax { origin: origin.to_owned(), source: Box::new(source) })?;
+        let wrong = |place: String, message: String| ScriptError::Content {
+            origin: origin.to_owned(),
+            place,
+            message,
+        };
+        if file.conversation.is_empty() {
+            return Err(wrong(
+                "the file".to_owned(),
+                "has no [[conversation]]; write one, or leave the script out".to_owned(),
+            ));
+        }
+        let mut conversations = Vec::with_capacity(file.conversation.len());
+        for (c, conversation) in (1..).zip(file.conversation) {
+            let place = format!("conversation {c}");
+            if conversation.turn.is_empty() {
+                return Err(wrong(place, "has no [[conversation.turn]]".to_owned()));
+            }
+            let mut turns = Vec::with_capacity(conversation.turn.len());
+            for (t, turn) in (1..).zip(conversation.turn) {
+                let place = format!("{place}, turn {t}");
+                if turn.answer.is_empty() {
+                    return Err(wrong(place, "has no [[conversation.turn.answer]]".to_owned()));
+                }
+                let choices = (1..).zip(turn.answer).map(|(a, answer)| {
+                    Choice::try_from(answer).map_err(|message| wrong(format!("{place}, answer {a}"), message))
+                });
+                turns.push(choices.collect::<Result<Vec<_>, _>>()?);
+            }
+            conversations.push(Conversation { matches: conversation.matches, turns });
+        }
+        Ok(Self { conversations })
+    }
+
+    /// What to do with a request: its first user message, and how many assistant messages it has. Nothing where no
+    /// conversation matches.
+    pub(super) fn act(
+        &self,
+        first_user: &str,
+        assistant_messages: usize,
+        random: &mut Random,
+    ) -> Option<&Act> {
+        let fits = |conversation: &&Conversation| {
+            conversation.matches.as_ref().is_none_or(|text| first_user.contains(text.as_str()))
+        };
+        let turns = &self.conversations.iter().find(fits)?.turns;
+        let choices = turns.get(assistant_messages).or(turns.last())?;
+        let mut left = random.unit() * choices.iter().map(|choice| choice.weight).sum::<f64>();
+        let chosen = choices.iter().find(|choice| {
+            left -= choice.weight;
+            left <= 0.0
+        });
+        chosen.or(choices.last()).map(|choice| &choice.act)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScriptFile {
+    #[serde(default)]
+    conversation: Vec<ConversationFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ConversationFile {
+    #[serde(rename = "match")]
+    matches: Option<String>,
+    #[serde(default)]
+    turn: Vec<TurnFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TurnFile {
+    #[serde(default)]
+    answer: Vec<AnswerFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AnswerFile {
+    content: Option<String>,
+    reasoning: Option<String>,
+    #[serde(default)]
+    tool_calls: Vec<CallFile>,
+    #[serde(default = "one")]
+    weight: f64,
+    finish_reason: Option<String>,
+    #[serde(default)]
+    delay_ms: u64,
+    token_delay_ms: Option<u64>,
+    error: Option<ErrorFile>,
+    break_after: Option<u32>,
+    stall_after: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CallFile {
+    name: String,
+    arguments: Arguments,
+}
+
+/// Arguments as JSON text, to the letter, or as a table.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "arguments are a string of JSON or a table")]
+enum Arguments {
+    Text(String),
+    Table(serde_json::Map<String, serde_json::Value>),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ErrorFile {
+    status: u16,
+    message: String,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+impl TryFrom<AnswerFile> for Choice {
+    type Error = String;
+
+    fn try_from(file: AnswerFile) -> Result<Self, String> {
+        let weight = file.weight;
+        if !(weight.is_finite() && weight > 0.0) {
+            return Err(format!("weight is {weight}; give a number above 0"));
+        }
+        let delay = Duration::from_millis(file.delay_ms);
+        let Some(error) = &file.error else {
+            return Ok(Self { weight, act: Act::Reply(reply(file, delay)?) });
+        };
+        if speaks(&file) || file.finish_reason.is_some() || file.token_delay_ms.is_some() {
+            return Err("error stands beside an answer; a request is either refused or answered".to_owned());
+        }
+        let status = StatusCode::from_u16(error.status)
+            .ok()
+            .filter(|status| status.as_u16() >= 400 && status.as_u16() < 600);
+        let status =
+            status.ok_or_else(|| format!("error.status is {}; give one from 400 to 599", error.status))?;
+        Ok(Self { weight, act: Act::Refuse { status, message: error.message.clone(), delay } })
+    }
+}
+
+fn speaks(file: &AnswerFile) -> bool {
+    let faulty = file.break_after.is_some() || file.stall_after.is_some();
+    file.content.is_some() || file.reasoning.is_some() || !file.tool_calls.is_empty() || faulty
+}
+
+fn reply(file: AnswerFile, delay: Duration) -> Result<Reply, String> {
+    if !speaks(&file) {
+        return Err(
+            "says nothing; give content, reasoning, tool_calls, error, break_after or stall_after".to_owned()
+        );
+    }
+    let fault = match (file.break_after, file.stall_after) {
+        (Some(_), Some(_)) => return Err("break_after and stall_after exclude each other".to_owned()),
+        (Some(tokens), None) => Some(Fault::Break(tokens)),
+        (None, Some(tokens)) => Some(Fault::Stall(tokens)),
+        (None, None) => None,
+    };
+    let tool_calls = file.tool_calls.into_iter().map(call).collect::<Result<Vec<_>, _>>()?;
+    let content = file.content.unwrap_or_default();
+    let texts = [Some(&content), file.reasoning.as_ref()].into_iter().flatten();
+    if let Some(mark) =
+        texts.chain(tool_calls.iter().map(|call| &call.arguments)).find_map(|text| control_in(text))
+    {
+        return Err(format!("contains {mark}, which ends or starts a message; take it out"));
+    }
+    Ok(Reply {
+        content,
+        reasoning: file.reasoning,
+        tool_calls,
+        finish_reason: file.finish_reason,
+        delay,
+        token_delay: file.token_delay_ms.map(Duration::from_millis),
+        fault,
+    })
+}
+
+fn call(file: CallFile) -> Result<Call, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if file.name.is_empty() || !file.name.chars().all(plain) {
+        return Err(format!("tool name `{}` is not made of letters, digits, `_`, `-` and `.`", file.name));
+    }
+    let arguments = match file.arguments {
+        Arguments::Text(text) => text,
+        Arguments::Table(map) => serde_json::Value::Object(map).to_string(),
+    };
+    Ok(Call { name: file.name, arguments })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        Script::from_toml(text, "talk.toml").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_first_match_speaks_and_the_last_turn_repeats() {
+        let script = Script::from_toml(
+            r#"
+            [[conversation]]
+            match = "hello"
+            [[conversation.turn]]
+            [[conversation.turn.answer]]
+            content = "one"
+            [[conversation.turn]]
+            [[conversation.turn.answer]]
+            tool_calls = [{ name = "bash", arguments = { command = "ls" } }, { name = "raw", arguments = "{not json" }]
+            "#,
+            "talk.toml",
+        )
+        .unwrap();
+        let act = |text, turn| script.act(text, turn, &mut Random::new(0, 0)).cloned();
+        assert!(
+            matches!(act("say hello now", 0), Some(Act::Reply(Reply { content, .. })) if content == "one")
+        );
+        for turn in [1, 2, 9] {
+            let Some(Act::Reply(reply)) = act("hello", turn) else { panic!() };
+            assert_eq!(reply.tool_calls[0].arguments, r#"{"command":"ls"}"#);
+            assert_eq!(reply.tool_calls[1].arguments, "{not json");
+        }
+        assert!(act("something else", 0).is_none());
+    }
+
+    #[test]
+    fn weights_choose() {
+        let text = "[[conversation]]\n[[conversation.turn]]\n[[conversation.turn.answer]]\ncontent = \"often\"\nweight = 9\n\
+                    [[conversation.turn.answer]]\nerror = { status = 503, message = \"busy\" }";
+        let script = Script::from_toml(text, "talk.toml").unwrap();
+        let mut random = Random::new(7, 0);
+        let refusals =
+            (0..1000).filter(|_| matches!(script.act("", 0, &mut random), Some(Act::Refuse { .. }))).count();
+        assert!((60..140).contains(&refusals), "{refusals} of 1000 at weight 1 of 10");
+    }
+
+    #[test]
+    fn errors_say_what_and_where() {
+        let answer = "[[conversation]]\n[[conversation.turn]]\n[[conversation.turn.answer]]\n";
+        let unknown = refused(&format!("{answer}contnt = \"x\""));
+        assert!(unknown.contains("talk.toml") && unknown.contains("line 4"), "{unknown}");
+        assert!(unknown.contains("unknown field `contnt`") && unknown.contains("`content`"), "{unknown}");
+        assert!(refused("").contains("no [[conversation]]"));
+        assert!(refused("[[conversation]]").contains("conversation 1: has no [[conversation.turn]]"));
+        assert!(refused(answer).contains("conversation 1, turn 1, answer 1: says nothing"));
+        for (text, part) in [
+            ("content = \"x\"\nweight = 0", "weight is 0"),
+            ("content = \"x\"\nerror = { status = 500, message = \"m\" }", "either refused or answered"),
+            ("error = { status = 200, message = \"m\" }", "400 to 599"),
+            ("break_after = 1\nstall_after = 1", "exclude each other"),
+            ("content = \"a<|im_end|>\"", "contains <|im_end|>"),
+            ("tool_calls = [{ name = \"a b\", arguments = \"{}\" }]", "tool name `a b`"),
+            ("tool_calls = [{ name = \"a\", arguments = 1 }]", "a string of JSON or a table"),
+            ("error = { status = 500, mesage = \"m\" }", "unknown field `mesage`"),
+        ] {
+            let message = refused(&format!("{answer}{text}"));
+            assert!(message.contains(part), "{message}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in any::<String>()) {
+            let _ = Script::from_toml(&text, "x");
+        }
+
+        #[test]
+        fn no_table_panics(lines in prop::collection::vec(prop::sample::select(vec![
+            "[[conversation]]", "[[conversation.turn]]", "[[conversation.turn.answer]]", "match = \"a\"", "content = \"b\"", "weight = -1",
+            "weight = nan", "error = { status = 99999, message = \"\" }", "error = { status = 404, message = \"m\" }", "break_after = 3",
+            "stall_after = -1", "tool_calls = [{ name = \"f\", arguments = { d = 1979-05-27, n = nan } }]", "delay_ms = 5",
+        ]), 0..12)) {
+            if let Ok(script) = Script::from_toml(&lines.join("\n"), "x") {
+                prop_assert!(script.act("a", 3, &mut Random::new(0, 0)).is_some() || lines.contains(&"match = \"a\""));
+            }
+        }
+    }
+}

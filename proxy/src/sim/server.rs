@@ -1,0 +1,106 @@
+//! What all requests of a simulator share: its settings, its counts, and the sign that it stops.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio_util::sync::CancellationToken;
+
+use super::Settings;
+
+/// A running simulator, as its requests see it.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) settings: Settings,
+    /// Set when the simulator stops; answers that stall wait for it.
+    pub(super) stopping: CancellationToken,
+    /// When it started, in seconds since 1970.
+    pub(super) started: u64,
+    requests: AtomicU64,
+    running: AtomicU64,
+    aborted: AtomicU64,
+    prompt_tokens: AtomicU64,
+    generation_tokens: AtomicU64,
+}
+
+/// What a simulator has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Chat requests that were well formed, the refusals of a script among them.
+    pub requests: u64,
+    /// Those that are being answered.
+    pub running: u64,
+    /// Those whose caller went before the end, or that the simulator's own end cut off.
+    pub aborted: u64,
+    /// Tokens of their prompts.
+    pub prompt_tokens: u64,
+    /// Tokens of their answers.
+    pub generation_tokens: u64,
+}
+
+/// The connection is to be cut without an answer.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the simulator cuts this connection, as its script says")]
+pub(super) struct Cut;
+
+impl Server {
+    /// Nothing done yet.
+    pub(super) fn new(settings: Settings, stopping: CancellationToken, started: u64) -> Self {
+        Self {
+            settings,
+            stopping,
+            started,
+            requests: AtomicU64::new(0),
+            running: AtomicU64::new(0),
+            aborted: AtomicU64::new(0),
+            prompt_tokens: AtomicU64::new(0),
+            generation_tokens: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts a request in; its number, from 0, tells it from the others.
+    pub(super) fn begin(self: &Arc<Self>, prompt_tokens: usize) -> (u64, Running) {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        self.prompt_tokens.fetch_add(prompt_tokens as u64, Ordering::Relaxed);
+        self.running.fetch_add(1, Ordering::Relaxed);
+        (number, Running { server: Arc::clone(self), finished: false })
+    }
+
+    /// Counts tokens of answers.
+    pub(super) fn count_tokens(&self, tokens: u64) {
+        self.generation_tokens.fetch_add(tokens, Ordering::Relaxed);
+    }
+
+    /// The counts now.
+    pub(super) fn stats(&self) -> Stats {
+        Stats {
+            requests: self.requests.load(Ordering::Relaxed),
+            running: self.running.load(Ordering::Relaxed),
+            aborted: self.aborted.load(Ordering::Relaxed),
+            prompt_tokens: self.prompt_tokens.load(Ordering::Relaxed),
+            generation_tokens: self.generation_tokens.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// A request that is being answered. Dropped before [`Running::finish`] it was aborted.
+#[derive(Debug)]
+pub(super) struct Running {
+    server: Arc<Server>,
+    finished: bool,
+}
+
+impl Running {
+    /// The answer ended as it was meant to.
+    pub(super) fn finish(mut self) {
+        self.finished = true;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.server.running.fetch_sub(1, Ordering::Relaxed);
+        if !self.finished {
+            self.server.aborted.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

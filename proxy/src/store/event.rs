@@ -1,0 +1,37 @@
+//! What the store keeps: the events from which trials can be told again.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use rolltap_rollout::call::Call;
+use rolltap_rollout::ids::TrialId;
+use rolltap_rollout::rollout::{Reward, TrialFacts};
+use serde::{Deserialize, Serialize};
+
+use crate::api::Limits;
+use crate::identity::KeyHash;
+
+/// One line of the event file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Event {
+    /// A trial may make calls from now on.
+    Opened(Box<Opened>),
+    /// A call ended.
+    Call(Arc<Call>),
+    /// A trial makes no further call.
+    Sealed { trial_id: TrialId, at: Timestamp },
+    /// A trial's reward came.
+    Rewarded { trial_id: TrialId, reward: Reward },
+}
+
+/// What a trial is opened with.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Opened {
+    pub(crate) facts: TrialFacts,
+    pub(crate) key: KeyHash,
+    pub(crate) sampling: serde_json::Map<String, serde_json::Value>,
+    pub(crate) limits: Limits,
+    pub(crate) metadata: serde_json::Map<String, serde_json::Value>,
+    pub(crate) at: Timestamp,
+}

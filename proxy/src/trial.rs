@@ -1,0 +1,203 @@
+//! One live trial: which calls it may make, which are under way, what it has been told.
+//!
+//! A trial is sealed once. Sealing ends every call under way, their records included, before it returns; nothing
+//! changes the trial's calls after that.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use rolltap_rollout::call::{Call, CallStatus};
+use rolltap_rollout::forest::Forest;
+use rolltap_rollout::ids::CallId;
+use rolltap_rollout::rollout::Reward;
+use tokio_util::sync::CancellationToken;
+
+use crate::api;
+use crate::call_under_way::CallUnderWay;
+use crate::recorder::Recorder;
+use crate::store::{Opened, Place, StoredTrial};
+
+/// A trial that this process knows.
+#[derive(Debug)]
+pub(crate) struct Trial {
+    opened: Opened,
+    state: Mutex<State>,
+    sealed: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    calls: Vec<Arc<Call>>,
+    under_way: HashMap<CallId, Arc<CallUnderWay>>,
+    admitted: u64,
+    sealed_at: Option<Timestamp>,
+    reward: Option<Reward>,
+}
+
+/// Why a trial makes no further call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("this trial is sealed: its agent's time is over")]
+    Sealed,
+    #[error("this trial has made all of the {0} calls that its limits allow")]
+    TooManyCalls(u64),
+}
+
+/// Why a reward was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the trial has another reward already; a reward is given once")]
+pub(crate) struct RewardConflict;
+
+impl Trial {
+    pub(crate) fn new(opened: Opened) -> Self {
+        Self { opened, state: Mutex::default(), sealed: CancellationToken::new() }
+    }
+
+    /// As it was when the process that kept it ended.
+    pub(crate) fn restored(stored: StoredTrial) -> Self {
+        let trial = Self::new(stored.opened().clone());
+        if stored.sealed_at.is_some() {
+            trial.sealed.cancel();
+        }
+        let mut state = trial.lock();
+        state.admitted = stored.calls.len() as u64;
+        state.calls = stored.calls;
+        state.sealed_at = stored.sealed_at;
+        state.reward = stored.reward;
+        drop(state);
+        trial
+    }
+
+    /// What it was opened with.
+    pub(crate) fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    /// Resolves when the trial is sealed.
+    pub(crate) fn sealed(&self) -> &CancellationToken {
+        &self.sealed
+    }
+
+    /// Admits a call, whose record will take `place` in the store.
+    pub(crate) fn admit(self: &Arc<Self>, place: Place) -> Result<Arc<CallUnderWay>, Refusal> {
+        let mut state = self.lock();
+        if state.sealed_at.is_some() {
+            return Err(Refusal::Sealed);
+        }
+        if let Some(max) = self.opened.limits.max_calls.filter(|&max| state.admitted >= max) {
+            return Err(Refusal::TooManyCalls(max));
+        }
+        state.admitted += 1;
+        let call_id = CallId::generate();
+        let recorder =
+            Recorder::new(call_id.clone(), self.opened.facts.trial_id.clone(), 0, Timestamp::now());
+        let call = Arc::new(CallUnderWay::new(Arc::clone(self), recorder, place));
+        state.under_way.insert(call_id, Arc::clone(&call));
+        Ok(call)
+    }
+
+    /// Takes the record of a call that was under way.
+    pub(crate) fn call_ended(&self, call: Arc<Call>) {
+        let mut state = self.lock();
+        state.under_way.remove(&call.call_id);
+        state.calls.push(call);
+    }
+
+    /// Seals the trial and ends the calls under way. Returns when that was, and whether it was now.
+    pub(crate) fn seal(&self) -> (Timestamp, bool) {
+        let mut state = self.lock();
+        if let Some(sealed_at) = state.sealed_at {
+            return (sealed_at, false);
+        }
+        let now = Timestamp::now();
+        state.sealed_at = Some(now);
+        // A call that ends at this moment removes itself; the rest are ended here, outside of the trial's lock
+        // because each takes it to hand its record over.
+        let stragglers: Vec<_> = state.under_way.values().cloned().collect();
+        drop(state);
+        self.sealed.cancel();
+        for call in stragglers {
+            call.end(
+                CallStatus::Cancelled,
+                Some("the trial was sealed while the call was under way".to_owned()),
+            );
+        }
+        (now, true)
+    }
+
+    /// Takes the reward; true if it was not known yet.
+    pub(crate) fn reward(&self, reward: &Reward) -> Result<bool, RewardConflict> {
+        let mut state = self.lock();
+        match &state.reward {
+            Some(known) if known == reward => Ok(false),
+            Some(_) => Err(RewardConflict),
+            None => {
+                state.reward = Some(reward.clone());
+                Ok(true)
+            }
+        }
+    }
+
+    /// Its finished calls so far, in the order in which they came in.
+    pub(crate) fn calls(&self) -> Vec<Arc<Call>> {
+        let mut calls = self.lock().calls.clone();
+        calls.sort_by(|a, b| a.call_id.cmp(&b.call_id));
+        calls
+    }
+
+    /// Its reward, once it is sealed: an open trial has no rollout.
+    pub(crate) fn reward_if_sealed(&self) -> Option<Reward> {
+        let state = self.lock();
+        state.sealed_at.map(|_| state.reward.clone().unwrap_or_default())
+    }
+
+    /// How it stands.
+    pub(crate) fn status(&self) -> api::TrialStatus {
+        let calls = self.calls();
+        let branches = Forest::build(calls.iter().map(Arc::as_ref)).branches();
+        let mut branch_causes = std::collections::BTreeMap::new();
+        for branch in &branches {
+            *branch_causes.entry(branch.cause.to_string()).or_insert(0) += 1;
+        }
+        let complete = calls.iter().filter(|call| call.status == CallStatus::Complete).count() as u64;
+        let total = calls.len() as u64;
+        let state = self.lock();
+        let reward = state.reward.clone();
+        let facts = &self.opened.facts;
+        api::TrialStatus {
+            trial_id: facts.trial_id.clone(),
+            task_id: facts.task_id.clone(),
+            group_id: facts.group_id.clone(),
+            sample_index: facts.sample_index,
+            attempt: facts.attempt,
+            state: if state.sealed_at.is_some() { api::TrialState::Sealed } else { api::TrialState::Open },
+            calls: api::CallCounts {
+                total,
+                complete,
+                failed: total - complete,
+                in_flight: state.under_way.len() as u64,
+            },
+            prompt_tokens: calls.iter().map(|call| call.prompt_token_ids.len() as u64).sum(),
+            completion_tokens: calls.iter().map(|call| completion_tokens(call)).sum(),
+            branches: branches.len() as u64,
+            branch_causes,
+            reward_valid: reward.as_ref().map(|reward| reward.valid),
+            reward: reward.as_ref().and_then(|reward| reward.reward),
+            failure_cause: reward.as_ref().and_then(|reward| reward.failure_cause.clone()),
+            rewards: reward.map(|reward| reward.rewards).unwrap_or_default(),
+            opened_at: self.opened.at,
+            sealed_at: state.sealed_at,
+            metadata: self.opened.metadata.clone(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that holds the lock can leave the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn completion_tokens(call: &Call) -> u64 {
+    call.choices.iter().map(|choice| choice.token_ids.len() as u64).sum()
+}

@@ -1,0 +1,51 @@
+//! Every trial that this process knows, by name and by key.
+
+use std::sync::Arc;
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+use rolltap_rollout::ids::TrialId;
+
+use crate::identity::{IdentityError, KeyHash, TrialKey};
+use crate::trial::Trial;
+
+/// The registry of trials.
+#[derive(Debug, Default)]
+pub(crate) struct Trials {
+    by_id: DashMap<TrialId, Arc<Trial>>,
+    by_key: DashMap<KeyHash, Arc<Trial>>,
+}
+
+/// A trial of that name exists.
+#[derive(Debug, thiserror::Error)]
+#[error("there is a trial {0} already; a retry is a trial of its own, with a higher attempt")]
+pub(crate) struct NameTaken(TrialId);
+
+impl Trials {
+    /// Adds a trial; its name must be new.
+    pub(crate) fn add(&self, trial: Trial) -> Result<Arc<Trial>, NameTaken> {
+        let trial = Arc::new(trial);
+        match self.by_id.entry(trial.opened().facts.trial_id.clone()) {
+            Entry::Occupied(taken) => return Err(NameTaken(taken.key().clone())),
+            Entry::Vacant(free) => free.insert(Arc::clone(&trial)),
+        };
+        self.by_key.insert(trial.opened().key, Arc::clone(&trial));
+        Ok(trial)
+    }
+
+    pub(crate) fn by_id(&self, id: &TrialId) -> Option<Arc<Trial>> {
+        self.by_id.get(id).map(|trial| Arc::clone(&trial))
+    }
+
+    /// The trial whose agent sent this key.
+    pub(crate) fn by_key(&self, key: &TrialKey) -> Result<Arc<Trial>, IdentityError> {
+        self.by_key.get(&key.hash()).map(|trial| Arc::clone(&trial)).ok_or(IdentityError::Unknown)
+    }
+
+    /// Every trial, by name.
+    pub(crate) fn all(&self) -> Vec<Arc<Trial>> {
+        let mut trials: Vec<_> = self.by_id.iter().map(|entry| Arc::clone(&entry)).collect();
+        trials.sort_by(|a, b| a.opened().facts.trial_id.cmp(&b.opened().facts.trial_id));
+        trials
+    }
+}

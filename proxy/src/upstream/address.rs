@@ -1,0 +1,121 @@
+//! Where a vLLM server listens, as users write it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use http::{HeaderValue, Uri};
+
+/// An upstream's base URL, taken with and without `/v1`, and the API key that it wants (vLLM's `--api-key`).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Address {
+    /// Scheme, authority and path in front of `/v1`, without a slash at the end.
+    base: String,
+    authorization: Option<HeaderValue>,
+}
+
+/// A text that is no upstream address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no upstream address: {reason}; write it like http://127.0.0.1:8000")]
+pub struct InvalidAddress {
+    text: String,
+    reason: String,
+}
+
+impl Address {
+    /// With the key that the server wants.
+    pub fn with_api_key(mut self, key: &str) -> Result<Self, InvalidAddress> {
+        let mut value = HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| InvalidAddress {
+            text: self.base.clone(),
+            reason: "its API key has characters that a header cannot hold".to_owned(),
+        })?;
+        value.set_sensitive(true);
+        self.authorization = Some(value);
+        Ok(self)
+    }
+
+    pub(super) fn authorization(&self) -> Option<HeaderValue> {
+        self.authorization.clone()
+    }
+
+    /// The URL of `path`, which begins with a slash.
+    pub(super) fn join(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+}
+
+impl FromStr for Address {
+    type Err = InvalidAddress;
+
+    fn from_str(text: &str) -> Result<Self, InvalidAddress> {
+        let invalid = |reason: &str| InvalidAddress { text: text.to_owned(), reason: reason.to_owned() };
+        let uri: Uri =
+            text.trim().parse().map_err(|error: http::uri::InvalidUri| invalid(&error.to_string()))?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => return Err(invalid("TLS to the upstream is not supported yet")),
+            _ => return Err(invalid("it has no scheme")),
+        }
+        let authority = uri.authority().ok_or_else(|| invalid("it names no host"))?;
+        if authority.as_str().contains('@') {
+            return Err(invalid("credentials do not belong into it, the API key is given apart"));
+        }
+        if uri.query().is_some() {
+            return Err(invalid("it has a query"));
+        }
+        let path = uri.path().trim_end_matches('/');
+        let path = path.strip_suffix("/v1").unwrap_or(path);
+        Ok(Self { base: format!("http://{authority}{path}"), authorization: None })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.base)
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address({})", self.base)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn with_and_without_v1_are_the_same_server() {
+        for text in ["http://h:8000", "http://h:8000/", "http://h:8000/v1", "http://h:8000/v1/"] {
+            let address: Address = text.parse().unwrap();
+            assert_eq!(address.join("/v1/models"), "http://h:8000/v1/models", "{text}");
+        }
+        let behind_a_path: Address = "http://h/llm/v1".parse().unwrap();
+        assert_eq!(behind_a_path.join("/v1/models"), "http://h/llm/v1/models");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, part) in
+            [("h:8000", "scheme"), ("https://h", "TLS"), ("http://u:p@h", "credentials"), ("", "empty")]
+        {
+            let error = text.parse::<Address>().unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_api_key_is_not_printed() {
+        let address = "http://h".parse::<Address>().unwrap().with_api_key("secret").unwrap();
+        assert!(!format!("{address:?} {address}").contains("secret"));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_text_never_panics(text in ".*") {
+            let _ = text.parse::<Address>();
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What can be learnt of the served model beside its answers: the size of its vocabulary and how vLLM samples where a
+//! request says nothing.
+//!
+//! vLLM tells the model's directory (`root` in `/v1/models`); where that is a directory of this machine, its files say
+//! the rest. vLLM takes sampling defaults from `generation_config.json` unless told otherwise (`--generation-config`).
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+/// What is known of a served model; nothing where nothing could be learnt.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ModelCard {
+    /// Ids lie below this.
+    pub(crate) vocab_size: Option<u32>,
+    /// What a request that says nothing is sampled with.
+    pub(crate) defaults: SamplingDefaults,
+}
+
+/// Sampling where a request is silent. None where even the server's files are unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+pub(crate) struct SamplingDefaults {
+    pub(crate) temperature: Option<f64>,
+    pub(crate) top_p: Option<f64>,
+    pub(crate) top_k: Option<i64>,
+}
+
+#[derive(Deserialize)]
+struct Models {
+    data: Vec<Model>,
+}
+
+#[derive(Deserialize)]
+struct Model {
+    root: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Config {
+    vocab_size: Option<u32>,
+    text_config: Option<TextConfig>,
+}
+
+/// Models that also see keep their language part apart.
+#[derive(Deserialize)]
+struct TextConfig {
+    vocab_size: Option<u32>,
+}
+
+impl ModelCard {
+    /// Reads the answer of `GET /v1/models` and the files that it points to. None if it is no such answer.
+    pub(super) fn from_models_answer(body: &[u8]) -> Option<Self> {
+        let models: Models = serde_json::from_slice(body).ok()?;
+        let root = models.data.into_iter().find_map(|model| model.root);
+        Some(root.map(|root| Self::from_dir(Path::new(&root))).unwrap_or_default())
+    }
+
+    fn from_dir(dir: &Path) -> Self {
+        let Some(config) = read::<Config>(&dir.join("config.json")) else { return Self::default() };
+        let language = config.text_config.and_then(|text| text.vocab_size);
+        // What vLLM itself falls back to, for keys that the file lacks or a model without the file.
+        let vllm = SamplingDefaults { temperature: Some(1.0), top_p: Some(1.0), top_k: Some(0) };
+        let stated = read::<SamplingDefaults>(&dir.join("generation_config.json")).unwrap_or_default();
+        let defaults = SamplingDefaults {
+            temperature: stated.temperature.or(vllm.temperature),
+            top_p: stated.top_p.or(vllm.top_p),
+            top_k: stated.top_k.or(vllm.top_k),
+        };
+        Self { vocab_size: config.vocab_size.or(language), defaults }
+    }
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_directory_tells_vocabulary_and_defaults() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("config.json"), r#"{"vocab_size": 4096}"#).unwrap();
+        std::fs::write(
+            dir.path().join("generation_config.json"),
+            r#"{"temperature": 0.6, "do_sample": true}"#,
+        )
+        .unwrap();
+        let body = serde_json::json!({"data": [{"id": "m", "root": dir.path()}]}).to_string();
+        let card = ModelCard::from_models_answer(body.as_bytes()).unwrap();
+        assert_eq!(card.vocab_size, Some(4096));
+        assert_eq!(
+            card.defaults,
+            SamplingDefaults { temperature: Some(0.6), top_p: Some(1.0), top_k: Some(0) }
+        );
+    }
+
+    #[test]
+    fn a_model_elsewhere_is_unknown_and_not_guessed() {
+        let body = r#"{"data": [{"id": "m", "root": "org/model-on-a-hub"}]}"#;
+        assert_eq!(ModelCard::from_models_answer(body.as_bytes()), Some(ModelCard::default()));
+        assert_eq!(ModelCard::from_models_answer(b"<html>"), None);
+    }
+}

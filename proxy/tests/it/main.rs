@@ -1,0 +1,9 @@
+//! The proxy from outside: a real one on free ports, in front of a simulated upstream, called as agents and runners do.
+
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test that fails panics")]
+
+mod endings;
+mod identity;
+mod keeping;
+mod passing;
+mod stage;

@@ -1,0 +1,135 @@
+//! A proxy, its simulated upstream, and clients of both planes.
+
+use std::time::Duration;
+
+use reqwest::{Client, Response, StatusCode};
+use rolltap_proxy::api::{TrialOpened, TrialStatus};
+use rolltap_proxy::{RunningProxy, Settings, sim};
+use rolltap_rollout::call::Call;
+use rolltap_rollout::row::RolloutRow;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Everything that one test needs; all of it ends with it.
+pub(crate) struct Stage {
+    pub(crate) upstream: sim::RunningSim,
+    pub(crate) proxy: RunningProxy,
+    pub(crate) data: TempDir,
+    pub(crate) http: Client,
+}
+
+/// Settings of a proxy on free ports.
+pub(crate) fn settings(upstream: &str, data: &TempDir) -> Settings {
+    Settings {
+        upstreams: vec![upstream.parse().unwrap()],
+        listen: vec![([127, 0, 0, 1], 0).into()],
+        admin: ([127, 0, 0, 1], 0).into(),
+        public_url: None,
+        data_dir: data.path().to_owned(),
+        admin_token: None,
+        logprobs_mode: Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
+    }
+}
+
+/// A simulator that says what the script says, or random words.
+pub(crate) async fn simulator(script: Option<&str>) -> sim::RunningSim {
+    let script = script.map(|text| sim::Script::from_toml(text, "test").unwrap());
+    sim::start(sim::Settings { script, ..sim::Settings::default() }).await.unwrap()
+}
+
+impl Stage {
+    /// With an upstream that says random words.
+    pub(crate) async fn random() -> Self {
+        Self::set(None).await
+    }
+
+    /// With an upstream whose every answer is this (the fields of a script's answer).
+    pub(crate) async fn saying(answer: &str) -> Self {
+        Self::set(Some(&format!(
+            "[[conversation]]\n[[conversation.turn]]\n[[conversation.turn.answer]]\n{answer}\n"
+        )))
+        .await
+    }
+
+    async fn set(script: Option<&str>) -> Self {
+        let upstream = simulator(script).await;
+        let data = TempDir::new().unwrap();
+        let proxy =
+            rolltap_proxy::start(settings(&format!("http://{}", upstream.addr()), &data)).await.unwrap();
+        Self { upstream, proxy, data, http: Client::new() }
+    }
+
+    pub(crate) fn admin(&self, path: &str) -> String {
+        format!("http://{}{path}", self.proxy.admin_addr())
+    }
+
+    pub(crate) fn agent(&self, path: &str) -> String {
+        format!("http://{}{path}", self.proxy.agent_addrs()[0])
+    }
+
+    pub(crate) fn direct(&self) -> String {
+        format!("http://{}/v1/chat/completions", self.upstream.addr())
+    }
+
+    /// Opens a trial; `extra` is laid over the request.
+    pub(crate) async fn open(&self, extra: Value) -> TrialOpened {
+        let mut body = json!({"task_id": "org/task"});
+        body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        let response = self.http.post(self.admin("/v1/trials")).json(&body).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::CREATED);
+        response.json().await.unwrap()
+    }
+
+    /// Calls chat completions as the trial's agent.
+    pub(crate) async fn chat(&self, trial: &TrialOpened, body: &Value) -> Response {
+        self.http
+            .post(format!("{}/chat/completions", trial.base_urls.openai))
+            .json(body)
+            .send()
+            .await
+            .unwrap()
+    }
+
+    pub(crate) async fn seal(&self, trial: &TrialOpened) -> TrialStatus {
+        let url = self.admin(&format!("/v1/trials/{}/seal", trial.trial_id));
+        self.http.post(url).send().await.unwrap().json().await.unwrap()
+    }
+
+    pub(crate) async fn status(&self, trial: &TrialOpened) -> TrialStatus {
+        let url = self.admin(&format!("/v1/trials/{}", trial.trial_id));
+        self.http.get(url).send().await.unwrap().json().await.unwrap()
+    }
+
+    pub(crate) async fn calls(&self, trial: &TrialOpened) -> Vec<Call> {
+        self.lines(&format!("/v1/trials/{}/calls", trial.trial_id)).await
+    }
+
+    pub(crate) async fn rollout(&self, trial: &TrialOpened) -> Vec<RolloutRow> {
+        self.lines(&format!("/v1/trials/{}/rollout", trial.trial_id)).await
+    }
+
+    async fn lines<T: DeserializeOwned>(&self, path: &str) -> Vec<T> {
+        let text = self.http.get(self.admin(path)).send().await.unwrap().text().await.unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+/// A chat request; `extra` is laid over it.
+pub(crate) fn request(extra: Value) -> Value {
+    let mut body =
+        json!({"model": "sim", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16});
+    body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    body
+}
+
+/// Waits until it is so; panics if it never is.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
+    for _ in 0..1500 {
+        if is_so().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("never: {what}");
+}
