@@ -35,6 +35,13 @@ write_whole() {
   mv -f -- "$new" "$1"
 }
 
+# A stamp says which inputs a finished step was made from. It is dropped first and
+# put last: what an interrupted run left behind has none, and is made anew.
+stamp_of() { cat -- "$@" | sha256sum | cut -c1-16; }
+is_stamped() { [[ -f $cache/stamps/$1 && $(<"$cache/stamps/$1") == "$2" ]]; }
+drop_stamp() { rm -f -- "$cache/stamps/$1"; }
+put_stamp() { write_whole "$cache/stamps/$1" <<<"$2"; }
+
 # When a process started, in clock ticks since boot; empty if there is none.
 # With the pid it names one process for good: the kernel reuses pids.
 process_start() {

@@ -6,7 +6,7 @@ stub library exports exactly the symbols that torch looks for, at the versions
 it asks for, as functions that return 100 (cudaErrorNoDevice). Then torch loads
 and reports that there is no CUDA device.
 
-usage: python3 stub_cuda.py SITE_PACKAGES      (needs cc, nm and readelf)
+usage: python stub_cuda.py      (the Python that torch is installed for; needs cc, nm and readelf)
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -76,9 +77,8 @@ def read_links(libraries: list[Path]) -> Links:
         for line in output_of("readelf", "-V", "-W", path).splitlines():
             if match := re.search(r"File: (\S+)", line):
                 provider = match[1]
-            elif match := re.search(r"Name: (\S+)\s+Flags", line):
-                if provider:
-                    links.provider[match[1]] = provider
+            elif (match := re.search(r"Name: (\S+)\s+Flags", line)) and provider:
+                links.provider[match[1]] = provider
         for line in output_of("nm", "-D", path).splitlines():
             *_, kind, symbol = line.split()
             name, _, version = symbol.partition("@")
@@ -125,9 +125,7 @@ def main(site_packages: Path) -> None:
     links = read_links(libraries)
     present = {path.name for path in libraries}
     missing = sorted(
-        name
-        for name in links.needed - present - OPENED_AT_RUN_TIME
-        if not SYSTEM.match(name)
+        name for name in links.needed - present - OPENED_AT_RUN_TIME if not SYSTEM.match(name)
     )
     total = 0
     with tempfile.TemporaryDirectory() as scratch:
@@ -139,6 +137,4 @@ def main(site_packages: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    main(Path(sys.argv[1]))
+    main(Path(sysconfig.get_path("purelib")))

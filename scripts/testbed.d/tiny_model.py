@@ -34,7 +34,14 @@ END_OF_TURN = "<|im_end|>"
 SPECIAL = [END_OF_TEXT, START_OF_TURN, END_OF_TURN]
 # Single tokens, but not special: they stay visible in the decoded answer, where
 # vLLM's tool and reasoning parsers look for them (as in Qwen's own tokenizers).
-MARKERS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]
+MARKERS = [
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_response>",
+    "</tool_response>",
+    "<think>",
+    "</think>",
+]
 
 # How Qwen2 cuts text into pieces before merging.
 PIECES = (
@@ -117,7 +124,9 @@ def train_tokenizer() -> Tokenizer:
     tokenizer.add_special_tokens(SPECIAL)
     tokenizer.add_tokens(MARKERS)
     if tokenizer.get_vocab_size() != VOCABULARY:
-        sys.exit(f"tiny_model: the tokenizer has {tokenizer.get_vocab_size()} tokens, not {VOCABULARY}")
+        sys.exit(
+            f"tiny_model: the tokenizer has {tokenizer.get_vocab_size()} tokens, not {VOCABULARY}"
+        )
     return tokenizer
 
 
@@ -134,7 +143,11 @@ def save_tokenizer(tokenizer: Tokenizer, out: Path) -> None:
     wrapped.save_pretrained(out)
 
 
-def save_model(end_of_turn: int, end_of_text: int, out: Path) -> None:
+def save_model(tokenizer: Tokenizer, out: Path) -> None:
+    end_of_turn, end_of_text = (
+        tokenizer.token_to_id(END_OF_TURN),
+        tokenizer.token_to_id(END_OF_TEXT),
+    )
     torch.manual_seed(SEED)
     config = Qwen2Config(
         vocab_size=VOCABULARY,
@@ -150,8 +163,12 @@ def save_model(end_of_turn: int, end_of_text: int, out: Path) -> None:
         eos_token_id=end_of_turn,
         pad_token_id=end_of_text,
     )
-    Qwen2ForCausalLM(config).to(torch.float32).save_pretrained(out)
-    generation = {"eos_token_id": [end_of_turn, end_of_text], "pad_token_id": end_of_text, "do_sample": True}
+    Qwen2ForCausalLM(config).save_pretrained(out)
+    generation = {
+        "eos_token_id": [end_of_turn, end_of_text],
+        "pad_token_id": end_of_text,
+        "do_sample": True,
+    }
     (out / "generation_config.json").write_text(json.dumps(generation) + "\n")
 
 
@@ -159,7 +176,7 @@ def main(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = train_tokenizer()
     save_tokenizer(tokenizer, out)
-    save_model(tokenizer.token_to_id(END_OF_TURN), tokenizer.token_to_id(END_OF_TEXT), out)
+    save_model(tokenizer, out)
 
 
 if __name__ == "__main__":

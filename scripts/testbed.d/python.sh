@@ -1,0 +1,73 @@
+# shellcheck shell=bash
+# The test Python (vLLM on the CPU, transformers, the openai client) and the
+# tiny model. Sourced by scripts/testbed.
+
+uv_version=0.13.8
+venv="$cache/python"
+model="$cache/tiny-model"
+# About what the locked packages take, with room for the download.
+python_needs_mib=3500
+
+install_python() {
+  local base stamp log="$cache/python.log"
+  base=$(find_python)
+  stamp=$({
+    echo "$base" "$("$base" -V)" "$uv_version"
+    cat "$parts/vllm.lock.txt" "$parts/stub_cuda.py"
+  } | stamp_of)
+  # Asked to run, because a stamp outlives the Python that a venv is made from.
+  if is_stamped python "$stamp" && "$venv/bin/python" -c '' 2>/dev/null; then
+    say "python: vLLM is there ($venv)"
+    return
+  fi
+  require_space
+  drop_stamp python
+  say "python: installing vLLM for the CPU with $base (fetches about 0.8 GB, keeps 2.2 GB)"
+  if ! build_python "$base" >"$log" 2>&1; then
+    show_tail "$log"
+    die 'python: the installation failed; running this again takes it up where it broke off'
+  fi
+  put_stamp python "$stamp"
+}
+
+require_space() {
+  local free
+  free=$(($(df --output=avail -k -- "$cache" | tail -n 1) / 1024))
+  ((free >= python_needs_mib)) ||
+    die "python: $cache has $free MiB free, and $python_needs_mib are needed; make room or set ROLLTAP_TESTBED to a folder elsewhere"
+}
+
+# A chain, because `set -e` does not hold inside a condition.
+build_python() {
+  local base=$1 uv="$cache/uv"
+  # The download cache survives an interrupted run and goes with a finished one:
+  # uv links its files into the venv, so it costs no space meanwhile.
+  local -x UV_CACHE_DIR="$cache/uv-cache"
+  # Trust what the system trusts, as apt and Debian's pip do.
+  local -x UV_SYSTEM_CERTS=1
+  rm -rf -- "$venv" "$uv" &&
+    "$base" -m venv "$uv" &&
+    "$uv/bin/pip" install --quiet "uv==$uv_version" &&
+    "$base" -m venv --without-pip "$venv" &&
+    "$uv/bin/uv" pip install --python "$venv/bin/python" --no-deps --requirements "$parts/vllm.lock.txt" &&
+    "$venv/bin/python" "$parts/stub_cuda.py" &&
+    "$venv/bin/python" -c 'import torch, vllm, transformers, openai; assert not torch.cuda.is_available()' &&
+    rm -rf -- "$UV_CACHE_DIR"
+}
+
+make_model() {
+  local stamp log="$cache/tiny-model.log"
+  stamp=$(stamp_of "$parts/tiny_model.py" "$parts/vllm.lock.txt")
+  if is_stamped tiny-model "$stamp"; then
+    say "model: there ($model)"
+    return
+  fi
+  say 'model: making the tiny model'
+  drop_stamp tiny-model
+  rm -rf -- "$model"
+  if ! "$venv/bin/python" "$parts/tiny_model.py" "$model" >"$log" 2>&1; then
+    show_tail "$log"
+    die 'model: making it failed'
+  fi
+  put_stamp tiny-model "$stamp"
+}
