@@ -1,1 +1,133 @@
-//! placeholder
+//! A terminal over any byte stream, and the agent that works in it.
+//!
+//! The agent shows a terminal to a model, types what the model answers, and ends when the model twice in a row says that
+//! the task is complete. Its behaviour follows Terminus-2, the reference agent of Harbor; the answer format is
+//! Terminus-2's JSON. It knows neither Docker nor any other part of this project: it is handed the bytes of a terminal
+//! and the address of a model.
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use serde::Serialize;
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+
+mod answer;
+mod chat;
+mod chat_error;
+mod clip;
+mod episode;
+mod json_object;
+mod keys;
+mod prompt;
+mod screen;
+pub mod terminal;
+
+pub use chat::{ChatError, Message, Role};
+use terminal::Terminal;
+
+/// Where the model is and how it is asked.
+#[derive(Clone)]
+pub struct AgentSettings {
+    /// Base URL of an OpenAI-compatible server, up to and with `/v1`.
+    pub base_url: String,
+    /// Sent as a bearer token.
+    pub api_key: String,
+    /// Name of the model to ask for.
+    pub model: String,
+    /// The run ends after this many answers of the model.
+    pub max_turns: u32,
+    /// Sampling temperature; the server's default if `None`.
+    pub temperature: Option<f64>,
+    /// Most tokens of one answer; the server's default if `None`.
+    pub max_tokens: Option<u32>,
+    /// How long a call may go without a byte from the server.
+    pub call_timeout: Duration,
+    /// How often a call is tried again after a connection error, a 429 or a 5xx.
+    pub retries: u32,
+}
+
+impl AgentSettings {
+    /// Settings with the defaults: 100 turns, 600 seconds of idle time per call, 4 retries (about 8 seconds in all),
+    /// sampling left to the server.
+    pub fn new(base_url: impl Into<String>, api_key: impl Into<String>, model: impl Into<String>) -> Self {
+        Self {
+            base_url: base_url.into(),
+            api_key: api_key.into(),
+            model: model.into(),
+            max_turns: 100,
+            temperature: None,
+            max_tokens: None,
+            call_timeout: Duration::from_secs(600),
+            retries: 4,
+        }
+    }
+}
+
+/// What became of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AgentReport {
+    /// Answers of the model.
+    pub turns: u32,
+    /// The model said that the task is complete, and confirmed it.
+    pub completed: bool,
+    /// Why the run ended.
+    pub stop: StopReason,
+    /// Prompt tokens of all calls together, as the server counted them.
+    pub prompt_tokens: u64,
+    /// Completion tokens of all calls together, as the server counted them.
+    pub completion_tokens: u64,
+    /// Every message, in order.
+    pub transcript: Vec<Message>,
+}
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// The model confirmed that the task is complete.
+    Completed,
+    /// The limit on turns was reached.
+    MaxTurns,
+    /// The conversation no longer fits into the model's context.
+    ContextExceeded,
+    /// The terminal's stream ended, for example because the model left its shell.
+    TerminalClosed,
+    /// The run was cancelled from outside.
+    Cancelled,
+    /// The model gave no answer; the [`AgentError`] says why.
+    ModelFailed,
+}
+
+/// Why a run failed.
+#[derive(Debug, Error)]
+pub enum AgentError {
+    /// The settings cannot be used; nothing was started.
+    #[error(transparent)]
+    Settings(ChatError),
+    /// The model failed in mid-run.
+    #[error("{source} (turn {})", report.turns + 1)]
+    Model {
+        /// What the model's side said.
+        source: ChatError,
+        /// What was done until then; its `stop` is [`StopReason::ModelFailed`].
+        report: Box<AgentReport>,
+    },
+}
+
+/// Works on `instruction` in `terminal` until the model has confirmed that it is done, a limit is reached, the terminal
+/// closes or `cancel` is cancelled. All of these are reports; of a cancelled run it holds what was done so far.
+///
+/// # Errors
+/// The base URL cannot be used, or the model failed for good: unreachable, or an error that trying again did not cure.
+/// The latter error carries the report up to there.
+pub async fn run(
+    settings: AgentSettings,
+    instruction: &str,
+    terminal: Terminal,
+    cancel: CancellationToken,
+) -> Result<AgentReport, AgentError> {
+    let max_turns = settings.max_turns;
+    let chat = chat::ChatClient::new(settings).map_err(AgentError::Settings)?;
+    episode::Episode::new(&chat, terminal, cancel, max_turns).run(instruction).await
+}

@@ -1,0 +1,172 @@
+//! What can go wrong between the agent and its model, and how to tell from what a server says.
+
+use std::error::Error as _;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use reqwest::StatusCode;
+use serde_json::Value;
+use thiserror::Error;
+
+/// Why the model gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ChatError {
+    /// The base URL is not one.
+    #[error("the model's address {url:?} cannot be used: {cause}")]
+    BadUrl {
+        /// The address given.
+        url: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// No connection, or one that broke off.
+    #[error(
+        "no answer from the model at {url}: {cause}; check that the server runs and that the address is right"
+    )]
+    Unreachable {
+        /// The address called.
+        url: String,
+        /// What the network said.
+        cause: String,
+    },
+    /// Nothing came for as long as a call may be idle.
+    #[error("the model at {url} sent nothing for {} seconds", idle.as_secs_f64())]
+    Timeout {
+        /// The address called.
+        url: String,
+        /// The limit.
+        idle: Duration,
+    },
+    /// The conversation has outgrown the model's context.
+    #[error("the conversation does not fit into the model's context: {message}")]
+    ContextExceeded {
+        /// The server's words.
+        message: String,
+    },
+    /// Any other answer that is an error.
+    #[error("the model at {url} answered {status}: {message}")]
+    Refused {
+        /// The address called.
+        url: String,
+        /// The HTTP status.
+        status: u16,
+        /// The server's words.
+        message: String,
+    },
+    /// A success that is no chat completion.
+    #[error(
+        "the model at {url} answered something that is no chat completion: {cause}; it begins with {body:?}"
+    )]
+    Malformed {
+        /// The address called.
+        url: String,
+        /// What is wrong with it.
+        cause: String,
+        /// How the answer begins.
+        body: String,
+    },
+}
+
+/// The error of a request that got no whole answer.
+pub(crate) fn failed_request(url: &str, idle: Duration, error: &reqwest::Error) -> ChatError {
+    if error.is_timeout() && !error.is_connect() {
+        return ChatError::Timeout { url: url.to_owned(), idle };
+    }
+    let mut cause = String::new();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let separator = if cause.is_empty() { "" } else { ": " };
+        let written = write!(cause, "{separator}{inner}");
+        debug_assert!(written.is_ok(), "writing to a String cannot fail");
+        source = inner.source();
+    }
+    if cause.is_empty() {
+        cause = error.to_string();
+    }
+    if error.is_builder() {
+        return ChatError::BadUrl { url: url.to_owned(), cause };
+    }
+    ChatError::Unreachable { url: url.to_owned(), cause }
+}
+
+/// The error of an answer whose status says that it is one.
+pub(crate) fn refused(url: &str, status: StatusCode, body: &[u8]) -> ChatError {
+    let json: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
+    let message = ["/error/message", "/message", "/detail", "/error"]
+        .iter()
+        .find_map(|path| json.pointer(path)?.as_str().map(str::to_owned))
+        .unwrap_or_else(|| excerpt(body));
+    let code = json.pointer("/error/code").and_then(Value::as_str).unwrap_or_default();
+    if status.is_client_error() && is_context_overflow(&message, code) {
+        return ChatError::ContextExceeded { message };
+    }
+    ChatError::Refused { url: url.to_owned(), status: status.as_u16(), message }
+}
+
+/// There is no common form: OpenAI has a code, vLLM has had several wordings, and each means the same to an agent.
+fn is_context_overflow(message: &str, code: &str) -> bool {
+    const WORDINGS: [&str; 4] = [
+        "maximum context length",
+        "context_length_exceeded",
+        "max_tokens must be at least 1",
+        "input length",
+    ];
+    let message = message.to_lowercase();
+    code == "context_length_exceeded" || WORDINGS.iter().any(|wording| message.contains(wording))
+}
+
+/// The beginning of a body, for an error message.
+pub(crate) fn excerpt(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    text.trim().chars().take(300).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn error(status: u16, body: &str) -> ChatError {
+        refused("http://m/v1", StatusCode::from_u16(status).unwrap(), body.as_bytes())
+    }
+
+    #[test]
+    fn the_servers_message_is_found_in_every_common_shape() {
+        for body in [
+            r#"{"error": {"message": "no such model", "type": "x", "code": 404}}"#,
+            r#"{"message": "no such model"}"#,
+            r#"{"detail": "no such model"}"#,
+            r#"{"error": "no such model"}"#,
+            " no such model\n",
+        ] {
+            assert_eq!(
+                error(404, body).to_string(),
+                "the model at http://m/v1 answered 404: no such model",
+                "{body}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_known_wording_of_a_full_context_is_recognised() {
+        for body in [
+            r#"{"error": {"message": "This model's maximum context length is 512 tokens.", "code": 400}}"#,
+            r#"{"error": {"message": "too long", "code": "context_length_exceeded"}}"#,
+            r#"{"error": {"message": "max_tokens must be at least 1, got -9."}}"#,
+            r#"{"message": "Input length (9000) exceeds the limit"}"#,
+        ] {
+            assert!(matches!(error(400, body), ChatError::ContextExceeded { .. }), "{body}");
+        }
+        assert!(matches!(error(400, "temperature is negative"), ChatError::Refused { .. }));
+        assert!(matches!(error(500, "maximum context length"), ChatError::Refused { .. }));
+    }
+
+    proptest! {
+        #[test]
+        fn any_body_becomes_a_message_of_bounded_length(body in prop::collection::vec(any::<u8>(), 0..2000)) {
+            let refused = refused("u", StatusCode::BAD_REQUEST, &body).to_string();
+            prop_assert!(refused.chars().count() < 400);
+        }
+    }
+}

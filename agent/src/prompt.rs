@@ -1,0 +1,114 @@
+//! Everything that the agent says to the model, in one place.
+
+use std::fmt::Write as _;
+
+use crate::answer::AnswerError;
+use crate::screen::Observation;
+
+/// The first message: the rules of the game, the task, and what the terminal shows.
+pub(crate) fn first(instruction: &str, observation: &Observation) -> String {
+    format!("{RULES}\n# Task\n\n{instruction}\n\n{}", terminal(observation))
+}
+
+const RULES: &str = r##"You work alone at a Linux terminal and solve the task below by typing into it. Nobody can answer questions.
+
+Each of your answers is one JSON object and nothing else:
+
+{
+  "analysis": "The build failed: make is not installed.",
+  "plan": "Install make, then build again.",
+  "commands": [
+    {"keystrokes": "apt-get install -y make\n", "duration": 20.0},
+    {"keystrokes": "make\n", "duration": 5.0}
+  ],
+  "task_complete": false
+}
+
+- "analysis" (required): what the terminal shows, what is done, what is left.
+- "plan" (required): what you do next, and why.
+- "commands" (required, may be empty): typed one after the other.
+  - "keystrokes" is typed exactly as written. A shell runs a line only when you end it with "\n".
+    If the whole string is the name of a key, that key is pressed: "C-c" and "C-d" (and other letters), "Enter",
+    "Escape", "Tab", "Space", "BSpace", "Up", "Down", "Left", "Right", "Home", "End", "PageUp", "PageDown", "F1" and so on.
+  - "duration" (seconds, default 1.0, at most 60) is how long to wait before the next keystrokes, or before you see the
+    terminal again. Use 0.1 for commands that are done at once (cd, ls, echo), more for slow ones. To wait longer, send
+    empty keystrokes with a duration and look again.
+- "task_complete" (optional, default false): true once the task is solved and you have checked it.
+
+You then see what the terminal printed since your last answer, or its screen if nothing new came. Of very long output
+only the beginning and the end are shown, so write it to a file and look at the parts you need. Commands must not wait
+for input that you do not type.
+"##;
+
+/// What follows on commands that were run.
+pub(crate) fn after_commands(observation: &Observation, warnings: &[String]) -> String {
+    format!("{}{}", remarks(warnings), terminal(observation))
+}
+
+/// What follows on the first `task_complete: true`.
+pub(crate) fn confirm_completion(observation: &Observation, warnings: &[String]) -> String {
+    format!(
+        "{}{}\nYou said that the task is complete. Your work will be judged as it is now, and you cannot change it \
+         afterwards. If you are sure, answer once more with \"task_complete\": true. If anything is left to do or to \
+         check, go on with \"task_complete\": false.\n",
+        remarks(warnings),
+        terminal(observation)
+    )
+}
+
+/// What follows on an answer that could not be read.
+pub(crate) fn unreadable(error: &AnswerError) -> String {
+    format!(
+        "Your answer could not be read, and nothing was typed. {}\n{}\
+         Answer again with one JSON object that has \"analysis\", \"plan\" and \"commands\".\n",
+        error.problem,
+        remarks(&error.warnings)
+    )
+}
+
+/// What follows on an answer that the model's limit on output tokens cut off.
+pub(crate) fn cut_off() -> String {
+    "Your answer was longer than allowed and was cut off, and nothing was typed. Answer again in fewer words; do long \
+     work, such as a large file, in several answers.\n"
+        .to_owned()
+}
+
+fn remarks(warnings: &[String]) -> String {
+    let mut text = String::new();
+    if !warnings.is_empty() {
+        text.push_str("About your last answer:\n");
+        for warning in warnings {
+            let written = writeln!(text, "- {warning}");
+            debug_assert!(written.is_ok(), "writing to a String cannot fail");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn terminal(observation: &Observation) -> String {
+    match observation {
+        Observation::NewOutput(text) => format!("New terminal output:\n\n{text}\n"),
+        Observation::Screen(text) => format!("Terminal screen:\n\n{text}\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_in_the_rules_keeps_the_rules() {
+        let answer =
+            crate::answer::parse(&RULES[RULES.find('{').unwrap()..=RULES.rfind("\n}").unwrap() + 1]).unwrap();
+        assert_eq!(answer.commands.len(), 2);
+        assert_eq!(answer.warnings, Vec::<String>::new());
+    }
+
+    #[test]
+    fn warnings_come_before_the_terminal() {
+        let text = after_commands(&Observation::NewOutput("$ ls".into()), &["Be brief.".into()]);
+        assert_eq!(text, "About your last answer:\n- Be brief.\n\nNew terminal output:\n\n$ ls\n");
+        assert_eq!(after_commands(&Observation::Screen("$".into()), &[]), "Terminal screen:\n\n$\n");
+    }
+}
