@@ -1,0 +1,26 @@
+# Everyday commands. `just` alone lists them.
+
+default:
+    @just --list
+
+# What CI runs: the testbed, then every test of the workspace.
+test:
+    ./scripts/test
+
+# The tests that need nothing but Rust.
+fast:
+    ./scripts/test --fast
+
+# Formatting, lints, licences and advisories.
+lint:
+    cargo fmt --check
+    cargo clippy --workspace --all-targets -- -D warnings
+    cargo deny check
+
+# The main job on embedded parts only.
+demo:
+    cargo run --release -- demo
+
+# Overhead of trivial trials in Docker, beyond the agent's own work (needs the testbed).
+bench-trials:
+    ./scripts/bench-trials
