@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use rolltap_rollout::call::CallStatus;
 
 use crate::call_under_way::{CallGuard, CallUnderWay, Ended};
-use crate::dialect::chat::answer::{self, Asked, UpstreamError};
+use crate::dialect::chat::answer::{self, Asked};
 use crate::dialect::chat::request::{self, Prepared};
 use crate::dialect::error::AgentError;
 use crate::identity;
@@ -149,18 +149,16 @@ async fn whole_answer(
     asked: Asked,
 ) -> Result<Bytes, AgentError> {
     let text = std::str::from_utf8(&body).unwrap_or_default();
-    let recorded = call.record(|recorder| {
-        if !status.is_success() {
-            return Err(UpstreamError(text.to_owned()));
+    let for_agent = call.record(|recorder| {
+        if status.is_success() {
+            return answer::whole(text, asked, recorder);
         }
-        answer::whole(text, asked, recorder)
-    });
-    let (ended, for_agent) = match recorded? {
-        Ok(edited) => (call.end(CallStatus::Complete, None), edited.map(Bytes::from)),
-        Err(UpstreamError(error)) => (call.end(CallStatus::Failed, Some(error)), None),
-    };
-    store::outcome(ended.ok_or(Ended)?.await)?;
-    Ok(for_agent.unwrap_or(body))
+        recorder.upstream_error(text);
+        None
+    })?;
+    let kept = call.end(CallStatus::Complete, None).ok_or(Ended)?;
+    store::outcome(kept.await)?;
+    Ok(for_agent.map_or(body, Bytes::from))
 }
 
 /// Records that a call came to nothing, if it is not recorded otherwise already, and gives the error to answer with.

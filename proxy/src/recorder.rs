@@ -11,6 +11,8 @@ use rolltap_rollout::token::{Logprob, TokenId};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::clock;
+
 /// What is known of a call before it is answered.
 #[derive(Clone, Debug)]
 pub(crate) struct CallFacts {
@@ -27,6 +29,7 @@ pub(crate) struct CallFacts {
 pub(crate) struct Recorder {
     call: Call,
     expected_choices: u32,
+    upstream_error: Option<String>,
 }
 
 /// The parts of an answer's choice that are kept, as they stand in the JSON text.
@@ -65,7 +68,7 @@ impl Recorder {
             first_token_at: None,
             ended_at: started_at,
         };
-        Self { call, expected_choices: 0 }
+        Self { call, expected_choices: 0, upstream_error: None }
     }
 
     /// What the request said.
@@ -94,22 +97,13 @@ impl Recorder {
 
     /// A choice of a whole answer, or one chunk's part of it.
     pub(crate) fn choice(&mut self, part: ChoicePart<'_>) {
-        let sampled = self.choice_tokens(part);
-        if sampled > 0 && self.call.first_token_at.is_none() {
-            self.call.first_token_at = Some(Timestamp::now());
-        }
-    }
-
-    /// As [`Self::choice`], returning how many tokens the part had.
-    fn choice_tokens(&mut self, part: ChoicePart<'_>) -> usize {
-        let mut unreadable = false;
+        let mut is_readable = true;
         let choice = choice_at(&mut self.call.choices, part.index);
-        let before = choice.token_ids.len();
         if let Some(ids) = part.token_ids {
-            unreadable |= extend(TokenIds(&mut choice.token_ids), ids).is_err();
+            is_readable &= extend(TokenIds(&mut choice.token_ids), ids).is_ok();
         }
         if let Some(logprobs) = part.logprobs {
-            unreadable |= extend(Logprobs(&mut choice.logprobs), logprobs).is_err();
+            is_readable &= extend(Logprobs(&mut choice.logprobs), logprobs).is_ok();
         }
         if let Some(reason) = part.finish_reason {
             choice.finish_reason = Some(reason.to_owned());
@@ -117,11 +111,17 @@ impl Recorder {
         if let Some(reason) = part.stop_reason {
             choice.stop_reason = serde_json::from_str(reason.get()).ok();
         }
-        let sampled = choice.token_ids.len() - before;
-        if unreadable {
+        if self.call.first_token_at.is_none() && !choice.token_ids.is_empty() {
+            self.call.first_token_at = Some(clock::now());
+        }
+        if !is_readable {
             self.flaw(Flaw::Unreadable);
         }
-        sampled
+    }
+
+    /// Upstream put an error where an answer belongs. What comes after it does not make the call complete.
+    pub(crate) fn upstream_error(&mut self, error: &str) {
+        self.upstream_error.get_or_insert_with(|| error.to_owned());
     }
 
     /// Something of the answer was not of vLLM's form.
@@ -137,9 +137,13 @@ impl Recorder {
 
     /// The finished record.
     pub(crate) fn finish(mut self, status: CallStatus, error: Option<String>) -> Call {
+        let (status, error) = match self.upstream_error.take() {
+            Some(error) => (CallStatus::Failed, Some(error)),
+            None => (status, error),
+        };
         self.call.status = status;
         self.call.error = error;
-        self.call.ended_at = Timestamp::now();
+        self.call.ended_at = clock::now();
         self.call.choices.sort_by_key(|choice| choice.index);
         if status == CallStatus::Complete {
             self.note_what_is_missing();

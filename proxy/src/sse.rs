@@ -54,7 +54,7 @@ impl Decoder {
     fn end_of_event(&mut self) -> Option<usize> {
         let bytes = &self.buffer;
         let mut line_start = self.searched;
-        let mut breaks = memchr2_iter(b'\n', b'\r', bytes.get(self.searched..)?).map(|at| at + self.searched);
+        let breaks = memchr2_iter(b'\n', b'\r', bytes.get(self.searched..)?).map(|at| at + self.searched);
         for at in breaks {
             if at < line_start {
                 continue; // the LF of a CR LF

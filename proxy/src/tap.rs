@@ -12,7 +12,7 @@ use http_body::{Body, Frame};
 use rolltap_rollout::call::CallStatus;
 
 use crate::call_under_way::{CallGuard, Ended};
-use crate::dialect::chat::answer::{self, Asked, Fate, UpstreamError};
+use crate::dialect::chat::answer::{self, Asked, Fate};
 use crate::sse::{Decoder, Event, EventTooLong, write_event};
 use crate::store::{self, Kept, StoreError};
 
@@ -70,32 +70,28 @@ impl TapBody {
         let mut out = Vec::with_capacity(bytes.len());
         while let Some(event) = self.decoder.next_event() {
             match self.fate_of(&event)? {
-                Ok(Fate::AsIs) => out.extend_from_slice(event.bytes()),
-                Ok(Fate::Edited(data)) => write_event(&data, &mut out),
-                Ok(Fate::Dropped) => {}
-                Ok(Fate::Last) => return Ok(self.hold(&event, CallStatus::Complete, None, out)),
-                // The agent gets to see the error, as it would have.
-                Err(UpstreamError(error)) => {
-                    return Ok(self.hold(&event, CallStatus::Failed, Some(error), out));
-                }
+                Fate::AsIs => out.extend_from_slice(event.bytes()),
+                Fate::Edited(data) => write_event(&data, &mut out),
+                Fate::Dropped => {}
+                Fate::Last => return Ok(self.hold(&event, out)),
             }
         }
         Ok(if out.is_empty() { Step::Nothing } else { Step::Frame(out.into()) })
     }
 
-    fn fate_of(&self, event: &Event) -> Result<Result<Fate, UpstreamError>, Ended> {
+    fn fate_of(&self, event: &Event) -> Result<Fate, Ended> {
         let asked = self.asked;
         self.call.0.record(|recorder| match event.data() {
             Some(data) => answer::event(&data, asked, recorder),
-            None => Ok(Fate::AsIs),
+            None => Fate::AsIs,
         })
     }
 
     /// Ends the call. What stands before the last event is handed on with it: it came in the same read.
-    fn hold(&mut self, last: &Event, status: CallStatus, error: Option<String>, mut out: Vec<u8>) -> Step {
+    fn hold(&mut self, last: &Event, mut out: Vec<u8>) -> Step {
         out.extend_from_slice(last.bytes());
         out.extend_from_slice(&self.decoder.rest());
-        if let Some(kept) = self.call.0.end(status, error) {
+        if let Some(kept) = self.call.0.end(CallStatus::Complete, None) {
             self.end = End::Held { kept, events: out.into() };
         }
         Step::Finished

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api;
 use crate::call_under_way::CallUnderWay;
+use crate::clock;
 use crate::recorder::Recorder;
 use crate::store::{Opened, Place, StoredTrial};
 
@@ -90,8 +91,7 @@ impl Trial {
         }
         state.admitted += 1;
         let call_id = CallId::generate();
-        let recorder =
-            Recorder::new(call_id.clone(), self.opened.facts.trial_id.clone(), 0, Timestamp::now());
+        let recorder = Recorder::new(call_id.clone(), self.opened.facts.trial_id.clone(), 0, clock::now());
         let call = Arc::new(CallUnderWay::new(Arc::clone(self), recorder, place));
         state.under_way.insert(call_id, Arc::clone(&call));
         Ok(call)
@@ -110,7 +110,7 @@ impl Trial {
         if let Some(sealed_at) = state.sealed_at {
             return (sealed_at, false);
         }
-        let now = Timestamp::now();
+        let now = clock::now();
         state.sealed_at = Some(now);
         // A call that ends at this moment removes itself; the rest are ended here, outside of the trial's lock
         // because each takes it to hand its record over.

@@ -39,7 +39,7 @@ pub struct Call {
     pub error: Option<String>,
     /// When the request was received.
     pub started_at: Timestamp,
-    /// When the first sampled token passed; none where the answer came whole.
+    /// When the first sampled token was received; with all others, where the answer came whole.
     pub first_token_at: Option<Timestamp>,
     /// When the last of the answer was received.
     pub ended_at: Timestamp,

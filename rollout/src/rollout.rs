@@ -1,1 +1,257 @@
-//! (being written)
+//! A sealed trial with its reward, as the rows that a trainer gets: one per branch.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::call::{Call, CallStatus};
+use crate::forest::{Branch, Forest, Node};
+use crate::ids::{GroupId, TaskId, TrialId};
+use crate::row::{CallSpan, RolloutRow, SCHEMA_VERSION};
+
+/// What a trial is, beside its calls.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrialFacts {
+    /// The trial's name.
+    pub trial_id: TrialId,
+    /// Harbor's task name.
+    pub task_id: TaskId,
+    /// The samples that a trainer compares with this one.
+    pub group_id: Option<GroupId>,
+    /// How many samples the group has when whole.
+    pub group_size: Option<u32>,
+    /// Which sample of its group.
+    pub sample_index: u32,
+    /// Which try at this sample.
+    pub attempt: u32,
+    /// Where the agent worked.
+    pub environment: Option<String>,
+    /// The model that the trial was meant to call.
+    pub model: Option<String>,
+    /// vLLM's `--logprobs-mode`.
+    pub logprobs_mode: String,
+    /// Ids lie below this, where it is known.
+    pub vocab_size: Option<u32>,
+}
+
+/// What the verifier said of a trial, or why it said nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Reward {
+    /// Every number that the verifier gave, by name.
+    pub rewards: BTreeMap<String, f64>,
+    /// The one number to train on; none (never 0) where there is none.
+    pub reward: Option<f64>,
+    /// Whether the reward measures the agent.
+    pub valid: bool,
+    /// Why the trial failed.
+    pub failure_cause: Option<String>,
+}
+
+/// How a branch ended, in the words that trainers use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BranchStatus {
+    /// Its last answer ended by itself.
+    Completed,
+    /// Its last answer was cut by the length limit.
+    Truncated,
+    /// Its last answer was cut off from outside: the agent left, the trial was sealed, the server aborted.
+    Aborted,
+    /// Its last call failed.
+    Failed,
+}
+
+impl BranchStatus {
+    /// Every status, for those who check.
+    pub const ALL: [Self; 4] = [Self::Completed, Self::Truncated, Self::Aborted, Self::Failed];
+
+    /// The name in rows.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Truncated => "truncated",
+            Self::Aborted => "aborted",
+            Self::Failed => "failed",
+        }
+    }
+
+    fn of(node: &Node<'_>) -> Self {
+        match (node.call.status, node.choice.finish_reason.as_deref()) {
+            (CallStatus::Failed, _) => Self::Failed,
+            (CallStatus::Cancelled, _) | (CallStatus::Complete, Some("abort")) => Self::Aborted,
+            (CallStatus::Complete, Some("length")) => Self::Truncated,
+            (CallStatus::Complete, _) => Self::Completed,
+        }
+    }
+}
+
+/// The rows of a sealed trial, in order of branch. A trial without a single sampled token has none.
+pub fn rows<'a>(
+    facts: &TrialFacts,
+    reward: &Reward,
+    calls: impl IntoIterator<Item = &'a Call>,
+) -> Vec<RolloutRow> {
+    let forest = Forest::build(calls);
+    let branches = forest.branches();
+    let count = branches.len();
+    let mut owned = HashSet::new();
+    branches
+        .iter()
+        .enumerate()
+        .filter_map(|(index, branch)| {
+            let place = Place { index, count };
+            row(facts, reward, &forest, branch, place, &mut owned)
+        })
+        .collect()
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    index: usize,
+    count: usize,
+}
+
+/// `owned` holds the nodes whose tokens a branch of lower index has in its loss mask already.
+fn row(
+    facts: &TrialFacts,
+    reward: &Reward,
+    forest: &Forest<'_>,
+    branch: &Branch,
+    place: Place,
+    owned: &mut HashSet<usize>,
+) -> Option<RolloutRow> {
+    let path: Vec<_> =
+        branch.path.iter().filter_map(|&i| forest.nodes().get(i).map(|node| (i, node))).collect();
+    let (&(_, first), &(_, last)) = (path.first()?, path.last()?);
+    let mut tokens = PerToken::of_branch(last);
+    for &(index, node) in &path {
+        tokens.mark_sampled(node, owned.insert(index));
+    }
+    let status = BranchStatus::of(last);
+    Some(RolloutRow {
+        schema_version: SCHEMA_VERSION.to_owned(),
+        trial_id: facts.trial_id.to_string(),
+        group_id: facts.group_id.as_ref().map(ToString::to_string),
+        group_size: facts.group_size.map(saturating_i32),
+        sample_index: saturating_i32(facts.sample_index),
+        attempt: saturating_i32(facts.attempt),
+        superseded: false,
+        task_id: facts.task_id.to_string(),
+        environment: facts.environment.clone(),
+        branch_index: saturating_i32(place.index),
+        num_branches: saturating_i32(place.count),
+        is_last_branch: place.index + 1 == place.count,
+        branch_cause: branch.cause.to_string(),
+        token_ids: tokens.ids,
+        sampled_mask: tokens.sampled,
+        trainable_mask: tokens.trainable,
+        loss_mask: tokens.loss,
+        logprobs: tokens.logprobs,
+        token_version: tokens.version,
+        version_labels: BTreeMap::new(),
+        prompt_len: saturating_i32(first.start()),
+        reward: reward.reward,
+        rewards: reward.rewards.clone(),
+        reward_valid: reward.valid,
+        failure_cause: reward.failure_cause.clone(),
+        is_truncated: status != BranchStatus::Completed,
+        stop_reason: last.choice.finish_reason.clone(),
+        status: status.as_str().to_owned(),
+        model: model_of(last.call, facts),
+        tokenizer_hash: None,
+        vocab_size: facts.vocab_size.map(saturating_i32),
+        logprobs_mode: facts.logprobs_mode.clone(),
+        has_media: path.iter().any(|(_, node)| node.call.has_media),
+        calls: path.iter().map(|(_, node)| span(forest, node)).collect(),
+    })
+}
+
+/// The per-token columns of one row while they are filled in.
+struct PerToken {
+    ids: Vec<i32>,
+    sampled: Vec<u8>,
+    trainable: Vec<u8>,
+    loss: Vec<u8>,
+    logprobs: Vec<f32>,
+    version: Vec<i32>,
+}
+
+impl PerToken {
+    fn of_branch(leaf: &Node<'_>) -> Self {
+        let tokens = leaf.call.prompt_token_ids.iter().chain(&leaf.choice.token_ids);
+        let ids: Vec<_> = tokens.map(|id| id.as_i32()).collect();
+        let len = ids.len();
+        Self {
+            ids,
+            sampled: vec![0; len],
+            trainable: vec![0; len],
+            loss: vec![0; len],
+            logprobs: vec![0.0; len],
+            version: vec![-1; len],
+        }
+    }
+
+    fn mark_sampled(&mut self, node: &Node<'_>, is_owner: bool) {
+        let call_is_trainable = node.call.is_trainable() && !node.is_ambiguous;
+        let logprobs = node.choice.aligned_logprobs().unwrap_or_default();
+        let span = self
+            .sampled
+            .iter_mut()
+            .zip(&mut self.trainable)
+            .zip(&mut self.loss)
+            .zip(&mut self.logprobs)
+            .zip(&mut self.version)
+            .take(node.end())
+            .skip(node.start());
+        for (offset, ((((sampled, trainable), loss), logprob), version)) in span.enumerate() {
+            let captured = logprobs.get(offset).copied().flatten();
+            let is_trainable = call_is_trainable && captured.is_some();
+            *sampled = 1;
+            *trainable = u8::from(is_trainable);
+            *loss = u8::from(is_trainable && is_owner);
+            *logprob = captured.map_or(0.0, |logprob| logprob.get());
+            *version = node.call.policy_version;
+        }
+    }
+}
+
+fn span(forest: &Forest<'_>, node: &Node<'_>) -> CallSpan {
+    let parent = node.parent.and_then(|index| forest.nodes().get(index));
+    let sampling = &node.call.sampling;
+    CallSpan {
+        call_id: node.call.call_id.to_string(),
+        choice_index: saturating_i32(node.choice.index),
+        parent_call_id: parent.map(|parent| parent.call.call_id.to_string()),
+        role: role_name(node.call),
+        prompt_len: saturating_i32(node.start()),
+        start: saturating_i32(node.start()),
+        end: saturating_i32(node.end()),
+        finish_reason: node.choice.finish_reason.clone(),
+        version: node.call.policy_version,
+        sampled_at: node.call.ended_at,
+        temperature: sampling.temperature,
+        top_p: sampling.top_p,
+        top_k: sampling.top_k,
+        constrained: sampling.constrained,
+        sampling: serde_json::Value::Object(sampling.params.clone()).to_string(),
+        messages: None,
+    }
+}
+
+/// A call that names no model was still meant for one.
+fn model_of(call: &Call, facts: &TrialFacts) -> String {
+    if call.model.is_empty() { facts.model.clone().unwrap_or_default() } else { call.model.clone() }
+}
+
+fn role_name(call: &Call) -> String {
+    match call.role {
+        crate::call::CallRole::Main => "main".to_owned(),
+    }
+}
+
+/// Counts and indices never come near the bound; a wrong number there would be caught by the checks.
+fn saturating_i32(number: impl TryInto<i32>) -> i32 {
+    number.try_into().unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -6,13 +6,13 @@ use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use jiff::Timestamp;
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::rollout::{Reward, TrialFacts};
 
 use super::AdminPlane;
 use super::error::AdminError;
 use crate::api::{OpenTrial, PutReward, TrialOpened, TrialStatus};
+use crate::clock;
 use crate::dialect::chat::request::NOT_SAMPLING;
 use crate::identity::TrialKey;
 use crate::store::{Event, Opened};
@@ -59,7 +59,7 @@ async fn opened(plane: &AdminPlane, asked: OpenTrial, key: &TrialKey) -> Opened 
         sampling: asked.sampling,
         limits: asked.limits,
         metadata: asked.metadata,
-        at: Timestamp::now(),
+        at: clock::now(),
     }
 }
 

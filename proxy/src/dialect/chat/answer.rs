@@ -56,43 +56,36 @@ struct AnswerChoice<'a> {
     token_ids: Option<&'a RawValue>,
 }
 
-/// An error that upstream put where an answer belongs.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct UpstreamError(pub(crate) String);
-
-/// Records a whole answer and gives it back as the agent wants it; unchanged where nothing needs to be taken out.
-pub(crate) fn whole(
-    body: &str,
-    asked: Asked,
-    recorder: &mut Recorder,
-) -> Result<Option<Vec<u8>>, UpstreamError> {
+/// Records a whole answer and gives it back as the agent wants it; none where nothing needs to be taken out.
+pub(crate) fn whole(body: &str, asked: Asked, recorder: &mut Recorder) -> Option<Vec<u8>> {
     let Ok(answer) = serde_json::from_str::<Answer<'_>>(body) else {
         recorder.unreadable();
-        return Ok(None);
+        return None;
     };
-    record(&answer, recorder)?;
-    Ok(without_ours(body, &answer, asked))
+    record(&answer, recorder);
+    without_ours(body, &answer, asked)
 }
 
-/// Records one event of a stream and says what becomes of it.
-pub(crate) fn event(data: &str, asked: Asked, recorder: &mut Recorder) -> Result<Fate, UpstreamError> {
+/// Records one event of a stream and says what becomes of it. An error passes like any other event: vLLM answers 200
+/// before it looks at everything, then sends the error and `[DONE]`.
+pub(crate) fn event(data: &str, asked: Asked, recorder: &mut Recorder) -> Fate {
     if data == "[DONE]" {
-        return Ok(Fate::Last);
+        return Fate::Last;
     }
     let Ok(chunk) = serde_json::from_str::<Answer<'_>>(data) else {
         recorder.unreadable();
-        return Ok(Fate::AsIs);
+        return Fate::AsIs;
     };
-    record(&chunk, recorder)?;
+    record(&chunk, recorder);
     if !asked.logprobs && !asked.token_ids && says_nothing(&chunk) {
-        return Ok(Fate::Dropped);
+        return Fate::Dropped;
     }
-    Ok(without_ours(data, &chunk, asked).map_or(Fate::AsIs, Fate::Edited))
+    without_ours(data, &chunk, asked).map_or(Fate::AsIs, Fate::Edited)
 }
 
-fn record(answer: &Answer<'_>, recorder: &mut Recorder) -> Result<(), UpstreamError> {
+fn record(answer: &Answer<'_>, recorder: &mut Recorder) {
     if let Some(error) = answer.error {
-        return Err(UpstreamError(error.get().to_owned()));
+        recorder.upstream_error(error.get());
     }
     if let Some(ids) = answer.prompt_token_ids {
         recorder.prompt(ids);
@@ -106,7 +99,6 @@ fn record(answer: &Answer<'_>, recorder: &mut Recorder) -> Result<(), UpstreamEr
             stop_reason: choice.stop_reason,
         });
     }
-    Ok(())
 }
 
 /// With ids or logprobs on, vLLM's parsers send a chunk also for tokens that change nothing of the message.

@@ -32,7 +32,7 @@ fn streamed(stream: &str, asked: Asked, choices: u32) -> (Vec<String>, Call) {
     let mut seen = Vec::new();
     while let Some(event) = decoder.next_event() {
         let data = event.data().unwrap().into_owned();
-        match super::event(&data, asked, &mut recorder).unwrap() {
+        match super::event(&data, asked, &mut recorder) {
             Fate::AsIs | Fate::Last => seen.push(data),
             Fate::Edited(edited) => seen.push(String::from_utf8(edited).unwrap()),
             Fate::Dropped => {}
@@ -106,8 +106,7 @@ fn several_choices_are_kept_each() {
 #[test]
 fn a_cleaned_whole_answer_is_what_vllm_sends_without_us() {
     let mut recorder = recorder(1);
-    let cleaned =
-        whole(fixture!("chat_token_ids_logprobs.body.json"), NOTHING, &mut recorder).unwrap().unwrap();
+    let cleaned = whole(fixture!("chat_token_ids_logprobs.body.json"), NOTHING, &mut recorder).unwrap();
     let call = recorder.finish(CallStatus::Complete, None);
     assert_eq!(
         comparable(std::str::from_utf8(&cleaned).unwrap()),
@@ -119,15 +118,20 @@ fn a_cleaned_whole_answer_is_what_vllm_sends_without_us() {
 #[test]
 fn an_error_where_an_answer_belongs_is_an_error() {
     let error = r#"{"error":{"message":"engine died","type":"InternalServerError","code":500}}"#;
-    assert!(whole(error, NOTHING, &mut recorder(1)).unwrap_err().0.contains("engine died"));
-    assert!(event(error, NOTHING, &mut recorder(1)).unwrap_err().0.contains("engine died"));
+    let mut whole_answer = recorder(1);
+    assert_eq!(whole(error, NOTHING, &mut whole_answer), None);
+    let (_, streamed) = streamed(&format!("data: {error}\n\ndata: [DONE]\n\n"), NOTHING, 1);
+    for call in [whole_answer.finish(CallStatus::Complete, None), streamed] {
+        assert_eq!(call.status, CallStatus::Failed);
+        assert!(call.error.unwrap().contains("engine died"));
+    }
 }
 
 #[test]
 fn what_is_not_of_vllms_form_passes_and_is_marked() {
     for odd in ["", "[]", "{\"choices\":7}", "{\"choices\":[{\"index\":-1}]}", "not json"] {
         let mut recorder = recorder(1);
-        assert_eq!(event(odd, NOTHING, &mut recorder).unwrap(), Fate::AsIs, "{odd}");
+        assert_eq!(event(odd, NOTHING, &mut recorder), Fate::AsIs, "{odd}");
         assert!(!recorder.finish(CallStatus::Complete, None).is_trainable(), "{odd}");
     }
 }

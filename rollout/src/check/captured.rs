@@ -1,0 +1,149 @@
+//! Rows held against the calls that they were made of.
+
+use std::collections::{HashMap, HashSet};
+
+use super::row::{AnswerKey, span_tokens};
+use super::trial::first_difference;
+use super::{Findings, Invariant};
+use crate::call::{Call, CallStatus, Choice};
+use crate::row::{CallSpan, RolloutRow};
+use crate::token::TokenId;
+
+/// Every captured call of one trial, by name.
+#[derive(Debug)]
+pub struct Captured<'a> {
+    calls: HashMap<&'a str, &'a Call>,
+}
+
+impl<'a> Captured<'a> {
+    /// Takes all calls of one trial.
+    pub fn new(calls: impl IntoIterator<Item = &'a Call>) -> Self {
+        Self { calls: calls.into_iter().map(|call| (call.call_id.as_str(), call)).collect() }
+    }
+
+    fn answer(&self, span: &CallSpan) -> Option<(&'a Call, &'a Choice)> {
+        let call = *self.calls.get(span.call_id.as_str())?;
+        let choice =
+            call.choices.iter().find(|choice| i64::from(choice.index) == i64::from(span.choice_index))?;
+        Some((call, choice))
+    }
+
+    /// The answers that must be in some branch: those of complete calls, with prompt and sampled ids.
+    pub(super) fn answers(&self) -> Vec<AnswerKey> {
+        let is_whole =
+            |call: &&Call| call.status == CallStatus::Complete && !call.prompt_token_ids.is_empty();
+        let calls = self.calls.values().copied().filter(is_whole);
+        let answers = calls.flat_map(|call| {
+            let choices = call.choices.iter().filter(|choice| !choice.token_ids.is_empty());
+            choices.map(|choice| (call.call_id.to_string(), i32::try_from(choice.index).unwrap_or(i32::MAX)))
+        });
+        let mut answers: Vec<_> = answers.collect();
+        answers.sort();
+        answers
+    }
+}
+
+/// Tells of every expected answer that no row named.
+pub(super) fn check_presence(expected: &[AnswerKey], named: &HashSet<AnswerKey>, found: &mut Findings<'_>) {
+    for answer in expected.iter().filter(|answer| !named.contains(*answer)) {
+        let (call_id, choice_index) = answer;
+        found.add(Invariant::CapturedPresence, || {
+            format!("choice {choice_index} of call {call_id} is complete and in no branch")
+        });
+    }
+}
+
+/// Holds one row against what was captured of its trial.
+pub(super) fn check(row: &RolloutRow, is_aligned: bool, captured: &Captured<'_>, found: &mut Findings<'_>) {
+    for (index, span) in row.calls.iter().enumerate() {
+        let Some((call, choice)) = captured.answer(span) else {
+            let (call_id, choice_index) = (&span.call_id, span.choice_index);
+            found.add(Invariant::CapturedCall, || {
+                format!("calls[{index}]: choice {choice_index} of call {call_id} was not captured")
+            });
+            continue;
+        };
+        facts(index, span, call, choice, found);
+        if is_aligned {
+            prompt(index, span, row, call, found);
+            answer(index, span, row, choice, found);
+            trainable(index, span, row, call, choice, found);
+        }
+    }
+}
+
+fn facts(index: usize, span: &CallSpan, call: &Call, choice: &Choice, found: &mut Findings<'_>) {
+    found.require(span.version == call.policy_version, Invariant::CapturedAnswer, || {
+        format!("calls[{index}].version is {}, captured was {}", span.version, call.policy_version)
+    });
+    found.require(span.finish_reason == choice.finish_reason, Invariant::CapturedAnswer, || {
+        let (here, captured) = (&span.finish_reason, &choice.finish_reason);
+        format!("calls[{index}].finish_reason is {here:?}, captured was {captured:?}")
+    });
+}
+
+fn prompt(index: usize, span: &CallSpan, row: &RolloutRow, call: &Call, found: &mut Findings<'_>) {
+    let before = usize::try_from(span.start).ok().and_then(|start| row.token_ids.get(..start));
+    // A start outside the row is told as such.
+    let Some(before) = before else { return };
+    if let Some(at) = first_difference(&ids(&call.prompt_token_ids), before) {
+        found.add(Invariant::CapturedPrompt, || {
+            let (here, captured) = (before.get(at), call.prompt_token_ids.get(at).map(|id| id.as_i32()));
+            let lengths = format!(
+                "{} tokens stand before it, {} were captured",
+                before.len(),
+                call.prompt_token_ids.len()
+            );
+            format!(
+                "calls[{index}]: token {at} of the prompt is {here:?}, captured was {captured:?}; {lengths}"
+            )
+        });
+    }
+}
+
+fn answer(index: usize, span: &CallSpan, row: &RolloutRow, choice: &Choice, found: &mut Findings<'_>) {
+    let Some(tokens) = span_tokens(span, &row.token_ids) else { return };
+    if let Some(at) = first_difference(&ids(&choice.token_ids), tokens) {
+        found.add(Invariant::CapturedAnswer, || {
+            let (here, captured) = (tokens.get(at), choice.token_ids.get(at).map(|id| id.as_i32()));
+            format!("calls[{index}]: sampled token {at} is {here:?}, captured was {captured:?}")
+        });
+    }
+    let captured = choice.aligned_logprobs().unwrap_or_default();
+    for (offset, &logprob) in span_tokens(span, &row.logprobs).unwrap_or_default().iter().enumerate() {
+        let captured = captured.get(offset).copied().flatten();
+        let expected = captured.map_or(0.0, |logprob| logprob.get());
+        found.require(logprob.to_bits() == expected.to_bits(), Invariant::CapturedAnswer, || {
+            let captured = captured.map(|logprob| logprob.get());
+            format!(
+                "calls[{index}]: logprob of sampled token {offset} is {logprob}, captured was {captured:?}"
+            )
+        });
+    }
+}
+
+fn trainable(
+    index: usize,
+    span: &CallSpan,
+    row: &RolloutRow,
+    call: &Call,
+    choice: &Choice,
+    found: &mut Findings<'_>,
+) {
+    let captured = choice.aligned_logprobs().unwrap_or_default();
+    for (offset, &trainable) in span_tokens(span, &row.trainable_mask).unwrap_or_default().iter().enumerate()
+    {
+        let has_logprob = captured.get(offset).is_some_and(Option::is_some);
+        found.require(trainable == 0 || has_logprob, Invariant::CapturedTrainable, || {
+            format!("calls[{index}]: sampled token {offset} is trainable, but no logprob of it was captured")
+        });
+        found.require(trainable == 0 || call.is_trainable(), Invariant::CapturedTrainable, || {
+            let (status, flaws) = (call.status, &call.flaws);
+            format!("calls[{index}]: sampled token {offset} is trainable, but its call is {status:?}, with {flaws:?}")
+        });
+    }
+}
+
+fn ids(tokens: &[TokenId]) -> Vec<i32> {
+    tokens.iter().map(|id| id.as_i32()).collect()
+}

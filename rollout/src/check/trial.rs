@@ -1,0 +1,224 @@
+//! What must hold of the rows of one trial together.
+
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::captured::{self, Captured};
+use super::row::{AnswerKey, answers, span_tokens};
+use super::{Findings, Invariant};
+use crate::row::{CallSpan, RolloutRow};
+
+/// What is kept of a trial's rows while more of them may come: its answers, each once.
+#[derive(Debug)]
+pub(super) struct TrialState {
+    trial_id: String,
+    columns: Columns,
+    rows: i32,
+    num_branches: i32,
+    answers: BTreeMap<AnswerKey, Answer>,
+    named: HashSet<AnswerKey>,
+    expected: Option<Vec<AnswerKey>>,
+    /// Some row's answers could not be told apart, so nothing is known of who owns what.
+    has_unreadable_tokens: bool,
+}
+
+impl TrialState {
+    /// A trial whose first row is `row`; [`Self::add`] it next.
+    pub(super) fn new(row: &RolloutRow) -> Self {
+        Self {
+            trial_id: row.trial_id.clone(),
+            columns: trial_columns(row),
+            rows: 0,
+            num_branches: row.num_branches,
+            answers: BTreeMap::new(),
+            named: HashSet::new(),
+            expected: None,
+            has_unreadable_tokens: false,
+        }
+    }
+
+    pub(super) fn trial_id(&self) -> &str {
+        &self.trial_id
+    }
+
+    /// From now on the captured answers must be found in the trial's rows.
+    pub(super) fn expect(&mut self, captured: &Captured<'_>) {
+        self.expected.get_or_insert_with(|| captured.answers());
+    }
+
+    pub(super) fn add(&mut self, row: &RolloutRow, is_aligned: bool, found: &mut Findings<'_>) {
+        found.require(row.branch_index == self.rows, Invariant::BranchOrder, || {
+            format!("branch_index is {} on row {} of the trial, counted from 0", row.branch_index, self.rows)
+        });
+        self.rows = self.rows.saturating_add(1);
+        for ((name, value), (_, first)) in trial_columns(row).iter().zip(&self.columns) {
+            found.require(value == first, Invariant::TrialColumns, || {
+                format!("{name} is {value}, on the trial's first row {first}")
+            });
+        }
+        self.named.extend(answers(row));
+        if is_aligned { self.add_answers(row, found) } else { self.has_unreadable_tokens = true }
+    }
+
+    fn add_answers(&mut self, row: &RolloutRow, found: &mut Findings<'_>) {
+        let mut prefix = PrefixHash::new(&row.token_ids);
+        let mut seen = HashSet::new();
+        for (index, span) in row.calls.iter().enumerate() {
+            let key = (span.call_id.clone(), span.choice_index);
+            // Spans out of bounds or out of order, and answers that stand twice in a row, are told elsewhere.
+            let Some(answer) = Answer::of(span, row, &mut prefix) else {
+                self.has_unreadable_tokens = true;
+                continue;
+            };
+            if !seen.insert(key.clone()) {
+                continue;
+            }
+            let known = self.answers.entry(key).or_insert_with(|| answer.clone());
+            if let Some(difference) = known.difference(&answer) {
+                found.add(Invariant::SharedSpan, || {
+                    format!("calls[{index}] (call {}): {difference} than on an earlier branch", span.call_id)
+                });
+            }
+            let loss = span_tokens(span, &row.loss_mask).unwrap_or_default();
+            known.claim(row.branch_index, &answer.trainable, loss);
+        }
+    }
+
+    /// What only all rows of the trial together can tell.
+    pub(super) fn finish(&self, found: &mut Findings<'_>) {
+        found.require(self.rows == self.num_branches, Invariant::BranchOrder, || {
+            format!("num_branches is {}, and the trial has {} rows", self.num_branches, self.rows)
+        });
+        if !self.has_unreadable_tokens {
+            self.answers.iter().for_each(|(key, answer)| answer.check_owners(key, found));
+        }
+        if let Some(expected) = &self.expected {
+            captured::check_presence(expected, &self.named, found);
+        }
+    }
+}
+
+type Columns = Vec<(&'static str, String)>;
+
+/// The columns that say something of the trial rather than of one branch.
+fn trial_columns(row: &RolloutRow) -> Columns {
+    vec![
+        ("group_id", format!("{:?}", row.group_id)),
+        ("group_size", format!("{:?}", row.group_size)),
+        ("sample_index", row.sample_index.to_string()),
+        ("attempt", row.attempt.to_string()),
+        ("superseded", row.superseded.to_string()),
+        ("task_id", format!("{:?}", row.task_id)),
+        ("environment", format!("{:?}", row.environment)),
+        ("num_branches", row.num_branches.to_string()),
+        ("reward", format!("{:?}", row.reward)),
+        ("rewards", format!("{:?}", row.rewards)),
+        ("reward_valid", row.reward_valid.to_string()),
+        ("failure_cause", format!("{:?}", row.failure_cause)),
+        ("logprobs_mode", format!("{:?}", row.logprobs_mode)),
+    ]
+}
+
+/// One sampled answer as the first row with it has it, and who trains on its tokens.
+#[derive(Clone, Debug)]
+struct Answer {
+    start: i32,
+    prefix_hash: u64,
+    token_ids: Vec<i32>,
+    logprobs: Vec<f32>,
+    trainable: Vec<u8>,
+    owners: Vec<Owners>,
+}
+
+/// The branches of one trainable token.
+#[derive(Clone, Debug, Default)]
+struct Owners {
+    lowest_sharer: Option<i32>,
+    in_loss_of: Vec<i32>,
+}
+
+impl Answer {
+    fn of(span: &CallSpan, row: &RolloutRow, prefix: &mut PrefixHash<'_>) -> Option<Self> {
+        let token_ids = span_tokens(span, &row.token_ids)?.to_vec();
+        Some(Self {
+            start: span.start,
+            prefix_hash: prefix.up_to(usize::try_from(span.start).ok()?)?,
+            logprobs: span_tokens(span, &row.logprobs)?.to_vec(),
+            trainable: span_tokens(span, &row.trainable_mask)?.to_vec(),
+            owners: vec![Owners::default(); token_ids.len()],
+            token_ids,
+        })
+    }
+
+    fn difference(&self, other: &Self) -> Option<String> {
+        let bits = |logprobs: &[f32]| logprobs.iter().map(|logprob| logprob.to_bits()).collect::<Vec<_>>();
+        if self.start != other.start {
+            return Some(format!("starts at {} rather than {}, elsewhere", other.start, self.start));
+        }
+        if self.prefix_hash != other.prefix_hash {
+            return Some("stands after other tokens".to_owned());
+        }
+        let token =
+            first_difference(&self.token_ids, &other.token_ids).map(|at| format!("has another token {at}"));
+        let logprob = || first_difference(&bits(&self.logprobs), &bits(&other.logprobs));
+        let trainable = || first_difference(&self.trainable, &other.trainable);
+        token
+            .or_else(|| logprob().map(|at| format!("has another logprob at its token {at}")))
+            .or_else(|| trainable().map(|at| format!("has another trainable_mask at its token {at}")))
+    }
+
+    fn claim(&mut self, branch_index: i32, trainable: &[u8], loss: &[u8]) {
+        for ((owners, &trainable), &loss) in self.owners.iter_mut().zip(trainable).zip(loss) {
+            if trainable != 0 {
+                let lowest = owners.lowest_sharer.map_or(branch_index, |lowest| lowest.min(branch_index));
+                owners.lowest_sharer = Some(lowest);
+            }
+            if loss != 0 {
+                owners.in_loss_of.push(branch_index);
+            }
+        }
+    }
+
+    fn check_owners(&self, (call_id, choice_index): &AnswerKey, found: &mut Findings<'_>) {
+        for (offset, owners) in self.owners.iter().enumerate() {
+            let Some(lowest) = owners.lowest_sharer else { continue };
+            let token = || format!("token {offset} of choice {choice_index} of call {call_id}");
+            match owners.in_loss_of.as_slice() {
+                [owner] => found.require(*owner == lowest, Invariant::LossOwnerLowest, || {
+                    format!("{} is in loss_mask of branch {owner}, though branch {lowest} has it", token())
+                }),
+                [] => found.add(Invariant::LossOwner, || format!("{} is in no loss_mask", token())),
+                several => found.add(Invariant::LossOwner, || {
+                    format!("{} is in loss_mask of the branches {several:?}", token())
+                }),
+            }
+        }
+    }
+}
+
+/// Where two lists begin to differ, if they do.
+pub(super) fn first_difference<T: PartialEq>(left: &[T], right: &[T]) -> Option<usize> {
+    let differs = left.iter().zip(right).position(|(left, right)| left != right);
+    differs.or_else(|| (left.len() != right.len()).then(|| left.len().min(right.len())))
+}
+
+/// Hashes of ever longer beginnings of one row's tokens, in one pass.
+struct PrefixHash<'a> {
+    token_ids: &'a [i32],
+    hashed: usize,
+    hasher: DefaultHasher,
+}
+
+impl<'a> PrefixHash<'a> {
+    fn new(token_ids: &'a [i32]) -> Self {
+        Self { token_ids, hashed: 0, hasher: DefaultHasher::new() }
+    }
+
+    /// The hash of the first `length` tokens; none if there are fewer, or if a longer beginning was asked for before.
+    fn up_to(&mut self, length: usize) -> Option<u64> {
+        let tokens = self.token_ids.get(self.hashed..length)?;
+        tokens.iter().for_each(|token| token.hash(&mut self.hasher));
+        self.hashed = length;
+        Some(self.hasher.finish())
+    }
+}

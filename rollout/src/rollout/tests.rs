@@ -1,0 +1,103 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::call::Flaw;
+use crate::forest::tests::{call, trial};
+
+fn facts() -> TrialFacts {
+    TrialFacts {
+        trial_id: TrialId::new("t").unwrap(),
+        task_id: TaskId::new("org/task").unwrap(),
+        group_id: None,
+        group_size: None,
+        sample_index: 0,
+        attempt: 0,
+        environment: None,
+        model: None,
+        logprobs_mode: "raw_logprobs".into(),
+        vocab_size: None,
+    }
+}
+
+fn masks(row: &RolloutRow) -> [String; 3] {
+    [&row.sampled_mask, &row.trainable_mask, &row.loss_mask]
+        .map(|mask| mask.iter().map(|bit| char::from(b'0' + bit)).collect())
+}
+
+#[test]
+fn a_branch_holds_every_turn_and_masks_what_was_sampled() {
+    let calls = [call(0, &[1, 2], &[&[3]]), call(1, &[1, 2, 3, 4], &[&[5, 6]])];
+    let [row] = &rows(&facts(), &Reward::default(), &calls)[..] else { panic!("one branch") };
+    assert_eq!(row.token_ids, [1, 2, 3, 4, 5, 6]);
+    assert_eq!(masks(row), ["001011", "001011", "001011"]);
+    assert_eq!(row.logprobs, [0.0, 0.0, -3.0, 0.0, -5.0, -6.0]);
+    assert_eq!(row.token_version, [-1, -1, 0, -1, 0, 0]);
+    assert_eq!(row.prompt_len, 2);
+    let spans: Vec<_> =
+        row.calls.iter().map(|span| (span.start, span.end, span.parent_call_id.as_deref())).collect();
+    assert_eq!(spans, [(2, 3, None), (4, 6, Some("c0000"))]);
+}
+
+#[test]
+fn a_shared_token_is_owned_by_the_branch_of_lowest_index() {
+    let calls = [call(0, &[1], &[&[2]]), call(1, &[1, 2, 3], &[&[4]]), call(2, &[1, 2, 5], &[&[6]])];
+    let rows = rows(&facts(), &Reward::default(), &calls);
+    assert_eq!(masks(&rows[0]), ["0101", "0101", "0101"]);
+    assert_eq!(masks(&rows[1]), ["0101", "0101", "0001"]);
+}
+
+#[test]
+fn what_cannot_be_trusted_is_sampled_but_not_trained() {
+    let mut unfinished = call(0, &[1], &[&[2]]);
+    unfinished.status = CallStatus::Cancelled;
+    let mut flawed = call(0, &[1], &[&[2]]);
+    flawed.flaws.push(Flaw::LengthMismatch);
+    for call in [unfinished, flawed] {
+        assert_eq!(masks(&rows(&facts(), &Reward::default(), &[call])[0]), ["01", "00", "00"]);
+    }
+    let mut without_a_logprob = call(0, &[1], &[&[2, 3]]);
+    without_a_logprob.choices[0].logprobs[0] = None;
+    without_a_logprob.flaws.push(Flaw::InvalidLogprob);
+    let row = &rows(&facts(), &Reward::default(), &[without_a_logprob])[0];
+    assert_eq!(
+        (masks(row), &row.logprobs),
+        (["011".into(), "001".into(), "001".into()], &vec![0.0, 0.0, -3.0])
+    );
+}
+
+#[test]
+fn ambiguous_parentage_is_masked() {
+    let calls = [call(0, &[1], &[&[2]]), call(1, &[1], &[&[2]]), call(2, &[1, 2, 3], &[&[4]])];
+    let rows = rows(&facts(), &Reward::default(), &calls);
+    assert_eq!(masks(&rows[0]), ["0101", "0100", "0100"]);
+    assert_eq!(masks(&rows[1]), ["01", "01", "01"]);
+}
+
+#[test]
+fn a_missing_reward_is_none_and_how_it_ended_is_said() {
+    let mut cut = call(0, &[1], &[&[2]]);
+    cut.choices[0].finish_reason = Some("length".into());
+    let row = &rows(
+        &facts(),
+        &Reward { failure_cause: Some("AgentTimeoutError".into()), ..Reward::default() },
+        &[cut],
+    )[0];
+    assert_eq!(
+        (row.reward, row.reward_valid, row.failure_cause.as_deref()),
+        (None, false, Some("AgentTimeoutError"))
+    );
+    assert_eq!(
+        (row.status.as_str(), row.is_truncated, row.stop_reason.as_deref()),
+        ("truncated", true, Some("length"))
+    );
+}
+
+proptest! {
+    #[test]
+    fn rows_of_any_trial_keep_every_invariant(calls in trial()) {
+        let rows = rows(&facts(), &Reward::default(), &calls);
+        let captured = crate::check::Captured::new(&calls);
+        let breaches = crate::check::check_trial(&facts().trial_id, &rows, Some(&captured), crate::check::Options::default());
+        prop_assert!(breaches.is_empty(), "{:?}", breaches);
+    }
+}

@@ -1,0 +1,302 @@
+//! Parquet.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use arrow_array::types::Int32Type;
+use arrow_array::{ArrayRef, Int64Array, LargeListArray, ListArray, RecordBatch, StringArray};
+use arrow_schema::{Field, Schema};
+use bytes::Bytes;
+use jiff::Timestamp;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::basic::{Compression, Encoding};
+use parquet::file::metadata::ParquetMetaData;
+use proptest::prelude::*;
+use rolltap_rollout::export::parquet::{ParquetReader, ParquetWriter, ReadError};
+use rolltap_rollout::row::{RolloutRow, SCHEMA_VERSION};
+
+use crate::trials::{example, trials};
+
+fn written(rows: &[RolloutRow], rows_per_group: usize) -> Bytes {
+    let mut writer = ParquetWriter::with_row_groups_of(Vec::new(), rows_per_group).unwrap();
+    rows.iter().for_each(|row| writer.write(row).unwrap());
+    writer.finish().unwrap().into()
+}
+
+fn read(file: Bytes) -> Vec<RolloutRow> {
+    ParquetReader::new(file).unwrap().map(Result::unwrap).collect()
+}
+
+fn metadata(file: &Bytes) -> Arc<ParquetMetaData> {
+    ParquetRecordBatchReaderBuilder::try_new(file.clone()).unwrap().metadata().clone()
+}
+
+/// Opens and reads as far as it goes.
+fn first_error(file: Bytes) -> Option<ReadError> {
+    match ParquetReader::new(file) {
+        Ok(rows) => rows.filter_map(Result::err).next(),
+        Err(error) => Some(error),
+    }
+}
+
+/// The example's rows as another writer might have them: columns changed, put elsewhere or left out.
+fn foreign(change: impl Fn(&str, ArrayRef) -> Option<(String, ArrayRef)>) -> Bytes {
+    let ours =
+        ParquetRecordBatchReaderBuilder::try_new(written(&example().rows, 100)).unwrap().build().unwrap();
+    let batch = ours.map(Result::unwrap).next().unwrap();
+    let names = batch.schema().fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
+    let columns: Vec<_> = names
+        .iter()
+        .zip(batch.columns())
+        .filter_map(|(name, column)| change(name, Arc::clone(column)))
+        .collect();
+    let fields: Vec<_> =
+        columns.iter().map(|(name, column)| Field::new(name, column.data_type().clone(), true)).collect();
+    let columns = columns.into_iter().map(|(_, column)| column).collect();
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
+    let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), None).unwrap();
+    writer.write(&batch.slice(0, 1)).unwrap();
+    writer.flush().unwrap();
+    writer.write(&batch.slice(1, batch.num_rows() - 1)).unwrap();
+    writer.into_inner().unwrap().into()
+}
+
+fn replaced(name: &'static str, with: ArrayRef) -> Bytes {
+    foreign(|column, array| Some((column.to_owned(), if column == name { Arc::clone(&with) } else { array })))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn every_valid_row_comes_back_with_the_same_bits(
+        trials in prop::collection::vec(trials(), 0..4),
+        rows_per_group in 1_usize..5,
+    ) {
+        let rows: Vec<_> = trials.into_iter().flat_map(|trial| trial.rows).collect();
+        let read = read(written(&rows, rows_per_group));
+        // `==` would take -0.0 for 0.0; the debug form tells them apart and is exact for every finite number.
+        prop_assert_eq!(format!("{read:?}"), format!("{rows:?}"));
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_an_error(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        footer in any::<u16>(),
+        has_marks in any::<bool>(),
+    ) {
+        let mut file = bytes;
+        if has_marks {
+            file.splice(0..0, *b"PAR1");
+            file.extend(u32::from(footer % 200).to_le_bytes());
+            file.extend(*b"PAR1");
+        }
+        prop_assert!(first_error(file.into()).is_some());
+    }
+
+    #[test]
+    fn damaged_files_are_rows_or_errors(
+        trial in trials(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        cut in prop::option::weighted(0.2, any::<prop::sample::Index>()),
+    ) {
+        let mut file = Vec::from(written(&trial.rows, 2));
+        for (place, byte) in damage {
+            let place = place.index(file.len());
+            file[place] = byte;
+        }
+        if let Some(cut) = cut {
+            file.truncate(cut.index(file.len()));
+        }
+        drop(first_error(file.into()).map(|error| error.to_string()));
+    }
+}
+
+#[test]
+fn no_rows_are_a_file_with_a_schema() {
+    let file = written(&[], 10);
+    assert_eq!(metadata(&file).file_metadata().num_rows(), 0);
+    assert!(read(file).is_empty());
+}
+
+#[test]
+fn a_file_on_disk_is_read_as_well() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rollouts.parquet");
+    let rows = example().rows;
+    let mut writer = ParquetWriter::new(File::create(&path).unwrap()).unwrap();
+    rows.iter().for_each(|row| writer.write(row).unwrap());
+    writer.finish().unwrap();
+    let read: Vec<_> = ParquetReader::new(File::open(&path).unwrap()).unwrap().map(Result::unwrap).collect();
+    assert_eq!(read, rows);
+}
+
+#[test]
+fn rows_are_spread_over_row_groups() {
+    let rows: Vec<_> = std::iter::repeat_with(|| example().rows).take(40).flatten().collect();
+    let file = written(&rows, 7);
+    assert_eq!(metadata(&file).num_row_groups(), rows.len().div_ceil(7));
+    assert_eq!(read(file), rows);
+}
+
+/// Parquet holds what JSON cannot; saying that it is wrong is up to the checks.
+#[test]
+fn rows_that_no_check_would_pass_come_back_too() {
+    let mut row = example().rows[0].clone();
+    row.logprobs = vec![f32::NAN, f32::INFINITY, f32::from_bits(0x7fc0_1234)];
+    row.token_ids = vec![i32::MIN];
+    row.loss_mask = vec![255];
+    row.calls.clear();
+    row.reward = Some(f64::NAN);
+    let read = read(written(std::slice::from_ref(&row), 1));
+    let bits = |row: &RolloutRow| row.logprobs.iter().map(|logprob| logprob.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(&read[0]), bits(&row));
+    assert_eq!(format!("{read:?}"), format!("{:?}", [row]));
+}
+
+#[test]
+fn a_time_that_parquet_lacks_is_refused_and_leaves_no_trace() {
+    let mut rows = example().rows;
+    rows[1].calls[0].sampled_at = Timestamp::MAX;
+    let mut writer = ParquetWriter::new(Vec::new()).unwrap();
+    writer.write(&rows[0]).unwrap();
+    let error = writer.write(&rows[1]).unwrap_err().to_string();
+    assert!(error.starts_with("trial trial, branch 1: ") && error.contains("9999-"), "{error}");
+    writer.write(&rows[2]).unwrap();
+    assert_eq!(read(writer.finish().unwrap().into()), [rows[0].clone(), rows[2].clone()]);
+}
+
+#[test]
+fn the_layout_is_the_one_promised() {
+    let file = metadata(&written(&example().rows, 10));
+    let about = file.file_metadata().key_value_metadata().unwrap();
+    let value = |key: &str| about.iter().find(|pair| pair.key == key).and_then(|pair| pair.value.clone());
+    assert_eq!(value("schema_version").as_deref(), Some(SCHEMA_VERSION));
+    assert_eq!(value("writer").as_deref(), Some("rolltap"));
+    assert_eq!(value("writer_version").as_deref(), Some(env!("CARGO_PKG_VERSION")));
+    for column in file.row_group(0).columns() {
+        let path = column.column_path().string();
+        assert!(matches!(column.compression(), Compression::ZSTD(_)), "{path}");
+        assert!(column.encodings().all(|encoding| !is_dictionary(encoding)), "{path}");
+        let is_per_token = path.ends_with(".list.element");
+        assert_eq!(column.statistics().is_some(), !is_per_token && !is_long_text(&path), "{path}");
+    }
+}
+
+fn is_dictionary(encoding: Encoding) -> bool {
+    format!("{encoding:?}").contains("DICTIONARY")
+}
+
+fn is_long_text(path: &str) -> bool {
+    path.ends_with(".sampling") || path.ends_with(".messages")
+}
+
+/// What a reader in another language sees: names, types and where null may stand.
+#[test]
+fn the_schema_is_stable() {
+    let file = metadata(&written(&[], 10));
+    let mut text = Vec::new();
+    parquet::schema::printer::print_schema(&mut text, file.file_metadata().schema());
+    let text = String::from_utf8(text).unwrap();
+    let expected = [
+        "REQUIRED BYTE_ARRAY trial_id (STRING);",
+        "OPTIONAL BYTE_ARRAY group_id (STRING);",
+        "REQUIRED group token_ids (LIST) {\n    REPEATED group list {\n      REQUIRED INT32 element;",
+        "REQUIRED group loss_mask (LIST) {\n    REPEATED group list {\n      REQUIRED INT32 element (INTEGER(8,false));",
+        "REQUIRED group logprobs (LIST) {\n    REPEATED group list {\n      REQUIRED FLOAT element;",
+        "REQUIRED group version_labels (MAP) {\n    REPEATED group key_value {\n      REQUIRED BYTE_ARRAY key (STRING);\n      \
+         REQUIRED BYTE_ARRAY value (STRING);",
+        "OPTIONAL DOUBLE reward;",
+        "REQUIRED BOOLEAN has_media;",
+        "REQUIRED group calls (LIST) {\n    REPEATED group list {\n      REQUIRED group element {",
+        "REQUIRED INT64 sampled_at (TIMESTAMP(NANOS,true));",
+        "OPTIONAL INT64 top_k;",
+    ];
+    for expected in expected {
+        assert!(text.contains(expected), "{expected:?} is not in\n{text}");
+    }
+}
+
+#[test]
+fn every_field_of_the_row_has_its_column() {
+    let row = serde_json::to_value(&example().rows[0]).unwrap();
+    let file = metadata(&written(&[], 10));
+    let columns: Vec<_> =
+        file.file_metadata().schema().get_fields().iter().map(|field| field.name()).collect();
+    let fields: Vec<_> = row.as_object().unwrap().keys().collect();
+    assert_eq!(columns, fields, "Parquet and JSON Lines have the same names in the same order");
+}
+
+#[test]
+fn columns_that_are_nullable_without_need_are_read() {
+    assert_eq!(read(foreign(|name, array| Some((name.to_owned(), array)))), example().rows);
+}
+
+#[test]
+fn unknown_columns_are_ignored_wherever_they_stand() {
+    let extra: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+    let ours =
+        ParquetRecordBatchReaderBuilder::try_new(written(&example().rows, 100)).unwrap().build().unwrap();
+    let batch = ours.map(Result::unwrap).next().unwrap();
+    let mut columns: Vec<_> =
+        batch.schema().fields().iter().cloned().zip(batch.columns().iter().map(Arc::clone)).collect();
+    columns.reverse();
+    columns.insert(3, (Arc::new(Field::new("advantage", extra.data_type().clone(), true)), extra));
+    let (fields, arrays): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).unwrap();
+    let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    assert_eq!(read(writer.into_inner().unwrap().into()), example().rows);
+}
+
+/// Another library's own name for the same Parquet type is no difference.
+#[test]
+fn large_lists_are_lists() {
+    let lists =
+        example().rows.into_iter().map(|row| Some(row.token_ids.into_iter().map(Some).collect::<Vec<_>>()));
+    let lists = LargeListArray::from_iter_primitive::<Int32Type, _, _>(lists);
+    assert_eq!(read(replaced("token_ids", Arc::new(lists))), example().rows);
+}
+
+#[test]
+fn a_missing_column_is_named() {
+    let error =
+        first_error(foreign(|name, array| (name != "logprobs").then(|| (name.to_owned(), array)))).unwrap();
+    assert!(matches!(&error, ReadError::Schema { column, .. } if column == "logprobs"), "{error}");
+    assert!(error.to_string().contains("missing"), "{error}");
+}
+
+#[test]
+fn a_column_of_another_type_is_named() {
+    let error = first_error(replaced("branch_index", Arc::new(Int64Array::from(vec![0, 1, 2])))).unwrap();
+    assert_eq!(
+        error.to_string(),
+        "not a file of rollout/1 rows: column branch_index: holds Int64, Int32 is expected"
+    );
+    let error = first_error(replaced("calls", Arc::new(Int64Array::from(vec![0, 1, 2])))).unwrap();
+    assert!(error.to_string().contains("column calls: holds Int64, List("), "{error}");
+}
+
+#[test]
+fn a_null_where_none_may_be_is_placed() {
+    let names = StringArray::from(vec![Some("a"), Some("b"), None]);
+    let error = first_error(replaced("task_id", Arc::new(names))).unwrap();
+    assert_eq!(
+        error.to_string(),
+        "row group 1, row 2 of the file, column task_id: is null, Utf8 is expected"
+    );
+    let lists = example()
+        .rows
+        .into_iter()
+        .map(|row| Some(row.token_ids.into_iter().map(|id| (id != 21).then_some(id))));
+    let lists = ListArray::from_iter_primitive::<Int32Type, _, _>(lists);
+    let error = first_error(replaced("token_ids", Arc::new(lists))).unwrap().to_string();
+    assert_eq!(error, "row group 0, row 0 of the file, column token_ids[3]: is null, Int32 is expected");
+}
+
+#[test]
+fn text_is_no_parquet() {
+    let error = first_error(Bytes::from_static(b"{\"schema_version\":\"rollout/1\"}\n")).unwrap();
+    assert!(error.to_string().starts_with("not a readable Parquet file: "), "{error}");
+}
