@@ -1,0 +1,2 @@
+#!/bin/sh
+cut -d ' ' -f 2 /app/server.log | grep -c '^ERROR$' > /app/answer.txt

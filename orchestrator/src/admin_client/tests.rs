@@ -1,0 +1,127 @@
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use rolltap_proxy::api::TrialState;
+use rolltap_proxy::{RunningProxy, Settings};
+use rolltap_rollout::ids::TaskId;
+
+use super::*;
+
+/// A real proxy on free ports; its upstream is nobody.
+async fn proxy(data: &tempfile::TempDir, token: Option<&str>) -> RunningProxy {
+    let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    rolltap_proxy::start(Settings {
+        upstreams: vec!["http://127.0.0.1:9".parse().unwrap()],
+        listen: vec![loopback],
+        admin: loopback,
+        public_url: None,
+        data_dir: data.path().join("data"),
+        admin_token: token.map(str::to_owned),
+        logprobs_mode: Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
+    })
+    .await
+    .unwrap()
+}
+
+fn hello() -> OpenTrial {
+    OpenTrial {
+        task_id: TaskId::new("hello").unwrap(),
+        trial_id: Some(TrialId::new("hello__1").unwrap()),
+        group_id: None,
+        group_size: None,
+        sample_index: 0,
+        attempt: 0,
+        model: None,
+        environment: None,
+        sampling: Default::default(),
+        limits: Default::default(),
+        metadata: Default::default(),
+    }
+}
+
+#[tokio::test]
+async fn a_trial_lives_from_open_to_rollout() {
+    let data = tempfile::tempdir().unwrap();
+    let proxy = proxy(&data, None).await;
+    let admin = AdminClient::new(&format!("http://{}/", proxy.admin_addr()), None).unwrap();
+    let opened = admin.open_trial(&hello()).await.unwrap();
+    assert!(opened.base_urls.openai.contains(&opened.key) && opened.base_urls.openai.ends_with("/v1"));
+
+    assert_eq!(admin.status(&opened.trial_id).await.unwrap().state, TrialState::Open);
+    assert_eq!(admin.seal(&opened.trial_id).await.unwrap().state, TrialState::Sealed);
+    assert_eq!(
+        admin.seal(&opened.trial_id).await.unwrap().state,
+        TrialState::Sealed,
+        "sealing again is fine"
+    );
+    let reward = PutReward { reward: Some(0.5), ..PutReward::default() };
+    assert_eq!(admin.put_reward(&opened.trial_id, &reward).await.unwrap().reward, Some(0.5));
+
+    let calls: Vec<Call> = admin.calls(&opened.trial_id).await.unwrap().try_collect().await.unwrap();
+    let rows: Vec<RolloutRow> = admin.rollout(&opened.trial_id).await.unwrap().try_collect().await.unwrap();
+    assert!(calls.is_empty() && rows.is_empty());
+    proxy.shutdown(Duration::from_secs(5)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_refusal_says_what_was_asked_and_what_the_server_said() {
+    let data = tempfile::tempdir().unwrap();
+    let proxy = proxy(&data, None).await;
+    let url = format!("http://{}", proxy.admin_addr());
+    let admin = AdminClient::new(&url, None).unwrap();
+    let error = admin.status(&TrialId::new("nobody").unwrap()).await.unwrap_err();
+    assert!(matches!(error, AdminError::Refused { status: 404, .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.starts_with(&format!("GET {url}/v1/trials/nobody: answered 404: ")), "{text}");
+    assert!(!text.contains('{'), "the message, not the JSON around it: {text}");
+
+    admin.open_trial(&hello()).await.unwrap();
+    let error = admin.open_trial(&hello()).await.unwrap_err();
+    assert!(matches!(error, AdminError::Refused { status: 409, .. }), "{error}");
+    proxy.shutdown(Duration::from_secs(5)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_token_is_borne() {
+    let data = tempfile::tempdir().unwrap();
+    let proxy = proxy(&data, Some("open sesame")).await;
+    let url = format!("http://{}", proxy.admin_addr());
+    let stranger = AdminClient::new(&url, None).unwrap();
+    let error = stranger.open_trial(&hello()).await.unwrap_err();
+    assert!(matches!(error, AdminError::Refused { status: 401, .. }), "{error}");
+    let friend = AdminClient::new(&url, Some("open sesame".to_owned())).unwrap();
+    friend.open_trial(&hello()).await.unwrap();
+    proxy.shutdown(Duration::from_secs(5)).await.unwrap();
+}
+
+#[tokio::test]
+async fn nobody_there_is_told_apart_from_a_refusal() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let admin = AdminClient::new(&format!("http://{free}"), None).unwrap();
+    let error = admin.open_trial(&hello()).await.unwrap_err();
+    assert!(matches!(error, AdminError::Unreachable { .. }), "{error}");
+    assert!(error.to_string().contains(&format!("POST http://{free}/v1/trials: no answer")), "{error}");
+}
+
+#[test]
+fn an_address_that_is_none_is_refused_at_once() {
+    for url in ["", "127.0.0.1:7071", "ftp://h", "https://h"] {
+        assert!(matches!(AdminClient::new(url, None), Err(AdminError::InvalidUrl { .. })), "{url}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_ours_is_unreadable() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 4096]).await.unwrap();
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 13\r\n\r\n<html></html>";
+        tokio::io::AsyncWriteExt::write_all(&mut stream, answer).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    });
+    let error = AdminClient::new(&url, None).unwrap().open_trial(&hello()).await.unwrap_err();
+    assert!(matches!(error, AdminError::Unreadable { .. }), "{error}");
+    server.abort();
+}

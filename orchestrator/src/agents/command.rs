@@ -1,0 +1,98 @@
+//! Any agent that a shell command can start: the model's address and key are in the environment variables that agents
+//! read, the instruction is in a variable and in a file.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, json};
+
+use super::{AgentOutcome, Assignment};
+use crate::environment::{EnvironmentError, Exec, ExecOutput};
+use crate::trial::Cause;
+
+/// Linux refuses a single environment variable of 128 KiB; a longer instruction is in the file alone.
+const LONGEST_VARIABLE: usize = 100 * 1024;
+
+const INSTRUCTION_FILE: &str = "instruction.md";
+
+pub(super) async fn run(command: &str, assignment: &Assignment<'_>) -> AgentOutcome {
+    let instruction = assignment.environment.instruction(&assignment.task.instruction);
+    if let Err(error) = tokio::fs::write(assignment.logs.join(INSTRUCTION_FILE), &instruction).await {
+        return error.into();
+    }
+    let output = match execute(command, &instruction, assignment).await {
+        Ok(output) => output,
+        Err(error) => return error.into(),
+    };
+    let (stdout, stderr) = (assignment.logs.join("stdout.txt"), assignment.logs.join("stderr.txt"));
+    let written =
+        tokio::try_join!(tokio::fs::write(stdout, &output.stdout), tokio::fs::write(stderr, &output.stderr));
+    if let Err(error) = written {
+        return error.into();
+    }
+    judge(&output, assignment)
+}
+
+async fn execute(
+    command: &str,
+    instruction: &str,
+    assignment: &Assignment<'_>,
+) -> Result<ExecOutput, EnvironmentError> {
+    let inside = &assignment.environment.paths().agent_logs;
+    assignment.environment.upload(assignment.logs, inside).await?;
+    let mut env = variables(assignment);
+    env.insert("ROLLTAP_INSTRUCTION_FILE".to_owned(), format!("{inside}/{INSTRUCTION_FILE}"));
+    if instruction.len() <= LONGEST_VARIABLE {
+        env.insert("ROLLTAP_INSTRUCTION".to_owned(), instruction.to_owned());
+    }
+    let exec = Exec {
+        // Like the instruction: Harbor's places have other names in the local environment.
+        command: assignment.environment.instruction(command),
+        env,
+        user: assignment.task.config.agent.user.clone(),
+        timeout: assignment.timeout,
+        ..Exec::default()
+    };
+    assignment.environment.exec(exec).await
+}
+
+/// The same address and key under every name that agents look for (Claude Code, Codex, mini-swe-agent, OpenHands,
+/// Gemini CLI, litellm and the official clients).
+fn variables(assignment: &Assignment<'_>) -> BTreeMap<String, String> {
+    let urls = &assignment.trial.base_urls;
+    let key = &assignment.trial.key;
+    let mut pairs = vec![
+        ("OPENAI_BASE_URL", &urls.openai),
+        ("OPENAI_API_BASE", &urls.openai),
+        ("LLM_BASE_URL", &urls.openai),
+        ("ANTHROPIC_BASE_URL", &urls.anthropic),
+        ("GOOGLE_GEMINI_BASE_URL", &urls.gemini),
+        ("OPENAI_API_KEY", key),
+        ("ANTHROPIC_API_KEY", key),
+        ("GEMINI_API_KEY", key),
+        ("LLM_API_KEY", key),
+    ];
+    let model = assignment.model.map(str::to_owned);
+    if let Some(model) = &model {
+        pairs.extend([("OPENAI_MODEL", model), ("ANTHROPIC_MODEL", model), ("LLM_MODEL", model)]);
+    }
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value.clone())).collect()
+}
+
+fn judge(output: &ExecOutput, assignment: &Assignment<'_>) -> AgentOutcome {
+    let mut outcome = match output.exit_code {
+        _ if output.timed_out => AgentOutcome::timed_out(assignment),
+        Some(0) => AgentOutcome::default(),
+        Some(code) => AgentOutcome::failed(
+            Cause::NonZeroAgentExitCode,
+            format!("the agent's command ended with exit code {code}"),
+        ),
+        None => {
+            AgentOutcome::failed(Cause::NonZeroAgentExitCode, "the agent's command was killed by a signal")
+        }
+    };
+    outcome.metadata = Map::from_iter([
+        ("exit_code".to_owned(), json!(output.exit_code)),
+        ("output_truncated".to_owned(), json!(output.truncated)),
+    ]);
+    outcome
+}

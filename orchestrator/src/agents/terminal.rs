@@ -1,0 +1,97 @@
+//! rolltap's own agent at a terminal of the environment. It runs in this process and calls the model like any other
+//! agent: through the proxy, with the trial's key.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rolltap_agent::terminal::{Terminal, TerminalSize};
+use rolltap_agent::{AgentError, AgentReport, AgentSettings, StopReason};
+use serde_json::{Map, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{AgentOutcome, Assignment};
+use crate::trial::{Cause, Phase, TrialFailure};
+
+/// How long an agent whose time is over may take to hand in its transcript.
+const HAND_IN: Duration = Duration::from_secs(2);
+
+pub(super) async fn run(max_turns: Option<u32>, assignment: &Assignment<'_>) -> AgentOutcome {
+    let Some(model) = assignment.model else {
+        return AgentOutcome::failed(Cause::ModelApi, "agent \"terminal\" was given no model");
+    };
+    let size = TerminalSize::default();
+    let streams = match assignment.environment.open_terminal(size, BTreeMap::new()).await {
+        Ok(streams) => streams,
+        Err(error) => return error.into(),
+    };
+    let terminal = Terminal::new(streams.reader, streams.writer, size);
+    let instruction = assignment.environment.instruction(&assignment.task.instruction);
+    let mut settings = AgentSettings::new(&assignment.trial.base_urls.openai, &assignment.trial.key, model);
+    if let Some(turns) = max_turns {
+        settings.max_turns = turns;
+    }
+    let stop = assignment.cancel.child_token();
+    let work = Box::pin(rolltap_agent::run(settings, &instruction, terminal, stop.clone()));
+    match within(work, assignment.timeout, &stop).await {
+        Ended::ByItself(result) => hand_in(result, assignment).await,
+        Ended::OutOfTime(result) => {
+            let timed_out = AgentOutcome::timed_out(assignment);
+            match result {
+                Some(result) => {
+                    AgentOutcome { failure: timed_out.failure, ..hand_in(result, assignment).await }
+                }
+                None => timed_out,
+            }
+        }
+    }
+}
+
+enum Ended {
+    ByItself(Result<AgentReport, AgentError>),
+    OutOfTime(Option<Result<AgentReport, AgentError>>),
+}
+
+/// Lets the agent work as long as it may, then asks it to stop and takes what it hands in at once.
+async fn within(
+    mut work: impl Future<Output = Result<AgentReport, AgentError>> + Unpin,
+    timeout: Option<Duration>,
+    stop: &CancellationToken,
+) -> Ended {
+    let Some(timeout) = timeout else { return Ended::ByItself(work.await) };
+    if let Ok(result) = tokio::time::timeout(timeout, &mut work).await {
+        return Ended::ByItself(result);
+    }
+    stop.cancel();
+    Ended::OutOfTime(tokio::time::timeout(HAND_IN, work).await.ok())
+}
+
+/// Files the transcript, which a run has that failed half-way too.
+async fn hand_in(result: Result<AgentReport, AgentError>, assignment: &Assignment<'_>) -> AgentOutcome {
+    let failed = |error: &AgentError| TrialFailure::from_error(Phase::Agent, Cause::ModelApi, error);
+    let failure = result.as_ref().map_or_else(|error| Some(failed(error)), context_exceeded);
+    let report = match result {
+        Ok(report) => report,
+        Err(AgentError::Model { report, .. }) => *report,
+        Err(AgentError::Settings(_)) => return AgentOutcome { failure, metadata: Map::new() },
+    };
+    if let Err(error) = write_transcript(&report, assignment).await {
+        return error.into();
+    }
+    let metadata = Map::from_iter([
+        ("turns".to_owned(), json!(report.turns)),
+        ("completed".to_owned(), json!(report.completed)),
+        ("stop".to_owned(), json!(report.stop)),
+    ]);
+    AgentOutcome { failure, metadata }
+}
+
+fn context_exceeded(report: &AgentReport) -> Option<TrialFailure> {
+    let message = format!("the conversation outgrew the model's context after {} turns", report.turns);
+    (report.stop == StopReason::ContextExceeded)
+        .then(|| TrialFailure::new(Phase::Agent, Cause::ContextLengthExceeded, message))
+}
+
+async fn write_transcript(report: &AgentReport, assignment: &Assignment<'_>) -> std::io::Result<()> {
+    let transcript = serde_json::to_vec_pretty(&report.transcript)?;
+    tokio::fs::write(assignment.logs.join("transcript.json"), transcript).await
+}

@@ -1,0 +1,122 @@
+//! The main job on embedded parts only: a simulated model with a scripted policy, the terminal agent, the local
+//! environment, and two bundled tasks.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::{Path, PathBuf};
+
+use jiff::Zoned;
+use rolltap_proxy::sim;
+
+use crate::agents::AgentSpec;
+use crate::cancellation::Cancellation;
+use crate::environment::EnvironmentKind;
+use crate::job::{JobError, JobReport, JobSettings, Progress, ProxyChoice, Upstreams, run_job};
+use crate::job_dir::default_job_name;
+use crate::task::{self, TaskError};
+
+/// With this seed both tasks have samples that pass and samples that fail.
+pub const DEFAULT_SEED: u64 = 6;
+
+const SAMPLES: NonZeroU32 = NonZeroU32::new(4).unwrap();
+/// The order of the model's random numbers is that of the calls: one trial after the other, so that the same seed gives
+/// the same demo.
+const CONCURRENCY: NonZeroUsize = NonZeroUsize::MIN;
+
+/// What the simulated model says: mostly the right thing.
+const POLICY: &str = include_str!("demo/policy.toml");
+
+macro_rules! task_files {
+    ($($path:literal),+ $(,)?) => {
+        [$(($path, include_str!(concat!("../../examples/tasks/", $path)))),+]
+    };
+}
+
+/// The bundled tasks, so that the program needs nothing beside itself.
+const TASK_FILES: [(&str, &str); 10] = task_files![
+    "hello-file/task.toml",
+    "hello-file/instruction.md",
+    "hello-file/solution/solve.sh",
+    "hello-file/tests/test.sh",
+    "count-errors/task.toml",
+    "count-errors/instruction.md",
+    "count-errors/environment/Dockerfile",
+    "count-errors/environment/server.log",
+    "count-errors/solution/solve.sh",
+    "count-errors/tests/test.sh",
+];
+
+/// What may differ from demo to demo.
+#[derive(Debug)]
+pub struct Settings {
+    /// Where the job's directory is made.
+    pub jobs_dir: PathBuf,
+    /// The job's name; none for `demo-` and the time.
+    pub job_name: Option<String>,
+    /// Decides which samples fail.
+    pub seed: u64,
+}
+
+/// Why there was no demo.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// The bundled tasks cannot be unpacked.
+    #[error("cannot unpack the bundled tasks to a temporary directory")]
+    Unpack(#[from] std::io::Error),
+    /// The bundled tasks are wrong.
+    #[error(transparent)]
+    Task(#[from] TaskError),
+    /// The bundled policy is wrong.
+    #[error(transparent)]
+    Policy(#[from] sim::ScriptError),
+    /// The simulated model did not start.
+    #[error("cannot start the simulated model")]
+    Sim(#[from] sim::StartError),
+    /// The job did not start.
+    #[error(transparent)]
+    Job(#[from] JobError),
+}
+
+/// Runs the demo. Leaves nothing but the job's directory.
+///
+/// # Errors
+/// As [`run_job`]: only before anything started.
+pub async fn run(
+    settings: Settings,
+    progress: Progress,
+    cancellation: Cancellation,
+) -> Result<JobReport, DemoError> {
+    let bundle = tempfile::tempdir()?;
+    unpack(bundle.path())?;
+    let tasks = task::discover(bundle.path())?;
+    let script = Some(sim::Script::from_toml(POLICY, "of the demo")?);
+    let model = sim::start(sim::Settings { script, seed: settings.seed, ..sim::Settings::default() }).await?;
+    let upstream = format!("http://{}", model.addr()).parse().map_err(JobError::from)?;
+    let job_name = settings.job_name.unwrap_or_else(|| format!("demo-{}", default_job_name(&Zoned::now())));
+    let job = JobSettings {
+        tasks,
+        agent: AgentSpec::Terminal { max_turns: Some(10) },
+        model: None,
+        samples: SAMPLES,
+        concurrency: CONCURRENCY,
+        environment: EnvironmentKind::Local,
+        jobs_dir: settings.jobs_dir,
+        job_name: Some(job_name),
+        proxy: ProxyChoice::Embedded(Upstreams { addresses: vec![upstream], api_key: None }),
+        sampling: serde_json::Map::new(),
+        timeout_multiplier: 1.0,
+    };
+    let report = run_job(job, progress, cancellation).await;
+    model.shutdown().await;
+    Ok(report?)
+}
+
+fn unpack(bundle: &Path) -> std::io::Result<()> {
+    for (path, text) in TASK_FILES {
+        let path = bundle.join(path);
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::write(path, text)?;
+    }
+    Ok(())
+}

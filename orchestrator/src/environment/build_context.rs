@@ -1,0 +1,24 @@
+//! What of a task's `environment/` goes into its image.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use super::EnvironmentError;
+use super::archive::{Entry, walk};
+use super::glob::Ignore;
+
+/// Everything that `.dockerignore` does not leave out.
+pub(super) fn build_context(dir: &Path) -> Result<Vec<Entry>, EnvironmentError> {
+    let ignore_file = dir.join(".dockerignore");
+    let ignore = match std::fs::read_to_string(&ignore_file) {
+        Ok(text) => Ignore::parse(&text),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ignore::default(),
+        Err(error) => return Err(EnvironmentError::io("read", ignore_file)(error)),
+    };
+    // The engine needs both, and leaves them out of the image itself where they are ignored.
+    let needed =
+        |entry: &Entry| entry.name == Path::new("Dockerfile") || entry.name == Path::new(".dockerignore");
+    let mut entries = walk(dir)?;
+    entries.retain(|entry| needed(entry) || !ignore.ignores(&entry.name.to_string_lossy()));
+    Ok(entries)
+}

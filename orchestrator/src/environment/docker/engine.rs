@@ -1,0 +1,154 @@
+//! Finding the Docker engine, and the one thing that bollard cannot do with it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bollard::{API_DEFAULT_VERSION, Docker};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, UPGRADE};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::environment::EnvironmentError;
+
+const DEFAULT_SOCKET: &str = "/var/run/docker.sock";
+/// Until the engine answers at all.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Until the engine has answered one request. It may be busy with many containers.
+const REQUEST_SECONDS: u64 = 120;
+
+/// An engine that has answered, spoken to in a version of its API that it understands.
+#[derive(Clone, Debug)]
+pub(super) struct Engine {
+    pub(super) api: Docker,
+    endpoint: Endpoint,
+}
+
+#[derive(Clone, Debug)]
+enum Endpoint {
+    Unix(PathBuf),
+    /// `host:port`
+    Tcp(String),
+}
+
+impl Endpoint {
+    fn parse(docker_host: &str) -> Result<Self, EnvironmentError> {
+        if let Some(path) = docker_host.strip_prefix("unix://").filter(|path| path.starts_with('/')) {
+            return Ok(Self::Unix(path.into()));
+        }
+        let tcp = docker_host.strip_prefix("tcp://").or_else(|| docker_host.strip_prefix("http://"));
+        match tcp.map(|address| address.trim_end_matches('/')) {
+            Some(address) if address.contains(':') && !address.contains('/') => {
+                Ok(Self::Tcp(address.to_owned()))
+            }
+            _ => Err(EnvironmentError::DockerHost(docker_host.to_owned())),
+        }
+    }
+
+    fn client(&self) -> Result<Docker, bollard::errors::Error> {
+        match self {
+            Self::Unix(path) => {
+                Docker::connect_with_unix(&path.to_string_lossy(), REQUEST_SECONDS, API_DEFAULT_VERSION)
+            }
+            Self::Tcp(address) => Docker::connect_with_http(address, REQUEST_SECONDS, API_DEFAULT_VERSION),
+        }
+    }
+}
+
+impl Engine {
+    /// The engine that `DOCKER_HOST` names, or else the one at the usual socket.
+    pub(super) async fn connect() -> Result<Self, EnvironmentError> {
+        let (endpoint, origin) = match std::env::var("DOCKER_HOST") {
+            Ok(host) if !host.is_empty() => (host, "from DOCKER_HOST"),
+            _ => (format!("unix://{DEFAULT_SOCKET}"), "the default; DOCKER_HOST is not set"),
+        };
+        Self::connect_to(endpoint, origin).await
+    }
+
+    async fn connect_to(endpoint: String, origin: &'static str) -> Result<Self, EnvironmentError> {
+        let place = Endpoint::parse(&endpoint)?;
+        let negotiation = async { place.client()?.negotiate_version().await };
+        let answer = tokio::time::timeout(CONNECT_TIMEOUT, negotiation).await;
+        match answer.unwrap_or(Err(bollard::errors::Error::RequestTimeoutError)) {
+            Ok(api) => Ok(Self { api, endpoint: place }),
+            Err(source) => Err(EnvironmentError::NoEngine { endpoint, origin, source }),
+        }
+    }
+
+    /// Starts an exec that has a terminal and takes over its bytes.
+    ///
+    /// bollard looks for frame headers in a terminal's output, which has none: a chunk that begins with the byte 0, 1 or
+    /// 2 makes it wait for up to 4 GiB. So this one request is made here.
+    pub(super) async fn start_terminal(
+        &self,
+        exec: &str,
+    ) -> Result<impl AsyncRead + AsyncWrite + Send + Unpin + 'static, EnvironmentError> {
+        let version = self.api.client_version();
+        let request = Request::post(format!("/v{version}/exec/{exec}/start"))
+            .header(HOST, "docker")
+            .header(CONNECTION, "Upgrade")
+            .header(UPGRADE, "tcp")
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::from(r#"{"Detach":false,"Tty":true}"#))
+            .map_err(terminal)?;
+        match &self.endpoint {
+            Endpoint::Unix(path) => {
+                take_over(UnixStream::connect(path).await.map_err(terminal)?, request).await
+            }
+            Endpoint::Tcp(address) => {
+                take_over(TcpStream::connect(address).await.map_err(terminal)?, request).await
+            }
+        }
+    }
+}
+
+fn terminal(error: impl std::fmt::Display) -> EnvironmentError {
+    EnvironmentError::Terminal(error.to_string())
+}
+
+async fn take_over(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    request: Request<Full<Bytes>>,
+) -> Result<TokioIo<hyper::upgrade::Upgraded>, EnvironmentError> {
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(terminal)?;
+    // Ends with the upgrade, or with the refused request.
+    tokio::spawn(connection.with_upgrades());
+    let response = sender.send_request(request).await.map_err(terminal)?;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        let status = response.status();
+        let body = response.into_body().collect().await.map_err(terminal)?.to_bytes();
+        return Err(terminal(format_args!("{status}: {}", String::from_utf8_lossy(&body).trim())));
+    }
+    Ok(TokioIo::new(hyper::upgrade::on(response).await.map_err(terminal)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn docker_host_is_a_socket_or_an_address() {
+        for fine in ["unix:///var/run/docker.sock", "tcp://127.0.0.1:2375", "http://engine:2375/"] {
+            assert!(Endpoint::parse(fine).is_ok(), "{fine}");
+        }
+        for wrong in
+            ["ssh://host", "/var/run/docker.sock", "tcp://host", "unix://relative", "tcp://host:1/path"]
+        {
+            let error = Endpoint::parse(wrong).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("DOCKER_HOST = {wrong:?}: expected unix:///")), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn no_engine_is_told_with_what_was_tried_and_what_helps() {
+        let empty = tempfile::tempdir().unwrap();
+        let endpoint = format!("unix://{}/docker.sock", empty.path().display());
+        let error = Engine::connect_to(endpoint.clone(), "from DOCKER_HOST").await.unwrap_err().to_string();
+        let expected = format!("no Docker engine answers at {endpoint} (from DOCKER_HOST): start one");
+        assert!(error.starts_with(&expected) && error.contains("-e local"), "{error}");
+    }
+}

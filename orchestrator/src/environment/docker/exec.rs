@@ -1,0 +1,209 @@
+//! Running commands in a container, and killing them when their time is over.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bollard::container::LogOutput;
+use bollard::errors::Error;
+use bollard::exec::{StartExecOptions, StartExecResults};
+use bollard::models::ExecConfig;
+use futures_util::{Stream, StreamExt};
+use tokio::time::{Instant, timeout, timeout_at};
+use uuid::Uuid;
+
+use super::Container;
+use crate::environment::output::Head;
+use crate::environment::{EnvironmentError, Exec, ExecOutput};
+
+/// Tells the process id that the engine gave the command, then becomes the command. The engine starts every exec as the
+/// leader of a session of its own, so this is the session's id too.
+const RUN: &str = r#"echo $$
+if command -v bash >/dev/null 2>&1; then exec bash -c "$1"; fi
+exec sh -c "$1""#;
+
+/// Kills what belongs to a session or carries a mark in its environment, until nothing does: a process may fork while
+/// the list is read. Needs a shell, `/proc` and `grep`, so no procps. A session is found whoever its processes run as;
+/// the mark finds those that left the session, if they run as the user that looks.
+const KILL: &str = r#"session=$1 mark=$2
+for round in 1 2 3 4 5 6 7 8 9 10; do
+  found=
+  for stat in /proc/[0-9]*/stat; do
+    line=; read -r line 2>/dev/null <"$stat" || continue
+    pid=${line%% *}
+    set -- ${line##*) }
+    [ "$1" != Z ] && [ "$4" = "$session" ] && [ "$pid" != 1 ] && kill -9 "$pid" 2>/dev/null && found=yes
+  done
+  for environ in $(grep -lF "$mark" /proc/[0-9]*/environ 2>/dev/null); do
+    pid=${environ#/proc/}; pid=${pid%/environ}
+    [ "$pid" != 1 ] && kill -9 "$pid" 2>/dev/null && found=yes
+  done
+  [ "$found" ] || exit 0
+  sleep 0.02 2>/dev/null
+done
+exit 1"#;
+
+/// In the environment of everything that an exec starts.
+const MARK: &str = "ROLLTAP_EXEC";
+/// For the kill itself, and then for what was killed to let go of its output.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+/// The engine may tell the exit code a moment after the end of the output.
+const EXIT_CODE_TRIES: u32 = 100;
+const EXIT_CODE_PAUSE: Duration = Duration::from_millis(10);
+/// Bytes read from the engine at once.
+const CHUNK: usize = 64 * 1024;
+
+#[derive(Default)]
+struct Output {
+    stdout: Head,
+    stderr: Head,
+}
+
+impl Output {
+    async fn read(
+        &mut self,
+        stream: &mut (impl Stream<Item = Result<LogOutput, Error>> + Unpin),
+    ) -> Result<(), Error> {
+        while let Some(chunk) = stream.next().await {
+            match chunk? {
+                LogOutput::StdErr { message } => self.stderr.push(&message),
+                LogOutput::StdOut { message }
+                | LogOutput::Console { message }
+                | LogOutput::StdIn { message } => {
+                    self.stdout.push(&message);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The session, told in the first line. Missing where not even a shell could be started.
+    fn session(&self) -> Option<(u32, usize)> {
+        let end = self.stdout.as_bytes().iter().position(|byte| *byte == b'\n')?;
+        let line = std::str::from_utf8(self.stdout.as_bytes().get(..end)?).ok()?;
+        Some((line.parse().ok()?, end + 1))
+    }
+}
+
+impl Container {
+    pub(in crate::environment) async fn exec(&self, exec: Exec) -> Result<ExecOutput, EnvironmentError> {
+        let deadline = exec.timeout.map(|limit| Instant::now() + limit);
+        let mark = Uuid::now_v7().to_string();
+        let mut env = exec.env;
+        env.insert(MARK.to_owned(), mark.clone());
+        let config = ExecConfig {
+            cmd: Some(["sh", "-c", RUN, "rolltap", &exec.command].map(str::to_owned).to_vec()),
+            env: Some(assignments(env)),
+            working_dir: Some(exec.cwd.unwrap_or_else(|| self.paths().workdir.clone())),
+            user: exec.user.clone(),
+            ..ExecConfig::default()
+        };
+        let (id, mut stream) = self.start_exec(config).await?;
+        let mut output = Output::default();
+        let mut timed_out = false;
+        let read = match deadline {
+            Some(deadline) => match timeout_at(deadline, output.read(&mut stream)).await {
+                Ok(read) => read,
+                Err(_) => {
+                    timed_out = true;
+                    self.kill(output.session().map(|(pid, _)| pid), &mark, exec.user).await;
+                    timeout(KILL_TIMEOUT, output.read(&mut stream)).await.unwrap_or(Ok(()))
+                }
+            },
+            None => output.read(&mut stream).await,
+        };
+        read.map_err(EnvironmentError::engine("read a command's output"))?;
+        let exit_code = if timed_out { None } else { self.exit_code(&id).await? };
+        let truncated = output.stdout.truncated() || output.stderr.truncated();
+        let told = output.session().map_or(0, |(_, length)| length);
+        let mut stdout = output.stdout.into_bytes();
+        stdout.drain(..told);
+        Ok(ExecOutput { exit_code, stdout, stderr: output.stderr.into_bytes(), timed_out, truncated })
+    }
+
+    async fn start_exec(
+        &self,
+        config: ExecConfig,
+    ) -> Result<(String, impl Stream<Item = Result<LogOutput, Error>> + Unpin + use<>), EnvironmentError>
+    {
+        let config = ExecConfig { attach_stdout: Some(true), attach_stderr: Some(true), ..config };
+        let id = self.create_exec(config).await?;
+        let options = StartExecOptions { detach: false, tty: false, output_capacity: Some(CHUNK) };
+        let started = self.api().start_exec(&id, Some(options)).await;
+        match started.map_err(EnvironmentError::engine("run a command in the container"))? {
+            StartExecResults::Attached { output, .. } => Ok((id, output)),
+            StartExecResults::Detached => Err(EnvironmentError::Engine {
+                action: "attach to a command in the container".to_owned(),
+                source: Error::DockerStreamError { error: "it was started detached".to_owned() },
+            }),
+        }
+    }
+
+    /// An exec that is yet to be started; a container that is not running any more is told with its last words.
+    pub(super) async fn create_exec(&self, config: ExecConfig) -> Result<String, EnvironmentError> {
+        match self.api().create_exec(self.id(), config).await {
+            Ok(created) => Ok(created.id),
+            Err(Error::DockerResponseServerError { status_code: 404 | 409, .. }) => Err(self.ended().await),
+            Err(source) => Err(EnvironmentError::Engine {
+                action: "create a command in the container".to_owned(),
+                source,
+            }),
+        }
+    }
+
+    async fn exit_code(&self, exec: &str) -> Result<Option<i64>, EnvironmentError> {
+        for _ in 0..EXIT_CODE_TRIES {
+            let told = self.api().inspect_exec(exec).await;
+            let told = told.map_err(EnvironmentError::engine("tell a command's exit code"))?;
+            if told.running != Some(true) && told.exit_code.is_some() {
+                return Ok(told.exit_code);
+            }
+            tokio::time::sleep(EXIT_CODE_PAUSE).await;
+        }
+        Ok(None)
+    }
+
+    pub(in crate::environment) fn runs_as_root(&self, user: Option<&str>) -> bool {
+        is_root(user.unwrap_or_else(|| self.image_user()))
+    }
+
+    /// Looks as root, who may kill any process, and as the command's user, who may read the mark of its own.
+    async fn kill(&self, session: Option<u32>, mark: &str, user: Option<String>) {
+        let session = session.map_or_else(|| "none".to_owned(), |pid| pid.to_string());
+        let user = Some(user.unwrap_or_else(|| self.image_user().to_owned())).filter(|user| !is_root(user));
+        let cmd = ["sh", "-c", KILL, "rolltap", &session, mark].map(str::to_owned).to_vec();
+        for user in [Some("0".to_owned()), user].into_iter().flatten() {
+            let config = ExecConfig {
+                cmd: Some(cmd.clone()),
+                user: Some(user),
+                working_dir: Some("/".to_owned()),
+                ..ExecConfig::default()
+            };
+            let killing = async {
+                let (id, mut stream) = self.start_exec(config).await?;
+                let read = Output::default().read(&mut stream).await;
+                read.map_err(EnvironmentError::engine("kill a command"))?;
+                self.exit_code(&id).await
+            };
+            match timeout(KILL_TIMEOUT, killing).await {
+                Ok(Ok(Some(0))) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(container = self.id(), %error, "cannot kill a command out of time")
+                }
+                Ok(Ok(_)) | Err(_) => {
+                    tracing::warn!(
+                        container = self.id(),
+                        "a command out of time may live on until its container ends"
+                    );
+                }
+            }
+        }
+    }
+}
+
+fn is_root(user: &str) -> bool {
+    matches!(user.split(':').next(), Some("" | "0" | "root"))
+}
+
+pub(super) fn assignments(env: BTreeMap<String, String>) -> Vec<String> {
+    env.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
+}

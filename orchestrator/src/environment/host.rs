@@ -1,0 +1,92 @@
+//! A job's share of its environments: the engine, the network, the images.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::docker::{DockerHost, Image};
+use super::local::{LocalEnvironment, LocalHost, Plan};
+use super::{Environment, EnvironmentError, EnvironmentKind, JobLabel, TrialLabel};
+use crate::task::Task;
+
+/// Where a job's environments are made. One per job; [`Host::close`] puts everything away.
+pub struct Host(Kind);
+
+enum Kind {
+    Docker(DockerHost),
+    Local(LocalHost),
+}
+
+/// What a task's environments are started from.
+#[derive(Clone, Debug)]
+pub struct Prepared(PreparedKind);
+
+#[derive(Clone, Debug)]
+enum PreparedKind {
+    Docker(Image),
+    Local(Plan),
+}
+
+impl Host {
+    /// Connects to the engine and makes the job's network, in which containers cannot reach each other. Removes what
+    /// jobs of this host left behind that died.
+    ///
+    /// # Errors
+    /// No engine, or no network to be had.
+    pub async fn connect(kind: EnvironmentKind, job: &JobLabel) -> Result<Self, EnvironmentError> {
+        match kind {
+            EnvironmentKind::Docker => Ok(Self(Kind::Docker(DockerHost::connect(job).await?))),
+            EnvironmentKind::Local => {
+                tracing::warn!(
+                    "the local environment is no sandbox and uses no images: agents and tests run as you, with the programs, \
+                     files and network of this host"
+                );
+                Ok(Self(Kind::Local(LocalHost::default())))
+            }
+        }
+    }
+
+    /// Where the agent plane must listen so that environments reach it.
+    pub fn bind_address(&self) -> IpAddr {
+        match &self.0 {
+            Kind::Docker(docker) => docker.gateway(),
+            Kind::Local(_) => Ipv4Addr::LOCALHOST.into(),
+        }
+    }
+
+    /// Builds, finds or pulls the task's image; trials that ask at once share the work, and its failure.
+    ///
+    /// # Errors
+    /// The image cannot be had, or the task's Dockerfile cannot be read.
+    pub async fn prepare(&self, task: &Task) -> Result<Prepared, EnvironmentError> {
+        Ok(Prepared(match &self.0 {
+            Kind::Docker(docker) => PreparedKind::Docker(docker.image(task).await?),
+            Kind::Local(local) => PreparedKind::Local(local.plan(task)?),
+        }))
+    }
+
+    /// Starts an environment for one trial.
+    ///
+    /// # Errors
+    /// The environment's own trouble; nothing is left behind then.
+    pub async fn start(
+        &self,
+        prepared: &Prepared,
+        task: &Task,
+        trial: &TrialLabel,
+    ) -> Result<Environment, EnvironmentError> {
+        Ok(match &prepared.0 {
+            PreparedKind::Docker(image) => Environment::Docker(image.start(task, trial).await?),
+            PreparedKind::Local(plan) => Environment::Local(LocalEnvironment::start(plan, task)?),
+        })
+    }
+
+    /// Removes every container, network and image of this job.
+    ///
+    /// # Errors
+    /// [`EnvironmentError::Leftovers`] names what is still there.
+    pub async fn close(self) -> Result<(), EnvironmentError> {
+        match self.0 {
+            Kind::Docker(docker) => docker.close().await,
+            Kind::Local(_) => Ok(()),
+        }
+    }
+}

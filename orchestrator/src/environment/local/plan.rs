@@ -1,0 +1,161 @@
+//! What the local environment puts in place for a task before its trials.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use super::dockerfile::{CopyFiles, Dockerfile};
+use super::files;
+use crate::environment::EnvironmentError;
+use crate::environment::archive::Entry;
+use crate::environment::build_context::build_context;
+use crate::environment::glob::Pattern;
+use crate::environment::path_map::PathMap;
+use crate::task::Task;
+
+/// A job's share of local environments: the plans of its tasks, so that each is read, and complained of, once.
+#[derive(Default)]
+pub(in crate::environment) struct LocalHost(Mutex<HashMap<PathBuf, Plan>>);
+
+impl LocalHost {
+    pub(in crate::environment) fn plan(&self, task: &Task) -> Result<Plan, EnvironmentError> {
+        let mut plans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(plan) = plans.get(&task.dir) {
+            return Ok(plan.clone());
+        }
+        let plan = Plan::read(task)?;
+        plans.insert(task.dir.clone(), plan.clone());
+        Ok(plan)
+    }
+}
+
+/// How a task's directory tree is made without its image.
+#[derive(Clone, Debug)]
+pub(in crate::environment) struct Plan {
+    pub(super) workdir: String,
+    /// Not yet mapped.
+    pub(super) env: BTreeMap<String, String>,
+    /// Harbor's places and those of the Dockerfile, each to be found below the environment's root.
+    places: Vec<String>,
+    files: Vec<Placed>,
+}
+
+/// A file, directory or link of the build context and where it goes.
+#[derive(Clone, Debug)]
+struct Placed {
+    from: PathBuf,
+    /// Absolute, as in an image.
+    to: String,
+}
+
+/// Parts of a system. What a Dockerfile copies there is mapped one by one, not the directory.
+const SYSTEM: [&str; 14] =
+    ["bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "run", "sbin", "sys", "tmp", "usr", "var"];
+
+impl Plan {
+    fn read(task: &Task) -> Result<Self, EnvironmentError> {
+        let config = &task.config.environment;
+        let dockerfile = match &config.docker_image {
+            Some(image) => {
+                tracing::info!("task {}: the local environment does without image {image}", task.name);
+                Dockerfile::default()
+            }
+            None => {
+                let path = task.dockerfile();
+                let text = std::fs::read_to_string(&path).map_err(EnvironmentError::io("read", &path))?;
+                Dockerfile::parse(&text)
+            }
+        };
+        if !dockerfile.ignored.is_empty() {
+            let ignored = dockerfile.ignored.join("; ");
+            tracing::warn!(
+                "task {}: the local environment passes over parts of its Dockerfile: {ignored}",
+                task.name
+            );
+        }
+        let workdir = config.workdir.clone().unwrap_or(dockerfile.workdir);
+        let mut places = ["/tests", "/solution", "/logs"].map(str::to_owned).to_vec();
+        places.push(workdir.clone());
+        places.extend(dockerfile.workdirs);
+        let mut files = Vec::new();
+        if !dockerfile.copies.is_empty() {
+            let context = build_context(&task.environment_dir())?;
+            for copy in &dockerfile.copies {
+                place(copy, &context, &task.environment_dir(), &mut files, &mut places)?;
+            }
+        }
+        let mut env = dockerfile.env;
+        env.extend(config.env.clone());
+        Ok(Self { workdir, env, places, files })
+    }
+
+    /// The task's paths as they are below `root`.
+    pub(super) fn path_map(&self, root: &str) -> PathMap {
+        let mut map = PathMap::default();
+        for place in &self.places {
+            map.insert(place, &format!("{root}{place}"));
+        }
+        map
+    }
+
+    /// Copies the task's files below `root`, unchanged: they are what the agent works on.
+    pub(super) fn put_in_place(&self, root: &Path) -> Result<(), EnvironmentError> {
+        for Placed { from, to } in &self.files {
+            let target = root.join(to.trim_start_matches('/'));
+            files::copy(from, &target, None).map_err(EnvironmentError::io("copy", from))?;
+        }
+        Ok(())
+    }
+}
+
+fn place(
+    copy: &CopyFiles,
+    context: &[Entry],
+    context_dir: &Path,
+    files: &mut Vec<Placed>,
+    places: &mut Vec<String>,
+) -> Result<(), EnvironmentError> {
+    let target = copy.target.trim_end_matches('/');
+    for source in &copy.sources {
+        let before = files.len();
+        if source.trim_matches(['.', '/']).is_empty() {
+            files.extend(context.iter().map(|entry| placed(entry, target, &entry.name)));
+            continue;
+        }
+        let pattern = Pattern::new(source);
+        for top in context.iter().filter(|entry| pattern.matches(&entry.name.to_string_lossy())) {
+            if top.metadata.is_dir() {
+                let below = context
+                    .iter()
+                    .filter_map(|entry| Some((entry, entry.name.strip_prefix(&top.name).ok()?)));
+                files.extend(below.map(|(entry, name)| placed(entry, target, name)));
+                places.push(target.to_owned());
+                continue;
+            }
+            let into_directory = copy.target.ends_with('/');
+            let name = top.name.file_name().map(Path::new).filter(|_| into_directory);
+            let file = placed(top, target, name.unwrap_or(Path::new("")));
+            places.push(file.to.clone());
+            if into_directory && !is_of_the_system(target) {
+                places.push(target.to_owned());
+            }
+            files.push(file);
+        }
+        if files.len() == before {
+            let missing =
+                std::io::Error::new(std::io::ErrorKind::NotFound, "no such file in the build context");
+            return Err(EnvironmentError::io("copy", context_dir.join(source))(missing));
+        }
+    }
+    Ok(())
+}
+
+fn placed(entry: &Entry, target: &str, name: &Path) -> Placed {
+    let name = name.to_string_lossy();
+    let to = if name.is_empty() { target.to_owned() } else { format!("{target}/{name}") };
+    Placed { from: entry.path.clone(), to }
+}
+
+fn is_of_the_system(path: &str) -> bool {
+    path.split('/').nth(1).is_none_or(|top| top.is_empty() || SYSTEM.contains(&top))
+}

@@ -1,0 +1,65 @@
+//! A terminal in a local environment.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use pty_process::{OwnedReadPty, Size};
+use rolltap_agent::terminal::TerminalSize;
+use tokio::io::{AsyncRead, ReadBuf};
+
+use super::LocalEnvironment;
+use crate::environment::{EnvironmentError, TerminalStreams};
+
+impl LocalEnvironment {
+    /// The shell reads no start-up files: those of this host's user are none of the task's.
+    pub(in crate::environment) fn open_terminal(
+        &self,
+        size: TerminalSize,
+        env: BTreeMap<String, String>,
+    ) -> Result<TerminalStreams, EnvironmentError> {
+        let failed = |error: pty_process::Error| EnvironmentError::Spawn {
+            program: self.shell(),
+            source: match error {
+                pty_process::Error::Io(error) => error,
+                other => io::Error::other(other),
+            },
+        };
+        let (terminal, inner) = pty_process::open().map_err(failed)?;
+        terminal.resize(Size::new(size.rows.max(1), size.cols.max(1))).map_err(failed)?;
+        let arguments: &[&str] =
+            if self.shell() == "bash" { &["--noprofile", "--norc", "-i"] } else { &["-i"] };
+        let shell = pty_process::Command::new(self.shell())
+            .args(arguments)
+            .env_clear()
+            .envs(self.env())
+            .env("TERM", "xterm-256color")
+            .env("PS1", "\\u@\\h:\\w\\$ ")
+            .envs(&env)
+            .current_dir(&self.paths().workdir)
+            .spawn(inner)
+            .map_err(failed)?;
+        // The runtime waits for it once it has ended; `stop` sees to that.
+        drop(shell);
+        let (reader, writer) = terminal.into_split();
+        Ok(TerminalStreams { reader: Box::new(UntilClosed(reader)), writer: Box::new(writer) })
+    }
+}
+
+/// Linux reports a terminal that nobody holds open any more as an error; to readers it is an end.
+struct UntilClosed(OwnedReadPty);
+
+impl AsyncRead for UntilClosed {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = ready!(Pin::new(&mut self.get_mut().0).poll_read(context, buffer));
+        Poll::Ready(match read {
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => Ok(()),
+            other => other,
+        })
+    }
+}

@@ -1,0 +1,265 @@
+//! Where a trial's commands run: a Docker container, or (no sandbox) a temporary directory of this host.
+//!
+//! [`Host`] is the job's share (engine, network, images), [`Environment`] the trial's.
+
+mod archive;
+mod build_context;
+mod docker;
+mod error;
+mod glob;
+mod host;
+mod local;
+mod output;
+mod path_map;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use rolltap_agent::terminal::TerminalSize;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+pub use archive::Downloaded;
+pub use docker::Container;
+pub use error::EnvironmentError;
+pub use host::{Host, Prepared};
+pub use local::LocalEnvironment;
+
+/// How an environment is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EnvironmentKind {
+    /// A container of a Docker engine.
+    Docker,
+    /// A temporary directory and processes of this host. No sandbox.
+    Local,
+}
+
+impl fmt::Display for EnvironmentKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Docker => "docker",
+            Self::Local => "local",
+        })
+    }
+}
+
+impl FromStr for EnvironmentKind {
+    type Err = UnknownEnvironment;
+
+    fn from_str(name: &str) -> Result<Self, UnknownEnvironment> {
+        match name {
+            "docker" => Ok(Self::Docker),
+            "local" => Ok(Self::Local),
+            _ => Err(UnknownEnvironment(name.to_owned())),
+        }
+    }
+}
+
+/// Not the name of an [`EnvironmentKind`].
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown environment {0:?}; known environments: docker, local")]
+pub struct UnknownEnvironment(String);
+
+/// What everything of a job is marked with, so that a person can tell whose it is.
+#[derive(Clone, Debug)]
+pub struct JobLabel(String);
+
+impl JobLabel {
+    /// The job's name. Two jobs may share one: what is removed at the end is told apart by more.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self(name.into())
+    }
+}
+
+/// What everything of a trial is marked with.
+#[derive(Clone, Debug)]
+pub struct TrialLabel(String);
+
+impl TrialLabel {
+    /// The trial's name.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self(name.into())
+    }
+}
+
+/// Harbor's places, as seen from inside. Absolute, without a slash at the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paths {
+    /// Where commands run.
+    pub workdir: String,
+    /// Where `tests/` is put, just before verification.
+    pub tests: String,
+    /// Where `solution/` is put, by the oracle alone.
+    pub solution: String,
+    /// What the agent leaves for people.
+    pub agent_logs: String,
+    /// Where the tests leave the reward.
+    pub verifier_logs: String,
+    /// Files to keep.
+    pub artifacts: String,
+}
+
+impl Paths {
+    /// Harbor's own, each below `root` (empty, or absolute without a slash at the end).
+    fn below(root: &str, workdir: &str) -> Self {
+        Self {
+            workdir: if root.is_empty() {
+                workdir.to_owned()
+            } else {
+                format!("{root}{}", workdir.trim_end_matches('/'))
+            },
+            tests: format!("{root}/tests"),
+            solution: format!("{root}/solution"),
+            agent_logs: format!("{root}/logs/agent"),
+            verifier_logs: format!("{root}/logs/verifier"),
+            artifacts: format!("{root}/logs/artifacts"),
+        }
+    }
+}
+
+/// A command to run inside.
+#[derive(Clone, Debug, Default)]
+pub struct Exec {
+    /// Run by `bash -c`, as Harbor does, or by `sh -c` where there is no bash. Standard input is empty.
+    pub command: String,
+    /// Added to the environment variables of the image and of the task.
+    pub env: BTreeMap<String, String>,
+    /// Where to run it; none for [`Paths::workdir`].
+    pub cwd: Option<String>,
+    /// User name or id; none for the image's. The local environment has but one user and warns.
+    pub user: Option<String>,
+    /// After this the command's processes are killed, inside too; none for no limit. A caller that merely drops the
+    /// future leaves them running in a container.
+    pub timeout: Option<Duration>,
+}
+
+/// What came of an [`Exec`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExecOutput {
+    /// None if it was killed or its end is not known.
+    pub exit_code: Option<i64>,
+    /// At most [`OUTPUT_LIMIT`] bytes.
+    pub stdout: Vec<u8>,
+    /// At most [`OUTPUT_LIMIT`] bytes.
+    pub stderr: Vec<u8>,
+    /// [`Exec::timeout`] ran out.
+    pub timed_out: bool,
+    /// There was more output than is kept.
+    pub truncated: bool,
+}
+
+/// Bytes kept of each output stream of a command: enough for any log that people read.
+pub const OUTPUT_LIMIT: usize = 8 * 1024 * 1024;
+
+/// Both ends of a pseudo-terminal inside. Dropping them does not end what runs there; [`Environment::stop`] does.
+pub struct TerminalStreams {
+    /// What the terminal shows.
+    pub reader: Box<dyn AsyncRead + Send + Unpin>,
+    /// What is typed.
+    pub writer: Box<dyn AsyncWrite + Send + Unpin>,
+}
+
+/// Where one trial's commands run.
+#[derive(Debug)]
+pub enum Environment {
+    /// In a container.
+    Docker(Container),
+    /// On this host.
+    Local(LocalEnvironment),
+}
+
+impl Environment {
+    /// Which kind this is.
+    pub fn kind(&self) -> EnvironmentKind {
+        match self {
+            Self::Docker(_) => EnvironmentKind::Docker,
+            Self::Local(_) => EnvironmentKind::Local,
+        }
+    }
+
+    /// Harbor's places, as seen from inside.
+    pub fn paths(&self) -> &Paths {
+        match self {
+            Self::Docker(container) => container.paths(),
+            Self::Local(local) => local.paths(),
+        }
+    }
+
+    /// An instruction as it reads here: the local environment has its own spelling of Harbor's places.
+    pub fn instruction(&self, text: &str) -> String {
+        match self {
+            Self::Docker(_) => text.to_owned(),
+            Self::Local(local) => local.map_text(text),
+        }
+    }
+
+    /// Whether a command of this [`Exec::user`] may do anything inside that anyone may.
+    pub fn runs_as_root(&self, user: Option<&str>) -> bool {
+        match self {
+            Self::Docker(container) => container.runs_as_root(user),
+            Self::Local(_) => true,
+        }
+    }
+
+    /// Runs a command to its end, or to its timeout.
+    ///
+    /// # Errors
+    /// The environment's own trouble. A command that fails or runs out of time is no error.
+    pub async fn exec(&self, exec: Exec) -> Result<ExecOutput, EnvironmentError> {
+        match self {
+            Self::Docker(container) => container.exec(exec).await,
+            Self::Local(local) => local.exec(exec).await,
+        }
+    }
+
+    /// A shell on a pseudo-terminal of this size in the workdir, with `TERM=xterm-256color`.
+    ///
+    /// # Errors
+    /// The environment's own trouble.
+    pub async fn open_terminal(
+        &self,
+        size: TerminalSize,
+        env: BTreeMap<String, String>,
+    ) -> Result<TerminalStreams, EnvironmentError> {
+        match self {
+            Self::Docker(container) => container.open_terminal(size, env).await,
+            Self::Local(local) => local.open_terminal(size, env),
+        }
+    }
+
+    /// Puts the contents of `host_dir` into the directory `inside` (made if need be), modes kept.
+    ///
+    /// # Errors
+    /// `host_dir` cannot be read, or the environment's own trouble.
+    pub async fn upload(&self, host_dir: &Path, inside: &str) -> Result<(), EnvironmentError> {
+        match self {
+            Self::Docker(container) => container.upload(host_dir, inside).await,
+            Self::Local(local) => local.upload(host_dir, inside).await,
+        }
+    }
+
+    /// Puts the contents of the directory `inside` into `host_dir` (made if need be). What is inside is not trusted:
+    /// nothing is written outside `host_dir`, and sizes are limited.
+    ///
+    /// # Errors
+    /// No such directory, too much in it, or the environment's own trouble.
+    pub async fn download(&self, inside: &str, host_dir: &Path) -> Result<Downloaded, EnvironmentError> {
+        match self {
+            Self::Docker(container) => container.download(inside, host_dir).await,
+            Self::Local(local) => local.download(inside, host_dir).await,
+        }
+    }
+
+    /// Kills everything that runs inside and removes the environment. Fine if it is gone already.
+    ///
+    /// # Errors
+    /// It is still there.
+    pub async fn stop(self) -> Result<(), EnvironmentError> {
+        match self {
+            Self::Docker(container) => container.stop().await,
+            Self::Local(local) => local.stop().await,
+        }
+    }
+}

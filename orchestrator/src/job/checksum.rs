@@ -1,0 +1,61 @@
+//! Which version of a task a trial ran: a hash over the files of its directory.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+/// Hex SHA-256 over every file below `dir`: its relative path and its content, or where it links to, in order of paths.
+pub(super) fn of_dir(dir: &Path) -> io::Result<String> {
+    let mut files = Vec::new();
+    list(dir, &mut files)?;
+    files.sort();
+    let mut hasher = Sha256::new();
+    for file in files {
+        let content = if file.is_symlink() {
+            std::fs::read_link(&file)?.into_os_string().into_encoded_bytes()
+        } else {
+            std::fs::read(&file)?
+        };
+        let path = file.strip_prefix(dir).unwrap_or(&file).as_os_str().as_encoded_bytes();
+        for part in [path, &content] {
+            hasher.update((part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+    }
+    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn list(dir: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in dir.read_dir()? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            list(&entry.path(), files)?;
+        } else {
+            files.push(entry.path());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn every_name_and_byte_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("tests")).unwrap();
+        fs::write(dir.path().join("tests/a"), "1").unwrap();
+        let first = of_dir(dir.path()).unwrap();
+        assert_eq!(first, of_dir(dir.path()).unwrap());
+        fs::write(dir.path().join("tests/a"), "2").unwrap();
+        let changed = of_dir(dir.path()).unwrap();
+        fs::rename(dir.path().join("tests/a"), dir.path().join("tests/b")).unwrap();
+        let renamed = of_dir(dir.path()).unwrap();
+        assert!(first != changed && changed != renamed);
+        assert_eq!(first.len(), 64);
+    }
+}

@@ -1,0 +1,207 @@
+//! A job: many trials from one configuration, so many at once, their rollouts gathered at the end.
+
+mod checksum;
+mod plan;
+mod preflight;
+mod progress;
+mod proxy;
+mod rollouts;
+mod run;
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use rolltap_proxy::{Address, InvalidAddress};
+use serde_json::{Map, Value};
+
+pub use preflight::PreflightError;
+pub use progress::Progress;
+pub use rollouts::RolloutFiles;
+pub use run::run_job;
+
+use crate::admin_client::{AdminClient, AdminError};
+use crate::agents::AgentSpec;
+use crate::cancellation::Cancellation;
+use crate::environment::{EnvironmentError, EnvironmentKind, Host};
+use crate::job_dir::{JobDir, JobDirError};
+use crate::records::Records;
+use crate::task::Task;
+use crate::trial::TrialOutcome;
+
+/// What to run.
+#[derive(Debug)]
+pub struct JobSettings {
+    /// The tasks, each under a name of its own.
+    pub tasks: Vec<Task>,
+    /// Who works at them.
+    pub agent: AgentSpec,
+    /// The model as upstream names it; none for the only one that it serves.
+    pub model: Option<String>,
+    /// Samples of each task; together they are its group.
+    pub samples: NonZeroU32,
+    /// Trials at once.
+    pub concurrency: NonZeroUsize,
+    /// Where commands run.
+    pub environment: EnvironmentKind,
+    /// Where job directories lie.
+    pub jobs_dir: PathBuf,
+    /// The job's name; none for the time of its start.
+    pub job_name: Option<String>,
+    /// Who captures the calls.
+    pub proxy: ProxyChoice,
+    /// Keys laid over every request of every trial.
+    pub sampling: Map<String, Value>,
+    /// Every time limit of every task is multiplied by this.
+    pub timeout_multiplier: f64,
+}
+
+/// Who captures the calls.
+#[derive(Debug)]
+pub enum ProxyChoice {
+    /// A proxy inside this process, for as long as the job runs.
+    Embedded(Upstreams),
+    /// One that runs already.
+    External {
+        /// Its `--admin` address as a URL.
+        admin_url: String,
+        /// What its `--admin-token-file` holds.
+        token: Option<String>,
+    },
+}
+
+/// The servers of a job's model; none are needed for an agent that calls none.
+#[derive(Debug, Default)]
+pub struct Upstreams {
+    /// Where they listen.
+    pub addresses: Vec<Address>,
+    /// The API key that they want.
+    pub api_key: Option<String>,
+}
+
+/// A proxy wants an upstream even where the agent calls no model: the discard port of this host, where nobody is.
+const NOBODY: &str = "http://127.0.0.1:9";
+
+impl Upstreams {
+    /// The addresses, each with the key.
+    fn authorized(self) -> Result<Vec<Address>, InvalidAddress> {
+        if self.addresses.is_empty() {
+            return Ok(vec![NOBODY.parse()?]);
+        }
+        let Some(key) = self.api_key else { return Ok(self.addresses) };
+        self.addresses.into_iter().map(|address| address.with_api_key(&key)).collect()
+    }
+}
+
+/// Why a job did not start. Once it has started, what goes wrong is in its report.
+#[derive(Debug, thiserror::Error)]
+pub enum JobError {
+    /// An empty list of tasks.
+    #[error("no task to run")]
+    NoTasks,
+    /// Two tasks would be one group.
+    #[error("two tasks are named {name:?}: {} and {}; give each a name of its own", first.display(), second.display())]
+    SameName {
+        /// The name.
+        name: String,
+        /// One directory.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
+    },
+    /// A name that cannot be recorded.
+    #[error("task in {} has a name that cannot be used", dir.display())]
+    TaskName {
+        /// Where.
+        dir: PathBuf,
+        /// Why.
+        #[source]
+        source: rolltap_rollout::ids::InvalidId,
+    },
+    /// A task that cannot be read whole.
+    #[error("cannot read task {}", dir.display())]
+    TaskFiles {
+        /// Where.
+        dir: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The oracle has nothing to run.
+    #[error("agent \"oracle\" needs {}, which is missing", .0.display())]
+    NoSolution(PathBuf),
+    /// A multiplier that is no positive number.
+    #[error("timeout multiplier {0} is not a number above 0")]
+    TimeoutMultiplier(f64),
+    /// The model cannot be reached or chosen.
+    #[error(transparent)]
+    Preflight(#[from] PreflightError),
+    /// The job has no directory.
+    #[error(transparent)]
+    Dir(#[from] JobDirError),
+    /// A file of the job directory cannot be written.
+    #[error("cannot write {}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Docker, or whatever runs the environments, is not there.
+    #[error("cannot use the {kind} environment")]
+    Host {
+        /// Which one.
+        kind: EnvironmentKind,
+        /// What it said.
+        #[source]
+        source: EnvironmentError,
+    },
+    /// The embedded proxy did not start.
+    #[error("cannot start the embedded proxy")]
+    Proxy(#[from] rolltap_proxy::StartError),
+    /// A key that no header can hold.
+    #[error(transparent)]
+    Upstream(#[from] InvalidAddress),
+    /// The external proxy cannot be used.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+}
+
+/// What came of a job.
+#[derive(Debug)]
+pub struct JobReport {
+    /// Where everything lies.
+    pub dir: JobDir,
+    /// The trials that ran, in the order of tasks and samples.
+    pub trials: Vec<TrialOutcome>,
+    /// How many trials were planned; fewer ran if the job was cancelled.
+    pub planned: usize,
+    /// The files that the rollouts were written to; none if they could not be.
+    pub rollouts: Option<RolloutFiles>,
+    /// What went wrong beside the trials.
+    pub problems: Vec<String>,
+}
+
+impl JobReport {
+    /// Whether everything ran, and whatever failed was the agent's own failure.
+    pub fn is_clean(&self) -> bool {
+        self.trials.len() == self.planned
+            && self.problems.is_empty()
+            && !self.trials.iter().any(TrialOutcome::failed_through_no_fault_of_the_agent)
+    }
+}
+
+/// What all trials of a job share.
+pub(crate) struct JobContext {
+    pub(crate) started_at: Timestamp,
+    pub(crate) dir: JobDir,
+    pub(crate) host: Host,
+    pub(crate) environment: EnvironmentKind,
+    pub(crate) admin: AdminClient,
+    pub(crate) agent: AgentSpec,
+    pub(crate) model: Option<String>,
+    pub(crate) sampling: Map<String, Value>,
+    pub(crate) records: Records,
+    pub(crate) cancellation: Cancellation,
+}

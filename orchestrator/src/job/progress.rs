@@ -1,0 +1,93 @@
+//! What a job shows while it runs, always on standard error: a bar on a terminal, lines elsewhere.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::trial::TrialOutcome;
+
+/// What a job shows while it runs.
+#[derive(Debug)]
+pub enum Progress {
+    /// A bar that is redrawn.
+    Bar(ProgressBar),
+    /// A line per trial.
+    Lines,
+    /// Nothing.
+    Quiet,
+}
+
+impl Progress {
+    /// What suits standard error.
+    pub fn for_stderr(quiet: bool) -> Self {
+        if quiet {
+            Self::Quiet
+        } else if std::io::stderr().is_terminal() {
+            Self::Bar(ProgressBar::no_length())
+        } else {
+            Self::Lines
+        }
+    }
+
+    pub(super) fn start(&self, trials: usize) {
+        match self {
+            Self::Bar(bar) => {
+                let template = "{bar:32} {pos}/{len} trials  {elapsed}  {msg}";
+                let style =
+                    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+                bar.set_style(style);
+                bar.set_length(trials as u64);
+                bar.enable_steady_tick(Duration::from_millis(200));
+            }
+            Self::Lines => self.note(&format!("{trials} trials to run")),
+            Self::Quiet => {}
+        }
+    }
+
+    /// Says something that is not about one trial.
+    pub(super) fn note(&self, text: &str) {
+        match self {
+            Self::Bar(bar) => bar.println(text),
+            Self::Lines => eprintln!("{text}"),
+            Self::Quiet => {}
+        }
+    }
+
+    /// `done` holds every trial that ended, this one last.
+    pub(super) fn trial_ended(&self, done: &[TrialOutcome], planned: usize) {
+        let Some(trial) = done.last() else { return };
+        match self {
+            Self::Bar(bar) => {
+                let rewards: Vec<f64> = done.iter().filter_map(|trial| trial.reward).collect();
+                let failed = done.iter().filter(|trial| trial.failure.is_some()).count();
+                bar.set_position(done.len() as u64);
+                bar.set_message(match mean(&rewards) {
+                    Some(mean) => format!("mean reward {mean:.3}, {failed} failed"),
+                    None => format!("{failed} failed"),
+                });
+            }
+            Self::Lines => self.note(&format!("[{}/{planned}] {}", done.len(), line(trial))),
+            Self::Quiet => {}
+        }
+    }
+
+    pub(super) fn end(&self) {
+        if let Self::Bar(bar) = self {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// One trial in one line.
+fn line(trial: &TrialOutcome) -> String {
+    let reward = trial.reward.map_or("none".to_owned(), |reward| reward.to_string());
+    let calls = trial.status.as_ref().map_or(0, |status| status.calls.total);
+    let seconds = trial.duration().as_secs_f64();
+    let failure = trial.failure.as_ref().map(|failure| format!("  {failure}")).unwrap_or_default();
+    format!("{}  reward {reward}  {calls} calls  {seconds:.1} s{failure}", trial.name)
+}

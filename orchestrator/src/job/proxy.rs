@@ -1,0 +1,86 @@
+//! The proxy that captures a job's calls: one of its own, or one that runs already.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rolltap_proxy::{RunningProxy, Settings};
+
+use super::preflight::{self, PreflightError};
+use super::{JobError, JobSettings, ProxyChoice};
+use crate::admin_client::AdminClient;
+use crate::agents::AgentSpec;
+use crate::trial::chain;
+
+/// How long calls may drain when a job is over; every trial is sealed by then.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+
+pub(super) enum JobProxy {
+    Embedded(RunningProxy),
+    External,
+}
+
+/// The job's model, found before anything starts. Only an embedded proxy's upstreams can be asked by then.
+pub(super) async fn choose_model(settings: &JobSettings) -> Result<Option<String>, PreflightError> {
+    let JobSettings { agent, model, .. } = settings;
+    if !agent.calls_model() {
+        return Ok(model.clone());
+    }
+    match &settings.proxy {
+        ProxyChoice::Embedded(upstreams) if upstreams.addresses.is_empty() => {
+            Err(PreflightError::NoUpstream { agent: agent.name() })
+        }
+        ProxyChoice::Embedded(upstreams) => preflight::choose_model(upstreams, model.clone()).await,
+        // A command may know its model by itself; our own agent cannot.
+        ProxyChoice::External { .. } if model.is_none() && matches!(agent, AgentSpec::Terminal { .. }) => {
+            Err(PreflightError::ModelNeeded { agent: agent.name() })
+        }
+        ProxyChoice::External { .. } => Ok(model.clone()),
+    }
+}
+
+impl JobProxy {
+    /// Starts the job's proxy where its environments reach it, the admin plane on loopback alone; or makes a client of
+    /// the one that runs.
+    pub(super) async fn start(
+        choice: ProxyChoice,
+        reachable_at: IpAddr,
+        data_dir: PathBuf,
+    ) -> Result<(Self, AdminClient), JobError> {
+        let upstreams = match choice {
+            ProxyChoice::External { admin_url, token } => {
+                return Ok((Self::External, AdminClient::new(&admin_url, token)?));
+            }
+            ProxyChoice::Embedded(upstreams) => upstreams.authorized()?,
+        };
+        let loopback = SocketAddr::new(IpAddr::from(Ipv4Addr::LOCALHOST), 0);
+        // Agents are told the first: the one that they reach from inside.
+        let mut listen = vec![SocketAddr::new(reachable_at, 0)];
+        if !reachable_at.is_loopback() {
+            listen.push(loopback);
+        }
+        let proxy = rolltap_proxy::start(Settings {
+            upstreams,
+            listen,
+            admin: loopback,
+            public_url: None,
+            data_dir,
+            admin_token: None,
+            logprobs_mode: Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
+        })
+        .await?;
+        let admin = AdminClient::new(&format!("http://{}", proxy.admin_addr()), None)?;
+        Ok((Self::Embedded(proxy), admin))
+    }
+
+    /// Stops an embedded proxy; says what went wrong.
+    pub(super) async fn stop(self) -> Option<String> {
+        match self {
+            Self::Embedded(proxy) => {
+                let error = proxy.shutdown(SHUTDOWN_GRACE).await.err()?;
+                Some(format!("the embedded proxy did not stop cleanly: {}", chain(&error)))
+            }
+            Self::External => None,
+        }
+    }
+}

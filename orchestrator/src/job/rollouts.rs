@@ -1,0 +1,109 @@
+//! The end of a job: every trial's rollout, fetched from the admin plane and written to the job directory.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+
+use futures_util::TryStreamExt;
+use rolltap_rollout::export::{jsonl, parquet};
+use rolltap_rollout::ids::TrialId;
+use rolltap_rollout::row::RolloutRow;
+
+use super::JobContext;
+use crate::admin_client::{AdminClient, AdminError};
+use crate::trial::{TrialOutcome, chain};
+
+/// The files that a job's rollouts were written to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RolloutFiles {
+    /// A JSON line per branch.
+    pub jsonl: PathBuf,
+    /// The same rows.
+    pub parquet: PathBuf,
+    /// How many rows, which is branches.
+    pub rows: usize,
+}
+
+/// Why the files are not there.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum GatherError {
+    #[error("cannot write {}: {source}", path.display())]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("cannot write rollouts.jsonl")]
+    Jsonl(#[from] jsonl::WriteError),
+    #[error("cannot write rollouts.parquet")]
+    Parquet(#[from] parquet::WriteError),
+    #[error("rollouts not collected: in a hurry")]
+    Hurried,
+}
+
+/// Writes the rows of all trials that the proxy knows, in the order of `trials`; says which could not be had.
+pub(super) async fn gather(
+    context: &JobContext,
+    trials: &[TrialOutcome],
+) -> Result<(RolloutFiles, Vec<String>), GatherError> {
+    let (jsonl, parquet) = (context.dir.rollouts_jsonl(), context.dir.rollouts_parquet());
+    let mut writers = Writers::create(&jsonl, &parquet)?;
+    let mut missing = Vec::new();
+    for trial in trials.iter().filter(|trial| trial.opened) {
+        let rows = context.cancellation.unless_hurried(fetch(&context.admin, &trial.name)).await;
+        match rows.ok_or(GatherError::Hurried)? {
+            Ok(rows) => writers.write(&rows)?,
+            Err(error) => missing.push(format!("no rollout of {}: {}", trial.name, chain(&error))),
+        }
+    }
+    let rows = writers.finish(&jsonl, &parquet)?;
+    Ok((RolloutFiles { jsonl, parquet, rows }, missing))
+}
+
+async fn fetch(admin: &AdminClient, trial: &TrialId) -> Result<Vec<RolloutRow>, AdminError> {
+    admin.rollout(trial).await?.try_collect().await
+}
+
+/// Both files under way, as drafts beside their places: a file that is there is whole.
+struct Writers {
+    jsonl: jsonl::JsonlWriter<BufWriter<File>>,
+    parquet: parquet::ParquetWriter<BufWriter<File>>,
+    rows: usize,
+}
+
+impl Writers {
+    fn create(jsonl: &Path, parquet: &Path) -> Result<Self, GatherError> {
+        Ok(Self {
+            jsonl: jsonl::JsonlWriter::new(create(&draft(jsonl))?),
+            parquet: parquet::ParquetWriter::new(create(&draft(parquet))?)?,
+            rows: 0,
+        })
+    }
+
+    fn write(&mut self, rows: &[RolloutRow]) -> Result<(), GatherError> {
+        for row in rows {
+            self.jsonl.write(row)?;
+            self.parquet.write(row)?;
+            self.rows += 1;
+        }
+        Ok(())
+    }
+
+    fn finish(self, jsonl: &Path, parquet: &Path) -> Result<usize, GatherError> {
+        self.jsonl.finish()?;
+        self.parquet.finish()?;
+        for path in [jsonl, parquet] {
+            std::fs::rename(draft(path), path).map_err(at(path))?;
+        }
+        Ok(self.rows)
+    }
+}
+
+fn draft(path: &Path) -> PathBuf {
+    path.with_added_extension("part")
+}
+
+fn create(path: &Path) -> Result<BufWriter<File>, GatherError> {
+    File::create(path).map(BufWriter::new).map_err(at(path))
+}
+
+fn at(path: &Path) -> impl FnOnce(std::io::Error) -> GatherError {
+    let path = path.to_owned();
+    |source| GatherError::File { path, source }
+}

@@ -1,0 +1,241 @@
+//! A job's directory, laid out as Harbor's: what lies where, and how it is written.
+//!
+//! ```text
+//! JOBS_DIR/JOB/   config.json result.json job.log rollouts.jsonl rollouts.parquet data/
+//!     TRIAL/      config.json result.json trial.log exception.txt agent/ verifier/ artifacts/
+//! ```
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use jiff::{Timestamp, Zoned};
+use serde::Serialize;
+
+/// The directory of one job. Its files are named here and nowhere else.
+#[derive(Clone, Debug)]
+pub struct JobDir {
+    path: PathBuf,
+}
+
+/// The directory of one trial.
+#[derive(Clone, Debug)]
+pub struct TrialDir {
+    path: PathBuf,
+}
+
+/// Why a job has no directory.
+#[derive(Debug, thiserror::Error)]
+pub enum JobDirError {
+    /// A job of this name ran before; its results are not touched.
+    #[error("job directory {} exists already; choose another --job-name, or move it away", .0.display())]
+    Exists(PathBuf),
+    /// The name would lead elsewhere.
+    #[error(
+        "job name {0:?} is not usable: 1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit"
+    )]
+    Name(String),
+    /// The file system said no.
+    #[error("cannot create job directory {}", path.display())]
+    Create {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The name of a job that was given none: the local time, as Harbor writes it.
+pub fn default_job_name(now: &Zoned) -> String {
+    now.strftime("%Y-%m-%d__%H-%M-%S").to_string()
+}
+
+impl JobDir {
+    /// Creates the directory of a new job.
+    ///
+    /// # Errors
+    /// A directory of that name exists, the name is not usable, or the file system refuses.
+    pub fn create(jobs_dir: &Path, name: &str) -> Result<Self, JobDirError> {
+        if rolltap_rollout::ids::TrialId::new(name).is_err() {
+            return Err(JobDirError::Name(name.to_owned()));
+        }
+        let failed = |path: &Path, source| JobDirError::Create { path: path.to_owned(), source };
+        fs::create_dir_all(jobs_dir).map_err(|source| failed(jobs_dir, source))?;
+        let jobs_dir = jobs_dir.canonicalize().map_err(|source| failed(jobs_dir, source))?;
+        let path = jobs_dir.join(name);
+        match fs::create_dir(&path) {
+            Ok(()) => Ok(Self { path }),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(JobDirError::Exists(path)),
+            Err(error) => Err(failed(&path, error)),
+        }
+    }
+
+    /// Takes the directory away again, for a job that never started.
+    pub(crate) fn discard(self) {
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove the directory of a job that never started");
+        }
+    }
+
+    /// The directory itself, absolute.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The job's settings, as Harbor's `JobConfig`.
+    pub fn config(&self) -> PathBuf {
+        self.path.join("config.json")
+    }
+
+    /// The job's result so far, as Harbor's `JobResult`.
+    pub fn result(&self) -> PathBuf {
+        self.path.join("result.json")
+    }
+
+    /// What happened, a line each.
+    pub fn log(&self) -> PathBuf {
+        self.path.join("job.log")
+    }
+
+    /// The capture store of an embedded proxy.
+    pub fn data(&self) -> PathBuf {
+        self.path.join("data")
+    }
+
+    /// The rollouts, a JSON line each.
+    pub fn rollouts_jsonl(&self) -> PathBuf {
+        self.path.join("rollouts.jsonl")
+    }
+
+    /// The rollouts as a Parquet file.
+    pub fn rollouts_parquet(&self) -> PathBuf {
+        self.path.join("rollouts.parquet")
+    }
+
+    /// Creates the directory of a trial and the folders in it.
+    pub(crate) fn create_trial(&self, name: &str) -> io::Result<TrialDir> {
+        let trial = TrialDir { path: self.path.join(name) };
+        for folder in [trial.agent(), trial.verifier(), trial.artifacts()] {
+            fs::create_dir_all(folder)?;
+        }
+        Ok(trial)
+    }
+}
+
+impl TrialDir {
+    /// The directory itself, absolute.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The trial's settings, as Harbor's `TrialConfig`.
+    pub fn config(&self) -> PathBuf {
+        self.path.join("config.json")
+    }
+
+    /// The trial's result, as Harbor's `TrialResult`.
+    pub fn result(&self) -> PathBuf {
+        self.path.join("result.json")
+    }
+
+    /// What happened, a line each.
+    pub fn log(&self) -> PathBuf {
+        self.path.join("trial.log")
+    }
+
+    /// Why the trial failed; absent if it did not.
+    pub fn exception(&self) -> PathBuf {
+        self.path.join("exception.txt")
+    }
+
+    /// The agent's logs: its output or transcript, and what it wrote to `/logs/agent`.
+    pub fn agent(&self) -> PathBuf {
+        self.path.join("agent")
+    }
+
+    /// The verifier's output and reward files.
+    pub fn verifier(&self) -> PathBuf {
+        self.path.join("verifier")
+    }
+
+    /// What was collected from the environment.
+    pub fn artifacts(&self) -> PathBuf {
+        self.path.join("artifacts")
+    }
+
+    /// What the agent and the tests left in the environment's own place for artifacts.
+    pub fn convention_artifacts(&self) -> PathBuf {
+        self.artifacts().join("logs/artifacts")
+    }
+}
+
+/// Writes a JSON file whole or not at all: a reader never sees half of it.
+pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
+    let mut text = serde_json::to_vec_pretty(value)?;
+    text.push(b'\n');
+    let draft = path.with_extension("json.tmp");
+    fs::write(&draft, text)?;
+    fs::rename(draft, path)
+}
+
+/// A log file of a job or trial. A line that cannot be written is dropped: a full disk shows elsewhere.
+#[derive(Debug)]
+pub(crate) struct Log {
+    file: Mutex<File>,
+}
+
+impl Log {
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        Ok(Self { file: Mutex::new(OpenOptions::new().create(true).append(true).open(path)?) })
+    }
+
+    pub(crate) fn line(&self, text: impl AsRef<str>) {
+        let text = text.as_ref();
+        let line = format!("{:.3} {text}\n", Timestamp::now());
+        let mut file = self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Err(error) = file.write_all(line.as_bytes()) {
+            tracing::warn!(%error, line = text, "cannot write to a log file");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_named_like_harbors() {
+        let now: Zoned = "2026-11-21T03:42:00[UTC]".parse().unwrap();
+        assert_eq!(default_job_name(&now), "2026-11-21__03-42-00");
+    }
+
+    #[test]
+    fn an_existing_job_is_not_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        let job = JobDir::create(dir.path(), "one").unwrap();
+        fs::write(job.result(), "precious").unwrap();
+        let error = JobDir::create(dir.path(), "one").unwrap_err();
+        assert!(matches!(error, JobDirError::Exists(_)), "{error}");
+        assert_eq!(fs::read_to_string(job.result()).unwrap(), "precious");
+    }
+
+    #[test]
+    fn a_name_cannot_lead_out_of_the_jobs_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["", "..", "a/b", "../x", ".hidden"] {
+            assert!(matches!(JobDir::create(dir.path(), name), Err(JobDirError::Name(_))), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn json_is_replaced_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("result.json");
+        write_json(&path, &[1, 2]).unwrap();
+        write_json(&path, &[3]).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "[\n  3\n]\n");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no draft is left");
+    }
+}

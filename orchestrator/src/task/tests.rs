@@ -1,0 +1,267 @@
+//! Tasks as people write them, right and wrong.
+
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::*;
+
+/// A task directory with everything that a task needs, and this `task.toml`.
+fn task_dir(toml: &str) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, contents) in [
+        (CONFIG, toml),
+        ("instruction.md", "Do it.\n"),
+        ("environment/Dockerfile", "FROM debian\n"),
+        ("tests/test.sh", "#!/bin/sh\n"),
+    ] {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, contents).unwrap();
+    }
+    dir
+}
+
+fn load(toml: &str) -> Result<Task, TaskError> {
+    Task::load(task_dir(toml).path())
+}
+
+/// What is said of a wrong `task.toml`, without the directory.
+fn complaint(toml: &str) -> String {
+    let dir = task_dir(toml);
+    let complaint = Task::load(dir.path()).unwrap_err().to_string();
+    complaint.replace(&dir.path().canonicalize().unwrap().display().to_string(), "DIR")
+}
+
+#[test]
+fn an_empty_task_has_harbors_defaults() {
+    let dir = task_dir("");
+    let Task { name, instruction, config, .. } = Task::load(dir.path()).unwrap();
+    assert_eq!(name, dir.path().file_name().unwrap().to_str().unwrap());
+    assert_eq!(instruction, "Do it.\n");
+    assert_eq!((config.agent.timeout_sec, config.agent.user), (None, None));
+    assert_eq!((config.verifier.timeout_sec, config.environment.build_timeout_sec), (600.0, 600.0));
+    assert_eq!((config.environment.cpus, config.environment.memory_mb), (None, None));
+    assert_eq!(config.environment.network(), NetworkMode::Public);
+}
+
+#[test]
+fn every_section_is_understood() {
+    let task = load(
+        r#"
+        version = "1.0"
+        source = "somewhere"
+        [task]
+        name = "org/the.task-1"
+        version = "2"
+        description = "text"
+        authors = [{ name = "A", email = "a@example.org" }, { name = "B" }]
+        keywords = ["x"]
+        [metadata]
+        anything = { at = ["all"] }
+        [agent]
+        timeout_sec = 12
+        user = 1000
+        network_mode = "public"
+        [verifier]
+        timeout_sec = 1.5
+        user = "tester"
+        environment_mode = "shared"
+        [verifier.env]
+        KEY = "${ROLLTAP_TEST_UNSET:-default}"
+        [solution.env]
+        OTHER = "plain"
+        [environment]
+        os = "Linux"
+        cpus = 0.5
+        memory = "2G"
+        storage = "512M"
+        storage_mb = 512
+        gpus = 0
+        workdir = "/srv"
+        allow_internet = true
+        unknown_key = 1
+        "#,
+    )
+    .unwrap();
+    assert_eq!(task.name, "org/the.task-1");
+    let TaskConfig { schema_version, agent, verifier, environment, solution, .. } = task.config;
+    assert_eq!(schema_version.as_deref(), Some("1.0"));
+    assert_eq!((agent.timeout_sec, agent.user.as_deref()), (Some(12.0), Some("1000")));
+    assert_eq!((verifier.user.as_deref(), verifier.env["KEY"].as_str()), (Some("tester"), "default"));
+    assert_eq!(solution.env["OTHER"], "plain");
+    assert_eq!((environment.memory_mb, environment.storage_mb), (Some(2048), Some(512)));
+    assert_eq!((environment.cpus, environment.workdir.as_deref()), (Some(0.5), Some("/srv")));
+}
+
+#[test]
+fn a_wrong_type_is_told_with_file_place_and_expectation() {
+    assert_eq!(
+        complaint("[agent]\ntimeout_sec = \"soon\"\n"),
+        "DIR/task.toml: TOML parse error at line 2, column 15\n  |\n2 | timeout_sec = \"soon\"\n  |               ^^^^^^\n\
+         invalid type: string \"soon\", expected f64"
+    );
+    let user = complaint("[agent]\nuser = 1.5\n");
+    assert!(user.ends_with("expected a user name or a user id"), "{user}");
+    let user = complaint("[agent]\nuser = -1\n");
+    assert!(user.contains("expected a user id from 0 to 4294967295"), "{user}");
+    let mode = complaint("[environment]\nnetwork_mode = \"none\"\n");
+    assert!(
+        mode.contains("unknown variant `none`, expected one of `public`, `no-network`, `allowlist`"),
+        "{mode}"
+    );
+    let syntax = complaint("[agent\n");
+    assert!(syntax.starts_with("DIR/task.toml: TOML parse error at line 1"), "{syntax}");
+}
+
+#[test]
+fn an_impossible_value_is_told_with_its_key() {
+    for (toml, expected) in [
+        ("[agent]\ntimeout_sec = 0", "agent.timeout_sec = 0: expected a number of seconds above 0"),
+        ("[verifier]\ntimeout_sec = nan", "verifier.timeout_sec = NaN: expected a number of seconds above 0"),
+        ("[environment]\nbuild_timeout_sec = inf", "environment.build_timeout_sec = inf: expected a number"),
+        ("[environment]\ncpus = -1", "environment.cpus = -1: expected a number of CPUs above 0"),
+        ("[environment]\nmemory = \"2 gigs\"", "environment.memory = \"2 gigs\": expected a size like"),
+        (
+            "[environment]\nmemory = \"2G\"\nmemory_mb = 1",
+            "environment.memory = \"2G\": expected the same size",
+        ),
+        ("[environment]\nworkdir = \"app\"", "environment.workdir = \"app\": expected an absolute path"),
+        ("[environment]\ndocker_image = \" \"", "environment.docker_image = \" \": expected an image name"),
+        ("[task]\nname = \"no-org\"", "task.name = \"no-org\": expected a name like \"org/name\""),
+    ] {
+        let complaint = complaint(toml);
+        assert!(complaint.starts_with(&format!("DIR/task.toml: {expected}")), "{complaint}");
+    }
+}
+
+#[test]
+fn missing_files_are_told_with_what_should_be_in_them() {
+    for (file, expected) in [
+        (CONFIG, "the task's configuration"),
+        ("instruction.md", "the instruction for the agent"),
+        ("tests/test.sh", "the script that writes the reward"),
+        ("environment/Dockerfile", "a Dockerfile, or else environment.docker_image in task.toml"),
+    ] {
+        let dir = task_dir("");
+        fs::remove_file(dir.path().join(file)).unwrap();
+        let complaint = Task::load(dir.path()).unwrap_err().to_string();
+        assert!(complaint.ends_with(&format!("{file}: missing, expected {expected}")), "{complaint}");
+    }
+    let dir = task_dir("[environment]\ndocker_image = \"debian\"\n");
+    fs::remove_dir_all(dir.path().join("environment")).unwrap();
+    assert!(Task::load(dir.path()).is_ok());
+}
+
+#[test]
+fn what_cannot_be_honoured_is_told_all_at_once() {
+    let dir = task_dir(
+        r#"
+        artifacts = ["/app/out"]
+        [[steps]]
+        name = "one"
+        [agent]
+        network_mode = "no-network"
+        [verifier]
+        environment_mode = "separate"
+        [verifier.environment]
+        docker_image = "x"
+        [[verifier.collect]]
+        command = "x"
+        [environment]
+        os = "Windows"
+        gpus = 1
+        skills_dir = "/skills"
+        network_mode = "allowlist"
+        allowed_hosts = ["example.org"]
+        [environment.tpu]
+        type = "v6e"
+        topology = "2x4"
+        [environment.healthcheck]
+        command = "true"
+        [[environment.mcp_servers]]
+        name = "x"
+        "#,
+    );
+    fs::write(dir.path().join("environment/docker-compose.yaml"), "").unwrap();
+    fs::write(dir.path().join("trajectory.json"), "").unwrap();
+    let Err(TaskError::Unsupported { what, .. }) = Task::load(dir.path()) else { panic!("must be refused") };
+    assert_eq!(
+        what,
+        [
+            "environment/docker-compose.yaml (several containers)",
+            "trajectory.json (prior context for the agent)",
+            "[[steps]]",
+            "artifacts (files in /logs/artifacts are kept without it)",
+            "environment.os = \"Windows\"",
+            "environment.gpus",
+            "environment.tpu",
+            "environment.skills_dir",
+            "[environment.healthcheck]",
+            "[[environment.mcp_servers]]",
+            "[[verifier.collect]]",
+            "verifier.environment_mode = \"separate\"",
+            "[verifier.environment]",
+            "environment.network_mode other than \"public\"",
+            "agent.network_mode other than \"public\"",
+        ]
+    );
+    assert_eq!(
+        complaint("[environment]\nallow_internet = false\n"),
+        "DIR: rolltap does not support yet: environment.allow_internet = false (the network can only be public)"
+    );
+    assert!(complaint("[verifier]\nallowed_hosts = []\n").ends_with("support yet: verifier.allowed_hosts"));
+}
+
+#[test]
+fn a_directory_of_tasks_is_found_in_order_of_names() {
+    let all = tempfile::tempdir().unwrap();
+    for (dir, toml) in [("z", "[task]\nname = \"a/first\""), ("b", "[task]\nname = \"a/second\"")] {
+        fs::rename(task_dir(toml).keep(), all.path().join(dir)).unwrap();
+    }
+    fs::create_dir(all.path().join("no-task")).unwrap();
+    fs::write(all.path().join("README.md"), "").unwrap();
+    let names = |path: &Path| discover(path).unwrap().into_iter().map(|task| task.name).collect::<Vec<_>>();
+    assert_eq!(names(all.path()), ["a/first", "a/second"]);
+    assert_eq!(names(&all.path().join("b")), ["a/second"]);
+}
+
+#[test]
+fn where_no_task_is_it_says_what_was_looked_for() {
+    let empty = tempfile::tempdir().unwrap();
+    assert_eq!(
+        discover(empty.path()).unwrap_err().to_string(),
+        format!(
+            "no task found at {}: looked for task.toml in the directory itself and in each of its sub-directories",
+            empty.path().display()
+        )
+    );
+    let missing = empty.path().join("missing");
+    let complaint = discover(&missing).unwrap_err().to_string();
+    assert!(
+        complaint.ends_with("is not a directory: expected a Harbor task directory, or a directory of them")
+    );
+}
+
+#[test]
+fn the_bundled_tasks_load() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let names =
+        |dir: &str| discover(&root.join(dir)).unwrap().into_iter().map(|task| task.name).collect::<Vec<_>>();
+    assert_eq!(names("examples/tasks"), ["rolltap/count-errors", "rolltap/hello-file"]);
+    assert_eq!(names("tests/tasks"), ["rolltap/hello-prebuilt"]);
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_task_toml_makes_it_panic(
+        toml in "(\\[(agent|verifier|environment|task|steps)\\]\n|[a-z_]{1,12} = [\"0-9a-zA-Z${}.:\\[\\]-]{0,12}\n){0,8}"
+    ) {
+        let _ = TaskConfig::parse(&toml, Path::new("task.toml"));
+    }
+
+    #[test]
+    fn no_legacy_size_makes_it_panic(size in "[0-9.eGMK+ -]{0,8}") {
+        let _ = TaskConfig::parse(&format!("[environment]\nmemory = {size:?}"), Path::new("task.toml"));
+    }
+}

@@ -1,0 +1,109 @@
+//! What came of a trial.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rolltap_proxy::api::TrialStatus;
+use rolltap_rollout::ids::TrialId;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::{TrialFailure, TrialPlan};
+
+/// What came of a trial.
+#[derive(Clone, Debug)]
+pub struct TrialOutcome {
+    /// The trial.
+    pub name: TrialId,
+    /// Its task's name.
+    pub task_name: String,
+    /// Which sample of its group.
+    pub sample_index: u32,
+    /// Whether the proxy knows the trial, so that there may be a rollout of it.
+    pub opened: bool,
+    /// The proxy's last word on the trial: calls, tokens, branches.
+    pub status: Option<TrialStatus>,
+    /// Every number that the verifier gave.
+    pub rewards: BTreeMap<String, f64>,
+    /// The one number to train on; none (never 0) where there is none.
+    pub reward: Option<f64>,
+    /// Why the trial failed.
+    pub failure: Option<TrialFailure>,
+    /// What the agent says about its own run.
+    pub agent_metadata: Map<String, Value>,
+    /// When the trial began.
+    pub started_at: Timestamp,
+    /// When all of it was over.
+    pub finished_at: Timestamp,
+    /// Building and starting the environment.
+    pub environment_setup: Option<Timing>,
+    /// The agent's time.
+    pub agent_execution: Option<Timing>,
+    /// The tests.
+    pub verifier: Option<Timing>,
+}
+
+/// From when to when a phase lasted.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Timing {
+    /// The phase began.
+    pub started_at: Timestamp,
+    /// The phase was over.
+    pub finished_at: Timestamp,
+}
+
+impl Timing {
+    /// A phase that begins now.
+    pub(super) fn start() -> Self {
+        let now = Timestamp::now();
+        Self { started_at: now, finished_at: now }
+    }
+
+    /// The phase, over now.
+    pub(super) fn finish(self) -> Self {
+        Self { finished_at: Timestamp::now(), ..self }
+    }
+}
+
+impl TrialOutcome {
+    pub(crate) fn new(plan: &TrialPlan) -> Self {
+        let now = Timestamp::now();
+        Self {
+            name: plan.name.clone(),
+            task_name: plan.task.name.clone(),
+            sample_index: plan.sample_index,
+            opened: false,
+            status: None,
+            rewards: BTreeMap::new(),
+            reward: None,
+            failure: None,
+            agent_metadata: Map::new(),
+            started_at: now,
+            finished_at: now,
+            environment_setup: None,
+            agent_execution: None,
+            verifier: None,
+        }
+    }
+
+    /// The outcome of a trial that got no further than this.
+    pub(crate) fn failed(self, failure: TrialFailure) -> Self {
+        Self { failure: Some(failure), finished_at: Timestamp::now(), ..self }
+    }
+
+    /// Whether there is a reward and it measures the agent.
+    pub fn reward_is_valid(&self) -> bool {
+        !self.rewards.is_empty() && self.failure.as_ref().is_none_or(|failure| failure.is_agents_fault)
+    }
+
+    /// Whether something other than the agent went wrong.
+    pub fn failed_through_no_fault_of_the_agent(&self) -> bool {
+        self.failure.as_ref().is_some_and(|failure| !failure.is_agents_fault)
+    }
+
+    /// From beginning to end.
+    pub fn duration(&self) -> Duration {
+        self.finished_at.duration_since(self.started_at).try_into().unwrap_or_default()
+    }
+}
