@@ -1,1 +1,94 @@
-fn main(){}
+//! The `rolltap` command line: a page per subcommand. It reads what the user wrote and calls the crates; it decides
+//! nothing by itself.
+//!
+//! Exit codes: 0 done; 1 done, but something failed that is not an agent's failure; 2 wrong usage or configuration,
+//! before anything started.
+
+mod check;
+mod demo;
+mod proxy;
+mod proxy_file;
+mod run;
+mod sim;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::{ArgAction, Parser, Subcommand};
+
+/// Exact token ids and logprobs of unmodified agents on vLLM, joined with the verifier's reward into rollouts for any
+/// trainer.
+///
+/// Point any agent's base URL at rolltap: it passes every call to vLLM untouched and keeps the token ids and logprobs
+/// of each.
+#[derive(Parser)]
+#[command(version, after_help = AFTER_HELP, propagate_version = true, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Say more on standard error; twice for every detail. ROLLTAP_LOG takes a filter instead, like
+    /// `rolltap_proxy=debug,info`.
+    #[arg(short, long, global = true, action = ArgAction::Count, display_order = 900)]
+    verbose: u8,
+}
+
+const AFTER_HELP: &str = "\
+Try it:
+  rolltap demo                          the whole path on embedded parts, in a minute
+  rolltap run -p TASK -a terminal --upstream http://127.0.0.1:8000
+  rolltap check jobs/NAME
+
+Every option with [env: …] can be given in the environment too; what is on the command line wins.
+
+Exit codes: 0 done; 1 done, but something failed that is not an agent's failure; 2 wrong usage or
+configuration, before anything started.";
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(demo::Arguments),
+    Proxy(proxy::Arguments),
+    Run(Box<run::Arguments>),
+    Check(check::Arguments),
+    Sim(sim::Arguments),
+}
+
+/// How a command that started came out.
+enum Outcome {
+    /// Exit code 0.
+    Done,
+    /// Exit code 1; what failed has been said.
+    Failed,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    terminal::start_logging(cli.verbose, matches!(cli.command, Command::Proxy(_) | Command::Sim(_)));
+    let result = match cli.command {
+        Command::Demo(arguments) => Box::pin(demo::run(arguments)).await,
+        Command::Proxy(arguments) => Box::pin(proxy::run(arguments)).await,
+        Command::Run(arguments) => Box::pin(run::run(*arguments)).await,
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Sim(arguments) => Box::pin(sim::run(arguments)).await,
+    };
+    match result {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Failed) => ExitCode::from(1),
+        Err(error) => {
+            terminal::report(&error);
+            ExitCode::from(2)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

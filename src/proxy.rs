@@ -1,0 +1,136 @@
+//! `rolltap proxy`
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use rolltap_proxy::{Address, Settings};
+
+use crate::Outcome;
+use crate::proxy_file::ProxyFile;
+use crate::terminal::{self, StopSignals};
+
+/// The proxy alone, beside whatever runs your trials
+///
+/// Agents call the agent plane with a trial's key; runners and trainers open, seal and reward trials and fetch calls
+/// and rollouts at the admin plane.
+#[derive(Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    /// A vLLM server, with or without /v1; repeat it for several replicas of one model.
+    #[arg(long, env = "ROLLTAP_UPSTREAM", value_name = "URL", value_delimiter = ',')]
+    upstream: Vec<String>,
+    /// The API key that the upstreams want (vLLM's --api-key).
+    #[arg(long, env = "ROLLTAP_UPSTREAM_API_KEY", value_name = "KEY", hide_env_values = true)]
+    upstream_api_key: Option<String>,
+    /// Address of the agent plane; repeat it for several, port 0 takes a free one. [default: 127.0.0.1:7070]
+    #[arg(long, env = "ROLLTAP_LISTEN", value_name = "ADDRESS", value_delimiter = ',')]
+    listen: Vec<SocketAddr>,
+    /// Address of the admin plane. Off loopback it needs --admin-token-file. [default: 127.0.0.1:7071]
+    #[arg(long, env = "ROLLTAP_ADMIN", value_name = "ADDRESS")]
+    admin: Option<SocketAddr>,
+    /// The agent plane's URL as agents are told it. [default: http:// and the first --listen]
+    #[arg(long, env = "ROLLTAP_PUBLIC_URL", value_name = "URL")]
+    public_url: Option<String>,
+    /// Directory of the captures. Started again on the same one, open trials go on. [default: rolltap-data]
+    #[arg(long, env = "ROLLTAP_DATA", value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// File with the token that clients of the admin plane must bear.
+    #[arg(long, env = "ROLLTAP_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
+    /// The upstreams' --logprobs-mode, which their answers do not tell. [default: raw_logprobs]
+    #[arg(long, env = "ROLLTAP_LOGPROBS_MODE", value_name = "MODE",
+          value_parser = PossibleValuesParser::new(LOGPROBS_MODES))]
+    logprobs_mode: Option<String>,
+    /// TOML file with any of these settings; see configs/proxy.toml. Flags and environment variables win over it.
+    #[arg(long, env = "ROLLTAP_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Those of vLLM's modes that give logprobs rather than logits.
+const LOGPROBS_MODES: [&str; 2] = ["raw_logprobs", "processed_logprobs"];
+
+const DEFAULT_LISTEN_PORT: u16 = 7070;
+const DEFAULT_ADMIN_PORT: u16 = 7071;
+const DEFAULT_DATA: &str = "rolltap-data";
+
+/// How long calls under way may take to end once the proxy is told to stop.
+const GRACE: Duration = Duration::from_secs(30);
+
+const AFTER_HELP: &str = "\
+Examples:
+  rolltap proxy --upstream http://127.0.0.1:8000
+  rolltap proxy --config configs/proxy.toml --listen 127.0.0.1:0
+
+Then, for each trial:
+  curl -s http://127.0.0.1:7071/v1/trials -H 'content-type: application/json' \\
+    -d '{\"task_id\": \"hello\"}'
+and give the agent the base_urls and the key of the answer.
+
+Stops on Ctrl-C or SIGTERM: no new call is taken, calls under way have 30 s to end.";
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    let mut stop = StopSignals::listen()?;
+    let proxy = rolltap_proxy::start(settings(arguments)?).await?;
+    for address in proxy.agent_addrs() {
+        terminal::say(format_args!("agent plane listens on http://{address}"));
+    }
+    terminal::say(format_args!("admin plane listens on http://{}", proxy.admin_addr()));
+    stop.next().await;
+    if let Err(error) = proxy.shutdown(GRACE).await {
+        terminal::report(&error.into());
+        return Ok(Outcome::Failed);
+    }
+    Ok(Outcome::Done)
+}
+
+/// Flag, then environment variable (both by clap), then file, then default.
+fn settings(arguments: Arguments) -> anyhow::Result<Settings> {
+    let file = arguments.config.as_deref().map(ProxyFile::read).transpose()?.unwrap_or_default();
+    let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let token_file = arguments.admin_token_file.or(file.admin_token_file);
+    let public_url = arguments.public_url.or(file.public_url);
+    let listen = first_given(arguments.listen, file.listen);
+    let logprobs_mode = arguments.logprobs_mode.or(file.logprobs_mode);
+    Ok(Settings {
+        upstreams: upstreams(
+            &first_given(arguments.upstream, file.upstream),
+            arguments.upstream_api_key.or(file.upstream_api_key).as_deref(),
+        )?,
+        listen: if listen.is_empty() { vec![loopback(DEFAULT_LISTEN_PORT)] } else { listen },
+        admin: arguments.admin.or(file.admin).unwrap_or_else(|| loopback(DEFAULT_ADMIN_PORT)),
+        public_url: public_url.map(|url| url.parse()).transpose()?,
+        data_dir: arguments.data.or(file.data).unwrap_or_else(|| DEFAULT_DATA.into()),
+        admin_token: token_file.as_deref().map(read_token).transpose()?,
+        logprobs_mode: match logprobs_mode {
+            None => Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
+            Some(mode) if LOGPROBS_MODES.contains(&mode.as_str()) => mode,
+            Some(mode) => bail!("logprobs_mode is {mode:?}; it may be {}", LOGPROBS_MODES.join(" or ")),
+        },
+    })
+}
+
+fn first_given<T>(flags: Vec<T>, file: Vec<T>) -> Vec<T> {
+    if flags.is_empty() { file } else { flags }
+}
+
+fn upstreams(urls: &[String], api_key: Option<&str>) -> anyhow::Result<Vec<Address>> {
+    let authorized = |address: Address| match api_key {
+        Some(key) => address.with_api_key(key),
+        None => Ok(address),
+    };
+    Ok(urls.iter().map(|url| url.parse().and_then(authorized)).collect::<Result<_, _>>()?)
+}
+
+/// A token is the file's text without the white space around it.
+pub(crate) fn read_token(path: &Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read token file {}", path.display()))?;
+    match text.trim() {
+        "" => bail!("token file {} is empty", path.display()),
+        token => Ok(token.to_owned()),
+    }
+}

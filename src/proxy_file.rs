@@ -1,0 +1,103 @@
+//! The file of `rolltap proxy --config`: what it may hold, and what is said of a wrong one.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use rolltap_orchestrator::nearest::nearest;
+use serde::Deserialize;
+
+/// `rolltap proxy --config FILE`: the flags' names with `_` for `-`, all optional.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProxyFile {
+    #[serde(default)]
+    pub(crate) upstream: Vec<String>,
+    pub(crate) upstream_api_key: Option<String>,
+    #[serde(default)]
+    pub(crate) listen: Vec<SocketAddr>,
+    pub(crate) admin: Option<SocketAddr>,
+    pub(crate) public_url: Option<String>,
+    pub(crate) data: Option<PathBuf>,
+    pub(crate) admin_token_file: Option<PathBuf>,
+    pub(crate) logprobs_mode: Option<String>,
+}
+
+const KEYS: [&str; 8] = [
+    "upstream",
+    "upstream_api_key",
+    "listen",
+    "admin",
+    "public_url",
+    "data",
+    "admin_token_file",
+    "logprobs_mode",
+];
+
+impl ProxyFile {
+    /// Reads the file. Unknown keys are errors that name the nearest known one.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Self::parse(&text).with_context(|| format!("configuration file {} cannot be used", path.display()))
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        let table: toml::Table = toml::from_str(text)?;
+        if let Some(unknown) = table.keys().find(|key| !KEYS.contains(&key.as_str())) {
+            match nearest(unknown, KEYS) {
+                Some(near) => bail!("unknown key {unknown:?}; did you mean {near:?}?"),
+                None => bail!("unknown key {unknown:?}; known keys: {}", KEYS.join(", ")),
+            }
+        }
+        toml::from_str(text).map_err(|error| anyhow!(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_is_told_the_nearest_key() {
+        let error = ProxyFile::parse("upstreams = []").unwrap_err();
+        assert_eq!(error.to_string(), "unknown key \"upstreams\"; did you mean \"upstream\"?");
+        let error = ProxyFile::parse("colour = 1").unwrap_err();
+        assert!(error.to_string().contains("known keys: upstream, "), "{error}");
+    }
+
+    #[test]
+    fn a_wrong_value_is_shown_where_it_stands() {
+        let error = ProxyFile::parse("data = \"d\"\nadmin = \"nowhere\"").unwrap_err();
+        assert!(error.to_string().contains("line 2"), "{error}");
+    }
+
+    #[test]
+    fn every_known_key_is_one_of_the_file() {
+        let text = "upstream = [\"http://h:8000\"]\nupstream_api_key = \"k\"\nlisten = [\"127.0.0.1:1\"]\n\
+                    admin = \"127.0.0.1:2\"\npublic_url = \"http://h\"\ndata = \"d\"\nadmin_token_file = \"t\"\n\
+                    logprobs_mode = \"processed_logprobs\"";
+        assert_eq!(text.lines().count(), KEYS.len());
+        let file = ProxyFile::parse(text).unwrap();
+        assert_eq!(file.logprobs_mode.as_deref(), Some("processed_logprobs"));
+    }
+
+    #[test]
+    fn the_example_names_every_key_and_holds_with_all_of_them() {
+        let example = include_str!("../configs/proxy.toml");
+        let is_setting = |line: &str| KEYS.iter().any(|key| line.starts_with(&format!("{key} = ")));
+        let lines = example
+            .lines()
+            .map(|line| line.strip_prefix("# ").filter(|rest| is_setting(rest)).unwrap_or(line));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        assert_eq!(text.lines().filter(|line| is_setting(line)).count(), KEYS.len());
+        ProxyFile::parse(&text).unwrap();
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_panics(text: String) {
+            let _ = ProxyFile::parse(&text);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! How the command line talks to the person or script that started it: errors, logs, signals.
+
+use std::fmt::Display;
+use std::io::{IsTerminal, Write};
+
+use anyhow::Context;
+use rolltap_orchestrator::cancellation::Cancellation;
+use rolltap_orchestrator::environment::EnvironmentKind;
+use rolltap_orchestrator::job::JobError;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// Logs go to standard error: those of servers say what they do and when, others speak only of trouble unless asked.
+pub(crate) fn start_logging(verbose: u8, is_server: bool) {
+    let level = match verbose + u8::from(is_server) {
+        0 => "warn",
+        1 => "rolltap=info,rolltap_proxy=info,rolltap_orchestrator=info,rolltap_agent=info,warn",
+        2 => "rolltap=debug,rolltap_proxy=debug,rolltap_orchestrator=debug,rolltap_agent=debug,info",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_env("ROLLTAP_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    if is_server || verbose > 0 { logs.init() } else { logs.without_time().with_target(false).init() }
+}
+
+/// Prints to standard output. A reader that has left (`| head`) misses it, and nothing else happens.
+pub(crate) fn say(text: impl Display) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+/// Prints an error with its causes and, where there is one, a way out.
+pub(crate) fn report(error: &anyhow::Error) {
+    let mut said = error.to_string();
+    eprintln!("error: {said}");
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        // Some errors repeat their source in their own message.
+        if !said.contains(&cause) {
+            eprintln!("  caused by: {cause}");
+            said = cause;
+        }
+    }
+    if let Some(hint) = hint(error) {
+        eprintln!("hint: {hint}");
+    }
+}
+
+fn hint(error: &anyhow::Error) -> Option<&'static str> {
+    match error.downcast_ref::<JobError>()? {
+        JobError::Host { kind: EnvironmentKind::Docker, .. } => {
+            Some("start Docker (`docker info` must work), or try things out without it: -e local")
+        }
+        _ => None,
+    }
+}
+
+/// Ctrl-C and SIGTERM, listened to from the moment this is made.
+pub(crate) struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignals {
+    pub(crate) fn listen() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen to signals");
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    /// Waits for the next of either.
+    pub(crate) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Ends a job early by Ctrl-C or SIGTERM: the first time with everything saved, then faster.
+pub(crate) fn cancelled_by_signals() -> anyhow::Result<Cancellation> {
+    let mut signals = StopSignals::listen()?;
+    let cancellation = Cancellation::default();
+    let escalating = cancellation.clone();
+    tokio::spawn(async move {
+        signals.next().await;
+        eprintln!("stopping: running trials are cancelled and cleaned up; once more to hurry");
+        escalating.escalate();
+        signals.next().await;
+        eprintln!("hurrying: logs and rollouts are not collected any more, environments are still removed");
+        escalating.escalate();
+    });
+    Ok(cancellation)
+}

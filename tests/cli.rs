@@ -1,0 +1,12 @@
+//! Black-box tests of the binary: what a user types and what comes of it. No Docker, no GPU, no network.
+
+#[cfg(test)]
+mod cli {
+    pub(crate) mod program;
+
+    mod demo;
+    mod help;
+    mod run;
+    mod servers;
+    mod usage;
+}

@@ -1,0 +1,40 @@
+//! What `--help` says, word for word: a changed flag shows here.
+
+use super::program::run;
+
+fn help(command: &[&str]) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let ended = run(dir.path(), &[command, &["--help"]].concat());
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    ended.stdout
+}
+
+#[test]
+fn of_the_program() {
+    insta::assert_snapshot!(help(&[]));
+}
+
+#[test]
+fn of_demo() {
+    insta::assert_snapshot!(help(&["demo"]));
+}
+
+#[test]
+fn of_proxy() {
+    insta::assert_snapshot!(help(&["proxy"]));
+}
+
+#[test]
+fn of_run() {
+    insta::assert_snapshot!(help(&["run"]));
+}
+
+#[test]
+fn of_check() {
+    insta::assert_snapshot!(help(&["check"]));
+}
+
+#[test]
+fn of_sim() {
+    insta::assert_snapshot!(help(&["sim"]));
+}

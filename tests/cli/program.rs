@@ -1,0 +1,110 @@
+//! The program under test, started the way a user starts it.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// `rolltap ARGS` in `dir`, untouched by the tester's own environment.
+pub(crate) fn rolltap(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rolltap"));
+    command.args(args).current_dir(dir).stdin(Stdio::null());
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ROLLTAP_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// How a command ended, as text.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
+
+pub(crate) fn run(dir: &Path, args: &[&str]) -> Ended {
+    rolltap(dir, args).output().unwrap().into()
+}
+
+/// A server or a job under way; killed if a test fails half-way.
+pub(crate) struct Running {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    stderr: Option<ChildStderr>,
+}
+
+impl Running {
+    pub(crate) fn start(dir: &Path, args: &[&str]) -> Self {
+        Self::spawn(&mut rolltap(dir, args))
+    }
+
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let stderr = child.stderr.take();
+        Self { child, stdout, stderr }
+    }
+
+    /// The address at the end of the next line of standard output.
+    pub(crate) fn next_url(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        let url = line.split_whitespace().last().unwrap_or_default().to_owned();
+        assert!(url.starts_with("http://"), "no URL in {line:?}; stderr: {}", self.stderr_text());
+        url
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.child.id());
+        let status = Command::new("sh").args(["-c", &kill]).status();
+        assert!(status.unwrap().success());
+    }
+
+    /// The exit code and standard error, or a failure if it goes on for longer than this.
+    pub(crate) fn wait(mut self, at_most: Duration) -> (Option<i32>, String) {
+        let deadline = Instant::now() + at_most;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return (status.code(), self.stderr_text());
+            }
+            assert!(Instant::now() < deadline, "still running after {at_most:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn stderr_text(&mut self) -> String {
+        let _ = self.child.kill();
+        self.stderr.take().map(|stderr| std::io::read_to_string(stderr).unwrap()).unwrap_or_default()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A file of the repository, absolute.
+pub(crate) fn repository(path: &str) -> String {
+    format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// An address of this host where nobody listens.
+pub(crate) fn nobody() -> String {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    format!("http://{free}")
+}
+
+pub(crate) fn json(path: &Path) -> serde_json::Value {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text).unwrap()
+}

@@ -1,0 +1,17 @@
+//! The real tier: real vLLM, real Docker, a real client. `./scripts/test` provides them and runs these tests.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that fails panics"
+)]
+
+mod docker_job;
+mod interrupted;
+mod official_client;
+mod program;
+mod stage;
+mod transparency;
+mod witness;

@@ -1,0 +1,67 @@
+//! A proxy in this process in front of the real vLLM.
+
+use reqwest::{Client, Response};
+use rolltap_proxy::api::TrialOpened;
+use rolltap_proxy::{RunningProxy, Settings};
+use rolltap_rollout::call::Call;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// The vLLM that `./scripts/test` started.
+pub(crate) fn vllm() -> String {
+    std::env::var("ROLLTAP_TEST_VLLM").expect("ROLLTAP_TEST_VLLM names no vLLM: run ./scripts/test")
+}
+
+/// A variable that the testbed sets.
+pub(crate) fn testbed(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: run ./scripts/test"))
+}
+
+pub(crate) struct Stage {
+    pub(crate) proxy: RunningProxy,
+    pub(crate) http: Client,
+    _data: TempDir,
+}
+
+impl Stage {
+    pub(crate) async fn set() -> Self {
+        let data = TempDir::new().unwrap();
+        let settings = Settings {
+            upstreams: vec![vllm().parse().unwrap()],
+            listen: vec![([127, 0, 0, 1], 0).into()],
+            admin: ([127, 0, 0, 1], 0).into(),
+            public_url: None,
+            data_dir: data.path().to_owned(),
+            admin_token: None,
+            logprobs_mode: Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
+        };
+        Self { proxy: rolltap_proxy::start(settings).await.unwrap(), http: Client::new(), _data: data }
+    }
+
+    pub(crate) fn admin(&self, path: &str) -> String {
+        format!("http://{}{path}", self.proxy.admin_addr())
+    }
+
+    pub(crate) async fn open(&self) -> TrialOpened {
+        let open = self.http.post(self.admin("/v1/trials")).json(&json!({"task_id": "real"}));
+        open.send().await.unwrap().json().await.unwrap()
+    }
+
+    pub(crate) async fn calls(&self, trial: &TrialOpened) -> Vec<Call> {
+        let url = self.admin(&format!("/v1/trials/{}/calls", trial.trial_id));
+        let text = self.http.get(url).send().await.unwrap().text().await.unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    pub(crate) async fn through_us(&self, trial: &TrialOpened, body: &Value) -> Response {
+        self.post(&trial.base_urls.openai, body).await
+    }
+
+    pub(crate) async fn without_us(&self, body: &Value) -> Response {
+        self.post(&format!("{}/v1", vllm()), body).await
+    }
+
+    async fn post(&self, base_url: &str, body: &Value) -> Response {
+        self.http.post(format!("{base_url}/chat/completions")).json(body).send().await.unwrap()
+    }
+}

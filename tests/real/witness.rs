@@ -1,0 +1,55 @@
+//! A server between rolltap and vLLM that remembers what vLLM answered, byte for byte and independent of our readers.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{Method, StatusCode, Uri, header};
+use axum::response::Response;
+use reqwest::Client;
+use serde_json::Value;
+
+use crate::stage::vllm;
+
+/// Whole chat answers of vLLM, in the order in which they came.
+#[derive(Clone, Default)]
+pub(crate) struct Witness {
+    answers: Arc<Mutex<Vec<Value>>>,
+    http: Client,
+}
+
+impl Witness {
+    /// Starts it; it ends with the test's runtime.
+    pub(crate) async fn start() -> (Self, SocketAddr) {
+        let witness = Self::default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().fallback(forward).with_state(witness.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        (witness, address)
+    }
+
+    /// What vLLM answered so far.
+    pub(crate) fn answers(&self) -> Vec<Value> {
+        self.answers.lock().unwrap().clone()
+    }
+}
+
+async fn forward(State(witness): State<Witness>, method: Method, uri: Uri, body: Bytes) -> Response {
+    let url = format!("{}{uri}", vllm());
+    let request =
+        witness.http.request(method, url).header(header::CONTENT_TYPE, "application/json").body(body);
+    let answer = request.send().await.unwrap();
+    let status: StatusCode = answer.status();
+    let body = answer.bytes().await.unwrap();
+    if uri.path() == "/v1/chat/completions" && status.is_success() {
+        witness.answers.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
+    }
+    Response::builder()
+        .status(status)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Body::from(body))
+        .unwrap()
+}
