@@ -118,6 +118,9 @@ fn first_given<T>(flags: Vec<T>, file: Vec<T>) -> Vec<T> {
 }
 
 fn upstreams(urls: &[String], api_key: Option<&str>) -> anyhow::Result<Vec<Address>> {
+    if urls.is_empty() {
+        bail!("no upstream is given: name a vLLM server, like --upstream http://127.0.0.1:8000");
+    }
     let authorized = |address: Address| match api_key {
         Some(key) => address.with_api_key(key),
         None => Ok(address),

@@ -21,7 +21,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// A trial in progress.
 pub(crate) struct Episode<'a> {
     chat: &'a ChatClient,
-    terminal: Terminal,
+    terminal: &'a Terminal,
     cancel: CancellationToken,
     max_turns: u32,
     /// The last answer that could be read said that the task is complete.
@@ -35,7 +35,7 @@ pub(crate) struct Episode<'a> {
 impl<'a> Episode<'a> {
     pub(crate) fn new(
         chat: &'a ChatClient,
-        terminal: Terminal,
+        terminal: &'a Terminal,
         cancel: CancellationToken,
         max_turns: u32,
     ) -> Self {

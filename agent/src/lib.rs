@@ -118,13 +118,15 @@ pub enum AgentError {
 /// Works on `instruction` in `terminal` until the model has confirmed that it is done, a limit is reached, the terminal
 /// closes or `cancel` is cancelled. All of these are reports; of a cancelled run it holds what was done so far.
 ///
+/// The terminal stays the caller's: closing it hangs up on what the agent left running, which its tests may look for.
+///
 /// # Errors
 /// The base URL cannot be used, or the model failed for good: unreachable, or an error that trying again did not cure.
 /// The latter error carries the report up to there.
 pub async fn run(
     settings: AgentSettings,
     instruction: &str,
-    terminal: Terminal,
+    terminal: &Terminal,
     cancel: CancellationToken,
 ) -> Result<AgentReport, AgentError> {
     let max_turns = settings.max_turns;

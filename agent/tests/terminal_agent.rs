@@ -88,7 +88,7 @@ fn looking() -> String {
 }
 
 async fn run_in(settings: AgentSettings, terminal: Terminal) -> Result<AgentReport, AgentError> {
-    let run = run(settings, "Create hello.txt.", terminal, CancellationToken::new());
+    let run = run(settings, "Create hello.txt.", &terminal, CancellationToken::new());
     tokio::time::timeout(Duration::from_secs(60), run).await.unwrap_or_else(|_| panic!("the run did not end"))
 }
 
@@ -224,7 +224,7 @@ async fn cancelling_ends_a_call_and_keeps_what_was_done() {
         std::future::pending()
     })
     .await;
-    let run = run(settings, "Wait.", terminal, cancel);
+    let run = run(settings, "Wait.", &terminal, cancel);
     let report = tokio::time::timeout(Duration::from_secs(60), run).await.unwrap().unwrap();
     assert_eq!((report.turns, report.stop, report.transcript.len()), (0, StopReason::Cancelled, 1));
 }
@@ -243,7 +243,7 @@ async fn cancelling_ends_the_wait_after_a_command() {
         }
         cancel.cancel();
     };
-    let both = async { tokio::join!(run(settings, "Wait.", terminal, cancel.clone()), cancelling) };
+    let both = async { tokio::join!(run(settings, "Wait.", &terminal, cancel.clone()), cancelling) };
     // Less than the command's own wait.
     let (report, ()) = tokio::time::timeout(Duration::from_secs(50), both).await.unwrap();
     let report = report.unwrap();

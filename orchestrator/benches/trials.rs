@@ -3,7 +3,11 @@
 //! `just bench-trials` provides Docker and the image, and runs this. It prints figures and judges nothing: machines are
 //! noisy.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark that fails panics, and prints its figures")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a benchmark that fails panics, and prints its figures"
+)]
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::Path;
@@ -70,5 +74,10 @@ fn overhead(trial: &rolltap_orchestrator::trial::TrialOutcome) -> Duration {
 fn spread(times: &mut [Duration]) -> String {
     times.sort();
     let seconds = |at: usize| times.get(at).unwrap().as_secs_f64();
-    format!("{:.2} s (median; {:.2} to {:.2})", seconds(times.len() / 2), seconds(0), seconds(times.len() - 1))
+    format!(
+        "{:.2} s (median; {:.2} to {:.2})",
+        seconds(times.len() / 2),
+        seconds(0),
+        seconds(times.len() - 1)
+    )
 }

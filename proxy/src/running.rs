@@ -24,9 +24,6 @@ const ADMIN_GRACE: Duration = Duration::from_secs(5);
 /// Why a proxy does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Every call needs somewhere to go.
-    #[error("no upstream is given: name a vLLM server, like --upstream http://127.0.0.1:8000")]
-    NoUpstream,
     /// Agents need somewhere to call.
     #[error("no address is given for agents to call")]
     NoListener,
@@ -144,9 +141,6 @@ impl RunningProxy {
 }
 
 fn check(settings: &Settings) -> Result<(), StartError> {
-    if settings.upstreams.is_empty() {
-        return Err(StartError::NoUpstream);
-    }
     if settings.admin_token.is_none() && !settings.admin.ip().is_loopback() {
         return Err(StartError::AdminWithoutToken(settings.admin));
     }

@@ -9,7 +9,8 @@ use crate::upstream::Address;
 /// Everything that [`crate::start`] needs to know.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The vLLM servers. A trial stays with one of them, for the sake of its prefix cache.
+    /// The vLLM servers. A trial stays with one of them, for the sake of its prefix cache. Without any, every call is
+    /// answered 502: enough for agents that call no model.
     pub upstreams: Vec<Address>,
     /// Where agents reach the agent plane; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,

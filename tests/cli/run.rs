@@ -251,3 +251,41 @@ fn processes(command: &str) -> usize {
         command_lines.filter_map(|entry| fs::read(entry.unwrap().path().join("cmdline")).ok());
     command_lines.filter(|line| String::from_utf8_lossy(line).replace('\0', " ").trim() == command).count()
 }
+
+#[test]
+fn what_the_terminal_agent_leaves_running_is_there_for_the_tests() {
+    let dir = tempfile::tempdir().unwrap();
+    let task = task(
+        dir.path(),
+        "server",
+        "",
+        "kill -0 \"$(cat pid)\" && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt",
+    );
+    let script = dir.path().join("script.toml");
+    let answer = r#"{"analysis": "", "plan": "", "commands": [{"keystrokes": "sleep 600 & echo $! > pid\n", "duration": 0.2}], "task_complete": true}"#;
+    let script_text = format!(
+        "[[conversation]]\n[[conversation.turn]]\n[[conversation.turn.answer]]\ncontent = '{answer}'\n"
+    );
+    fs::write(&script, script_text).unwrap();
+    let mut sim = Running::start(
+        dir.path(),
+        &["sim", "--listen", "127.0.0.1:0", "--script", &script.display().to_string()],
+    );
+    let args = [
+        "run",
+        "-p",
+        &task,
+        "-a",
+        "terminal",
+        "-e",
+        "local",
+        "--job-name",
+        "it",
+        "--upstream",
+        &sim.next_url(),
+    ];
+    let ended = run(dir.path(), &args);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let result = only_trial(&dir.path().join("jobs/it"));
+    assert_eq!(result["verifier_result"]["rewards"]["reward"], 1.0, "{result}");
+}

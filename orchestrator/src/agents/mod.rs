@@ -7,6 +7,7 @@ mod terminal;
 use std::path::Path;
 use std::time::Duration;
 
+use rolltap_agent::terminal::Terminal;
 use rolltap_proxy::api::TrialOpened;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -150,12 +151,14 @@ pub(crate) struct Assignment<'a> {
 }
 
 /// How an agent's work ended.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct AgentOutcome {
     /// None if it ended by itself and well.
     pub(crate) failure: Option<TrialFailure>,
     /// What the agent says about its own run, for the trial's result.
     pub(crate) metadata: Map<String, Value>,
+    /// Where the agent sat. Dropping it hangs up on what the agent left running there.
+    pub(crate) terminal: Option<Terminal>,
 }
 
 impl AgentOutcome {
@@ -171,7 +174,7 @@ impl AgentOutcome {
 
 impl From<TrialFailure> for AgentOutcome {
     fn from(failure: TrialFailure) -> Self {
-        Self { failure: Some(failure), metadata: Map::new() }
+        Self { failure: Some(failure), ..Self::default() }
     }
 }
 

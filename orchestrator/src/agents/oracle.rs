@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Map;
-
 use super::{AgentOutcome, Assignment};
 use crate::environment::{EnvironmentError, Exec, ExecOutput};
 use crate::trial::Cause;
@@ -23,7 +21,7 @@ pub(super) async fn run(assignment: &Assignment<'_>) -> AgentOutcome {
         Some(code) if code != 0 => {
             AgentOutcome::failed(Cause::NonZeroAgentExitCode, format!("solve.sh ended with exit code {code}"))
         }
-        _ => AgentOutcome { failure: None, metadata: Map::new() },
+        _ => AgentOutcome::default(),
     }
 }
 

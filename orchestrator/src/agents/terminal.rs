@@ -31,8 +31,8 @@ pub(super) async fn run(max_turns: Option<u32>, assignment: &Assignment<'_>) -> 
         settings.max_turns = turns;
     }
     let stop = assignment.cancel.child_token();
-    let work = Box::pin(rolltap_agent::run(settings, &instruction, terminal, stop.clone()));
-    match within(work, assignment.timeout, &stop).await {
+    let work = Box::pin(rolltap_agent::run(settings, &instruction, &terminal, stop.clone()));
+    let outcome = match within(work, assignment.timeout, &stop).await {
         Ended::ByItself(result) => hand_in(result, assignment).await,
         Ended::OutOfTime(result) => {
             let timed_out = AgentOutcome::timed_out(assignment);
@@ -43,7 +43,8 @@ pub(super) async fn run(max_turns: Option<u32>, assignment: &Assignment<'_>) -> 
                 None => timed_out,
             }
         }
-    }
+    };
+    AgentOutcome { terminal: Some(terminal), ..outcome }
 }
 
 enum Ended {
@@ -72,7 +73,7 @@ async fn hand_in(result: Result<AgentReport, AgentError>, assignment: &Assignmen
     let report = match result {
         Ok(report) => report,
         Err(AgentError::Model { report, .. }) => *report,
-        Err(AgentError::Settings(_)) => return AgentOutcome { failure, metadata: Map::new() },
+        Err(AgentError::Settings(_)) => return AgentOutcome { failure, ..AgentOutcome::default() },
     };
     if let Err(error) = write_transcript(&report, assignment).await {
         return error.into();
@@ -82,7 +83,7 @@ async fn hand_in(result: Result<AgentReport, AgentError>, assignment: &Assignmen
         ("completed".to_owned(), json!(report.completed)),
         ("stop".to_owned(), json!(report.stop)),
     ]);
-    AgentOutcome { failure, metadata }
+    AgentOutcome { failure, metadata, terminal: None }
 }
 
 fn context_exceeded(report: &AgentReport) -> Option<TrialFailure> {

@@ -79,15 +79,9 @@ pub struct Upstreams {
     pub api_key: Option<String>,
 }
 
-/// A proxy wants an upstream even where the agent calls no model: the discard port of this host, where nobody is.
-const NOBODY: &str = "http://127.0.0.1:9";
-
 impl Upstreams {
     /// The addresses, each with the key.
     fn authorized(self) -> Result<Vec<Address>, InvalidAddress> {
-        if self.addresses.is_empty() {
-            return Ok(vec![NOBODY.parse()?]);
-        }
         let Some(key) = self.api_key else { return Ok(self.addresses) };
         self.addresses.into_iter().map(|address| address.with_api_key(&key)).collect()
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use rolltap_agent::terminal::Terminal;
 use rolltap_proxy::api::{OpenTrial, PutReward, TrialOpened, TrialStatus};
 use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
 use uuid::Uuid;
@@ -79,14 +80,17 @@ impl Trial<'_> {
     async fn run(mut self) -> TrialOutcome {
         if let Some(opened) = self.open().await {
             let environment = self.start_environment().await;
-            if let Some(environment) = &environment {
-                self.let_agent_work(environment, &opened).await;
-            }
+            let terminal = match &environment {
+                Some(environment) => self.let_agent_work(environment, &opened).await,
+                None => None,
+            };
             self.seal().await;
             if let Some(environment) = &environment {
                 self.collect(environment).await;
                 self.verify(environment).await;
             }
+            // What the agent left running in it is part of its work until the tests have seen it.
+            drop(terminal);
             self.put_reward().await;
             if let Some(environment) = environment {
                 self.stop(environment).await;
@@ -158,7 +162,8 @@ impl Trial<'_> {
         self.context.host.start(&prepared, &self.plan.task, &label).await
     }
 
-    async fn let_agent_work(&mut self, environment: &Environment, opened: &TrialOpened) {
+    /// Gives back the agent's terminal, if it had one.
+    async fn let_agent_work(&mut self, environment: &Environment, opened: &TrialOpened) -> Option<Terminal> {
         let stop = &self.context.cancellation.stop;
         let logs = self.dir.agent();
         let assignment = Assignment {
@@ -184,6 +189,7 @@ impl Trial<'_> {
         } else if let Some(failure) = outcome.failure {
             self.fail(failure);
         }
+        outcome.terminal
     }
 
     /// Ends the capture before anything else is done, so that no straggler adds a token.
