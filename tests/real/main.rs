@@ -9,6 +9,7 @@
 )]
 
 mod docker_job;
+mod in_container;
 mod interrupted;
 mod official_client;
 mod program;
