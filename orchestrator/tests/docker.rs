@@ -347,6 +347,9 @@ async fn limits_and_labels_are_set() {
             (Some(500_000_000), Some(1 << 30), Some(4096))
         );
         assert_eq!((limits.init, limits.privileged, limits.binds), (Some(true), Some(false), None));
+        let forge =
+            "perl -e 'use Socket; socket(my $s, AF_INET, SOCK_RAW, 1) and print \"forged\"; print \"$!\"'";
+        assert_eq!(output(&environment, forge).await, "Operation not permitted");
         let labels = found.config.unwrap().labels.unwrap();
         assert_eq!(labels["dev.rolltap.trial"], "a trial");
         assert_eq!(labels["dev.rolltap.owner-pid"], std::process::id().to_string());

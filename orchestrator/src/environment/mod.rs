@@ -11,6 +11,7 @@ mod host;
 mod local;
 mod output;
 mod path_map;
+mod unpack;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,11 +22,11 @@ use std::time::Duration;
 use rolltap_agent::terminal::TerminalSize;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub use archive::Downloaded;
 pub use docker::Container;
 pub use error::EnvironmentError;
 pub use host::{Host, Prepared};
 pub use local::LocalEnvironment;
+pub use unpack::Downloaded;
 
 /// How an environment is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

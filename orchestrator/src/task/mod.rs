@@ -6,6 +6,7 @@
 mod config;
 mod env_template;
 mod error;
+mod parse;
 mod support;
 #[cfg(test)]
 mod tests;

@@ -11,9 +11,9 @@ use bollard::query_parameters::{
     CreateContainerOptions, DownloadFromContainerOptions, InspectContainerOptions, LogsOptionsBuilder,
     StartContainerOptions, UploadToContainerOptions,
 };
-use bytes::Bytes;
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::StreamExt;
 use tokio::io::AsyncWriteExt;
+use tokio::sync::OnceCell;
 use tokio_util::io::ReaderStream;
 use uuid::Uuid;
 
@@ -23,8 +23,9 @@ use super::engine::Engine;
 use super::exec::assignments;
 use super::image::Image;
 use super::labels::unique_name;
-use crate::environment::archive::{self, DOWNLOAD_BYTES, Downloaded};
+use crate::environment::archive::{self, Archive};
 use crate::environment::output::Tail;
+use crate::environment::unpack::{DOWNLOAD_BYTES, Downloaded, unpack};
 use crate::environment::{EnvironmentError, Paths, TrialLabel, error};
 use crate::task::Task;
 
@@ -32,6 +33,9 @@ use crate::task::Task;
 const PIDS: i64 = 4096;
 /// What keeps a container up. The image's entrypoint runs before it, as with Harbor; old busybox knows no `infinity`.
 const FOREVER: [&str; 3] = ["sh", "-c", "sleep infinity || tail -f /dev/null"];
+/// With their modes.
+const LOG_DIRECTORIES: [(&str, u32); 4] =
+    [("logs", 0o755), ("logs/agent", 0o777), ("logs/verifier", 0o777), ("logs/artifacts", 0o777)];
 const MEBIBYTE: i64 = 1024 * 1024;
 
 /// A running container.
@@ -41,6 +45,7 @@ pub struct Container {
     paths: Paths,
     image_user: String,
     agent_user: Option<String>,
+    log_directories: OnceCell<()>,
 }
 
 impl fmt::Debug for Container {
@@ -69,16 +74,14 @@ impl Image {
             paths: Paths::below("", &self.workdir),
             image_user: self.facts.user.clone(),
             agent_user: task.config.agent.user.clone(),
+            log_directories: OnceCell::new(),
         };
-        match container.bring_up().await {
-            Ok(()) => Ok(container),
-            Err(error) => {
-                if let Err(left) = container.stop().await {
-                    tracing::warn!(error = %left, "a container that did not start is left until the job ends");
-                }
-                Err(error)
-            }
+        let started = container.api().start_container(&container.id, None::<StartContainerOptions>).await;
+        let Err(source) = started else { return Ok(container) };
+        if let Err(left) = container.stop().await {
+            tracing::warn!(error = %left, "a container that did not start is left until the job ends");
         }
+        Err(EnvironmentError::Engine { action: format!("start a container of image {image}"), source })
     }
 
     fn description(&self, task: &Task, trial: &TrialLabel) -> ContainerCreateBody {
@@ -101,6 +104,8 @@ impl Image {
                     i64::try_from(mebibytes).unwrap_or(i64::MAX / MEBIBYTE).saturating_mul(MEBIBYTE)
                 }),
                 pids_limit: Some(PIDS),
+                // With it one container could answer for another's address, or for the host's, on the bridge they share.
+                cap_drop: Some(vec!["NET_RAW".to_owned()]),
                 network_mode: Some(self.job.network.name.clone()),
                 ..HostConfig::default()
             }),
@@ -110,14 +115,6 @@ impl Image {
 }
 
 impl Container {
-    /// Harbor's log directories, for any user, are there before the first process.
-    async fn bring_up(&self) -> Result<(), EnvironmentError> {
-        let logs = log_directories().map_err(EnvironmentError::io("pack", "/logs"))?;
-        self.put_archive(stream::iter([Ok(Bytes::from(logs))]), "/logs").await?;
-        let started = self.api().start_container(&self.id, None::<StartContainerOptions>).await;
-        started.map_err(EnvironmentError::engine(format!("start container {}", self.id)))
-    }
-
     pub(super) fn engine(&self) -> &Engine {
         &self.job.engine
     }
@@ -149,24 +146,42 @@ impl Container {
         host_dir: &Path,
         inside: &str,
     ) -> Result<(), EnvironmentError> {
-        let (host_dir, prefix) = (host_dir.to_owned(), inside.trim_matches('/').to_owned());
-        let archive = error::blocking(move || {
-            let entries = archive::walk(&host_dir)?;
-            archive::pack(&entries, Path::new(&prefix))
-        });
-        let archive = tokio::fs::File::from_std(archive.await?);
-        self.put_archive(ReaderStream::new(archive), inside).await
+        let mut sent = false;
+        let first = async {
+            sent = true;
+            self.put(Some(host_dir), inside, &LOG_DIRECTORIES).await
+        };
+        self.log_directories.get_or_try_init(|| first).await?;
+        if sent { Ok(()) } else { self.put(Some(host_dir), inside, &[]).await }
+    }
+
+    /// Harbor's log directories are there, for any user, before anything runs. Each request with files costs the engine
+    /// some 70 ms, so they go in together with the first files if there are any.
+    pub(super) async fn with_log_directories(&self) -> Result<(), EnvironmentError> {
+        self.log_directories.get_or_try_init(|| self.put(None, "/logs", &LOG_DIRECTORIES)).await.copied()
     }
 
     /// Names in the archive count from the root: the engine makes directories that are missing on the way.
-    async fn put_archive(
+    async fn put(
         &self,
-        archive: impl Stream<Item = std::io::Result<Bytes>> + Send + 'static,
+        host_dir: Option<&Path>,
         inside: &str,
+        directories: &'static [(&'static str, u32)],
     ) -> Result<(), EnvironmentError> {
+        let (host_dir, prefix) = (host_dir.map(Path::to_owned), inside.trim_matches('/').to_owned());
+        let archive = error::blocking(move || {
+            let mut archive = Archive::new()?;
+            for (name, mode) in directories {
+                archive.directory(Path::new(name), *mode)?;
+            }
+            if let Some(host_dir) = host_dir {
+                archive.contents(&archive::walk(&host_dir)?, Path::new(&prefix))?;
+            }
+            archive.finish()
+        });
+        let body = bollard::body_try_stream(ReaderStream::new(tokio::fs::File::from_std(archive.await?)));
         let options =
             UploadToContainerOptions { path: "/".to_owned(), ..UploadToContainerOptions::default() };
-        let body = bollard::body_try_stream(archive);
         let put = self.api().upload_to_container(&self.id, Some(options), body).await;
         put.map_err(EnvironmentError::engine(format!("put files into {inside} of the container")))
     }
@@ -176,9 +191,10 @@ impl Container {
         inside: &str,
         host_dir: &Path,
     ) -> Result<Downloaded, EnvironmentError> {
+        self.with_log_directories().await?;
         let archive = self.get_archive(inside).await?;
         let (inside, host_dir) = (inside.to_owned(), host_dir.to_owned());
-        error::blocking(move || archive::unpack(archive, &inside, &host_dir)).await
+        error::blocking(move || unpack(archive, &inside, &host_dir)).await
     }
 
     async fn get_archive(&self, inside: &str) -> Result<std::fs::File, EnvironmentError> {
@@ -209,10 +225,16 @@ impl Container {
         Ok(file.into_std().await)
     }
 
-    /// Why nothing can be run in it any more.
-    pub(super) async fn ended(&self) -> EnvironmentError {
-        let inspected = self.api().inspect_container(&self.id, None::<InspectContainerOptions>).await;
-        let exit_code = inspected.ok().and_then(|container| container.state?.exit_code);
+    /// What is wrong if the engine cannot do something in the container: most often, that it is not running any more.
+    pub(super) async fn explain(&self, action: &str, source: Error) -> EnvironmentError {
+        let exit_code = match self.api().inspect_container(&self.id, None::<InspectContainerOptions>).await {
+            Ok(container) => match container.state {
+                Some(state) if state.running != Some(true) => state.exit_code,
+                _ => return EnvironmentError::Engine { action: action.to_owned(), source },
+            },
+            Err(Error::DockerResponseServerError { status_code: 404, .. }) => None,
+            Err(_) => return EnvironmentError::Engine { action: action.to_owned(), source },
+        };
         let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail("20").build();
         let mut logs = self.api().logs(&self.id, Some(options));
         let mut tail = Tail::default();
@@ -227,14 +249,4 @@ impl Container {
         let removed = remove_container(self.api(), &self.id).await;
         removed.map_err(EnvironmentError::engine(format!("remove container {}", self.id)))
     }
-}
-
-fn log_directories() -> std::io::Result<Vec<u8>> {
-    let mut builder = tar::Builder::new(Vec::new());
-    for (name, mode) in
-        [("logs", 0o755), ("logs/agent", 0o777), ("logs/verifier", 0o777), ("logs/artifacts", 0o777)]
-    {
-        archive::append_directory(&mut builder, Path::new(name), mode, 0)?;
-    }
-    builder.into_inner()
 }

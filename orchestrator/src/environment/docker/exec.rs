@@ -128,25 +128,22 @@ impl Container {
         let config = ExecConfig { attach_stdout: Some(true), attach_stderr: Some(true), ..config };
         let id = self.create_exec(config).await?;
         let options = StartExecOptions { detach: false, tty: false, output_capacity: Some(CHUNK) };
-        let started = self.api().start_exec(&id, Some(options)).await;
-        match started.map_err(EnvironmentError::engine("run a command in the container"))? {
-            StartExecResults::Attached { output, .. } => Ok((id, output)),
-            StartExecResults::Detached => Err(EnvironmentError::Engine {
+        match self.api().start_exec(&id, Some(options)).await {
+            Ok(StartExecResults::Attached { output, .. }) => Ok((id, output)),
+            Err(source) => Err(self.explain("run a command in the container", source).await),
+            Ok(StartExecResults::Detached) => Err(EnvironmentError::Engine {
                 action: "attach to a command in the container".to_owned(),
                 source: Error::DockerStreamError { error: "it was started detached".to_owned() },
             }),
         }
     }
 
-    /// An exec that is yet to be started; a container that is not running any more is told with its last words.
+    /// An exec that is yet to be started.
     pub(super) async fn create_exec(&self, config: ExecConfig) -> Result<String, EnvironmentError> {
+        self.with_log_directories().await?;
         match self.api().create_exec(self.id(), config).await {
             Ok(created) => Ok(created.id),
-            Err(Error::DockerResponseServerError { status_code: 404 | 409, .. }) => Err(self.ended().await),
-            Err(source) => Err(EnvironmentError::Engine {
-                action: "create a command in the container".to_owned(),
-                source,
-            }),
+            Err(source) => Err(self.explain("create a command in the container", source).await),
         }
     }
 

@@ -23,8 +23,9 @@ use uuid::Uuid;
 
 pub(super) use plan::{LocalHost, Plan};
 
-use super::archive::{self, Downloaded};
+use super::archive;
 use super::path_map::PathMap;
+use super::unpack::{Downloaded, unpack};
 use super::{EnvironmentError, Paths, error};
 use crate::task::Task;
 
@@ -120,7 +121,7 @@ impl LocalEnvironment {
             }
             // By way of an archive: one set of rules and limits for what comes out of environments.
             let archive = archive::pack(&archive::walk(&from)?, Path::new("contents"))?;
-            archive::unpack(archive, &inside, &to)
+            unpack(archive, &inside, &to)
         })
         .await
     }

@@ -1,9 +1,12 @@
 //! Hostile archives, and that honest ones come through unharmed.
 
+use std::os::unix::fs::MetadataExt;
+
 use proptest::prelude::*;
 use tar::EntryType;
 
 use super::*;
+use crate::environment::archive::{pack, walk};
 
 /// One entry of an archive, its name as raw bytes: the tar crate's own builder refuses to write what attackers write.
 fn raw(kind: EntryType, name: &str, link: &str, contents: &[u8]) -> (tar::Header, Vec<u8>) {

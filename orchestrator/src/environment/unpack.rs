@@ -1,0 +1,192 @@
+//! Archives that come out of environments. What is in them is not trusted.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Component, Path, PathBuf};
+
+use super::EnvironmentError;
+
+/// Bytes that one download may bring: far above any log, far below a full disk.
+pub(super) const DOWNLOAD_BYTES: u64 = 512 * 1024 * 1024;
+/// Files, directories and links that one download may bring.
+const DOWNLOAD_ENTRIES: u64 = 50_000;
+/// Names of skipped entries that are reported.
+const SKIPPED_NAMES: usize = 100;
+
+/// What a download brought.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Downloaded {
+    /// Files and links written.
+    pub files: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// The first hundred entries left behind: special files, links that point upwards or to absolute paths, names that
+    /// lead elsewhere.
+    pub skipped: Vec<String>,
+}
+
+/// Unpacks an archive that came from an environment into `host_dir`. The first component of every name, the directory
+/// that was asked for, is dropped.
+///
+/// Nothing is written outside `host_dir`, whatever the archive says: names with `..` are skipped, no link is followed,
+/// and the only links made are relative ones without `..`, after everything else.
+pub(super) fn unpack(
+    archive: impl Read,
+    inside: &str,
+    host_dir: &Path,
+) -> Result<Downloaded, EnvironmentError> {
+    fs::create_dir_all(host_dir).map_err(EnvironmentError::io("create", host_dir))?;
+    let broken = |source| EnvironmentError::Io { action: "unpack into", path: host_dir.to_owned(), source };
+    let too_large = |limit: String| EnvironmentError::TooLarge { inside: inside.to_owned(), limit };
+    let mut downloaded = Downloaded::default();
+    let mut links = Vec::new();
+    let mut count = 0;
+    for entry in tar::Archive::new(archive).entries().map_err(broken)? {
+        let mut entry = entry.map_err(broken)?;
+        count += 1;
+        if count > DOWNLOAD_ENTRIES {
+            return Err(too_large(format!("{DOWNLOAD_ENTRIES} entries")));
+        }
+        let name = entry.path().map_err(broken)?.into_owned();
+        let Some(relative) = safe_name(&name) else {
+            downloaded.skip(&name);
+            continue;
+        };
+        if relative.as_os_str().is_empty() {
+            continue;
+        }
+        let kind = entry.header().entry_type();
+        let written = if kind.is_dir() {
+            make_directories(host_dir, &relative).map(|()| 0)
+        } else if kind.is_symlink() {
+            links.push((
+                name,
+                relative,
+                entry.link_name().map_err(broken)?.map(std::borrow::Cow::into_owned),
+            ));
+            continue;
+        } else if kind.is_file() || kind.is_gnu_sparse() || kind.is_contiguous() {
+            let room = DOWNLOAD_BYTES.saturating_sub(downloaded.bytes);
+            let executable = entry.header().mode().is_ok_and(|mode| mode & 0o111 != 0);
+            let written = write_file(host_dir, &relative, executable, &mut (&mut entry).take(room + 1));
+            if written.as_ref().is_ok_and(|bytes| *bytes > room) {
+                return Err(too_large(format!("{DOWNLOAD_BYTES} bytes")));
+            }
+            downloaded.files += u64::from(written.is_ok());
+            written
+        } else {
+            downloaded.skip(&name);
+            continue;
+        };
+        downloaded.count(&name, written, host_dir)?;
+    }
+    for (name, relative, target) in links {
+        let made = match target.filter(|target| is_harmless(target)) {
+            Some(target) => make_link(host_dir, &relative, &target),
+            None => Err(ErrorKind::InvalidFilename.into()),
+        };
+        downloaded.files += u64::from(made.is_ok());
+        downloaded.count(&name, made.map(|()| 0), host_dir)?;
+    }
+    Ok(downloaded)
+}
+
+impl Downloaded {
+    fn skip(&mut self, name: &Path) {
+        if self.skipped.len() < SKIPPED_NAMES {
+            self.skipped.push(name.to_string_lossy().into_owned());
+        }
+    }
+
+    /// Names that this host cannot take are skipped; a full disk and the like is an error.
+    fn count(
+        &mut self,
+        name: &Path,
+        written: io::Result<u64>,
+        host_dir: &Path,
+    ) -> Result<(), EnvironmentError> {
+        match written {
+            Ok(bytes) => self.bytes += bytes,
+            Err(error) if is_about_the_name(&error) => self.skip(name),
+            Err(source) => {
+                return Err(EnvironmentError::Io {
+                    action: "unpack into",
+                    path: host_dir.join(name),
+                    source,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_about_the_name(error: &io::Error) -> bool {
+    use ErrorKind::{AlreadyExists, InvalidFilename, InvalidInput, IsADirectory, NotADirectory};
+    matches!(error.kind(), AlreadyExists | InvalidFilename | InvalidInput | IsADirectory | NotADirectory)
+}
+
+/// The name without its first component, if it leads nowhere but downwards.
+fn safe_name(name: &Path) -> Option<PathBuf> {
+    let components = name.components().filter(|component| *component != Component::CurDir);
+    let normal = components.map(|component| match component {
+        Component::Normal(part) => Some(part),
+        _ => None,
+    });
+    Some(normal.collect::<Option<Vec<_>>>()?.into_iter().skip(1).collect())
+}
+
+/// Without `..` no chain of links can leave the directory that the first one is in.
+fn is_harmless(target: &Path) -> bool {
+    target.components().all(|component| matches!(component, Component::Normal(_) | Component::CurDir))
+}
+
+/// Like `create_dir_all`, but a link in the way is an error.
+fn make_directories(host_dir: &Path, relative: &Path) -> io::Result<()> {
+    let mut path = host_dir.to_owned();
+    for component in relative {
+        path.push(component);
+        match fs::symlink_metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => {}
+            Ok(_) => return Err(ErrorKind::NotADirectory.into()),
+            Err(error) if error.kind() == ErrorKind::NotFound => fs::create_dir(&path)?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Makes room for a file or link: its directories are there, and nothing but a directory is in its place.
+fn make_room(host_dir: &Path, relative: &Path) -> io::Result<PathBuf> {
+    make_directories(host_dir, relative.parent().unwrap_or(Path::new("")))?;
+    let path = host_dir.join(relative);
+    match fs::symlink_metadata(&path) {
+        Ok(metadata) if !metadata.is_dir() => fs::remove_file(&path)?,
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    Ok(path)
+}
+
+fn write_file(
+    host_dir: &Path,
+    relative: &Path,
+    executable: bool,
+    contents: &mut impl Read,
+) -> io::Result<u64> {
+    let path = make_room(host_dir, relative)?;
+    let mode = if executable { 0o755 } else { 0o644 };
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path)?;
+    let written = io::copy(contents, &mut file)?;
+    file.flush()?;
+    file.set_permissions(fs::Permissions::from_mode(mode))?;
+    Ok(written)
+}
+
+fn make_link(host_dir: &Path, relative: &Path, target: &Path) -> io::Result<()> {
+    symlink(target, make_room(host_dir, relative)?)
+}
+
+#[cfg(test)]
+#[path = "unpack_tests.rs"]
+mod tests;
