@@ -13,6 +13,8 @@ use std::sync::Mutex;
 use jiff::{Timestamp, Zoned};
 use serde::Serialize;
 
+use crate::environment::LogDirs;
+
 /// The directory of one job. Its files are named here and nowhere else.
 #[derive(Clone, Debug)]
 pub struct JobDir {
@@ -165,9 +167,13 @@ impl TrialDir {
         self.path.join("artifacts")
     }
 
-    /// What the agent and the tests left in the environment's own place for artifacts.
-    pub fn convention_artifacts(&self) -> PathBuf {
-        self.artifacts().join("logs/artifacts")
+    /// Where what lies in the environment's log directories goes, by Harbor's layout.
+    pub fn logs(&self) -> LogDirs {
+        LogDirs {
+            agent: self.agent(),
+            verifier: self.verifier(),
+            artifacts: self.artifacts().join("logs/artifacts"),
+        }
     }
 }
 

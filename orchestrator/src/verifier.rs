@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::environment::{Environment, EnvironmentError, Exec, ExecOutput};
+use crate::environment::{Downloaded, Environment, EnvironmentError, Exec, ExecOutput, LogDirs};
 use crate::task::Task;
 
 /// What the tests gave.
@@ -102,19 +102,19 @@ const OUTPUT: &str = "test-stdout.txt";
 /// Said inside when the tests were not even begun.
 const NOT_READY: &str = "rolltap-not-ready";
 
-/// Puts `tests/` into the environment, runs `test.sh`, and reads the reward. `logs` is the trial's `verifier/` on this
-/// host: it gets the output of the tests and everything that they left in `/logs/verifier`.
+/// Puts `tests/` into the environment, runs `test.sh`, fetches all logs, and reads the reward. The output of the tests
+/// goes into `logs.verifier`, beside everything that they left in `/logs/verifier`.
 ///
 /// The exit code of `test.sh` does not count. Rewards that were there before the tests do not count either.
 ///
 /// # Errors
 /// No verdict: no reward, no valid reward, no time left, or the environment's own trouble.
-pub async fn verify(task: &Task, env: &Environment, logs: &Path) -> Result<Rewards, VerifierError> {
+pub async fn verify(task: &Task, env: &Environment, logs: &LogDirs) -> Result<Rewards, VerifierError> {
     env.upload(&task.tests_dir(), &env.paths().tests).await?;
-    remove_stale(logs).await?;
+    remove_stale(&logs.verifier).await?;
     let run = run_tests(task, env).await?;
-    let downloaded = env.download(&env.paths().verifier_logs, logs).await;
-    let output = logs.join(OUTPUT);
+    let downloaded = fetch(env, logs).await;
+    let output = logs.verifier.join(OUTPUT);
     let written = tokio::fs::write(&output, &run.stdout).await;
     written.map_err(|source| VerifierError::Io { action: "write", path: output.clone(), source })?;
     if run.timed_out {
@@ -124,9 +124,20 @@ pub async fn verify(task: &Task, env: &Environment, logs: &Path) -> Result<Rewar
         Ok(_) | Err(EnvironmentError::NoSuchPath(_)) => {}
         Err(error) => return Err(error.into()),
     }
-    let rewards = parse(read(logs, JSON)?.as_deref(), read(logs, TEXT)?.as_deref())?;
+    let rewards = parse(read(&logs.verifier, JSON)?.as_deref(), read(&logs.verifier, TEXT)?.as_deref())?;
     let rewards = rewards.ok_or(VerifierError::RewardFileNotFound { exit_code: run.exit_code, output })?;
     Ok(Rewards::from(rewards))
+}
+
+/// All logs; or the reward alone, where the agent left more than can be fetched.
+async fn fetch(env: &Environment, logs: &LogDirs) -> Result<Downloaded, EnvironmentError> {
+    match env.download_logs(logs).await {
+        Err(error @ EnvironmentError::TooLarge { .. }) => {
+            tracing::warn!(%error, "the logs are not collected whole");
+            env.download(&env.paths().verifier_logs, &logs.verifier).await
+        }
+        fetched => fetched,
+    }
 }
 
 /// Before the tests, rewards that the agent may have left are removed and the script is made one that can be run, as

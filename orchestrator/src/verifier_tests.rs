@@ -122,7 +122,7 @@ async fn verify_locally(script: &str, toml: &str, before: &str) -> (Result<Rewar
     let command = before.replace("/logs/verifier", &environment.paths().verifier_logs);
     environment.exec(Exec { command, ..Exec::default() }).await.unwrap();
     let logs = tempfile::tempdir().unwrap();
-    let verdict = verify(&task, &environment, logs.path()).await;
+    let verdict = verify(&task, &environment, &LogDirs::below(logs.path())).await;
     environment.stop().await.unwrap();
     (verdict, logs)
 }
@@ -132,9 +132,9 @@ async fn the_tests_are_run_and_their_output_kept_whatever_their_exit_code() {
     let script = "#!/bin/bash\necho out; echo err >&2; echo $KEY >/logs/verifier/key; echo 0.5 >/logs/verifier/reward.txt; exit 3\n";
     let (verdict, logs) = verify_locally(script, "[verifier.env]\nKEY = \"value\"\n", "true").await;
     assert_eq!(verdict.unwrap().reward, Some(0.5));
-    let read = |name: &str| fs::read_to_string(logs.path().join(name)).unwrap();
+    let read = |name: &str| fs::read_to_string(logs.path().join("verifier").join(name)).unwrap();
     assert_eq!((read(OUTPUT).as_str(), read("key").as_str()), ("out\nerr\n", "value\n"));
-    assert_eq!(logs.path().join("key").metadata().unwrap().permissions().mode() & 0o777, 0o644);
+    assert_eq!(logs.path().join("verifier/key").metadata().unwrap().permissions().mode() & 0o777, 0o644);
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn rewards_that_the_agent_left_do_not_count() {
     let (verdict, logs) = verify_locally("#!/bin/sh\necho no reward\n", "", stale).await;
     let error = verdict.unwrap_err();
     assert_eq!(error.failure_cause(), "RewardFileNotFoundError");
-    let output = logs.path().join(OUTPUT);
+    let output = logs.path().join("verifier").join(OUTPUT);
     assert_eq!(
         error.to_string(),
         format!(
@@ -185,5 +185,5 @@ async fn tests_without_end_are_a_timeout_and_leave_their_output() {
         error.to_string().starts_with("tests/test.sh was still running after verifier.timeout_sec = 0.5;"),
         "{error}"
     );
-    assert_eq!(fs::read_to_string(logs.path().join(OUTPUT)).unwrap(), "begun\n");
+    assert_eq!(fs::read_to_string(logs.path().join("verifier").join(OUTPUT)).unwrap(), "begun\n");
 }

@@ -21,7 +21,7 @@ use bollard::query_parameters::{
 use futures_util::{FutureExt, StreamExt, stream};
 use rolltap_agent::terminal::TerminalSize;
 use rolltap_orchestrator::environment::{
-    Environment, EnvironmentError, EnvironmentKind, Exec, ExecOutput, Host, JobLabel, OUTPUT_LIMIT,
+    Environment, EnvironmentError, EnvironmentKind, Exec, ExecOutput, Host, JobLabel, LogDirs, OUTPUT_LIMIT,
     TerminalStreams, TrialLabel,
 };
 use rolltap_orchestrator::task::Task;
@@ -97,6 +97,10 @@ async fn output(environment: &Environment, text: &str) -> String {
 async fn processes(environment: &Environment) -> String {
     output(environment, r#"for line in /proc/[0-9]*/cmdline; do [ "$line" = /proc/$$/cmdline ] || tr '\0' ' ' <$line; done 2>/dev/null; true"#)
         .await
+}
+
+fn log_dirs(dir: &Path) -> LogDirs {
+    LogDirs { agent: dir.join("agent"), verifier: dir.join("verifier"), artifacts: dir.join("artifacts") }
 }
 
 #[tokio::test]
@@ -543,18 +547,18 @@ async fn bundled_tasks_are_solved_by_their_solutions_and_not_without() {
             assert_eq!(environment.instruction(&task.instruction), task.instruction);
             let logs = tempfile::tempdir().unwrap();
             assert_eq!(
-                verify(&task, &environment, logs.path()).await.unwrap().reward,
+                verify(&task, &environment, &log_dirs(logs.path())).await.unwrap().reward,
                 Some(0.0),
                 "{name} before"
             );
             environment.upload(&task.solution_dir(), "/solution").await.unwrap();
             output(&environment, "/solution/solve.sh").await;
             assert_eq!(
-                verify(&task, &environment, logs.path()).await.unwrap().reward,
+                verify(&task, &environment, &log_dirs(logs.path())).await.unwrap().reward,
                 Some(1.0),
                 "{name} after"
             );
-            assert!(logs.path().join("test-stdout.txt").is_file());
+            assert!(logs.path().join("verifier/test-stdout.txt").is_file());
             environment.stop().await.unwrap();
         }
     })
@@ -575,10 +579,10 @@ async fn tests_run_as_their_user_and_out_of_time_in_time() {
         let environment = start(host, &task).await;
         output(&environment, "echo 0.5 >/logs/verifier/reward.json").await;
         let logs = tempfile::tempdir().unwrap();
-        let error = verify(&task, &environment, logs.path()).await.unwrap_err();
+        let error = verify(&task, &environment, &log_dirs(logs.path())).await.unwrap_err();
         assert_eq!(error.failure_cause(), "VerifierTimeoutError");
-        assert_eq!(fs::read_to_string(logs.path().join("who")).unwrap(), "1000\n");
-        assert!(!logs.path().join("reward.json").exists());
+        assert_eq!(fs::read_to_string(logs.path().join("verifier").join("who")).unwrap(), "1000\n");
+        assert!(!logs.path().join("verifier").join("reward.json").exists());
         assert!(!processes(&environment).await.contains("sleep 7901"));
     })
     .await;

@@ -15,7 +15,7 @@ mod unpack;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -94,6 +94,8 @@ pub struct Paths {
     pub tests: String,
     /// Where `solution/` is put, by the oracle alone.
     pub solution: String,
+    /// The directory of the three below.
+    pub logs: String,
     /// What the agent leaves for people.
     pub agent_logs: String,
     /// Where the tests leave the reward.
@@ -113,10 +115,30 @@ impl Paths {
             },
             tests: format!("{root}/tests"),
             solution: format!("{root}/solution"),
+            logs: format!("{root}/logs"),
             agent_logs: format!("{root}/logs/agent"),
             verifier_logs: format!("{root}/logs/verifier"),
             artifacts: format!("{root}/logs/artifacts"),
         }
+    }
+}
+
+/// Where on this host what lies in an environment's log directories goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogDirs {
+    /// From [`Paths::agent_logs`].
+    pub agent: PathBuf,
+    /// From [`Paths::verifier_logs`].
+    pub verifier: PathBuf,
+    /// From [`Paths::artifacts`].
+    pub artifacts: PathBuf,
+}
+
+#[cfg(test)]
+impl LogDirs {
+    /// Each under its own name in one directory.
+    pub(crate) fn below(dir: &Path) -> Self {
+        Self { agent: dir.join("agent"), verifier: dir.join("verifier"), artifacts: dir.join("artifacts") }
     }
 }
 
@@ -250,6 +272,18 @@ impl Environment {
         match self {
             Self::Docker(container) => container.download(inside, host_dir).await,
             Self::Local(local) => local.download(inside, host_dir).await,
+        }
+    }
+
+    /// Puts the contents of the log directories into those of this host (made if need be), by the rules of
+    /// [`Self::download`]. One download, because each costs an engine some 100 ms.
+    ///
+    /// # Errors
+    /// No such directories, too much in them, or the environment's own trouble.
+    pub async fn download_logs(&self, to: &LogDirs) -> Result<Downloaded, EnvironmentError> {
+        match self {
+            Self::Docker(container) => container.download_logs(to).await,
+            Self::Local(local) => local.download_logs(to).await,
         }
     }
 

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
-use super::EnvironmentError;
+use super::{EnvironmentError, LogDirs};
 
 /// Bytes that one download may bring: far above any log, far below a full disk.
 pub(super) const DOWNLOAD_BYTES: u64 = 512 * 1024 * 1024;
@@ -26,18 +26,43 @@ pub struct Downloaded {
     pub skipped: Vec<String>,
 }
 
-/// Unpacks an archive that came from an environment into `host_dir`. The first component of every name, the directory
-/// that was asked for, is dropped.
+/// Where on this host what is in an archive goes, by the directory that it is in.
+pub(super) struct Destinations<'a>(Vec<(&'static str, &'a Path)>);
+
+impl<'a> Destinations<'a> {
+    /// Everything into one directory.
+    pub(super) fn one(host_dir: &'a Path) -> Self {
+        Self(vec![("", host_dir)])
+    }
+
+    /// Of `/logs`, each directory to its own place; what lies beside them is skipped.
+    pub(super) fn of_logs(to: &'a LogDirs) -> Self {
+        Self(vec![("agent", &to.agent), ("verifier", &to.verifier), ("artifacts", &to.artifacts)])
+    }
+
+    fn place<'n>(&self, name: &'n Path) -> Option<(&'a Path, &'n Path)> {
+        self.0.iter().find_map(|(inside, host_dir)| Some((*host_dir, name.strip_prefix(inside).ok()?)))
+    }
+
+    fn make(&self) -> Result<(), EnvironmentError> {
+        let made =
+            |(_, dir): &(_, &Path)| fs::create_dir_all(dir).map_err(EnvironmentError::io("create", dir));
+        self.0.iter().try_for_each(made)
+    }
+}
+
+/// Unpacks an archive that came from an environment. The first component of every name, the directory that was asked
+/// for, is dropped.
 ///
-/// Nothing is written outside `host_dir`, whatever the archive says: names with `..` are skipped, no link is followed,
-/// and the only links made are relative ones without `..`, after everything else.
+/// Nothing is written outside of the destinations, whatever the archive says: names with `..` are skipped, no link is
+/// followed, and the only links made are relative ones without `..`, after everything else.
 pub(super) fn unpack(
     archive: impl Read,
     inside: &str,
-    host_dir: &Path,
+    to: &Destinations<'_>,
 ) -> Result<Downloaded, EnvironmentError> {
-    fs::create_dir_all(host_dir).map_err(EnvironmentError::io("create", host_dir))?;
-    let broken = |source| EnvironmentError::Io { action: "unpack into", path: host_dir.to_owned(), source };
+    to.make()?;
+    let broken = |source| EnvironmentError::Io { action: "unpack", path: inside.into(), source };
     let too_large = |limit: String| EnvironmentError::TooLarge { inside: inside.to_owned(), limit };
     let mut downloaded = Downloaded::default();
     let mut links = Vec::new();
@@ -49,27 +74,28 @@ pub(super) fn unpack(
             return Err(too_large(format!("{DOWNLOAD_ENTRIES} entries")));
         }
         let name = entry.path().map_err(broken)?.into_owned();
-        let Some(relative) = safe_name(&name) else {
+        let Some(below) = safe_name(&name) else {
             downloaded.skip(&name);
             continue;
         };
-        if relative.as_os_str().is_empty() {
+        if below.as_os_str().is_empty() {
             continue;
         }
+        let Some((host_dir, relative)) = to.place(&below) else {
+            downloaded.skip(&name);
+            continue;
+        };
         let kind = entry.header().entry_type();
         let written = if kind.is_dir() {
-            make_directories(host_dir, &relative).map(|()| 0)
+            make_directories(host_dir, relative).map(|()| 0)
         } else if kind.is_symlink() {
-            links.push((
-                name,
-                relative,
-                entry.link_name().map_err(broken)?.map(std::borrow::Cow::into_owned),
-            ));
+            let target = entry.link_name().map_err(broken)?.map(std::borrow::Cow::into_owned);
+            links.push((name, host_dir, relative.to_owned(), target));
             continue;
         } else if kind.is_file() || kind.is_gnu_sparse() || kind.is_contiguous() {
             let room = DOWNLOAD_BYTES.saturating_sub(downloaded.bytes);
             let executable = entry.header().mode().is_ok_and(|mode| mode & 0o111 != 0);
-            let written = write_file(host_dir, &relative, executable, &mut (&mut entry).take(room + 1));
+            let written = write_file(host_dir, relative, executable, &mut (&mut entry).take(room + 1));
             if written.as_ref().is_ok_and(|bytes| *bytes > room) {
                 return Err(too_large(format!("{DOWNLOAD_BYTES} bytes")));
             }
@@ -81,7 +107,7 @@ pub(super) fn unpack(
         };
         downloaded.count(&name, written, host_dir)?;
     }
-    for (name, relative, target) in links {
+    for (name, host_dir, relative, target) in links {
         let made = match target.filter(|target| is_harmless(target)) {
             Some(target) => make_link(host_dir, &relative, &target),
             None => Err(ErrorKind::InvalidFilename.into()),

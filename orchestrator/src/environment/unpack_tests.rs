@@ -42,7 +42,7 @@ impl Scene {
     }
 
     fn unpack(&self, entries: &[(tar::Header, Vec<u8>)]) -> Result<Downloaded, EnvironmentError> {
-        unpack(archive(entries).as_slice(), "/logs", &self.outer.path().join("host"))
+        unpack(archive(entries).as_slice(), "/logs", &Destinations::one(&self.outer.path().join("host")))
     }
 
     fn host(&self, name: &str) -> PathBuf {
@@ -156,7 +156,7 @@ fn what_is_packed_comes_out_again() {
     symlink("run.sh", source.path().join("link")).unwrap();
     let packed = pack(&walk(source.path()).unwrap(), Path::new("some")).unwrap();
     let target = tempfile::tempdir().unwrap();
-    let downloaded = unpack(packed, "/some", target.path()).unwrap();
+    let downloaded = unpack(packed, "/some", &Destinations::one(target.path())).unwrap();
     assert_eq!(downloaded, Downloaded { files: 3, bytes: 14, skipped: Vec::new() });
     assert_eq!(fs::read_to_string(target.path().join("deep/er").join(&long)).unwrap(), "text");
     assert_eq!(fs::metadata(target.path().join("link")).unwrap().mode() & 0o777, 0o755);
@@ -187,6 +187,26 @@ proptest! {
     #[test]
     fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
         let target = tempfile::tempdir().unwrap();
-        let _ = unpack(bytes.as_slice(), "/logs", target.path());
+        let _ = unpack(bytes.as_slice(), "/logs", &Destinations::one(target.path()));
     }
+}
+
+#[test]
+fn of_logs_each_directory_has_its_own_place_and_what_lies_beside_is_left() {
+    let target = tempfile::tempdir().unwrap();
+    let to = LogDirs::below(target.path());
+    let entries = [
+        raw(EntryType::Regular, "logs/agent/a/b", "", b"1"),
+        raw(EntryType::Regular, "logs/verifier/reward.txt", "", b"2"),
+        raw(EntryType::Regular, "logs/artifacts/c", "", b"3"),
+        raw(EntryType::Regular, "logs/agents/x", "", b"4"),
+        raw(EntryType::Regular, "logs/agent/../verifier/y", "", b"5"),
+    ];
+    let downloaded = unpack(archive(&entries).as_slice(), "/logs", &Destinations::of_logs(&to)).unwrap();
+    let read = |path: PathBuf| fs::read_to_string(path).unwrap();
+    assert_eq!(
+        read(to.agent.join("a/b")) + &read(to.verifier.join("reward.txt")) + &read(to.artifacts.join("c")),
+        "123"
+    );
+    assert_eq!((downloaded.files, downloaded.skipped.len()), (3, 2));
 }

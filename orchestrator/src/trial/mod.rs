@@ -4,7 +4,6 @@
 mod failure;
 mod outcome;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ pub use failure::{Cause, Phase, TrialFailure, chain};
 pub use outcome::{Timing, TrialOutcome};
 
 use crate::agents::Assignment;
-use crate::environment::{Environment, TrialLabel};
+use crate::environment::{Environment, LogDirs, TrialLabel};
 use crate::job::JobContext;
 use crate::job_dir::{Log, TrialDir};
 use crate::task::Task;
@@ -86,7 +85,6 @@ impl Trial<'_> {
             };
             self.seal().await;
             if let Some(environment) = &environment {
-                self.collect(environment).await;
                 self.verify(environment).await;
             }
             // What the agent left running in it is part of its work until the tests have seen it.
@@ -224,32 +222,13 @@ impl Trial<'_> {
         }
     }
 
-    async fn collect(&self, environment: &Environment) {
-        let paths = environment.paths();
-        let (agent, artifacts) = (self.dir.agent(), self.dir.convention_artifacts());
-        tokio::join!(
-            self.download(environment, &paths.agent_logs, &agent),
-            self.download(environment, &paths.artifacts, &artifacts)
-        );
-    }
-
-    /// What cannot be had is said in the trial's log; the trial goes on without.
-    async fn download(&self, environment: &Environment, inside: &str, outside: &Path) {
-        let download = tokio::time::timeout(DOWNLOAD_TIMEOUT, environment.download(inside, outside));
-        match self.context.cancellation.unless_hurried(download).await {
-            Some(Ok(Ok(_))) => {}
-            Some(Ok(Err(error))) => self.log.line(format!("{inside} not collected: {}", chain(&error))),
-            Some(Err(_)) => self.log.line(format!("{inside} not collected within {DOWNLOAD_TIMEOUT:?}")),
-            None => self.log.line(format!("{inside} not collected: in a hurry")),
-        }
-    }
-
+    /// Runs the tests where there is something to test, and collects the logs either way.
     async fn verify(&mut self, environment: &Environment) {
+        let logs = self.dir.logs();
         if self.outcome.failure.as_ref().is_some_and(|failure| !failure.cause.leaves_work_to_verify()) {
-            return;
+            return self.collect(environment, &logs).await;
         }
         let timing = Timing::start();
-        let logs = self.dir.verifier();
         let tests = Box::pin(verifier::verify(&self.plan.task, environment, &logs));
         let verdict = self.context.cancellation.unless_stopped(tests).await;
         self.outcome.verifier = Some(timing.finish());
@@ -259,8 +238,27 @@ impl Trial<'_> {
                 self.outcome.reward = rewards.reward;
                 self.outcome.rewards = rewards.rewards;
             }
-            Some(Err(error)) => self.fail(verifier_failure(&error)),
-            None => self.fail(TrialFailure::cancelled(Phase::Verifier)),
+            Some(Err(error)) => {
+                self.fail(verifier_failure(&error));
+                if matches!(error, VerifierError::Environment(_)) {
+                    self.collect(environment, &logs).await;
+                }
+            }
+            None => {
+                self.fail(TrialFailure::cancelled(Phase::Verifier));
+                self.collect(environment, &logs).await;
+            }
+        }
+    }
+
+    /// What cannot be had is said in the trial's log; the trial goes on without.
+    async fn collect(&self, environment: &Environment, logs: &LogDirs) {
+        let download = tokio::time::timeout(DOWNLOAD_TIMEOUT, environment.download_logs(logs));
+        match self.context.cancellation.unless_hurried(download).await {
+            Some(Ok(Ok(_))) => {}
+            Some(Ok(Err(error))) => self.log.line(format!("logs not collected: {}", chain(&error))),
+            Some(Err(_)) => self.log.line(format!("logs not collected within {DOWNLOAD_TIMEOUT:?}")),
+            None => self.log.line("logs not collected: in a hurry"),
         }
     }
 

@@ -25,8 +25,8 @@ use super::image::Image;
 use super::labels::unique_name;
 use crate::environment::archive::{self, Archive};
 use crate::environment::output::Tail;
-use crate::environment::unpack::{DOWNLOAD_BYTES, Downloaded, unpack};
-use crate::environment::{EnvironmentError, Paths, TrialLabel, error};
+use crate::environment::unpack::{DOWNLOAD_BYTES, Destinations, Downloaded, unpack};
+use crate::environment::{EnvironmentError, LogDirs, Paths, TrialLabel, error};
 use crate::task::Task;
 
 /// Processes and threads of one container: no honest work needs more, and a fork bomb stops at it.
@@ -194,7 +194,17 @@ impl Container {
         self.with_log_directories().await?;
         let archive = self.get_archive(inside).await?;
         let (inside, host_dir) = (inside.to_owned(), host_dir.to_owned());
-        error::blocking(move || unpack(archive, &inside, &host_dir)).await
+        error::blocking(move || unpack(archive, &inside, &Destinations::one(&host_dir))).await
+    }
+
+    pub(in crate::environment) async fn download_logs(
+        &self,
+        to: &LogDirs,
+    ) -> Result<Downloaded, EnvironmentError> {
+        self.with_log_directories().await?;
+        let archive = self.get_archive(&self.paths.logs).await?;
+        let (inside, to) = (self.paths.logs.clone(), to.clone());
+        error::blocking(move || unpack(archive, &inside, &Destinations::of_logs(&to))).await
     }
 
     async fn get_archive(&self, inside: &str) -> Result<std::fs::File, EnvironmentError> {

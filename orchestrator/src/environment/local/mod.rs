@@ -25,8 +25,8 @@ pub(super) use plan::{LocalHost, Plan};
 
 use super::archive;
 use super::path_map::PathMap;
-use super::unpack::{Downloaded, unpack};
-use super::{EnvironmentError, Paths, error};
+use super::unpack::{Destinations, Downloaded, unpack};
+use super::{EnvironmentError, LogDirs, Paths, error};
 use crate::task::Task;
 
 /// Where the host keeps its programs if it does not say.
@@ -115,15 +115,13 @@ impl LocalEnvironment {
         host_dir: &Path,
     ) -> Result<Downloaded, EnvironmentError> {
         let (inside, from, to) = (inside.to_owned(), self.place(inside)?, host_dir.to_owned());
-        error::blocking(move || {
-            if !from.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
-                return Err(EnvironmentError::NoSuchPath(inside));
-            }
-            // By way of an archive: one set of rules and limits for what comes out of environments.
-            let archive = archive::pack(&archive::walk(&from)?, Path::new("contents"))?;
-            unpack(archive, &inside, &to)
-        })
-        .await
+        error::blocking(move || copy_out(&inside, &from, &Destinations::one(&to))).await
+    }
+
+    pub(super) async fn download_logs(&self, to: &LogDirs) -> Result<Downloaded, EnvironmentError> {
+        let inside = self.paths().logs.clone();
+        let (from, to) = (PathBuf::from(&inside), to.clone());
+        error::blocking(move || copy_out(&inside, &from, &Destinations::of_logs(&to))).await
     }
 
     pub(super) async fn stop(mut self) -> Result<(), EnvironmentError> {
@@ -140,6 +138,14 @@ impl LocalEnvironment {
             _ => Ok(()),
         }
     }
+}
+
+/// By way of an archive: one set of rules and limits for what comes out of environments.
+fn copy_out(inside: &str, from: &Path, to: &Destinations<'_>) -> Result<Downloaded, EnvironmentError> {
+    if !from.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
+        return Err(EnvironmentError::NoSuchPath(inside.to_owned()));
+    }
+    unpack(archive::pack(&archive::walk(from)?, Path::new("contents"))?, inside, to)
 }
 
 impl Drop for LocalEnvironment {
