@@ -30,12 +30,14 @@ start_docker() {
   fi
   [[ -z ${DOCKER_HOST:-} ]] ||
     die "docker: DOCKER_HOST is $DOCKER_HOST, and no engine answers there; start it, or unset DOCKER_HOST"
-  if pgrep -x dockerd >/dev/null; then
+  if dockerd_runs; then
     # Never a second one: it would take the first one's socket away.
     [[ ! -S $engine_socket || -w $engine_socket ]] ||
       die "docker: an engine runs, and this user may not use $engine_socket; join its group ($(stat -c %G "$engine_socket"))"
     say 'docker: a dockerd runs and does not answer yet; waiting for it'
-  else
+    wait_until 60 docker_answers_or_ended || true
+  fi
+  if ! docker_answers && ! dockerd_runs; then
     say "docker: starting dockerd (log: $dockerd_log)"
     launch_dockerd
     [[ $transient == no ]] || : >"$transient_mark"
@@ -45,6 +47,18 @@ start_docker() {
     die 'docker: dockerd does not answer'
   fi
 }
+
+# One that is on its way out, or that has ended and that nobody has reaped, will
+# never answer.
+dockerd_runs() {
+  local pid
+  for pid in $(pgrep -x dockerd); do
+    grep -qE '^State:[[:space:]]+[^ZX[:space:]]' "/proc/$pid/status" 2>/dev/null && return
+  done
+  return 1
+}
+
+docker_answers_or_ended() { docker_answers || ! dockerd_runs; }
 
 # With the storage driver and the iptables rules that dockerd chooses itself:
 # both work on a plain machine and in a virtual one.
