@@ -13,13 +13,16 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 pub(crate) use model_card::{ModelCard, SamplingDefaults};
 use rolltap_rollout::ids::TrialId;
 use tokio::sync::OnceCell;
 
 /// A server that does not take the connection within this time is down.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// vLLM closes a connection that was idle for 5 s (`VLLM_HTTP_TIMEOUT_KEEP_ALIVE`). Ours go before that, so that no call
+/// is sent on one that is just being closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 /// Side questions to a server (which model, which defaults) may take this long.
 const SIDE_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 const LARGEST_SIDE_ANSWER: usize = 4 << 20;
@@ -57,7 +60,11 @@ impl Pool {
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let replicas =
             addresses.into_iter().map(|address| Replica { address, card: OnceCell::new() }).collect();
-        Self { client: Client::builder(TokioExecutor::new()).build(connector), replicas }
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .build(connector);
+        Self { client, replicas }
     }
 
     /// Sends a request to the trial's replica: always the same one, for the sake of its prefix cache.

@@ -1,0 +1,16 @@
+//! The Docker environment on a real engine. Every test has a job of its own, puts it away also when it fails, and then
+//! looks whether anything of it is left.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "clippy.toml lets tests do so, but does not see helpers outside of test functions"
+)]
+
+mod commands;
+mod containers;
+mod files;
+mod images;
+mod leftovers;
+mod stage;
+mod verdicts;
