@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::program::{Running, json, repository, run};
+use super::program::{Ended, Running, json, repository, run};
 
 /// The result of the only trial of a job.
 fn only_trial(job: &Path) -> Value {
@@ -30,6 +30,19 @@ fn task(dir: &Path, name: &str, config: &str, test: &str) -> String {
     fs::write(task.join("instruction.md"), "Do it.").unwrap();
     fs::write(task.join("tests/test.sh"), format!("#!/bin/sh\n{test}\n")).unwrap();
     task.display().to_string()
+}
+
+/// The terminal agent at a task, with a model whose every answer is this (the fields of a script's answer). The job is
+/// named `it`.
+fn run_terminal(dir: &Path, task: &str, answer: &str) -> Ended {
+    let script = format!("[[conversation]]\n[[conversation.turn]]\n[[conversation.turn.answer]]\n{answer}\n");
+    fs::write(dir.join("script.toml"), script).unwrap();
+    let mut sim = Running::start(dir, &["sim", "--listen", "127.0.0.1:0", "--script", "script.toml"]);
+    let upstream = sim.next_url();
+    run(
+        dir,
+        &["run", "-p", task, "-a", "terminal", "-e", "local", "--job-name", "it", "--upstream", &upstream],
+    )
 }
 
 #[test]
@@ -150,30 +163,26 @@ fn a_model_that_never_answers_is_not_the_agents_failure() {
     let dir = tempfile::tempdir().unwrap();
     let task = task(dir.path(), "trouble", "", "echo 0 > /logs/verifier/reward.txt");
     fs::write(PathBuf::from(&task).join("instruction.md"), "Look for trouble.").unwrap();
-    let script = "[[conversation]]\n[[conversation.turn]]\n[[conversation.turn.answer]]\n\
-                  error = { status = 400, message = \"no\" }";
-    fs::write(dir.path().join("script.toml"), script).unwrap();
-    let mut sim = Running::start(dir.path(), &["sim", "--listen", "127.0.0.1:0", "--script", "script.toml"]);
-    let args = [
-        "run",
-        "-p",
-        &task,
-        "-a",
-        "terminal",
-        "-e",
-        "local",
-        "--job-name",
-        "it",
-        "--upstream",
-        &sim.next_url(),
-    ];
-    let ended = run(dir.path(), &args);
+    let ended = run_terminal(dir.path(), &task, "error = { status = 400, message = \"no\" }");
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let result = only_trial(&dir.path().join("jobs/it"));
     assert_eq!(result["exception_info"]["exception_type"], "ApiError", "{result}");
     assert_eq!(result["rolltap"]["reward"], Value::Null);
     assert_eq!(result["rolltap"]["proxy"]["reward_valid"], false);
     assert_eq!(run(dir.path(), &["check", "jobs/it"]).code, Some(0));
+}
+
+#[test]
+fn an_agent_that_outgrew_its_context_is_not_judged_as_with_harbor() {
+    let dir = tempfile::tempdir().unwrap();
+    let task = task(dir.path(), "long", "", "echo 1 > /logs/verifier/reward.txt");
+    let overflow =
+        "error = { status = 400, message = \"This model's maximum context length is 10 tokens.\" }";
+    let ended = run_terminal(dir.path(), &task, overflow);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let result = only_trial(&dir.path().join("jobs/it"));
+    assert_eq!(result["exception_info"]["exception_type"], "ContextLengthExceededError", "{result}");
+    assert_eq!((&result["verifier_result"], &result["rolltap"]["reward"]), (&Value::Null, &Value::Null));
 }
 
 #[test]
@@ -261,30 +270,8 @@ fn what_the_terminal_agent_leaves_running_is_there_for_the_tests() {
         "",
         "kill -0 \"$(cat pid)\" && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt",
     );
-    let script = dir.path().join("script.toml");
     let answer = r#"{"analysis": "", "plan": "", "commands": [{"keystrokes": "sleep 600 & echo $! > pid\n", "duration": 0.2}], "task_complete": true}"#;
-    let script_text = format!(
-        "[[conversation]]\n[[conversation.turn]]\n[[conversation.turn.answer]]\ncontent = '{answer}'\n"
-    );
-    fs::write(&script, script_text).unwrap();
-    let mut sim = Running::start(
-        dir.path(),
-        &["sim", "--listen", "127.0.0.1:0", "--script", &script.display().to_string()],
-    );
-    let args = [
-        "run",
-        "-p",
-        &task,
-        "-a",
-        "terminal",
-        "-e",
-        "local",
-        "--job-name",
-        "it",
-        "--upstream",
-        &sim.next_url(),
-    ];
-    let ended = run(dir.path(), &args);
+    let ended = run_terminal(dir.path(), &task, &format!("content = '{answer}'"));
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let result = only_trial(&dir.path().join("jobs/it"));
     assert_eq!(result["verifier_result"]["rewards"]["reward"], 1.0, "{result}");

@@ -83,14 +83,14 @@ impl Cause {
         }
     }
 
-    /// Whether the tests still run: where the agent's time is over but its work stands.
+    /// Whether the tests still run. Harbor 0.25 runs them after these two failures of an agent, and after no other.
     pub fn leaves_work_to_verify(self) -> bool {
-        matches!(self, Self::AgentTimeout | Self::NonZeroAgentExitCode | Self::ContextLengthExceeded)
+        matches!(self, Self::AgentTimeout | Self::NonZeroAgentExitCode)
     }
 
     /// Whether such a failure, nothing else known, is the agent's own: a spent budget, or its own way out.
     fn is_agents_fault(self) -> bool {
-        self.leaves_work_to_verify()
+        matches!(self, Self::AgentTimeout | Self::NonZeroAgentExitCode | Self::ContextLengthExceeded)
     }
 }
 
