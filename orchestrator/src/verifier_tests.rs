@@ -178,11 +178,11 @@ async fn tests_that_cannot_be_begun_are_the_environments_trouble() {
 #[tokio::test]
 async fn tests_without_end_are_a_timeout_and_leave_their_output() {
     let script = "#!/bin/sh\necho begun; echo 1 >/logs/verifier/reward.txt; sleep 1000\n";
-    let (verdict, logs) = verify_locally(script, "[verifier]\ntimeout_sec = 0.5\n", "true").await;
+    let (verdict, logs) = verify_locally(script, "[verifier]\ntimeout_sec = 2\n", "true").await;
     let error = verdict.unwrap_err();
     assert_eq!(error.failure_cause(), "VerifierTimeoutError");
     assert!(
-        error.to_string().starts_with("tests/test.sh was still running after verifier.timeout_sec = 0.5;"),
+        error.to_string().starts_with("tests/test.sh was still running after verifier.timeout_sec = 2;"),
         "{error}"
     );
     assert_eq!(fs::read_to_string(logs.path().join("verifier").join(OUTPUT)).unwrap(), "begun\n");

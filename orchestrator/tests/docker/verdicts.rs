@@ -50,7 +50,7 @@ async fn tests_run_as_their_user_and_out_of_time_in_time() {
         let script =
             "#!/bin/bash\nid -u >/logs/verifier/who; echo 1 >/logs/verifier/reward.txt; sleep 7901\n";
         let toml =
-            format!("[environment]\ndocker_image = \"{IMAGE}\"\n[verifier]\ntimeout_sec = 1\nuser = 1000\n");
+            format!("[environment]\ndocker_image = \"{IMAGE}\"\n[verifier]\ntimeout_sec = 5\nuser = 1000\n");
         let dir = task_dir(&toml, &[]);
         fs::write(dir.path().join("tests/test.sh"), script).unwrap();
         let task = Task::load(dir.path()).unwrap();
