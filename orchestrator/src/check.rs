@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rolltap_proxy::store::{self, Stored};
 use rolltap_rollout::call::Call;
@@ -16,6 +17,8 @@ use rolltap_rollout::export::parquet::{self, ParquetReader};
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::rollout;
 use rolltap_rollout::row::RolloutRow;
+
+use crate::job_dir::JobDir;
 
 /// What was looked at, and how much of it is wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,7 +91,8 @@ impl<F: FnMut(&str)> Teller<F> {
 }
 
 fn check_dir<F: FnMut(&str)>(dir: &Path, options: Options, teller: &mut Teller<F>) -> Result<(), CheckError> {
-    let (jsonl, parquet) = (dir.join("rollouts.jsonl"), dir.join("rollouts.parquet"));
+    let job = JobDir::at(dir);
+    let (jsonl, parquet) = (job.rollouts_jsonl(), job.rollouts_parquet());
     let files: Vec<&Path> =
         [&jsonl, &parquet].into_iter().map(PathBuf::as_path).filter(|file| file.is_file()).collect();
     if files.is_empty() {
@@ -100,7 +104,7 @@ fn check_dir<F: FnMut(&str)>(dir: &Path, options: Options, teller: &mut Teller<F
         check_store(&stored, options, teller);
         return Ok(());
     }
-    let data = dir.join("data");
+    let data = job.data();
     let captures = if data.is_dir() { Captures::read(&data, teller)? } else { Captures::default() };
     for file in &files {
         check_file(file, &captures, options, teller)?;
@@ -114,25 +118,29 @@ fn check_dir<F: FnMut(&str)>(dir: &Path, options: Options, teller: &mut Teller<F
 /// The calls of a job's capture store, by trial. Empty for a job whose proxy was another's.
 #[derive(Default)]
 struct Captures {
-    trials: Option<BTreeMap<String, Vec<Call>>>,
+    trials: Option<BTreeMap<String, Vec<Arc<Call>>>>,
 }
 
 impl Captures {
     fn read<F: FnMut(&str)>(data: &Path, teller: &mut Teller<F>) -> Result<Self, CheckError> {
         let stored = store::read_dir(data)?;
         tell_damage(&stored, teller);
-        let calls = |trial: &store::StoredTrial| trial.calls.iter().map(|call| Call::clone(call)).collect();
-        let trials = stored.trials.iter().map(|trial| (trial.facts().trial_id.to_string(), calls(trial)));
+        let trials = stored.trials.into_iter();
+        let trials = trials.map(|trial| (trial.facts().trial_id.to_string(), trial.calls));
         Ok(Self { trials: Some(trials.collect()) })
     }
 
-    fn of(&self, trial_id: &str) -> Option<&[Call]> {
-        self.trials.as_ref()?.get(trial_id).map(Vec::as_slice)
+    fn of(&self, trial_id: &str) -> Option<Captured<'_>> {
+        Some(captured(self.trials.as_ref()?.get(trial_id)?))
     }
 
-    fn all(&self) -> impl Iterator<Item = (&str, &[Call])> {
-        self.trials.iter().flatten().map(|(trial_id, calls)| (trial_id.as_str(), calls.as_slice()))
+    fn all(&self) -> impl Iterator<Item = (&str, Captured<'_>)> {
+        self.trials.iter().flatten().map(|(trial_id, calls)| (trial_id.as_str(), captured(calls)))
     }
+}
+
+fn captured(calls: &[Arc<Call>]) -> Captured<'_> {
+    Captured::new(calls.iter().map(Arc::as_ref))
 }
 
 fn tell_damage<F: FnMut(&str)>(stored: &Stored, teller: &mut Teller<F>) {
@@ -144,10 +152,10 @@ fn tell_damage<F: FnMut(&str)>(stored: &Stored, teller: &mut Teller<F>) {
 /// What each sealed trial of a capture store would give. An open one may still change.
 fn check_store<F: FnMut(&str)>(stored: &Stored, options: Options, teller: &mut Teller<F>) {
     for trial in stored.trials.iter().filter(|trial| trial.sealed_at.is_some()) {
-        let calls: Vec<Call> = trial.calls.iter().map(|call| Call::clone(call)).collect();
-        let rows = rollout::rows(trial.facts(), &trial.reward.clone().unwrap_or_default(), &calls);
+        let calls = trial.calls.iter().map(Arc::as_ref);
+        let rows = rollout::rows(trial.facts(), &trial.reward.clone().unwrap_or_default(), calls);
         teller.checked.rows += rows.len() as u64;
-        for breach in check_trial(&trial.facts().trial_id, &rows, Some(&Captured::new(&calls)), options) {
+        for breach in check_trial(&trial.facts().trial_id, &rows, Some(&captured(&trial.calls)), options) {
             teller.breach(&breach.to_string());
         }
     }
@@ -175,14 +183,13 @@ fn check_file<F: FnMut(&str)>(
         if captures.trials.is_some() && calls.is_none() && !seen.contains(&row.trial_id) {
             teller.breach(&format!("{name}: trial {}: the capture store has no such trial", row.trial_id));
         }
-        for breach in checker.row(&row, calls.map(Captured::new).as_ref()) {
+        for breach in checker.row(&row, calls.as_ref()) {
             teller.breach(&format!("{name}: {breach}"));
         }
         seen.insert(row.trial_id);
     }
     let absent = captures.all().filter(|(trial_id, _)| !seen.contains(*trial_id));
-    let absent =
-        absent.filter_map(|(trial_id, calls)| Some((TrialId::new(trial_id).ok()?, Captured::new(calls))));
+    let absent = absent.filter_map(|(trial_id, calls)| Some((TrialId::new(trial_id).ok()?, calls)));
     let absent = absent.flat_map(|(trial_id, calls)| check_trial(&trial_id, &[], Some(&calls), options));
     for breach in checker.finish().into_iter().chain(absent) {
         teller.breach(&format!("{name}: {breach}"));

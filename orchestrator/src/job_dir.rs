@@ -74,6 +74,11 @@ impl JobDir {
         }
     }
 
+    /// One that is there.
+    pub(crate) fn at(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
     /// Takes the directory away again, for a job that never started.
     pub(crate) fn discard(self) {
         if let Err(error) = fs::remove_dir_all(&self.path) {

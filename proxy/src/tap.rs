@@ -51,21 +51,14 @@ pub(crate) enum Broken {
     Store(#[from] StoreError),
 }
 
-/// What one read of upstream gives the agent.
-enum Step {
-    Frame(Bytes),
-    /// All of it was dropped.
-    Nothing,
-    Finished,
-}
-
 impl TapBody {
     pub(crate) fn new(call: CallGuard, asked: Asked) -> Self {
         Self { call, asked, decoder: Decoder::default(), end: End::Ahead }
     }
 
-    /// Takes what upstream sent, and hands on what of it is whole events.
-    fn take(&mut self, bytes: &[u8]) -> Result<Step, Broken> {
+    /// Takes what upstream sent, and hands on what of it is whole events; none where nothing is left of it, or where it
+    /// is held.
+    fn take(&mut self, bytes: &[u8]) -> Result<Option<Bytes>, Broken> {
         self.decoder.push(bytes)?;
         let mut out = Vec::with_capacity(bytes.len());
         while let Some(event) = self.decoder.next_event() {
@@ -73,10 +66,13 @@ impl TapBody {
                 Fate::AsIs => out.extend_from_slice(event.bytes()),
                 Fate::Edited(data) => write_event(&data, &mut out),
                 Fate::Dropped => {}
-                Fate::Last => return Ok(self.hold(&event, out)),
+                Fate::Last => {
+                    self.hold(&event, out);
+                    return Ok(None);
+                }
             }
         }
-        Ok(if out.is_empty() { Step::Nothing } else { Step::Frame(out.into()) })
+        Ok((!out.is_empty()).then(|| out.into()))
     }
 
     fn fate_of(&self, event: &Event) -> Result<Fate, Ended> {
@@ -88,13 +84,12 @@ impl TapBody {
     }
 
     /// Ends the call. What stands before the last event is handed on with it: it came in the same read.
-    fn hold(&mut self, last: &Event, mut out: Vec<u8>) -> Step {
+    fn hold(&mut self, last: &Event, mut out: Vec<u8>) {
         out.extend_from_slice(last.bytes());
         out.extend_from_slice(&self.decoder.rest());
         if let Some(kept) = self.call.0.end(CallStatus::Complete, None) {
             self.end = End::Held { kept, events: out.into() };
         }
-        Step::Finished
     }
 
     /// Upstream closed its stream: well if the last event was seen.
@@ -140,8 +135,8 @@ impl Body for TapBody {
             // Trailers say nothing that vLLM sends.
             let Some(bytes) = frame.data_ref() else { continue };
             match this.take(bytes) {
-                Ok(Step::Frame(bytes)) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
-                Ok(Step::Nothing | Step::Finished) => {}
+                Ok(Some(bytes)) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                Ok(None) => {}
                 Err(broken) => return Poll::Ready(Some(Err(this.fail(broken)))),
             }
         }

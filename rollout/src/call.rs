@@ -90,6 +90,13 @@ pub enum CallRole {
 }
 
 impl CallRole {
+    /// The name in records and rows.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Main => "main",
+        }
+    }
+
     /// Whether tokens of such calls are trained on.
     pub fn is_trained(self) -> bool {
         match self {

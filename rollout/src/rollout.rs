@@ -221,7 +221,7 @@ fn span(forest: &Forest<'_>, node: &Node<'_>) -> CallSpan {
         call_id: node.call.call_id.to_string(),
         choice_index: saturating_i32(node.choice.index),
         parent_call_id: parent.map(|parent| parent.call.call_id.to_string()),
-        role: role_name(node.call),
+        role: node.call.role.as_str().to_owned(),
         prompt_len: saturating_i32(node.start()),
         start: saturating_i32(node.start()),
         end: saturating_i32(node.end()),
@@ -240,12 +240,6 @@ fn span(forest: &Forest<'_>, node: &Node<'_>) -> CallSpan {
 /// A call that names no model was still meant for one.
 fn model_of(call: &Call, facts: &TrialFacts) -> String {
     if call.model.is_empty() { facts.model.clone().unwrap_or_default() } else { call.model.clone() }
-}
-
-fn role_name(call: &Call) -> String {
-    match call.role {
-        crate::call::CallRole::Main => "main".to_owned(),
-    }
 }
 
 /// Counts and indices never come near the bound; a wrong number there would be caught by the checks.
