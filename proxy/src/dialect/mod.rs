@@ -2,3 +2,4 @@
 
 pub(crate) mod chat;
 pub(crate) mod error;
+pub(crate) mod unsendable;

@@ -3,3 +3,4 @@
 
 pub(crate) mod answer;
 pub(crate) mod request;
+pub(crate) mod spoken;
