@@ -45,6 +45,11 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ROLLTAP_LOGPROBS_MODE", value_name = "MODE",
           value_parser = PossibleValuesParser::new(LOGPROBS_MODES))]
     logprobs_mode: Option<String>,
+    /// A model name that agents say, and the served model that they get: claude-haiku-*=qwen3. A name may end in *, and
+    /// the longest that fits wins. Repeat it for several; agents get their own name back.
+    #[arg(long = "model-alias", env = "ROLLTAP_MODEL_ALIAS", value_name = "NAME=SERVED", value_delimiter = ',',
+          value_parser = alias)]
+    model_aliases: Vec<(String, String)>,
     /// TOML file with any of these settings; see configs/proxy.toml. Flags and environment variables win over it.
     #[arg(long, env = "ROLLTAP_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
@@ -105,12 +110,26 @@ fn settings(arguments: Arguments) -> anyhow::Result<Settings> {
         public_url: public_url.map(|url| url.parse()).transpose()?,
         data_dir: arguments.data.or(file.data).unwrap_or_else(|| DEFAULT_DATA.into()),
         admin_token: token_file.as_deref().map(read_token).transpose()?,
+        model_aliases: first_given(arguments.model_aliases, file.model_aliases.into_iter().collect())
+            .into_iter()
+            .collect(),
+        upstream_idle_timeout: Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
         logprobs_mode: match logprobs_mode {
             None => Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
             Some(mode) if LOGPROBS_MODES.contains(&mode.as_str()) => mode,
             Some(mode) => bail!("logprobs_mode is {mode:?}; it may be {}", LOGPROBS_MODES.join(" or ")),
         },
     })
+}
+
+/// `NAME=SERVED`. Neither may hold an `=`, so there is one way to read it.
+fn alias(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, served)) if !name.is_empty() && !served.is_empty() && !served.contains('=') => {
+            Ok((name.to_owned(), served.to_owned()))
+        }
+        _ => Err("write it as NAME=SERVED, such as claude-haiku-*=qwen3".to_owned()),
+    }
 }
 
 fn first_given<T>(flags: Vec<T>, file: Vec<T>) -> Vec<T> {

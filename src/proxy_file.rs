@@ -1,5 +1,6 @@
 //! The file of `rolltap proxy --config`: what it may hold, and what is said of a wrong one.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -21,9 +22,11 @@ pub(crate) struct ProxyFile {
     pub(crate) data: Option<PathBuf>,
     pub(crate) admin_token_file: Option<PathBuf>,
     pub(crate) logprobs_mode: Option<String>,
+    #[serde(default)]
+    pub(crate) model_aliases: BTreeMap<String, String>,
 }
 
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 9] = [
     "upstream",
     "upstream_api_key",
     "listen",
@@ -32,6 +35,7 @@ const KEYS: [&str; 8] = [
     "data",
     "admin_token_file",
     "logprobs_mode",
+    "model_aliases",
 ];
 
 impl ProxyFile {

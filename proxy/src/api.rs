@@ -6,6 +6,8 @@ use jiff::Timestamp;
 use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
 use serde::{Deserialize, Serialize};
 
+use crate::model_aliases::ModelAliases;
+
 /// `POST /v1/trials`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -36,6 +38,13 @@ pub struct OpenTrial {
     /// Keys laid over every request of the trial, vLLM's own extras included: `temperature`, `structured_outputs`, ….
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub sampling: serde_json::Map<String, serde_json::Value>,
+    /// The first call is sampled with this `seed`, each further one with the next. Laid over the agent's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<i64>,
+    /// Model names that the agent says, each with the served model or LoRA adapter that it gets; before those of the
+    /// proxy. `{"*": "my-adapter"}` makes every call one of `my-adapter`.
+    #[serde(default, skip_serializing_if = "ModelAliases::is_empty")]
+    pub model_aliases: ModelAliases,
     /// Bounds on what the trial may use.
     #[serde(default)]
     pub limits: Limits,
@@ -51,6 +60,15 @@ pub struct Limits {
     /// Calls beyond this many are answered 429.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_calls: Option<u64>,
+    /// Once this many tokens are sampled, further calls are answered 429.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_completion_tokens: Option<u64>,
+    /// Calls beyond this many at once are answered 429, with `Retry-After`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_calls_in_flight: Option<u64>,
+    /// Larger request bodies are answered 413.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_body_bytes: Option<u64>,
 }
 
 /// The answer to `POST /v1/trials`

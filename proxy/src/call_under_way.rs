@@ -1,16 +1,25 @@
 //! A call between its admission and its record. Whoever ends it first writes the record: the answer's end, an error,
 //! the agent that leaves, or the trial that is sealed.
 
+use std::future::Future;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use http_body::{Body, Frame};
+use futures_util::FutureExt;
+use futures_util::future::Shared;
+use http::response;
+use http_body::Body;
 use hyper::body::Incoming;
-use rolltap_rollout::call::CallStatus;
+use rolltap_rollout::call::{Call, CallStatus};
+use tokio::sync::Notify;
 
+use crate::dialect::{Back, Progress};
 use crate::recorder::Recorder;
-use crate::store::{Event, Kept, Place};
+use crate::replay::{Replay, ReplayHead};
+use crate::sse::{Decoder, EventTooLong};
+use crate::store::{self, Kept, Place, StoreError};
 use crate::trial::Trial;
 
 /// Shared by the agent's connection and the trial, so that sealing needs nobody's help: a client that has stopped
@@ -18,7 +27,23 @@ use crate::trial::Trial;
 #[derive(Debug)]
 pub(crate) struct CallUnderWay {
     trial: Arc<Trial>,
-    live: Mutex<Option<Live>>,
+    /// Which of the trial's calls, from 0.
+    ordinal: u64,
+    /// Its client marks retries, so the answer is kept for one.
+    is_marked: bool,
+    state: Mutex<State>,
+    /// Tells retries that the answer began or the call ended.
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    /// None once the call has ended.
+    live: Option<Live>,
+    /// What a marked retry of this call gets; none where the client marks none.
+    replay: Option<Replay>,
+    /// Which connection reads the answer: a retry takes over from the one before it.
+    reader: u32,
 }
 
 #[derive(Debug)]
@@ -26,86 +51,333 @@ struct Live {
     recorder: Recorder,
     place: Place,
     /// The answer as it streams; dropping it makes upstream stop.
-    answer: Option<Incoming>,
+    stream: Option<Streaming>,
     /// The connection that waits for more of the answer.
     waiting: Option<Waker>,
 }
 
-/// The next frame of an answer; none at its end.
-pub(crate) type AnswerFrame = Option<Result<Frame<Bytes>, hyper::Error>>;
+#[derive(Debug)]
+struct Streaming {
+    upstream: Incoming,
+    decoder: Decoder,
+    back: Back,
+}
+
+/// What comes next of a streaming answer.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Events for the agent.
+    Events(Bytes),
+    /// The last events: they wait until the record is kept.
+    Last { events: Bytes, kept: SharedKept },
+}
+
+/// Resolves once the call's record is kept; every connection that hands on its end waits for it.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedKept(Shared<Kept>);
+
+/// Why a stream breaks off. The agent's client sees what it would see of an upstream that breaks off.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Broken {
+    #[error(transparent)]
+    Ended(#[from] Ended),
+    #[error("a retry of this request reads the answer now")]
+    TakenOver,
+    #[error("upstream broke off: {0}")]
+    Upstream(#[from] hyper::Error),
+    #[error("upstream ended its stream without an end: {0}")]
+    Unfinished(&'static str),
+    #[error("upstream sent nothing for {0:?}")]
+    Silent(std::time::Duration),
+    #[error(transparent)]
+    Event(#[from] EventTooLong),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
 
 /// The call has been ended by somebody else.
 #[derive(Debug, thiserror::Error)]
 #[error("the call was ended: its trial is sealed")]
 pub(crate) struct Ended;
 
+/// What a retry finds of the call that it repeats.
+#[derive(Debug)]
+pub(crate) enum Rejoined {
+    /// Its whole answer, and the wait for its record.
+    Answer { head: ReplayHead, sent: Vec<Bytes>, kept: SharedKept },
+    /// Its answer so far; the rest is read through the guard.
+    Stream { head: ReplayHead, sent: Vec<Bytes>, guard: CallGuard },
+    /// It came to nothing.
+    Nothing,
+}
+
 impl CallUnderWay {
-    pub(crate) fn new(trial: Arc<Trial>, recorder: Recorder, place: Place) -> Self {
-        Self { trial, live: Mutex::new(Some(Live { recorder, place, answer: None, waiting: None })) }
+    pub(crate) fn new(
+        trial: Arc<Trial>,
+        ordinal: u64,
+        is_marked: bool,
+        recorder: Recorder,
+        place: Place,
+    ) -> Self {
+        let live = Live { recorder, place, stream: None, waiting: None };
+        let state = Mutex::new(State { live: Some(live), replay: None, reader: 0 });
+        Self { trial, ordinal, is_marked, state, changed: Notify::new() }
     }
 
     pub(crate) fn trial(&self) -> &Trial {
         &self.trial
     }
 
+    pub(crate) fn ordinal(&self) -> u64 {
+        self.ordinal
+    }
+
     /// Adds to the record.
     pub(crate) fn record<T>(&self, add: impl FnOnce(&mut Recorder) -> T) -> Result<T, Ended> {
-        self.lock().as_mut().map(|live| add(&mut live.recorder)).ok_or(Ended)
+        self.lock().live.as_mut().map(|live| add(&mut live.recorder)).ok_or(Ended)
+    }
+
+    /// The answer begins: it is kept from now on where its client marks retries.
+    pub(crate) fn answer_begins(&self, head: &response::Parts) {
+        if self.is_marked {
+            let head = ReplayHead { status: head.status, headers: head.headers.clone() };
+            self.lock().replay = Some(Replay::new(head));
+        }
     }
 
     /// Takes charge of the streaming answer.
-    pub(crate) fn stream(&self, answer: Incoming) -> Result<(), Ended> {
-        self.lock().as_mut().map(|live| live.answer = Some(answer)).ok_or(Ended)
+    pub(crate) fn stream(&self, upstream: Incoming, back: Back) -> Result<(), Ended> {
+        let mut state = self.lock();
+        let live = state.live.as_mut().ok_or(Ended)?;
+        live.stream = Some(Streaming { upstream, decoder: Decoder::default(), back });
+        drop(state);
+        self.changed.notify_waiters();
+        Ok(())
     }
 
-    /// The next frame of the streaming answer.
-    pub(crate) fn poll_answer(&self, cx: &mut Context<'_>) -> Poll<Result<AnswerFrame, Ended>> {
-        let mut live = self.lock();
-        let Some(live) = live.as_mut() else { return Poll::Ready(Err(Ended)) };
-        let Some(answer) = live.answer.as_mut() else { return Poll::Ready(Ok(None)) };
-        match std::pin::Pin::new(answer).poll_frame(cx) {
-            Poll::Ready(frame) => Poll::Ready(Ok(frame)),
-            Poll::Pending => {
-                // Sealing drops the answer, which then wakes nobody: `end` does.
-                match &mut live.waiting {
-                    Some(waker) => waker.clone_from(cx.waker()),
-                    waiting => *waiting = Some(cx.waker().clone()),
+    /// The next events of the streaming answer, for the connection that reads it.
+    pub(crate) fn poll_next(&self, reader: u32, cx: &mut Context<'_>) -> Poll<Result<Next, Broken>> {
+        let mut state = self.lock();
+        if state.reader != reader {
+            return Poll::Ready(Err(Broken::TakenOver));
+        }
+        let Some(live) = state.live.as_mut() else { return Poll::Ready(Err(Ended.into())) };
+        loop {
+            let stepped = match ready!(live.poll_step(cx)) {
+                Ok(stepped) => stepped,
+                Err(broken) => {
+                    let error = Some(broken.to_string());
+                    drop(self.end_locked(&mut state, CallStatus::Failed, error));
+                    drop(state);
+                    self.changed.notify_waiters();
+                    return Poll::Ready(Err(broken));
                 }
-                Poll::Pending
+            };
+            match stepped {
+                Step::Nothing => {}
+                Step::Events(events) => {
+                    state.replay.iter_mut().for_each(|replay| replay.sent(&events));
+                    return Poll::Ready(Ok(Next::Events(events)));
+                }
+                Step::Last(events) => {
+                    state.replay.iter_mut().for_each(|replay| replay.sent(&events));
+                    let ended = self.end_locked(&mut state, CallStatus::Complete, None);
+                    drop(state);
+                    self.changed.notify_waiters();
+                    return Poll::Ready(ended.map(|kept| Next::Last { events, kept }).ok_or(Ended.into()));
+                }
             }
         }
     }
 
+    /// What keeps a silent stream open.
+    pub(crate) fn keep_alive(&self) -> &'static [u8] {
+        let state = self.lock();
+        let stream = state.live.as_ref().and_then(|live| live.stream.as_ref());
+        stream.map_or(b"", |stream| stream.back.keep_alive())
+    }
+
     /// Ends the call and hands its record to the trial and the store. None if it had ended already.
-    pub(crate) fn end(&self, status: CallStatus, error: Option<String>) -> Option<Kept> {
+    pub(crate) fn end(&self, status: CallStatus, error: Option<String>) -> Option<SharedKept> {
+        self.end_with(status, error, None)
+    }
+
+    /// Ends the call with the answer that its agent gets whole.
+    pub(crate) fn end_whole(&self, answer: &Bytes) -> Option<SharedKept> {
+        self.end_with(CallStatus::Complete, None, Some(answer))
+    }
+
+    fn end_with(
+        &self,
+        status: CallStatus,
+        error: Option<String>,
+        answer: Option<&Bytes>,
+    ) -> Option<SharedKept> {
         // Held to the end, so that whoever finds the call ended finds its record in the trial too.
-        let mut slot = self.lock();
-        let live = slot.take()?;
-        let call = Arc::new(live.recorder.finish(status, error));
-        self.trial.call_ended(Arc::clone(&call));
-        let kept = live.place.keep(Event::Call(call));
-        drop(slot);
+        let mut state = self.lock();
+        if let (Some(replay), Some(answer)) = (&mut state.replay, answer) {
+            replay.sent(answer);
+        }
+        let kept = self.end_locked(&mut state, status, error);
+        drop(state);
+        self.changed.notify_waiters();
+        kept
+    }
+
+    fn end_locked(&self, state: &mut State, status: CallStatus, error: Option<String>) -> Option<SharedKept> {
+        let live = state.live.take()?;
+        let calls: Vec<Arc<Call>> = live.recorder.finish(status, error).into_iter().map(Arc::new).collect();
+        let is_complete = calls.iter().all(|call| call.status == CallStatus::Complete);
+        self.trial.call_ended(self.ordinal, &calls);
+        let kept = SharedKept(live.place.keep_calls(calls).shared());
+        state.replay = state.replay.take().filter(|_| is_complete);
+        state.replay.iter_mut().for_each(|replay| replay.end(kept.clone()));
         if let Some(waiting) = live.waiting {
             waiting.wake();
         }
         Some(kept)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Live>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Joins the call for a marked retry: its answer if it has one, the rest of it if it streams, the wait for it if it
+    /// is on its way.
+    pub(crate) async fn rejoin(self: &Arc<Self>) -> Rejoined {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if let Some(rejoined) = self.try_rejoin() {
+                return rejoined;
+            }
+            changed.await;
+        }
+    }
+
+    fn try_rejoin(self: &Arc<Self>) -> Option<Rejoined> {
+        let mut locked = self.lock();
+        let state = &mut *locked;
+        let Some(live) = &mut state.live else {
+            let replay = state.replay.as_ref();
+            let answer = replay.and_then(|replay| Some((replay, replay.ended()?)));
+            return Some(answer.map_or(Rejoined::Nothing, |(replay, kept)| Rejoined::Answer {
+                head: replay.head().clone(),
+                sent: replay.all_sent().to_vec(),
+                kept,
+            }));
+        };
+        let (Some(_), Some(replay)) = (&live.stream, &state.replay) else { return None };
+        let (head, sent) = (replay.head().clone(), replay.all_sent().to_vec());
+        // The connection before finds out that it reads no more.
+        live.waiting.take().into_iter().for_each(Waker::wake);
+        state.reader += 1;
+        let guard = CallGuard { call: Arc::clone(self), reader: state.reader };
+        Some(Rejoined::Stream { head, sent, guard })
+    }
+
+    /// A connection goes away; if it is the one that reads the answer, nobody does any more.
+    fn left(&self, reader: u32) {
+        let mut state = self.lock();
+        if state.reader != reader {
+            return;
+        }
+        let error = "the agent left before the answer was whole".to_owned();
+        // Nobody waits for the record any more; it is kept all the same.
+        drop(self.end_locked(&mut state, CallStatus::Cancelled, Some(error)));
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one read of upstream came to.
+enum Step {
+    /// No event is whole yet, or none is for the agent.
+    Nothing,
+    Events(Bytes),
+    Last(Bytes),
+}
+
+impl Live {
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<Step, Broken>> {
+        let Some(stream) = &mut self.stream else {
+            return Poll::Ready(Err(Broken::Unfinished("none began")));
+        };
+        let Poll::Ready(frame) = Pin::new(&mut stream.upstream).poll_frame(cx) else {
+            // Ending the call drops the answer, which then wakes nobody: `end_locked` does.
+            match &mut self.waiting {
+                Some(waker) => waker.clone_from(cx.waker()),
+                waiting => *waiting = Some(cx.waker().clone()),
+            }
+            return Poll::Pending;
+        };
+        let Some(frame) = frame else {
+            let is_between_events = stream.decoder.rest().is_empty();
+            let reason = if is_between_events { "no [DONE] came" } else { "it broke off in an event" };
+            return Poll::Ready(Err(Broken::Unfinished(reason)));
+        };
+        // Trailers say nothing that vLLM sends.
+        Poll::Ready(match frame?.data_ref() {
+            Some(bytes) => stream.take(bytes, &mut self.recorder),
+            None => Ok(Step::Nothing),
+        })
+    }
+}
+
+impl Streaming {
+    /// Takes what upstream sent: what of it is whole events, recorded, and as the agent gets it.
+    fn take(&mut self, bytes: &[u8], recorder: &mut Recorder) -> Result<Step, Broken> {
+        self.decoder.push(bytes)?;
+        let mut out = Vec::with_capacity(bytes.len());
+        while let Some(event) = self.decoder.next_event() {
+            if self.back.event(&event, recorder, &mut out) == Progress::Last {
+                // What stands before the last event is handed on with it: it came in the same read.
+                return Ok(Step::Last(out.into()));
+            }
+        }
+        Ok(if out.is_empty() { Step::Nothing } else { Step::Events(out.into()) })
+    }
+}
+
+impl Future for SharedKept {
+    type Output = Result<(), StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx).map(store::outcome)
     }
 }
 
 /// Holds a call for the agent's connection: when that goes away before the call has ended, the call is cancelled, and
 /// upstream with it.
 #[derive(Debug)]
-pub(crate) struct CallGuard(pub(crate) Arc<CallUnderWay>);
+pub(crate) struct CallGuard {
+    call: Arc<CallUnderWay>,
+    reader: u32,
+}
+
+impl CallGuard {
+    /// For the connection that the call came in on.
+    pub(crate) fn new(call: Arc<CallUnderWay>) -> Self {
+        Self { call, reader: 0 }
+    }
+
+    pub(crate) fn call(&self) -> &CallUnderWay {
+        &self.call
+    }
+
+    pub(crate) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Next, Broken>> {
+        self.call.poll_next(self.reader, cx)
+    }
+
+    /// Ends the call because nothing more can come of it.
+    pub(crate) fn give_up(&self, broken: Broken) -> Broken {
+        drop(self.call.end(CallStatus::Failed, Some(broken.to_string())));
+        broken
+    }
+}
 
 impl Drop for CallGuard {
     fn drop(&mut self) {
-        // Nobody waits for the record any more; it is kept all the same.
-        drop(
-            self.0.end(CallStatus::Cancelled, Some("the agent left before the answer was whole".to_owned())),
-        );
+        self.call.left(self.reader);
     }
 }

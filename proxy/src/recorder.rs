@@ -20,8 +20,10 @@ pub(crate) struct CallFacts {
     pub(crate) model: String,
     pub(crate) sampling: Sampling,
     pub(crate) has_media: bool,
-    /// How many choices were asked for.
+    /// How many choices were asked for, of each prompt.
     pub(crate) choices: u32,
+    /// How many prompts: one, but in a batch of completions.
+    pub(crate) prompts: usize,
 }
 
 /// A call's record under way.
@@ -30,6 +32,8 @@ pub(crate) struct Recorder {
     call: Call,
     expected_choices: u32,
     upstream_error: Option<String>,
+    /// The further prompts of a batch: each is a call of its own.
+    others: Vec<Recorder>,
 }
 
 /// The parts of an answer's choice that are kept, as they stand in the JSON text.
@@ -40,6 +44,8 @@ pub(crate) struct ChoicePart<'a> {
     pub(crate) logprobs: Option<&'a RawValue>,
     pub(crate) finish_reason: Option<&'a str>,
     pub(crate) stop_reason: Option<&'a RawValue>,
+    /// Completions with `echo`: `logprobs` has the prompt's tokens first, `token_ids` has not.
+    pub(crate) begins_with_prompt: bool,
 }
 
 impl Recorder {
@@ -68,7 +74,12 @@ impl Recorder {
             first_token_at: None,
             ended_at: started_at,
         };
-        Self { call, expected_choices: 0, upstream_error: None }
+        Self { call, expected_choices: 0, upstream_error: None, others: Vec::new() }
+    }
+
+    /// In which dialect the request came, known before it is read.
+    pub(crate) fn spoken(&mut self, dialect: Dialect) {
+        self.call.dialect = dialect;
     }
 
     /// What the request said.
@@ -78,11 +89,27 @@ impl Recorder {
         self.call.sampling = facts.sampling;
         self.call.has_media = facts.has_media;
         self.expected_choices = facts.choices;
+        let other = |_| Self {
+            call: Call { call_id: CallId::generate(), ..self.call.clone() },
+            expected_choices: facts.choices,
+            upstream_error: None,
+            others: Vec::new(),
+        };
+        self.others = (1..facts.prompts).map(other).collect();
+    }
+
+    /// The record of one prompt of a batch, by its place.
+    pub(crate) fn of_prompt(&mut self, place: usize) -> Option<&mut Self> {
+        match place.checked_sub(1) {
+            None => Some(self),
+            Some(other) => self.others.get_mut(other),
+        }
     }
 
     /// Upstream began to answer.
     pub(crate) fn answered(&mut self, status: http::StatusCode) {
         self.call.http_status = Some(status.as_u16());
+        self.others.iter_mut().for_each(|other| other.answered(status));
     }
 
     /// vLLM's `prompt_token_ids`. It repeats them for each choice of a stream; the first time counts.
@@ -99,11 +126,18 @@ impl Recorder {
     pub(crate) fn choice(&mut self, part: ChoicePart<'_>) {
         let mut is_readable = true;
         let choice = choice_at(&mut self.call.choices, part.index);
+        let ids_before = choice.token_ids.len();
         if let Some(ids) = part.token_ids {
             is_readable &= extend(TokenIds(&mut choice.token_ids), ids).is_ok();
         }
         if let Some(logprobs) = part.logprobs {
+            let known = choice.logprobs.len();
             is_readable &= extend(Logprobs(&mut choice.logprobs), logprobs).is_ok();
+            if part.begins_with_prompt {
+                let sampled = choice.token_ids.len() - ids_before;
+                let of_prompt = (choice.logprobs.len() - known).saturating_sub(sampled);
+                choice.logprobs.drain(known..known + of_prompt);
+            }
         }
         if let Some(reason) = part.finish_reason {
             choice.finish_reason = Some(reason.to_owned());
@@ -135,8 +169,19 @@ impl Recorder {
         finished >= self.expected_choices as usize
     }
 
-    /// The finished record.
-    pub(crate) fn finish(mut self, status: CallStatus, error: Option<String>) -> Call {
+    /// The finished records: one, but for a batch.
+    pub(crate) fn finish(mut self, status: CallStatus, error: Option<String>) -> Vec<Call> {
+        let mut others = std::mem::take(&mut self.others);
+        if let Some(error) = &self.upstream_error {
+            others.iter_mut().for_each(|other| other.upstream_error(error));
+        }
+        let mut finished = Vec::with_capacity(1 + others.len());
+        finished.push(self.finish_one(status, error.clone()));
+        finished.extend(others.into_iter().map(|other| other.finish_one(status, error.clone())));
+        finished
+    }
+
+    fn finish_one(mut self, status: CallStatus, error: Option<String>) -> Call {
         let (status, error) = match self.upstream_error.take() {
             Some(error) => (CallStatus::Failed, Some(error)),
             None => (status, error),
@@ -212,7 +257,8 @@ impl<'de> Visitor<'de> for TokenIds<'_> {
     }
 }
 
-/// Appends the sampled tokens' logprobs of vLLM's `logprobs` object (`content[].logprob`).
+/// Appends the tokens' logprobs of vLLM's `logprobs` object: `content[].logprob` of chat completions, `token_logprobs` of
+/// completions.
 struct Logprobs<'v>(&'v mut Vec<Option<Logprob>>);
 
 impl<'de> DeserializeSeed<'de> for Logprobs<'_> {
@@ -229,12 +275,20 @@ impl<'de> Visitor<'de> for Logprobs<'_> {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<&str>()? {
-            if key != "content" {
-                map.next_value::<IgnoredAny>()?;
-                continue;
+            match key {
+                "content" => {
+                    let entries: Option<Vec<Entry>> = map.next_value()?;
+                    self.0
+                        .extend(entries.unwrap_or_default().into_iter().map(|entry| logprob(entry.logprob)));
+                }
+                "token_logprobs" => {
+                    let numbers: Option<Vec<Option<f64>>> = map.next_value()?;
+                    self.0.extend(numbers.unwrap_or_default().into_iter().map(logprob));
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
             }
-            let entries: Option<Vec<Entry>> = map.next_value()?;
-            self.0.extend(entries.unwrap_or_default().into_iter().map(Entry::logprob));
         }
         Ok(())
     }
@@ -245,11 +299,9 @@ struct Entry {
     logprob: Option<f64>,
 }
 
-impl Entry {
-    /// vLLM prints a 32-bit number with the digits of a 64-bit one, so the way back is exact.
-    fn logprob(self) -> Option<Logprob> {
-        Logprob::try_from(self.logprob? as f32).ok()
-    }
+/// vLLM prints a 32-bit number with the digits of a 64-bit one, so the way back is exact.
+fn logprob(number: Option<f64>) -> Option<Logprob> {
+    Logprob::try_from(number? as f32).ok()
 }
 
 #[cfg(test)]
@@ -265,6 +317,7 @@ mod tests {
             sampling: Sampling::default(),
             has_media: false,
             choices: 1,
+            prompts: 1,
         });
         recorder
     }
@@ -283,7 +336,7 @@ mod tests {
             finish_reason: Some("stop"),
             ..ChoicePart::default()
         });
-        recorder.finish(CallStatus::Complete, None)
+        recorder.finish_one(CallStatus::Complete, None)
     }
 
     #[test]
@@ -323,6 +376,6 @@ mod tests {
         let mut recorder = recorder();
         recorder.expected_choices = 2;
         recorder.prompt(&raw("[1]"));
-        assert!(recorder.finish(CallStatus::Complete, None).flaws.contains(&Flaw::MissingChoice));
+        assert!(recorder.finish_one(CallStatus::Complete, None).flaws.contains(&Flaw::MissingChoice));
     }
 }

@@ -108,7 +108,13 @@ pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
             tracing::error!(%error, "the admin plane ended");
         }
     });
-    let plane = Arc::new(AgentPlane { trials, upstream, store });
+    let plane = Arc::new(AgentPlane {
+        trials,
+        upstream,
+        store,
+        model_aliases: settings.model_aliases,
+        longest_silence: settings.upstream_idle_timeout,
+    });
     let agents = tokio::spawn(server::serve(listeners, plane, draining.clone()));
     Ok(RunningProxy { agent_addrs, admin_addr, draining, stopped, agents, admin, store: store_thread })
 }

@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use crate::model_aliases::ModelAliases;
 use crate::public_url::PublicUrl;
 use crate::upstream::Address;
 
@@ -22,11 +24,18 @@ pub struct Settings {
     pub data_dir: PathBuf,
     /// What clients of the admin plane must bear. Off loopback there must be one.
     pub admin_token: Option<String>,
+    /// Model names that agents say, each with the served model that they get.
+    pub model_aliases: ModelAliases,
+    /// An upstream that has sent nothing for this long is given up. Long, because an answer that does not stream is
+    /// silent until it is whole, and a server that takes new weights is silent too.
+    pub upstream_idle_timeout: Duration,
     /// The upstreams' `--logprobs-mode`, which their answers do not tell.
     pub logprobs_mode: String,
 }
 
 impl Settings {
+    /// For [`Settings::upstream_idle_timeout`].
+    pub const DEFAULT_UPSTREAM_IDLE_TIMEOUT: Duration = Duration::from_mins(30);
     /// vLLM's default for [`Settings::logprobs_mode`]: before temperature and penalties.
     pub const DEFAULT_LOGPROBS_MODE: &str = "raw_logprobs";
 }

@@ -3,6 +3,7 @@
 //! A trial is sealed once. Sealing ends every call under way, their records included, before it returns; nothing
 //! changes the trial's calls after that.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,10 +14,11 @@ use rolltap_rollout::ids::CallId;
 use rolltap_rollout::rollout::Reward;
 use tokio_util::sync::CancellationToken;
 
-use crate::api;
+use crate::api::{self, Limits};
 use crate::call_under_way::CallUnderWay;
 use crate::clock;
 use crate::recorder::Recorder;
+use crate::retry::{Fingerprint, RecentCalls};
 use crate::store::{Opened, Place, StoredTrial};
 
 /// A trial that this process knows.
@@ -30,8 +32,10 @@ pub(crate) struct Trial {
 #[derive(Debug, Default)]
 struct State {
     calls: Vec<Arc<Call>>,
-    under_way: HashMap<CallId, Arc<CallUnderWay>>,
+    under_way: HashMap<u64, Arc<CallUnderWay>>,
+    recent: RecentCalls,
     admitted: u64,
+    completion_tokens: u64,
     sealed_at: Option<Timestamp>,
     reward: Option<Reward>,
 }
@@ -43,6 +47,12 @@ pub(crate) enum Refusal {
     Sealed,
     #[error("this trial has made all of the {0} calls that its limits allow")]
     TooManyCalls(u64),
+    #[error("this trial has sampled all of the {0} tokens that its limits allow")]
+    TooManyTokens(u64),
+    #[error("this trial has {0} calls under way, as many as its limits allow at once; wait for one to end")]
+    TooManyInFlight(u64),
+    #[error("the request body is larger than the {0} bytes that this trial's limits allow")]
+    BodyTooLarge(u64),
 }
 
 /// Why a reward was not taken.
@@ -63,6 +73,7 @@ impl Trial {
         }
         let mut state = trial.lock();
         state.admitted = stored.calls.len() as u64;
+        state.completion_tokens = stored.calls.iter().map(|call| completion_tokens(call)).sum();
         state.calls = stored.calls;
         state.sealed_at = stored.sealed_at;
         state.reward = stored.reward;
@@ -80,28 +91,50 @@ impl Trial {
         &self.sealed
     }
 
-    /// Admits a call, whose record will take `place` in the store.
-    pub(crate) fn admit(self: &Arc<Self>, place: Place) -> Result<Arc<CallUnderWay>, Refusal> {
+    /// Admits a call that was received at `started_at`, whose record will take `place` in the store. A retry that is
+    /// marked finds it by its fingerprint.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        place: Place,
+        started_at: Timestamp,
+        fingerprint: Option<Fingerprint>,
+    ) -> Result<Arc<CallUnderWay>, Refusal> {
         let mut state = self.lock();
-        if state.sealed_at.is_some() {
-            return Err(Refusal::Sealed);
-        }
-        if let Some(max) = self.opened.limits.max_calls.filter(|&max| state.admitted >= max) {
-            return Err(Refusal::TooManyCalls(max));
-        }
+        state.may_call(&self.opened.limits)?;
+        let ordinal = state.admitted;
         state.admitted += 1;
-        let call_id = CallId::generate();
-        let recorder = Recorder::new(call_id.clone(), self.opened.facts.trial_id.clone(), 0, clock::now());
-        let call = Arc::new(CallUnderWay::new(Arc::clone(self), recorder, place));
-        state.under_way.insert(call_id, Arc::clone(&call));
+        let trial_id = self.opened.facts.trial_id.clone();
+        let recorder = Recorder::new(CallId::generate(), trial_id, 0, started_at);
+        let call =
+            Arc::new(CallUnderWay::new(Arc::clone(self), ordinal, fingerprint.is_some(), recorder, place));
+        state.under_way.insert(ordinal, Arc::clone(&call));
+        if let Some(fingerprint) = fingerprint {
+            state.recent.remember(fingerprint, Arc::clone(&call));
+        }
         Ok(call)
     }
 
-    /// Takes the record of a call that was under way.
-    pub(crate) fn call_ended(&self, call: Arc<Call>) {
+    /// The recent call that a marked retry repeats.
+    pub(crate) fn retried(&self, fingerprint: Fingerprint) -> Option<Arc<CallUnderWay>> {
+        self.lock().recent.find(fingerprint)
+    }
+
+    /// Keys that are laid over the request of the call of that ordinal. Each call has a seed of its own: with the same
+    /// for all, equal prompts would get equal samples.
+    pub(crate) fn enforced(&self, ordinal: u64) -> Cow<'_, serde_json::Map<String, serde_json::Value>> {
+        let Some(seed) = self.opened.seed else { return Cow::Borrowed(&self.opened.sampling) };
+        let mut enforced = self.opened.sampling.clone();
+        // vLLM takes seeds of 64 bits with a sign.
+        enforced.insert("seed".to_owned(), seed.wrapping_add_unsigned(ordinal).into());
+        Cow::Owned(enforced)
+    }
+
+    /// Takes the records of a call that was under way: one, or one of each prompt of a batch.
+    pub(crate) fn call_ended(&self, ordinal: u64, calls: &[Arc<Call>]) {
         let mut state = self.lock();
-        state.under_way.remove(&call.call_id);
-        state.calls.push(call);
+        state.under_way.remove(&ordinal);
+        state.completion_tokens += calls.iter().map(|call| completion_tokens(call)).sum::<u64>();
+        state.calls.extend_from_slice(calls);
     }
 
     /// Seals the trial and ends the calls under way. Returns when that was, and whether it was now.
@@ -115,6 +148,7 @@ impl Trial {
         // A call that ends at this moment removes itself; the rest are ended here, outside of the trial's lock
         // because each takes it to hand its record over.
         let stragglers: Vec<_> = state.under_way.values().cloned().collect();
+        state.recent.forget();
         drop(state);
         self.sealed.cancel();
         for call in stragglers {
@@ -195,6 +229,25 @@ impl Trial {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that holds the lock can leave the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn may_call(&self, limits: &Limits) -> Result<(), Refusal> {
+        let reached = |limit: Option<u64>, used: u64| limit.filter(|&limit| used >= limit);
+        if self.sealed_at.is_some() {
+            return Err(Refusal::Sealed);
+        }
+        if let Some(max) = reached(limits.max_calls, self.admitted) {
+            return Err(Refusal::TooManyCalls(max));
+        }
+        if let Some(max) = reached(limits.max_completion_tokens, self.completion_tokens) {
+            return Err(Refusal::TooManyTokens(max));
+        }
+        match reached(limits.max_calls_in_flight, self.under_way.len() as u64) {
+            Some(max) => Err(Refusal::TooManyInFlight(max)),
+            None => Ok(()),
+        }
     }
 }
 

@@ -66,6 +66,14 @@ pub struct Choice {
 pub enum Dialect {
     /// `POST /v1/chat/completions`
     ChatCompletions,
+    /// `POST /v1/completions`
+    Completions,
+    /// `POST /v1/responses` (OpenAI)
+    Responses,
+    /// `POST /v1/messages` (Anthropic)
+    Messages,
+    /// `POST /v1beta/models/{model}:generateContent` (Gemini)
+    GenerateContent,
 }
 
 /// How a call ended.

@@ -33,6 +33,8 @@ impl Stage {
             public_url: None,
             data_dir: data.path().to_owned(),
             admin_token: None,
+            model_aliases: rolltap_proxy::ModelAliases::default(),
+            upstream_idle_timeout: Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
             logprobs_mode: Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
         };
         Self { proxy: rolltap_proxy::start(settings).await.unwrap(), http: Client::new(), _data: data }

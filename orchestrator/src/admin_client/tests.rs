@@ -17,6 +17,8 @@ async fn proxy(data: &tempfile::TempDir, token: Option<&str>) -> RunningProxy {
         public_url: None,
         data_dir: data.path().join("data"),
         admin_token: token.map(str::to_owned),
+        model_aliases: rolltap_proxy::ModelAliases::default(),
+        upstream_idle_timeout: Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
         logprobs_mode: Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
     })
     .await
@@ -34,6 +36,8 @@ fn hello() -> OpenTrial {
         model: None,
         environment: None,
         sampling: Default::default(),
+        seed: None,
+        model_aliases: rolltap_proxy::ModelAliases::default(),
         limits: Default::default(),
         metadata: Default::default(),
     }

@@ -66,6 +66,8 @@ impl JobProxy {
             public_url: None,
             data_dir,
             admin_token: None,
+            model_aliases: rolltap_proxy::ModelAliases::default(),
+            upstream_idle_timeout: Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
             logprobs_mode: Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
         })
         .await?;

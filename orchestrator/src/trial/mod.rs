@@ -115,6 +115,8 @@ impl Trial<'_> {
             model: self.context.model.clone(),
             environment: Some(self.context.environment.to_string()),
             sampling: self.context.sampling.clone(),
+            seed: None,
+            model_aliases: rolltap_proxy::ModelAliases::default(),
             limits: Default::default(),
             metadata: Default::default(),
         };

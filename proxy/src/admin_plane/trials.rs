@@ -57,6 +57,8 @@ async fn opened(plane: &AdminPlane, asked: OpenTrial, key: &TrialKey) -> Opened 
         },
         key: key.hash(),
         sampling: asked.sampling,
+        seed: asked.seed,
+        model_aliases: asked.model_aliases,
         limits: asked.limits,
         metadata: asked.metadata,
         at: clock::now(),

@@ -5,11 +5,26 @@ use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
 use serde::Serialize;
 
+use super::unsendable::Unsendable;
+use super::upstream_error::UpstreamError;
 use crate::call_under_way::Ended;
 use crate::identity::IdentityError;
 use crate::store::StoreError;
 use crate::trial::Refusal;
 use crate::upstream::Unreachable;
+
+/// The shapes in which clients read errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// OpenAI's and vLLM's: `{"error": {message, type, param, code}}`.
+    OpenAi,
+    /// OpenAI's, with OpenAI's own codes.
+    Responses,
+    /// `{"type": "error", "error": {type, message}}`
+    Anthropic,
+    /// `{"error": {code, message, status}}`
+    Gemini,
+}
 
 /// An answer that comes from us and not from upstream.
 #[derive(Debug, thiserror::Error)]
@@ -18,17 +33,18 @@ pub(crate) struct AgentError {
     status: StatusCode,
     kind: &'static str,
     code: Option<&'static str>,
+    param: Option<String>,
     message: String,
-}
-
-/// OpenAI's and vLLM's shape: `{"error": {message, type, param, code}}`.
-#[derive(Serialize)]
-struct Body<'a> {
-    error: Detail<'a>,
+    retry_after_secs: Option<u32>,
 }
 
 #[derive(Serialize)]
-struct Detail<'a> {
+struct OpenAiBody<'a> {
+    error: OpenAiDetail<'a>,
+}
+
+#[derive(Serialize)]
+struct OpenAiDetail<'a> {
     message: &'a str,
     #[serde(rename = "type")]
     kind: &'a str,
@@ -38,7 +54,7 @@ struct Detail<'a> {
 
 impl AgentError {
     pub(crate) fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind, code: None, message: message.into() }
+        Self { status, kind, code: None, param: None, message: message.into(), retry_after_secs: None }
     }
 
     /// As vLLM words what is wrong with a request.
@@ -46,19 +62,76 @@ impl AgentError {
         Self::new(StatusCode::BAD_REQUEST, "BadRequestError", message)
     }
 
+    /// The body is larger than we take.
+    pub(crate) fn too_large(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "BadRequestError", message)
+    }
+
     fn with_code(mut self, code: &'static str) -> Self {
         self.code = Some(code);
         self
     }
 
-    pub(crate) fn into_response(self) -> Response<Full<Bytes>> {
-        let code = self.code.map_or_else(|| self.status.as_u16().into(), Into::into);
-        let detail = Detail { message: &self.message, kind: self.kind, param: None, code };
-        let body = serde_json::to_vec(&Body { error: detail }).unwrap_or_default();
+    fn retry_after(mut self, seconds: u32) -> Self {
+        self.retry_after_secs = Some(seconds);
+        self
+    }
+
+    #[cfg(test)]
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    pub(crate) fn into_response(self, shape: Shape) -> Response<Full<Bytes>> {
+        let body = self.body(shape);
         let mut response = Response::new(Full::new(Bytes::from(body)));
         *response.status_mut() = self.status;
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.extend(self.retry_after_secs.map(|seconds| (header::RETRY_AFTER, seconds.into())));
         response
+    }
+
+    fn body(&self, shape: Shape) -> Vec<u8> {
+        if let Some(body) = shape.translated(&UpstreamError::new(self.status, self.message.as_str())) {
+            return body;
+        }
+        let code = self.code.map_or_else(|| self.status.as_u16().into(), Into::into);
+        let detail =
+            OpenAiDetail { message: &self.message, kind: self.kind, param: self.param.as_deref(), code };
+        serde_json::to_vec(&OpenAiBody { error: detail }).unwrap_or_default()
+    }
+}
+
+impl Shape {
+    /// An error in the words and the shape of the dialect; none where vLLM's own bytes are right.
+    pub(crate) fn translated(self, error: &UpstreamError) -> Option<Vec<u8>> {
+        match self {
+            Self::OpenAi | Self::Responses => None,
+            Self::Anthropic => todo_messages(error),
+            Self::Gemini => todo_gemini(error),
+        }
+    }
+}
+
+fn todo_messages(_: &UpstreamError) -> Option<Vec<u8>> {
+    None
+}
+
+fn todo_gemini(_: &UpstreamError) -> Option<Vec<u8>> {
+    None
+}
+
+impl From<Unsendable> for AgentError {
+    fn from(unsendable: Unsendable) -> Self {
+        let param = unsendable.param().map(str::to_owned);
+        Self { param, ..Self::bad_request(unsendable.to_string()) }
+    }
+}
+
+impl From<UpstreamError> for AgentError {
+    fn from(error: UpstreamError) -> Self {
+        Self::new(error.status, "UpstreamError", error.message)
     }
 }
 
@@ -76,14 +149,17 @@ impl From<IdentityError> for AgentError {
 
 impl From<Refusal> for AgentError {
     fn from(refusal: Refusal) -> Self {
+        let rate_limit = |code| {
+            Self::new(StatusCode::TOO_MANY_REQUESTS, "RateLimitError", refusal.to_string()).with_code(code)
+        };
         match refusal {
             Refusal::Sealed => {
                 Self::new(StatusCode::GONE, "TrialSealedError", refusal.to_string()).with_code("trial_sealed")
             }
-            Refusal::TooManyCalls(_) => {
-                Self::new(StatusCode::TOO_MANY_REQUESTS, "RateLimitError", refusal.to_string())
-                    .with_code("trial_limit_reached")
-            }
+            Refusal::TooManyCalls(_) | Refusal::TooManyTokens(_) => rate_limit("trial_limit_reached"),
+            // Those under way end: the only limit that passes.
+            Refusal::TooManyInFlight(_) => rate_limit("trial_calls_in_flight").retry_after(1),
+            Refusal::BodyTooLarge(_) => Self::too_large(refusal.to_string()).with_code("trial_limit_reached"),
         }
     }
 }

@@ -1,5 +1,221 @@
-//! The wire formats that agents speak.
+//! The wire formats that agents speak, and the way there and back.
+//!
+//! vLLM gives ids and logprobs of chat completions and completions: those two dialects pass through, edited only where
+//! they must be ([`chat`], [`completions`]). The others are translated to chat completions and back, event by event.
+//! [`prepare`] is the way there, [`Back`] the way back.
 
 pub(crate) mod chat;
+pub(crate) mod completions;
 pub(crate) mod error;
+mod sampling;
+mod translated;
 pub(crate) mod unsendable;
+pub(crate) mod upstream_error;
+
+use error::AgentError;
+use rolltap_rollout::call::Dialect;
+use serde_json::{Map, Value};
+use translated::Translator;
+use unsendable::Unsendable;
+use upstream_error::UpstreamError;
+
+use crate::endpoint::{CallEndpoint, CountEndpoint};
+use crate::model_aliases::Names;
+use crate::recorder::{CallFacts, Recorder};
+use crate::sse::Event;
+use crate::upstream::SamplingDefaults;
+
+/// A request as it goes upstream, and what it said.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    /// The path at upstream.
+    pub(crate) path: &'static str,
+    pub(crate) body: Vec<u8>,
+    pub(crate) facts: CallFacts,
+    pub(crate) back: Back,
+}
+
+/// What a request is prepared with, beside its own text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ground<'a> {
+    /// Keys laid over the request as it goes upstream: the trial's sampling and seed.
+    pub(crate) enforced: &'a Map<String, Value>,
+    pub(crate) names: Names<'a>,
+    /// How the served model samples where the request is silent.
+    pub(crate) defaults: SamplingDefaults,
+}
+
+/// How one call's answer is recorded and handed back to its agent.
+#[derive(Debug)]
+pub(crate) enum Back {
+    Chat(chat::answer::Asked),
+    Completions(completions::answer::Asked),
+    Translated(Box<dyn Translator>),
+}
+
+/// Whether an event was the last one of its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    More,
+    Last,
+}
+
+/// What becomes of one event of a stream that passes through.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It passes as it came.
+    AsIs,
+    /// It passes with this data.
+    Edited(Vec<u8>),
+    /// vLLM would not have sent it without us.
+    Dropped,
+    /// `[DONE]`: nothing comes after it.
+    Last,
+}
+
+/// Makes of an agent's request what goes upstream.
+pub(crate) fn prepare(
+    endpoint: &CallEndpoint,
+    body: &[u8],
+    ground: Ground<'_>,
+) -> Result<Prepared, AgentError> {
+    let text = text_of(body)?;
+    match endpoint {
+        CallEndpoint::Chat => {
+            let ready = chat::request::prepare(text, ground)?;
+            let back = Back::Chat(ready.asked);
+            Ok(Prepared { path: "/v1/chat/completions", body: ready.body, facts: ready.facts, back })
+        }
+        CallEndpoint::Completions => {
+            let ready = completions::request::prepare(text, ground)?;
+            let back = Back::Completions(ready.asked);
+            Ok(Prepared { path: "/v1/completions", body: ready.body, facts: ready.facts, back })
+        }
+        CallEndpoint::Responses => Err(Unsendable::new("/v1/responses is not there yet").into()),
+        CallEndpoint::Messages => Err(Unsendable::new("/v1/messages is not there yet").into()),
+        CallEndpoint::GenerateContent { .. } => {
+            Err(Unsendable::new("generateContent is not there yet").into())
+        }
+    }
+}
+
+/// The request to upstream's `/tokenize` that counts the tokens of a prompt.
+pub(crate) fn prepare_count(
+    endpoint: &CountEndpoint,
+    body: &[u8],
+    names: Names<'_>,
+) -> Result<Vec<u8>, AgentError> {
+    let _text = text_of(body)?;
+    let _served = names.served("");
+    match endpoint {
+        CountEndpoint::Messages => Err(Unsendable::new("count_tokens is not there yet").into()),
+        CountEndpoint::GenerateContent { .. } => Err(Unsendable::new("countTokens is not there yet").into()),
+    }
+}
+
+/// Upstream's answer to that, as the agent's client reads it. None if it is no such answer.
+pub(crate) fn count_answer(endpoint: &CountEndpoint, _answer: &[u8]) -> Option<Vec<u8>> {
+    match endpoint {
+        CountEndpoint::Messages | CountEndpoint::GenerateContent { .. } => None,
+    }
+}
+
+fn text_of(body: &[u8]) -> Result<&str, Unsendable> {
+    std::str::from_utf8(body).map_err(|error| {
+        Unsendable::new(format!("the request body is not UTF-8 text (byte {})", error.valid_up_to()))
+    })
+}
+
+impl CallEndpoint {
+    pub(crate) fn dialect(&self) -> Dialect {
+        match self {
+            Self::Chat => Dialect::ChatCompletions,
+            Self::Completions => Dialect::Completions,
+            Self::Responses => Dialect::Responses,
+            Self::Messages => Dialect::Messages,
+            Self::GenerateContent { .. } => Dialect::GenerateContent,
+        }
+    }
+}
+
+impl Back {
+    /// Records one event of upstream's stream and appends what the agent gets of it.
+    pub(crate) fn event(&mut self, event: &Event, recorder: &mut Recorder, out: &mut Vec<u8>) -> Progress {
+        let data = event.data();
+        let fate = match (self, data) {
+            (Self::Translated(translator), Some(data)) => {
+                return translated::event(translator.as_mut(), &data, recorder, out);
+            }
+            // A comment of upstream means nothing in another dialect.
+            (Self::Translated(_), None) => return Progress::More,
+            (_, None) => Fate::AsIs,
+            (Self::Chat(asked), Some(data)) => chat::answer::event(&data, asked, recorder),
+            (Self::Completions(asked), Some(data)) => completions::answer::event(&data, asked, recorder),
+        };
+        match fate {
+            Fate::AsIs => out.extend_from_slice(event.bytes()),
+            Fate::Edited(data) => crate::sse::write_event(&data, out),
+            Fate::Dropped => {}
+            Fate::Last => {
+                out.extend_from_slice(event.bytes());
+                return Progress::Last;
+            }
+        }
+        Progress::More
+    }
+
+    /// Records a whole answer and gives it as the agent wants it; none where it passes as it came.
+    pub(crate) fn whole(
+        &mut self,
+        body: &str,
+        recorder: &mut Recorder,
+    ) -> Result<Option<Vec<u8>>, UpstreamError> {
+        match self {
+            Self::Chat(asked) => Ok(chat::answer::whole(body, asked, recorder)),
+            Self::Completions(asked) => Ok(completions::answer::whole(body, asked, recorder)),
+            Self::Translated(translator) => translated::whole(translator.as_mut(), body, recorder).map(Some),
+        }
+    }
+
+    /// The content type of a stream as the agent gets it; none where upstream's own is right.
+    pub(crate) fn stream_content_type(&self) -> Option<&'static str> {
+        match self {
+            Self::Chat(_) | Self::Completions(_) => None,
+            Self::Translated(translator) => Some(translator.stream_content_type()),
+        }
+    }
+
+    /// A successful stream that says of an error what the agent would not read in an error answer; none for most.
+    pub(crate) fn error_as_stream(&mut self, error: &UpstreamError) -> Option<Vec<u8>> {
+        match self {
+            Self::Chat(_) | Self::Completions(_) => None,
+            Self::Translated(translator) => translator.error_as_stream(error),
+        }
+    }
+
+    /// What keeps a silent connection open and is no part of the answer. A comment without a blank line: a whole empty
+    /// event breaks clients that parse each one.
+    pub(crate) fn keep_alive(&self) -> &'static [u8] {
+        match self {
+            Self::Chat(_) | Self::Completions(_) => translated::KEEP_ALIVE,
+            Self::Translated(translator) => translator.keep_alive(),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::LazyLock;
+
+    use super::*;
+    use crate::model_aliases::ModelAliases;
+
+    static NOTHING: LazyLock<(Map<String, Value>, ModelAliases)> = LazyLock::new(Default::default);
+
+    /// Of a trial that enforces nothing, before a model that tells nothing.
+    pub(crate) fn ground() -> Ground<'static> {
+        let (enforced, aliases) = &*NOTHING;
+        let names = Names { of_trial: aliases, of_proxy: aliases };
+        Ground { enforced, names, defaults: SamplingDefaults::default() }
+    }
+}

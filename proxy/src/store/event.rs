@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::Limits;
 use crate::identity::KeyHash;
+use crate::model_aliases::ModelAliases;
 
 /// One line of the event file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -19,6 +20,8 @@ pub(crate) enum Event {
     Opened(Box<Opened>),
     /// A call ended.
     Call(Arc<Call>),
+    /// A batch of prompts ended, each a call of its own.
+    Batch(Vec<Arc<Call>>),
     /// A trial makes no further call.
     Sealed { trial_id: TrialId, at: Timestamp },
     /// A trial's reward came.
@@ -31,6 +34,10 @@ pub(crate) struct Opened {
     pub(crate) facts: TrialFacts,
     pub(crate) key: KeyHash,
     pub(crate) sampling: serde_json::Map<String, serde_json::Value>,
+    #[serde(default)]
+    pub(crate) seed: Option<i64>,
+    #[serde(default)]
+    pub(crate) model_aliases: ModelAliases,
     pub(crate) limits: Limits,
     pub(crate) metadata: serde_json::Map<String, serde_json::Value>,
     pub(crate) at: Timestamp,

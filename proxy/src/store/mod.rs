@@ -9,9 +9,11 @@ mod read;
 mod writer;
 
 use std::path::Path;
+use std::sync::Arc;
 
 pub(crate) use event::{Event, Opened};
 pub use read::{Damage, ReadError, Stored, StoredTrial, read_dir};
+use rolltap_rollout::call::Call;
 use tokio::sync::{mpsc, oneshot};
 
 /// Calls under way and records waiting to be written, together.
@@ -103,6 +105,17 @@ impl Place {
         let (kept, waiting) = oneshot::channel();
         self.0.send(Entry::Keep { event, kept });
         waiting
+    }
+
+    /// Hands over what a call came to: one record, or those of a batch.
+    pub(crate) fn keep_calls(self, mut calls: Vec<Arc<Call>>) -> Kept {
+        match (calls.pop(), calls.is_empty()) {
+            (Some(call), true) => self.keep(Event::Call(call)),
+            (last, _) => {
+                calls.extend(last);
+                self.keep(Event::Batch(calls))
+            }
+        }
     }
 }
 

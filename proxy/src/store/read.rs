@@ -104,6 +104,11 @@ impl Reading {
         match serde_json::from_slice(line).map_err(|error| error.to_string())? {
             Event::Opened(opened) => return self.open(*opened),
             Event::Call(call) => self.trial(&call.trial_id)?.calls.push(call),
+            Event::Batch(calls) => {
+                for call in calls {
+                    self.trial(&call.trial_id)?.calls.push(call);
+                }
+            }
             Event::Sealed { trial_id, at } => self.trial(&trial_id)?.sealed_at = Some(at),
             Event::Rewarded { trial_id, reward } => self.trial(&trial_id)?.reward = Some(reward),
         }

@@ -6,32 +6,24 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::dialect::Fate;
 use crate::recorder::{ChoicePart, Recorder};
 use crate::surgery::Splices;
 
 /// What the agent itself asked for, and so gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) logprobs: bool,
     pub(crate) token_ids: bool,
-}
-
-/// What becomes of one event of a stream.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// It passes as it came.
-    AsIs,
-    /// It passes with this data.
-    Edited(Vec<u8>),
-    /// vLLM would not have sent it without us.
-    Dropped,
-    /// `[DONE]`: nothing comes after it.
-    Last,
+    /// The agent's own name of the model, where upstream was asked for another.
+    pub(crate) renamed: Option<Box<str>>,
 }
 
 /// A whole answer, or a chunk of one: `message` or `delta` tell.
 #[derive(Deserialize)]
 struct Answer<'a> {
+    #[serde(borrow, default)]
+    model: Option<&'a RawValue>,
     #[serde(borrow, default)]
     prompt_token_ids: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -57,18 +49,26 @@ struct AnswerChoice<'a> {
 }
 
 /// Records a whole answer and gives it back as the agent wants it; none where nothing needs to be taken out.
-pub(crate) fn whole(body: &str, asked: Asked, recorder: &mut Recorder) -> Option<Vec<u8>> {
+pub(crate) fn whole(body: &str, asked: &Asked, recorder: &mut Recorder) -> Option<Vec<u8>> {
     let Ok(answer) = serde_json::from_str::<Answer<'_>>(body) else {
         recorder.unreadable();
         return None;
     };
-    record(&answer, recorder);
+    record_answer(&answer, recorder);
     without_ours(body, &answer, asked)
+}
+
+/// Records a whole answer or one event of a stream whose text does not go to the agent as it is.
+pub(crate) fn record(data: &str, recorder: &mut Recorder) {
+    match serde_json::from_str::<Answer<'_>>(data) {
+        Ok(answer) => record_answer(&answer, recorder),
+        Err(_) => recorder.unreadable(),
+    }
 }
 
 /// Records one event of a stream and says what becomes of it. An error passes like any other event: vLLM answers 200
 /// before it looks at everything, then sends the error and `[DONE]`.
-pub(crate) fn event(data: &str, asked: Asked, recorder: &mut Recorder) -> Fate {
+pub(crate) fn event(data: &str, asked: &Asked, recorder: &mut Recorder) -> Fate {
     if data == "[DONE]" {
         return Fate::Last;
     }
@@ -76,14 +76,14 @@ pub(crate) fn event(data: &str, asked: Asked, recorder: &mut Recorder) -> Fate {
         recorder.unreadable();
         return Fate::AsIs;
     };
-    record(&chunk, recorder);
+    record_answer(&chunk, recorder);
     if !asked.logprobs && !asked.token_ids && says_nothing(&chunk) {
         return Fate::Dropped;
     }
     without_ours(data, &chunk, asked).map_or(Fate::AsIs, Fate::Edited)
 }
 
-fn record(answer: &Answer<'_>, recorder: &mut Recorder) {
+fn record_answer(answer: &Answer<'_>, recorder: &mut Recorder) {
     if let Some(error) = answer.error {
         recorder.upstream_error(error.get());
     }
@@ -97,6 +97,7 @@ fn record(answer: &Answer<'_>, recorder: &mut Recorder) {
             logprobs: choice.logprobs,
             finish_reason: choice.finish_reason.as_deref(),
             stop_reason: choice.stop_reason,
+            begins_with_prompt: false,
         });
     }
 }
@@ -111,7 +112,7 @@ fn says_nothing(chunk: &Answer<'_>) -> bool {
 }
 
 /// None if the text has nothing that the agent did not ask for.
-fn without_ours(text: &str, answer: &Answer<'_>, asked: Asked) -> Option<Vec<u8>> {
+fn without_ours(text: &str, answer: &Answer<'_>, asked: &Asked) -> Option<Vec<u8>> {
     let mut splices = Splices::of(text);
     let choices = || answer.choices.iter().flatten();
     if !asked.token_ids {
@@ -120,6 +121,9 @@ fn without_ours(text: &str, answer: &Answer<'_>, asked: Asked) -> Option<Vec<u8>
     }
     if !asked.logprobs {
         choices().filter_map(|choice| choice.logprobs).for_each(|logprobs| splices.replace(logprobs, "null"));
+    }
+    if let (Some(model), Some(renamed)) = (answer.model, &asked.renamed) {
+        splices.replace(model, serde_json::Value::from(&**renamed).to_string());
     }
     if splices.is_empty() {
         return None;

@@ -1,104 +1,53 @@
 //! A chat request on its way upstream.
 
-use rolltap_rollout::call::{Dialect, Sampling};
+use rolltap_rollout::call::Dialect;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::answer::Asked;
+use crate::dialect::Ground;
+use crate::dialect::sampling::{self, Effective};
+use crate::dialect::unsendable::Unsendable;
 use crate::recorder::CallFacts;
 use crate::surgery::{Object, Splices};
-use crate::upstream::SamplingDefaults;
 
 /// A request as it goes upstream, and what it said.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct Ready {
     pub(crate) body: Vec<u8>,
     pub(crate) facts: CallFacts,
     pub(crate) asked: Asked,
 }
 
-/// Why a body is not sent on.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Unsendable {
-    #[error("the request body is not UTF-8 text (byte {0})")]
-    NotText(usize),
-    #[error("the request body is not a JSON object: {0}")]
-    NotAnObject(serde_json::Error),
-    #[error("{0:?} steers the inference engine and is not the agent's to set: leave it out")]
-    EngineControl(&'static str),
-}
-
-/// Keys by which a request could reach past its own sampling.
-const ENGINE_CONTROL: [&str; 6] =
-    ["kv_transfer_params", "ec_transfer_params", "vllm_xargs", "prompt_token_ids", "priority", "request_id"];
-
 /// Keys that a trial's enforced sampling cannot have: they are the agent's own words, or ours.
 pub(crate) const NOT_SAMPLING: [&str; 7] =
     ["messages", "model", "stream", "stream_options", "tools", "logprobs", "return_token_ids"];
 
-/// Every key of vLLM's chat request that has a say in how tokens are sampled.
-const SAMPLING_KEYS: [&str; 27] = [
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "n",
-    "seed",
-    "max_tokens",
-    "max_completion_tokens",
-    "min_tokens",
-    "stop",
-    "stop_token_ids",
-    "ignore_eos",
-    "include_stop_str_in_output",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "logit_bias",
-    "allowed_token_ids",
-    "bad_words",
-    "response_format",
-    "structured_outputs",
-    "tool_choice",
-    "reasoning_effort",
-    "chat_template_kwargs",
-    "include_reasoning",
-    "truncate_prompt_tokens",
-    "thinking_token_budget",
-];
-
-/// Keys whose mere presence takes tokens out of the distribution that logprobs are of.
-const CONSTRAINING_KEYS: [&str; 5] =
-    ["structured_outputs", "logit_bias", "allowed_token_ids", "bad_words", "min_tokens"];
-
-/// Reads a request and makes of it what goes upstream: `enforced` laid over it, ids and logprobs asked for, every other
+/// Reads a request and makes of it what goes upstream: what the trial enforces laid over it, ids and logprobs asked for, every other
 /// byte as it came.
-pub(crate) fn prepare(
-    body: &[u8],
-    enforced: &Map<String, Value>,
-    defaults: SamplingDefaults,
-) -> Result<Prepared, Unsendable> {
-    let text = std::str::from_utf8(body).map_err(|error| Unsendable::NotText(error.valid_up_to()))?;
-    let object = Object::scan(text).map_err(Unsendable::NotAnObject)?;
-    if let Some(key) =
-        ENGINE_CONTROL.into_iter().find(|key| object.get(key).is_some_and(|v| v.get() != "null"))
-    {
-        return Err(Unsendable::EngineControl(key));
-    }
+pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendable> {
+    let object = sampling::object(text)?;
+    let model: String = object.get_as("model").unwrap_or_default();
+    let served = ground.names.served(&model);
     let asked = Asked {
         logprobs: object.get_as("logprobs").unwrap_or(false),
         token_ids: object.get_as("return_token_ids").unwrap_or(false),
+        renamed: served.map(|_| model.as_str().into()),
     };
-    let effective = Effective { object: &object, enforced };
+    let effective = Effective { object: &object, enforced: ground.enforced };
     let facts = CallFacts {
         dialect: Dialect::ChatCompletions,
-        model: object.get_as("model").unwrap_or_default(),
-        sampling: effective.sampling(defaults),
+        model: model.clone(),
+        sampling: effective.sampling(ground.defaults),
         has_media: has_media(&object, text),
         choices: effective.get_as("n").unwrap_or(1),
+        prompts: 1,
     };
     let mut splices = Splices::of(text);
-    for (key, value) in enforced {
+    if let Some(served) = served {
+        object.set("model", &Value::from(served).to_string(), &mut splices);
+    }
+    for (key, value) in ground.enforced {
         object.set(key, &value.to_string(), &mut splices);
     }
     for (key, is_set) in [("logprobs", asked.logprobs), ("return_token_ids", asked.token_ids)] {
@@ -106,50 +55,9 @@ pub(crate) fn prepare(
             object.set(key, "true", &mut splices);
         }
     }
-    let mut prepared = Vec::with_capacity(body.len() + 64);
+    let mut prepared = Vec::with_capacity(text.len() + 64);
     splices.apply(&mut prepared);
-    Ok(Prepared { body: prepared, facts, asked })
-}
-
-/// A request with a trial's enforced sampling laid over it.
-struct Effective<'a> {
-    object: &'a Object<'a>,
-    enforced: &'a Map<String, Value>,
-}
-
-impl Effective<'_> {
-    fn get(&self, key: &str) -> Option<Value> {
-        let value = self.enforced.get(key).cloned().or_else(|| self.object.get_as(key))?;
-        (!value.is_null()).then_some(value)
-    }
-
-    fn get_as<T: serde::de::DeserializeOwned>(&self, key: &str) -> Option<T> {
-        serde_json::from_value(self.get(key)?).ok()
-    }
-
-    fn sampling(&self, defaults: SamplingDefaults) -> Sampling {
-        let stated = SAMPLING_KEYS.into_iter().filter_map(|key| Some((key.to_owned(), self.get(key)?)));
-        Sampling {
-            temperature: self.get_as("temperature").or(defaults.temperature),
-            top_p: self.get_as("top_p").or(defaults.top_p),
-            top_k: self.get_as("top_k").or(defaults.top_k),
-            constrained: self.is_constrained(),
-            params: stated.collect(),
-        }
-    }
-
-    /// Whether something other than temperature, top-p and top-k keeps tokens from being sampled.
-    fn is_constrained(&self) -> bool {
-        let forces_a_tool = match self.get("tool_choice") {
-            Some(Value::String(choice)) => choice == "required",
-            Some(_) => true,
-            None => false,
-        };
-        let forces_a_format = self
-            .get("response_format")
-            .is_some_and(|format| format.get("type").and_then(Value::as_str) != Some("text"));
-        forces_a_tool || forces_a_format || CONSTRAINING_KEYS.into_iter().any(|key| self.get(key).is_some())
-    }
+    Ok(Ready { body: prepared, facts, asked })
 }
 
 #[derive(Deserialize)]
@@ -198,10 +106,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::dialect::tests::ground;
+    use crate::upstream::SamplingDefaults;
 
-    fn prepared(body: &str, enforced: Value) -> Prepared {
+    fn prepared(body: &str, enforced: Value) -> Ready {
         let Value::Object(enforced) = enforced else { panic!("not an object") };
-        prepare(body.as_bytes(), &enforced, SamplingDefaults::default()).unwrap()
+        prepare(body, Ground { enforced: &enforced, ..ground() }).unwrap()
     }
 
     #[test]
@@ -214,7 +124,7 @@ mod tests {
             r#"{"logprobs":true,"return_token_ids":true,"model":"m", "temperature":1.50,"messages":[]}"#
         );
         assert_eq!(sent.facts.sampling.temperature, Some(1.5));
-        assert_eq!(sent.asked, Asked { logprobs: false, token_ids: false });
+        assert_eq!(sent.asked, Asked { logprobs: false, token_ids: false, renamed: None });
     }
 
     #[test]
@@ -222,7 +132,7 @@ mod tests {
         let body = r#"{"logprobs":true,"top_logprobs":2,"return_token_ids":true,"messages":[]}"#;
         let sent = prepared(body, json!({}));
         assert_eq!(sent.body, body.as_bytes());
-        assert_eq!(sent.asked, Asked { logprobs: true, token_ids: true });
+        assert_eq!(sent.asked, Asked { logprobs: true, token_ids: true, renamed: None });
     }
 
     #[test]
@@ -262,7 +172,7 @@ mod tests {
     #[test]
     fn where_the_request_is_silent_the_models_defaults_count() {
         let defaults = SamplingDefaults { temperature: Some(0.6), top_p: Some(0.9), top_k: None };
-        let sampling = prepare(b"{\"top_p\":1}", &Map::new(), defaults).unwrap().facts.sampling;
+        let sampling = prepare("{\"top_p\":1}", Ground { defaults, ..ground() }).unwrap().facts.sampling;
         assert_eq!((sampling.temperature, sampling.top_p, sampling.top_k), (Some(0.6), Some(1.0), None));
     }
 
@@ -276,11 +186,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_sent_is_explained() {
-        let fails =
-            |body: &[u8]| prepare(body, &Map::new(), SamplingDefaults::default()).unwrap_err().to_string();
-        assert!(fails(b"{\"a\":\"\xff\"}").contains("UTF-8"));
-        assert!(fails(b"[1]").contains("not a JSON object"));
-        assert!(fails(b"{\"model\": ").contains("line 1 column"));
-        assert!(fails(br#"{"kv_transfer_params":{"prompt_token_ids":[1]}}"#).contains("kv_transfer_params"));
+        let fails = |body: &str| prepare(body, ground()).unwrap_err().to_string();
+        assert!(fails("[1]").contains("not a JSON object"));
+        assert!(fails("{\"model\": ").contains("line 1 column"));
+        assert!(fails(r#"{"kv_transfer_params":{"prompt_token_ids":[1]}}"#).contains("kv_transfer_params"));
     }
 }

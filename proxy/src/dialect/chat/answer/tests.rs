@@ -8,8 +8,8 @@ use super::*;
 use crate::recorder::CallFacts;
 use crate::sse::Decoder;
 
-const NOTHING: Asked = Asked { logprobs: false, token_ids: false };
-const EVERYTHING: Asked = Asked { logprobs: true, token_ids: true };
+const NOTHING: Asked = Asked { logprobs: false, token_ids: false, renamed: None };
+const EVERYTHING: Asked = Asked { logprobs: true, token_ids: true, renamed: None };
 
 fn recorder(choices: u32) -> Recorder {
     let trial = TrialId::new("t").unwrap();
@@ -20,12 +20,13 @@ fn recorder(choices: u32) -> Recorder {
         sampling: Sampling::default(),
         has_media: false,
         choices,
+        prompts: 1,
     });
     recorder
 }
 
 /// The data of every event that the agent gets, and the record.
-fn streamed(stream: &str, asked: Asked, choices: u32) -> (Vec<String>, Call) {
+fn streamed(stream: &str, asked: &Asked, choices: u32) -> (Vec<String>, Call) {
     let mut recorder = recorder(choices);
     let mut decoder = Decoder::default();
     decoder.push(stream.as_bytes()).unwrap();
@@ -38,7 +39,7 @@ fn streamed(stream: &str, asked: Asked, choices: u32) -> (Vec<String>, Call) {
             Fate::Dropped => {}
         }
     }
-    (seen, recorder.finish(CallStatus::Complete, None))
+    (seen, recorder.finish(CallStatus::Complete, None).remove(0))
 }
 
 /// Without what differs between any two requests.
@@ -68,8 +69,8 @@ fn a_cleaned_stream_is_what_vllm_sends_without_us() {
         (fixture!("tools_auto_stream_tokids.sse"), fixture!("tools_auto_stream_plain.sse")),
         (fixture!("utf8_stream_tokids.sse"), fixture!("utf8_stream_plain.sse")),
     ] {
-        let (cleaned, call) = streamed(with_ids, NOTHING, 1);
-        let (expected, _) = streamed(plain, NOTHING, 1);
+        let (cleaned, call) = streamed(with_ids, &NOTHING, 1);
+        let (expected, _) = streamed(plain, &NOTHING, 1);
         let comparable = |events: Vec<String>| events.iter().map(|data| comparable(data)).collect::<Vec<_>>();
         assert_eq!(comparable(cleaned), comparable(expected));
         assert_eq!(call.flaws, []);
@@ -80,7 +81,7 @@ fn a_cleaned_stream_is_what_vllm_sends_without_us() {
 #[test]
 fn what_the_agent_asked_for_passes_untouched() {
     let stream = fixture!("tools_auto_stream_tokids.sse");
-    let (seen, _) = streamed(stream, EVERYTHING, 1);
+    let (seen, _) = streamed(stream, &EVERYTHING, 1);
     let sent: Vec<_> = stream.split("\n\n").filter_map(|event| event.strip_prefix("data: ")).collect();
     assert_eq!(seen, sent);
 }
@@ -88,7 +89,7 @@ fn what_the_agent_asked_for_passes_untouched() {
 #[test]
 fn an_agent_that_asked_for_logprobs_alone_keeps_them_and_its_empty_deltas() {
     let stream = fixture!("tools_auto_stream_tokids.sse");
-    let (seen, _) = streamed(stream, Asked { logprobs: true, token_ids: false }, 1);
+    let (seen, _) = streamed(stream, &Asked { logprobs: true, token_ids: false, renamed: None }, 1);
     assert_eq!(seen.len(), stream.matches("data: ").count());
     assert!(seen.iter().any(|data| data.contains("\"logprob\":")));
     assert!(!seen.iter().any(|data| data.contains("token_ids\":[")));
@@ -96,7 +97,7 @@ fn an_agent_that_asked_for_logprobs_alone_keeps_them_and_its_empty_deltas() {
 
 #[test]
 fn several_choices_are_kept_each() {
-    let (_, call) = streamed(fixture!("chat_stream_n2.sse"), NOTHING, 2);
+    let (_, call) = streamed(fixture!("chat_stream_n2.sse"), &NOTHING, 2);
     assert_eq!(call.flaws, []);
     let lengths: Vec<_> = call.choices.iter().map(|choice| (choice.index, choice.token_ids.len())).collect();
     assert_eq!(lengths, [(0, 12), (1, 12)]);
@@ -106,8 +107,8 @@ fn several_choices_are_kept_each() {
 #[test]
 fn a_cleaned_whole_answer_is_what_vllm_sends_without_us() {
     let mut recorder = recorder(1);
-    let cleaned = whole(fixture!("chat_token_ids_logprobs.body.json"), NOTHING, &mut recorder).unwrap();
-    let call = recorder.finish(CallStatus::Complete, None);
+    let cleaned = whole(fixture!("chat_token_ids_logprobs.body.json"), &NOTHING, &mut recorder).unwrap();
+    let call = recorder.finish(CallStatus::Complete, None).remove(0);
     assert_eq!(
         comparable(std::str::from_utf8(&cleaned).unwrap()),
         comparable(fixture!("chat_plain.body.json"))
@@ -119,9 +120,9 @@ fn a_cleaned_whole_answer_is_what_vllm_sends_without_us() {
 fn an_error_where_an_answer_belongs_is_an_error() {
     let error = r#"{"error":{"message":"engine died","type":"InternalServerError","code":500}}"#;
     let mut whole_answer = recorder(1);
-    assert_eq!(whole(error, NOTHING, &mut whole_answer), None);
-    let (_, streamed) = streamed(&format!("data: {error}\n\ndata: [DONE]\n\n"), NOTHING, 1);
-    for call in [whole_answer.finish(CallStatus::Complete, None), streamed] {
+    assert_eq!(whole(error, &NOTHING, &mut whole_answer), None);
+    let (_, streamed) = streamed(&format!("data: {error}\n\ndata: [DONE]\n\n"), &NOTHING, 1);
+    for call in [whole_answer.finish(CallStatus::Complete, None).remove(0), streamed] {
         assert_eq!(call.status, CallStatus::Failed);
         assert!(call.error.unwrap().contains("engine died"));
     }
@@ -131,7 +132,7 @@ fn an_error_where_an_answer_belongs_is_an_error() {
 fn what_is_not_of_vllms_form_passes_and_is_marked() {
     for odd in ["", "[]", "{\"choices\":7}", "{\"choices\":[{\"index\":-1}]}", "not json"] {
         let mut recorder = recorder(1);
-        assert_eq!(event(odd, NOTHING, &mut recorder), Fate::AsIs, "{odd}");
-        assert!(!recorder.finish(CallStatus::Complete, None).is_trainable(), "{odd}");
+        assert_eq!(event(odd, &NOTHING, &mut recorder), Fate::AsIs, "{odd}");
+        assert!(!recorder.finish(CallStatus::Complete, None).remove(0).is_trainable(), "{odd}");
     }
 }

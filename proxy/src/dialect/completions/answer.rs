@@ -1,0 +1,215 @@
+//! A completion on its way back: recorded, and cleaned of what only we asked for. The rules are those of vLLM's own
+//! answers with and without the two keys, compared.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::dialect::Fate;
+use crate::recorder::{ChoicePart, Recorder};
+use crate::surgery::Splices;
+
+/// What the agent itself asked for, and so gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) logprobs: bool,
+    pub(crate) prompt_logprobs: bool,
+    pub(crate) token_ids: bool,
+    /// The agent's own name of the model, where upstream was asked for another.
+    pub(crate) renamed: Option<Box<str>>,
+    /// The answer begins with the prompt.
+    pub(crate) echo: bool,
+    /// Answers of each prompt (`n`).
+    pub(crate) samples: u32,
+}
+
+/// A whole answer, or a chunk of one.
+#[derive(Deserialize)]
+struct Answer<'a> {
+    #[serde(borrow, default)]
+    model: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    choices: Option<Vec<AnswerChoice<'a>>>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct AnswerChoice<'a> {
+    #[serde(default)]
+    index: u32,
+    #[serde(borrow, default)]
+    logprobs: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    finish_reason: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    stop_reason: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    token_ids: Option<&'a RawValue>,
+    /// In a stream: with the first token of each answer.
+    #[serde(borrow, default)]
+    prompt_token_ids: Option<&'a RawValue>,
+    /// vLLM adds these where `echo` and `logprobs` come together.
+    #[serde(borrow, default)]
+    prompt_logprobs: Option<&'a RawValue>,
+}
+
+/// Records a whole answer and gives it back as the agent wants it; none where nothing needs to be taken out.
+pub(crate) fn whole(body: &str, asked: &Asked, recorder: &mut Recorder) -> Option<Vec<u8>> {
+    let Ok(answer) = serde_json::from_str::<Answer<'_>>(body) else {
+        recorder.unreadable();
+        return None;
+    };
+    record(&answer, asked, recorder);
+    without_ours(body, &answer, asked)
+}
+
+/// Records one event of a stream and says what becomes of it.
+pub(crate) fn event(data: &str, asked: &Asked, recorder: &mut Recorder) -> Fate {
+    if data == "[DONE]" {
+        return Fate::Last;
+    }
+    let Ok(chunk) = serde_json::from_str::<Answer<'_>>(data) else {
+        recorder.unreadable();
+        return Fate::AsIs;
+    };
+    record(&chunk, asked, recorder);
+    without_ours(data, &chunk, asked).map_or(Fate::AsIs, Fate::Edited)
+}
+
+fn record(answer: &Answer<'_>, asked: &Asked, recorder: &mut Recorder) {
+    if let Some(error) = answer.error {
+        recorder.upstream_error(error.get());
+    }
+    for choice in answer.choices.iter().flatten() {
+        let samples = asked.samples.max(1);
+        let Some(of_prompt) = recorder.of_prompt((choice.index / samples) as usize) else {
+            recorder.unreadable();
+            continue;
+        };
+        if let Some(ids) = choice.prompt_token_ids {
+            of_prompt.prompt(ids);
+        }
+        of_prompt.choice(ChoicePart {
+            index: choice.index % samples,
+            token_ids: choice.token_ids,
+            logprobs: choice.logprobs,
+            finish_reason: choice.finish_reason.as_deref(),
+            stop_reason: choice.stop_reason,
+            begins_with_prompt: asked.echo,
+        });
+    }
+}
+
+/// None if the text has nothing that the agent did not ask for.
+fn without_ours(text: &str, answer: &Answer<'_>, asked: &Asked) -> Option<Vec<u8>> {
+    let mut splices = Splices::of(text);
+    for choice in answer.choices.iter().flatten() {
+        let ids = [choice.token_ids, choice.prompt_token_ids];
+        let ours = [
+            (!asked.token_ids, ids.as_slice()),
+            (!asked.logprobs, &[choice.logprobs]),
+            (!asked.logprobs && !asked.prompt_logprobs, &[choice.prompt_logprobs]),
+        ];
+        let to_go =
+            ours.iter().filter(|(is_ours, _)| *is_ours).flat_map(|(_, values)| values.iter().flatten());
+        to_go.for_each(|value| splices.replace(value, "null"));
+    }
+    if let (Some(model), Some(renamed)) = (answer.model, &asked.renamed) {
+        splices.replace(model, serde_json::Value::from(&**renamed).to_string());
+    }
+    if splices.is_empty() {
+        return None;
+    }
+    let mut edited = Vec::with_capacity(text.len());
+    splices.apply(&mut edited);
+    Some(edited)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rolltap_rollout::call::{Call, CallStatus, Dialect, Sampling};
+    use rolltap_rollout::ids::{CallId, TrialId};
+
+    use super::*;
+    use crate::recorder::CallFacts;
+
+    const NOTHING: Asked = Asked {
+        logprobs: false,
+        prompt_logprobs: false,
+        token_ids: false,
+        renamed: None,
+        echo: false,
+        samples: 1,
+    };
+
+    fn recorder(prompts: usize, choices: u32) -> Recorder {
+        let trial = TrialId::new("t").unwrap();
+        let mut recorder = Recorder::new(CallId::generate(), trial, 0, jiff::Timestamp::now());
+        recorder.asked(CallFacts {
+            dialect: Dialect::Completions,
+            model: "tiny".into(),
+            sampling: Sampling::default(),
+            has_media: false,
+            choices,
+            prompts,
+        });
+        recorder
+    }
+
+    fn logprobs(call: &Call, choice: usize) -> Vec<f32> {
+        call.choices[choice].logprobs.iter().map(|logprob| logprob.unwrap().get()).collect()
+    }
+
+    #[test]
+    fn each_prompt_of_a_batch_is_a_call() {
+        let mut recorder = recorder(2, 2);
+        let asked = Asked { samples: 2, ..NOTHING };
+        for (index, prompt) in [(0, "[1]"), (1, "[1]"), (2, "[2]"), (3, "[2]")] {
+            let chunk = format!(
+                r#"{{"choices":[{{"index":{index},"text":"x","logprobs":{{"token_logprobs":[-0.{index}]}},"finish_reason":"stop","prompt_token_ids":{prompt},"token_ids":[1{index}]}}]}}"#
+            );
+            let Fate::Edited(edited) = event(&chunk, &asked, &mut recorder) else { panic!("not edited") };
+            let expected = format!(
+                r#"{{"choices":[{{"index":{index},"text":"x","logprobs":null,"finish_reason":"stop","prompt_token_ids":null,"token_ids":null}}]}}"#
+            );
+            assert_eq!(String::from_utf8(edited).unwrap(), expected);
+        }
+        let calls = recorder.finish(CallStatus::Complete, None);
+        assert_eq!(calls.len(), 2);
+        assert!(calls.iter().all(|call| call.flaws.is_empty() && call.choices.len() == 2));
+        assert_ne!(calls[0].call_id, calls[1].call_id);
+        let ids = |ids: &[rolltap_rollout::token::TokenId]| serde_json::to_string(ids).unwrap();
+        assert_eq!(ids(&calls[1].prompt_token_ids), "[2]");
+        assert_eq!(ids(&calls[1].choices[1].token_ids), "[13]");
+    }
+
+    #[test]
+    fn echoed_prompts_are_no_samples() {
+        let mut recorder = recorder(1, 1);
+        let body = r#"{"choices":[{"index":0,"text":"abx","logprobs":{"token_logprobs":[null,-9.0,-0.5]},"finish_reason":"length","token_ids":[7],"prompt_token_ids":[1,2],"prompt_logprobs":[null,{}]}]}"#;
+        let edited = whole(body, &Asked { echo: true, ..NOTHING }, &mut recorder).unwrap();
+        assert!(String::from_utf8(edited).unwrap().contains(r#""prompt_logprobs":null"#));
+        let call = recorder.finish(CallStatus::Complete, None).remove(0);
+        assert!(call.flaws.is_empty());
+        assert_eq!(logprobs(&call, 0), [-0.5]);
+    }
+
+    #[test]
+    fn an_index_beyond_the_batch_is_noted() {
+        let mut recorder = recorder(1, 1);
+        whole(r#"{"choices":[{"index":5,"token_ids":[7]}]}"#, &NOTHING, &mut recorder);
+        assert!(!recorder.finish(CallStatus::Complete, None).remove(0).is_trainable());
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_text_never_panics(text in ".*") {
+            let mut recorder = recorder(1, 1);
+            event(&text, &NOTHING, &mut recorder);
+            whole(&text, &NOTHING, &mut recorder);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! A completion request on its way upstream.
+
+use rolltap_rollout::call::Dialect;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::answer::Asked;
+use crate::dialect::Ground;
+use crate::dialect::sampling::{self, Effective};
+use crate::dialect::unsendable::Unsendable;
+use crate::recorder::CallFacts;
+use crate::surgery::{Object, Splices};
+
+/// A request as it goes upstream, and what it said.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) body: Vec<u8>,
+    pub(crate) facts: CallFacts,
+    pub(crate) asked: Asked,
+}
+
+/// Each prompt has a record of its own from the start.
+const LARGEST_BATCH: usize = 16 << 10;
+
+/// Reads a request and makes of it what goes upstream: what the trial enforces laid over it, ids and logprobs asked for, every other
+/// byte as it came.
+pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendable> {
+    let object = sampling::object(text)?;
+    let model: String = object.get_as("model").unwrap_or_default();
+    let served = ground.names.served(&model);
+    let effective = Effective { object: &object, enforced: ground.enforced };
+    let samples = effective.get_as("n").unwrap_or(1);
+    let asked = Asked {
+        logprobs: object.get_as::<u32>("logprobs").is_some(),
+        prompt_logprobs: object.get_as::<u32>("prompt_logprobs").is_some(),
+        token_ids: object.get_as("return_token_ids").unwrap_or(false),
+        renamed: served.map(|_| model.as_str().into()),
+        echo: object.get_as("echo").unwrap_or(false),
+        samples,
+    };
+    let prompts = prompts(&object);
+    if prompts > LARGEST_BATCH {
+        let message =
+            format!("{prompts} prompts in one request; rolltap takes {LARGEST_BATCH}: send several");
+        return Err(Unsendable::at("prompt", message));
+    }
+    let facts = CallFacts {
+        dialect: Dialect::Completions,
+        model: model.clone(),
+        sampling: effective.sampling(ground.defaults),
+        has_media: false,
+        choices: samples,
+        prompts,
+    };
+    let mut splices = Splices::of(text);
+    if let Some(served) = served {
+        object.set("model", &Value::from(served).to_string(), &mut splices);
+    }
+    for (key, value) in ground.enforced {
+        object.set(key, &value.to_string(), &mut splices);
+    }
+    if !asked.logprobs {
+        // Of the sampled token alone.
+        object.set("logprobs", "0", &mut splices);
+    }
+    if !asked.token_ids {
+        object.set("return_token_ids", "true", &mut splices);
+    }
+    let mut body = Vec::with_capacity(text.len() + 64);
+    splices.apply(&mut body);
+    Ok(Ready { body, facts, asked })
+}
+
+/// vLLM takes a text, the ids of one, or a list of either: only the last is a batch.
+fn prompts(object: &Object<'_>) -> usize {
+    let text = object.get("prompt").map(RawValue::get).unwrap_or_default();
+    let first = text.strip_prefix('[').map(str::trim_start).unwrap_or_default();
+    if !first.starts_with(['"', '[']) {
+        return 1;
+    }
+    object.get_as::<Vec<IgnoredAny>>("prompt").map_or(1, |prompts| prompts.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prepared(body: &str) -> Ready {
+        prepare(body, crate::dialect::tests::ground()).unwrap()
+    }
+
+    #[test]
+    fn only_what_we_need_is_added() {
+        let sent = prepared(r#"{"prompt":"a", "temperature":1.50}"#);
+        let text = String::from_utf8(sent.body).unwrap();
+        assert_eq!(text, r#"{"logprobs":0,"return_token_ids":true,"prompt":"a", "temperature":1.50}"#);
+        let own = r#"{"prompt":"a","logprobs":0,"return_token_ids":true}"#;
+        let sent = prepared(own);
+        assert!(sent.body == own.as_bytes() && sent.asked.logprobs && sent.asked.token_ids);
+    }
+
+    #[test]
+    fn a_batch_is_told_from_the_ids_of_one_prompt() {
+        for (prompt, prompts) in [
+            (r#""a""#, 1),
+            ("[1,2,3]", 1),
+            ("[]", 1),
+            (r#"["a"]"#, 1),
+            (r#"["a","b"]"#, 2),
+            ("[[1],[2,3],[4]]", 3),
+        ] {
+            let body = format!(r#"{{"prompt":{prompt},"n":2}}"#);
+            let facts = prepared(&body).facts;
+            assert_eq!((facts.prompts, facts.choices), (prompts, 2), "{prompt}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What a request to vLLM says of how tokens are sampled, and what it may not say.
+
+use rolltap_rollout::call::Sampling;
+use serde_json::{Map, Value};
+
+use super::unsendable::Unsendable;
+use crate::surgery::Object;
+use crate::upstream::SamplingDefaults;
+
+/// Keys by which a request could reach past its own sampling.
+const ENGINE_CONTROL: [&str; 7] = [
+    "kv_transfer_params",
+    "ec_transfer_params",
+    "vllm_xargs",
+    "prompt_token_ids",
+    "priority",
+    "request_id",
+    "data_parallel_rank",
+];
+
+/// Every key of vLLM's chat request that has a say in how tokens are sampled.
+const SAMPLING_KEYS: [&str; 27] = [
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "n",
+    "seed",
+    "max_tokens",
+    "max_completion_tokens",
+    "min_tokens",
+    "stop",
+    "stop_token_ids",
+    "ignore_eos",
+    "include_stop_str_in_output",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "logit_bias",
+    "allowed_token_ids",
+    "bad_words",
+    "response_format",
+    "structured_outputs",
+    "tool_choice",
+    "reasoning_effort",
+    "chat_template_kwargs",
+    "include_reasoning",
+    "truncate_prompt_tokens",
+    "thinking_token_budget",
+];
+
+/// Keys whose mere presence takes tokens out of the distribution that logprobs are of.
+const CONSTRAINING_KEYS: [&str; 5] =
+    ["structured_outputs", "logit_bias", "allowed_token_ids", "bad_words", "min_tokens"];
+
+/// Scans a body, and refuses what steers more than its own sampling.
+pub(crate) fn object(text: &str) -> Result<Object<'_>, Unsendable> {
+    let object = Object::scan(text)
+        .map_err(|error| Unsendable::new(format!("the request body is not a JSON object: {error}")))?;
+    let is_set = |key: &&str| object.get(key).is_some_and(|value| value.get() != "null");
+    match ENGINE_CONTROL.into_iter().find(is_set) {
+        Some(key) => Err(Unsendable::at(
+            key,
+            format!("{key:?} steers the inference engine and is not the agent's to set: leave it out"),
+        )),
+        None => Ok(object),
+    }
+}
+
+/// A request with what its trial enforces laid over it.
+pub(crate) struct Effective<'a> {
+    pub(crate) object: &'a Object<'a>,
+    pub(crate) enforced: &'a Map<String, Value>,
+}
+
+impl Effective<'_> {
+    fn get(&self, key: &str) -> Option<Value> {
+        let value = self.enforced.get(key).cloned().or_else(|| self.object.get_as(key))?;
+        (!value.is_null()).then_some(value)
+    }
+
+    pub(crate) fn get_as<T: serde::de::DeserializeOwned>(&self, key: &str) -> Option<T> {
+        serde_json::from_value(self.get(key)?).ok()
+    }
+
+    pub(crate) fn sampling(&self, defaults: SamplingDefaults) -> Sampling {
+        let stated = SAMPLING_KEYS.into_iter().filter_map(|key| Some((key.to_owned(), self.get(key)?)));
+        Sampling {
+            temperature: self.get_as("temperature").or(defaults.temperature),
+            top_p: self.get_as("top_p").or(defaults.top_p),
+            top_k: self.get_as("top_k").or(defaults.top_k),
+            constrained: self.is_constrained(),
+            params: stated.collect(),
+        }
+    }
+
+    /// Whether something other than temperature, top-p and top-k keeps tokens from being sampled.
+    fn is_constrained(&self) -> bool {
+        let forces_a_tool = match self.get("tool_choice") {
+            Some(Value::String(choice)) => choice == "required",
+            Some(_) => true,
+            None => false,
+        };
+        let forces_a_format = self
+            .get("response_format")
+            .is_some_and(|format| format.get("type").and_then(Value::as_str) != Some("text"));
+        forces_a_tool || forces_a_format || CONSTRAINING_KEYS.into_iter().any(|key| self.get(key).is_some())
+    }
+}

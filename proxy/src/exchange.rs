@@ -1,0 +1,234 @@
+//! One call: what goes upstream, and its answer on the way back.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, response};
+use http_body::Frame;
+use http_body_util::{BodyExt, Limited, StreamBody};
+use hyper::body::Incoming;
+use rolltap_rollout::call::CallStatus;
+
+use crate::agent_plane::{AgentPlane, AnswerBody, boxed, whole};
+use crate::call_under_way::{CallGuard, CallUnderWay, Ended, Rejoined};
+use crate::dialect::error::{AgentError, Shape};
+use crate::dialect::upstream_error::UpstreamError;
+use crate::dialect::{self, Back, Ground, Prepared};
+use crate::endpoint::{CallEndpoint, CountEndpoint};
+use crate::retry::Fingerprint;
+use crate::silence::Silence;
+use crate::tap::TapBody;
+use crate::trial::{Refusal, Trial};
+use crate::upstream;
+
+/// A million tokens with logprobs and alternatives stay below.
+const LARGEST_ANSWER: usize = 1 << 30;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// An answer on its way to the agent.
+enum Answer {
+    /// It passes as it comes.
+    Stream,
+    /// It came whole, and its record is kept.
+    Whole(Bytes),
+}
+
+impl AgentPlane {
+    /// Answers a call that its trial has admitted.
+    pub(crate) async fn exchange(
+        &self,
+        call: Arc<CallUnderWay>,
+        endpoint: &CallEndpoint,
+        shape: Shape,
+        parts: &Parts,
+        body: &[u8],
+    ) -> Result<Response<AnswerBody>, AgentError> {
+        let guard = CallGuard::new(Arc::clone(&call));
+        let exchanged = tokio::select! {
+            exchanged = self.ask(&call, endpoint, shape, parts, body) => exchanged,
+            () = call.trial().sealed().cancelled() => Err(Refusal::Sealed.into()),
+        };
+        match exchanged {
+            Ok((head, Answer::Stream)) => {
+                let body = TapBody::new(guard, Silence::new(self.longest_silence));
+                Ok(Response::from_parts(head, boxed(body)))
+            }
+            Ok((head, Answer::Whole(body))) => Ok(Response::from_parts(head, whole(body))),
+            Err(error) => Err(failed(&call, error).await),
+        }
+    }
+
+    /// One request and the beginning of its answer, or all of it where it comes whole.
+    async fn ask(
+        &self,
+        call: &CallUnderWay,
+        endpoint: &CallEndpoint,
+        shape: Shape,
+        parts: &Parts,
+        body: &[u8],
+    ) -> Result<(response::Parts, Answer), AgentError> {
+        let trial = call.trial();
+        let trial_id = &trial.opened().facts.trial_id;
+        call.record(|recorder| recorder.spoken(endpoint.dialect()))?;
+        let ground = Ground {
+            enforced: &trial.enforced(call.ordinal()),
+            names: self.names(trial),
+            defaults: self.upstream.model_card(trial_id).await.defaults,
+        };
+        let Prepared { path, body, facts, mut back } = dialect::prepare(endpoint, body, ground)?;
+        call.record(|recorder| recorder.asked(facts))?;
+        let sent = self.upstream.send(trial_id, Method::POST, path, &parts.headers, body.into());
+        let (head, body) = sent.await?.into_parts();
+        call.record(|recorder| recorder.answered(head.status))?;
+        let mut head = head_for_agent(head);
+        if head.status.is_success() && is_event_stream(&head.headers) {
+            set_content_type(&mut head.headers, back.stream_content_type());
+            call.answer_begins(&head);
+            call.stream(body, back)?;
+            return Ok((head, Answer::Stream));
+        }
+        let body = read_answer(body).await?;
+        let answer = if head.status.is_success() {
+            whole_answer(call, &mut head, &body, &mut back).await?
+        } else {
+            error_answer(call, &mut head, &body, &mut back, shape).await?
+        };
+        Ok((head, Answer::Whole(answer.unwrap_or(body))))
+    }
+
+    /// What a marked retry gets of the call that it repeats; none if that came to nothing.
+    pub(crate) async fn rejoin(
+        &self,
+        trial: &Trial,
+        fingerprint: Fingerprint,
+    ) -> Result<Option<Response<AnswerBody>>, AgentError> {
+        let Some(call) = trial.retried(fingerprint) else { return Ok(None) };
+        let (head, body) = match call.rejoin().await {
+            Rejoined::Nothing => return Ok(None),
+            Rejoined::Answer { head, sent, kept } => {
+                kept.await?;
+                let frames = sent.into_iter().map(|piece| Ok::<_, std::io::Error>(Frame::data(piece)));
+                (head, boxed(StreamBody::new(stream::iter(frames))))
+            }
+            Rejoined::Stream { head, sent, guard } => {
+                let silence = Silence::new(self.longest_silence);
+                (head, boxed(TapBody::rejoined(guard, silence, sent)))
+            }
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = head.status;
+        *response.headers_mut() = head.headers;
+        Ok(Some(response))
+    }
+
+    /// Asks upstream how many tokens a prompt has.
+    pub(crate) async fn counted(
+        &self,
+        trial: &Trial,
+        endpoint: &CountEndpoint,
+        shape: Shape,
+        parts: &Parts,
+        body: Vec<u8>,
+    ) -> Result<Response<AnswerBody>, AgentError> {
+        let trial_id = &trial.opened().facts.trial_id;
+        let sent = self.upstream.send(trial_id, Method::POST, "/tokenize", &parts.headers, body.into());
+        let (head, body) = sent.await?.into_parts();
+        let mut head = head_for_agent(head);
+        let body = read_answer(body).await?;
+        let text = String::from_utf8_lossy(&body);
+        let answer = if head.status.is_success() {
+            dialect::count_answer(endpoint, &body)
+        } else {
+            shape.translated(&UpstreamError::of_answer(head.status, &text))
+        };
+        set_content_type(&mut head.headers, answer.is_some().then_some("application/json"));
+        Ok(Response::from_parts(head, whole(answer.map_or(body, Bytes::from))))
+    }
+}
+
+/// Records an answer that came whole and makes of it what the agent gets, once the record is kept. None where the agent
+/// gets it as it came.
+async fn whole_answer(
+    call: &CallUnderWay,
+    head: &mut response::Parts,
+    body: &Bytes,
+    back: &mut Back,
+) -> Result<Option<Bytes>, AgentError> {
+    let text = std::str::from_utf8(body).unwrap_or_default();
+    let for_agent = call.record(|recorder| back.whole(text, recorder))??.map(Bytes::from);
+    if for_agent.is_some() && matches!(back, Back::Translated(_)) {
+        head.headers.insert(header::CONTENT_TYPE, JSON);
+    }
+    call.answer_begins(head);
+    let kept = call.end_whole(for_agent.as_ref().unwrap_or(body)).ok_or(Ended)?;
+    kept.await?;
+    Ok(for_agent)
+}
+
+/// Records upstream's error and words it for the agent, its status kept. None where the agent gets it as it came.
+async fn error_answer(
+    call: &CallUnderWay,
+    head: &mut response::Parts,
+    body: &Bytes,
+    back: &mut Back,
+    shape: Shape,
+) -> Result<Option<Bytes>, AgentError> {
+    let text = String::from_utf8_lossy(body);
+    call.record(|recorder| recorder.upstream_error(&text))?;
+    let error = UpstreamError::of_answer(head.status, &text);
+    let as_stream = back.error_as_stream(&error);
+    let for_agent = match as_stream {
+        Some(stream) => {
+            head.status = StatusCode::OK;
+            set_content_type(&mut head.headers, back.stream_content_type());
+            Some(stream)
+        }
+        None => {
+            let translated = shape.translated(&error);
+            set_content_type(&mut head.headers, translated.is_some().then_some("application/json"));
+            translated
+        }
+    };
+    let kept = call.end(CallStatus::Failed, None).ok_or(Ended)?;
+    kept.await?;
+    Ok(for_agent.map(Bytes::from))
+}
+
+/// Records that a call came to nothing, if it is not recorded otherwise already, and gives the error to answer with.
+async fn failed(call: &CallUnderWay, error: AgentError) -> AgentError {
+    let Some(kept) = call.end(CallStatus::Failed, Some(error.to_string())) else { return error };
+    kept.await.err().map_or(error, AgentError::from)
+}
+
+async fn read_answer(body: Incoming) -> Result<Bytes, AgentError> {
+    let collected = Limited::new(body, LARGEST_ANSWER).collect().await;
+    collected.map(http_body_util::Collected::to_bytes).map_err(|error| {
+        AgentError::new(
+            StatusCode::BAD_GATEWAY,
+            "UpstreamError",
+            format!("the upstream's answer broke off: {error}"),
+        )
+    })
+}
+
+/// The head of upstream's answer for the agent: all of it but what belongs to upstream's own connection.
+pub(crate) fn head_for_agent(mut head: response::Parts) -> response::Parts {
+    head.headers = upstream::without_framing(head.headers);
+    head.version = http::Version::HTTP_11;
+    head.extensions.clear();
+    head
+}
+
+fn set_content_type(headers: &mut HeaderMap, content_type: Option<&'static str>) {
+    if let Some(content_type) = content_type {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    }
+}
+
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    content_type.get(..17).is_some_and(|start| start.eq_ignore_ascii_case(b"text/event-stream"))
+}
