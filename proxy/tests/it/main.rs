@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test that fails panics")]
 
 mod endings;
+mod enforced;
 mod identity;
 mod keeping;
 mod passing;
+mod retries;
 mod stage;
