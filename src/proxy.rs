@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use rolltap_proxy::{Address, Settings};
+use rolltap_proxy::{Address, ImplicitTrials, Settings};
 
 use crate::Outcome;
 use crate::proxy_file::ProxyFile;
@@ -45,6 +45,11 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ROLLTAP_LOGPROBS_MODE", value_name = "MODE",
           value_parser = PossibleValuesParser::new(LOGPROBS_MODES))]
     logprobs_mode: Option<String>,
+    /// Open a trial for any key that an agent calls with, for trying things out: as long as only this machine can call,
+    /// or `anywhere`.
+    #[arg(long, env = "ROLLTAP_IMPLICIT_TRIALS", value_name = "WHERE", num_args = 0..=1,
+          default_missing_value = "loopback", value_parser = PossibleValuesParser::new(IMPLICIT_TRIALS))]
+    implicit_trials: Option<String>,
     /// A model name that agents say, and the served model that they get: claude-haiku-*=qwen3. A name may end in *, and
     /// the longest that fits wins. Repeat it for several; agents get their own name back.
     #[arg(long = "model-alias", env = "ROLLTAP_MODEL_ALIAS", value_name = "NAME=SERVED", value_delimiter = ',',
@@ -57,6 +62,9 @@ pub(crate) struct Arguments {
 
 /// Those of vLLM's modes that give logprobs rather than logits.
 const LOGPROBS_MODES: [&str; 2] = ["raw_logprobs", "processed_logprobs"];
+
+/// Who may open a trial by calling.
+const IMPLICIT_TRIALS: [&str; 2] = ["loopback", "anywhere"];
 
 const DEFAULT_LISTEN_PORT: u16 = 7070;
 const DEFAULT_ADMIN_PORT: u16 = 7071;
@@ -110,6 +118,12 @@ fn settings(arguments: Arguments) -> anyhow::Result<Settings> {
         public_url: public_url.map(|url| url.parse()).transpose()?,
         data_dir: arguments.data.or(file.data).unwrap_or_else(|| DEFAULT_DATA.into()),
         admin_token: token_file.as_deref().map(read_token).transpose()?,
+        implicit_trials: match arguments.implicit_trials.or(file.implicit_trials).as_deref() {
+            None => ImplicitTrials::Never,
+            Some("loopback") => ImplicitTrials::OnLoopback,
+            Some("anywhere") => ImplicitTrials::Anywhere,
+            Some(other) => bail!("implicit_trials is {other:?}; it may be {}", IMPLICIT_TRIALS.join(" or ")),
+        },
         model_aliases: first_given(arguments.model_aliases, file.model_aliases.into_iter().collect())
             .into_iter()
             .collect(),

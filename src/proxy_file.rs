@@ -22,11 +22,12 @@ pub(crate) struct ProxyFile {
     pub(crate) data: Option<PathBuf>,
     pub(crate) admin_token_file: Option<PathBuf>,
     pub(crate) logprobs_mode: Option<String>,
+    pub(crate) implicit_trials: Option<String>,
     #[serde(default)]
     pub(crate) model_aliases: BTreeMap<String, String>,
 }
 
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "upstream",
     "upstream_api_key",
     "listen",
@@ -35,6 +36,7 @@ const KEYS: [&str; 9] = [
     "data",
     "admin_token_file",
     "logprobs_mode",
+    "implicit_trials",
     "model_aliases",
 ];
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, Request, Response};
+use http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -22,11 +22,9 @@ use crate::endpoint::{CallEndpoint, CountEndpoint, Endpoint};
 use crate::exchange::head_for_agent;
 use crate::identity;
 use crate::model_aliases::{ModelAliases, Names};
+use crate::opening::Opening;
 use crate::retry::{Fingerprint, Mark};
-use crate::store::Store;
 use crate::trial::{Refusal, Trial};
-use crate::trials::Trials;
-use crate::upstream::Pool;
 
 /// Long contexts with images; vLLM itself has no limit.
 const LARGEST_REQUEST: u64 = 256 << 20;
@@ -41,9 +39,9 @@ pub(crate) type AnswerBody = UnsyncBoxBody<Bytes, BodyError>;
 /// What every connection of the agent plane works with.
 #[derive(Debug)]
 pub(crate) struct AgentPlane {
-    pub(crate) trials: Arc<Trials>,
-    pub(crate) upstream: Arc<Pool>,
-    pub(crate) store: Store,
+    pub(crate) opening: Opening,
+    /// A key that nobody opened a trial for opens one.
+    pub(crate) opens_for_any_key: bool,
     pub(crate) model_aliases: ModelAliases,
     /// How long upstream may send nothing.
     pub(crate) longest_silence: Duration,
@@ -68,7 +66,7 @@ impl AgentPlane {
         parts: &Parts,
         body: Incoming,
     ) -> Result<Response<AnswerBody>, AgentError> {
-        let trial = self.trials.by_key(&identity::key_of(key, &parts.headers)?)?;
+        let trial = self.trial(key, &parts.headers).await?;
         match Endpoint::of(&parts.method, path, parts.uri.query())? {
             Endpoint::Models => self.models(&trial, parts).await,
             Endpoint::Call(endpoint) => self.call(&trial, &endpoint, path, parts, body).await,
@@ -76,9 +74,21 @@ impl AgentPlane {
         }
     }
 
+    async fn trial(&self, key: Option<&str>, headers: &HeaderMap) -> Result<Arc<Trial>, AgentError> {
+        if !self.opens_for_any_key {
+            return Ok(self.opening.trials.by_key(&identity::key_of(key, headers)?)?);
+        }
+        let key = identity::any_key_of(key, headers)?;
+        match self.opening.trials.by_key(&key) {
+            Ok(trial) => Ok(trial),
+            Err(_) => Ok(self.opening.implicit(&key).await?),
+        }
+    }
+
     async fn models(&self, trial: &Trial, parts: &Parts) -> Result<Response<AnswerBody>, AgentError> {
         let trial_id = &trial.opened().facts.trial_id;
-        let sent = self.upstream.send(trial_id, Method::GET, "/v1/models", &parts.headers, Bytes::new());
+        let sent =
+            self.opening.upstream.send(trial_id, Method::GET, "/v1/models", &parts.headers, Bytes::new());
         let (head, body) = sent.await?.into_parts();
         Ok(Response::from_parts(head_for_agent(head), boxed(body)))
     }
@@ -101,7 +111,7 @@ impl AgentPlane {
             return Ok(answer);
         }
         // The place comes first: what is sampled can then always be kept.
-        let place = self.store.reserve().await?;
+        let place = self.opening.store.reserve().await?;
         let call = trial.admit(place, started_at, fingerprint)?;
         self.exchange(call, endpoint, Shape::of_path(path), parts, &body).await
     }

@@ -53,6 +53,27 @@ pub struct OpenTrial {
     pub metadata: serde_json::Map<String, serde_json::Value>,
 }
 
+impl OpenTrial {
+    /// A trial of that task, all else left out.
+    pub fn of_task(task_id: TaskId) -> Self {
+        Self {
+            task_id,
+            trial_id: None,
+            group_id: None,
+            group_size: None,
+            sample_index: 0,
+            attempt: 0,
+            model: None,
+            environment: None,
+            sampling: serde_json::Map::new(),
+            seed: None,
+            model_aliases: ModelAliases::default(),
+            limits: Limits::default(),
+            metadata: serde_json::Map::new(),
+        }
+    }
+}
+
 /// Bounds on what a trial may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -76,11 +76,11 @@ impl AgentPlane {
         let ground = Ground {
             enforced: &trial.enforced(call.ordinal()),
             names: self.names(trial),
-            defaults: self.upstream.model_card(trial_id).await.defaults,
+            defaults: self.opening.upstream.model_card(trial_id).await.defaults,
         };
         let Prepared { path, body, facts, mut back } = dialect::prepare(endpoint, body, ground)?;
         call.record(|recorder| recorder.asked(facts))?;
-        let sent = self.upstream.send(trial_id, Method::POST, path, &parts.headers, body.into());
+        let sent = self.opening.upstream.send(trial_id, Method::POST, path, &parts.headers, body.into());
         let (head, body) = sent.await?.into_parts();
         call.record(|recorder| recorder.answered(head.status))?;
         let mut head = head_for_agent(head);
@@ -134,7 +134,8 @@ impl AgentPlane {
         body: Vec<u8>,
     ) -> Result<Response<AnswerBody>, AgentError> {
         let trial_id = &trial.opened().facts.trial_id;
-        let sent = self.upstream.send(trial_id, Method::POST, "/tokenize", &parts.headers, body.into());
+        let sent =
+            self.opening.upstream.send(trial_id, Method::POST, "/tokenize", &parts.headers, body.into());
         let (head, body) = sent.await?.into_parts();
         let mut head = head_for_agent(head);
         let body = read_answer(body).await?;

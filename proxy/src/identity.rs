@@ -49,6 +49,11 @@ impl TrialKey {
         is_secret.then(|| Self(text.to_owned()))
     }
 
+    /// Whatever text stands where a key belongs, for a proxy that opens trials for any.
+    fn of_any(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| Self(text.to_owned()))
+    }
+
     /// The key itself, for the one who opened the trial.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
@@ -56,6 +61,13 @@ impl TrialKey {
 
     pub(crate) fn hash(&self) -> KeyHash {
         KeyHash(Sha256::digest(self.0.as_bytes()).into())
+    }
+}
+
+impl KeyHash {
+    /// Enough of it to name a trial by; says nothing of the key.
+    pub(crate) fn short(&self) -> String {
+        self.0.iter().take(6).fold(String::new(), |name, byte| name + &format!("{byte:02x}"))
     }
 }
 
@@ -85,12 +97,23 @@ pub(crate) fn key_of(in_path: Option<&str>, headers: &HeaderMap) -> Result<Trial
     if let Some(text) = in_path {
         return TrialKey::parse(text).ok_or(IdentityError::Malformed);
     }
-    let mut keys = header_keys(headers);
+    let mut keys = credentials(headers).filter_map(TrialKey::parse);
     let key = keys.next().ok_or(IdentityError::Missing)?;
     if keys.all(|other| other == key) { Ok(key) } else { Err(IdentityError::Conflicting) }
 }
 
-fn header_keys(headers: &HeaderMap) -> impl Iterator<Item = TrialKey> + '_ {
+/// The key of a request where any text is one. Those of our own form still come before dummies.
+pub(crate) fn any_key_of(in_path: Option<&str>, headers: &HeaderMap) -> Result<TrialKey, IdentityError> {
+    match key_of(in_path, headers) {
+        Err(IdentityError::Malformed) => in_path.and_then(TrialKey::of_any).ok_or(IdentityError::Malformed),
+        Err(IdentityError::Missing) => {
+            credentials(headers).find_map(TrialKey::of_any).ok_or(IdentityError::Missing)
+        }
+        known => known,
+    }
+}
+
+fn credentials(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let bearer = headers.get_all(header::AUTHORIZATION).iter().filter_map(|value| {
         let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
@@ -99,7 +122,7 @@ fn header_keys(headers: &HeaderMap) -> impl Iterator<Item = TrialKey> + '_ {
         .into_iter()
         .flat_map(|name| headers.get_all(name))
         .filter_map(|value| value.to_str().ok().map(str::trim));
-    bearer.chain(plain).filter_map(TrialKey::parse)
+    bearer.chain(plain)
 }
 
 #[cfg(test)]
@@ -137,6 +160,17 @@ mod tests {
             key_of(None, &headers(&[("authorization", "Bearer sk-dummy")])),
             Err(IdentityError::Missing)
         );
+    }
+
+    #[test]
+    fn where_any_text_is_a_key_ours_still_comes_first() {
+        let key = TrialKey::generate().unwrap();
+        let both = headers(&[("authorization", "Bearer EMPTY"), ("x-api-key", key.reveal())]);
+        assert_eq!(any_key_of(None, &both), Ok(key));
+        let dummy = any_key_of(None, &headers(&[("authorization", "Bearer EMPTY")])).unwrap();
+        assert_eq!(any_key_of(Some("EMPTY"), &HeaderMap::new()), Ok(dummy));
+        assert_eq!(any_key_of(None, &HeaderMap::new()), Err(IdentityError::Missing));
+        assert_eq!(any_key_of(Some(""), &HeaderMap::new()), Err(IdentityError::Malformed));
     }
 
     #[test]

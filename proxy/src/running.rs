@@ -11,8 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin_plane::{self, AdminPlane};
 use crate::agent_plane::AgentPlane;
+use crate::opening::Opening;
 use crate::server;
-use crate::settings::Settings;
+use crate::settings::{ImplicitTrials, Settings};
 use crate::store::{self, ReadError, Store, StoreError, StoreThread};
 use crate::trial::Trial;
 use crate::trials::Trials;
@@ -38,6 +39,12 @@ pub enum StartError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Anybody could open trials.
+    #[error(
+        "the agent plane at {0} is not on loopback, so not everyone's key may open a trial: give --implicit-trials anywhere \
+         if it may"
+    )]
+    ImplicitTrialsOffLoopback(SocketAddr),
     /// The captures cannot be written.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -93,13 +100,11 @@ pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
 
     let upstream = Arc::new(Pool::new(settings.upstreams));
     let (draining, stopped) = (CancellationToken::new(), CancellationToken::new());
+    let opening = Opening { trials, upstream, store, logprobs_mode: settings.logprobs_mode };
     let router = admin_plane::router(AdminPlane {
-        trials: Arc::clone(&trials),
-        upstream: Arc::clone(&upstream),
-        store: store.clone(),
+        opening: opening.clone(),
         public_url: settings.public_url.unwrap_or_else(|| first.into()),
         token: settings.admin_token,
-        logprobs_mode: settings.logprobs_mode,
         draining: draining.clone(),
     });
     let admin_stopped = stopped.clone().cancelled_owned();
@@ -109,9 +114,8 @@ pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
         }
     });
     let plane = Arc::new(AgentPlane {
-        trials,
-        upstream,
-        store,
+        opening,
+        opens_for_any_key: settings.implicit_trials != ImplicitTrials::Never,
         model_aliases: settings.model_aliases,
         longest_silence: settings.upstream_idle_timeout,
     });
@@ -149,6 +153,11 @@ impl RunningProxy {
 fn check(settings: &Settings) -> Result<(), StartError> {
     if settings.admin_token.is_none() && !settings.admin.ip().is_loopback() {
         return Err(StartError::AdminWithoutToken(settings.admin));
+    }
+    if settings.implicit_trials == ImplicitTrials::OnLoopback
+        && let Some(&address) = settings.listen.iter().find(|address| !address.ip().is_loopback())
+    {
+        return Err(StartError::ImplicitTrialsOffLoopback(address));
     }
     Ok(())
 }

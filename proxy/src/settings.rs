@@ -24,6 +24,8 @@ pub struct Settings {
     pub data_dir: PathBuf,
     /// What clients of the admin plane must bear. Off loopback there must be one.
     pub admin_token: Option<String>,
+    /// Whether a key that nobody opened a trial for opens one.
+    pub implicit_trials: ImplicitTrials,
     /// Model names that agents say, each with the served model that they get.
     pub model_aliases: ModelAliases,
     /// An upstream that has sent nothing for this long is given up. Long, because an answer that does not stream is
@@ -31,6 +33,18 @@ pub struct Settings {
     pub upstream_idle_timeout: Duration,
     /// The upstreams' `--logprobs-mode`, which their answers do not tell.
     pub logprobs_mode: String,
+}
+
+/// Whether any key opens a trial: for trying things out, where nobody opens trials.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ImplicitTrials {
+    /// Only keys of opened trials count.
+    #[default]
+    Never,
+    /// Any key does, while only this machine can call.
+    OnLoopback,
+    /// Any key does, whoever can call.
+    Anywhere,
 }
 
 impl Settings {

@@ -17,6 +17,7 @@ async fn proxy(data: &tempfile::TempDir, token: Option<&str>) -> RunningProxy {
         public_url: None,
         data_dir: data.path().join("data"),
         admin_token: token.map(str::to_owned),
+        implicit_trials: rolltap_proxy::ImplicitTrials::Never,
         model_aliases: rolltap_proxy::ModelAliases::default(),
         upstream_idle_timeout: Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
         logprobs_mode: Settings::DEFAULT_LOGPROBS_MODE.to_owned(),

@@ -7,9 +7,9 @@ use axum::response::{IntoResponse, Response};
 use rolltap_rollout::ids::TrialId;
 
 use crate::api::{ErrorBody, ErrorDetail};
+use crate::opening::OpenError;
 use crate::store::StoreError;
 use crate::trial::RewardConflict;
-use crate::trials::NameTaken;
 
 /// An error answer.
 #[derive(Debug)]
@@ -77,9 +77,13 @@ impl From<StoreError> for AdminError {
     }
 }
 
-impl From<NameTaken> for AdminError {
-    fn from(error: NameTaken) -> Self {
-        Self::conflict(error.to_string())
+impl From<OpenError> for AdminError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::NameTaken(taken) => Self::conflict(taken.to_string()),
+            OpenError::Store(error) => error.into(),
+            OpenError::Name(error) => Self::invalid(error.to_string()),
+        }
     }
 }
 

@@ -19,22 +19,16 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use self::error::AdminError;
+use crate::opening::Opening;
 use crate::public_url::PublicUrl;
-use crate::store::Store;
-use crate::trials::Trials;
-use crate::upstream::Pool;
 
 /// What every handler works with.
 #[derive(Debug)]
 pub(crate) struct AdminPlane {
-    pub(crate) trials: Arc<Trials>,
-    pub(crate) upstream: Arc<Pool>,
-    pub(crate) store: Store,
+    pub(crate) opening: Opening,
     pub(crate) public_url: PublicUrl,
     /// What clients must bear, off loopback.
     pub(crate) token: Option<String>,
-    /// vLLM's `--logprobs-mode`, which its answers do not tell.
-    pub(crate) logprobs_mode: String,
     /// Set once the proxy takes no further call.
     pub(crate) draining: CancellationToken,
 }

@@ -18,7 +18,7 @@ use super::error::AdminError;
 use crate::api::TrialStatus;
 
 pub(super) async fn list(State(plane): State<Arc<AdminPlane>>) -> Json<Vec<TrialStatus>> {
-    Json(plane.trials.all().iter().map(|trial| trial.status()).collect())
+    Json(plane.opening.trials.all().iter().map(|trial| trial.status()).collect())
 }
 
 pub(super) async fn status(

@@ -7,15 +7,14 @@ use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use rolltap_rollout::ids::TrialId;
-use rolltap_rollout::rollout::{Reward, TrialFacts};
+use rolltap_rollout::rollout::Reward;
 
 use super::AdminPlane;
 use super::error::AdminError;
 use crate::api::{OpenTrial, PutReward, TrialOpened, TrialStatus};
-use crate::clock;
 use crate::dialect::chat::request::NOT_SAMPLING;
 use crate::identity::TrialKey;
-use crate::store::{Event, Opened};
+use crate::store::Event;
 use crate::trial::Trial;
 
 pub(super) async fn open(
@@ -30,39 +29,10 @@ pub(super) async fn open(
     }
     let key = TrialKey::generate()
         .map_err(|error| AdminError::internal(format!("no randomness for a key: {error}")))?;
-    let opened = opened(&plane, asked, &key).await;
-    let trial_id = opened.facts.trial_id.clone();
-    // Known before it is kept, so that two of one name cannot both be kept; nobody has the key until it is.
-    plane.trials.add(Trial::new(opened.clone()))?;
-    plane.store.keep(Event::Opened(Box::new(opened))).await?;
+    let trial = plane.opening.open(asked, &key).await?;
+    let trial_id = trial.opened().facts.trial_id.clone();
     let base_urls = plane.public_url.base_urls(&key);
     Ok((StatusCode::CREATED, Json(TrialOpened { trial_id, key: key.reveal().to_owned(), base_urls })))
-}
-
-async fn opened(plane: &AdminPlane, asked: OpenTrial, key: &TrialKey) -> Opened {
-    let trial_id = asked.trial_id.unwrap_or_else(TrialId::generate);
-    let card = plane.upstream.model_card(&trial_id).await;
-    Opened {
-        facts: TrialFacts {
-            trial_id,
-            task_id: asked.task_id,
-            group_id: asked.group_id,
-            group_size: asked.group_size,
-            sample_index: asked.sample_index,
-            attempt: asked.attempt,
-            environment: asked.environment,
-            model: asked.model,
-            logprobs_mode: plane.logprobs_mode.clone(),
-            vocab_size: card.vocab_size,
-        },
-        key: key.hash(),
-        sampling: asked.sampling,
-        seed: asked.seed,
-        model_aliases: asked.model_aliases,
-        limits: asked.limits,
-        metadata: asked.metadata,
-        at: clock::now(),
-    }
 }
 
 pub(super) async fn seal(
@@ -73,7 +43,7 @@ pub(super) async fn seal(
     let (at, is_new) = trial.seal();
     if is_new {
         let trial_id = trial.opened().facts.trial_id.clone();
-        plane.store.keep(Event::Sealed { trial_id, at }).await?;
+        plane.opening.store.keep(Event::Sealed { trial_id, at }).await?;
     }
     Ok(Json(trial.status()))
 }
@@ -88,7 +58,7 @@ pub(super) async fn reward(
     let reward = reward_of(put);
     if trial.reward(&reward)? {
         let trial_id = trial.opened().facts.trial_id.clone();
-        plane.store.keep(Event::Rewarded { trial_id, reward }).await?;
+        plane.opening.store.keep(Event::Rewarded { trial_id, reward }).await?;
     }
     Ok(Json(trial.status()))
 }
@@ -105,7 +75,7 @@ impl AdminPlane {
     /// The trial named in the path.
     pub(super) fn trial(&self, id: Result<Path<TrialId>, PathRejection>) -> Result<Arc<Trial>, AdminError> {
         let Path(id) = id?;
-        self.trials.by_id(&id).ok_or_else(|| AdminError::unknown_trial(&id))
+        self.opening.trials.by_id(&id).ok_or_else(|| AdminError::unknown_trial(&id))
     }
 }
 

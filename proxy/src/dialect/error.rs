@@ -9,6 +9,7 @@ use super::unsendable::Unsendable;
 use super::upstream_error::UpstreamError;
 use crate::call_under_way::Ended;
 use crate::identity::IdentityError;
+use crate::opening::OpenError;
 use crate::store::StoreError;
 use crate::trial::Refusal;
 use crate::upstream::Unreachable;
@@ -172,6 +173,12 @@ impl From<Ended> for AgentError {
 
 impl From<StoreError> for AgentError {
     fn from(error: StoreError) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError", error.to_string())
+    }
+}
+
+impl From<OpenError> for AgentError {
+    fn from(error: OpenError) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError", error.to_string())
     }
 }

@@ -113,3 +113,28 @@ async fn what_the_admin_plane_cannot_take_it_explains() {
     let open_rollout = stage.http.get(stage.admin("/v1/trials/once/rollout")).send().await.unwrap();
     assert_eq!(open_rollout.status().as_u16(), 409);
 }
+
+#[tokio::test]
+async fn any_key_opens_a_trial_where_that_is_wanted() {
+    let stage = Stage::random().await;
+    let data = tempfile::tempdir().unwrap();
+    let upstream = format!("http://{}", stage.upstream.addr());
+    let mut settings = stage::settings(&upstream, &data);
+    settings.implicit_trials = rolltap_proxy::ImplicitTrials::OnLoopback;
+    let stage = Stage { proxy: rolltap_proxy::start(settings.clone()).await.unwrap(), ..stage };
+    let call = async |key: &str| {
+        let url = stage.agent("/v1/chat/completions");
+        stage.http.post(url).bearer_auth(key).json(&stage::request(json!({}))).send().await.unwrap().status()
+    };
+    let (one, again) = tokio::join!(call("EMPTY"), call("EMPTY"));
+    assert!(one.is_success() && again.is_success());
+    assert!(call("other").await.is_success());
+    let trials: Vec<rolltap_proxy::api::TrialStatus> =
+        stage.http.get(stage.admin("/v1/trials")).send().await.unwrap().json().await.unwrap();
+    let mut calls: Vec<_> = trials.iter().map(|trial| trial.calls.total).collect();
+    calls.sort_unstable();
+    assert_eq!(calls, [1, 2]);
+    settings.listen.push(([0, 0, 0, 0], 0).into());
+    let refused = rolltap_proxy::start(settings).await.unwrap_err();
+    assert!(matches!(refused, rolltap_proxy::StartError::ImplicitTrialsOffLoopback(_)), "{refused}");
+}

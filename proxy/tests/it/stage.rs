@@ -28,6 +28,7 @@ pub(crate) fn settings(upstream: &str, data: &TempDir) -> Settings {
         public_url: None,
         data_dir: data.path().to_owned(),
         admin_token: None,
+        implicit_trials: rolltap_proxy::ImplicitTrials::Never,
         model_aliases: rolltap_proxy::ModelAliases::default(),
         upstream_idle_timeout: Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
         logprobs_mode: Settings::DEFAULT_LOGPROBS_MODE.to_owned(),

@@ -32,7 +32,7 @@ pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendabl
     let asked = Asked {
         logprobs: object.get_as("logprobs").unwrap_or(false),
         token_ids: object.get_as("return_token_ids").unwrap_or(false),
-        renamed: served.map(|_| model.as_str().into()),
+        renamed: served.as_ref().map(|_| model.as_str().into()),
     };
     let effective = Effective { object: &object, enforced: ground.enforced };
     let facts = CallFacts {
@@ -44,8 +44,8 @@ pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendabl
         prompts: 1,
     };
     let mut splices = Splices::of(text);
-    if let Some(served) = served {
-        object.set("model", &Value::from(served).to_string(), &mut splices);
+    if let Some(served) = &served {
+        object.set("model", &Value::from(&**served).to_string(), &mut splices);
     }
     for (key, value) in ground.enforced {
         object.set(key, &value.to_string(), &mut splices);

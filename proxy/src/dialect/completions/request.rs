@@ -35,7 +35,7 @@ pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendabl
         logprobs: object.get_as::<u32>("logprobs").is_some(),
         prompt_logprobs: object.get_as::<u32>("prompt_logprobs").is_some(),
         token_ids: object.get_as("return_token_ids").unwrap_or(false),
-        renamed: served.map(|_| model.as_str().into()),
+        renamed: served.as_ref().map(|_| model.as_str().into()),
         echo: object.get_as("echo").unwrap_or(false),
         samples,
     };
@@ -54,8 +54,8 @@ pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendabl
         prompts,
     };
     let mut splices = Splices::of(text);
-    if let Some(served) = served {
-        object.set("model", &Value::from(served).to_string(), &mut splices);
+    if let Some(served) = &served {
+        object.set("model", &Value::from(&**served).to_string(), &mut splices);
     }
     for (key, value) in ground.enforced {
         object.set(key, &value.to_string(), &mut splices);

@@ -1,0 +1,85 @@
+//! How a trial comes to be: named, known by its key, and kept before anybody calls with it.
+
+use std::sync::Arc;
+
+use rolltap_rollout::ids::{InvalidId, TaskId, TrialId};
+use rolltap_rollout::rollout::TrialFacts;
+
+use crate::api::OpenTrial;
+use crate::clock;
+use crate::identity::TrialKey;
+use crate::store::{Event, Opened, Store, StoreError};
+use crate::trial::Trial;
+use crate::trials::{NameTaken, Trials};
+use crate::upstream::Pool;
+
+/// What opening a trial takes; both planes do.
+#[derive(Clone, Debug)]
+pub(crate) struct Opening {
+    pub(crate) trials: Arc<Trials>,
+    pub(crate) upstream: Arc<Pool>,
+    pub(crate) store: Store,
+    /// vLLM's `--logprobs-mode`, which its answers do not tell.
+    pub(crate) logprobs_mode: String,
+}
+
+/// Why a trial is not opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    #[error(transparent)]
+    NameTaken(#[from] NameTaken),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Name(#[from] InvalidId),
+}
+
+impl Opening {
+    /// Opens a trial for the bearer of `key`.
+    pub(crate) async fn open(&self, asked: OpenTrial, key: &TrialKey) -> Result<Arc<Trial>, OpenError> {
+        let opened = self.opened(asked, key).await;
+        // Known before it is kept, so that two of one name cannot both be kept; nobody has the key until it is.
+        let trial = self.trials.add(Trial::new(opened.clone()))?;
+        self.store.keep(Event::Opened(Box::new(opened))).await?;
+        Ok(trial)
+    }
+
+    /// The trial of a key that nobody opened one for: opened now. For trying things out.
+    pub(crate) async fn implicit(&self, key: &TrialKey) -> Result<Arc<Trial>, OpenError> {
+        // The name is made of the key, so that of two first calls only one opens it.
+        let name = format!("implicit-{}", key.hash().short());
+        let trial_id = TrialId::new(name)?;
+        let asked =
+            OpenTrial { trial_id: Some(trial_id.clone()), ..OpenTrial::of_task(TaskId::new("implicit")?) };
+        match self.open(asked, key).await {
+            Err(OpenError::NameTaken(taken)) => self.trials.by_id(&trial_id).ok_or(taken.into()),
+            opened => opened,
+        }
+    }
+
+    async fn opened(&self, asked: OpenTrial, key: &TrialKey) -> Opened {
+        let trial_id = asked.trial_id.unwrap_or_else(TrialId::generate);
+        let card = self.upstream.model_card(&trial_id).await;
+        Opened {
+            facts: TrialFacts {
+                trial_id,
+                task_id: asked.task_id,
+                group_id: asked.group_id,
+                group_size: asked.group_size,
+                sample_index: asked.sample_index,
+                attempt: asked.attempt,
+                environment: asked.environment,
+                model: asked.model,
+                logprobs_mode: self.logprobs_mode.clone(),
+                vocab_size: card.vocab_size,
+            },
+            key: key.hash(),
+            sampling: asked.sampling,
+            seed: asked.seed,
+            model_aliases: asked.model_aliases,
+            limits: asked.limits,
+            metadata: asked.metadata,
+            at: clock::now(),
+        }
+    }
+}
