@@ -9,6 +9,7 @@ declare -A package_of=(
   [nm]=binutils
   [readelf]=binutils
   [tmux]=tmux
+  [npm]=npm
   [curl]=curl
   [ps]=procps
   [debootstrap]=debootstrap

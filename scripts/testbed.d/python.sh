@@ -1,10 +1,9 @@
 # shellcheck shell=bash
-# The test Python (vLLM on the CPU, transformers, the openai client) and the
-# tiny model. Sourced by scripts/testbed.
+# The test Python (vLLM on the CPU, transformers, the openai client). Sourced by
+# scripts/testbed.
 
 uv_version=0.13.8
 venv="$cache/python"
-model="$cache/tiny-model"
 # About what the locked packages take, with room for the download.
 python_needs_mib=3500
 
@@ -53,21 +52,4 @@ build_python() {
     "$venv/bin/python" "$parts/stub_cuda.py" &&
     "$venv/bin/python" -c 'import torch, vllm, transformers, openai; assert not torch.cuda.is_available()' &&
     rm -rf -- "$UV_CACHE_DIR"
-}
-
-make_model() {
-  local stamp log="$cache/tiny-model.log"
-  stamp=$(stamp_of "$parts/tiny_model.py" "$parts/vllm.lock.txt")
-  if is_stamped tiny-model "$stamp"; then
-    say "model: there ($model)"
-    return
-  fi
-  say 'model: making the tiny model'
-  drop_stamp tiny-model
-  rm -rf -- "$model"
-  if ! "$venv/bin/python" "$parts/tiny_model.py" "$model" >"$log" 2>&1; then
-    show_tail "$log"
-    die 'model: making it failed'
-  fi
-  put_stamp tiny-model "$stamp"
 }
