@@ -8,6 +8,7 @@
     reason = "a test that fails panics"
 )]
 
+mod disconnect;
 mod docker_job;
 mod in_container;
 mod interrupted;

@@ -12,6 +12,16 @@ pub(crate) fn vllm() -> String {
     std::env::var("ROLLTAP_TEST_VLLM").expect("ROLLTAP_TEST_VLLM names no vLLM: run ./scripts/test")
 }
 
+/// The vLLM with the model for long prompts.
+pub(crate) fn long_vllm() -> String {
+    std::env::var("ROLLTAP_TEST_VLLM_LONG").expect("ROLLTAP_TEST_VLLM_LONG names no vLLM: run ./scripts/test")
+}
+
+/// The vLLM that parses neither tool calls nor reasoning.
+pub(crate) fn bare_vllm() -> String {
+    std::env::var("ROLLTAP_TEST_VLLM_BARE").expect("ROLLTAP_TEST_VLLM_BARE names no vLLM: run ./scripts/test")
+}
+
 /// A variable that the testbed sets.
 pub(crate) fn testbed(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: run ./scripts/test"))
@@ -20,14 +30,21 @@ pub(crate) fn testbed(variable: &str) -> String {
 pub(crate) struct Stage {
     pub(crate) proxy: RunningProxy,
     pub(crate) http: Client,
+    /// The vLLM behind the proxy.
+    pub(crate) vllm: String,
     _data: TempDir,
 }
 
 impl Stage {
     pub(crate) async fn set() -> Self {
+        Self::before(vllm()).await
+    }
+
+    /// In front of this vLLM.
+    pub(crate) async fn before(vllm: String) -> Self {
         let data = TempDir::new().unwrap();
         let settings = Settings {
-            upstreams: vec![vllm().parse().unwrap()],
+            upstreams: vec![vllm.parse().unwrap()],
             listen: vec![([127, 0, 0, 1], 0).into()],
             admin: ([127, 0, 0, 1], 0).into(),
             public_url: None,
@@ -38,7 +55,8 @@ impl Stage {
             upstream_idle_timeout: Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
             logprobs_mode: Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
         };
-        Self { proxy: rolltap_proxy::start(settings).await.unwrap(), http: Client::new(), _data: data }
+        let proxy = rolltap_proxy::start(settings).await.unwrap();
+        Self { proxy, http: Client::new(), vllm, _data: data }
     }
 
     pub(crate) fn admin(&self, path: &str) -> String {
@@ -61,7 +79,7 @@ impl Stage {
     }
 
     pub(crate) async fn without_us(&self, body: &Value) -> Response {
-        self.post(&format!("{}/v1", vllm()), body).await
+        self.post(&format!("{}/v1", self.vllm), body).await
     }
 
     async fn post(&self, base_url: &str, body: &Value) -> Response {

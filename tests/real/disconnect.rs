@@ -1,0 +1,161 @@
+//! An agent that leaves frees vLLM at once, wherever its call stands, and the record says so.
+//!
+//! vLLM itself tells: these tests have the long model's server to themselves (`.config/nextest.toml` runs them alone).
+
+use std::time::{Duration, Instant};
+
+use rolltap_proxy::api::{TrialOpened, TrialStatus};
+use rolltap_rollout::call::{Call, CallStatus};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::stage::{Stage, long_vllm};
+
+/// How long vLLM may go on with a call that nobody waits for.
+const AT_ONCE: Duration = Duration::from_secs(1);
+/// vLLM takes 5 s to read a prompt of this many words on two cores.
+const LONG_PROMPT: usize = 40_000;
+
+struct Scene {
+    stage: Stage,
+    trial: TrialOpened,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let stage = Stage::before(long_vllm()).await;
+        let trial = stage.open().await;
+        let scene = Self { stage, trial };
+        assert_eq!(scene.calls_in_vllm().await, 0.0, "the server is ours alone");
+        scene
+    }
+
+    /// An endless answer to a prompt of so many words, of which no prefix is cached: keys differ.
+    fn request(&self, words: usize, stream: bool) -> Value {
+        let prompt = format!("{} {}", self.trial.key, "alpha beta gamma delta ".repeat(words / 4));
+        json!({"model": "long", "messages": [{"role": "user", "content": prompt}], "max_tokens": 8000,
+            "ignore_eos": true, "stream": stream})
+    }
+
+    /// Begins a call that reads its answer for as long as there is any; aborting it closes its connection.
+    fn call(&self, body: &Value) -> JoinHandle<()> {
+        let url = format!("{}/chat/completions", self.trial.base_urls.openai);
+        let sent = self.stage.http.post(url).json(body).send();
+        tokio::spawn(async move {
+            let mut answer = sent.await.unwrap();
+            while let Ok(Some(_)) = answer.chunk().await {}
+        })
+    }
+
+    async fn metric(&self, name: &str) -> f64 {
+        let url = format!("{}/metrics", self.stage.vllm);
+        let metrics = self.stage.http.get(url).send().await.unwrap().text().await.unwrap();
+        let line = metrics.lines().find(|line| line.starts_with(&format!("vllm:{name}{{")));
+        line.unwrap().rsplit_once(' ').unwrap().1.parse().unwrap()
+    }
+
+    async fn calls_in_vllm(&self) -> f64 {
+        self.metric("num_requests_running").await + self.metric("num_requests_waiting").await
+    }
+
+    async fn until(&self, what: &str, is_so: impl AsyncFn(&Self) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !is_so(self).await {
+            assert!(Instant::now() < deadline, "never: {what}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    async fn until_running(&self, calls: f64) {
+        self.until("vLLM works", async |scene| scene.metric("num_requests_running").await == calls).await;
+    }
+
+    /// Waits until vLLM has nothing left to do; panics where that takes too long.
+    async fn vllm_is_idle_at_once(&self, left: &str, since: Instant) {
+        self.until("vLLM is idle", async |scene| scene.calls_in_vllm().await == 0.0).await;
+        let took = since.elapsed();
+        println!("{left}: vLLM idle after {} ms", took.as_millis());
+        assert!(took < AT_ONCE, "{left}: vLLM went on for {took:?}");
+    }
+
+    async fn cancelled_call(&self) -> Call {
+        let told = async |scene: &Self| scene.stage.calls(&scene.trial).await.len() == 1;
+        self.until("the call is kept", told).await;
+        let call = self.stage.calls(&self.trial).await.remove(0);
+        assert_eq!((call.status, call.is_trainable()), (CallStatus::Cancelled, false));
+        call
+    }
+
+    async fn seal(&self) -> TrialStatus {
+        let url = self.stage.admin(&format!("/v1/trials/{}/seal", self.trial.trial_id));
+        self.stage.http.post(url).send().await.unwrap().json().await.unwrap()
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs vLLM with the long model: run ./scripts/test"]
+async fn leaving_while_vllm_reads_the_prompt_frees_it() {
+    for stream in [false, true] {
+        let scene = Scene::set().await;
+        let call = scene.call(&scene.request(LONG_PROMPT, stream));
+        scene.until_running(1.0).await;
+        let generated = scene.metric("generation_tokens_total").await;
+        call.abort();
+        scene.vllm_is_idle_at_once(&format!("in prefill, stream: {stream}"), Instant::now()).await;
+        let call = scene.cancelled_call().await;
+        assert!(call.choices.iter().all(|choice| choice.token_ids.is_empty()), "nothing was sampled");
+        assert_eq!(scene.metric("generation_tokens_total").await, generated, "nor is it afterwards");
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs vLLM with the long model: run ./scripts/test"]
+async fn leaving_in_the_middle_of_a_stream_frees_vllm_and_keeps_what_came() {
+    let scene = Scene::set().await;
+    let mut answer = scene.stage.through_us(&scene.trial, &scene.request(20, true)).await;
+    let mut seen = 0;
+    while seen < 20 {
+        let chunk = answer.chunk().await.unwrap().unwrap();
+        seen += String::from_utf8_lossy(&chunk).matches("data: ").count();
+    }
+    drop(answer);
+    scene.vllm_is_idle_at_once("in a stream", Instant::now()).await;
+    let call = scene.cancelled_call().await;
+    let [choice] = &call.choices[..] else { panic!("one choice: {:?}", call.choices) };
+    assert!(call.prompt_token_ids.len() > 20 && choice.token_ids.len() >= 10, "{}", choice.token_ids.len());
+    assert_eq!(choice.token_ids.len(), choice.logprobs.len());
+    assert_eq!((&choice.finish_reason, &call.flaws[..]), (&None, &[][..]));
+}
+
+#[tokio::test]
+#[ignore = "needs vLLM with the long model: run ./scripts/test"]
+async fn leaving_while_a_whole_answer_is_generated_frees_vllm() {
+    let scene = Scene::set().await;
+    let before = scene.metric("generation_tokens_total").await;
+    let call = scene.call(&scene.request(20, false));
+    scene
+        .until("tokens are sampled", async |scene| {
+            scene.metric("generation_tokens_total").await > before + 50.0
+        })
+        .await;
+    call.abort();
+    scene.vllm_is_idle_at_once("in a whole answer", Instant::now()).await;
+    scene.cancelled_call().await;
+}
+
+#[tokio::test]
+#[ignore = "needs vLLM with the long model: run ./scripts/test"]
+async fn sealing_a_trial_frees_vllm_of_its_stragglers() {
+    let scene = Scene::set().await;
+    let stragglers = [scene.call(&scene.request(20, true)), scene.call(&scene.request(20, false))];
+    scene.until_running(2.0).await;
+    let before = Instant::now();
+    let sealed = scene.seal().await;
+    scene.vllm_is_idle_at_once("sealed", before).await;
+    assert_eq!((sealed.calls.total, sealed.calls.in_flight), (2, 0));
+    let calls = scene.stage.calls(&scene.trial).await;
+    assert!(calls.iter().all(|call| call.status == CallStatus::Cancelled));
+    for straggler in stragglers {
+        straggler.await.unwrap();
+    }
+}
