@@ -112,7 +112,8 @@ async fn leaving_while_vllm_reads_the_prompt_frees_it() {
 #[ignore = "needs vLLM with the long model: run ./scripts/test"]
 async fn leaving_in_the_middle_of_a_stream_frees_vllm_and_keeps_what_came() {
     let scene = Scene::set().await;
-    let mut answer = scene.stage.through_us(&scene.trial, &scene.request(20, true)).await;
+    let mut answer =
+        scene.stage.post(&scene.trial.base_urls.openai, "/chat/completions", &scene.request(20, true)).await;
     let mut seen = 0;
     while seen < 20 {
         let chunk = answer.chunk().await.unwrap().unwrap();

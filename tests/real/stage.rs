@@ -74,15 +74,8 @@ impl Stage {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    pub(crate) async fn through_us(&self, trial: &TrialOpened, body: &Value) -> Response {
-        self.post(&trial.base_urls.openai, body).await
-    }
-
-    pub(crate) async fn without_us(&self, body: &Value) -> Response {
-        self.post(&format!("{}/v1", self.vllm), body).await
-    }
-
-    async fn post(&self, base_url: &str, body: &Value) -> Response {
-        self.http.post(format!("{base_url}/chat/completions")).json(body).send().await.unwrap()
+    /// Calls an endpoint of vLLM or, with a trial's base URL, of ours.
+    pub(crate) async fn post(&self, base_url: &str, path: &str, body: &Value) -> Response {
+        self.http.post(format!("{base_url}{path}")).json(body).send().await.unwrap()
     }
 }

@@ -1,0 +1,177 @@
+//! The same requests with and without the proxy, greedy: the agent gets the same, and every token is kept.
+//!
+//! No request has a `seed`: together with a prompt that is prefilled in chunks it kills vLLM's CPU build.
+
+mod chat;
+mod kept;
+mod together;
+
+use reqwest::Response;
+use rolltap_proxy::api::TrialOpened;
+use rolltap_rollout::call::CallStatus;
+use serde_json::{Value, json};
+
+use crate::stage::{Stage, bare_vllm};
+use together::{comparable, put_together};
+
+/// What differs between any two answers, or follows from that.
+const CHANGING_HEADERS: [&str; 3] = ["content-length", "date", "x-request-id"];
+
+/// One of vLLM's endpoints, and requests to it.
+struct Endpoint {
+    path: &'static str,
+    base: Value,
+    shapes: Vec<(&'static str, Value)>,
+}
+
+impl Endpoint {
+    fn chat() -> Self {
+        Self { path: "/chat/completions", base: chat::base(), shapes: chat::shapes() }
+    }
+
+    /// The requests by name: each shape laid over the base; `null` takes a key away, but for those that must be there.
+    fn requests(&self, stream: Option<&Value>) -> impl Iterator<Item = (&'static str, Value)> {
+        self.shapes.iter().map(move |(name, shape)| {
+            let mut body = self.base.clone();
+            let members = body.as_object_mut().unwrap();
+            members.extend(shape.as_object().unwrap().clone());
+            members.retain(|key, value| !value.is_null() || key == "messages" || key == "prompt");
+            if let Some(options) = stream {
+                members.extend([
+                    ("stream".to_owned(), json!(true)),
+                    ("stream_options".to_owned(), options.clone()),
+                ]);
+            }
+            (*name, body)
+        })
+    }
+
+    /// The same request without us and through us.
+    async fn both(&self, stage: &Stage, trial: &TrialOpened, body: &Value) -> (Response, Response) {
+        let direct = format!("{}/v1", stage.vllm);
+        // Once before: both answers then find the same prefix in the cache.
+        stage.post(&direct, self.path, body).await.text().await.unwrap();
+        let direct = stage.post(&direct, self.path, body).await;
+        (direct, stage.post(&trial.base_urls.openai, self.path, body).await)
+    }
+}
+
+/// Status and headers.
+fn head(response: &Response) -> (u16, Vec<(String, String)>) {
+    let headers = response.headers().iter().map(|(name, value)| {
+        let value = if CHANGING_HEADERS.contains(&name.as_str()) { "" } else { value.to_str().unwrap() };
+        (name.to_string(), value.to_owned())
+    });
+    let mut headers: Vec<_> = headers.collect();
+    headers.sort();
+    (response.status().as_u16(), headers)
+}
+
+async fn whole_answers_are_equal(stage: Stage, endpoint: Endpoint) {
+    let trial = stage.open().await;
+    for (name, body) in endpoint.requests(None) {
+        let (direct, ours) = endpoint.both(&stage, &trial, &body).await;
+        assert_eq!(head(&ours), head(&direct), "{name}");
+        let (direct, ours): (Value, Value) = (direct.json().await.unwrap(), ours.json().await.unwrap());
+        // As text: the order of keys counts too.
+        assert_eq!(comparable(ours).to_string(), comparable(direct).to_string(), "{name}");
+    }
+}
+
+async fn streams_are_equal(stage: Stage, endpoint: Endpoint) {
+    let trial = stage.open().await;
+    for options in [
+        json!(null),
+        json!({"include_usage": true}),
+        json!({"include_usage": true, "continuous_usage_stats": true}),
+    ] {
+        for (name, body) in endpoint.requests(Some(&options)) {
+            let (direct, ours) = endpoint.both(&stage, &trial, &body).await;
+            assert_eq!(head(&ours), head(&direct), "{name}");
+            let is_stream = direct.status().is_success();
+            let (direct, ours) = (direct.text().await.unwrap(), ours.text().await.unwrap());
+            if is_stream {
+                let (direct, ours) = (put_together(&direct), put_together(&ours));
+                assert!(ours.is_done, "{name}");
+                assert_eq!(ours, direct, "{name}");
+            } else {
+                assert_eq!(ours, direct, "{name}");
+            }
+        }
+    }
+}
+
+async fn tokens_are_kept_as_vllm_reports_them(stage: Stage, endpoint: Endpoint, everything: Value) {
+    let streamed = json!({});
+    for stream in [None, Some(&streamed)] {
+        for (name, body) in endpoint.requests(stream) {
+            let mut asked = body.clone();
+            let members = asked.as_object_mut().unwrap();
+            members.retain(|key, _| key != "stream" && key != "stream_options");
+            for (key, value) in everything.as_object().unwrap() {
+                if members.get(key).is_none_or(|said| said == false) {
+                    members.insert(key.clone(), value.clone());
+                }
+            }
+            let direct = stage.post(&format!("{}/v1", stage.vllm), endpoint.path, &asked).await;
+            let is_answer = direct.status().is_success();
+            let direct: Value = direct.json().await.unwrap();
+            let trial = stage.open().await;
+            stage.post(&trial.base_urls.openai, endpoint.path, &body).await.text().await.unwrap();
+            let [call] = &stage.calls(&trial).await[..] else { panic!("{name}: one call") };
+            if is_answer {
+                kept::as_reported(name, call, &direct);
+            } else {
+                assert_eq!((call.status, call.is_trainable()), (CallStatus::Failed, false), "{name}");
+            }
+        }
+    }
+}
+
+/// Chat requests whose answer holds every id: one that hides the reasoning loses them.
+fn chat_with_ids() -> Endpoint {
+    let mut endpoint = Endpoint::chat();
+    endpoint.shapes.retain(|(name, _)| *name != "reasoning hidden");
+    endpoint
+}
+
+fn chat_everything() -> Value {
+    json!({"return_token_ids": true, "logprobs": true})
+}
+
+#[tokio::test]
+#[ignore = "needs vLLM: run ./scripts/test"]
+async fn whole_chat_answers_are_equal_with_parsers() {
+    whole_answers_are_equal(Stage::set().await, Endpoint::chat()).await;
+}
+
+#[tokio::test]
+#[ignore = "needs vLLM without parsers: run ./scripts/test"]
+async fn whole_chat_answers_are_equal_without_parsers() {
+    whole_answers_are_equal(Stage::before(bare_vllm()).await, Endpoint::chat()).await;
+}
+
+#[tokio::test]
+#[ignore = "needs vLLM: run ./scripts/test"]
+async fn chat_streams_are_equal_with_parsers() {
+    streams_are_equal(Stage::set().await, Endpoint::chat()).await;
+}
+
+#[tokio::test]
+#[ignore = "needs vLLM without parsers: run ./scripts/test"]
+async fn chat_streams_are_equal_without_parsers() {
+    streams_are_equal(Stage::before(bare_vllm()).await, Endpoint::chat()).await;
+}
+
+#[tokio::test]
+#[ignore = "needs vLLM: run ./scripts/test"]
+async fn tokens_of_chat_answers_are_kept_with_parsers() {
+    tokens_are_kept_as_vllm_reports_them(Stage::set().await, chat_with_ids(), chat_everything()).await;
+}
+
+#[tokio::test]
+#[ignore = "needs vLLM without parsers: run ./scripts/test"]
+async fn tokens_of_chat_answers_are_kept_without_parsers() {
+    let stage = Stage::before(bare_vllm()).await;
+    tokens_are_kept_as_vllm_reports_them(stage, chat_with_ids(), chat_everything()).await;
+}

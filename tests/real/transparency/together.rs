@@ -1,0 +1,90 @@
+//! What of two answers must be equal, and streams put together so that they can be compared.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+/// Without what differs between any two answers.
+pub(super) fn comparable(mut answer: Value) -> Value {
+    for key in ["id", "created", "system_fingerprint"] {
+        answer.as_object_mut().unwrap().remove(key);
+    }
+    for choice in answer["choices"].as_array_mut().into_iter().flatten() {
+        for part in ["message", "delta"] {
+            for call in choice
+                .pointer_mut(&format!("/{part}/tool_calls"))
+                .and_then(Value::as_array_mut)
+                .into_iter()
+                .flatten()
+            {
+                call.as_object_mut().unwrap().remove("id");
+            }
+        }
+    }
+    answer
+}
+
+/// A stream put together again: where vLLM cuts its chunks is not deterministic.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Whole {
+    choices: BTreeMap<u64, Map<String, Value>>,
+    usage: Vec<Value>,
+    prompt_token_ids: Vec<Value>,
+    errors: Vec<Value>,
+    pub(super) is_done: bool,
+}
+
+pub(super) fn put_together(stream: &str) -> Whole {
+    let mut whole = Whole::default();
+    for data in stream.split("\n\n").filter_map(|event| event.strip_prefix("data: ")) {
+        assert!(!whole.is_done, "nothing comes after [DONE]");
+        if data == "[DONE]" {
+            whole.is_done = true;
+            continue;
+        }
+        let chunk = comparable(serde_json::from_str(data).unwrap());
+        whole.prompt_token_ids.extend(chunk.get("prompt_token_ids").cloned());
+        let Some(choices) = chunk["choices"].as_array() else {
+            whole.errors.push(chunk);
+            continue;
+        };
+        if choices.is_empty() {
+            // With continuous usage every chunk has one, and how many chunks there are is not deterministic.
+            whole.usage.extend(chunk.get("usage").cloned());
+        }
+        for choice in choices {
+            let joined = whole.choices.entry(choice["index"].as_u64().unwrap()).or_default();
+            for (key, value) in choice.as_object().unwrap().iter().filter(|(key, _)| *key != "index") {
+                join(joined.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+    }
+    whole
+}
+
+/// Text and lists are appended, objects joined member by member, anything else replaced.
+fn join(joined: &mut Value, part: &Value) {
+    match (&mut *joined, part) {
+        (_, Value::Null) => {}
+        (Value::String(text), Value::String(more)) => text.push_str(more),
+        (Value::Array(items), Value::Array(more)) if more.iter().any(|item| item.get("index").is_some()) => {
+            for item in more {
+                match items.iter_mut().find(|known| known["index"] == item["index"]) {
+                    Some(known) => {
+                        let index = known["index"].clone();
+                        join(known, item);
+                        known["index"] = index;
+                    }
+                    None => items.push(item.clone()),
+                }
+            }
+        }
+        (Value::Array(items), Value::Array(more)) => items.extend(more.iter().cloned()),
+        (Value::Object(members), Value::Object(more)) => {
+            for (key, value) in more {
+                join(members.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (joined, part) => *joined = part.clone(),
+    }
+}
