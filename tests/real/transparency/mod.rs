@@ -46,12 +46,16 @@ impl Endpoint {
         })
     }
 
+    /// Each prompt once: all answers then find the same prefix in the cache.
+    async fn fill_cache(&self, stage: &Stage) {
+        for (_, body) in self.requests(None) {
+            stage.post(&format!("{}/v1", stage.vllm), self.path, &body).await.text().await.unwrap();
+        }
+    }
+
     /// The same request without us and through us.
     async fn both(&self, stage: &Stage, trial: &TrialOpened, body: &Value) -> (Response, Response) {
-        let direct = format!("{}/v1", stage.vllm);
-        // Once before: both answers then find the same prefix in the cache.
-        stage.post(&direct, self.path, body).await.text().await.unwrap();
-        let direct = stage.post(&direct, self.path, body).await;
+        let direct = stage.post(&format!("{}/v1", stage.vllm), self.path, body).await;
         (direct, stage.post(&trial.base_urls.openai, self.path, body).await)
     }
 }
@@ -69,6 +73,7 @@ fn head(response: &Response) -> (u16, Vec<(String, String)>) {
 
 async fn whole_answers_are_equal(stage: Stage, endpoint: Endpoint) {
     let trial = stage.open().await;
+    endpoint.fill_cache(&stage).await;
     for (name, body) in endpoint.requests(None) {
         let (direct, ours) = endpoint.both(&stage, &trial, &body).await;
         assert_eq!(head(&ours), head(&direct), "{name}");
@@ -80,6 +85,7 @@ async fn whole_answers_are_equal(stage: Stage, endpoint: Endpoint) {
 
 async fn streams_are_equal(stage: Stage, endpoint: Endpoint) {
     let trial = stage.open().await;
+    endpoint.fill_cache(&stage).await;
     for options in [
         json!(null),
         json!({"include_usage": true}),
