@@ -33,6 +33,11 @@ impl<'a> Object<'a> {
         serde_json::from_str(self.get(key)?.get()).ok()
     }
 
+    /// Whether `key` is there and not `null`.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|value| value.get() != "null")
+    }
+
     /// Gives `key` the value `json`, in `splices`: in its place, or in front of all others where it is new.
     pub(crate) fn set(&self, key: &str, json: &str, splices: &mut Splices<'a>) {
         if let Some(value) = self.get(key) {

@@ -2,10 +2,12 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test that fails panics")]
 
+mod bad_upstream;
 mod endings;
 mod enforced;
 mod identity;
 mod keeping;
 mod passing;
+mod raw_upstream;
 mod retries;
 mod stage;

@@ -57,9 +57,14 @@ impl Stage {
 
     async fn set(script: Option<&str>) -> Self {
         let upstream = simulator(script).await;
+        let url = format!("http://{}", upstream.addr());
+        Self::before(upstream, &url).await
+    }
+
+    /// With another upstream than the simulator.
+    pub(crate) async fn before(upstream: sim::RunningSim, url: &str) -> Self {
         let data = TempDir::new().unwrap();
-        let proxy =
-            rolltap_proxy::start(settings(&format!("http://{}", upstream.addr()), &data)).await.unwrap();
+        let proxy = rolltap_proxy::start(settings(url, &data)).await.unwrap();
         Self { upstream, proxy, data, http: Client::new() }
     }
 
