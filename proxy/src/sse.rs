@@ -81,6 +81,11 @@ impl Event {
         &self.0
     }
 
+    /// Whether it is UTF-8, as every event of vLLM is.
+    pub(crate) fn is_text(&self) -> bool {
+        std::str::from_utf8(&self.0).is_ok()
+    }
+
     /// The event's data: its `data` lines, joined by line feeds where there are several. None for an event without
     /// (a comment), or if it is not UTF-8.
     pub(crate) fn data(&self) -> Option<Cow<'_, str>> {

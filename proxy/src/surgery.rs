@@ -33,6 +33,17 @@ impl<'a> Object<'a> {
         serde_json::from_str(self.get(key)?.get()).ok()
     }
 
+    /// Whether `key` is there and not `null`.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|value| value.get() != "null")
+    }
+
+    /// Whether the agent turned `key` on. What is no boolean counts: vLLM takes some of it (`"true"`) and explains what is
+    /// wrong with the rest, and in neither case is it ours to replace.
+    pub(crate) fn asks_for(&self, key: &str) -> bool {
+        self.has(key) && self.get_as(key) != Some(false)
+    }
+
     /// Gives `key` the value `json`, in `splices`: in its place, or in front of all others where it is new.
     pub(crate) fn set(&self, key: &str, json: &str, splices: &mut Splices<'a>) {
         if let Some(value) = self.get(key) {
@@ -165,6 +176,20 @@ mod tests {
     #[test]
     fn of_equal_keys_the_last_counts_and_is_edited() {
         assert_eq!(set(r#"{"a":1,"a":2}"#, "a", "3"), r#"{"a":1,"a":3}"#);
+    }
+
+    #[test]
+    fn only_absent_null_and_false_ask_for_nothing() {
+        for (text, asks) in [
+            ("{}", false),
+            (r#"{"k":null}"#, false),
+            (r#"{"k":false}"#, false),
+            (r#"{"k":true}"#, true),
+            (r#"{"k":"true"}"#, true),
+            (r#"{"k":[]}"#, true),
+        ] {
+            assert_eq!(Object::scan(text).unwrap().asks_for("k"), asks, "{text}");
+        }
     }
 
     #[test]

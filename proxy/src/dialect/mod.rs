@@ -142,6 +142,10 @@ impl Back {
     /// Records one event of upstream's stream and appends what the agent gets of it.
     pub(crate) fn event(&mut self, event: &Event, recorder: &mut Recorder, out: &mut Vec<u8>) -> Progress {
         let data = event.data();
+        // Of one that cannot be read, nobody knows which tokens it held.
+        if data.is_none() && !event.is_text() {
+            recorder.unreadable();
+        }
         let fate = match (self, data) {
             (Self::Translated(translator), Some(data)) => {
                 return translated::event(translator.as_mut(), &data, recorder, out);

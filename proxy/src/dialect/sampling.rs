@@ -57,8 +57,7 @@ const CONSTRAINING_KEYS: [&str; 5] =
 pub(crate) fn object(text: &str) -> Result<Object<'_>, Unsendable> {
     let object = Object::scan(text)
         .map_err(|error| Unsendable::new(format!("the request body is not a JSON object: {error}")))?;
-    let is_set = |key: &&str| object.get(key).is_some_and(|value| value.get() != "null");
-    match ENGINE_CONTROL.into_iter().find(is_set) {
+    match ENGINE_CONTROL.into_iter().find(|key| object.has(key)) {
         Some(key) => Err(Unsendable::at(
             key,
             format!("{key:?} steers the inference engine and is not the agent's to set: leave it out"),

@@ -82,6 +82,10 @@ pub(super) fn shapes() -> Vec<(&'static str, Value)> {
         ("no messages", json!({"messages": null})),
         ("negative temperature", json!({"temperature": -1})),
         ("too many logprobs", json!({"logprobs": true, "top_logprobs": 50})),
+        ("logprobs of a wrong type", json!({"logprobs": "all"})),
+        ("logprobs as text", json!({"logprobs": "true"})),
+        ("ids as text", json!({"return_token_ids": "yes"})),
+        ("ids of a wrong type", json!({"return_token_ids": [1]})),
         ("context overflow", json!({"messages": [{"role": "user", "content": long}]})),
         ("max_tokens too large", json!({"max_tokens": 100_000})),
     ]

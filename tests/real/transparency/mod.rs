@@ -3,6 +3,7 @@
 //! No request has a `seed`: together with a prompt that is prefilled in chunks it kills vLLM's CPU build.
 
 mod chat;
+mod completions;
 mod kept;
 mod together;
 
@@ -27,6 +28,10 @@ struct Endpoint {
 impl Endpoint {
     fn chat() -> Self {
         Self { path: "/chat/completions", base: chat::base(), shapes: chat::shapes() }
+    }
+
+    fn completions() -> Self {
+        Self { path: "/completions", base: completions::base(), shapes: completions::shapes() }
     }
 
     /// The requests by name: each shape laid over the base; `null` takes a key away, but for those that must be there.
@@ -180,4 +185,28 @@ async fn tokens_of_chat_answers_are_kept_with_parsers() {
 async fn tokens_of_chat_answers_are_kept_without_parsers() {
     let stage = Stage::before(bare_vllm()).await;
     tokens_are_kept_as_vllm_reports_them(stage, chat_with_ids(), chat_everything()).await;
+}
+
+#[tokio::test]
+#[ignore = "needs vLLM: run ./scripts/test"]
+async fn whole_completions_are_equal_with_parsers() {
+    whole_answers_are_equal(Stage::set().await, Endpoint::completions()).await;
+}
+
+#[tokio::test]
+#[ignore = "needs vLLM without parsers: run ./scripts/test"]
+async fn whole_completions_are_equal_without_parsers() {
+    whole_answers_are_equal(Stage::before(bare_vllm()).await, Endpoint::completions()).await;
+}
+
+#[tokio::test]
+#[ignore = "needs vLLM: run ./scripts/test"]
+async fn streamed_completions_are_equal_with_parsers() {
+    streams_are_equal(Stage::set().await, Endpoint::completions()).await;
+}
+
+#[tokio::test]
+#[ignore = "needs vLLM without parsers: run ./scripts/test"]
+async fn streamed_completions_are_equal_without_parsers() {
+    streams_are_equal(Stage::before(bare_vllm()).await, Endpoint::completions()).await;
 }

@@ -36,7 +36,8 @@ pub(super) struct Whole {
 
 pub(super) fn put_together(stream: &str) -> Whole {
     let mut whole = Whole::default();
-    for data in stream.split("\n\n").filter_map(|event| event.strip_prefix("data: ")) {
+    // By lines: a keep-alive of ours is a comment in front of the next event.
+    for data in stream.lines().filter_map(|line| line.strip_prefix("data: ")) {
         assert!(!whole.is_done, "nothing comes after [DONE]");
         if data == "[DONE]" {
             whole.is_done = true;

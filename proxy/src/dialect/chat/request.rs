@@ -30,8 +30,8 @@ pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendabl
     let model: String = object.get_as("model").unwrap_or_default();
     let served = ground.names.served(&model);
     let asked = Asked {
-        logprobs: object.get_as("logprobs").unwrap_or(false),
-        token_ids: object.get_as("return_token_ids").unwrap_or(false),
+        logprobs: object.asks_for("logprobs"),
+        token_ids: object.asks_for("return_token_ids"),
         renamed: served.as_ref().map(|_| model.as_str().into()),
     };
     let effective = Effective { object: &object, enforced: ground.enforced };

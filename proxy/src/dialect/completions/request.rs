@@ -31,12 +31,17 @@ pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendabl
     let served = ground.names.served(&model);
     let effective = Effective { object: &object, enforced: ground.enforced };
     let samples = effective.get_as("n").unwrap_or(1);
+    let token_ids = object.asks_for("return_token_ids");
+    let echo = object.get_as("echo").unwrap_or(false);
+    // Asked for ids, vLLM leaves the prompt's text out of an echo, and nobody can put it back. Such a call passes as it
+    // is, and its record says that ids are missing.
+    let is_left_alone = echo && !token_ids;
     let asked = Asked {
-        logprobs: object.get_as::<u32>("logprobs").is_some(),
-        prompt_logprobs: object.get_as::<u32>("prompt_logprobs").is_some(),
-        token_ids: object.get_as("return_token_ids").unwrap_or(false),
+        logprobs: is_left_alone || object.has("logprobs"),
+        prompt_logprobs: object.has("prompt_logprobs"),
+        token_ids: is_left_alone || token_ids,
         renamed: served.as_ref().map(|_| model.as_str().into()),
-        echo: object.get_as("echo").unwrap_or(false),
+        echo,
         samples,
     };
     let prompts = prompts(&object);
@@ -98,6 +103,20 @@ mod tests {
         let own = r#"{"prompt":"a","logprobs":0,"return_token_ids":true}"#;
         let sent = prepared(own);
         assert!(sent.body == own.as_bytes() && sent.asked.logprobs && sent.asked.token_ids);
+    }
+
+    #[test]
+    fn an_echo_without_ids_is_left_alone() {
+        let body = r#"{"prompt":"a","echo":true}"#;
+        assert_eq!(prepared(body).body, body.as_bytes());
+        let with_ids = prepared(r#"{"prompt":"a","echo":true,"return_token_ids":true}"#);
+        assert!(String::from_utf8(with_ids.body).unwrap().starts_with(r#"{"logprobs":0,"#));
+    }
+
+    #[test]
+    fn what_is_of_a_wrong_type_is_vllms_to_refuse() {
+        let sent = prepared(r#"{"prompt":"a","logprobs":"all","return_token_ids":7}"#);
+        assert_eq!(sent.body, br#"{"prompt":"a","logprobs":"all","return_token_ids":7}"#);
     }
 
     #[test]
