@@ -9,7 +9,9 @@ use rolltap_rollout::check::{Captured, Options, check_trial};
 use rolltap_rollout::row::RolloutRow;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, vllm};
+use crate::stage::Stage;
+
+const CHAT: &str = "/chat/completions";
 
 async fn status(stage: &Stage) -> PolicyStatus {
     stage.http.get(stage.admin("/v1/policy")).send().await.unwrap().json().await.unwrap()
@@ -44,7 +46,7 @@ async fn some_chunks(response: &mut Response) {
 }
 
 async fn tell_vllm(stage: &Stage, version: &str) {
-    let url = format!("{}/update_weight_version", vllm());
+    let url = format!("{}/update_weight_version", stage.vllm);
     let answer = stage.http.post(url).json(&json!({"new_version": version})).send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK, "{}", answer.text().await.unwrap());
 }
@@ -62,7 +64,7 @@ async fn a_call_that_straddles_a_bump_has_both_versions_on_its_tokens() {
     let stage = Stage::set().await;
     post(&stage, "/v1/policy", json!({"version": "before"})).await;
     let trial = stage.open().await;
-    let mut response = stage.through_us(&trial, &long()).await;
+    let mut response = stage.post(&trial.base_urls.openai, CHAT, &long()).await;
     some_chunks(&mut response).await;
     post(&stage, "/v1/policy", json!({"version": "after"})).await;
     response.bytes().await.unwrap();
@@ -70,7 +72,7 @@ async fn a_call_that_straddles_a_bump_has_both_versions_on_its_tokens() {
     let calls = stage.calls(&trial).await;
     let [call] = &calls[..] else { panic!("one call") };
     assert_eq!((call.status, call.straddles_versions), (CallStatus::Complete, true));
-    assert_eq!(call.upstream.as_deref(), Some(vllm().trim_end_matches('/')));
+    assert_eq!(call.upstream.as_deref(), Some(stage.vllm.trim_end_matches('/')));
     let versions: Vec<_> = call.token_versions(&call.choices[0]).collect();
     let of = |version: i32| versions.iter().filter(|&&other| other == version).count();
     let before = call.policy_version;
@@ -104,7 +106,7 @@ async fn the_version_that_vllm_tells_is_learnt() {
 async fn a_pause_lets_calls_finish_holds_new_ones_and_lets_them_go() {
     let stage = Stage::set().await;
     let trial = stage.open().await;
-    let mut under_way = stage.through_us(&trial, &long()).await;
+    let mut under_way = stage.post(&trial.base_urls.openai, CHAT, &long()).await;
     some_chunks(&mut under_way).await;
     let wait = json!({"mode": "hold", "wait": true});
     let (paused, rest) = tokio::join!(post(&stage, "/v1/policy/pause", wait), under_way.bytes());
@@ -112,7 +114,7 @@ async fn a_pause_lets_calls_finish_holds_new_ones_and_lets_them_go() {
     assert_eq!((paused.paused, paused.in_flight), (true, 0));
 
     let short = json!({"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4});
-    let (held, ()) = tokio::join!(stage.through_us(&trial, &short), async {
+    let (held, ()) = tokio::join!(stage.post(&trial.base_urls.openai, CHAT, &short), async {
         until("the call is held", async || status(&stage).await.held == 1).await;
         post(&stage, "/v1/policy", json!({"version": 1})).await;
         post(&stage, "/v1/policy/resume", json!({})).await;
