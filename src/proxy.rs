@@ -1,16 +1,17 @@
 //! `rolltap proxy`
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use rolltap_proxy::{Address, ImplicitTrials, Settings};
+use rolltap_proxy::{Address, ImplicitTrials, PoolSettings, Settings};
 
 use crate::Outcome;
-use crate::proxy_file::ProxyFile;
+use crate::proxy_file::{GenerationDefaults, ProxyFile};
 use crate::terminal::{self, StopSignals};
 
 /// The proxy alone, beside whatever runs your trials
@@ -50,6 +51,14 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ROLLTAP_IMPLICIT_TRIALS", value_name = "WHERE", num_args = 0..=1,
           default_missing_value = "loopback", value_parser = PossibleValuesParser::new(IMPLICIT_TRIALS))]
     implicit_trials: Option<String>,
+    /// How the served model samples where a request is silent, as vLLM's --override-generation-config takes it:
+    /// {"temperature": 0.6}. Needed where rolltap cannot read the model's generation_config.json.
+    #[arg(long, env = "ROLLTAP_GENERATION_DEFAULTS", value_name = "JSON", value_parser = generation_defaults)]
+    generation_defaults: Option<GenerationDefaults>,
+    /// Seconds after which an upstream that sends nothing is given up, before its answer or within. [default: 1800]
+    #[arg(long, env = "ROLLTAP_UPSTREAM_IDLE_TIMEOUT", value_name = "SECONDS",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    upstream_idle_timeout: Option<u64>,
     /// A model name that agents say, and the served model that they get: claude-haiku-*=qwen3. A name may end in *, and
     /// the longest that fits wins. Repeat it for several; agents get their own name back.
     #[arg(long = "model-alias", env = "ROLLTAP_MODEL_ALIAS", value_name = "NAME=SERVED", value_delimiter = ',',
@@ -107,6 +116,9 @@ fn settings(arguments: Arguments) -> anyhow::Result<Settings> {
     let token_file = arguments.admin_token_file.or(file.admin_token_file);
     let public_url = arguments.public_url.or(file.public_url);
     let listen = first_given(arguments.listen, file.listen);
+    let generation_defaults = arguments.generation_defaults.or(file.generation_defaults);
+    let idle_timeout =
+        arguments.upstream_idle_timeout.and_then(NonZeroU64::new).or(file.upstream_idle_timeout);
     let logprobs_mode = arguments.logprobs_mode.or(file.logprobs_mode);
     Ok(Settings {
         upstreams: upstreams(
@@ -127,13 +139,22 @@ fn settings(arguments: Arguments) -> anyhow::Result<Settings> {
         model_aliases: first_given(arguments.model_aliases, file.model_aliases.into_iter().collect())
             .into_iter()
             .collect(),
-        upstream_idle_timeout: Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
+        upstream_idle_timeout: idle_timeout
+            .map_or(Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT, |seconds| Duration::from_secs(seconds.get())),
+        pool: PoolSettings {
+            generation_defaults: generation_defaults.map(Into::into).unwrap_or_default(),
+            ..PoolSettings::default()
+        },
         logprobs_mode: match logprobs_mode {
             None => Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
             Some(mode) if LOGPROBS_MODES.contains(&mode.as_str()) => mode,
             Some(mode) => bail!("logprobs_mode is {mode:?}; it may be {}", LOGPROBS_MODES.join(" or ")),
         },
     })
+}
+
+fn generation_defaults(text: &str) -> Result<GenerationDefaults, String> {
+    serde_json::from_str(text).map_err(|error| format!("{error}; write it like {{\"temperature\": 0.6}}"))
 }
 
 /// `NAME=SERVED`. Neither may hold an `=`, so there is one way to read it.

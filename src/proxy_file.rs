@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use rolltap_orchestrator::nearest::nearest;
+use rolltap_proxy::SamplingDefaults;
 use serde::Deserialize;
 
 /// `rolltap proxy --config FILE`: the flags' names with `_` for `-`, all optional.
@@ -23,11 +25,30 @@ pub(crate) struct ProxyFile {
     pub(crate) admin_token_file: Option<PathBuf>,
     pub(crate) logprobs_mode: Option<String>,
     pub(crate) implicit_trials: Option<String>,
+    pub(crate) generation_defaults: Option<GenerationDefaults>,
+    /// In seconds.
+    pub(crate) upstream_idle_timeout: Option<NonZeroU64>,
     #[serde(default)]
     pub(crate) model_aliases: BTreeMap<String, String>,
 }
 
-const KEYS: [&str; 10] = [
+/// Keys of vLLM's `generation_config.json` that are recorded.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GenerationDefaults {
+    temperature: Option<f64>,
+    top_p: Option<f64>,
+    top_k: Option<i64>,
+}
+
+impl From<GenerationDefaults> for SamplingDefaults {
+    fn from(given: GenerationDefaults) -> Self {
+        let GenerationDefaults { temperature, top_p, top_k } = given;
+        Self { temperature, top_p, top_k }
+    }
+}
+
+const KEYS: [&str; 12] = [
     "upstream",
     "upstream_api_key",
     "listen",
@@ -37,6 +58,8 @@ const KEYS: [&str; 10] = [
     "admin_token_file",
     "logprobs_mode",
     "implicit_trials",
+    "generation_defaults",
+    "upstream_idle_timeout",
     "model_aliases",
 ];
 
@@ -82,7 +105,8 @@ mod tests {
     fn every_known_key_is_one_of_the_file() {
         let text = "upstream = [\"http://h:8000\"]\nupstream_api_key = \"k\"\nlisten = [\"127.0.0.1:1\"]\n\
                     admin = \"127.0.0.1:2\"\npublic_url = \"http://h\"\ndata = \"d\"\nadmin_token_file = \"t\"\n\
-                    logprobs_mode = \"processed_logprobs\"";
+                    logprobs_mode = \"processed_logprobs\"\nimplicit_trials = \"loopback\"\ngeneration_defaults = { top_k = 20 }\n\
+                    upstream_idle_timeout = 60\nmodel_aliases = { a = \"b\" }";
         assert_eq!(text.lines().count(), KEYS.len());
         let file = ProxyFile::parse(text).unwrap();
         assert_eq!(file.logprobs_mode.as_deref(), Some("processed_logprobs"));

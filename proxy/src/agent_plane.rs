@@ -164,7 +164,8 @@ async fn read_request(trial: &Trial, body: Incoming) -> Result<Bytes, AgentError
     }
 }
 
-fn joined(mut pieces: Vec<Bytes>) -> Bytes {
+/// The pieces of a body as one.
+pub(crate) fn joined(mut pieces: Vec<Bytes>) -> Bytes {
     match (pieces.pop(), pieces.is_empty()) {
         (None, _) => Bytes::new(),
         (Some(only), true) => only,

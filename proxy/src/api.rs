@@ -1,10 +1,16 @@
 //! The admin plane's contract: what it takes and gives, as JSON. A client of it needs nothing else of this crate.
 
+mod upstreams;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
 use serde::{Deserialize, Serialize};
+pub use upstreams::{
+    AddUpstream, Label, PauseMode, PausePolicy, PolicyStatus, PolicyVersion, SetPolicy, UpstreamState,
+    UpstreamStatus,
+};
 
 use crate::model_aliases::ModelAliases;
 

@@ -11,7 +11,6 @@ use futures_util::FutureExt;
 use futures_util::future::Shared;
 use http::response;
 use http_body::Body;
-use hyper::body::Incoming;
 use rolltap_rollout::call::{Call, CallStatus};
 use tokio::sync::Notify;
 
@@ -21,6 +20,7 @@ use crate::replay::{Replay, ReplayHead};
 use crate::sse::{Decoder, EventTooLong};
 use crate::store::{self, Kept, Place, StoreError};
 use crate::trial::Trial;
+use crate::upstream::UpstreamBody;
 
 /// Shared by the agent's connection and the trial, so that sealing needs nobody's help: a client that has stopped
 /// reading cannot hold its call open.
@@ -58,7 +58,7 @@ struct Live {
 
 #[derive(Debug)]
 struct Streaming {
-    upstream: Incoming,
+    upstream: UpstreamBody,
     decoder: Decoder,
     back: Back,
 }
@@ -146,9 +146,10 @@ impl CallUnderWay {
     }
 
     /// Takes charge of the streaming answer.
-    pub(crate) fn stream(&self, upstream: Incoming, back: Back) -> Result<(), Ended> {
+    pub(crate) fn stream(&self, upstream: UpstreamBody, back: Back) -> Result<(), Ended> {
         let mut state = self.lock();
         let live = state.live.as_mut().ok_or(Ended)?;
+        live.recorder.streams();
         live.stream = Some(Streaming { upstream, decoder: Decoder::default(), back });
         drop(state);
         self.changed.notify_waiters();

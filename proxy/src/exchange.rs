@@ -1,6 +1,7 @@
 //! One call: what goes upstream, and its answer on the way back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -8,10 +9,9 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, response};
 use http_body::Frame;
 use http_body_util::{BodyExt, Limited, StreamBody};
-use hyper::body::Incoming;
 use rolltap_rollout::call::CallStatus;
 
-use crate::agent_plane::{AgentPlane, AnswerBody, boxed, whole};
+use crate::agent_plane::{AgentPlane, AnswerBody, boxed, joined, whole};
 use crate::call_under_way::{CallGuard, CallUnderWay, Ended, Rejoined};
 use crate::dialect::error::{AgentError, Shape};
 use crate::dialect::upstream_error::UpstreamError;
@@ -21,7 +21,7 @@ use crate::retry::Fingerprint;
 use crate::silence::Silence;
 use crate::tap::TapBody;
 use crate::trial::{Refusal, Trial};
-use crate::upstream;
+use crate::upstream::{self, UpstreamBody};
 
 /// A million tokens with logprobs and alternatives stay below.
 const LARGEST_ANSWER: usize = 1 << 30;
@@ -82,7 +82,7 @@ impl AgentPlane {
         call.record(|recorder| recorder.asked(facts))?;
         let sent = self.opening.upstream.send(trial_id, Method::POST, path, &parts.headers, body.into());
         let (head, body) = sent.await?.into_parts();
-        call.record(|recorder| recorder.answered(head.status))?;
+        call.record(|recorder| recorder.answered(head.status, body.served_by()))?;
         let mut head = head_for_agent(head);
         if head.status.is_success() && is_event_stream(&head.headers) {
             set_content_type(&mut head.headers, back.stream_content_type());
@@ -90,7 +90,7 @@ impl AgentPlane {
             call.stream(body, back)?;
             return Ok((head, Answer::Stream));
         }
-        let body = read_answer(body).await?;
+        let body = read_answer(body, self.longest_silence).await?;
         let answer = if head.status.is_success() {
             whole_answer(call, &mut head, &body, &mut back).await?
         } else {
@@ -138,7 +138,7 @@ impl AgentPlane {
             self.opening.upstream.send(trial_id, Method::POST, "/tokenize", &parts.headers, body.into());
         let (head, body) = sent.await?.into_parts();
         let mut head = head_for_agent(head);
-        let body = read_answer(body).await?;
+        let body = read_answer(body, self.longest_silence).await?;
         let text = String::from_utf8_lossy(&body);
         let answer = if head.status.is_success() {
             dialect::count_answer(endpoint, &body)
@@ -204,15 +204,24 @@ async fn failed(call: &CallUnderWay, error: AgentError) -> AgentError {
     kept.await.err().map_or(error, AgentError::from)
 }
 
-async fn read_answer(body: Incoming) -> Result<Bytes, AgentError> {
-    let collected = Limited::new(body, LARGEST_ANSWER).collect().await;
-    collected.map(http_body_util::Collected::to_bytes).map_err(|error| {
-        AgentError::new(
-            StatusCode::BAD_GATEWAY,
-            "UpstreamError",
-            format!("the upstream's answer broke off: {error}"),
-        )
-    })
+/// Reads an answer that comes whole; its pieces may take their time, each no longer than `patience`.
+async fn read_answer(body: UpstreamBody, patience: Duration) -> Result<Bytes, AgentError> {
+    let broke_off = |status, reason: &dyn std::fmt::Display| {
+        AgentError::new(status, "UpstreamError", format!("the upstream's answer broke off: {reason}"))
+    };
+    let mut body = std::pin::pin!(Limited::new(body, LARGEST_ANSWER));
+    let mut pieces = Vec::new();
+    loop {
+        match tokio::time::timeout(patience, body.frame()).await {
+            Ok(None) => return Ok(joined(pieces)),
+            Ok(Some(Ok(frame))) => pieces.extend(frame.into_data()),
+            Ok(Some(Err(error))) => return Err(broke_off(StatusCode::BAD_GATEWAY, &error)),
+            Err(_) => {
+                let reason = format!("nothing more came for {patience:?}");
+                return Err(broke_off(StatusCode::GATEWAY_TIMEOUT, &reason));
+            }
+        }
+    }
 }
 
 /// The head of upstream's answer for the agent: all of it but what belongs to upstream's own connection.

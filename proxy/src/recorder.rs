@@ -2,16 +2,18 @@
 //!
 //! What is missing or does not fit is noted as a [`Flaw`]; nothing is made up.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use jiff::Timestamp;
-use rolltap_rollout::call::{Call, CallRole, CallStatus, Choice, Dialect, Flaw, Sampling};
+use rolltap_rollout::call::{Call, CallRole, CallStatus, Choice, Dialect, Flaw, Sampling, VersionSpan};
 use rolltap_rollout::ids::{CallId, TrialId};
 use rolltap_rollout::token::{Logprob, TokenId};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::clock;
+use crate::upstream::ServedBy;
 
 /// What is known of a call before it is answered.
 #[derive(Clone, Debug)]
@@ -34,6 +36,9 @@ pub(crate) struct Recorder {
     upstream_error: Option<String>,
     /// The further prompts of a batch: each is a call of its own.
     others: Vec<Recorder>,
+    served_by: Option<ServedBy>,
+    /// Tokens come as they are sampled, so that their arrival tells which weights sampled them.
+    is_stream: bool,
 }
 
 /// The parts of an answer's choice that are kept, as they stand in the JSON text.
@@ -66,6 +71,9 @@ impl Recorder {
             choices: Vec::new(),
             sampling: Sampling::default(),
             policy_version,
+            straddles_versions: false,
+            version_labels: BTreeMap::new(),
+            upstream: None,
             has_media: false,
             flaws: Vec::new(),
             http_status: None,
@@ -74,7 +82,14 @@ impl Recorder {
             first_token_at: None,
             ended_at: started_at,
         };
-        Self { call, expected_choices: 0, upstream_error: None, others: Vec::new() }
+        Self {
+            call,
+            expected_choices: 0,
+            upstream_error: None,
+            others: Vec::new(),
+            served_by: None,
+            is_stream: false,
+        }
     }
 
     /// In which dialect the request came, known before it is read.
@@ -94,6 +109,8 @@ impl Recorder {
             expected_choices: facts.choices,
             upstream_error: None,
             others: Vec::new(),
+            served_by: None,
+            is_stream: false,
         };
         self.others = (1..facts.prompts).map(other).collect();
     }
@@ -107,9 +124,18 @@ impl Recorder {
     }
 
     /// Upstream began to answer.
-    pub(crate) fn answered(&mut self, status: http::StatusCode) {
+    pub(crate) fn answered(&mut self, status: http::StatusCode, by: &ServedBy) {
         self.call.http_status = Some(status.as_u16());
-        self.others.iter_mut().for_each(|other| other.answered(status));
+        self.call.upstream = Some(by.upstream());
+        self.call.policy_version = by.version_sent();
+        self.served_by = Some(by.clone());
+        self.others.iter_mut().for_each(|other| other.answered(status, by));
+    }
+
+    /// The answer comes token by token.
+    pub(crate) fn streams(&mut self) {
+        self.is_stream = true;
+        self.others.iter_mut().for_each(Self::streams);
     }
 
     /// vLLM's `prompt_token_ids`. It repeats them for each choice of a stream; the first time counts.
@@ -125,6 +151,7 @@ impl Recorder {
     /// A choice of a whole answer, or one chunk's part of it.
     pub(crate) fn choice(&mut self, part: ChoicePart<'_>) {
         let mut is_readable = true;
+        let version = self.version_of_stream();
         let choice = choice_at(&mut self.call.choices, part.index);
         let ids_before = choice.token_ids.len();
         if let Some(ids) = part.token_ids {
@@ -138,6 +165,9 @@ impl Recorder {
                 let of_prompt = (choice.logprobs.len() - known).saturating_sub(sampled);
                 choice.logprobs.drain(known..known + of_prompt);
             }
+        }
+        if choice.token_ids.len() > ids_before {
+            stamp(choice, ids_before, self.call.policy_version, version);
         }
         if let Some(reason) = part.finish_reason {
             choice.finish_reason = Some(reason.to_owned());
@@ -190,10 +220,28 @@ impl Recorder {
         self.call.error = error;
         self.call.ended_at = clock::now();
         self.call.choices.sort_by_key(|choice| choice.index);
+        self.note_versions();
         if status == CallStatus::Complete {
             self.note_what_is_missing();
         }
         self.call
+    }
+
+    /// Which weights sample what arrives now.
+    fn version_of_stream(&self) -> i32 {
+        let served_by = self.served_by.as_ref().filter(|_| self.is_stream);
+        served_by.map_or(self.call.policy_version, ServedBy::version_now)
+    }
+
+    fn note_versions(&mut self) {
+        let Some(by) = &self.served_by else { return };
+        let spans = self.call.choices.iter().flat_map(|choice| &choice.versions);
+        let versions: BTreeSet<_> =
+            spans.map(|span| span.version).chain([self.call.policy_version]).collect();
+        let has_tokens = self.call.choices.iter().any(|choice| !choice.token_ids.is_empty());
+        let has_changed = !self.is_stream && by.version_now() != self.call.policy_version;
+        self.call.straddles_versions = versions.len() > 1 || (has_changed && has_tokens);
+        self.call.version_labels = by.labels_of(versions);
     }
 
     fn note_what_is_missing(&mut self) {
@@ -225,6 +273,14 @@ fn choice_at(choices: &mut Vec<Choice>, index: u32) -> &mut Choice {
     }
     #[expect(clippy::indexing_slicing, reason = "the position was found or made on the lines above")]
     &mut choices[position]
+}
+
+/// Notes that the tokens from `start` on are of this version, where those before are of another.
+fn stamp(choice: &mut Choice, start: usize, sent: i32, version: i32) {
+    let before = choice.versions.last().map_or(sent, |span| span.version);
+    if version != before {
+        choice.versions.push(VersionSpan { start: u32::try_from(start).unwrap_or(u32::MAX), version });
+    }
 }
 
 fn extend<'de>(

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin_plane::{self, AdminPlane};
 use crate::agent_plane::AgentPlane;
 use crate::opening::Opening;
+use crate::policy::Policy;
 use crate::server;
 use crate::settings::{ImplicitTrials, Settings};
 use crate::store::{self, ReadError, Store, StoreError, StoreThread};
@@ -87,7 +88,8 @@ pub struct RunningProxy {
 /// Starts a proxy; returns once it takes calls.
 pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
     check(&settings)?;
-    let trials = Arc::new(restored(&settings)?);
+    let (trials, policy) = restored(&settings)?;
+    let trials = Arc::new(trials);
     let (store, store_thread) = Store::open(&settings.data_dir)?;
     let bind = |(address, source)| StartError::Bind { address, source };
     let listeners = server::bind(&settings.listen).await.map_err(bind)?;
@@ -98,7 +100,13 @@ pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
     };
     let admin_addr = admin.local_addr().unwrap_or(settings.admin);
 
-    let upstream = Arc::new(Pool::new(settings.upstreams));
+    let upstream = Pool::start(
+        settings.upstreams,
+        settings.pool,
+        settings.upstream_idle_timeout,
+        Arc::new(policy),
+        store.clone(),
+    );
     let (draining, stopped) = (CancellationToken::new(), CancellationToken::new());
     let opening = Opening { trials, upstream, store, logprobs_mode: settings.logprobs_mode };
     let router = admin_plane::router(AdminPlane {
@@ -162,21 +170,22 @@ fn check(settings: &Settings) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Trials of the process before this one: open ones go on.
-fn restored(settings: &Settings) -> Result<Trials, StartError> {
+/// Trials of the process before this one, of which open ones go on, and the policy versions.
+fn restored(settings: &Settings) -> Result<(Trials, Policy), StartError> {
     let trials = Trials::default();
     if !settings.data_dir.is_dir() {
-        return Ok(trials);
+        return Ok((trials, Policy::restored(&[])));
     }
     let stored = store::read_dir(&settings.data_dir)?;
     if let Some(damage) = stored.damage.iter().find(|damage| !damage.is_torn_end) {
         return Err(StartError::Damaged { path: settings.data_dir.clone(), damage: damage.to_string() });
     }
+    let policy = Policy::restored(stored.policy());
     for trial in stored.trials {
         let restored = trials.add(Trial::restored(trial));
         debug_assert!(restored.is_ok(), "the store reads each trial once");
     }
-    Ok(trials)
+    Ok((trials, policy))
 }
 
 fn addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use crate::model_aliases::ModelAliases;
 use crate::public_url::PublicUrl;
-use crate::upstream::Address;
+use crate::upstream::{Address, SamplingDefaults};
 
 /// Everything that [`crate::start`] needs to know.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The vLLM servers. A trial stays with one of them, for the sake of its prefix cache. Without any, every call is
-    /// answered 502: enough for agents that call no model.
+    /// The vLLM servers, replicas of one model. A trial stays with one of them, for the sake of its prefix cache. Without
+    /// any, every call is answered 503: enough for agents that call no model.
     pub upstreams: Vec<Address>,
     /// Where agents reach the agent plane; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
@@ -33,6 +33,24 @@ pub struct Settings {
     pub upstream_idle_timeout: Duration,
     /// The upstreams' `--logprobs-mode`, which their answers do not tell.
     pub logprobs_mode: String,
+    /// How the servers are looked after.
+    pub pool: PoolSettings,
+}
+
+/// How upstreams are looked after.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolSettings {
+    /// How often each server is asked whether it is well, and which weights it has.
+    pub check_every: Duration,
+    /// How the served model samples where a request is silent, as far as that cannot be learnt from its files.
+    pub generation_defaults: SamplingDefaults,
+}
+
+impl Default for PoolSettings {
+    /// A look every two seconds, nothing known of the model.
+    fn default() -> Self {
+        Self { check_every: Duration::from_secs(2), generation_defaults: SamplingDefaults::default() }
+    }
 }
 
 /// Whether any key opens a trial: for trying things out, where nobody opens trials.

@@ -1,5 +1,7 @@
 //! One model request of an agent and its answer, as captured. Never completed by guessing.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -27,8 +29,19 @@ pub struct Call {
     pub choices: Vec<Choice>,
     /// How the tokens were sampled.
     pub sampling: Sampling,
-    /// The weights that sampled, an ordinal of ours.
+    /// The weights that upstream had when the call was sent there, an ordinal of ours. They sampled every token but
+    /// those that [`Choice::versions`] says otherwise of.
     pub policy_version: i32,
+    /// The weights changed before the answer was whole. Where the answer came as a stream, [`Choice::versions`] says
+    /// from which token on; where it came whole nobody can tell, and its tokens bear the older version.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub straddles_versions: bool,
+    /// The trainer's or upstream's own names of the versions that the tokens bear, for those that have a name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub version_labels: BTreeMap<i32, String>,
+    /// The replica that answered, by its URL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<String>,
     /// The messages held images, audio or video, so `prompt_token_ids` holds placeholders for them.
     pub has_media: bool,
     /// What makes this record less than complete; empty for a call that can be trained on.
@@ -58,6 +71,19 @@ pub struct Choice {
     pub finish_reason: Option<String>,
     /// vLLM's `stop_reason`: the stop string or stop token id that ended the answer.
     pub stop_reason: Option<serde_json::Value>,
+    /// Where the weights changed while the tokens came, in order; empty where one version sampled them all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<VersionSpan>,
+}
+
+/// From which token on other weights sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionSpan {
+    /// Index of the first such token in [`Choice::token_ids`], as it came in: those that were on their way from
+    /// upstream when the change was told count to it.
+    pub start: u32,
+    /// The version, up to the next span or the end.
+    pub version: i32,
 }
 
 /// The wire format that an agent speaks.
@@ -157,7 +183,23 @@ impl Choice {
     }
 }
 
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 impl Call {
+    /// The version that sampled each token of a choice of this call.
+    pub fn token_versions<'a>(&self, choice: &'a Choice) -> impl Iterator<Item = i32> + use<'a> {
+        let mut version = self.policy_version;
+        let mut spans = choice.versions.iter().peekable();
+        (0..choice.token_ids.len()).map(move |index| {
+            while let Some(span) = spans.next_if(|span| span.start as usize <= index) {
+                version = span.version;
+            }
+            version
+        })
+    }
+
     /// Whether the record's sampled tokens may be trained on at all (each still needs a logprob of its own).
     pub fn is_trainable(&self) -> bool {
         let blocking = |flaw: &Flaw| !matches!(flaw, Flaw::InvalidLogprob);

@@ -147,7 +147,7 @@ fn row(
         loss_mask: tokens.loss,
         logprobs: tokens.logprobs,
         token_version: tokens.version,
-        version_labels: BTreeMap::new(),
+        version_labels: labels(&path),
         prompt_len: saturating_i32(first.start()),
         reward: reward.reward,
         rewards: reward.rewards.clone(),
@@ -201,15 +201,16 @@ impl PerToken {
             .zip(&mut self.logprobs)
             .zip(&mut self.version)
             .take(node.end())
-            .skip(node.start());
-        for (offset, ((((sampled, trainable), loss), logprob), version)) in span.enumerate() {
+            .skip(node.start())
+            .zip(node.call.token_versions(node.choice));
+        for (offset, (((((sampled, trainable), loss), logprob), version), sampled_by)) in span.enumerate() {
             let captured = logprobs.get(offset).copied().flatten();
             let is_trainable = call_is_trainable && captured.is_some();
             *sampled = 1;
             *trainable = u8::from(is_trainable);
             *loss = u8::from(is_trainable && is_owner);
             *logprob = captured.map_or(0.0, |logprob| logprob.get());
-            *version = node.call.policy_version;
+            *version = sampled_by;
         }
     }
 }
@@ -226,7 +227,7 @@ fn span(forest: &Forest<'_>, node: &Node<'_>) -> CallSpan {
         start: saturating_i32(node.start()),
         end: saturating_i32(node.end()),
         finish_reason: node.choice.finish_reason.clone(),
-        version: node.call.policy_version,
+        version: node.call.token_versions(node.choice).next().unwrap_or(node.call.policy_version),
         sampled_at: node.call.ended_at,
         temperature: sampling.temperature,
         top_p: sampling.top_p,
@@ -235,6 +236,12 @@ fn span(forest: &Forest<'_>, node: &Node<'_>) -> CallSpan {
         sampling: serde_json::Value::Object(sampling.params.clone()).to_string(),
         messages: None,
     }
+}
+
+/// Names of the versions along a branch, by version.
+fn labels(path: &[(usize, &Node<'_>)]) -> BTreeMap<String, String> {
+    let labels = path.iter().flat_map(|(_, node)| &node.call.version_labels);
+    labels.map(|(version, label)| (version.to_string(), label.clone())).collect()
 }
 
 /// A call that names no model was still meant for one.

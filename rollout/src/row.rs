@@ -54,7 +54,7 @@ pub struct RolloutRow {
     pub logprobs: Vec<f32>,
     /// The policy version that sampled the token; −1 where it was not sampled.
     pub token_version: Vec<i32>,
-    /// Upstream's own names of the versions in `token_version`, by version.
+    /// The trainer's or upstream's own names of the versions in `token_version`, by version.
     pub version_labels: BTreeMap<String, String>,
     /// Index of the first sampled token.
     pub prompt_len: i32,
@@ -105,7 +105,7 @@ pub struct CallSpan {
     pub end: i32,
     /// vLLM's finish reason.
     pub finish_reason: Option<String>,
-    /// The policy version that sampled.
+    /// The policy version that sampled its first token; `token_version` has that of each.
     pub version: i32,
     /// When the answer was whole.
     pub sampled_at: Timestamp,

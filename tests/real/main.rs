@@ -13,6 +13,7 @@ mod docker_job;
 mod in_container;
 mod interrupted;
 mod official_client;
+mod policy;
 mod program;
 mod stage;
 mod transparency;

@@ -2,7 +2,7 @@
 
 use reqwest::{Client, Response};
 use rolltap_proxy::api::TrialOpened;
-use rolltap_proxy::{RunningProxy, Settings};
+use rolltap_proxy::{PoolSettings, RunningProxy, Settings};
 use rolltap_rollout::call::Call;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -54,6 +54,7 @@ impl Stage {
             model_aliases: rolltap_proxy::ModelAliases::default(),
             upstream_idle_timeout: Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
             logprobs_mode: Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
+            pool: PoolSettings::default(),
         };
         let proxy = rolltap_proxy::start(settings).await.unwrap();
         Self { proxy, http: Client::new(), vllm, _data: data }

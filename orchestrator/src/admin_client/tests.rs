@@ -2,7 +2,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use rolltap_proxy::api::TrialState;
-use rolltap_proxy::{RunningProxy, Settings};
+use rolltap_proxy::{PoolSettings, RunningProxy, Settings};
 use rolltap_rollout::ids::TaskId;
 
 use super::*;
@@ -21,6 +21,7 @@ async fn proxy(data: &tempfile::TempDir, token: Option<&str>) -> RunningProxy {
         model_aliases: rolltap_proxy::ModelAliases::default(),
         upstream_idle_timeout: Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
         logprobs_mode: Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
+        pool: PoolSettings::default(),
     })
     .await
     .unwrap()

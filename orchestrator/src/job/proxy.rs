@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rolltap_proxy::{RunningProxy, Settings};
+use rolltap_proxy::{PoolSettings, RunningProxy, Settings};
 
 use super::preflight::{self, PreflightError};
 use super::{JobError, JobSettings, ProxyChoice};
@@ -70,6 +70,7 @@ impl JobProxy {
             model_aliases: rolltap_proxy::ModelAliases::default(),
             upstream_idle_timeout: Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
             logprobs_mode: Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
+            pool: PoolSettings::default(),
         })
         .await?;
         let admin = AdminClient::new(&format!("http://{}", proxy.admin_addr()), None)?;

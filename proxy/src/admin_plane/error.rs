@@ -10,6 +10,7 @@ use crate::api::{ErrorBody, ErrorDetail};
 use crate::opening::OpenError;
 use crate::store::StoreError;
 use crate::trial::RewardConflict;
+use crate::upstream::{AddressTaken, InvalidAddress};
 
 /// An error answer.
 #[derive(Debug)]
@@ -36,8 +37,12 @@ impl AdminError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
     }
 
+    pub(super) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", message)
+    }
+
     pub(super) fn unknown_trial(id: &TrialId) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "not_found", format!("there is no trial {id}"))
+        Self::not_found(format!("there is no trial {id}"))
     }
 
     pub(super) fn no_such_path(method: &Method, path: &str) -> Self {
@@ -74,6 +79,18 @@ impl From<PathRejection> for AdminError {
 impl From<StoreError> for AdminError {
     fn from(error: StoreError) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", error.to_string())
+    }
+}
+
+impl From<InvalidAddress> for AdminError {
+    fn from(error: InvalidAddress) -> Self {
+        Self::invalid(error.to_string())
+    }
+}
+
+impl From<AddressTaken> for AdminError {
+    fn from(error: AddressTaken) -> Self {
+        Self::conflict(error.to_string())
     }
 }
 

@@ -4,8 +4,10 @@
 //! what was wrong, where, and what to do; anything else is a defect.
 
 mod error;
+mod policy;
 mod reading;
 mod trials;
+mod upstreams;
 
 use std::sync::Arc;
 
@@ -14,7 +16,7 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post, put};
+use axum::routing::{delete, get, post, put};
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
@@ -43,6 +45,11 @@ pub(crate) fn router(plane: AdminPlane) -> Router {
         .route("/v1/trials/{id}/reward", put(trials::reward))
         .route("/v1/trials/{id}/calls", get(reading::calls))
         .route("/v1/trials/{id}/rollout", get(reading::rollout))
+        .route("/v1/upstreams", post(upstreams::add).get(upstreams::list))
+        .route("/v1/upstreams/{id}", delete(upstreams::remove))
+        .route("/v1/policy", post(policy::set).get(policy::status))
+        .route("/v1/policy/pause", post(policy::pause))
+        .route("/v1/policy/resume", post(policy::resume))
         .layer(middleware::from_fn_with_state(Arc::clone(&plane), require_token));
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))

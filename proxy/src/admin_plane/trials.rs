@@ -41,6 +41,7 @@ pub(super) async fn seal(
 ) -> Result<Json<TrialStatus>, AdminError> {
     let trial = plane.trial(id)?;
     let (at, is_new) = trial.seal();
+    plane.opening.upstream.forget(&trial.opened().facts.trial_id);
     if is_new {
         let trial_id = trial.opened().facts.trial_id.clone();
         plane.opening.store.keep(Event::Sealed { trial_id, at }).await?;

@@ -12,7 +12,7 @@ use crate::identity::IdentityError;
 use crate::opening::OpenError;
 use crate::store::StoreError;
 use crate::trial::Refusal;
-use crate::upstream::Unreachable;
+use crate::upstream::SendError;
 
 /// The shapes in which clients read errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,9 +183,14 @@ impl From<OpenError> for AgentError {
     }
 }
 
-impl From<Unreachable> for AgentError {
-    fn from(error: Unreachable) -> Self {
-        Self::new(StatusCode::BAD_GATEWAY, "UpstreamError", error.to_string())
-            .with_code("upstream_unreachable")
+impl From<SendError> for AgentError {
+    fn from(error: SendError) -> Self {
+        let of = |status, code| Self::new(status, "UpstreamError", error.to_string()).with_code(code);
+        match error {
+            // One that is back is noticed within that time.
+            SendError::NoneTakesCalls(_) => of(StatusCode::SERVICE_UNAVAILABLE, "no_upstream").retry_after(5),
+            SendError::NoAnswer { .. } => of(StatusCode::BAD_GATEWAY, "upstream_unreachable"),
+            SendError::Silent { .. } => of(StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
+        }
     }
 }

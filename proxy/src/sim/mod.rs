@@ -1,7 +1,7 @@
 //! `rolltap sim`: a vLLM-shaped server for trying things without a GPU, and for tests with faults.
 //!
 //! It answers `POST /v1/chat/completions` (JSON and events), `/tokenize`, `/detokenize`, `GET /v1/models`, `/health`, `/ping`,
-//! `/version` and `/metrics` with vLLM 0.32's fields in vLLM's order, with a tokenizer of its own ([`encode`], [`decode`]). It
+//! `/version`, `/metrics` and, once told a version, `/weight_info` with vLLM 0.32's fields in vLLM's order, with a tokenizer of its own ([`encode`], [`decode`]). It
 //! behaves like a server that was started with a tool-call parser and a reasoning parser. `kv_transfer_params.prompt_token_ids`
 //! is taken as the prompt.
 //!
@@ -59,6 +59,7 @@ mod routes;
 mod script;
 mod server;
 mod stream;
+mod switches;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -164,6 +165,22 @@ impl RunningSim {
     /// What it has done so far.
     pub fn stats(&self) -> Stats {
         self.server.stats()
+    }
+
+    /// From now on `/health` answers 503, or 200 again.
+    pub fn set_ill(&self, is_ill: bool) {
+        self.server.switches.set_ill(is_ill);
+    }
+
+    /// From now on chat requests are answered 503, or served again.
+    pub fn set_refusing(&self, is_refusing: bool) {
+        self.server.switches.set_refusing(is_refusing);
+    }
+
+    /// From now on `/weight_info` tells this version, as vLLM's does with `VLLM_SERVER_DEV_MODE=1`; without one there is no
+    /// such path.
+    pub fn set_weights(&self, version: Option<&str>) {
+        self.server.switches.set_weights(version);
     }
 
     /// Stops: no new request, two seconds for running answers, none for stalled ones.

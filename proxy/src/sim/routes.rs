@@ -59,7 +59,9 @@ impl From<Cut> for Failure {
 }
 
 async fn route(server: &Arc<Server>, head: &Parts, body: Incoming) -> Result<Response<Body>, Failure> {
+    let weights = server.switches.weights();
     let method = match head.uri.path() {
+        "/weight_info" if weights.is_some() => Method::GET,
         "/v1/chat/completions" | "/tokenize" | "/detokenize" => Method::POST,
         "/v1/models" | "/health" | "/ping" | "/version" | "/metrics" => Method::GET,
         _ => return Err(Refusal::routing(StatusCode::NOT_FOUND).into()),
@@ -76,13 +78,18 @@ async fn route(server: &Arc<Server>, head: &Parts, body: Incoming) -> Result<Res
         "/tokenize" => Ok(document(&tokenize(server, &read(&head.headers, body).await?)?)),
         "/detokenize" => Ok(document(&detokenize(server, &read(&head.headers, body).await?)?)),
         "/v1/models" => Ok(document(&models(server))),
+        "/weight_info" => Ok(document(&json!({"weight_version": weights}))),
+        "/health" if server.switches.is_ill() => Ok(empty(StatusCode::SERVICE_UNAVAILABLE)),
         "/version" => Ok(document(&json!({"version": VLLM_VERSION}))),
         "/metrics" => Ok(whole("text/plain; version=1.0.0; charset=utf-8", metrics(server).into())),
-        _ => Ok(Response::new(Either::Left(Full::default()))),
+        _ => Ok(empty(StatusCode::OK)),
     }
 }
 
 async fn chat(server: &Arc<Server>, headers: &HeaderMap, body: Incoming) -> Result<Response<Body>, Failure> {
+    if server.switches.is_refusing() {
+        return Err(Refusal::scripted(StatusCode::SERVICE_UNAVAILABLE, "not now").into());
+    }
     let map = parse(&read(headers, body).await?)?;
     let request = ChatRequest::read(&Fields::of_body(&map), headers, &server.settings)?;
     drop(map);
@@ -179,6 +186,12 @@ fn metrics(server: &Server) -> String {
         format!("# HELP vllm:{name} {help}\n# TYPE vllm:{name} {kind}\nvllm:{name}{labels} {value}.0\n")
     })
     .concat()
+}
+
+fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Either::Left(Full::default()));
+    *response.status_mut() = status;
+    response
 }
 
 fn document(value: &Value) -> Response<Body> {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio_util::sync::CancellationToken;
 
 use super::Settings;
+use super::switches::Switches;
 
 /// A running simulator, as its requests see it.
 #[derive(Debug)]
@@ -15,6 +16,7 @@ pub(super) struct Server {
     pub(super) stopping: CancellationToken,
     /// When it started, in seconds since 1970.
     pub(super) started: u64,
+    pub(super) switches: Switches,
     requests: AtomicU64,
     running: AtomicU64,
     aborted: AtomicU64,
@@ -49,6 +51,7 @@ impl Server {
             settings,
             stopping,
             started,
+            switches: Switches::default(),
             requests: AtomicU64::new(0),
             running: AtomicU64::new(0),
             aborted: AtomicU64::new(0),

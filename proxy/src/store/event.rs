@@ -24,8 +24,20 @@ pub(crate) enum Event {
     Batch(Vec<Arc<Call>>),
     /// A trial makes no further call.
     Sealed { trial_id: TrialId, at: Timestamp },
+    /// Other weights sample from now on.
+    Policy(PolicyChange),
     /// A trial's reward came.
     Rewarded { trial_id: TrialId, reward: Reward },
+}
+
+/// The policy version that holds from now on, and its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PolicyChange {
+    pub(crate) version: i32,
+    pub(crate) label: String,
+    /// The trainer said so, rather than a replica.
+    pub(crate) is_set: bool,
+    pub(crate) at: Timestamp,
 }
 
 /// What a trial is opened with.

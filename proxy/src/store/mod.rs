@@ -11,7 +11,7 @@ mod writer;
 use std::path::Path;
 use std::sync::Arc;
 
-pub(crate) use event::{Event, Opened};
+pub(crate) use event::{Event, Opened, PolicyChange};
 pub use read::{Damage, ReadError, Stored, StoredTrial, read_dir};
 use rolltap_rollout::call::Call;
 use tokio::sync::{mpsc, oneshot};

@@ -11,7 +11,7 @@ use rolltap_rollout::call::Call;
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::rollout::{Reward, TrialFacts};
 
-use super::{Event, FILE_NAME, Opened};
+use super::{Event, FILE_NAME, Opened, PolicyChange};
 
 /// A trial as the store has it.
 #[derive(Clone, Debug)]
@@ -41,8 +41,16 @@ impl StoredTrial {
 pub struct Stored {
     /// Every trial, in the order in which they were opened.
     pub trials: Vec<StoredTrial>,
+    policy: Vec<PolicyChange>,
     /// What could not be read, and was passed over.
     pub damage: Vec<Damage>,
+}
+
+impl Stored {
+    /// Every change of the policy version, in order.
+    pub(crate) fn policy(&self) -> &[PolicyChange] {
+        &self.policy
+    }
 }
 
 /// A line that is no event.
@@ -109,6 +117,7 @@ impl Reading {
                     self.trial(&call.trial_id)?.calls.push(call);
                 }
             }
+            Event::Policy(change) => return self.policy(change),
             Event::Sealed { trial_id, at } => self.trial(&trial_id)?.sealed_at = Some(at),
             Event::Rewarded { trial_id, reward } => self.trial(&trial_id)?.reward = Some(reward),
         }
@@ -122,6 +131,15 @@ impl Reading {
         }
         self.by_id.insert(trial_id, self.stored.trials.len());
         self.stored.trials.push(StoredTrial { opened, calls: Vec::new(), sealed_at: None, reward: None });
+        Ok(())
+    }
+
+    fn policy(&mut self, change: PolicyChange) -> Result<(), String> {
+        let newest = self.stored.policy.iter().map(|change| change.version).max().unwrap_or(0);
+        if !(0..=newest.saturating_add(1)).contains(&change.version) {
+            return Err(format!("policy version {} comes after version {newest}", change.version));
+        }
+        self.stored.policy.push(change);
         Ok(())
     }
 

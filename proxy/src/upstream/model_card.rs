@@ -12,6 +12,8 @@ use serde::de::DeserializeOwned;
 /// What is known of a served model; nothing where nothing could be learnt.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ModelCard {
+    /// The names that requests may ask for, LoRA adapters included; none where the server does not tell.
+    pub(crate) models: Vec<String>,
     /// Ids lie below this.
     pub(crate) vocab_size: Option<u32>,
     /// What a request that says nothing is sampled with.
@@ -20,10 +22,13 @@ pub(crate) struct ModelCard {
 
 /// Sampling where a request is silent. None where even the server's files are unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-pub(crate) struct SamplingDefaults {
-    pub(crate) temperature: Option<f64>,
-    pub(crate) top_p: Option<f64>,
-    pub(crate) top_k: Option<i64>,
+pub struct SamplingDefaults {
+    /// Divisor of the logits.
+    pub temperature: Option<f64>,
+    /// Nucleus size.
+    pub top_p: Option<f64>,
+    /// Number of candidates; 0 or −1 for all.
+    pub top_k: Option<i64>,
 }
 
 #[derive(Deserialize)]
@@ -33,7 +38,10 @@ struct Models {
 
 #[derive(Deserialize)]
 struct Model {
+    id: String,
     root: Option<String>,
+    /// The model that an adapter belongs to.
+    parent: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -52,8 +60,20 @@ impl ModelCard {
     /// Reads the answer of `GET /v1/models` and the files that it points to. None if it is no such answer.
     pub(super) fn from_models_answer(body: &[u8]) -> Option<Self> {
         let models: Models = serde_json::from_slice(body).ok()?;
-        let root = models.data.into_iter().find_map(|model| model.root);
-        Some(root.map(|root| Self::from_dir(Path::new(&root))).unwrap_or_default())
+        let root =
+            models.data.iter().filter(|model| model.parent.is_none()).find_map(|model| model.root.as_deref());
+        let card = root.map(|root| Self::from_dir(Path::new(root))).unwrap_or_default();
+        Some(Self { models: models.data.into_iter().map(|model| model.id).collect(), ..card })
+    }
+
+    /// What the configuration says wins: it knows of `--generation-config` and `--override-generation-config`.
+    pub(super) fn with_defaults(mut self, configured: SamplingDefaults) -> Self {
+        self.defaults = SamplingDefaults {
+            temperature: configured.temperature.or(self.defaults.temperature),
+            top_p: configured.top_p.or(self.defaults.top_p),
+            top_k: configured.top_k.or(self.defaults.top_k),
+        };
+        self
     }
 
     fn from_dir(dir: &Path) -> Self {
@@ -67,7 +87,7 @@ impl ModelCard {
             top_p: stated.top_p.or(vllm.top_p),
             top_k: stated.top_k.or(vllm.top_k),
         };
-        Self { vocab_size: config.vocab_size.or(language), defaults }
+        Self { models: Vec::new(), vocab_size: config.vocab_size.or(language), defaults }
     }
 }
 
@@ -90,7 +110,7 @@ mod tests {
         .unwrap();
         let body = serde_json::json!({"data": [{"id": "m", "root": dir.path()}]}).to_string();
         let card = ModelCard::from_models_answer(body.as_bytes()).unwrap();
-        assert_eq!(card.vocab_size, Some(4096));
+        assert_eq!((card.vocab_size, &card.models[..]), (Some(4096), &["m".to_owned()][..]));
         assert_eq!(
             card.defaults,
             SamplingDefaults { temperature: Some(0.6), top_p: Some(1.0), top_k: Some(0) }
@@ -100,7 +120,29 @@ mod tests {
     #[test]
     fn a_model_elsewhere_is_unknown_and_not_guessed() {
         let body = r#"{"data": [{"id": "m", "root": "org/model-on-a-hub"}]}"#;
-        assert_eq!(ModelCard::from_models_answer(body.as_bytes()), Some(ModelCard::default()));
+        let card = ModelCard { models: vec!["m".to_owned()], ..ModelCard::default() };
+        assert_eq!(ModelCard::from_models_answer(body.as_bytes()), Some(card.clone()));
         assert_eq!(ModelCard::from_models_answer(b"<html>"), None);
+        let configured = SamplingDefaults { temperature: Some(0.6), ..SamplingDefaults::default() };
+        assert_eq!(card.with_defaults(configured).defaults, configured);
+    }
+
+    #[test]
+    fn adapters_are_served_names_and_not_the_model() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("config.json"), r#"{"vocab_size": 7}"#).unwrap();
+        let data = serde_json::json!({"data": [
+            {"id": "adapter", "root": "/nowhere", "parent": "base"},
+            {"id": "base", "root": dir.path(), "parent": null},
+        ]});
+        let card = ModelCard::from_models_answer(data.to_string().as_bytes()).unwrap();
+        assert_eq!((card.vocab_size, card.models.len()), (Some(7), 2));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_answer_panics(body: Vec<u8>) {
+            let _ = ModelCard::from_models_answer(&body);
+        }
     }
 }

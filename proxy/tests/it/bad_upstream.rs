@@ -22,7 +22,11 @@ struct Got {
 
 /// One call answered so, and then a sound one: what the agent got, and the record of the first.
 async fn call_answered(script: Script, streaming: bool) -> (Got, Call) {
-    let upstream = RawUpstream::start(vec![script]).await;
+    call_answered_by(vec![script], streaming).await
+}
+
+async fn call_answered_by(scripts: Vec<Script>, streaming: bool) -> (Got, Call) {
+    let upstream = RawUpstream::start(scripts).await;
     let stage = Stage::before(simulator(None).await, &upstream.url).await;
     let trial = stage.open(json!({})).await;
     let got = tokio::time::timeout(Duration::from_secs(30), ask(&stage, &trial, streaming)).await.unwrap();
@@ -202,7 +206,9 @@ async fn an_answer_that_is_no_http_is_a_502_that_says_so() {
             closing("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"),
         ),
     ] {
-        let (got, call) = call_answered(script, false).await;
+        // A connection that goes without an answer may have been closing already: the call is sent once more.
+        let times = if matches!(name, "nothing" | "half a head") { 2 } else { 1 };
+        let (got, call) = call_answered_by(vec![script; times], false).await;
         assert_eq!(got.status, 502, "{name}: {}", got.text);
         let error: Value = serde_json::from_str(&got.text).unwrap();
         assert!(error["error"]["message"].is_string(), "{name}");

@@ -32,7 +32,7 @@ async fn an_upstream_error_keeps_its_status_and_is_recorded() {
 }
 
 #[tokio::test]
-async fn an_unreachable_upstream_is_a_502_that_says_where() {
+async fn an_unreachable_upstream_is_a_503_that_says_where() {
     let stage = Stage::random().await;
     let trial = stage.open(json!({})).await;
     let data = tempfile::tempdir().unwrap();
@@ -42,9 +42,9 @@ async fn an_unreachable_upstream_is_a_502_that_says_where() {
     let trial_there = elsewhere.open(json!({})).await;
     assert_ne!(trial.key, trial_there.key);
     let response = elsewhere.chat(&trial_there, &request(json!({}))).await;
-    assert_eq!(response.status().as_u16(), 502);
+    assert_eq!(response.status().as_u16(), 503);
     let body: Value = response.json().await.unwrap();
-    assert_eq!(body["error"]["code"], "upstream_unreachable");
+    assert_eq!(body["error"]["code"], "no_upstream");
     assert!(body["error"]["message"].as_str().unwrap().contains(&nowhere.to_string()));
     let call = only_call(&elsewhere, &trial_there).await;
     assert_eq!((call.status, call.http_status), (CallStatus::Failed, None));

@@ -8,6 +8,8 @@ mod enforced;
 mod identity;
 mod keeping;
 mod passing;
+mod policy;
 mod raw_upstream;
+mod replicas;
 mod retries;
 mod stage;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::{Client, Response, StatusCode};
 use rolltap_proxy::api::{TrialOpened, TrialStatus};
-use rolltap_proxy::{RunningProxy, Settings, sim};
+use rolltap_proxy::{PoolSettings, RunningProxy, Settings, sim};
 use rolltap_rollout::call::Call;
 use rolltap_rollout::row::RolloutRow;
 use serde::de::DeserializeOwned;
@@ -32,6 +32,7 @@ pub(crate) fn settings(upstream: &str, data: &TempDir) -> Settings {
         model_aliases: rolltap_proxy::ModelAliases::default(),
         upstream_idle_timeout: Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
         logprobs_mode: Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
+        pool: PoolSettings::default(),
     }
 }
 

@@ -63,19 +63,17 @@ pub(super) fn check(row: &RolloutRow, is_aligned: bool, captured: &Captured<'_>,
             });
             continue;
         };
-        facts(index, span, call, choice, found);
+        facts(index, span, choice, found);
         if is_aligned {
             prompt(index, span, row, call, found);
             answer(index, span, row, choice, found);
+            versions(index, span, row, (call, choice), found);
             trainable(index, span, row, call, choice, found);
         }
     }
 }
 
-fn facts(index: usize, span: &CallSpan, call: &Call, choice: &Choice, found: &mut Findings<'_>) {
-    found.require(span.version == call.policy_version, Invariant::CapturedAnswer, || {
-        format!("calls[{index}].version is {}, captured was {}", span.version, call.policy_version)
-    });
+fn facts(index: usize, span: &CallSpan, choice: &Choice, found: &mut Findings<'_>) {
     found.require(span.finish_reason == choice.finish_reason, Invariant::CapturedAnswer, || {
         let (here, captured) = (&span.finish_reason, &choice.finish_reason);
         format!("calls[{index}].finish_reason is {here:?}, captured was {captured:?}")
@@ -118,6 +116,21 @@ fn answer(index: usize, span: &CallSpan, row: &RolloutRow, choice: &Choice, foun
             format!(
                 "calls[{index}]: logprob of sampled token {offset} is {logprob}, captured was {captured:?}"
             )
+        });
+    }
+}
+
+fn versions(
+    index: usize,
+    span: &CallSpan,
+    row: &RolloutRow,
+    (call, choice): (&Call, &Choice),
+    found: &mut Findings<'_>,
+) {
+    let versions = span_tokens(span, &row.token_version).unwrap_or_default();
+    for (offset, (&version, captured)) in versions.iter().zip(call.token_versions(choice)).enumerate() {
+        found.require(version == captured, Invariant::CapturedAnswer, || {
+            format!("calls[{index}]: version of sampled token {offset} is {version}, captured was {captured}")
         });
     }
 }

@@ -49,7 +49,7 @@ invariants! {
     SpanOrder = "span_order",
     /// The spans of `calls` cover `sampled_mask` exactly.
     SpanCoverage = "span_coverage",
-    /// A span's `version` is the `token_version` of its tokens.
+    /// A span's `version` is the `token_version` of its first token.
     SpanVersion = "span_version",
     /// A span starts where its prompt ends.
     SpanPromptLen = "span_prompt_len",
@@ -78,7 +78,7 @@ invariants! {
     /// What is said of the trial is the same on all of its rows.
     TrialColumns = "trial_columns",
     /// Where branches share an answer, it stands at the same place with the same tokens before and in it, the same
-    /// logprobs and the same `trainable_mask`.
+    /// logprobs, versions and `trainable_mask`.
     SharedSpan = "shared_span",
     /// Each trainable token of a trial is in `loss_mask` of exactly one branch.
     LossOwner = "loss_owner",
@@ -90,7 +90,7 @@ invariants! {
     CapturedCall = "captured_call",
     /// A branch, cut at a span's start, is the prompt that was captured.
     CapturedPrompt = "captured_prompt",
-    /// A span's tokens, logprobs, version and finish reason are those captured.
+    /// A span's tokens, logprobs, versions and finish reason are those captured.
     CapturedAnswer = "captured_answer",
     /// A trainable token belongs to a call that can be trained on, and has a captured logprob.
     CapturedTrainable = "captured_trainable",

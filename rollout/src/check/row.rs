@@ -151,15 +151,10 @@ fn spans(row: &RolloutRow, found: &mut Findings<'_>) {
 }
 
 fn span_version(index: usize, span: &CallSpan, row: &RolloutRow, found: &mut Findings<'_>) {
-    let versions = span_tokens(span, &row.token_version).unwrap_or_default();
-    for (offset, &version) in versions.iter().enumerate() {
-        found.require(version == span.version, Invariant::SpanVersion, || {
-            format!(
-                "calls[{index}].version is {}, its token {offset} has token_version {version}",
-                span.version
-            )
-        });
-    }
+    let Some(first) = span_tokens(span, &row.token_version).and_then(<[i32]>::first) else { return };
+    found.require(*first == span.version, Invariant::SpanVersion, || {
+        format!("calls[{index}].version is {}, its first token has token_version {first}", span.version)
+    });
 }
 
 fn coverage(row: &RolloutRow, found: &mut Findings<'_>) {

@@ -126,6 +126,7 @@ struct Answer {
     prefix_hash: u64,
     token_ids: Vec<i32>,
     logprobs: Vec<f32>,
+    versions: Vec<i32>,
     trainable: Vec<u8>,
     owners: Vec<Owners>,
 }
@@ -144,6 +145,7 @@ impl Answer {
             start: span.start,
             prefix_hash: prefix.up_to(usize::try_from(span.start).ok()?)?,
             logprobs: span_tokens(span, &row.logprobs)?.to_vec(),
+            versions: span_tokens(span, &row.token_version)?.to_vec(),
             trainable: span_tokens(span, &row.trainable_mask)?.to_vec(),
             owners: vec![Owners::default(); token_ids.len()],
             token_ids,
@@ -161,9 +163,11 @@ impl Answer {
         let token =
             first_difference(&self.token_ids, &other.token_ids).map(|at| format!("has another token {at}"));
         let logprob = || first_difference(&bits(&self.logprobs), &bits(&other.logprobs));
+        let version = || first_difference(&self.versions, &other.versions);
         let trainable = || first_difference(&self.trainable, &other.trainable);
         token
             .or_else(|| logprob().map(|at| format!("has another logprob at its token {at}")))
+            .or_else(|| version().map(|at| format!("has another version at its token {at}")))
             .or_else(|| trainable().map(|at| format!("has another trainable_mask at its token {at}")))
     }
 

@@ -16,6 +16,7 @@ pub(crate) fn call(n: u32, prompt: &[u32], answers: &[&[u32]]) -> Call {
         logprobs: answer.iter().map(|&id| Logprob::try_from(-(id as f32)).ok()).collect(),
         finish_reason: Some("stop".into()),
         stop_reason: None,
+        versions: Vec::new(),
     });
     Call {
         call_id: CallId::new(format!("c{n:04}")).unwrap(),
@@ -28,6 +29,9 @@ pub(crate) fn call(n: u32, prompt: &[u32], answers: &[&[u32]]) -> Call {
         choices: choices.collect(),
         sampling: Sampling::default(),
         policy_version: 0,
+        straddles_versions: false,
+        version_labels: std::collections::BTreeMap::new(),
+        upstream: None,
         has_media: false,
         flaws: Vec::new(),
         http_status: Some(200),

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::call::Flaw;
+use crate::call::{Flaw, VersionSpan};
 use crate::forest::tests::{call, trial};
 
 fn facts() -> TrialFacts {
@@ -36,6 +36,29 @@ fn a_branch_holds_every_turn_and_masks_what_was_sampled() {
     let spans: Vec<_> =
         row.calls.iter().map(|span| (span.start, span.end, span.parent_call_id.as_deref())).collect();
     assert_eq!(spans, [(2, 3, None), (4, 6, Some("c0000"))]);
+}
+
+#[test]
+fn tokens_bear_the_version_that_sampled_them() {
+    let mut straddling = call(0, &[1], &[&[2, 3, 4]]);
+    straddling.policy_version = 2;
+    straddling.choices[0].versions = vec![VersionSpan { start: 1, version: 3 }];
+    straddling.version_labels = BTreeMap::from([(2, "step-2".into()), (3, "step-3".into())]);
+    let [row] = &rows(&facts(), &Reward::default(), &[straddling])[..] else { panic!("one branch") };
+    assert_eq!(row.token_version, [-1, 2, 3, 3]);
+    assert_eq!(row.calls[0].version, 2);
+    let labels: Vec<_> = row.version_labels.iter().map(|(version, label)| (&**version, &**label)).collect();
+    assert_eq!(labels, [("2", "step-2"), ("3", "step-3")]);
+}
+
+#[test]
+fn a_call_that_was_kept_before_versions_were_is_read() {
+    let old = serde_json::to_value(call(0, &[1], &[&[2]])).unwrap();
+    for key in ["straddles_versions", "version_labels", "upstream"] {
+        assert!(old.get(key).is_none(), "{key} is written where there is something to say");
+    }
+    let read: Call = serde_json::from_value(old).unwrap();
+    assert_eq!(read, call(0, &[1], &[&[2]]));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use rolltap_rollout::call::{CallStatus, Flaw};
+use rolltap_rollout::call::{CallStatus, Flaw, VersionSpan};
 use rolltap_rollout::check::{Breach, Captured, Checker, Invariant, Options, check_trial};
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::row::RolloutRow;
@@ -77,7 +77,7 @@ fn mutations_of_one_row() -> Vec<Mutation> {
         mutation(I::LogprobOffMask, Some(0), "logprobs[8] is -0.5", |t| t.rows[0].logprobs[8] = -0.5),
         mutation(I::TokenVersion, Some(0), "token_version[8] is 3", |t| t.rows[0].token_version[8] = 3),
         mutation(I::TokenVersion, Some(2), "token_version[5] is -1", |t| t.rows[2].token_version[5] = -1)
-            .along_with(&[I::SpanVersion]),
+            .along_with(&[I::CapturedAnswer]),
         mutation(I::TokenIdRange, Some(2), "token_ids[6] is 1000", |t| {
             t.rows[2].token_ids[6] = VOCAB_SIZE as i32
         })
@@ -108,10 +108,11 @@ fn mutations_of_one_row() -> Vec<Mutation> {
             t.rows[2].sampled_mask[6] = 0;
             t.rows[2].token_version[6] = -1;
         })
-        .along_with(&[I::SpanVersion]),
-        mutation(I::SpanVersion, Some(2), "its token 1 has token_version 4", |t| {
-            t.rows[2].token_version[4] = 4
-        }),
+        .along_with(&[I::CapturedAnswer]),
+        mutation(I::SpanVersion, Some(2), "its first token has token_version 4", |t| {
+            t.rows[2].token_version[3] = 4
+        })
+        .along_with(&[I::CapturedAnswer]),
         mutation(I::SpanPromptLen, Some(0), "calls[1] has a prompt of 9", |t| {
             t.rows[0].calls[1].prompt_len = 9
         }),
@@ -207,6 +208,10 @@ fn mutations_of_the_trial() -> Vec<Mutation> {
         mutation(I::SharedSpan, Some(1), "has another trainable_mask at its token 1", |t| {
             t.rows[1].trainable_mask[4] = 0;
         }),
+        mutation(I::SharedSpan, Some(1), "has another version at its token 1", |t| {
+            t.rows[1].token_version[4] = 4;
+        })
+        .along_with(&[I::CapturedAnswer]),
         mutation(I::LossOwner, None, "token 1 of choice 0 of call call-0000 is in no", |t| {
             t.rows[0].loss_mask[4] = 0
         }),
@@ -249,8 +254,11 @@ fn mutations_of_what_was_captured() -> Vec<Mutation> {
                 t.calls[1].choices[0].logprobs[1] = Some(Logprob::try_from(0.0).unwrap());
             },
         ),
-        mutation(I::CapturedAnswer, Some(2), "version is 3, captured was 4", |t| {
+        mutation(I::CapturedAnswer, Some(2), "token 0 is 3, captured was 4", |t| {
             t.calls[3].policy_version = 4
+        }),
+        mutation(I::CapturedAnswer, Some(2), "version of sampled token 2 is 3, captured was 4", |t| {
+            t.calls[3].choices[0].versions = vec![VersionSpan { start: 2, version: 4 }];
         }),
         mutation(I::CapturedAnswer, Some(2), "finish_reason is Some(\"stop\"), captured was None", |t| {
             t.calls[3].choices[0].finish_reason = None;

@@ -277,6 +277,9 @@ fn calls(facts: &Facts, nodes: &[Node<'_>]) -> Vec<Call> {
                 choices: Vec::new(),
                 sampling: node.answer.sampling.clone(),
                 policy_version: node.answer.version,
+                straddles_versions: false,
+                version_labels: BTreeMap::new(),
+                upstream: None,
                 has_media: false,
                 flaws: node.answer.flaws.clone(),
                 http_status: Some(200),
@@ -296,6 +299,7 @@ fn calls(facts: &Facts, nodes: &[Node<'_>]) -> Vec<Call> {
                 .collect(),
             finish_reason: node.answer.finish_reason.clone(),
             stop_reason: None,
+            versions: Vec::new(),
         });
     }
     calls

@@ -1,0 +1,64 @@
+//! The policy version that tokens are stamped with, and the gate around weight updates.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::extract::rejection::JsonRejection;
+
+use super::AdminPlane;
+use super::error::AdminError;
+use crate::api::{PausePolicy, PolicyStatus, PolicyVersion, SetPolicy};
+use crate::policy::Version;
+use crate::store;
+
+pub(super) async fn status(State(plane): State<Arc<AdminPlane>>) -> Json<PolicyStatus> {
+    Json(plane.policy_status())
+}
+
+pub(super) async fn set(
+    State(plane): State<Arc<AdminPlane>>,
+    body: Result<Json<SetPolicy>, JsonRejection>,
+) -> Result<Json<PolicyStatus>, AdminError> {
+    let Json(asked) = body?;
+    let label = asked.version.to_string();
+    if label.is_empty() {
+        return Err(AdminError::invalid("version is empty: name the weights, like 17 or \"step-17\""));
+    }
+    let place = plane.opening.store.reserve().await?;
+    let (_, kept) = plane.opening.upstream.set_version(&label, place);
+    store::outcome(kept.await)?;
+    Ok(Json(plane.policy_status()))
+}
+
+/// Without a body it holds new calls and answers at once.
+pub(super) async fn pause(
+    State(plane): State<Arc<AdminPlane>>,
+    body: Result<Option<Json<PausePolicy>>, JsonRejection>,
+) -> Result<Json<PolicyStatus>, AdminError> {
+    let Json(asked) = body?.unwrap_or_default();
+    plane.opening.upstream.policy().hold(true);
+    if asked.wait {
+        plane.opening.upstream.load().ended().await;
+    }
+    Ok(Json(plane.policy_status()))
+}
+
+pub(super) async fn resume(State(plane): State<Arc<AdminPlane>>) -> Json<PolicyStatus> {
+    plane.opening.upstream.policy().hold(false);
+    Json(plane.policy_status())
+}
+
+impl AdminPlane {
+    fn policy_status(&self) -> PolicyStatus {
+        let policy = self.opening.upstream.policy();
+        let told = |Version { ordinal, label }| PolicyVersion { version: ordinal, label };
+        PolicyStatus {
+            current: told(policy.current()),
+            paused: policy.is_paused(),
+            in_flight: self.opening.upstream.load().under_way() as u64,
+            held: self.opening.upstream.load().held() as u64,
+            versions: policy.versions().into_iter().map(told).collect(),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The vLLM servers at run time: which there are, how they stand, adding and removing.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+
+use super::AdminPlane;
+use super::error::AdminError;
+use crate::api::{AddUpstream, UpstreamState, UpstreamStatus};
+use crate::upstream::{Address, Replica, ReplicaId};
+
+pub(super) async fn list(State(plane): State<Arc<AdminPlane>>) -> Json<Vec<UpstreamStatus>> {
+    Json(plane.opening.upstream.replicas().iter().map(|replica| replica.status()).collect())
+}
+
+pub(super) async fn add(
+    State(plane): State<Arc<AdminPlane>>,
+    body: Result<Json<AddUpstream>, JsonRejection>,
+) -> Result<(StatusCode, Json<UpstreamStatus>), AdminError> {
+    let Json(asked) = body?;
+    let address: Address = asked.url.parse()?;
+    let address = match asked.api_key {
+        Some(key) => address.with_api_key(&key)?,
+        None => address,
+    };
+    Ok((StatusCode::CREATED, Json(plane.opening.upstream.add(address)?.status())))
+}
+
+pub(super) async fn remove(
+    State(plane): State<Arc<AdminPlane>>,
+    id: Result<Path<ReplicaId>, PathRejection>,
+) -> Result<Json<UpstreamStatus>, AdminError> {
+    let Path(id) = id?;
+    let removed = plane.opening.upstream.remove(id);
+    let removed = removed.ok_or_else(|| AdminError::not_found(format!("there is no upstream {id}")))?;
+    Ok(Json(removed.status()))
+}
+
+impl Replica {
+    fn status(&self) -> UpstreamStatus {
+        let reason = self.ejected();
+        UpstreamStatus {
+            id: self.id,
+            url: self.address().to_string(),
+            state: match reason {
+                _ if self.is_draining() => UpstreamState::Draining,
+                Some(_) => UpstreamState::Ejected,
+                None => UpstreamState::Healthy,
+            },
+            reason,
+            in_flight: self.in_flight.load(Ordering::Relaxed) as u64,
+            trials: self.trials.load(Ordering::Relaxed) as u64,
+            models: self.card().map(|card| card.models.clone()).unwrap_or_default(),
+            version: self.version(),
+        }
+    }
+}

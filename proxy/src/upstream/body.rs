@@ -1,0 +1,124 @@
+//! An answer's body as it comes from a replica.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::sync::Notify;
+
+use super::replica::{Replica, ServedBy};
+
+/// What a replica answers. Its call counts as under way until this is dropped.
+#[derive(Debug)]
+pub(crate) struct UpstreamBody {
+    body: Incoming,
+    lease: Lease,
+}
+
+/// A call's hold on its replica.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) served_by: ServedBy,
+    load: Arc<Load>,
+}
+
+/// Calls that are under way or held back, at all replicas together.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    under_way: AtomicUsize,
+    held: AtomicUsize,
+    none_under_way: Notify,
+}
+
+/// A call that waits for the gate to open.
+#[derive(Debug)]
+pub(super) struct Held<'a>(&'a Load);
+
+impl UpstreamBody {
+    pub(super) fn new(body: Incoming, lease: Lease) -> Self {
+        Self { body, lease }
+    }
+
+    /// Who answers.
+    pub(crate) fn served_by(&self) -> &ServedBy {
+        &self.lease.served_by
+    }
+}
+
+impl Body for UpstreamBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Lease {
+    pub(super) fn take(replica: Arc<Replica>, load: Arc<Load>) -> Self {
+        replica.in_flight.fetch_add(1, Ordering::SeqCst);
+        load.under_way.fetch_add(1, Ordering::SeqCst);
+        Self { served_by: ServedBy::new(replica), load }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let replica = &self.served_by.replica;
+        if replica.in_flight.fetch_sub(1, Ordering::SeqCst) == 1 && replica.is_draining() {
+            replica.look.notify_one();
+        }
+        if self.load.under_way.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.load.none_under_way.notify_waiters();
+        }
+    }
+}
+
+impl Load {
+    pub(crate) fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn hold(&self) -> Held<'_> {
+        self.held.fetch_add(1, Ordering::SeqCst);
+        Held(self)
+    }
+
+    /// Resolves once no call is under way.
+    pub(crate) async fn ended(&self) {
+        loop {
+            let mut ended = std::pin::pin!(self.none_under_way.notified());
+            // Before the count is looked at, so that the last call cannot end unnoticed in between.
+            ended.as_mut().enable();
+            if self.under_way() == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.held.fetch_sub(1, Ordering::SeqCst);
+    }
+}

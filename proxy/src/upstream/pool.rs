@@ -1,0 +1,313 @@
+//! Which replica a call goes to, and what happens where that one does not answer.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dashmap::DashMap;
+use http::{HeaderMap, Method, Response, StatusCode};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rolltap_rollout::ids::TrialId;
+
+use super::body::{Lease, Load, UpstreamBody};
+use super::replica::{Connections, Failure, Outgoing, Replica, ReplicaId};
+use super::watch::watch;
+use super::{Address, ModelCard};
+use crate::policy::{Policy, Version};
+use crate::settings::PoolSettings;
+use crate::store::{Kept, Place, Store};
+
+/// A server that does not take the connection within this time is down.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// vLLM closes a connection that was idle for 5 s (`VLLM_HTTP_TIMEOUT_KEEP_ALIVE`). Ours go before that, so that no call
+/// is sent on one that is just being closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
+/// A trial is opened without knowledge of the model rather than later than this.
+const MODEL_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Every upstream server, and the connections to them.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    connections: Connections,
+    settings: PoolSettings,
+    /// How long a server may take to begin to answer.
+    patience: Duration,
+    replicas: RwLock<Replicas>,
+    /// Where trials stay, for the sake of the prefix cache: chosen at their first call, and kept while that one is well.
+    homes: DashMap<TrialId, Arc<Replica>>,
+    load: Arc<Load>,
+    policy: Arc<Policy>,
+    store: Store,
+}
+
+#[derive(Debug, Default)]
+struct Replicas {
+    all: Vec<Arc<Replica>>,
+    next_id: ReplicaId,
+}
+
+/// Why a call got no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SendError {
+    /// Nobody could be asked. The reasons, by server.
+    #[error("no upstream takes calls: {0}")]
+    NoneTakesCalls(String),
+    /// The server did not answer, and may have worked on the call.
+    #[error("the upstream at {address} gave no answer: {reason}")]
+    NoAnswer { address: String, reason: String },
+    /// The server has been silent for too long.
+    #[error("the upstream at {address} gave no answer: {reason}")]
+    Silent { address: String, reason: String },
+}
+
+/// An upstream of that address is there.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} is an upstream already")]
+pub(crate) struct AddressTaken(Address);
+
+impl Pool {
+    /// Starts to look after these servers.
+    pub(crate) fn start(
+        addresses: Vec<Address>,
+        settings: PoolSettings,
+        patience: Duration,
+        policy: Arc<Policy>,
+        store: Store,
+    ) -> Arc<Self> {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        let connections = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .build(connector);
+        let pool = Arc::new(Self {
+            connections,
+            settings,
+            patience,
+            replicas: RwLock::default(),
+            homes: DashMap::new(),
+            load: Arc::default(),
+            policy,
+            store,
+        });
+        for address in addresses {
+            if let Err(error) = pool.add(address) {
+                tracing::warn!("{error}: it is counted once");
+            }
+        }
+        pool
+    }
+
+    /// Takes a server in.
+    pub(crate) fn add(self: &Arc<Self>, address: Address) -> Result<Arc<Replica>, AddressTaken> {
+        let replica = {
+            let mut replicas = self.replicas.write().unwrap_or_else(PoisonError::into_inner);
+            let is_there = |replica: &Arc<Replica>| !replica.is_draining() && *replica.address() == address;
+            if replicas.all.iter().any(is_there) {
+                return Err(AddressTaken(address));
+            }
+            let replica = Arc::new(Replica::new(replicas.next_id, address, Arc::clone(&self.policy)));
+            replicas.next_id += 1;
+            replicas.all.push(Arc::clone(&replica));
+            replica
+        };
+        // The version may have been set while nobody knew of it yet.
+        replica.has_version(self.policy.current().ordinal);
+        tokio::spawn(watch(Arc::downgrade(self), Arc::clone(&replica)));
+        Ok(replica)
+    }
+
+    /// Sends no further call to a server. It is gone once those under way have ended.
+    pub(crate) fn remove(&self, id: ReplicaId) -> Option<Arc<Replica>> {
+        let replica = self.replicas().into_iter().find(|replica| replica.id == id)?;
+        replica.drain();
+        Some(replica)
+    }
+
+    /// Every server, those that drain included.
+    pub(crate) fn replicas(&self) -> Vec<Arc<Replica>> {
+        self.replicas.read().unwrap_or_else(PoisonError::into_inner).all.clone()
+    }
+
+    /// Forgets a server that has nothing left to do; whether it did.
+    pub(super) fn let_go(&self, replica: &Replica) -> bool {
+        let is_done = replica.is_draining() && replica.in_flight.load(Ordering::SeqCst) == 0;
+        if is_done {
+            let mut replicas = self.replicas.write().unwrap_or_else(PoisonError::into_inner);
+            replicas.all.retain(|other| other.id != replica.id);
+        }
+        is_done
+    }
+
+    /// Sends a trial's request. As long as nothing of an answer has come, another replica may be asked: where nobody
+    /// listens, where the server says that it cannot (503), and once where the connection goes. Only once, because a
+    /// request that brings a server down would bring down the others too.
+    pub(crate) async fn send(
+        &self,
+        trial: &TrialId,
+        method: Method,
+        path: &str,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<Response<UpstreamBody>, SendError> {
+        let request = Outgoing { method, path, headers, body };
+        let mut tried = Vec::new();
+        let mut was_closed = false;
+        loop {
+            let lease = self.lease(trial, &request.method, &tried).await?;
+            let replica = Arc::clone(&lease.served_by.replica);
+            tried.push(replica.id);
+            match replica.send(&self.connections, self.patience, &request).await {
+                Ok(response)
+                    if response.status() == StatusCode::SERVICE_UNAVAILABLE && self.has_other(&tried) => {}
+                Ok(response) => {
+                    return Ok(response.map(|body| UpstreamBody::new(body, lease)));
+                }
+                Err(failure @ Failure::Connect(_)) => replica.unreachable(&failure),
+                Err(Failure::Closed(_)) if !was_closed => {
+                    was_closed = true;
+                    if !self.has_other(&tried) {
+                        // A connection that was just being closed, most likely: a new one will do.
+                        tried.pop();
+                    }
+                }
+                Err(failure) => return Err(SendError::of(&replica, &failure)),
+            }
+        }
+    }
+
+    fn has_other(&self, tried: &[ReplicaId]) -> bool {
+        self.replicas().iter().any(|replica| replica.takes_calls() && !tried.contains(&replica.id))
+    }
+
+    /// Waits until calls may go upstream, and takes hold of the replica that this one goes to.
+    async fn lease(&self, trial: &TrialId, method: &Method, tried: &[ReplicaId]) -> Result<Lease, SendError> {
+        loop {
+            // Questions are no calls: whoever asks which models there are need not wait.
+            let is_call = *method == Method::POST;
+            if is_call && self.policy.is_paused() {
+                let _held = self.load.hold();
+                self.policy.resumed().await;
+            }
+            let replica = self.choose(trial, tried).ok_or_else(|| self.none_takes_calls())?;
+            let lease = Lease::take(replica, Arc::clone(&self.load));
+            // Counted before this is looked at, so that whoever pauses and then counts misses no call.
+            if !is_call || !self.policy.is_paused() {
+                return Ok(lease);
+            }
+        }
+    }
+
+    /// The trial's own replica; where it has none that takes calls, the least busy becomes it.
+    fn choose(&self, trial: &TrialId, tried: &[ReplicaId]) -> Option<Arc<Replica>> {
+        let home = self.homes.get(trial).map(|home| Arc::clone(&home)).filter(|home| home.takes_calls());
+        if let Some(home) = home.as_ref().filter(|home| !tried.contains(&home.id)) {
+            return Some(Arc::clone(home));
+        }
+        let load = |replica: &Arc<Replica>| {
+            (replica.in_flight.load(Ordering::Relaxed), replica.trials.load(Ordering::Relaxed))
+        };
+        let chosen = self
+            .replicas()
+            .into_iter()
+            .filter(|replica| replica.takes_calls() && !tried.contains(&replica.id))
+            .min_by_key(load)?;
+        if home.is_none() {
+            chosen.trials.fetch_add(1, Ordering::Relaxed);
+            if let Some(before) = self.homes.insert(trial.clone(), Arc::clone(&chosen)) {
+                before.trials.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        Some(chosen)
+    }
+
+    fn none_takes_calls(&self) -> SendError {
+        let replicas = self.replicas();
+        let reason = |replica: &Arc<Replica>| {
+            let reason =
+                if replica.is_draining() { Some("being removed".to_owned()) } else { replica.ejected() };
+            format!("{} ({})", replica.address(), reason.as_deref().unwrap_or("did not answer"))
+        };
+        match replicas.as_slice() {
+            [] => SendError::NoneTakesCalls("the proxy has none; name one with --upstream".to_owned()),
+            some => SendError::NoneTakesCalls(some.iter().map(reason).collect::<Vec<_>>().join(", ")),
+        }
+    }
+
+    /// The trial makes no further call.
+    pub(crate) fn forget(&self, trial: &TrialId) {
+        if let Some((_, home)) = self.homes.remove(trial) {
+            home.trials.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What is known of the model that the trial's replica serves, or of that of any other: they serve the same. Waits a
+    /// moment for servers that have not been asked yet.
+    pub(crate) async fn model_card(&self, trial: &TrialId) -> Arc<ModelCard> {
+        if let Some(card) = self.homes.get(trial).and_then(|home| home.card()) {
+            return card;
+        }
+        let replicas = self.replicas();
+        if let Some(card) = replicas.iter().find_map(|replica| replica.card()) {
+            return card;
+        }
+        let told = async {
+            for replica in &replicas {
+                // Its sender is the replica, which is not gone.
+                let _ = replica.card.subscribe().wait_for(Option::is_some).await;
+                if let Some(card) = replica.card() {
+                    return Some(card);
+                }
+            }
+            None
+        };
+        let told = tokio::time::timeout(MODEL_PATIENCE, told).await.ok().flatten();
+        let unknown = || Arc::new(ModelCard::default().with_defaults(self.settings.generation_defaults));
+        told.unwrap_or_else(unknown)
+    }
+
+    /// Takes the trainer's word for the weights of all replicas.
+    pub(crate) fn set_version(&self, label: &str, place: Place) -> (Version, Kept) {
+        self.policy.set(label, place, |version| {
+            for replica in self.replicas() {
+                replica.has_version(version);
+            }
+        })
+    }
+
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    pub(crate) fn load(&self) -> &Load {
+        &self.load
+    }
+
+    pub(super) fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
+    pub(super) fn settings(&self) -> &PoolSettings {
+        &self.settings
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+}
+
+impl SendError {
+    fn of(replica: &Replica, failure: &Failure) -> Self {
+        let (address, reason) = (replica.address().to_string(), failure.to_string());
+        match failure {
+            Failure::Silent(_) => Self::Silent { address, reason },
+            Failure::Connect(_) | Failure::Closed(_) | Failure::Broken(_) => {
+                Self::NoAnswer { address, reason }
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What is asked of a replica beside calls: whether it is well, which weights it has, which models it serves. One task
+//! per replica asks, so that no call waits for an answer.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::replica::{Connections, Failure, Outgoing, Replica};
+use super::{ModelCard, Pool};
+use crate::policy::Told;
+use crate::store::Store;
+
+/// A server that does not say within this time that it is well is not.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// One that is out is asked more often.
+const CHECK_WHEN_OUT: Duration = Duration::from_secs(1);
+/// Models come and go (LoRA adapters). A server that did not tell is not asked again for as long either.
+const MODELS_HOLD: Duration = Duration::from_secs(60);
+/// A server without `/weight_info` may be started again with it.
+const NO_WEIGHTS_HOLD: Duration = Duration::from_secs(60);
+const LARGEST_ANSWER: usize = 4 << 20;
+
+/// vLLM's `GET /weight_info`, with `VLLM_SERVER_DEV_MODE=1`.
+#[derive(Deserialize)]
+struct WeightInfo {
+    weight_version: String,
+}
+
+/// Looks at the replica until it is gone, or the pool is.
+pub(super) async fn watch(pool: Weak<Pool>, replica: Arc<Replica>) {
+    let mut watcher = Watcher { replica, models_due: None, weights_due: None, told: None };
+    loop {
+        let Some(pool) = pool.upgrade() else { return };
+        if pool.let_go(&watcher.replica) {
+            return;
+        }
+        watcher.look(&pool).await;
+        let pause = pool.settings().check_every;
+        drop(pool);
+        let is_out = watcher.replica.ejected().is_some();
+        let pause = if is_out { pause.min(CHECK_WHEN_OUT) } else { pause };
+        // Either way it is looked at again.
+        let _ = tokio::time::timeout(pause, watcher.replica.look.notified()).await;
+    }
+}
+
+struct Watcher {
+    replica: Arc<Replica>,
+    /// None: now.
+    models_due: Option<Instant>,
+    weights_due: Option<Instant>,
+    /// The label that it told last.
+    told: Option<String>,
+}
+
+impl Watcher {
+    async fn look(&mut self, pool: &Pool) {
+        match self.ask(pool.connections(), "/health").await {
+            Ok((status, _)) if status.is_server_error() => {
+                self.replica
+                    .check_failed(&Failure::Broken(format!("its /health answers {}", status.as_u16())));
+            }
+            Err(failure) => self.replica.check_failed(&failure),
+            Ok(_) => {
+                if self.replica.check_passed() {
+                    // It may have been started anew, with another model.
+                    (self.models_due, self.weights_due) = (None, None);
+                }
+                self.weights(pool).await;
+                self.models(pool).await;
+                return;
+            }
+        }
+        // Nobody need wait for what it does not tell now.
+        self.publish(None, pool);
+    }
+
+    async fn weights(&mut self, pool: &Pool) {
+        if !is_due(self.weights_due) {
+            return;
+        }
+        match self.ask(pool.connections(), "/weight_info").await {
+            Ok((StatusCode::OK, body)) => match serde_json::from_slice::<WeightInfo>(&body) {
+                Ok(info) => self.learn_version(pool, &info.weight_version).await,
+                Err(_) => self.weights_due = Some(Instant::now() + NO_WEIGHTS_HOLD),
+            },
+            Ok((status, _)) if status.is_client_error() => {
+                self.weights_due = Some(Instant::now() + NO_WEIGHTS_HOLD);
+            }
+            _ => {}
+        }
+    }
+
+    async fn learn_version(&mut self, pool: &Pool, label: &str) {
+        let told = match self.told.as_deref() {
+            Some(before) if before == label => return,
+            Some(_) => Told::Changed,
+            None => Told::First,
+        };
+        // What cannot be kept is not learnt either; it is asked for again.
+        let Ok(place) = Store::reserve(pool.store()).await else { return };
+        if let Some(version) = pool.policy().learn(label, told, place) {
+            self.replica.has_version(version);
+        }
+        self.told = Some(label.to_owned());
+    }
+
+    async fn models(&mut self, pool: &Pool) {
+        if !is_due(self.models_due) {
+            return;
+        }
+        let card = match self.ask(pool.connections(), "/v1/models").await {
+            Ok((StatusCode::OK, body)) => ModelCard::from_models_answer(&body),
+            _ => None,
+        };
+        self.models_due = Some(Instant::now() + MODELS_HOLD);
+        if card.is_none() {
+            tracing::debug!(upstream = %self.replica.address(), "the upstream does not tell which model it serves");
+        }
+        self.publish(card, pool);
+    }
+
+    /// What was learnt before holds until something else is.
+    fn publish(&self, card: Option<ModelCard>, pool: &Pool) {
+        let configured = pool.settings().generation_defaults;
+        self.replica.card.send_if_modified(|known| {
+            let is_news = card.is_some() || known.is_none();
+            if is_news {
+                *known = Some(Arc::new(card.unwrap_or_default().with_defaults(configured)));
+            }
+            is_news
+        });
+    }
+
+    async fn ask(&self, connections: &Connections, path: &str) -> Result<(StatusCode, Bytes), Failure> {
+        let headers = HeaderMap::new();
+        let request = Outgoing { method: Method::GET, path, headers: &headers, body: Bytes::new() };
+        let asked = async {
+            let answer = self.replica.send(connections, PATIENCE, &request).await?;
+            let status = answer.status();
+            let body = Limited::new(answer.into_body(), LARGEST_ANSWER).collect().await;
+            let body = body.map_err(|error| Failure::Broken(error.to_string()))?;
+            Ok((status, body.to_bytes()))
+        };
+        tokio::time::timeout(PATIENCE, asked).await.unwrap_or(Err(Failure::Silent(PATIENCE)))
+    }
+}
+
+fn is_due(at: Option<Instant>) -> bool {
+    at.is_none_or(|at| at <= Instant::now())
+}

@@ -1,0 +1,178 @@
+//! Policy versions on tokens, and the gate around weight updates.
+
+use std::time::Duration;
+
+use reqwest::StatusCode;
+use rolltap_proxy::api::{PolicyStatus, TrialOpened};
+use rolltap_proxy::{PoolSettings, Settings, sim};
+use rolltap_rollout::call::{Call, CallStatus};
+use rolltap_rollout::check::{Captured, Options, check_trial};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::stage::{Stage, request, settings, until};
+
+/// A stage whose upstream takes its time for each token.
+async fn slow() -> Stage {
+    let upstream = sim::Settings { token_delay: Duration::from_millis(30), ..sim::Settings::default() };
+    let (upstream, data) = (sim::start(upstream).await.unwrap(), TempDir::new().unwrap());
+    let proxy = rolltap_proxy::start(looking_often(&upstream, &data)).await.unwrap();
+    Stage { upstream, proxy, data, http: reqwest::Client::new() }
+}
+
+fn looking_often(upstream: &sim::RunningSim, data: &TempDir) -> Settings {
+    let pool = PoolSettings { check_every: Duration::from_millis(20), ..PoolSettings::default() };
+    Settings { pool, ..settings(&format!("http://{}", upstream.addr()), data) }
+}
+
+async fn status(stage: &Stage) -> PolicyStatus {
+    stage.http.get(stage.admin("/v1/policy")).send().await.unwrap().json().await.unwrap()
+}
+
+async fn post(stage: &Stage, path: &str, body: Value) -> PolicyStatus {
+    let response = stage.http.post(stage.admin(path)).json(&body).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK, "{path}");
+    response.json().await.unwrap()
+}
+
+async fn set(stage: &Stage, version: Value) -> i32 {
+    post(stage, "/v1/policy", json!({"version": version})).await.current.version
+}
+
+async fn only_call(stage: &Stage, trial: &TrialOpened) -> Call {
+    until("the call is kept", async || stage.calls(trial).await.len() == 1).await;
+    stage.calls(trial).await.remove(0)
+}
+
+#[tokio::test]
+async fn versions_are_ordinals_of_labels_and_outlive_the_process() {
+    let stage = slow().await;
+    assert_eq!(status(&stage).await.current.version, 0);
+    assert_eq!(set(&stage, json!(17)).await, 1);
+    assert_eq!(set(&stage, json!("step-18")).await, 2);
+    assert_eq!(set(&stage, json!("17")).await, 1);
+    assert_eq!(set(&stage, json!("step-18")).await, 2);
+    let Stage { proxy, data, upstream, http } = stage;
+    proxy.shutdown(Duration::from_secs(5)).await.unwrap();
+    let proxy = rolltap_proxy::start(looking_often(&upstream, &data)).await.unwrap();
+    let stage = Stage { proxy, data, upstream, http };
+    assert_eq!(status(&stage).await.current.label.as_deref(), Some("step-18"));
+    let trial = stage.open(json!({})).await;
+    stage.chat(&trial, &request(json!({"max_tokens": 2}))).await;
+    assert_eq!(only_call(&stage, &trial).await.policy_version, 2);
+    assert_eq!(set(&stage, json!("step-19")).await, 3);
+    for body in [json!({}), json!({"version": 1.5}), json!({"version": ""})] {
+        let response = stage.http.post(stage.admin("/v1/policy")).json(&body).send().await.unwrap();
+        assert!(response.status().is_client_error(), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_straddles_versions_has_both_on_its_tokens() {
+    let stage = slow().await;
+    set(&stage, json!("a")).await;
+    let trial = stage.open(json!({})).await;
+    let mut response = stage.chat(&trial, &request(json!({"stream": true, "max_tokens": 24}))).await;
+    for _ in 0..4 {
+        response.chunk().await.unwrap().unwrap();
+    }
+    set(&stage, json!("b")).await;
+    response.bytes().await.unwrap();
+    let call = only_call(&stage, &trial).await;
+    assert!(call.straddles_versions && call.policy_version == 1);
+    assert_eq!(call.version_labels, [(1, "a".to_owned()), (2, "b".to_owned())].into());
+    let [span] = call.choices[0].versions[..] else { panic!("{:?}", call.choices[0].versions) };
+    assert_eq!(span.version, 2);
+    assert!(span.start > 0 && (span.start as usize) < call.choices[0].token_ids.len());
+
+    let status = stage.seal(&trial).await;
+    let rows = stage.rollout(&trial).await;
+    let versions = rows[0].token_version.iter();
+    let sampled: Vec<_> = versions.zip(&rows[0].sampled_mask).filter(|(_, s)| **s == 1).collect();
+    let of_a = sampled.iter().filter(|(version, _)| **version == 1).count();
+    assert_eq!((of_a, sampled.len()), (span.start as usize, call.choices[0].token_ids.len()));
+    assert_eq!(rows[0].version_labels["2"], "b");
+    let captured = Captured::new([&call]);
+    assert_eq!(check_trial(&status.trial_id, &rows, Some(&captured), Options::default()), []);
+}
+
+#[tokio::test]
+async fn a_whole_answer_that_straddles_versions_is_marked_and_not_guessed_at() {
+    let stage = slow().await;
+    let trial = stage.open(json!({})).await;
+    let body = request(json!({"max_tokens": 24}));
+    let (response, ()) = tokio::join!(stage.chat(&trial, &body), async {
+        until("the call is under way", async || status(&stage).await.in_flight == 1).await;
+        set(&stage, json!("b")).await;
+    });
+    assert_eq!(response.status(), StatusCode::OK);
+    let call = only_call(&stage, &trial).await;
+    assert!(call.straddles_versions && call.is_trainable());
+    assert_eq!((call.policy_version, &call.choices[0].versions[..]), (0, &[][..]));
+}
+
+#[tokio::test]
+async fn what_upstream_says_of_its_weights_is_learnt() {
+    let stage = slow().await;
+    stage.upstream.set_weights(Some("default"));
+    // The first look found no such path, and it is not asked again for a while: a second proxy starts afresh.
+    let data = TempDir::new().unwrap();
+    let proxy = rolltap_proxy::start(looking_often(&stage.upstream, &data)).await.unwrap();
+    let stage = Stage { proxy, data, ..stage };
+    until("the label is learnt", async || status(&stage).await.current.label.is_some()).await;
+    assert_eq!(status(&stage).await.current.version, 0);
+    stage.upstream.set_weights(Some("step-1"));
+    until("the change is learnt", async || status(&stage).await.current.version == 1).await;
+    assert_eq!(status(&stage).await.current.label.as_deref(), Some("step-1"));
+    let trial = stage.open(json!({})).await;
+    stage.chat(&trial, &request(json!({"max_tokens": 2}))).await;
+    let call = only_call(&stage, &trial).await;
+    assert_eq!(call.version_labels, [(1, "step-1".to_owned())].into());
+}
+
+#[tokio::test]
+async fn a_pause_holds_new_calls_and_lets_them_go() {
+    let stage = slow().await;
+    let trial = stage.open(json!({})).await;
+    assert!(post(&stage, "/v1/policy/pause", json!({"mode": "hold"})).await.paused);
+    let body = request(json!({"max_tokens": 2}));
+    let (response, ()) = tokio::join!(stage.chat(&trial, &body), async {
+        until("the call is held", async || status(&stage).await.held == 1).await;
+        assert_eq!(stage.upstream.stats().requests, 0);
+        set(&stage, json!("new")).await;
+        assert!(!post(&stage, "/v1/policy/resume", json!({})).await.paused);
+    });
+    assert_eq!(response.status(), StatusCode::OK);
+    let call = only_call(&stage, &trial).await;
+    assert_eq!((call.policy_version, call.straddles_versions), (1, false));
+    let drop_them = stage.http.post(stage.admin("/v1/policy/pause")).json(&json!({"mode": "drop"}));
+    assert!(drop_them.send().await.unwrap().status().is_client_error());
+}
+
+#[tokio::test]
+async fn a_pause_can_wait_for_the_calls_under_way() {
+    let stage = slow().await;
+    let trial = stage.open(json!({})).await;
+    let mut response = stage.chat(&trial, &request(json!({"stream": true}))).await;
+    response.chunk().await.unwrap().unwrap();
+    let (paused, rest) =
+        tokio::join!(post(&stage, "/v1/policy/pause", json!({"wait": true})), response.bytes());
+    assert!(rest.unwrap().ends_with(b"data: [DONE]\n\n"));
+    assert_eq!((paused.paused, paused.in_flight), (true, 0));
+}
+
+#[tokio::test]
+async fn a_held_call_ends_with_its_trial() {
+    let stage = slow().await;
+    let trial = stage.open(json!({})).await;
+    let response = stage.http.post(stage.admin("/v1/policy/pause")).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK, "without a body");
+    let body = request(json!({}));
+    let (response, _) = tokio::join!(stage.chat(&trial, &body), async {
+        until("the call is held", async || status(&stage).await.held == 1).await;
+        stage.seal(&trial).await
+    });
+    assert_eq!(response.status(), StatusCode::GONE);
+    assert_eq!(only_call(&stage, &trial).await.status, CallStatus::Cancelled);
+    until("nothing is held", async || status(&stage).await.held == 0).await;
+}
