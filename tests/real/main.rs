@@ -8,13 +8,18 @@
     reason = "a test that fails panics"
 )]
 
+mod clients;
 mod disconnect;
 mod docker_job;
+mod gemini;
 mod in_container;
 mod interrupted;
+mod litellm;
+mod mini_swe_agent;
 mod official_client;
 mod policy;
 mod program;
 mod stage;
+mod terminus;
 mod transparency;
 mod witness;

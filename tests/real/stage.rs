@@ -1,9 +1,10 @@
-//! A proxy in this process in front of the real vLLM.
+//! A proxy in this process, in front of the real vLLM or of another upstream.
 
 use reqwest::{Client, Response};
 use rolltap_proxy::api::TrialOpened;
 use rolltap_proxy::{PoolSettings, RunningProxy, Settings};
 use rolltap_rollout::call::Call;
+use rolltap_rollout::row::RolloutRow;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -40,7 +41,7 @@ impl Stage {
         Self::before(vllm()).await
     }
 
-    /// In front of this vLLM.
+    /// In front of this upstream.
     pub(crate) async fn before(vllm: String) -> Self {
         let data = TempDir::new().unwrap();
         let settings = Settings {
@@ -72,6 +73,14 @@ impl Stage {
     pub(crate) async fn calls(&self, trial: &TrialOpened) -> Vec<Call> {
         let url = self.admin(&format!("/v1/trials/{}/calls", trial.trial_id));
         let text = self.http.get(url).send().await.unwrap().text().await.unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Seals the trial and gives its rows.
+    pub(crate) async fn rollout(&self, trial: &TrialOpened) -> Vec<RolloutRow> {
+        let of_trial = |what: &str| self.admin(&format!("/v1/trials/{}/{what}", trial.trial_id));
+        self.http.post(of_trial("seal")).send().await.unwrap();
+        let text = self.http.get(of_trial("rollout")).send().await.unwrap().text().await.unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 

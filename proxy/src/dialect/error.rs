@@ -5,6 +5,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
 use serde::Serialize;
 
+use super::gemini;
 use super::unsendable::Unsendable;
 use super::upstream_error::UpstreamError;
 use crate::call_under_way::Ended;
@@ -110,16 +111,12 @@ impl Shape {
         match self {
             Self::OpenAi | Self::Responses => None,
             Self::Anthropic => todo_messages(error),
-            Self::Gemini => todo_gemini(error),
+            Self::Gemini => Some(gemini::error::body(error)),
         }
     }
 }
 
 fn todo_messages(_: &UpstreamError) -> Option<Vec<u8>> {
-    None
-}
-
-fn todo_gemini(_: &UpstreamError) -> Option<Vec<u8>> {
     None
 }
 

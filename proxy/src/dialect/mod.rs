@@ -7,6 +7,7 @@
 pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod error;
+mod gemini;
 mod sampling;
 mod translated;
 pub(crate) mod unsendable;
@@ -93,10 +94,25 @@ pub(crate) fn prepare(
         }
         CallEndpoint::Responses => Err(Unsendable::new("/v1/responses is not there yet").into()),
         CallEndpoint::Messages => Err(Unsendable::new("/v1/messages is not there yet").into()),
-        CallEndpoint::GenerateContent { .. } => {
-            Err(Unsendable::new("generateContent is not there yet").into())
+        CallEndpoint::GenerateContent { model, delivery } => {
+            let gemini::request::Translated { chat, back } =
+                gemini::request::translate(text, model, *delivery)?;
+            translated(&chat, Box::new(back), Dialect::GenerateContent, ground)
         }
     }
+}
+
+/// A request that was translated to this chat request.
+fn translated(
+    chat: &Map<String, Value>,
+    back: Box<dyn Translator>,
+    dialect: Dialect,
+    ground: Ground<'_>,
+) -> Result<Prepared, AgentError> {
+    let text = serde_json::to_string(chat).map_err(|error| Unsendable::new(error.to_string()))?;
+    let ready = chat::request::prepare(&text, ground)?;
+    let facts = CallFacts { dialect, ..ready.facts };
+    Ok(Prepared { path: "/v1/chat/completions", body: ready.body, facts, back: Back::Translated(back) })
 }
 
 /// The request to upstream's `/tokenize` that counts the tokens of a prompt.
@@ -105,18 +121,23 @@ pub(crate) fn prepare_count(
     body: &[u8],
     names: Names<'_>,
 ) -> Result<Vec<u8>, AgentError> {
-    let _text = text_of(body)?;
-    let _served = names.served("");
-    match endpoint {
-        CountEndpoint::Messages => Err(Unsendable::new("count_tokens is not there yet").into()),
-        CountEndpoint::GenerateContent { .. } => Err(Unsendable::new("countTokens is not there yet").into()),
+    let text = text_of(body)?;
+    let mut request = match endpoint {
+        CountEndpoint::Messages => return Err(Unsendable::new("count_tokens is not there yet").into()),
+        CountEndpoint::GenerateContent { model } => gemini::request::count(text, model)?,
+    };
+    let model = request.get("model").and_then(Value::as_str).unwrap_or_default();
+    if let Some(served) = names.served(model) {
+        request.insert("model".into(), served.into());
     }
+    serde_json::to_vec(&request).map_err(|error| Unsendable::new(error.to_string()).into())
 }
 
 /// Upstream's answer to that, as the agent's client reads it. None if it is no such answer.
-pub(crate) fn count_answer(endpoint: &CountEndpoint, _answer: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn count_answer(endpoint: &CountEndpoint, answer: &[u8]) -> Option<Vec<u8>> {
     match endpoint {
-        CountEndpoint::Messages | CountEndpoint::GenerateContent { .. } => None,
+        CountEndpoint::Messages => None,
+        CountEndpoint::GenerateContent { .. } => gemini::request::count_answer(answer),
     }
 }
 

@@ -50,8 +50,14 @@ const SAMPLING_KEYS: [&str; 27] = [
 ];
 
 /// Keys whose mere presence takes tokens out of the distribution that logprobs are of.
-const CONSTRAINING_KEYS: [&str; 5] =
-    ["structured_outputs", "logit_bias", "allowed_token_ids", "bad_words", "min_tokens"];
+const CONSTRAINING_KEYS: [&str; 6] = [
+    "structured_outputs",
+    "logit_bias",
+    "allowed_token_ids",
+    "bad_words",
+    "min_tokens",
+    "thinking_token_budget",
+];
 
 /// Scans a body, and refuses what steers more than its own sampling.
 pub(crate) fn object(text: &str) -> Result<Object<'_>, Unsendable> {

@@ -5,6 +5,7 @@
 mod bad_upstream;
 mod endings;
 mod enforced;
+mod gemini;
 mod identity;
 mod keeping;
 mod passing;

@@ -1,0 +1,210 @@
+//! The form of Gemini's answers, and one candidate of them as it is said.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::signature;
+use crate::dialect::chat::spoken::{Message, ToolCall, Usage};
+
+/// An answer, or a chunk of one.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct GenerateContentResponse<'a> {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) candidates: Vec<CandidateForm<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) usage_metadata: Option<UsageMetadata>,
+    pub(super) model_version: &'a str,
+    pub(super) response_id: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CandidateForm<'a> {
+    pub(super) content: Content<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) finish_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) finish_message: Option<String>,
+    pub(super) index: u32,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Content<'a> {
+    pub(super) parts: Vec<PartForm<'a>>,
+    pub(super) role: &'static str,
+}
+
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PartForm<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thought: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    function_call: Option<CallForm>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thought_signature: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct CallForm {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    id: String,
+    name: String,
+    args: Box<RawValue>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct UsageMetadata {
+    prompt_token_count: u64,
+    candidates_token_count: u64,
+    total_token_count: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cached_content_token_count: Option<u64>,
+}
+
+impl From<Usage> for UsageMetadata {
+    fn from(usage: Usage) -> Self {
+        let cached = usage.cached_tokens();
+        Self {
+            prompt_token_count: usage.prompt_tokens,
+            candidates_token_count: usage.completion_tokens,
+            total_token_count: usage.prompt_tokens.saturating_add(usage.completion_tokens),
+            cached_content_token_count: (cached > 0).then_some(cached),
+        }
+    }
+}
+
+/// One candidate while it is said.
+#[derive(Debug, Default)]
+pub(super) struct Candidate {
+    /// Reasoning that no part has been signed with yet.
+    unsigned: String,
+    /// The call whose arguments are still coming: agents get it whole.
+    call: Option<Pending>,
+    /// The first call that was none.
+    malformed: Option<String>,
+    finish: Option<Finish>,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    index: u32,
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finish {
+    Stop,
+    MaxTokens,
+    Safety,
+    Other,
+}
+
+impl Candidate {
+    /// Takes what was said and gives the parts that are whole by now.
+    pub(super) fn say<'a>(&mut self, message: &'a Message<'_>, show_thoughts: bool) -> Vec<PartForm<'a>> {
+        let mut parts = Vec::new();
+        if let Some(reasoning) = message.reasoning.as_deref().filter(|text| !text.is_empty()) {
+            self.unsigned += reasoning;
+            if show_thoughts {
+                parts.push(PartForm { text: Some(reasoning), thought: Some(true), ..PartForm::default() });
+            }
+        }
+        if let Some(text) = message.content.as_deref().filter(|text| !text.is_empty()) {
+            parts.push(PartForm {
+                text: Some(text),
+                thought_signature: self.signature(),
+                ..PartForm::default()
+            });
+        }
+        for piece in message.tool_calls.iter().flatten() {
+            parts.extend(self.call_piece(piece));
+        }
+        parts
+    }
+
+    /// Takes why the candidate ended, and gives the call that it ended with.
+    pub(super) fn finish(&mut self, reason: &str) -> Option<PartForm<'static>> {
+        let finish = match reason {
+            "stop" | "tool_calls" | "function_call" => Finish::Stop,
+            "length" => Finish::MaxTokens,
+            "content_filter" => Finish::Safety,
+            _ => Finish::Other,
+        };
+        self.finish = Some(finish);
+        let call = self.call.take()?;
+        self.whole_call(call)
+    }
+
+    /// The candidate's last words, with why it ended. Never without a part: clients take that for a broken answer.
+    pub(super) fn close(mut self, index: u32, mut parts: Vec<PartForm<'_>>) -> CandidateForm<'_> {
+        parts.extend(self.call.take().and_then(|call| self.whole_call(call)));
+        if parts.is_empty() || !self.unsigned.is_empty() {
+            let thought_signature = self.signature();
+            parts.push(PartForm { text: Some(""), thought_signature, ..PartForm::default() });
+        }
+        let reason = match (&self.malformed, self.finish) {
+            (Some(_), _) => "MALFORMED_FUNCTION_CALL",
+            (None, Some(Finish::Stop)) => "STOP",
+            (None, Some(Finish::MaxTokens)) => "MAX_TOKENS",
+            (None, Some(Finish::Safety)) => "SAFETY",
+            (None, Some(Finish::Other) | None) => "OTHER",
+        };
+        let content = Content { parts, role: "model" };
+        CandidateForm { content, finish_reason: Some(reason), finish_message: self.malformed, index }
+    }
+
+    /// The signature of the next part.
+    fn signature(&mut self) -> Option<String> {
+        let reasoning = std::mem::take(&mut self.unsigned);
+        (!reasoning.is_empty()).then(|| signature::seal(&reasoning))
+    }
+
+    /// Takes a piece of a call, and gives the call before it where this begins another. Whole answers have no indices:
+    /// there the id tells.
+    fn call_piece(&mut self, piece: &ToolCall<'_>) -> Option<PartForm<'static>> {
+        let id = piece.id.as_deref().unwrap_or_default();
+        let is_same = |call: &Pending| call.index == piece.index && (id.is_empty() || call.id == id);
+        let before = if self.call.as_ref().is_some_and(is_same) { None } else { self.call.take() };
+        let call = self.call.get_or_insert_with(|| Pending {
+            index: piece.index,
+            id: id.to_owned(),
+            ..Pending::default()
+        });
+        call.name += piece.function.name.as_deref().unwrap_or_default();
+        call.arguments += piece.function.arguments.as_deref().unwrap_or_default();
+        before.and_then(|call| self.whole_call(call))
+    }
+
+    /// The part of a call, if it is one. One that the token limit cut off is left out, as the finish reason says.
+    fn whole_call(&mut self, call: Pending) -> Option<PartForm<'static>> {
+        let was_cut = self.finish == Some(Finish::MaxTokens);
+        let arguments = match call.arguments.trim() {
+            "" if was_cut => None,
+            "" => Some("{}".to_owned()),
+            // Line feeds stand only between tokens of JSON, and events are made of lines.
+            text => Some(text.replace(['\n', '\r'], " ")),
+        };
+        let args =
+            arguments.filter(|text| text.starts_with('{')).and_then(|text| RawValue::from_string(text).ok());
+        match args {
+            Some(args) if !call.name.is_empty() => {
+                let function_call = Some(CallForm { id: call.id, name: call.name, args });
+                let thought_signature = self.signature();
+                Some(PartForm { function_call, thought_signature, ..PartForm::default() })
+            }
+            _ if was_cut => None,
+            _ => {
+                let told = || format!("Malformed function call: {}({})", call.name, call.arguments);
+                self.malformed.get_or_insert_with(told);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Turns of a Gemini conversation as chat messages.
+
+use serde_json::{Map, Value, json};
+
+use super::fields::Fields;
+use super::part::{self, Part, Response, SignedPart};
+use crate::dialect::unsendable::Unsendable;
+
+/// The messages so far.
+#[derive(Debug, Default)]
+pub(super) struct Conversation {
+    messages: Vec<Value>,
+    /// The model's turn that may still go on: clients keep each chunk of a stream as a turn of its own.
+    turn: Option<ModelTurn>,
+    /// Calls of the last turn without a response, with id and name.
+    unanswered: Vec<(String, String)>,
+    calls: usize,
+}
+
+#[derive(Debug, Default)]
+struct ModelTurn {
+    text: String,
+    /// Reasoning as it was shown.
+    shown: String,
+    /// Reasoning from signatures: all of it, where the turn has any.
+    sealed: String,
+    calls: Vec<Value>,
+}
+
+impl Conversation {
+    /// Takes `systemInstruction`: a turn of text, or text alone.
+    pub(super) fn system(&mut self, body: &mut Fields<'_>) -> Result<(), Unsendable> {
+        let place = body.place_of("systemInstruction");
+        let Some(raw) = body.raw("systemInstruction") else { return Ok(()) };
+        if let Ok(text) = serde_json::from_str::<String>(raw.get()) {
+            self.messages.push(json!({"role": "system", "content": text}));
+            return Ok(());
+        }
+        let mut content = Fields::read(&place, raw.get())?;
+        content.without_effect(&["role"]);
+        let parts = content.objects("parts")?.into_iter().map(|fields| {
+            let place = fields.place().to_owned();
+            match part::read(fields)?.part {
+                Part::Text(text) => Ok(json!({"type": "text", "text": text})),
+                _ => Err(Unsendable::at(&place, format!("{place} is no text: a system instruction is text"))),
+            }
+        });
+        let parts = parts.collect::<Result<Vec<_>, _>>()?;
+        content.end()?;
+        if !parts.is_empty() {
+            self.messages.push(json!({"role": "system", "content": message_content(parts)}));
+        }
+        Ok(())
+    }
+
+    /// Takes one turn of `contents`.
+    pub(super) fn content(&mut self, mut content: Fields<'_>) -> Result<(), Unsendable> {
+        let role = content.text("role")?;
+        let place = content.place().to_owned();
+        let parts: Vec<_> = content.objects("parts")?;
+        match role.as_deref() {
+            Some("model") => self.model(parts)?,
+            None | Some("user" | "function" | "tool") => self.user(&place, parts)?,
+            Some(other) => {
+                return Err(
+                    content.fault("role", format!("is {other}: a turn is of the user or of the model"))
+                );
+            }
+        }
+        content.end()
+    }
+
+    pub(super) fn into_messages(mut self) -> Vec<Value> {
+        self.close_turn();
+        self.messages
+    }
+
+    fn model(&mut self, parts: Vec<Fields<'_>>) -> Result<(), Unsendable> {
+        for fields in parts {
+            let place = fields.place().to_owned();
+            let SignedPart { part, reasoning } = part::read(fields)?;
+            let turn = self.turn.get_or_insert_with(|| {
+                self.unanswered.clear();
+                ModelTurn::default()
+            });
+            turn.sealed.extend(reasoning);
+            match part {
+                Part::Text(text) => turn.text += &text,
+                Part::Thought(text) => turn.shown += &text,
+                Part::Call { id, name, arguments } => {
+                    let id = id.unwrap_or_else(|| format!("call_{}", self.calls));
+                    self.calls += 1;
+                    let function = json!({"name": &name, "arguments": arguments});
+                    turn.calls.push(json!({"id": &id, "type": "function", "function": function}));
+                    self.unanswered.push((id, name));
+                }
+                Part::Image(_) | Part::Response(_) => {
+                    let message =
+                        format!("{place} cannot be of the model: it says text, thoughts and function calls");
+                    return Err(Unsendable::at(place, message));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn user(&mut self, place: &str, parts: Vec<Fields<'_>>) -> Result<(), Unsendable> {
+        self.close_turn();
+        if parts.is_empty() {
+            return Err(Unsendable::at(
+                place,
+                format!("{place} has no parts: say something or leave it out"),
+            ));
+        }
+        let mut said = Vec::new();
+        let mut images = Vec::new();
+        for fields in parts {
+            let place = fields.place().to_owned();
+            match part::read(fields)?.part {
+                Part::Response(response) => {
+                    self.say(&mut said);
+                    self.tool_result(&place, response, &mut images)?;
+                    continue;
+                }
+                Part::Text(text) => {
+                    self.say(&mut images);
+                    said.push(json!({"type": "text", "text": text}));
+                }
+                Part::Image(url) => {
+                    self.say(&mut images);
+                    said.push(image(&url));
+                }
+                Part::Thought(_) | Part::Call { .. } => {
+                    let message =
+                        format!("{place} cannot be of the user: thoughts and function calls are the model's");
+                    return Err(Unsendable::at(place, message));
+                }
+            }
+        }
+        self.say(&mut images);
+        self.say(&mut said);
+        Ok(())
+    }
+
+    /// A user's message of these parts, if there are any.
+    fn say(&mut self, parts: &mut Vec<Value>) {
+        if !parts.is_empty() {
+            let content = message_content(std::mem::take(parts));
+            self.messages.push(json!({"role": "user", "content": content}));
+        }
+    }
+
+    /// A tool's message. Images wait: no chat template has a place for them between the results of one turn.
+    fn tool_result(
+        &mut self,
+        place: &str,
+        response: Response,
+        images: &mut Vec<Value>,
+    ) -> Result<(), Unsendable> {
+        let Response { id, name, content, images: of_response } = response;
+        let id = self.answered(id, &name).ok_or_else(|| {
+            let message =
+                format!("{place} answers no call: no functionCall of {name} before it waits for a response");
+            Unsendable::at(place, message)
+        })?;
+        self.messages.push(json!({"role": "tool", "tool_call_id": id, "content": content}));
+        images.extend(of_response.iter().map(|url| image(url)));
+        Ok(())
+    }
+
+    /// The id of the call that this is the response to: the one it names, or the first of its function.
+    fn answered(&mut self, id: Option<String>, name: &str) -> Option<String> {
+        let by_id = self.unanswered.iter().position(|(call, _)| Some(call) == id.as_ref());
+        let at = by_id.or_else(|| self.unanswered.iter().position(|(_, function)| function == name));
+        match at {
+            Some(at) => Some(self.unanswered.remove(at).0),
+            None => id,
+        }
+    }
+
+    fn close_turn(&mut self) {
+        let Some(turn) = self.turn.take() else { return };
+        let is_silent = turn.text.is_empty() && !turn.calls.is_empty();
+        let content = if is_silent { Value::Null } else { turn.text.into() };
+        let mut message =
+            Map::from_iter([("role".to_owned(), "assistant".into()), ("content".to_owned(), content)]);
+        let reasoning = if turn.sealed.is_empty() { turn.shown } else { turn.sealed };
+        if !reasoning.is_empty() {
+            message.insert("reasoning".to_owned(), reasoning.into());
+        }
+        if !turn.calls.is_empty() {
+            message.insert("tool_calls".to_owned(), turn.calls.into());
+        }
+        self.messages.push(message.into());
+    }
+}
+
+fn image(url: &str) -> Value {
+    json!({"type": "image_url", "image_url": {"url": url}})
+}
+
+/// One text is the content itself: templates differ in how they render a list of one.
+fn message_content(mut parts: Vec<Value>) -> Value {
+    match parts.as_mut_slice() {
+        [Value::Object(only)] if only.contains_key("text") => only.remove("text").unwrap_or_default(),
+        _ => parts.into(),
+    }
+}

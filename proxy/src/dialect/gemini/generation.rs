@@ -1,0 +1,184 @@
+//! `generationConfig` as the keys of a chat request.
+
+use serde_json::{Map, Number, Value, json};
+
+use super::fields::Fields;
+use super::schema;
+use crate::dialect::unsendable::Unsendable;
+
+/// Gemini's name, vLLM's name, and what a value must be.
+const NUMBERS: [(&str, &str, Kind); 8] = [
+    ("temperature", "temperature", Kind::Any),
+    ("topP", "top_p", Kind::Any),
+    ("topK", "top_k", Kind::Whole),
+    ("candidateCount", "n", Kind::Whole),
+    ("maxOutputTokens", "max_tokens", Kind::Whole),
+    ("seed", "seed", Kind::Whole),
+    ("presencePenalty", "presence_penalty", Kind::Any),
+    ("frequencyPenalty", "frequency_penalty", Kind::Any),
+];
+
+/// vLLM's own, which clients add to a request's body as they are.
+const OF_VLLM: [&str; 14] = [
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+    "stop_token_ids",
+    "min_tokens",
+    "ignore_eos",
+    "skip_special_tokens",
+    "structured_outputs",
+    "logit_bias",
+    "chat_template_kwargs",
+    "thinking_token_budget",
+];
+
+/// Sound and pictures, and choices among Google's models.
+const IMPOSSIBLE: [&str; 8] = [
+    "speechConfig",
+    "imageConfig",
+    "mediaResolution",
+    "audioTimestamp",
+    "audioTranscriptionConfig",
+    "translationConfig",
+    "routingConfig",
+    "modelSelectionConfig",
+];
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Any,
+    Whole,
+}
+
+/// What of a generation config concerns the answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// `thinkingConfig.includeThoughts`
+    pub(super) thoughts: bool,
+}
+
+/// Takes `generationConfig` out of the body and puts what it becomes into `chat`.
+pub(super) fn carry_over(body: &mut Fields<'_>, chat: &mut Map<String, Value>) -> Result<Wanted, Unsendable> {
+    of_vllm(body, chat)?;
+    let Some(mut config) = body.object("generationConfig")? else { return Ok(Wanted::default()) };
+    for (name, key, kind) in NUMBERS {
+        let Some(number) = config.get::<Number>(name, "a number")? else { continue };
+        let number = match kind {
+            Kind::Any => number,
+            Kind::Whole => whole(&number).ok_or_else(|| config.fault(name, "must be a whole number"))?,
+        };
+        chat.insert(key.to_owned(), number.into());
+    }
+    let stops: Vec<String> = config.get("stopSequences", "a list of strings")?.unwrap_or_default();
+    if !stops.is_empty() {
+        chat.insert("stop".to_owned(), stops.into());
+    }
+    format(&mut config, chat)?;
+    modalities(&mut config)?;
+    logprobs(&mut config)?;
+    let wanted = match config.object("thinkingConfig")? {
+        Some(thinking) => self::thinking(thinking, chat)?,
+        None => Wanted::default(),
+    };
+    of_vllm(&mut config, chat)?;
+    config.refuse(&IMPOSSIBLE, "cannot be carried over to a local model: leave it out")?;
+    // About civic questions, which Google's servers answer in their own way.
+    config.without_effect(&["enableEnhancedCivicAnswers"]);
+    config.end()?;
+    Ok(wanted)
+}
+
+/// Clients write whole numbers as floats: `"topK": 40.0`.
+fn whole(number: &Number) -> Option<Number> {
+    if number.is_i64() || number.is_u64() {
+        return Some(number.clone());
+    }
+    let float = number.as_f64().filter(|float| float.fract() == 0.0)?;
+    format!("{float:.0}").parse::<i64>().ok().map(Number::from)
+}
+
+fn of_vllm(fields: &mut Fields<'_>, chat: &mut Map<String, Value>) -> Result<(), Unsendable> {
+    for key in OF_VLLM {
+        if let Some(value) = fields.get::<Value>(&super::fields::camel(key), "JSON")? {
+            chat.insert(key.to_owned(), value);
+        }
+    }
+    Ok(())
+}
+
+fn format(config: &mut Fields<'_>, chat: &mut Map<String, Value>) -> Result<(), Unsendable> {
+    let schema: Option<Value> = config.get("responseSchema", "a schema")?;
+    let json_schema: Option<Value> = config.get("responseJsonSchema", "a JSON schema")?;
+    if schema.is_some() && json_schema.is_some() {
+        return Err(config.fault("responseJsonSchema", "stands beside responseSchema: give one of them"));
+    }
+    let schema = schema.map(schema::json_schema).or(json_schema);
+    let mime = config.text("responseMimeType")?;
+    let (key, value) = match (mime.as_deref(), schema) {
+        (None | Some("text/plain"), None) => return Ok(()),
+        (None | Some("application/json"), Some(schema)) => {
+            let named = json!({"name": "response", "schema": schema});
+            ("response_format", json!({"type": "json_schema", "json_schema": named}))
+        }
+        (Some("application/json"), None) => ("response_format", json!({"type": "json_object"})),
+        (Some("text/x.enum"), Some(schema)) => match schema.get("enum") {
+            Some(choices) => ("structured_outputs", json!({"choice": choices})),
+            None => return Err(config.fault("responseSchema", "has no enum, which text/x.enum needs")),
+        },
+        (Some(_), _) => {
+            let known = "must be application/json, text/plain without a schema, or text/x.enum with one";
+            return Err(config.fault("responseMimeType", known));
+        }
+    };
+    chat.insert(key.to_owned(), value);
+    Ok(())
+}
+
+fn modalities(config: &mut Fields<'_>) -> Result<(), Unsendable> {
+    let modalities: Vec<String> = config.get("responseModalities", "a list of names")?.unwrap_or_default();
+    let only_text =
+        modalities.iter().all(|name| matches!(name.as_str(), "TEXT" | "Text" | "MODALITY_UNSPECIFIED"));
+    if only_text { Ok(()) } else { Err(config.fault("responseModalities", "can only be TEXT")) }
+}
+
+/// Logprobs are in the trial's record; this dialect's form of them is not made.
+fn logprobs(config: &mut Fields<'_>) -> Result<(), Unsendable> {
+    if config.flag("responseLogprobs")? || config.get::<u64>("logprobs", "a number")?.is_some_and(|n| n > 0) {
+        let why = "cannot be delivered here: leave it out, and read logprobs in the trial's record or by /v1/chat/completions";
+        return Err(config.fault("responseLogprobs", why));
+    }
+    Ok(())
+}
+
+/// A budget bounds the reasoning where the server was started for it, and is refused by it where not.
+fn thinking(mut thinking: Fields<'_>, chat: &mut Map<String, Value>) -> Result<Wanted, Unsendable> {
+    let wanted = Wanted { thoughts: thinking.flag("includeThoughts")? };
+    let budget: Option<i64> = thinking.get("thinkingBudget", "a whole number")?;
+    let level = thinking.text("thinkingLevel")?;
+    if budget.is_some() && level.is_some() {
+        return Err(thinking.fault("thinkingLevel", "stands beside thinkingBudget: give one of them"));
+    }
+    match budget {
+        // As much as the model finds right.
+        None | Some(-1) => {}
+        Some(0) => drop(chat.insert("reasoning_effort".to_owned(), "none".into())),
+        // vLLM keeps a budget by forcing the end of the thoughts: tokens that the policy never sampled.
+        Some(1..) => {}
+        Some(_) => return Err(thinking.fault("thinkingBudget", "must be -1, 0 or more")),
+    }
+    match level.as_deref() {
+        None | Some("THINKING_LEVEL_UNSPECIFIED") => {}
+        Some(level @ ("MINIMAL" | "LOW" | "MEDIUM" | "HIGH" | "XHIGH")) => {
+            chat.insert("reasoning_effort".to_owned(), level.to_ascii_lowercase().into());
+        }
+        Some(_) => {
+            return Err(thinking.fault("thinkingLevel", "must be MINIMAL, LOW, MEDIUM, HIGH or XHIGH"));
+        }
+    }
+    thinking.end()?;
+    Ok(wanted)
+}

@@ -1,0 +1,152 @@
+//! A part of a turn, as its agent wrote it.
+
+use serde_json::value::RawValue;
+
+use super::fields::Fields;
+use super::signature;
+use crate::dialect::unsendable::Unsendable;
+
+/// What a part says.
+#[derive(Debug)]
+pub(super) enum Part {
+    Text(String),
+    /// The model's reasoning, as far as it was shown.
+    Thought(String),
+    /// The address of an image: `data:` where it came inline.
+    Image(String),
+    Call {
+        id: Option<String>,
+        name: String,
+        arguments: String,
+    },
+    Response(Response),
+}
+
+/// What a function gave back.
+#[derive(Debug)]
+pub(super) struct Response {
+    pub(super) id: Option<String>,
+    pub(super) name: String,
+    /// JSON, as the agent wrote it.
+    pub(super) content: String,
+    /// Addresses of images that are part of it.
+    pub(super) images: Vec<String>,
+}
+
+/// A part with the reasoning that led to it, where its signature is one of ours.
+#[derive(Debug)]
+pub(super) struct SignedPart {
+    pub(super) part: Part,
+    pub(super) reasoning: Option<String>,
+}
+
+/// What Google's own servers ran or made; a local model was trained on none of it.
+const OF_SERVER_TOOLS: [&str; 4] = ["executableCode", "codeExecutionResult", "toolCall", "toolResponse"];
+
+pub(super) fn read(mut fields: Fields<'_>) -> Result<SignedPart, Unsendable> {
+    fields
+        .refuse(&OF_SERVER_TOOLS, "is of a tool that runs at Google: it cannot be shown to a local model")?;
+    fields.refuse(&["videoMetadata"], "is of a video: only images can be sent")?;
+    fields.refuse(&["mediaResolution"], "cannot be chosen for a local model: leave it out")?;
+    fields.without_effect(&["partMetadata"]);
+    let is_thought = fields.flag("thought")?;
+    let signature = fields.text("thoughtSignature")?;
+    let mut said = [
+        fields.text("text")?.map(|text| if is_thought { Part::Thought(text) } else { Part::Text(text) }),
+        fields.object("inlineData")?.map(inline_image).transpose()?.map(Part::Image),
+        fields.object("fileData")?.map(linked_image).transpose()?.map(Part::Image),
+        fields.object("functionCall")?.map(call).transpose()?,
+        fields.object("functionResponse")?.map(response).transpose()?.map(Part::Response),
+    ]
+    .into_iter()
+    .flatten();
+    let place = fields.place().to_owned();
+    let part = match (said.next(), said.next()) {
+        (Some(part), None) => part,
+        // A stream's last part may hold nothing but the signature.
+        (None, None) if is_thought || signature.is_some() => Part::Text(String::new()),
+        (None, _) => {
+            let message = format!(
+                "{place} says nothing: give text, inlineData, fileData, functionCall or functionResponse"
+            );
+            return Err(fields.end().err().unwrap_or_else(|| Unsendable::at(place, message)));
+        }
+        (Some(_), Some(_)) => {
+            let message = format!("{place} says two things at once: make it two parts");
+            return Err(Unsendable::at(place, message));
+        }
+    };
+    fields.end()?;
+    Ok(SignedPart { part, reasoning: signature.as_deref().and_then(signature::open) })
+}
+
+fn call(mut fields: Fields<'_>) -> Result<Part, Unsendable> {
+    fields.refuse(&["partialArgs"], "is of a call that is still being written: send whole calls")?;
+    if fields.flag("willContinue")? {
+        return Err(
+            fields.fault("willContinue", "is of a call that is still being written: send whole calls")
+        );
+    }
+    let (id, name) = (fields.text("id")?, fields.required_text("name")?);
+    let arguments = object_text(&mut fields, "args")?;
+    fields.end()?;
+    Ok(Part::Call { id, name, arguments })
+}
+
+fn response(mut fields: Fields<'_>) -> Result<Response, Unsendable> {
+    if fields.flag("willContinue")? {
+        return Err(fields.fault("willContinue", "announces more of the response: send it whole"));
+    }
+    // Says when the model of a live session is to react.
+    fields.without_effect(&["scheduling"]);
+    let (id, name) = (fields.text("id")?, fields.required_text("name")?);
+    let content = object_text(&mut fields, "response")?;
+    let parts = fields.objects("parts")?.into_iter().map(image_of_response);
+    let images = parts.collect::<Result<Vec<_>, _>>()?;
+    fields.end()?;
+    Ok(Response { id, name, content, images })
+}
+
+fn image_of_response(fields: Fields<'_>) -> Result<String, Unsendable> {
+    let place = fields.place().to_owned();
+    match read(fields)?.part {
+        Part::Image(url) => Ok(url),
+        _ => Err(Unsendable::at(&place, format!("{place} is no image: put everything else into response"))),
+    }
+}
+
+/// An object's JSON as it came: its numbers keep their spelling and its keys their order.
+fn object_text(fields: &mut Fields<'_>, key: &str) -> Result<String, Unsendable> {
+    let place = fields.place_of(key);
+    let raw = fields.raw(key).map_or("{}", RawValue::get);
+    Fields::read(place, raw)?;
+    Ok(raw.to_owned())
+}
+
+fn inline_image(mut fields: Fields<'_>) -> Result<String, Unsendable> {
+    fields.without_effect(&["displayName"]);
+    let mime = image_type(&mut fields)?;
+    // Clients in Python write the alphabet for URLs, which vLLM does not read.
+    let data = fields.required_text("data")?.replace('-', "+").replace('_', "/");
+    fields.end()?;
+    Ok(format!("data:{mime};base64,{data}"))
+}
+
+fn linked_image(mut fields: Fields<'_>) -> Result<String, Unsendable> {
+    fields.without_effect(&["displayName"]);
+    image_type(&mut fields)?;
+    let uri = fields.required_text("fileUri")?;
+    if !["https://", "http://", "data:image/"].iter().any(|scheme| uri.starts_with(scheme)) {
+        return Err(fields.fault("fileUri", "is no http address: send the image as inlineData"));
+    }
+    fields.end()?;
+    Ok(uri)
+}
+
+fn image_type(fields: &mut Fields<'_>) -> Result<String, Unsendable> {
+    let mime = fields.required_text("mimeType")?;
+    if mime.starts_with("image/") {
+        return Ok(mime);
+    }
+    Err(fields.fault("mimeType", format!("is {mime}: only images can be sent")))
+}

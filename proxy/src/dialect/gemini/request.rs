@@ -1,0 +1,86 @@
+//! A Gemini request as a chat request.
+
+use serde_json::{Map, Value, json};
+
+use super::contents::Conversation;
+use super::fields::Fields;
+use super::stream::Back;
+use super::{generation, tools};
+use crate::dialect::unsendable::Unsendable;
+use crate::endpoint::Delivery;
+
+/// A request for upstream, and the way back of its answer.
+#[derive(Debug)]
+pub(crate) struct Translated {
+    pub(crate) chat: Map<String, Value>,
+    pub(crate) back: Back,
+}
+
+/// Filters of Google's servers, bookkeeping, and what the path says already.
+const WITHOUT_EFFECT: [&str; 5] = ["safetySettings", "labels", "model", "store", "serviceTier"];
+
+/// Makes a chat request of the body of a request for `model`.
+pub(crate) fn translate(body: &str, model: &str, delivery: Delivery) -> Result<Translated, Unsendable> {
+    let mut fields = Fields::read("", body)?;
+    fields.without_effect(&WITHOUT_EFFECT);
+    fields.refuse(&["cachedContent"], "names content kept at Google: send it in contents")?;
+    let mut chat = Map::new();
+    chat.insert("model".to_owned(), model.into());
+    chat.insert("messages".to_owned(), messages(&mut fields)?);
+    tools::carry_over(&mut fields, &mut chat)?;
+    let wanted = generation::carry_over(&mut fields, &mut chat)?;
+    fields.end()?;
+    let is_stream = delivery != Delivery::Whole;
+    chat.insert("stream".to_owned(), is_stream.into());
+    if is_stream {
+        chat.insert("stream_options".to_owned(), json!({"include_usage": true}));
+    }
+    Ok(Translated { chat, back: Back::new(delivery, model, wanted) })
+}
+
+/// What a request to count tokens becomes at upstream's `/tokenize`. Its body is a request's, or holds one.
+pub(crate) fn count(body: &str, model: &str) -> Result<Map<String, Value>, Unsendable> {
+    let mut fields = Fields::read("", body)?;
+    if let Some(request) = fields.raw("generateContentRequest") {
+        fields.end()?;
+        return count(request.get(), model);
+    }
+    let mut chat = translate(body, model, Delivery::Whole)?.chat;
+    let effort = chat.remove("reasoning_effort");
+    // `/tokenize` has no effort of its own: it is what vLLM makes of it for the template.
+    if let Some(effort) = effort {
+        let kwargs = chat.entry("chat_template_kwargs").or_insert_with(|| json!({}));
+        if let Value::Object(kwargs) = kwargs {
+            kwargs.entry("enable_thinking").or_insert_with(|| (effort != "none").into());
+            kwargs.entry("reasoning_effort").or_insert(effort);
+        }
+    }
+    chat.retain(|key, _| matches!(key.as_str(), "model" | "messages" | "tools" | "chat_template_kwargs"));
+    Ok(chat)
+}
+
+/// The answer of `/tokenize` as an answer to `countTokens`; none if it is no such answer.
+pub(crate) fn count_answer(answer: &[u8]) -> Option<Vec<u8>> {
+    #[derive(serde::Deserialize)]
+    struct Counted {
+        count: u64,
+    }
+    let Counted { count } = serde_json::from_slice(answer).ok()?;
+    Some(json!({"totalTokens": count}).to_string().into())
+}
+
+fn messages(fields: &mut Fields<'_>) -> Result<Value, Unsendable> {
+    let mut conversation = Conversation::default();
+    conversation.system(fields)?;
+    let contents = fields.objects("contents")?;
+    if contents.is_empty() {
+        return Err(fields.fault("contents", "is missing: give at least one turn"));
+    }
+    for content in contents {
+        conversation.content(content)?;
+    }
+    Ok(conversation.into_messages().into())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! Function declarations as chat tools, and the mode of calling them as a tool choice.
+
+use serde_json::{Map, Value, json};
+
+use super::fields::Fields;
+use super::schema;
+use crate::dialect::unsendable::Unsendable;
+
+/// Tools that Google's servers run themselves.
+const SERVER_TOOLS: [&str; 12] = [
+    "googleSearch",
+    "googleSearchRetrieval",
+    "codeExecution",
+    "urlContext",
+    "computerUse",
+    "fileSearch",
+    "googleMaps",
+    "mcpServers",
+    "retrieval",
+    "enterpriseWebSearch",
+    "parallelAiSearch",
+    "exaAiSearch",
+];
+
+/// Takes `tools` and `toolConfig` out of the body and puts what they become into `chat`.
+pub(super) fn carry_over(body: &mut Fields<'_>, chat: &mut Map<String, Value>) -> Result<(), Unsendable> {
+    let mut tools = declared(body)?;
+    let calling = match body.object("toolConfig")? {
+        Some(config) => calling(config)?,
+        None => Calling::default(),
+    };
+    if let Some(allowed) = &calling.allowed {
+        let name_of = |tool: &Value| Some(tool.pointer("/function/name")?.as_str()?.to_owned());
+        let known: Vec<_> = tools.iter().filter_map(name_of).collect();
+        if let Some(unknown) = allowed.iter().find(|name| !known.contains(name)) {
+            let place = "toolConfig.functionCallingConfig.allowedFunctionNames";
+            return Err(Unsendable::at(
+                place,
+                format!("{place} names {unknown}, which tools does not declare"),
+            ));
+        }
+        tools.retain(|tool| name_of(tool).is_some_and(|name| allowed.contains(&name)));
+    }
+    match (calling.mode, tools.is_empty()) {
+        (Mode::Any, true) => {
+            let place = "toolConfig.functionCallingConfig.mode";
+            return Err(Unsendable::at(
+                place,
+                format!("{place} is ANY, and tools declares no function to call"),
+            ));
+        }
+        (_, true) => return Ok(()),
+        (Mode::Auto, false) => {}
+        (Mode::None, false) => drop(chat.insert("tool_choice".to_owned(), "none".into())),
+        (Mode::Any, false) => drop(chat.insert("tool_choice".to_owned(), "required".into())),
+    }
+    chat.insert("tools".to_owned(), tools.into());
+    Ok(())
+}
+
+fn declared(body: &mut Fields<'_>) -> Result<Vec<Value>, Unsendable> {
+    let mut tools = Vec::new();
+    for mut tool in body.objects("tools")? {
+        tool.refuse(&SERVER_TOOLS, "is run by Google's servers and there is none here: take it out")?;
+        for declaration in tool.objects("functionDeclarations")? {
+            tools.push(function(declaration)?);
+        }
+        tool.end()?;
+    }
+    Ok(tools)
+}
+
+fn function(mut declaration: Fields<'_>) -> Result<Value, Unsendable> {
+    // What a function gives back: no chat template has a place for it.
+    declaration.without_effect(&["response", "responseJsonSchema"]);
+    let mut function = Map::new();
+    function.insert("name".to_owned(), declaration.required_text("name")?.into());
+    function.extend(declaration.text("description")?.map(|text| ("description".to_owned(), text.into())));
+    let parameters: Option<Value> = declaration.get("parameters", "a schema")?;
+    let json_schema: Option<Value> = declaration.get("parametersJsonSchema", "a JSON schema")?;
+    if parameters.is_some() && json_schema.is_some() {
+        return Err(declaration.fault("parametersJsonSchema", "stands beside parameters: give one of them"));
+    }
+    let parameters = parameters.map(schema::json_schema).or(json_schema);
+    function.extend(parameters.map(|schema| ("parameters".to_owned(), schema)));
+    match declaration.text("behavior")?.as_deref() {
+        None | Some("BLOCKING" | "UNSPECIFIED") => {}
+        Some(_) => return Err(declaration.fault("behavior", "can only be BLOCKING")),
+    }
+    declaration.end()?;
+    Ok(json!({"type": "function", "function": function}))
+}
+
+#[derive(Debug, Default)]
+struct Calling {
+    mode: Mode,
+    /// Only these functions.
+    allowed: Option<Vec<String>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Mode {
+    #[default]
+    Auto,
+    Any,
+    None,
+}
+
+fn calling(mut config: Fields<'_>) -> Result<Calling, Unsendable> {
+    // Both speak of tools that Google's servers run.
+    config.without_effect(&["retrievalConfig", "includeServerSideToolInvocations"]);
+    let Some(mut calling) = config.object("functionCallingConfig")? else {
+        config.end()?;
+        return Ok(Calling::default());
+    };
+    config.end()?;
+    if calling.flag("streamFunctionCallArguments")? {
+        return Err(
+            calling.fault("streamFunctionCallArguments", "cannot be: a call is sent when it is whole")
+        );
+    }
+    let allowed: Option<Vec<String>> = calling.get("allowedFunctionNames", "a list of names")?;
+    let allowed = allowed.filter(|names| !names.is_empty());
+    let mode = match calling.text("mode")?.as_deref() {
+        None | Some("MODE_UNSPECIFIED" | "AUTO") if allowed.is_some() => {
+            return Err(calling.fault("allowedFunctionNames", "needs mode ANY or VALIDATED"));
+        }
+        // VALIDATED promises that a call fits its schema, which a local model is not held to.
+        None | Some("MODE_UNSPECIFIED" | "AUTO" | "VALIDATED") => Mode::Auto,
+        Some("ANY") => Mode::Any,
+        Some("NONE") => Mode::None,
+        Some(other) => {
+            return Err(calling.fault("mode", format!("is {other}: use AUTO, ANY, VALIDATED or NONE")));
+        }
+    };
+    calling.end()?;
+    Ok(Calling { mode, allowed })
+}

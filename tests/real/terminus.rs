@@ -1,0 +1,44 @@
+//! Harbor's own Terminus-2, in tmux in a folder of this machine: it keeps ids too, and both records must agree.
+
+use rolltap_proxy::sim;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::clients::{are_whole, printed, script};
+use crate::stage::Stage;
+
+/// It writes a file, then says twice that it is done, since it is asked to confirm.
+const SCRIPT: &str = r#"
+[[conversation]]
+[[conversation.turn]]
+[[conversation.turn.answer]]
+content = '''{"analysis": "A file is wanted.", "plan": "Write it.", "commands": [{"keystrokes": "echo 'Hello, world!' > hello.txt\n", "duration": 0.5}]}'''
+[[conversation.turn]]
+[[conversation.turn.answer]]
+content = '''{"analysis": "It is there.", "plan": "None.", "commands": [], "task_complete": true}'''
+"#;
+
+#[tokio::test]
+#[ignore = "needs Python and tmux: run ./scripts/test"]
+async fn terminus_2_finishes_a_task() {
+    let answers = sim::Script::from_toml(SCRIPT, "script").unwrap();
+    let upstream =
+        sim::start(sim::Settings { script: Some(answers), ..sim::Settings::default() }).await.unwrap();
+    let stage = Stage::before(format!("http://{}", upstream.addr())).await;
+    let trial = stage.open().await;
+    let folder = TempDir::new().unwrap();
+    let mut terminus = script("terminus_2.py");
+    terminus.args([&trial.base_urls.openai, "sim"]).arg(folder.path()).args(["5", "Write hello.txt"]);
+    let seen = printed(&terminus.output().await.unwrap());
+    assert_eq!(std::fs::read_to_string(folder.path().join("work/hello.txt")).unwrap(), "Hello, world!\n");
+    let calls = stage.calls(&trial).await;
+    assert_eq!((calls.len(), &seen["episodes"]), (3, &json!(3)));
+    are_whole(&calls);
+    let prompts: Vec<_> = calls.iter().map(|call| &call.prompt_token_ids).collect();
+    let answers: Vec<_> = calls.iter().map(|call| &call.choices[0].token_ids).collect();
+    assert_eq!(seen["prompt_token_ids"], json!(prompts));
+    assert_eq!(seen["completion_token_ids"], json!(answers));
+    let logprobs = |call: &Value| call.as_array().unwrap().len();
+    let kept: Vec<_> = seen["logprobs"].as_array().unwrap().iter().map(logprobs).collect();
+    assert_eq!(kept, answers.iter().map(|ids| ids.len()).collect::<Vec<_>>());
+}
