@@ -77,6 +77,7 @@ impl AgentPlane {
             enforced: &trial.enforced(call.ordinal()),
             names: self.names(trial),
             defaults: self.opening.upstream.model_card(trial_id).await.defaults,
+            responses: trial.responses(),
         };
         let Prepared { path, body, facts, mut back } = dialect::prepare(endpoint, body, ground)?;
         call.record(|recorder| recorder.asked(facts))?;

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{self, Limits};
 use crate::call_under_way::CallUnderWay;
 use crate::clock;
+use crate::dialect::responses::Memory;
 use crate::recorder::Recorder;
 use crate::retry::{Fingerprint, RecentCalls};
 use crate::store::{Opened, Place, StoredTrial};
@@ -27,6 +28,7 @@ pub(crate) struct Trial {
     opened: Opened,
     state: Mutex<State>,
     sealed: CancellationToken,
+    responses: Arc<Memory>,
 }
 
 #[derive(Debug, Default)]
@@ -62,7 +64,7 @@ pub(crate) struct RewardConflict;
 
 impl Trial {
     pub(crate) fn new(opened: Opened) -> Self {
-        Self { opened, state: Mutex::default(), sealed: CancellationToken::new() }
+        Self { opened, state: Mutex::default(), sealed: CancellationToken::new(), responses: Arc::default() }
     }
 
     /// As it was when the process that kept it ended.
@@ -84,6 +86,11 @@ impl Trial {
     /// What it was opened with.
     pub(crate) fn opened(&self) -> &Opened {
         &self.opened
+    }
+
+    /// What its calls can continue by `previous_response_id`.
+    pub(crate) fn responses(&self) -> &Arc<Memory> {
+        &self.responses
     }
 
     /// Resolves when the trial is sealed.

@@ -9,6 +9,7 @@
 )]
 
 mod clients;
+mod codex;
 mod disconnect;
 mod docker_job;
 mod gemini;
@@ -19,6 +20,7 @@ mod mini_swe_agent;
 mod official_client;
 mod policy;
 mod program;
+mod responses;
 mod stage;
 mod terminus;
 mod transparency;

@@ -6,6 +6,7 @@ use http_body_util::Full;
 use serde::Serialize;
 
 use super::gemini;
+use super::responses;
 use super::unsendable::Unsendable;
 use super::upstream_error::UpstreamError;
 use crate::call_under_way::Ended;
@@ -95,7 +96,10 @@ impl AgentError {
     }
 
     fn body(&self, shape: Shape) -> Vec<u8> {
-        if let Some(body) = shape.translated(&UpstreamError::new(self.status, self.message.as_str())) {
+        // Our own words have a place and a code that OpenAI's shape keeps.
+        let is_openai = matches!(shape, Shape::OpenAi | Shape::Responses);
+        let translated = || shape.translated(&UpstreamError::new(self.status, self.message.as_str()));
+        if let Some(body) = (!is_openai).then(translated).flatten() {
             return body;
         }
         let code = self.code.map_or_else(|| self.status.as_u16().into(), Into::into);
@@ -109,7 +113,8 @@ impl Shape {
     /// An error in the words and the shape of the dialect; none where vLLM's own bytes are right.
     pub(crate) fn translated(self, error: &UpstreamError) -> Option<Vec<u8>> {
         match self {
-            Self::OpenAi | Self::Responses => None,
+            Self::OpenAi => None,
+            Self::Responses => Some(responses::error_body(error)),
             Self::Anthropic => todo_messages(error),
             Self::Gemini => Some(gemini::error::body(error)),
         }

@@ -8,10 +8,13 @@ pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod error;
 mod gemini;
+pub(crate) mod responses;
 mod sampling;
 mod translated;
 pub(crate) mod unsendable;
 pub(crate) mod upstream_error;
+
+use std::sync::Arc;
 
 use error::AgentError;
 use rolltap_rollout::call::Dialect;
@@ -44,6 +47,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) names: Names<'a>,
     /// How the served model samples where the request is silent.
     pub(crate) defaults: SamplingDefaults,
+    /// The trial's stored responses.
+    pub(crate) responses: &'a Arc<responses::Memory>,
 }
 
 /// How one call's answer is recorded and handed back to its agent.
@@ -92,7 +97,10 @@ pub(crate) fn prepare(
             let back = Back::Completions(ready.asked);
             Ok(Prepared { path: "/v1/completions", body: ready.body, facts: ready.facts, back })
         }
-        CallEndpoint::Responses => Err(Unsendable::new("/v1/responses is not there yet").into()),
+        CallEndpoint::Responses => {
+            let responses::Translated { chat, back } = responses::translate(text, ground.responses)?;
+            translated(&chat, Box::new(back), Dialect::Responses, ground)
+        }
         CallEndpoint::Messages => Err(Unsendable::new("/v1/messages is not there yet").into()),
         CallEndpoint::GenerateContent { model, delivery } => {
             let gemini::request::Translated { chat, back } =
@@ -235,12 +243,13 @@ pub(crate) mod tests {
     use super::*;
     use crate::model_aliases::ModelAliases;
 
-    static NOTHING: LazyLock<(Map<String, Value>, ModelAliases)> = LazyLock::new(Default::default);
+    static NOTHING: LazyLock<(Map<String, Value>, ModelAliases, Arc<responses::Memory>)> =
+        LazyLock::new(Default::default);
 
     /// Of a trial that enforces nothing, before a model that tells nothing.
     pub(crate) fn ground() -> Ground<'static> {
-        let (enforced, aliases) = &*NOTHING;
+        let (enforced, aliases, responses) = &*NOTHING;
         let names = Names { of_trial: aliases, of_proxy: aliases };
-        Ground { enforced, names, defaults: SamplingDefaults::default() }
+        Ground { enforced, names, defaults: SamplingDefaults::default(), responses }
     }
 }

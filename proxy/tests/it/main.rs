@@ -12,5 +12,6 @@ mod passing;
 mod policy;
 mod raw_upstream;
 mod replicas;
+mod responses;
 mod retries;
 mod stage;

@@ -1,0 +1,245 @@
+//! The items that an answer consists of, while they grow and when they are done.
+
+use serde_json::{Value, json};
+
+use super::carried_reasoning;
+use super::custom_input::CustomInput;
+use super::events::{Delta, Events, OfItem, OfPart, PartIndex};
+use super::tools::{Tool, ToolKind};
+
+/// One item of the output.
+#[derive(Debug)]
+pub(super) struct Item {
+    id: String,
+    output_index: usize,
+    body: Body,
+    is_done: bool,
+}
+
+/// What an item says.
+#[derive(Debug)]
+enum Body {
+    Reasoning(String),
+    Message(String),
+    Function { call: Call, arguments: String },
+    Custom { call: Call, input: CustomInput },
+    Search { call: Call, arguments: String },
+}
+
+/// A call of one of the agent's tools.
+#[derive(Debug)]
+struct Call {
+    id: String,
+    name: String,
+    namespace: Option<String>,
+}
+
+/// The two kinds of text that a model says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Voice {
+    Reasoning,
+    Message,
+}
+
+/// How far an item is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ItemStatus {
+    InProgress,
+    Completed,
+    Incomplete,
+}
+
+impl ItemStatus {
+    fn name(self) -> &'static str {
+        match self {
+            Self::InProgress => "in_progress",
+            Self::Completed => "completed",
+            Self::Incomplete => "incomplete",
+        }
+    }
+}
+
+impl Item {
+    /// Text that begins. `stem` is what the ids of one response share.
+    pub(super) fn text(voice: Voice, stem: &str, output_index: usize) -> Self {
+        let (prefix, body) = match voice {
+            Voice::Reasoning => ("rs", Body::Reasoning(String::new())),
+            Voice::Message => ("msg", Body::Message(String::new())),
+        };
+        Self { id: format!("{prefix}_{stem}_{output_index}"), output_index, body, is_done: false }
+    }
+
+    /// A call that begins.
+    pub(super) fn call(tool: Tool, call_id: String, stem: &str, output_index: usize) -> Self {
+        let call = Call { id: call_id, name: tool.name, namespace: tool.namespace };
+        let (prefix, body) = match tool.kind {
+            ToolKind::Function => ("fc", Body::Function { call, arguments: String::new() }),
+            ToolKind::Custom => ("ctc", Body::Custom { call, input: CustomInput::default() }),
+            ToolKind::Search => ("tsc", Body::Search { call, arguments: String::new() }),
+        };
+        Self { id: format!("{prefix}_{stem}_{output_index}"), output_index, body, is_done: false }
+    }
+
+    /// Whether text of this kind continues it.
+    pub(super) fn is_open(&self, voice: Voice) -> bool {
+        let same = match self.body {
+            Body::Reasoning(_) => voice == Voice::Reasoning,
+            Body::Message(_) => voice == Voice::Message,
+            Body::Function { .. } | Body::Custom { .. } | Body::Search { .. } => false,
+        };
+        same && !self.is_done
+    }
+
+    /// Whether it is text, which is done as soon as something else is said.
+    pub(super) fn is_text(&self) -> bool {
+        matches!(self.body, Body::Reasoning(_) | Body::Message(_))
+    }
+
+    /// Writes that it begins.
+    pub(super) fn begin(&self, events: &mut Events, out: &mut Vec<u8>) {
+        let item = self.to_json(ItemStatus::InProgress, false);
+        events.write("response.output_item.added", &OfItem { output_index: self.output_index, item }, out);
+        if let Some(part) = self.part() {
+            events.write(
+                "response.content_part.added",
+                &self.told(PartIndex::FIRST, json!({"part": part})),
+                out,
+            );
+        }
+    }
+
+    /// Takes its next piece and writes what it adds.
+    pub(super) fn grow(&mut self, piece: &str, events: &mut Events, out: &mut Vec<u8>) {
+        let (kind, part, delta) = match &mut self.body {
+            Body::Reasoning(text) => {
+                text.push_str(piece);
+                ("response.reasoning_text.delta", PartIndex::FIRST, piece)
+            }
+            Body::Message(text) => {
+                text.push_str(piece);
+                ("response.output_text.delta", PartIndex::TEXT, piece)
+            }
+            Body::Function { arguments, .. } => {
+                arguments.push_str(piece);
+                ("response.function_call_arguments.delta", PartIndex::NONE, piece)
+            }
+            Body::Custom { input, .. } => {
+                ("response.custom_tool_call_input.delta", PartIndex::NONE, input.take(piece))
+            }
+            Body::Search { arguments, .. } => {
+                arguments.push_str(piece); // no event tells of a growing search
+                return;
+            }
+        };
+        if !delta.is_empty() {
+            let delta = Delta { item_id: &self.id, output_index: self.output_index, part, delta };
+            events.write(kind, &delta, out);
+        }
+    }
+
+    /// Writes that it is done, if that was not written yet.
+    pub(super) fn finish(&mut self, end: Ending, events: &mut Events, out: &mut Vec<u8>) {
+        if std::mem::replace(&mut self.is_done, true) {
+            return;
+        }
+        if let Body::Custom { input, .. } = &mut self.body {
+            let (output_index, part, delta) = (self.output_index, PartIndex::NONE, input.finish());
+            if !delta.is_empty() {
+                let delta = Delta { item_id: &self.id, output_index, part, delta };
+                events.write("response.custom_tool_call_input.delta", &delta, out);
+            }
+        }
+        let (kind, index, told) = match &self.body {
+            Body::Reasoning(text) => {
+                ("response.reasoning_text.done", PartIndex::FIRST, json!({"text": text}))
+            }
+            Body::Message(text) => ("response.output_text.done", PartIndex::TEXT, json!({"text": text})),
+            Body::Function { call, arguments } => (
+                "response.function_call_arguments.done",
+                PartIndex::NONE,
+                json!({"name": call.name, "arguments": arguments}),
+            ),
+            Body::Custom { input, .. } => {
+                ("response.custom_tool_call_input.done", PartIndex::NONE, json!({"input": input.input()}))
+            }
+            Body::Search { .. } => ("", PartIndex::NONE, Value::Null),
+        };
+        if !kind.is_empty() {
+            events.write(kind, &self.told(index, told), out);
+        }
+        if let Some(part) = self.part() {
+            events.write(
+                "response.content_part.done",
+                &self.told(PartIndex::FIRST, json!({"part": part})),
+                out,
+            );
+        }
+        let item = self.to_json(end.status, end.carries_reasoning);
+        events.write("response.output_item.done", &OfItem { output_index: self.output_index, item }, out);
+    }
+
+    fn told(&self, part: PartIndex, told: Value) -> OfPart<'_, Value> {
+        OfPart { item_id: &self.id, output_index: self.output_index, part, told }
+    }
+
+    /// The one part that text consists of.
+    fn part(&self) -> Option<Value> {
+        match &self.body {
+            Body::Reasoning(text) => Some(json!({"type": "reasoning_text", "text": text})),
+            Body::Message(text) => {
+                Some(json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []}))
+            }
+            Body::Function { .. } | Body::Custom { .. } | Body::Search { .. } => None,
+        }
+    }
+
+    /// The item in the form of the wire. While it is in progress, it has no content yet.
+    pub(super) fn to_json(&self, status: ItemStatus, carries_reasoning: bool) -> Value {
+        let content = || match status {
+            ItemStatus::InProgress => json!([]),
+            ItemStatus::Completed | ItemStatus::Incomplete => json!([self.part()]),
+        };
+        let id = &self.id;
+        let mut item = match &self.body {
+            Body::Reasoning(text) => {
+                let carried = carries_reasoning.then(|| carried_reasoning::encode(text));
+                json!({"id": id, "type": "reasoning", "summary": [], "content": content(), "encrypted_content": carried})
+            }
+            Body::Message(_) => {
+                json!({"id": id, "type": "message", "role": "assistant", "content": content()})
+            }
+            Body::Function { call, arguments } => {
+                json!({"id": id, "type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments})
+            }
+            Body::Custom { call, input } => {
+                json!({"id": id, "type": "custom_tool_call", "call_id": call.id, "name": call.name, "input": input.input()})
+            }
+            Body::Search { call, arguments } => {
+                let arguments = serde_json::from_str::<Value>(arguments).unwrap_or_else(|_| json!({}));
+                json!({"id": id, "type": "tool_search_call", "call_id": call.id, "execution": "client", "arguments": arguments})
+            }
+        };
+        if let Some(fields) = item.as_object_mut() {
+            fields.insert("status".to_owned(), status.name().into());
+            fields.extend(self.namespace().map(|namespace| ("namespace".to_owned(), namespace.into())));
+        }
+        item
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        match &self.body {
+            Body::Reasoning(_) | Body::Message(_) => None,
+            Body::Function { call, .. } | Body::Custom { call, .. } | Body::Search { call, .. } => {
+                call.namespace.as_deref()
+            }
+        }
+    }
+}
+
+/// How items end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ending {
+    pub(super) status: ItemStatus,
+    /// Whether the agent wants its reasoning in `encrypted_content`.
+    pub(super) carries_reasoning: bool,
+}

@@ -1,0 +1,132 @@
+//! What `previous_response_id` refers to: the responses of one trial, each with its own new items only.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+
+/// The most that one trial's responses may take, in bytes of their items' JSON. The oldest go first.
+const LIMIT: usize = 64 << 20;
+
+/// The remembered responses of one trial.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    remembered: Mutex<Remembered>,
+}
+
+#[derive(Debug, Default)]
+struct Remembered {
+    responses: HashMap<String, Response>,
+    oldest_first: VecDeque<String>,
+    size: usize,
+}
+
+#[derive(Debug)]
+struct Response {
+    /// The response that it continues.
+    parent: Option<String>,
+    /// Its new input items, then its output items.
+    items: Vec<Value>,
+    size: usize,
+}
+
+impl Memory {
+    /// Keeps a response. `parent` is the response that it continues, `items` what it adds to that.
+    pub(super) fn remember(&self, id: String, parent: Option<String>, items: Vec<Value>) {
+        let size = items.iter().map(size_of).sum();
+        let mut remembered = self.lock();
+        if remembered.responses.contains_key(&id) {
+            return;
+        }
+        remembered.responses.insert(id.clone(), Response { parent, items, size });
+        remembered.oldest_first.push_back(id);
+        remembered.size += size;
+        while remembered.size > LIMIT {
+            let Some(oldest) = remembered.oldest_first.pop_front() else { break };
+            let forgotten = remembered.responses.remove(&oldest).map_or(0, |response| response.size);
+            remembered.size = remembered.size.saturating_sub(forgotten);
+        }
+    }
+
+    /// Every item up to and with a response, in order; none if it, or one before it, is not remembered.
+    pub(super) fn items_up_to(&self, id: &str) -> Option<Vec<Value>> {
+        let remembered = self.lock();
+        let mut chain = Vec::new();
+        let mut next = Some(id);
+        while let Some(id) = next {
+            // An agent that names its own ids can make a ring of them.
+            let response =
+                remembered.responses.get(id).filter(|_| chain.len() < remembered.responses.len())?;
+            next = response.parent.as_deref();
+            chain.push(&response.items);
+        }
+        Some(chain.into_iter().rev().flatten().cloned().collect())
+    }
+
+    /// The item with an id, of whichever response.
+    pub(super) fn item(&self, id: &str) -> Option<Value> {
+        let remembered = self.lock();
+        let mut items = remembered.responses.values().flat_map(|response| &response.items);
+        items.find(|item| item.get("id").and_then(Value::as_str) == Some(id)).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Remembered> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// About what a value takes.
+fn size_of(value: &Value) -> usize {
+    const SCALAR: usize = 32;
+    match value {
+        Value::String(text) => SCALAR + text.len(),
+        Value::Array(list) => SCALAR + list.iter().map(size_of).sum::<usize>(),
+        Value::Object(object) => {
+            SCALAR + object.iter().map(|(key, value)| SCALAR + key.len() + size_of(value)).sum::<usize>()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => SCALAR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_response_is_remembered_with_those_before_it() {
+        let memory = Memory::default();
+        memory.remember("a".into(), None, vec![json!({"id": 1}), json!({"id": "x"})]);
+        memory.remember("b".into(), Some("a".into()), vec![json!({"id": 2})]);
+        memory.remember("fork".into(), Some("a".into()), vec![json!({"id": 3})]);
+        assert_eq!(
+            memory.items_up_to("b").unwrap(),
+            [json!({"id": 1}), json!({"id": "x"}), json!({"id": 2})]
+        );
+        assert_eq!(memory.items_up_to("fork").unwrap().len(), 3);
+        assert_eq!(memory.item("x"), Some(json!({"id": "x"})));
+        assert_eq!((memory.items_up_to("c"), memory.item("y")), (None, None));
+    }
+
+    #[test]
+    fn a_ring_of_ids_ends() {
+        let memory = Memory::default();
+        memory.remember("a".into(), Some("b".into()), vec![]);
+        memory.remember("b".into(), Some("a".into()), vec![]);
+        assert_eq!(memory.items_up_to("a"), None);
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten_and_what_builds_on_them_is_unknown() {
+        let memory = Memory::default();
+        let large = || vec![Value::String("x".repeat(LIMIT / 2))];
+        memory.remember("a".into(), None, large());
+        memory.remember("b".into(), Some("a".into()), vec![]);
+        assert!(memory.items_up_to("b").is_some());
+        memory.remember("c".into(), None, large());
+        assert_eq!(memory.items_up_to("b"), None);
+        assert!(memory.items_up_to("c").is_some());
+        assert!(memory.lock().size <= LIMIT);
+    }
+}

@@ -1,0 +1,5 @@
+//! Requests as agents send them, and answers as their clients read them.
+
+mod answers;
+mod requests;
+mod streams;
