@@ -8,6 +8,7 @@
     reason = "a test that fails panics"
 )]
 
+mod claude_code;
 mod clients;
 mod codex;
 mod disconnect;
@@ -16,6 +17,7 @@ mod gemini;
 mod in_container;
 mod interrupted;
 mod litellm;
+mod messages;
 mod mini_swe_agent;
 mod official_client;
 mod policy;

@@ -6,6 +6,7 @@ use http_body_util::Full;
 use serde::Serialize;
 
 use super::gemini;
+use super::messages;
 use super::responses;
 use super::unsendable::Unsendable;
 use super::upstream_error::UpstreamError;
@@ -115,14 +116,10 @@ impl Shape {
         match self {
             Self::OpenAi => None,
             Self::Responses => Some(responses::error_body(error)),
-            Self::Anthropic => todo_messages(error),
+            Self::Anthropic => Some(messages::error_body(error)),
             Self::Gemini => Some(gemini::error::body(error)),
         }
     }
-}
-
-fn todo_messages(_: &UpstreamError) -> Option<Vec<u8>> {
-    None
 }
 
 impl From<Unsendable> for AgentError {

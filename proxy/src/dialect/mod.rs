@@ -8,6 +8,7 @@ pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod error;
 mod gemini;
+mod messages;
 pub(crate) mod responses;
 mod sampling;
 mod translated;
@@ -101,7 +102,10 @@ pub(crate) fn prepare(
             let responses::Translated { chat, back } = responses::translate(text, ground.responses)?;
             translated(&chat, Box::new(back), Dialect::Responses, ground)
         }
-        CallEndpoint::Messages => Err(Unsendable::new("/v1/messages is not there yet").into()),
+        CallEndpoint::Messages => {
+            let messages::Translated { chat, back } = messages::translate(text)?;
+            translated(&chat, Box::new(back), Dialect::Messages, ground)
+        }
         CallEndpoint::GenerateContent { model, delivery } => {
             let gemini::request::Translated { chat, back } =
                 gemini::request::translate(text, model, *delivery)?;
@@ -131,8 +135,8 @@ pub(crate) fn prepare_count(
 ) -> Result<Vec<u8>, AgentError> {
     let text = text_of(body)?;
     let mut request = match endpoint {
-        CountEndpoint::Messages => return Err(Unsendable::new("count_tokens is not there yet").into()),
         CountEndpoint::GenerateContent { model } => gemini::request::count(text, model)?,
+        CountEndpoint::Messages => messages::count_request(text)?,
     };
     let model = request.get("model").and_then(Value::as_str).unwrap_or_default();
     if let Some(served) = names.served(model) {
@@ -144,8 +148,8 @@ pub(crate) fn prepare_count(
 /// Upstream's answer to that, as the agent's client reads it. None if it is no such answer.
 pub(crate) fn count_answer(endpoint: &CountEndpoint, answer: &[u8]) -> Option<Vec<u8>> {
     match endpoint {
-        CountEndpoint::Messages => None,
         CountEndpoint::GenerateContent { .. } => gemini::request::count_answer(answer),
+        CountEndpoint::Messages => messages::count_answer(answer),
     }
 }
 

@@ -8,6 +8,7 @@ mod enforced;
 mod gemini;
 mod identity;
 mod keeping;
+mod messages;
 mod passing;
 mod policy;
 mod raw_upstream;

@@ -1,0 +1,172 @@
+//! What upstream says on its way back to the agent.
+
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::event::{Content, Message, TokenUsage};
+use super::stream::Stream;
+use crate::dialect::chat::spoken::{self, Spoken};
+use crate::dialect::translated::Translator;
+use crate::dialect::upstream_error::UpstreamError;
+
+/// Clients send thinking back only if it is signed, and nobody here reads what stands in it.
+pub(super) const SIGNATURE: &str = "rolltap";
+
+/// The way back of one call.
+#[derive(Debug)]
+pub(crate) struct Back {
+    asked: Asked,
+    stream: Stream,
+}
+
+/// What of the request its answer depends on.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// The name that the agent used: Claude Code drops the thinking of any other model.
+    pub(super) model: String,
+    pub(super) stop_sequences: Vec<String>,
+}
+
+/// How an answer ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Stop<'a> {
+    pub(super) reason: &'static str,
+    pub(super) sequence: Option<&'a str>,
+}
+
+/// Where an answer stands with its tools when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Calls {
+    None,
+    /// The last one's arguments are not whole.
+    CutShort,
+    Whole,
+}
+
+impl Back {
+    pub(super) fn new(model: String, stop_sequences: Vec<String>) -> Self {
+        Self { asked: Asked { model, stop_sequences }, stream: Stream::default() }
+    }
+}
+
+impl Translator for Back {
+    fn whole(&mut self, answer: &Spoken<'_>) -> Vec<u8> {
+        let choice = answer.choices.iter().find(|choice| choice.index == 0);
+        let said = choice.map(|choice| &choice.message);
+        let calls = said.and_then(|said| said.tool_calls.as_deref()).unwrap_or_default();
+        let inputs: Vec<Box<RawValue>> = calls.iter().map(|call| input(arguments(call))).collect();
+        let id = message_id(&answer.id);
+        let stop = self.asked.stop(
+            choice.and_then(|choice| choice.finish_reason.as_deref()),
+            choice.and_then(|choice| choice.stop_reason.as_ref()),
+            Calls::of(calls.last().map(arguments)),
+        );
+        let message = Message {
+            id: &id,
+            kind: "message",
+            role: "assistant",
+            model: &self.asked.model,
+            content: content(said, &inputs),
+            stop_reason: Some(stop.reason),
+            stop_sequence: stop.sequence,
+            usage: answer.usage.map(TokenUsage::from).unwrap_or_default(),
+        };
+        serde_json::to_vec(&message).unwrap_or_default()
+    }
+
+    fn chunk(&mut self, chunk: &Spoken<'_>, out: &mut Vec<u8>) {
+        self.stream.chunk(chunk, &self.asked, out);
+    }
+
+    fn end(&mut self, out: &mut Vec<u8>) {
+        self.stream.end(&self.asked, out);
+    }
+
+    fn error(&mut self, error: &UpstreamError, out: &mut Vec<u8>) {
+        self.stream.error(error, out);
+    }
+}
+
+/// In Anthropic's order. Clients count on a first block, so an answer of nothing is an empty text.
+fn content<'a>(said: Option<&'a spoken::Message<'_>>, inputs: &'a [Box<RawValue>]) -> Vec<Content<'a>> {
+    let mut content = Vec::new();
+    let Some(said) = said else { return vec![Content::Text { text: "" }] };
+    if let Some(thinking) = said.reasoning.as_deref().filter(|text| !text.is_empty()) {
+        content.push(Content::Thinking { thinking, signature: SIGNATURE });
+    }
+    if let Some(text) = said.content.as_deref().filter(|text| !text.is_empty()) {
+        content.push(Content::Text { text });
+    }
+    let calls = said.tool_calls.iter().flatten().zip(inputs);
+    content.extend(calls.map(|(call, input)| Content::ToolUse {
+        id: call.id.as_deref().unwrap_or_default(),
+        name: call.function.name.as_deref().unwrap_or_default(),
+        input,
+    }));
+    if content.is_empty() {
+        content.push(Content::Text { text: "" });
+    }
+    content
+}
+
+fn arguments<'a>(call: &'a spoken::ToolCall<'_>) -> &'a str {
+    call.function.arguments.as_deref().unwrap_or_default()
+}
+
+/// The arguments as the object that they should be. What the model got wrong is handed on under a name that no tool has,
+/// so that none runs on less than what was said.
+pub(super) fn input(arguments: &str) -> Box<RawValue> {
+    let text = arguments.trim();
+    if text.is_empty() {
+        return empty_object();
+    }
+    match RawValue::from_string(text.to_owned()) {
+        Ok(input) if text.starts_with('{') => input,
+        _ => to_raw_value(&serde_json::json!({"unreadable_arguments": text}))
+            .unwrap_or_else(|_| empty_object()),
+    }
+}
+
+pub(super) fn empty_object() -> Box<RawValue> {
+    RawValue::from_string("{}".to_owned()).unwrap_or_default()
+}
+
+/// `msg_…` of vLLM's `chatcmpl-…`.
+pub(super) fn message_id(id: &str) -> String {
+    format!("msg_{}", id.strip_prefix("chatcmpl-").unwrap_or(id))
+}
+
+impl Calls {
+    /// Of the arguments of an answer's last call.
+    pub(super) fn of(last_arguments: Option<&str>) -> Self {
+        match last_arguments {
+            None => Self::None,
+            Some(text) if serde_json::from_str::<&RawValue>(text).is_ok() => Self::Whole,
+            Some(_) => Self::CutShort,
+        }
+    }
+}
+
+impl Asked {
+    /// vLLM says `stop` also of a call that was forced, and of an answer that a stop string cut short; a call that is not
+    /// whole must not run.
+    pub(super) fn stop<'a>(
+        &'a self,
+        finish_reason: Option<&str>,
+        stop_reason: Option<&Value>,
+        calls: Calls,
+    ) -> Stop<'a> {
+        let stopped_at = stop_reason.and_then(Value::as_str);
+        let sequence = self.stop_sequences.iter().find(|asked| Some(asked.as_str()) == stopped_at);
+        let stop = |reason| Stop { reason, sequence: None };
+        match (finish_reason, calls, sequence) {
+            // Upstream aborts what it is working at when its weights change: there would have been more.
+            (Some("length" | "abort"), ..) => stop("max_tokens"),
+            (Some("content_filter"), ..) => stop("refusal"),
+            (_, Calls::Whole, _) => stop("tool_use"),
+            (_, _, Some(sequence)) => Stop { reason: "stop_sequence", sequence: Some(sequence) },
+            (Some("tool_calls"), ..) | (_, Calls::CutShort, _) => stop("tool_use"),
+            _ => stop("end_turn"),
+        }
+    }
+}

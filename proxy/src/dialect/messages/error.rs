@@ -1,0 +1,92 @@
+//! Errors in the shape and the words that Anthropic's clients act on.
+//!
+//! The words matter: Claude Code compacts its conversation where it reads that the prompt is too long, asks for a shorter
+//! answer where it reads which one would fit, and goes back to reminders in the user's turns where it reads that a system
+//! message in the middle is not supported.
+
+use std::borrow::Cow;
+
+use http::StatusCode;
+
+use super::event::{Event, Fault};
+use crate::dialect::upstream_error::{Overflow, UpstreamError};
+
+/// The body of an error answer.
+pub(crate) fn error_body(error: &UpstreamError) -> Vec<u8> {
+    let message = message(error);
+    serde_json::to_vec(&Event::Error { error: Fault { kind: kind(error), message: &message } })
+        .unwrap_or_default()
+}
+
+/// Anthropic's name of an error with this status.
+pub(super) fn kind(error: &UpstreamError) -> &'static str {
+    match error.status {
+        StatusCode::UNAUTHORIZED => "authentication_error",
+        StatusCode::FORBIDDEN => "permission_error",
+        StatusCode::NOT_FOUND => "not_found_error",
+        StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
+        StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+        StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
+        StatusCode::GATEWAY_TIMEOUT => "timeout_error",
+        status if status.is_server_error() => "api_error",
+        _ => "invalid_request_error",
+    }
+}
+
+/// What upstream said, where it is of a kind that clients know in Anthropic's words.
+pub(super) fn message(error: &UpstreamError) -> Cow<'_, str> {
+    let said = error.message.as_str();
+    let known = match error.overflow {
+        Some(overflow) => Some(overflow_message(overflow, said)),
+        None if error.status == StatusCode::BAD_REQUEST => {
+            answer_too_long(said).or_else(|| misplaced_system_message(said))
+        }
+        None => None,
+    };
+    known.map_or(Cow::Borrowed(said), Cow::Owned)
+}
+
+fn overflow_message(Overflow { limit, prompt }: Overflow, said: &str) -> String {
+    match (prompt, limit, answer_asked_for(said)) {
+        (Some(prompt), Some(limit), Some(answer)) if prompt < limit => exceeded(prompt, answer, limit),
+        (Some(prompt), Some(limit), _) => format!("prompt is too long: {prompt} tokens > {limit} maximum"),
+        _ => format!("prompt is too long: {said}"),
+    }
+}
+
+/// vLLM refuses an answer longer than its context before it looks at the prompt.
+fn answer_too_long(said: &str) -> Option<String> {
+    let limit = number_after(said, "max_model_len=")?;
+    Some(exceeded(0, answer_asked_for(said)?, limit))
+}
+
+fn exceeded(prompt: u64, answer: u64, limit: u64) -> String {
+    format!(
+        "input length and `max_tokens` exceed context limit: {prompt} + {answer} > {limit}, decrease input length or \
+         `max_tokens` and try again"
+    )
+}
+
+fn answer_asked_for(said: &str) -> Option<u64> {
+    ["max_tokens=", "max_completion_tokens=", "is too large: "]
+        .into_iter()
+        .find_map(|before| number_after(said, before))
+}
+
+/// Chat templates that want system text first, or none at all, say so in words of their own.
+fn misplaced_system_message(said: &str) -> Option<String> {
+    let lower = said.to_lowercase();
+    let is_of_system = lower.contains("system message") || lower.contains("system role");
+    let is_refusal = ["beginning", "first", "not supported", "only supported"]
+        .into_iter()
+        .any(|word| lower.contains(word));
+    (is_of_system && is_refusal).then(|| {
+        format!("role: system in `messages` is not supported by the chat template of this model: {said}")
+    })
+}
+
+fn number_after(text: &str, before: &str) -> Option<u64> {
+    let (_, behind) = text.split_once(before)?;
+    let digits = behind.find(|c: char| !c.is_ascii_digit()).unwrap_or(behind.len());
+    behind.get(..digits)?.parse().ok()
+}

@@ -1,0 +1,48 @@
+//! The members of a request's body, taken out one by one, so that what is left is what nobody knows.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::dialect::unsendable::Unsendable;
+
+/// What of a body has not been taken yet. Members that are `null` count as left out.
+pub(super) struct Members<'a>(BTreeMap<String, &'a RawValue>);
+
+impl<'a> Members<'a> {
+    pub(super) fn scan(body: &'a str) -> Result<Self, Unsendable> {
+        let mut members: BTreeMap<String, &'a RawValue> = serde_json::from_str(body)
+            .map_err(|error| Unsendable::new(format!("the request body is not a JSON object: {error}")))?;
+        members.retain(|_, value| value.get() != "null");
+        Ok(Self(members))
+    }
+
+    pub(super) fn take(&mut self, key: &str) -> Option<&'a RawValue> {
+        self.0.remove(key)
+    }
+
+    pub(super) fn take_as<T: Deserialize<'a>>(&mut self, key: &str) -> Result<Option<T>, Unsendable> {
+        self.take(key).map(|value| read(value, key)).transpose()
+    }
+
+    pub(super) fn require<T: Deserialize<'a>>(&mut self, key: &str) -> Result<T, Unsendable> {
+        self.take_as(key)?.ok_or_else(|| refusal(key, "is missing and required"))
+    }
+
+    /// The first key that was not taken.
+    pub(super) fn left(&self) -> Option<&str> {
+        self.0.keys().next().map(String::as_str)
+    }
+}
+
+/// Reads the value at `place` of the body.
+pub(super) fn read<'a, T: Deserialize<'a>>(value: &'a RawValue, place: &str) -> Result<T, Unsendable> {
+    serde_json::from_str(value.get())
+        .map_err(|error| refusal(place, &format!("is not as it should be: {error}")))
+}
+
+/// What is wrong with the value at `place`. The dialect's errors have no field for the place, so the message says it.
+pub(super) fn refusal(place: &str, fault: &str) -> Unsendable {
+    Unsendable::at(place, format!("{place} {fault}"))
+}

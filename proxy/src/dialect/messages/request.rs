@@ -1,0 +1,130 @@
+//! A Messages request on its way upstream.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::answer::Back;
+use super::conversation::conversation;
+use super::members::{Members, refusal};
+use super::reasoning::reasoning;
+use super::tools::tools;
+use crate::dialect::unsendable::Unsendable;
+
+/// A request as chat completions takes it, and what its answer needs on the way back.
+#[derive(Debug)]
+pub(crate) struct Translated {
+    pub(crate) chat: Map<String, Value>,
+    pub(crate) back: Back,
+}
+
+/// Sampling that chat completions spells alike: Anthropic's own, and what vLLM has beyond.
+const ALIKE: [&str; 16] = [
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "min_tokens",
+    "stop_token_ids",
+    "ignore_eos",
+    "skip_special_tokens",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "logit_bias",
+    "structured_outputs",
+    "thinking_token_budget",
+    "reasoning_effort",
+];
+
+/// Keys that say nothing to a model of one's own: who asks, what it costs, where and how fast it runs.
+const WITHOUT_EFFECT: [&str; 9] = [
+    "metadata",
+    "service_tier",
+    "inference_geo",
+    "speed",
+    "betas",
+    "anthropic_beta",
+    "anthropic_version",
+    "cache_control",
+    "diagnostics",
+];
+
+/// What Anthropic's servers would do themselves.
+const SERVER_SIDE: [&str; 2] = ["mcp_servers", "container"];
+
+/// Edits that only shorten the prompt; here the model sees all of it.
+const HARMLESS_EDITS: [&str; 2] = ["clear_thinking_20251015", "clear_tool_uses_20250919"];
+
+/// Makes a chat request of the body of `POST /v1/messages`.
+pub(crate) fn translate(body: &str) -> Result<Translated, Unsendable> {
+    let mut members = Members::scan(body)?;
+    let mut chat = Map::new();
+    let model: String = members.require("model")?;
+    chat.insert("model".into(), model.clone().into());
+    prompt(&mut members, &mut chat)?;
+    chat.insert("max_tokens".into(), members.require::<u64>("max_tokens")?.into());
+    let stops: Vec<String> = members.take_as("stop_sequences")?.unwrap_or_default();
+    if !stops.is_empty() {
+        chat.insert("stop".into(), stops.clone().into());
+    }
+    for key in ALIKE {
+        chat.extend(members.take_as::<Value>(key)?.map(|value| (key.to_owned(), value)));
+    }
+    if members.take_as("stream")?.unwrap_or(false) {
+        chat.insert("stream".into(), true.into());
+        chat.insert("stream_options".into(), json!({"include_usage": true}));
+    }
+    nothing_else(members)?;
+    Ok(Translated { chat, back: Back::new(model, stops) })
+}
+
+/// What of a request is in the prompt.
+pub(super) fn prompt(members: &mut Members<'_>, chat: &mut Map<String, Value>) -> Result<(), Unsendable> {
+    let system = members.take("system");
+    let conversation = conversation(system, members.require("messages")?)?;
+    chat.insert("messages".into(), conversation.messages.into());
+    if conversation.is_prefilled {
+        chat.insert("add_generation_prompt".into(), false.into());
+        chat.insert("continue_final_message".into(), true.into());
+    }
+    tools(members, chat)?;
+    reasoning(members, chat)
+}
+
+#[derive(Deserialize)]
+struct ContextManagement {
+    #[serde(default)]
+    edits: Vec<Edit>,
+}
+
+#[derive(Deserialize)]
+struct Edit {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+/// Refuses what was not carried over, unless that changes nothing.
+pub(super) fn nothing_else(mut members: Members<'_>) -> Result<(), Unsendable> {
+    for key in WITHOUT_EFFECT {
+        members.take(key);
+    }
+    for key in SERVER_SIDE {
+        if members.take(key).is_some_and(|value| value.get() != "[]") {
+            return Err(refusal(
+                key,
+                "asks for something that only Anthropic's own servers have: leave it out",
+            ));
+        }
+    }
+    let management: Option<ContextManagement> = members.take_as("context_management")?;
+    for (at, edit) in management.iter().flat_map(|management| &management.edits).enumerate() {
+        if !HARMLESS_EDITS.contains(&edit.kind.as_str()) {
+            let fault = format!("is {:?}, which is not known to rolltap: leave it out", edit.kind);
+            return Err(refusal(&format!("context_management.edits[{at}]"), &fault));
+        }
+    }
+    let unknown =
+        |key: &str| refusal(key, "is not a key that rolltap knows of the Messages API: leave it out");
+    members.left().map_or(Ok(()), |key| Err(unknown(key)))
+}

@@ -1,0 +1,98 @@
+//! Tools that the agent runs itself, and the choice among them.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::members::{Members, refusal};
+use crate::dialect::unsendable::Unsendable;
+
+#[derive(Deserialize)]
+struct Tool {
+    #[serde(rename = "type", default)]
+    kind: Option<String>,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(default)]
+    input_schema: Option<Map<String, Value>>,
+    #[serde(default)]
+    strict: Option<bool>,
+    #[serde(default)]
+    input_examples: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Choice {
+    Auto(Parallel),
+    Any(Parallel),
+    Tool {
+        name: String,
+        #[serde(flatten)]
+        parallel: Parallel,
+    },
+    None,
+}
+
+#[derive(Default, Deserialize)]
+struct Parallel {
+    #[serde(default)]
+    disable_parallel_tool_use: bool,
+}
+
+/// Carries `tools` and `tool_choice` over.
+pub(super) fn tools(members: &mut Members<'_>, chat: &mut Map<String, Value>) -> Result<(), Unsendable> {
+    let tools: Vec<Tool> = members.take_as("tools")?.unwrap_or_default();
+    let functions: Result<Vec<Value>, _> =
+        tools.into_iter().enumerate().map(|(at, tool)| function(tool, &format!("tools[{at}]"))).collect();
+    let functions = functions?;
+    // vLLM refuses an empty list.
+    if !functions.is_empty() {
+        chat.insert("tools".into(), functions.into());
+    }
+    if let Some(choice) = members.take_as("tool_choice")? {
+        let (choice, parallel) = chat_choice(choice);
+        chat.insert("tool_choice".into(), choice);
+        if parallel.disable_parallel_tool_use {
+            chat.insert("parallel_tool_calls".into(), false.into());
+        }
+    }
+    Ok(())
+}
+
+fn function(tool: Tool, place: &str) -> Result<Value, Unsendable> {
+    if let Some(kind) = tool.kind.filter(|kind| kind != "custom") {
+        let fault = format!(
+            "is {kind:?}, a tool of Anthropic's own that the model here does not know: leave it out, or define a tool with \
+             an input_schema that does the same"
+        );
+        return Err(refusal(place, &fault));
+    }
+    if !tool.input_examples.is_empty() {
+        return Err(refusal(
+            &format!("{place}.input_examples"),
+            "cannot be carried to the model: say it in the description",
+        ));
+    }
+    let Some(mut schema) = tool.input_schema else {
+        return Err(refusal(&format!("{place}.input_schema"), "is missing and required"));
+    };
+    schema.entry("type").or_insert_with(|| "object".into());
+    let mut function = Map::from_iter([("name".to_owned(), Value::from(tool.name))]);
+    function.extend(tool.description.map(|text| ("description".to_owned(), text.into())));
+    function.insert("parameters".into(), schema.into());
+    function.extend(tool.strict.map(|strict| ("strict".to_owned(), strict.into())));
+    Ok(json!({"type": "function", "function": function}))
+}
+
+fn chat_choice(choice: Choice) -> (Value, Parallel) {
+    match choice {
+        Choice::Auto(parallel) => ("auto".into(), parallel),
+        Choice::Any(parallel) => ("required".into(), parallel),
+        Choice::Tool { name, parallel } => {
+            (json!({"type": "function", "function": {"name": name}}), parallel)
+        }
+        Choice::None => ("none".into(), Parallel::default()),
+    }
+}
