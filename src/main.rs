@@ -46,7 +46,7 @@ configuration, before anything started.";
 #[derive(Subcommand)]
 enum Command {
     Demo(demo::Arguments),
-    Proxy(proxy::Arguments),
+    Proxy(Box<proxy::Arguments>),
     Run(Box<run::Arguments>),
     Check(check::Arguments),
     Sim(sim::Arguments),
@@ -66,7 +66,7 @@ async fn main() -> ExitCode {
     terminal::start_logging(cli.verbose, matches!(cli.command, Command::Proxy(_) | Command::Sim(_)));
     let result = match cli.command {
         Command::Demo(arguments) => Box::pin(demo::run(arguments)).await,
-        Command::Proxy(arguments) => Box::pin(proxy::run(arguments)).await,
+        Command::Proxy(arguments) => Box::pin(proxy::run(*arguments)).await,
         Command::Run(arguments) => Box::pin(run::run(*arguments)).await,
         Command::Check(arguments) => check::run(&arguments),
         Command::Sim(arguments) => Box::pin(sim::run(arguments)).await,
