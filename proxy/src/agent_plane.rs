@@ -142,6 +142,10 @@ impl AgentPlane {
 /// Reads a request's body. One that is too large or breaks off was no call.
 async fn read_request(trial: &Trial, body: Incoming) -> Result<Bytes, AgentError> {
     let largest = trial.opened().limits.max_body_bytes.unwrap_or(LARGEST_REQUEST).min(LARGEST_REQUEST);
+    // Where the head tells the size, nothing of it needs to be read.
+    if body.size_hint().lower() > largest {
+        return Err(Refusal::BodyTooLarge(largest).into());
+    }
     let limited = Limited::new(body, usize::try_from(largest).unwrap_or(usize::MAX));
     let mut limited = std::pin::pin!(limited);
     let mut pieces = Vec::new();
