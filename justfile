@@ -21,6 +21,10 @@ lint:
 demo:
     cargo run --release -- demo
 
+# What the proxy costs beside a pass-through that captures nothing.
+bench-proxy:
+    cargo bench --package rolltap-proxy --bench cost
+
 # Overhead of trivial trials in Docker, beyond the agent's own work (needs the testbed).
 bench-trials:
     ./scripts/bench-trials

@@ -15,6 +15,7 @@ use rolltap_rollout::call::{Call, CallStatus};
 use tokio::sync::Notify;
 
 use crate::dialect::{Back, Progress};
+use crate::passing::Passing;
 use crate::recorder::Recorder;
 use crate::replay::{Replay, ReplayHead};
 use crate::sse::{Decoder, EventTooLong};
@@ -318,25 +319,26 @@ impl Live {
             return Poll::Ready(Err(Broken::Unfinished(reason)));
         };
         // Trailers say nothing that vLLM sends.
-        Poll::Ready(match frame?.data_ref() {
-            Some(bytes) => stream.take(bytes, &mut self.recorder),
-            None => Ok(Step::Nothing),
+        Poll::Ready(match frame?.into_data() {
+            Ok(bytes) => stream.take(bytes, &mut self.recorder),
+            Err(_) => Ok(Step::Nothing),
         })
     }
 }
 
 impl Streaming {
     /// Takes what upstream sent: what of it is whole events, recorded, and as the agent gets it.
-    fn take(&mut self, bytes: &[u8], recorder: &mut Recorder) -> Result<Step, Broken> {
-        self.decoder.push(bytes)?;
-        let mut out = Vec::with_capacity(bytes.len());
-        while let Some(event) = self.decoder.next_event() {
-            if self.back.event(&event, recorder, &mut out) == Progress::Last {
+    fn take(&mut self, bytes: Bytes, recorder: &mut Recorder) -> Result<Step, Broken> {
+        let arrived = self.decoder.take(bytes)?;
+        let mut passing = Passing::of(arrived.bytes.clone());
+        for event in arrived.events {
+            if self.back.event(&arrived.bytes, event, recorder, &mut passing) == Progress::Last {
                 // What stands before the last event is handed on with it: it came in the same read.
-                return Ok(Step::Last(out.into()));
+                return Ok(Step::Last(passing.into_bytes()));
             }
         }
-        Ok(if out.is_empty() { Step::Nothing } else { Step::Events(out.into()) })
+        let events = passing.into_bytes();
+        Ok(if events.is_empty() { Step::Nothing } else { Step::Events(events) })
     }
 }
 

@@ -44,7 +44,7 @@ impl AgentPlane {
         endpoint: &CallEndpoint,
         shape: Shape,
         parts: &Parts,
-        body: &[u8],
+        body: &Bytes,
     ) -> Result<Response<AnswerBody>, AgentError> {
         let guard = CallGuard::new(Arc::clone(&call));
         let exchanged = tokio::select! {
@@ -68,7 +68,7 @@ impl AgentPlane {
         endpoint: &CallEndpoint,
         shape: Shape,
         parts: &Parts,
-        body: &[u8],
+        body: &Bytes,
     ) -> Result<(response::Parts, Answer), AgentError> {
         let trial = call.trial();
         let trial_id = &trial.opened().facts.trial_id;
@@ -79,9 +79,10 @@ impl AgentPlane {
             defaults: self.opening.upstream.model_card(trial_id).await.defaults,
             responses: trial.responses(),
         };
-        let Prepared { path, body, facts, mut back } = dialect::prepare(endpoint, body, ground)?;
+        let Prepared { path, body: edited, facts, mut back } = dialect::prepare(endpoint, body, ground)?;
+        let body = edited.map_or_else(|| body.clone(), Bytes::from);
         call.record(|recorder| recorder.asked(facts))?;
-        let sent = self.opening.upstream.send(trial_id, Method::POST, path, &parts.headers, body.into());
+        let sent = self.opening.upstream.send(trial_id, Method::POST, path, &parts.headers, body);
         let (head, body) = sent.await?.into_parts();
         call.record(|recorder| recorder.answered(head.status, body.served_by()))?;
         let mut head = head_for_agent(head);

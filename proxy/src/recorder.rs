@@ -2,15 +2,18 @@
 //!
 //! What is missing or does not fit is noted as a [`Flaw`]; nothing is made up.
 
+pub(crate) mod lists;
+mod prompts;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::sync::Arc;
 
 use jiff::Timestamp;
+pub(crate) use prompts::Prompts;
 use rolltap_rollout::call::{Call, CallRole, CallStatus, Choice, Dialect, Flaw, Sampling, VersionSpan};
 use rolltap_rollout::ids::{CallId, TrialId};
-use rolltap_rollout::token::{Logprob, TokenId};
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
+use rolltap_rollout::token::Logprob;
+use rolltap_rollout::token_list::TokenList;
 
 use crate::clock;
 use crate::upstream::ServedBy;
@@ -32,6 +35,8 @@ pub(crate) struct CallFacts {
 #[derive(Debug)]
 pub(crate) struct Recorder {
     call: Call,
+    /// Of the call's trial.
+    prompts: Arc<Prompts>,
     expected_choices: u32,
     upstream_error: Option<String>,
     /// The further prompts of a batch: each is a call of its own.
@@ -41,14 +46,15 @@ pub(crate) struct Recorder {
     is_stream: bool,
 }
 
-/// The parts of an answer's choice that are kept, as they stand in the JSON text.
+/// The parts of an answer's choice that are kept: JSON texts but for the logprobs, whose form is the dialect's.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ChoicePart<'a> {
     pub(crate) index: u32,
-    pub(crate) token_ids: Option<&'a RawValue>,
-    pub(crate) logprobs: Option<&'a RawValue>,
+    pub(crate) token_ids: Option<&'a str>,
+    pub(crate) logprobs: &'a [Option<Logprob>],
+    /// The text itself.
     pub(crate) finish_reason: Option<&'a str>,
-    pub(crate) stop_reason: Option<&'a RawValue>,
+    pub(crate) stop_reason: Option<&'a str>,
     /// Completions with `echo`: `logprobs` has the prompt's tokens first, `token_ids` has not.
     pub(crate) begins_with_prompt: bool,
 }
@@ -59,6 +65,7 @@ impl Recorder {
         trial_id: TrialId,
         policy_version: i32,
         started_at: Timestamp,
+        prompts: Arc<Prompts>,
     ) -> Self {
         let call = Call {
             call_id,
@@ -67,7 +74,7 @@ impl Recorder {
             model: String::new(),
             status: CallStatus::Cancelled,
             role: CallRole::Main,
-            prompt_token_ids: Vec::new(),
+            prompt_token_ids: TokenList::new(),
             choices: Vec::new(),
             sampling: Sampling::default(),
             policy_version,
@@ -84,6 +91,7 @@ impl Recorder {
         };
         Self {
             call,
+            prompts,
             expected_choices: 0,
             upstream_error: None,
             others: Vec::new(),
@@ -106,6 +114,7 @@ impl Recorder {
         self.expected_choices = facts.choices;
         let other = |_| Self {
             call: Call { call_id: CallId::generate(), ..self.call.clone() },
+            prompts: Arc::clone(&self.prompts),
             expected_choices: facts.choices,
             upstream_error: None,
             others: Vec::new(),
@@ -139,12 +148,13 @@ impl Recorder {
     }
 
     /// vLLM's `prompt_token_ids`. It repeats them for each choice of a stream; the first time counts.
-    pub(crate) fn prompt(&mut self, ids: &RawValue) {
-        if self.call.prompt_token_ids.is_empty()
-            && extend(TokenIds(&mut self.call.prompt_token_ids), ids).is_err()
-        {
-            self.call.prompt_token_ids.clear();
-            self.flaw(Flaw::Unreadable);
+    pub(crate) fn prompt(&mut self, ids: &str) {
+        if !self.call.prompt_token_ids.is_empty() {
+            return;
+        }
+        match self.prompts.read(ids) {
+            Ok(ids) => self.call.prompt_token_ids = ids,
+            Err(_) => self.flaw(Flaw::Unreadable),
         }
     }
 
@@ -155,25 +165,19 @@ impl Recorder {
         let choice = choice_at(&mut self.call.choices, part.index);
         let ids_before = choice.token_ids.len();
         if let Some(ids) = part.token_ids {
-            is_readable &= extend(TokenIds(&mut choice.token_ids), ids).is_ok();
+            is_readable = lists::read_ids(ids, &mut choice.token_ids).is_ok();
         }
-        if let Some(logprobs) = part.logprobs {
-            let known = choice.logprobs.len();
-            is_readable &= extend(Logprobs(&mut choice.logprobs), logprobs).is_ok();
-            if part.begins_with_prompt {
-                let sampled = choice.token_ids.len() - ids_before;
-                let of_prompt = (choice.logprobs.len() - known).saturating_sub(sampled);
-                choice.logprobs.drain(known..known + of_prompt);
-            }
-        }
-        if choice.token_ids.len() > ids_before {
+        let sampled = choice.token_ids.len() - ids_before;
+        let of_prompt = if part.begins_with_prompt { part.logprobs.len().saturating_sub(sampled) } else { 0 };
+        choice.logprobs.extend(part.logprobs.iter().skip(of_prompt));
+        if sampled > 0 {
             stamp(choice, ids_before, self.call.policy_version, version);
         }
         if let Some(reason) = part.finish_reason {
             choice.finish_reason = Some(reason.to_owned());
         }
         if let Some(reason) = part.stop_reason {
-            choice.stop_reason = serde_json::from_str(reason.get()).ok();
+            choice.stop_reason = serde_json::from_str(reason).ok();
         }
         if self.call.first_token_at.is_none() && !choice.token_ids.is_empty() {
             self.call.first_token_at = Some(clock::now());
@@ -283,90 +287,18 @@ fn stamp(choice: &mut Choice, start: usize, sent: i32, version: i32) {
     }
 }
 
-fn extend<'de>(
-    seed: impl DeserializeSeed<'de, Value = ()>,
-    raw: &'de RawValue,
-) -> Result<(), serde_json::Error> {
-    seed.deserialize(&mut serde_json::Deserializer::from_str(raw.get()))
-}
-
-/// Appends a JSON array of token ids: no list of its own per chunk.
-struct TokenIds<'v>(&'v mut Vec<TokenId>);
-
-impl<'de> DeserializeSeed<'de> for TokenIds<'_> {
-    type Value = ();
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
-
-impl<'de> Visitor<'de> for TokenIds<'_> {
-    type Value = ();
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of token ids")
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut ids: A) -> Result<(), A::Error> {
-        while let Some(id) = ids.next_element()? {
-            self.0.push(id);
-        }
-        Ok(())
-    }
-}
-
-/// Appends the tokens' logprobs of vLLM's `logprobs` object: `content[].logprob` of chat completions, `token_logprobs` of
-/// completions.
-struct Logprobs<'v>(&'v mut Vec<Option<Logprob>>);
-
-impl<'de> DeserializeSeed<'de> for Logprobs<'_> {
-    type Value = ();
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Logprobs<'_> {
-    type Value = ();
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a logprobs object")
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<&str>()? {
-            match key {
-                "content" => {
-                    let entries: Option<Vec<Entry>> = map.next_value()?;
-                    self.0
-                        .extend(entries.unwrap_or_default().into_iter().map(|entry| logprob(entry.logprob)));
-                }
-                "token_logprobs" => {
-                    let numbers: Option<Vec<Option<f64>>> = map.next_value()?;
-                    self.0.extend(numbers.unwrap_or_default().into_iter().map(logprob));
-                }
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-#[derive(serde::Deserialize)]
-struct Entry {
-    logprob: Option<f64>,
-}
-
-/// vLLM prints a 32-bit number with the digits of a 64-bit one, so the way back is exact.
-fn logprob(number: Option<f64>) -> Option<Logprob> {
-    Logprob::try_from(number? as f32).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn recorder() -> Recorder {
-        let mut recorder =
-            Recorder::new(CallId::generate(), TrialId::new("t").unwrap(), 3, Timestamp::UNIX_EPOCH);
+        let mut recorder = Recorder::new(
+            CallId::generate(),
+            TrialId::new("t").unwrap(),
+            3,
+            Timestamp::UNIX_EPOCH,
+            Arc::default(),
+        );
         recorder.asked(CallFacts {
             dialect: Dialect::ChatCompletions,
             model: "m".into(),
@@ -378,17 +310,14 @@ mod tests {
         recorder
     }
 
-    fn raw(json: &str) -> Box<RawValue> {
-        serde_json::from_str(json).unwrap()
-    }
-
     fn finished(prompt: &str, ids: &str, logprobs: &str) -> Call {
         let mut recorder = recorder();
-        recorder.prompt(&raw(prompt));
-        let (ids, logprobs) = (raw(ids), raw(logprobs));
+        recorder.prompt(prompt);
+        let mut read = Vec::new();
+        lists::read_logprobs(logprobs, &mut read).unwrap();
         recorder.choice(ChoicePart {
-            token_ids: Some(&ids),
-            logprobs: Some(&logprobs),
+            token_ids: Some(ids),
+            logprobs: &read,
             finish_reason: Some("stop"),
             ..ChoicePart::default()
         });
@@ -431,7 +360,7 @@ mod tests {
     fn a_choice_that_never_came_is_missed() {
         let mut recorder = recorder();
         recorder.expected_choices = 2;
-        recorder.prompt(&raw("[1]"));
+        recorder.prompt("[1]");
         assert!(recorder.finish_one(CallStatus::Complete, None).flaws.contains(&Flaw::MissingChoice));
     }
 }

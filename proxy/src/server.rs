@@ -71,7 +71,8 @@ fn connection(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "an agent's connection has no TCP_NODELAY");
     }
-    let service = service_fn(move |request| Arc::clone(&plane).answer(request));
+    // Boxed, so that its memory goes when the answer begins: a stream lasts much longer than that.
+    let service = service_fn(move |request| Box::pin(Arc::clone(&plane).answer(request)));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)

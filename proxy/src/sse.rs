@@ -1,15 +1,13 @@
 //! Server-sent events out of a byte stream that may be cut anywhere.
 //!
-//! The decoder keeps each event's own bytes, so that what nobody means to change passes on as it came.
+//! Upstream mostly sends whole events, one or several at a time: those are looked at where they lie and never copied. Only
+//! the beginning of an event whose end has not come is set aside.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
-use memchr::memchr2_iter;
-
-/// One event with its blank line, as it came.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Event(Bytes);
+use memchr::{memchr2, memchr2_iter};
 
 /// More came without a blank line than an event can hold.
 #[derive(Debug, thiserror::Error)]
@@ -22,83 +20,108 @@ const LONGEST_EVENT: usize = 64 << 20;
 /// Cuts a byte stream into events.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
-    buffer: BytesMut,
-    /// How far the buffer has been searched for the blank line that ends its first event.
+    /// The beginning of an event.
+    begun: BytesMut,
+    /// How far it has been searched for the blank line that ends it.
     searched: usize,
 }
 
+/// Whole events that came.
+#[derive(Debug, Default)]
+pub(crate) struct Arrived {
+    /// The events one after the other, as they came.
+    pub(crate) bytes: Bytes,
+    /// Where each of them lies, its blank line included.
+    pub(crate) events: Vec<Range<usize>>,
+}
+
 impl Decoder {
-    /// Takes the next bytes of the stream.
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), EventTooLong> {
-        self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() > LONGEST_EVENT && self.end_of_event().is_none() {
-            return Err(EventTooLong(LONGEST_EVENT));
+    /// Takes the next bytes of the stream. What of them is no whole event is set aside.
+    pub(crate) fn take(&mut self, bytes: Bytes) -> Result<Arrived, EventTooLong> {
+        if self.begun.is_empty() {
+            let events = self.events_in(&bytes);
+            let end = events.last().map_or(0, |last| last.end);
+            self.begun.extend_from_slice(bytes.get(end..).unwrap_or_default());
+            return Ok(Arrived { bytes: bytes.slice(..end), events });
         }
-        Ok(())
+        let mut begun = std::mem::take(&mut self.begun);
+        begun.extend_from_slice(&bytes);
+        let events = self.events_in(&begun);
+        let Some(end) = events.last().map(|last| last.end) else {
+            if begun.len() > LONGEST_EVENT {
+                return Err(EventTooLong(LONGEST_EVENT));
+            }
+            self.begun = begun;
+            return Ok(Arrived::default());
+        };
+        // Copied, because a few bytes would otherwise hold the memory of a long event.
+        self.begun.extend_from_slice(begun.get(end..).unwrap_or_default());
+        begun.truncate(end);
+        Ok(Arrived { bytes: begun.freeze(), events })
     }
 
-    /// The next whole event.
-    pub(crate) fn next_event(&mut self) -> Option<Event> {
-        let end = self.end_of_event()?;
-        self.searched = 0;
-        Some(Event(self.buffer.split_to(end).freeze()))
+    fn events_in(&mut self, bytes: &[u8]) -> Vec<Range<usize>> {
+        let mut events = Vec::new();
+        let (mut start, mut searched) = (0, self.searched);
+        while let Some(end) = end_of_event(bytes, &mut searched) {
+            events.push(start..end);
+            (start, searched) = (end, end);
+        }
+        self.searched = searched - start;
+        events
     }
 
     /// What came after the last whole event: empty at the end of a sound stream.
     pub(crate) fn rest(&mut self) -> Bytes {
         self.searched = 0;
-        self.buffer.split().freeze()
-    }
-
-    /// A line ends with LF, CR or CR LF, and an empty line ends the event.
-    fn end_of_event(&mut self) -> Option<usize> {
-        let bytes = &self.buffer;
-        let mut line_start = self.searched;
-        let breaks = memchr2_iter(b'\n', b'\r', bytes.get(self.searched..)?).map(|at| at + self.searched);
-        for at in breaks {
-            if at < line_start {
-                continue; // the LF of a CR LF
-            }
-            let is_cr = bytes.get(at) == Some(&b'\r');
-            if is_cr && at + 1 == bytes.len() {
-                break; // an LF may follow: the next bytes tell
-            }
-            let is_crlf = is_cr && bytes.get(at + 1) == Some(&b'\n');
-            let next_line = at + 1 + usize::from(is_crlf);
-            if at == line_start {
-                return Some(next_line);
-            }
-            line_start = next_line;
-        }
-        self.searched = line_start;
-        None
+        self.begun.split().freeze()
     }
 }
 
-impl Event {
-    /// The event as it came.
-    pub(crate) fn bytes(&self) -> &Bytes {
-        &self.0
+/// A line ends with LF, CR or CR LF, and an empty line ends the event. `searched` stands at the start of a line.
+fn end_of_event(bytes: &[u8], searched: &mut usize) -> Option<usize> {
+    let mut line_start = *searched;
+    let breaks = memchr2_iter(b'\n', b'\r', bytes.get(line_start..)?).map(|at| at + *searched);
+    for at in breaks {
+        if at < line_start {
+            continue; // the LF of a CR LF
+        }
+        let is_cr = bytes.get(at) == Some(&b'\r');
+        if is_cr && at + 1 == bytes.len() {
+            break; // an LF may follow: the next bytes tell
+        }
+        let is_crlf = is_cr && bytes.get(at + 1) == Some(&b'\n');
+        let next_line = at + 1 + usize::from(is_crlf);
+        if at == line_start {
+            return Some(next_line);
+        }
+        line_start = next_line;
     }
+    *searched = line_start;
+    None
+}
 
-    /// Whether it is UTF-8, as every event of vLLM is.
-    pub(crate) fn is_text(&self) -> bool {
-        std::str::from_utf8(&self.0).is_ok()
+/// An event's data: its `data` lines, joined by line feeds where there are several. None for an event without (a
+/// comment), or if it is not UTF-8.
+pub(crate) fn data(event: &[u8]) -> Option<Cow<'_, str>> {
+    let text = std::str::from_utf8(event).ok()?;
+    if let Some(value) = text.strip_prefix("data: ").and_then(only_line) {
+        return Some(Cow::Borrowed(value));
     }
+    let mut lines = text.split(['\n', '\r']).filter_map(|line| {
+        let value = line.strip_prefix("data:")?;
+        Some(value.strip_prefix(' ').unwrap_or(value))
+    });
+    let first = lines.next()?;
+    let Some(second) = lines.next() else { return Some(Cow::Borrowed(first)) };
+    let rest = lines.fold(format!("{first}\n{second}"), |joined, line| joined + "\n" + line);
+    Some(Cow::Owned(rest))
+}
 
-    /// The event's data: its `data` lines, joined by line feeds where there are several. None for an event without
-    /// (a comment), or if it is not UTF-8.
-    pub(crate) fn data(&self) -> Option<Cow<'_, str>> {
-        let text = std::str::from_utf8(&self.0).ok()?;
-        let mut lines = text.split(['\n', '\r']).filter_map(|line| {
-            let value = line.strip_prefix("data:")?;
-            Some(value.strip_prefix(' ').unwrap_or(value))
-        });
-        let first = lines.next()?;
-        let Some(second) = lines.next() else { return Some(Cow::Borrowed(first)) };
-        let rest = lines.fold(format!("{first}\n{second}"), |joined, line| joined + "\n" + line);
-        Some(Cow::Owned(rest))
-    }
+/// The line in front of the blank one, where there is no other: vLLM's form.
+fn only_line(text: &str) -> Option<&str> {
+    let line = text.strip_suffix("\n\n")?;
+    memchr2(b'\n', b'\r', line.as_bytes()).is_none().then_some(line)
 }
 
 /// Appends an event with this data to `out`.
@@ -117,12 +140,12 @@ mod tests {
 
     use super::*;
 
-    fn events_of(pieces: &[&[u8]]) -> (Vec<Event>, Bytes) {
+    fn events_of(pieces: &[&[u8]]) -> (Vec<Vec<u8>>, Bytes) {
         let mut decoder = Decoder::default();
         let mut events = Vec::new();
         for piece in pieces {
-            decoder.push(piece).unwrap();
-            events.extend(std::iter::from_fn(|| decoder.next_event()));
+            let arrived = decoder.take(Bytes::copy_from_slice(piece)).unwrap();
+            events.extend(arrived.events.into_iter().map(|range| arrived.bytes[range].to_vec()));
         }
         (events, decoder.rest())
     }
@@ -130,9 +153,9 @@ mod tests {
     #[test]
     fn each_event_keeps_its_bytes() {
         let (events, rest) = events_of(&[b"data: a\n\n: ping\n\ndata: b\r\n\r\ndata:c\rdata: d\r\rdata: x"]);
-        let data: Vec<_> = events.iter().map(Event::data).collect();
+        let data: Vec<_> = events.iter().map(|event| data(event)).collect();
         assert_eq!(data, [Some("a".into()), None, Some("b".into()), Some("c\nd".into())]);
-        assert_eq!(events[2].bytes().as_ref(), b"data: b\r\n\r\n");
+        assert_eq!(events[2], b"data: b\r\n\r\n");
         assert_eq!(rest.as_ref(), b"data: x");
     }
 
@@ -140,8 +163,16 @@ mod tests {
     fn a_carriage_return_at_the_end_of_a_read_waits_for_its_line_feed() {
         let (events, rest) = events_of(&[b"data: a\r", b"\n\r", b"\n", b"data: b\n\n"]);
         assert_eq!(events.len(), 2);
-        assert_eq!(events[0].bytes().as_ref(), b"data: a\r\n\r\n");
+        assert_eq!(events[0], b"data: a\r\n\r\n");
         assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn whole_events_are_handed_on_uncopied() {
+        let came = Bytes::from_static(b"data: a\n\ndata: b\n\ndata: c");
+        let mut decoder = Decoder::default();
+        let arrived = decoder.take(came.clone()).unwrap();
+        assert_eq!((arrived.bytes.as_ptr(), &arrived.events[..]), (came.as_ptr(), &[0..9, 9..18][..]));
     }
 
     proptest! {
@@ -156,7 +187,7 @@ mod tests {
             let pieces: Vec<_> = at.windows(2).map(|w| &stream[w[0]..w[1]]).collect();
             let (whole, cut) = (events_of(&[&stream]), events_of(&pieces));
             prop_assert_eq!(&whole, &cut);
-            let mut joined: Vec<u8> = cut.0.iter().flat_map(|event| event.bytes().to_vec()).collect();
+            let mut joined: Vec<u8> = cut.0.concat();
             joined.extend_from_slice(&cut.1);
             prop_assert_eq!(joined, stream);
         }
@@ -168,7 +199,7 @@ mod tests {
             write_event(data.as_bytes(), &mut out);
             let (events, rest) = events_of(&[&out]);
             prop_assert!(rest.is_empty());
-            prop_assert_eq!(events[0].data().unwrap(), data);
+            prop_assert_eq!(super::data(&events[0]).unwrap(), data);
         }
     }
 }

@@ -10,32 +10,38 @@ use std::ops::Range;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::json_cursor::Cursor;
+
 /// The members of a JSON object, in order, each value as it stands in the text.
 pub(crate) struct Object<'a> {
     text: &'a str,
-    members: Vec<(Cow<'a, str>, &'a RawValue)>,
+    members: Vec<(Cow<'a, str>, &'a str)>,
 }
 
 impl<'a> Object<'a> {
-    /// Scans `text`, which must be one JSON object.
+    /// Scans `text`, which must be one JSON object. What is wrong inside of a value may go unseen: it stays as it is,
+    /// and who reads it finds out.
     pub(crate) fn scan(text: &'a str) -> Result<Self, serde_json::Error> {
-        let Members(members) = serde_json::from_str(text)?;
+        let members = match plain_members(text) {
+            Some(members) => members,
+            None => serde_json::from_str::<Members<'a>>(text)?.0,
+        };
         Ok(Self { text, members })
     }
 
     /// The value of `key`. Of several the last counts, as it does for every JSON reader of vLLM.
-    pub(crate) fn get(&self, key: &str) -> Option<&'a RawValue> {
+    pub(crate) fn get(&self, key: &str) -> Option<&'a str> {
         self.members.iter().rev().find(|(name, _)| name == key).map(|&(_, value)| value)
     }
 
     /// The value of `key` where it has the type asked for; vLLM says what is wrong with any other.
     pub(crate) fn get_as<T: Deserialize<'a>>(&self, key: &str) -> Option<T> {
-        serde_json::from_str(self.get(key)?.get()).ok()
+        serde_json::from_str(self.get(key)?).ok()
     }
 
     /// Whether `key` is there and not `null`.
     pub(crate) fn has(&self, key: &str) -> bool {
-        self.get(key).is_some_and(|value| value.get() != "null")
+        self.get(key).is_some_and(|value| value != "null")
     }
 
     /// Whether the agent turned `key` on. What is no boolean counts: vLLM takes some of it (`"true"`) and explains what is
@@ -61,7 +67,19 @@ impl<'a> Object<'a> {
     }
 }
 
-struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+/// The members of an object whose keys have no escapes.
+fn plain_members(text: &str) -> Option<Vec<(Cow<'_, str>, &str)>> {
+    let mut members = Vec::with_capacity(16);
+    let mut cursor = Cursor::new(text);
+    cursor.object(|cursor, key| {
+        members.push((Cow::Borrowed(key), cursor.value()?));
+        Some(())
+    })?;
+    cursor.is_at_end().then_some(members)
+}
+
+/// The members of any object.
+struct Members<'a>(Vec<(Cow<'a, str>, &'a str)>);
 
 impl<'de> Deserialize<'de> for Members<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -76,7 +94,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members = Vec::with_capacity(16);
                 while let Some(Key(key)) = map.next_key()? {
-                    members.push((key, map.next_value()?));
+                    members.push((key, map.next_value::<&RawValue>()?.get()));
                 }
                 Ok(Members(members))
             }
@@ -100,12 +118,12 @@ impl<'a> Splices<'a> {
         Self { text, changes: Vec::new() }
     }
 
-    /// Puts `json` in the place of `value`, which must have been scanned out of this text.
-    pub(crate) fn replace(&mut self, value: &RawValue, json: impl Into<Cow<'static, str>>) {
-        // Borrowed raw values point into the text they were read from: that is what tells their place.
-        let start = (value.get().as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
-        let range = start..start.wrapping_add(value.get().len());
-        debug_assert!(self.text.get(range.clone()) == Some(value.get()), "a value of another text");
+    /// Puts `json` in the place of `value`, which must be a slice of this text.
+    pub(crate) fn replace(&mut self, value: &str, json: impl Into<Cow<'static, str>>) {
+        // Where a slice points tells its place in the text.
+        let start = (value.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
+        let range = start..start.wrapping_add(value.len());
+        debug_assert!(self.text.get(range.clone()) == Some(value), "a value of another text");
         self.changes.push((range, json.into()));
     }
 
@@ -117,14 +135,15 @@ impl<'a> Splices<'a> {
         self.changes.iter().any(|(range, _)| *range == (at..at))
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.changes.is_empty()
-    }
-
-    /// Appends the edited text to `out`.
-    pub(crate) fn apply(mut self, out: &mut Vec<u8>) {
+    /// The edited text; none where nothing is to be changed.
+    pub(crate) fn edited(mut self) -> Option<Vec<u8>> {
+        if self.changes.is_empty() {
+            return None;
+        }
         // Stable: insertions at one place stay in the order they were asked for.
         self.changes.sort_by_key(|(range, _)| range.start);
+        let added: usize = self.changes.iter().map(|(_, json)| json.len()).sum();
+        let mut out = Vec::with_capacity(self.text.len() + added);
         let mut copied = 0;
         for (range, json) in &self.changes {
             out.extend_from_slice(self.text.get(copied..range.start).unwrap_or_default().as_bytes());
@@ -132,6 +151,7 @@ impl<'a> Splices<'a> {
             copied = range.end;
         }
         out.extend_from_slice(self.text.get(copied..).unwrap_or_default().as_bytes());
+        Some(out)
     }
 }
 
@@ -145,9 +165,7 @@ mod tests {
         let object = Object::scan(text).unwrap();
         let mut splices = Splices::of(text);
         object.set(key, json, &mut splices);
-        let mut out = Vec::new();
-        splices.apply(&mut out);
-        String::from_utf8(out).unwrap()
+        String::from_utf8(splices.edited().unwrap()).unwrap()
     }
 
     #[test]
@@ -168,9 +186,7 @@ mod tests {
         let mut splices = Splices::of("{}");
         object.set("a", "1", &mut splices);
         object.set("b", "2", &mut splices);
-        let mut out = Vec::new();
-        splices.apply(&mut out);
-        assert_eq!(out, br#"{"a":1,"b":2}"#);
+        assert_eq!(splices.edited().unwrap(), br#"{"a":1,"b":2}"#);
     }
 
     #[test]
@@ -194,7 +210,7 @@ mod tests {
 
     #[test]
     fn what_is_no_object_is_refused() {
-        for text in ["", "[]", "{", "{\"a\":}", "null", "{} x"] {
+        for text in ["", "[]", "{", "{\"a\":}", "null", "{} x", "{\"a\":1,}", "{\"a\" 1}"] {
             assert!(Object::scan(text).is_err(), "{text}");
         }
     }
@@ -235,7 +251,7 @@ mod tests {
             if let Ok(object) = Object::scan(&text) {
                 let mut splices = Splices::of(&text);
                 object.set("k", "1", &mut splices);
-                splices.apply(&mut Vec::new());
+                splices.edited();
             }
         }
     }

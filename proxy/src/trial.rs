@@ -18,7 +18,7 @@ use crate::api::{self, Limits};
 use crate::call_under_way::CallUnderWay;
 use crate::clock;
 use crate::dialect::responses::Memory;
-use crate::recorder::Recorder;
+use crate::recorder::{Prompts, Recorder};
 use crate::retry::{Fingerprint, RecentCalls};
 use crate::store::{Opened, Place, StoredTrial};
 
@@ -29,6 +29,8 @@ pub(crate) struct Trial {
     state: Mutex<State>,
     sealed: CancellationToken,
     responses: Arc<Memory>,
+    /// What of its calls' prompts need not be read again.
+    prompts: Arc<Prompts>,
 }
 
 #[derive(Debug, Default)]
@@ -64,7 +66,13 @@ pub(crate) struct RewardConflict;
 
 impl Trial {
     pub(crate) fn new(opened: Opened) -> Self {
-        Self { opened, state: Mutex::default(), sealed: CancellationToken::new(), responses: Arc::default() }
+        Self {
+            opened,
+            state: Mutex::default(),
+            sealed: CancellationToken::new(),
+            responses: Arc::default(),
+            prompts: Arc::default(),
+        }
     }
 
     /// As it was when the process that kept it ended.
@@ -111,7 +119,8 @@ impl Trial {
         let ordinal = state.admitted;
         state.admitted += 1;
         let trial_id = self.opened.facts.trial_id.clone();
-        let recorder = Recorder::new(CallId::generate(), trial_id, 0, started_at);
+        let prompts = Arc::clone(&self.prompts);
+        let recorder = Recorder::new(CallId::generate(), trial_id, 0, started_at, prompts);
         let call =
             Arc::new(CallUnderWay::new(Arc::clone(self), ordinal, fingerprint.is_some(), recorder, place));
         state.under_way.insert(ordinal, Arc::clone(&call));
@@ -164,6 +173,7 @@ impl Trial {
                 Some("the trial was sealed while the call was under way".to_owned()),
             );
         }
+        self.prompts.clear();
         (now, true)
     }
 

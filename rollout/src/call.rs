@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{CallId, TrialId};
 use crate::token::{Logprob, TokenId};
+use crate::token_list::TokenList;
 
 /// A captured call: one line of `GET /v1/trials/{id}/calls`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,7 +25,7 @@ pub struct Call {
     /// What the call was for; decides whether its tokens are trained.
     pub role: CallRole,
     /// The prompt that vLLM reported for this call (`prompt_token_ids`). Empty where it reported none.
-    pub prompt_token_ids: Vec<TokenId>,
+    pub prompt_token_ids: TokenList,
     /// The sampled answers, by `index`; `n` of them in a complete call.
     pub choices: Vec<Choice>,
     /// How the tokens were sampled.

@@ -12,3 +12,4 @@ pub mod ids;
 pub mod rollout;
 pub mod row;
 pub mod token;
+pub mod token_list;

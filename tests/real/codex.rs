@@ -5,6 +5,7 @@ use std::path::Path;
 use rolltap_proxy::api::TrialOpened;
 use rolltap_proxy::sim;
 use rolltap_rollout::call::{Call, CallStatus, Dialect};
+use rolltap_rollout::token_list::TokenList;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -106,14 +107,15 @@ async fn codex_finishes_a_task_of_several_turns_in_one_branch() {
     let (whole, failed): (Vec<_>, Vec<_>) =
         calls.iter().partition(|call| call.status == CallStatus::Complete);
     assert_eq!((whole.len(), failed.len()), (3, 2), "{}", run.log);
-    let mut so_far = Vec::new();
+    let mut so_far = TokenList::new();
     for call in whole {
         assert_whole(call);
         assert!(
             call.prompt_token_ids.starts_with(&so_far),
             "a turn does not go on where the one before ended"
         );
-        so_far = [&call.prompt_token_ids[..], &call.choices[0].token_ids].concat();
+        so_far = call.prompt_token_ids.clone();
+        so_far.extend_from_slice(&call.choices[0].token_ids);
     }
 }
 

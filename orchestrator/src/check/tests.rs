@@ -33,7 +33,7 @@ fn rows_of(trial_id: &str) -> Vec<RolloutRow> {
         prompt_token_ids: tokens(&[1, 2, 3]),
         choices: vec![Choice {
             index: 0,
-            token_ids: tokens(&[4, 5]),
+            token_ids: tokens(&[4, 5]).iter().copied().collect(),
             logprobs: vec![Logprob::try_from(-0.5).ok(), Logprob::try_from(-0.25).ok()],
             finish_reason: Some("stop".to_owned()),
             stop_reason: None,

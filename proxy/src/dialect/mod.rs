@@ -15,6 +15,7 @@ mod translated;
 pub(crate) mod unsendable;
 pub(crate) mod upstream_error;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use error::AgentError;
@@ -26,8 +27,9 @@ use upstream_error::UpstreamError;
 
 use crate::endpoint::{CallEndpoint, CountEndpoint};
 use crate::model_aliases::Names;
+use crate::passing::Passing;
 use crate::recorder::{CallFacts, Recorder};
-use crate::sse::Event;
+use crate::sse;
 use crate::upstream::SamplingDefaults;
 
 /// A request as it goes upstream, and what it said.
@@ -35,7 +37,8 @@ use crate::upstream::SamplingDefaults;
 pub(crate) struct Prepared {
     /// The path at upstream.
     pub(crate) path: &'static str,
-    pub(crate) body: Vec<u8>,
+    /// None where it goes as it came.
+    pub(crate) body: Option<Vec<u8>>,
     pub(crate) facts: CallFacts,
     pub(crate) back: Back,
 }
@@ -124,7 +127,8 @@ fn translated(
     let text = serde_json::to_string(chat).map_err(|error| Unsendable::new(error.to_string()))?;
     let ready = chat::request::prepare(&text, ground)?;
     let facts = CallFacts { dialect, ..ready.facts };
-    Ok(Prepared { path: "/v1/chat/completions", body: ready.body, facts, back: Back::Translated(back) })
+    let body = Some(ready.body.unwrap_or_else(|| text.into_bytes()));
+    Ok(Prepared { path: "/v1/chat/completions", body, facts, back: Back::Translated(back) })
 }
 
 /// The request to upstream's `/tokenize` that counts the tokens of a prompt.
@@ -172,29 +176,36 @@ impl CallEndpoint {
 }
 
 impl Back {
-    /// Records one event of upstream's stream and appends what the agent gets of it.
-    pub(crate) fn event(&mut self, event: &Event, recorder: &mut Recorder, out: &mut Vec<u8>) -> Progress {
-        let data = event.data();
+    /// Records one event of upstream's stream, the next part of `read`, and says in `passing` what the agent gets of it.
+    pub(crate) fn event(
+        &mut self,
+        read: &[u8],
+        event: Range<usize>,
+        recorder: &mut Recorder,
+        passing: &mut Passing,
+    ) -> Progress {
+        let bytes = read.get(event.clone()).unwrap_or_default();
+        let data = sse::data(bytes);
         // Of one that cannot be read, nobody knows which tokens it held.
-        if data.is_none() && !event.is_text() {
+        if data.is_none() && std::str::from_utf8(bytes).is_err() {
             recorder.unreadable();
         }
         let fate = match (self, data) {
             (Self::Translated(translator), Some(data)) => {
-                return translated::event(translator.as_mut(), &data, recorder, out);
+                return translated::event(translator.as_mut(), &data, recorder, passing.instead());
             }
             // A comment of upstream means nothing in another dialect.
-            (Self::Translated(_), None) => return Progress::More,
+            (Self::Translated(_), None) => Fate::Dropped,
             (_, None) => Fate::AsIs,
             (Self::Chat(asked), Some(data)) => chat::answer::event(&data, asked, recorder),
             (Self::Completions(asked), Some(data)) => completions::answer::event(&data, asked, recorder),
         };
         match fate {
-            Fate::AsIs => out.extend_from_slice(event.bytes()),
-            Fate::Edited(data) => crate::sse::write_event(&data, out),
-            Fate::Dropped => {}
+            Fate::AsIs => passing.keep(event),
+            Fate::Edited(data) => sse::write_event(&data, passing.instead()),
+            Fate::Dropped => drop(passing.instead()),
             Fate::Last => {
-                out.extend_from_slice(event.bytes());
+                passing.keep(event);
                 return Progress::Last;
             }
         }

@@ -50,14 +50,8 @@ const SAMPLING_KEYS: [&str; 27] = [
 ];
 
 /// Keys whose mere presence takes tokens out of the distribution that logprobs are of.
-const CONSTRAINING_KEYS: [&str; 6] = [
-    "structured_outputs",
-    "logit_bias",
-    "allowed_token_ids",
-    "bad_words",
-    "min_tokens",
-    "thinking_token_budget",
-];
+const CONSTRAINING_KEYS: [&str; 5] =
+    ["logit_bias", "allowed_token_ids", "bad_words", "min_tokens", "thinking_token_budget"];
 
 /// Scans a body, and refuses what steers more than its own sampling.
 pub(crate) fn object(text: &str) -> Result<Object<'_>, Unsendable> {
@@ -101,6 +95,11 @@ impl Effective<'_> {
 
     /// Whether something other than temperature, top-p and top-k keeps tokens from being sampled.
     fn is_constrained(&self) -> bool {
+        self.is_guided() || CONSTRAINING_KEYS.into_iter().any(|key| self.get(key).is_some())
+    }
+
+    /// Whether a grammar says what the answer may look like.
+    pub(crate) fn is_guided(&self) -> bool {
         let forces_a_tool = match self.get("tool_choice") {
             Some(Value::String(choice)) => choice == "required",
             Some(_) => true,
@@ -109,6 +108,6 @@ impl Effective<'_> {
         let forces_a_format = self
             .get("response_format")
             .is_some_and(|format| format.get("type").and_then(Value::as_str) != Some("text"));
-        forces_a_tool || forces_a_format || CONSTRAINING_KEYS.into_iter().any(|key| self.get(key).is_some())
+        forces_a_tool || forces_a_format || self.get("structured_outputs").is_some()
     }
 }

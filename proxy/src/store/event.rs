@@ -12,7 +12,7 @@ use crate::api::Limits;
 use crate::identity::KeyHash;
 use crate::model_aliases::ModelAliases;
 
-/// One line of the event file.
+/// What a trial's story is told from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Event {

@@ -1,11 +1,15 @@
 //! The capture store: what happened, in order, on disk before anyone is told that it did.
 //!
-//! One append-only file of events, a JSON object a line, written by one thread. A call reserves its place in the
+//! One append-only file of events, each a record with checksums, written by one thread. A call reserves its place in the
 //! queue before it is sent upstream ([`Store::reserve`]), so its record can always be handed over, also from a `Drop`,
 //! and a slow disk slows new calls instead of filling memory.
 
+mod call_record;
 mod event;
+mod gather;
+mod numbers;
 mod read;
+mod record;
 mod writer;
 
 use std::path::Path;
@@ -20,7 +24,12 @@ use tokio::sync::{mpsc, oneshot};
 const PLACES: usize = 8192;
 
 /// The name of the event file in a data directory.
-const FILE_NAME: &str = "capture.ndjson";
+const FILE_NAME: &str = "capture.rolltap";
+
+/// What a record begins with: the content is an event in JSON.
+const EVENT: u8 = 1;
+/// The content is a call.
+const CALL: u8 = 2;
 
 /// Why something could not be kept.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -75,12 +84,13 @@ pub(crate) fn outcome(
 }
 
 impl Store {
-    /// Opens the event file of `data_dir`, made where it is missing, to append to it.
+    /// Opens the event file of `data_dir`, made where it is missing, to append to it. Inside of a tokio runtime.
     pub(crate) fn open(data_dir: &Path) -> Result<(Self, StoreThread), StoreError> {
         let writer = writer::Writer::open(&data_dir.join(FILE_NAME))?;
         let (queue, entries) = mpsc::channel(PLACES);
+        let batches = gather::spawn(entries);
         let thread =
-            std::thread::Builder::new().name("capture-store".to_owned()).spawn(move || writer.run(entries));
+            std::thread::Builder::new().name("capture-store".to_owned()).spawn(move || writer.run(batches));
         let thread = thread.map_err(|error| StoreError::Write {
             path: data_dir.display().to_string(),
             reason: format!("no thread to write from: {error}"),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::{self, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use rolltap_rollout::call::Call;
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::rollout::{Reward, TrialFacts};
 
-use super::{Event, FILE_NAME, Opened, PolicyChange};
+use super::record::{MAGIC, Next, Records};
+use super::{CALL, EVENT, Event, FILE_NAME, Opened, PolicyChange, call_record};
 
 /// A trial as the store has it.
 #[derive(Clone, Debug)]
@@ -53,15 +54,15 @@ impl Stored {
     }
 }
 
-/// A line that is no event.
+/// Bytes that are no event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}:{line}: {reason}", path.display())]
+#[error("{} at byte {at}: {reason}", path.display())]
 pub struct Damage {
     /// The event file.
     pub path: PathBuf,
-    /// The line, from 1.
-    pub line: usize,
-    /// What is wrong with it.
+    /// Where it begins, from the beginning of the file.
+    pub at: u64,
+    /// What is wrong.
     pub reason: String,
     /// Nothing comes after it: what a process leaves that dies while it writes.
     pub is_torn_end: bool,
@@ -86,30 +87,78 @@ pub fn read_dir(data_dir: &Path) -> Result<Stored, ReadError> {
         }
         Err(error) => return Err(failed(error)),
     };
+    let mut reader = BufReader::with_capacity(1 << 20, file);
+    match check_magic(&mut reader) {
+        // What a process leaves that dies before it has written anything.
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Stored::default()),
+        magic => magic.map_err(failed)?,
+    }
     let mut reading = Reading::default();
-    let mut lines = BufReader::new(file);
-    let mut line = Vec::new();
-    let mut number = 0;
-    while lines.read_until(b'\n', &mut line).map_err(failed)? > 0 {
-        number += 1;
-        if let Err(reason) = reading.take(&line) {
-            let is_torn_end = line.last() != Some(&b'\n');
-            reading.stored.damage.push(Damage { path: path.clone(), line: number, reason, is_torn_end });
+    let mut records = Records::new(reader, MAGIC.len() as u64);
+    let mut content = Vec::new();
+    loop {
+        let at = records.position();
+        let (reason, is_torn_end) = match records.next(&mut content).map_err(failed)? {
+            Next::End => break,
+            Next::Record => match reading.take(at, &content) {
+                Ok(()) => continue,
+                Err(reason) => (reason, false),
+            },
+            Next::Damage(reason) => (reason, false),
+            Next::TornEnd => ("the last record was half written".to_owned(), true),
+        };
+        reading.stored.damage.push(Damage { path: path.clone(), at, reason, is_torn_end });
+        if is_torn_end {
+            break;
         }
-        line.clear();
     }
     Ok(reading.stored)
+}
+
+/// Reads the beginning of an event file.
+pub(super) fn check_magic(file: &mut impl Read) -> io::Result<()> {
+    let mut begin = [0; MAGIC.len()];
+    file.read_exact(&mut begin)?;
+    let [name @ .., version] = begin;
+    let [our_name @ .., our_version] = MAGIC;
+    let wrong = |what: String| io::Error::new(ErrorKind::InvalidData, what);
+    if name != our_name {
+        return Err(wrong("it is no capture file of rolltap".to_owned()));
+    }
+    if version != our_version {
+        let what = format!("its format is version {version}, this rolltap reads version {our_version}");
+        return Err(wrong(what));
+    }
+    Ok(())
 }
 
 #[derive(Default)]
 struct Reading {
     stored: Stored,
     by_id: HashMap<TrialId, usize>,
+    /// By where its record begins.
+    calls: HashMap<u64, Arc<Call>>,
 }
 
 impl Reading {
-    fn take(&mut self, line: &[u8]) -> Result<(), String> {
-        match serde_json::from_slice(line).map_err(|error| error.to_string())? {
+    fn take(&mut self, at: u64, content: &[u8]) -> Result<(), String> {
+        match content.split_first() {
+            Some((&EVENT, json)) => {
+                self.take_event(serde_json::from_slice(json).map_err(|error| error.to_string())?)
+            }
+            Some((&CALL, bytes)) => {
+                let earlier = |distance| self.calls.get(&at.checked_sub(distance)?).cloned();
+                let call = Arc::new(call_record::read(bytes, earlier)?);
+                self.calls.insert(at, Arc::clone(&call));
+                self.take_event(Event::Call(call))
+            }
+            Some((kind, _)) => Err(format!("a record of kind {kind}, which this rolltap does not know")),
+            None => Err("a record without content".to_owned()),
+        }
+    }
+
+    fn take_event(&mut self, event: Event) -> Result<(), String> {
+        match event {
             Event::Opened(opened) => return self.open(*opened),
             Event::Call(call) => self.trial(&call.trial_id)?.calls.push(call),
             Event::Batch(calls) => {

@@ -48,13 +48,8 @@ async fn an_open_trial_goes_on_in_the_next_process_and_a_sealed_one_stays_sealed
 
 /// What a process leaves that dies while it writes.
 fn torn_end(data: &tempfile::TempDir) {
-    let path = data.path().join("capture.ndjson");
-    std::fs::OpenOptions::new()
-        .append(true)
-        .open(path)
-        .unwrap()
-        .write_all(b"{\"call\":{\"call_id\":\"x")
-        .unwrap();
+    let path = data.path().join("capture.rolltap");
+    std::fs::OpenOptions::new().append(true).open(path).unwrap().write_all(&[9, 0, 0]).unwrap();
 }
 
 #[tokio::test]
@@ -63,14 +58,14 @@ async fn damage_in_the_middle_is_named_and_not_started_over() {
     stage.open(json!({})).await;
     let Stage { proxy, data, upstream, .. } = stage;
     proxy.shutdown(Duration::from_secs(5)).await.unwrap();
-    let path = data.path().join("capture.ndjson");
-    let events = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, format!("{events}garbage\n{events}")).unwrap();
+    let path = data.path().join("capture.rolltap");
+    let events = std::fs::read(&path).unwrap();
+    std::fs::write(&path, [&events, &b"garbage and more garbage"[..], &events[8..]].concat()).unwrap();
     let error = rolltap_proxy::start(stage::settings(&format!("http://{}", upstream.addr()), &data))
         .await
         .unwrap_err();
     let StartError::Damaged { damage, .. } = &error else { panic!("{error}") };
-    assert!(damage.contains("capture.ndjson:2"), "{damage}");
+    assert!(damage.contains(&format!("capture.rolltap at byte {}", events.len())), "{damage}");
 }
 
 #[tokio::test]
@@ -79,6 +74,7 @@ async fn the_stores_file_holds_no_key() {
     let trial = stage.open(json!({})).await;
     let answer: Value = stage.chat(&trial, &request(json!({}))).await.json().await.unwrap();
     assert!(answer["id"].is_string());
-    let kept = std::fs::read_to_string(stage.data.path().join("capture.ndjson")).unwrap();
-    assert!(!kept.contains(&trial.key) && !kept.contains(&trial.key[20..40]));
+    let kept = std::fs::read(stage.data.path().join("capture.rolltap")).unwrap();
+    let holds = |text: &str| kept.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(holds("chat_completions") && !holds(&trial.key) && !holds(&trial.key[20..40]));
 }

@@ -84,7 +84,7 @@ fn prompt(index: usize, span: &CallSpan, row: &RolloutRow, call: &Call, found: &
     let before = usize::try_from(span.start).ok().and_then(|start| row.token_ids.get(..start));
     // A start outside the row is told as such.
     let Some(before) = before else { return };
-    if let Some(at) = first_difference(&ids(&call.prompt_token_ids), before) {
+    if let Some(at) = first_difference(&ids(call.prompt_token_ids.iter()), before) {
         found.add(Invariant::CapturedPrompt, || {
             let (here, captured) = (before.get(at), call.prompt_token_ids.get(at).map(|id| id.as_i32()));
             let lengths = format!(
@@ -157,6 +157,6 @@ fn trainable(
     }
 }
 
-fn ids(tokens: &[TokenId]) -> Vec<i32> {
-    tokens.iter().map(|id| id.as_i32()).collect()
+fn ids<'a>(tokens: impl IntoIterator<Item = &'a TokenId>) -> Vec<i32> {
+    tokens.into_iter().map(|id| id.as_i32()).collect()
 }

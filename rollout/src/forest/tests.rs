@@ -25,7 +25,7 @@ pub(crate) fn call(n: u32, prompt: &[u32], answers: &[&[u32]]) -> Call {
         model: "m".into(),
         status: CallStatus::Complete,
         role: CallRole::Main,
-        prompt_token_ids: ids(prompt),
+        prompt_token_ids: ids(prompt).into(),
         choices: choices.collect(),
         sampling: Sampling::default(),
         policy_version: 0,
@@ -159,7 +159,7 @@ proptest! {
             let prompt = &node.call.prompt_token_ids;
             let prefixes = forest.nodes().iter().filter(|other| {
                 let tokens: Vec<_> = other.tokens().collect();
-                prompt.starts_with(&tokens)
+                prompt.prefix(tokens.len()) == tokens
             });
             let deepest = prefixes.map(Node::end).max();
             prop_assert_eq!(node.parent.map(|parent| forest.nodes()[parent].end()), deepest);

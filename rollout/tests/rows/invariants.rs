@@ -234,10 +234,12 @@ fn mutations_of_what_was_captured() -> Vec<Mutation> {
         mutation(I::CapturedCall, Some(2), "choice 0 of call call-0003", |t| t.calls[3].choices[0].index = 1)
             .along_with(&[I::CapturedPresence]),
         mutation(I::CapturedPrompt, Some(0), "calls[1]: token 8 of the prompt", |t| {
-            t.calls[1].prompt_token_ids[8] = token(7);
+            let prompt = &mut t.calls[1].prompt_token_ids;
+            *prompt =
+                prompt.iter().enumerate().map(|(at, &id)| if at == 8 { token(7) } else { id }).collect();
         }),
         mutation(I::CapturedPrompt, Some(0), "10 tokens stand before it, 9 were captured", |t| {
-            t.calls[1].prompt_token_ids.truncate(9);
+            t.calls[1].prompt_token_ids = t.calls[1].prompt_token_ids.prefix(9);
         }),
         mutation(I::CapturedAnswer, Some(0), "calls[1]: sampled token 3 is Some(24)", |t| {
             t.calls[1].choices[0].token_ids[3] = token(7);

@@ -1,100 +1,87 @@
 //! A chat answer on its way back: its ids and logprobs are copied into the record, and taken out where only we wanted
 //! them. The rules are those of vLLM's own answers with and without the two flags, compared.
 
-use std::borrow::Cow;
+mod reading;
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use rolltap_rollout::token::Logprob;
 
+use self::reading::{Answer, Choice};
 use crate::dialect::Fate;
 use crate::recorder::{ChoicePart, Recorder};
-use crate::surgery::Splices;
+use crate::surgery::{Object, Splices};
 
 /// What the agent itself asked for, and so gets.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) logprobs: bool,
     pub(crate) token_ids: bool,
+    /// Set where it wants no reasoning and upstream was told to send it all the same: without it vLLM withholds ids and
+    /// logprobs of every token.
+    pub(crate) hidden: Option<Hidden>,
     /// The agent's own name of the model, where upstream was asked for another.
     pub(crate) renamed: Option<Box<str>>,
 }
 
-/// A whole answer, or a chunk of one: `message` or `delta` tell.
-#[derive(Deserialize)]
-struct Answer<'a> {
-    #[serde(borrow, default)]
-    model: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    prompt_token_ids: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    choices: Option<Vec<AnswerChoice<'a>>>,
-    #[serde(borrow, default)]
-    error: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct AnswerChoice<'a> {
-    #[serde(default)]
-    index: u32,
-    #[serde(borrow, default)]
-    delta: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    logprobs: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    finish_reason: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    stop_reason: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    token_ids: Option<&'a RawValue>,
+/// Reasoning that is hidden from an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hidden {
+    /// Some came in this stream, so vLLM has a parser for it. It then says `"reasoning":null` in each chunk.
+    came: bool,
 }
 
 /// Records a whole answer and gives it back as the agent wants it; none where nothing needs to be taken out.
 pub(crate) fn whole(body: &str, asked: &Asked, recorder: &mut Recorder) -> Option<Vec<u8>> {
-    let Ok(answer) = serde_json::from_str::<Answer<'_>>(body) else {
+    let mut logprobs = Vec::new();
+    let Some(answer) = Answer::read(body, &mut logprobs) else {
         recorder.unreadable();
         return None;
     };
-    record_answer(&answer, recorder);
-    without_ours(body, &answer, asked)
+    record_answer(&answer, &logprobs, recorder);
+    edited(body, &answer, asked)
 }
 
 /// Records a whole answer or one event of a stream whose text does not go to the agent as it is.
 pub(crate) fn record(data: &str, recorder: &mut Recorder) {
-    match serde_json::from_str::<Answer<'_>>(data) {
-        Ok(answer) => record_answer(&answer, recorder),
-        Err(_) => recorder.unreadable(),
+    let mut logprobs = Vec::new();
+    match Answer::read(data, &mut logprobs) {
+        Some(answer) => record_answer(&answer, &logprobs, recorder),
+        None => recorder.unreadable(),
     }
 }
 
 /// Records one event of a stream and says what becomes of it. An error passes like any other event: vLLM answers 200
 /// before it looks at everything, then sends the error and `[DONE]`.
-pub(crate) fn event(data: &str, asked: &Asked, recorder: &mut Recorder) -> Fate {
+pub(crate) fn event(data: &str, asked: &mut Asked, recorder: &mut Recorder) -> Fate {
     if data == "[DONE]" {
         return Fate::Last;
     }
-    let Ok(chunk) = serde_json::from_str::<Answer<'_>>(data) else {
+    let mut logprobs = Vec::new();
+    let Some(chunk) = Answer::read(data, &mut logprobs) else {
         recorder.unreadable();
         return Fate::AsIs;
     };
-    record_answer(&chunk, recorder);
-    if !asked.logprobs && !asked.token_ids && says_nothing(&chunk) {
+    record_answer(&chunk, &logprobs, recorder);
+    if let Some(hidden) = &mut asked.hidden {
+        hidden.came |= chunk.choices().any(has_reasoning);
+    }
+    if !asked.logprobs && !asked.token_ids && says_nothing(&chunk, asked) {
         return Fate::Dropped;
     }
-    without_ours(data, &chunk, asked).map_or(Fate::AsIs, Fate::Edited)
+    edited(data, &chunk, asked).map_or(Fate::AsIs, Fate::Edited)
 }
 
-fn record_answer(answer: &Answer<'_>, recorder: &mut Recorder) {
+fn record_answer(answer: &Answer<'_>, logprobs: &[Option<Logprob>], recorder: &mut Recorder) {
     if let Some(error) = answer.error {
-        recorder.upstream_error(error.get());
+        recorder.upstream_error(error);
     }
     if let Some(ids) = answer.prompt_token_ids {
         recorder.prompt(ids);
     }
-    for choice in answer.choices.iter().flatten() {
+    for choice in answer.choices() {
         recorder.choice(ChoicePart {
             index: choice.index,
             token_ids: choice.token_ids,
-            logprobs: choice.logprobs,
+            logprobs: logprobs.get(choice.logprobs_at.clone()).unwrap_or_default(),
             finish_reason: choice.finish_reason.as_deref(),
             stop_reason: choice.stop_reason,
             begins_with_prompt: false,
@@ -102,35 +89,68 @@ fn record_answer(answer: &Answer<'_>, recorder: &mut Recorder) {
     }
 }
 
-/// With ids or logprobs on, vLLM's parsers send a chunk also for tokens that change nothing of the message.
-fn says_nothing(chunk: &Answer<'_>) -> bool {
-    let choices = chunk.choices.as_deref().unwrap_or_default();
-    let is_empty = |choice: &AnswerChoice<'_>| {
-        choice.finish_reason.is_none() && choice.delta.is_some_and(|delta| delta.get() == "{}")
+/// With ids or logprobs on, vLLM's parsers send a chunk also for tokens that change nothing of the message. An agent
+/// that wants no reasoning gets no chunk either for tokens that are reasoning.
+fn says_nothing(chunk: &Answer<'_>, asked: &Asked) -> bool {
+    let is_empty = |choice: &Choice<'_>| {
+        let says_nothing = |delta| delta == "{}" || (asked.hidden.is_some() && has_no_words(delta));
+        choice.finish_reason.is_none() && choice.delta.is_some_and(says_nothing)
     };
-    !choices.is_empty() && choices.iter().all(is_empty)
+    chunk.choices().next().is_some() && chunk.choices().all(is_empty)
+}
+
+/// Whether nothing is left of a delta without its reasoning. vLLM's first chunk, which names the role, is sent always.
+fn has_no_words(delta: &str) -> bool {
+    let Ok(delta) = Object::scan(delta) else { return false };
+    let is_empty = |key| delta.get(key).is_none_or(|value| matches!(value, "null" | "\"\"" | "[]"));
+    delta.get("role").is_none() && is_empty("content") && is_empty("tool_calls")
 }
 
 /// None if the text has nothing that the agent did not ask for.
-fn without_ours(text: &str, answer: &Answer<'_>, asked: &Asked) -> Option<Vec<u8>> {
+fn edited(text: &str, answer: &Answer<'_>, asked: &Asked) -> Option<Vec<u8>> {
     let mut splices = Splices::of(text);
-    let choices = || answer.choices.iter().flatten();
     if !asked.token_ids {
-        let ids = choices().filter_map(|choice| choice.token_ids).chain(answer.prompt_token_ids);
+        let ids = answer.choices().filter_map(|choice| choice.token_ids).chain(answer.prompt_token_ids);
         ids.for_each(|ids| splices.replace(ids, "null"));
     }
     if !asked.logprobs {
-        choices().filter_map(|choice| choice.logprobs).for_each(|logprobs| splices.replace(logprobs, "null"));
+        let logprobs = answer.choices().filter_map(|choice| choice.logprobs);
+        logprobs.for_each(|logprobs| splices.replace(logprobs, "null"));
+    }
+    if let Some(hidden) = &asked.hidden {
+        answer.choices().for_each(|choice| hide_reasoning(choice, hidden, &mut splices));
     }
     if let (Some(model), Some(renamed)) = (answer.model, &asked.renamed) {
         splices.replace(model, serde_json::Value::from(&**renamed).to_string());
     }
-    if splices.is_empty() {
-        return None;
+    splices.edited()
+}
+
+/// As vLLM leaves it out: a delta without other words is empty, any other part has none.
+fn hide_reasoning(choice: &Choice<'_>, hidden: &Hidden, splices: &mut Splices<'_>) {
+    if let Some(delta) = choice.delta.filter(|delta| has_no_words(delta)) {
+        splices.replace(delta, "{}");
+        return;
     }
-    let mut edited = Vec::with_capacity(text.len());
-    splices.apply(&mut edited);
-    Some(edited)
+    let Some((part, object)) =
+        choice.delta.or(choice.message).and_then(|part| Some((part, Object::scan(part).ok()?)))
+    else {
+        return;
+    };
+    if let Some(reasoning) = object.get("reasoning") {
+        splices.replace(reasoning, "null");
+    } else if hidden.came && choice.delta.is_some() && object.get("role").is_none() {
+        // Behind the content, in front of tool calls: the order of vLLM's fields.
+        match (object.get("content"), part.strip_prefix('{')) {
+            (Some(content), _) => splices.replace(content, format!("{content},\"reasoning\":null")),
+            (None, Some(members)) => splices.replace(members, format!("\"reasoning\":null,{members}")),
+            (None, None) => {}
+        }
+    }
+}
+
+fn has_reasoning(choice: &Choice<'_>) -> bool {
+    choice.delta.is_some_and(|delta| memchr::memmem::find(delta.as_bytes(), b"\"reasoning\":\"").is_some())
 }
 
 #[cfg(test)]

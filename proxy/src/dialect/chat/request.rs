@@ -1,20 +1,21 @@
 //! A chat request on its way upstream.
 
 use rolltap_rollout::call::Dialect;
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::answer::Asked;
+use super::answer::{Asked, Hidden};
 use crate::dialect::Ground;
 use crate::dialect::sampling::{self, Effective};
 use crate::dialect::unsendable::Unsendable;
+use crate::json_cursor::Cursor;
 use crate::recorder::CallFacts;
 use crate::surgery::{Object, Splices};
 
 /// A request as it goes upstream, and what it said.
 #[derive(Debug)]
 pub(crate) struct Ready {
-    pub(crate) body: Vec<u8>,
+    /// None where it goes as it came.
+    pub(crate) body: Option<Vec<u8>>,
     pub(crate) facts: CallFacts,
     pub(crate) asked: Asked,
 }
@@ -29,17 +30,13 @@ pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendabl
     let object = sampling::object(text)?;
     let model: String = object.get_as("model").unwrap_or_default();
     let served = ground.names.served(&model);
-    let asked = Asked {
-        logprobs: object.asks_for("logprobs"),
-        token_ids: object.asks_for("return_token_ids"),
-        renamed: served.as_ref().map(|_| model.as_str().into()),
-    };
     let effective = Effective { object: &object, enforced: ground.enforced };
+    let asked = asked(&effective, served.as_ref().map(|_| model.as_str().into()));
     let facts = CallFacts {
         dialect: Dialect::ChatCompletions,
         model: model.clone(),
         sampling: effective.sampling(ground.defaults),
-        has_media: has_media(&object, text),
+        has_media: object.get("messages").is_some_and(has_media),
         choices: effective.get_as("n").unwrap_or(1),
         prompts: 1,
     };
@@ -50,55 +47,60 @@ pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendabl
     for (key, value) in ground.enforced {
         object.set(key, &value.to_string(), &mut splices);
     }
-    for (key, is_set) in [("logprobs", asked.logprobs), ("return_token_ids", asked.token_ids)] {
-        if !is_set {
-            object.set(key, "true", &mut splices);
-        }
+    let ours = [
+        ("logprobs", !asked.logprobs),
+        ("return_token_ids", !asked.token_ids),
+        ("include_reasoning", asked.hidden.is_some()),
+    ];
+    for (key, _) in ours.into_iter().filter(|(_, is_ours)| *is_ours) {
+        object.set(key, "true", &mut splices);
     }
-    let mut prepared = Vec::with_capacity(text.len() + 64);
-    splices.apply(&mut prepared);
-    Ok(Ready { body: prepared, facts, asked })
+    Ok(Ready { body: splices.edited(), facts, asked })
 }
 
-#[derive(Deserialize)]
-struct Message {
-    content: Option<Content>,
+fn asked(request: &Effective<'_>, renamed: Option<Box<str>>) -> Asked {
+    let logprobs = request.object.asks_for("logprobs");
+    let token_ids = request.object.asks_for("return_token_ids");
+    // With a grammar, vLLM lets the answer reason first only where reasoning is included. And whether vLLM withholds ids
+    // and logprobs depends on its parsers, which an agent that wants these may see.
+    let may_be_shown = logprobs || token_ids || request.is_guided();
+    let is_hidden = !may_be_shown && request.get_as("include_reasoning") == Some(false);
+    Asked { logprobs, token_ids, hidden: is_hidden.then(Hidden::default), renamed }
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Content {
-    Parts(Vec<Part>),
-    Other(serde::de::IgnoredAny),
-}
+/// Kinds of content parts that are text; the prompt holds placeholders for all others.
+const TEXT_PARTS: [&str; 6] = ["text", "input_text", "output_text", "refusal", "thinking", "tool_reference"];
 
-#[derive(Deserialize)]
-struct Part {
-    #[serde(rename = "type")]
-    kind: Option<String>,
-}
-
-const MEDIA: [&str; 6] = [
-    "\"image_url\"",
-    "\"input_image\"",
-    "\"input_audio\"",
-    "\"audio_url\"",
-    "\"video_url\"",
-    "\"image_pil\"",
-];
-
-fn has_media(object: &Object<'_>, text: &str) -> bool {
-    // A quote inside of a JSON string is escaped, so these are whole strings of the text: rare enough to look closer.
-    if !MEDIA.into_iter().any(|name| memchr::memmem::find(text.as_bytes(), name.as_bytes()).is_some()) {
-        return false;
-    }
-    let messages: Vec<Message> = object.get_as("messages").unwrap_or_default();
-    messages.into_iter().filter_map(|message| message.content).any(|content| match content {
-        Content::Parts(parts) => {
-            parts.iter().any(|part| part.kind.as_deref().is_some_and(|kind| kind != "text"))
+/// Whether some message has a part that is not text. Parts of unusual form are taken for such.
+fn has_media(messages: &str) -> bool {
+    let mut found = false;
+    let mut cursor = Cursor::new(messages);
+    let read = cursor.array(|cursor| {
+        if !cursor.is_at_object() {
+            return cursor.value().map(drop);
         }
-        Content::Other(_) => false,
-    })
+        cursor.object(|cursor, key| {
+            if key != "content" || !cursor.is_at_array() {
+                return cursor.value().map(drop);
+            }
+            cursor.array(|cursor| {
+                found |= !is_text(cursor.value()?);
+                Some(())
+            })
+        })
+    });
+    found || (read.is_none() && has_media_names(messages))
+}
+
+fn is_text(part: &str) -> bool {
+    let Ok(part) = Object::scan(part) else { return part.starts_with('"') };
+    part.get_as::<String>("type").is_some_and(|kind| TEXT_PARTS.contains(&kind.as_str()))
+}
+
+/// A rough look at messages of unusual form: no server may take them anyway.
+fn has_media_names(messages: &str) -> bool {
+    let names = ["image_", "input_image", "audio_", "input_audio", "video_"];
+    names.into_iter().any(|name| memchr::memmem::find(messages.as_bytes(), name.as_bytes()).is_some())
 }
 
 #[cfg(test)]
@@ -118,21 +120,21 @@ mod tests {
     fn only_what_we_need_is_added() {
         let body = r#"{"model":"m", "temperature":1.50,"messages":[]}"#;
         let sent = prepared(body, json!({}));
-        let text = String::from_utf8(sent.body).unwrap();
+        let text = String::from_utf8(sent.body.unwrap()).unwrap();
         assert_eq!(
             text,
             r#"{"logprobs":true,"return_token_ids":true,"model":"m", "temperature":1.50,"messages":[]}"#
         );
         assert_eq!(sent.facts.sampling.temperature, Some(1.5));
-        assert_eq!(sent.asked, Asked { logprobs: false, token_ids: false, renamed: None });
+        assert_eq!(sent.asked, Asked::default());
     }
 
     #[test]
     fn what_the_agent_asked_for_itself_is_untouched() {
         let body = r#"{"logprobs":true,"top_logprobs":2,"return_token_ids":true,"messages":[]}"#;
         let sent = prepared(body, json!({}));
-        assert_eq!(sent.body, body.as_bytes());
-        assert_eq!(sent.asked, Asked { logprobs: true, token_ids: true, renamed: None });
+        assert_eq!(sent.body, None);
+        assert_eq!(sent.asked, Asked { logprobs: true, token_ids: true, ..Asked::default() });
     }
 
     #[test]
@@ -141,13 +143,33 @@ mod tests {
             r#"{"temperature":0,"logprobs":false}"#,
             json!({"temperature": 0.7, "structured_outputs": {"regex": "a+"}}),
         );
-        let sent_body: Value = serde_json::from_slice(&sent.body).unwrap();
+        let sent_body: Value = serde_json::from_slice(&sent.body.unwrap()).unwrap();
         assert_eq!(
             sent_body,
             json!({"temperature": 0.7, "structured_outputs": {"regex": "a+"}, "logprobs": true, "return_token_ids": true})
         );
         assert_eq!(sent.facts.sampling.temperature, Some(0.7));
         assert!(sent.facts.sampling.constrained);
+    }
+
+    #[test]
+    fn reasoning_is_asked_for_where_leaving_it_out_would_cost_the_tokens() {
+        let sent = prepared(r#"{"include_reasoning":false}"#, json!({}));
+        assert_eq!(
+            sent.body.unwrap(),
+            br#"{"logprobs":true,"return_token_ids":true,"include_reasoning":true}"#
+        );
+        assert!(sent.asked.hidden.is_some());
+        for as_it_is in [
+            r#"{"include_reasoning":false,"logprobs":true}"#,
+            r#"{"include_reasoning":false,"response_format":{"type":"json_object"}}"#,
+        ] {
+            let sent = prepared(as_it_is, json!({}));
+            assert!(
+                sent.asked.hidden.is_none()
+                    && sent.body.is_none_or(|body| !body.ends_with(b"\"include_reasoning\":true}"))
+            );
+        }
     }
 
     #[test]
@@ -180,6 +202,8 @@ mod tests {
     fn images_are_seen_and_talk_of_images_is_not() {
         let image = json!({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]});
         assert!(prepared(&image.to_string(), json!({})).facts.has_media);
+        let untyped = json!({"messages": [{"role": "user", "content": [{"image_url": {"url": "x"}}]}]});
+        assert!(prepared(&untyped.to_string(), json!({})).facts.has_media);
         let talk = json!({"messages": [{"role": "user", "content": "image_url"}, {"role": "user", "content": [{"type": "text", "text": "\"image_url\""}]}]});
         assert!(!prepared(&talk.to_string(), json!({})).facts.has_media);
     }

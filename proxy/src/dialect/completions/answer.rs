@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::dialect::Fate;
+use crate::recorder::lists::read_logprobs;
 use crate::recorder::{ChoicePart, Recorder};
 use crate::surgery::Splices;
 
@@ -82,6 +83,7 @@ fn record(answer: &Answer<'_>, asked: &Asked, recorder: &mut Recorder) {
     if let Some(error) = answer.error {
         recorder.upstream_error(error.get());
     }
+    let mut logprobs = Vec::new();
     for choice in answer.choices.iter().flatten() {
         let samples = asked.samples.max(1);
         let Some(of_prompt) = recorder.of_prompt((choice.index / samples) as usize) else {
@@ -89,14 +91,18 @@ fn record(answer: &Answer<'_>, asked: &Asked, recorder: &mut Recorder) {
             continue;
         };
         if let Some(ids) = choice.prompt_token_ids {
-            of_prompt.prompt(ids);
+            of_prompt.prompt(ids.get());
+        }
+        logprobs.clear();
+        if choice.logprobs.is_some_and(|raw| read_logprobs(raw.get(), &mut logprobs).is_err()) {
+            of_prompt.unreadable();
         }
         of_prompt.choice(ChoicePart {
             index: choice.index % samples,
-            token_ids: choice.token_ids,
-            logprobs: choice.logprobs,
+            token_ids: choice.token_ids.map(RawValue::get),
+            logprobs: &logprobs,
             finish_reason: choice.finish_reason.as_deref(),
-            stop_reason: choice.stop_reason,
+            stop_reason: choice.stop_reason.map(RawValue::get),
             begins_with_prompt: asked.echo,
         });
     }
@@ -114,17 +120,12 @@ fn without_ours(text: &str, answer: &Answer<'_>, asked: &Asked) -> Option<Vec<u8
         ];
         let to_go =
             ours.iter().filter(|(is_ours, _)| *is_ours).flat_map(|(_, values)| values.iter().flatten());
-        to_go.for_each(|value| splices.replace(value, "null"));
+        to_go.for_each(|value| splices.replace(value.get(), "null"));
     }
     if let (Some(model), Some(renamed)) = (answer.model, &asked.renamed) {
-        splices.replace(model, serde_json::Value::from(&**renamed).to_string());
+        splices.replace(model.get(), serde_json::Value::from(&**renamed).to_string());
     }
-    if splices.is_empty() {
-        return None;
-    }
-    let mut edited = Vec::with_capacity(text.len());
-    splices.apply(&mut edited);
-    Some(edited)
+    splices.edited()
 }
 
 #[cfg(test)]
@@ -147,7 +148,8 @@ mod tests {
 
     fn recorder(prompts: usize, choices: u32) -> Recorder {
         let trial = TrialId::new("t").unwrap();
-        let mut recorder = Recorder::new(CallId::generate(), trial, 0, jiff::Timestamp::now());
+        let mut recorder =
+            Recorder::new(CallId::generate(), trial, 0, jiff::Timestamp::now(), Default::default());
         recorder.asked(CallFacts {
             dialect: Dialect::Completions,
             model: "tiny".into(),
@@ -181,9 +183,8 @@ mod tests {
         assert_eq!(calls.len(), 2);
         assert!(calls.iter().all(|call| call.flaws.is_empty() && call.choices.len() == 2));
         assert_ne!(calls[0].call_id, calls[1].call_id);
-        let ids = |ids: &[rolltap_rollout::token::TokenId]| serde_json::to_string(ids).unwrap();
-        assert_eq!(ids(&calls[1].prompt_token_ids), "[2]");
-        assert_eq!(ids(&calls[1].choices[1].token_ids), "[13]");
+        assert_eq!(serde_json::to_string(&calls[1].prompt_token_ids).unwrap(), "[2]");
+        assert_eq!(serde_json::to_string(&calls[1].choices[1].token_ids).unwrap(), "[13]");
     }
 
     #[test]

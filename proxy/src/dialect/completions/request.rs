@@ -3,7 +3,6 @@
 use rolltap_rollout::call::Dialect;
 use serde::de::IgnoredAny;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::answer::Asked;
 use crate::dialect::Ground;
@@ -15,7 +14,8 @@ use crate::surgery::{Object, Splices};
 /// A request as it goes upstream, and what it said.
 #[derive(Debug)]
 pub(crate) struct Ready {
-    pub(crate) body: Vec<u8>,
+    /// None where it goes as it came.
+    pub(crate) body: Option<Vec<u8>>,
     pub(crate) facts: CallFacts,
     pub(crate) asked: Asked,
 }
@@ -72,14 +72,12 @@ pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendabl
     if !asked.token_ids {
         object.set("return_token_ids", "true", &mut splices);
     }
-    let mut body = Vec::with_capacity(text.len() + 64);
-    splices.apply(&mut body);
-    Ok(Ready { body, facts, asked })
+    Ok(Ready { body: splices.edited(), facts, asked })
 }
 
 /// vLLM takes a text, the ids of one, or a list of either: only the last is a batch.
 fn prompts(object: &Object<'_>) -> usize {
-    let text = object.get("prompt").map(RawValue::get).unwrap_or_default();
+    let text = object.get("prompt").unwrap_or_default();
     let first = text.strip_prefix('[').map(str::trim_start).unwrap_or_default();
     if !first.starts_with(['"', '[']) {
         return 1;
@@ -98,25 +96,25 @@ mod tests {
     #[test]
     fn only_what_we_need_is_added() {
         let sent = prepared(r#"{"prompt":"a", "temperature":1.50}"#);
-        let text = String::from_utf8(sent.body).unwrap();
+        let text = String::from_utf8(sent.body.unwrap()).unwrap();
         assert_eq!(text, r#"{"logprobs":0,"return_token_ids":true,"prompt":"a", "temperature":1.50}"#);
         let own = r#"{"prompt":"a","logprobs":0,"return_token_ids":true}"#;
         let sent = prepared(own);
-        assert!(sent.body == own.as_bytes() && sent.asked.logprobs && sent.asked.token_ids);
+        assert!(sent.body.is_none() && sent.asked.logprobs && sent.asked.token_ids);
     }
 
     #[test]
     fn an_echo_without_ids_is_left_alone() {
         let body = r#"{"prompt":"a","echo":true}"#;
-        assert_eq!(prepared(body).body, body.as_bytes());
+        assert_eq!(prepared(body).body, None);
         let with_ids = prepared(r#"{"prompt":"a","echo":true,"return_token_ids":true}"#);
-        assert!(String::from_utf8(with_ids.body).unwrap().starts_with(r#"{"logprobs":0,"#));
+        assert!(String::from_utf8(with_ids.body.unwrap()).unwrap().starts_with(r#"{"logprobs":0,"#));
     }
 
     #[test]
     fn what_is_of_a_wrong_type_is_vllms_to_refuse() {
         let sent = prepared(r#"{"prompt":"a","logprobs":"all","return_token_ids":7}"#);
-        assert_eq!(sent.body, br#"{"prompt":"a","logprobs":"all","return_token_ids":7}"#);
+        assert_eq!(sent.body, None);
     }
 
     #[test]

@@ -6,14 +6,15 @@ use serde_json::Value;
 
 use super::*;
 use crate::recorder::CallFacts;
-use crate::sse::Decoder;
+use crate::sse::{Decoder, data};
 
-const NOTHING: Asked = Asked { logprobs: false, token_ids: false, renamed: None };
-const EVERYTHING: Asked = Asked { logprobs: true, token_ids: true, renamed: None };
+const NOTHING: Asked = Asked { logprobs: false, token_ids: false, hidden: None, renamed: None };
+const EVERYTHING: Asked = Asked { logprobs: true, token_ids: true, ..NOTHING };
 
 fn recorder(choices: u32) -> Recorder {
     let trial = TrialId::new("t").unwrap();
-    let mut recorder = Recorder::new(CallId::generate(), trial, 0, jiff::Timestamp::now());
+    let mut recorder =
+        Recorder::new(CallId::generate(), trial, 0, jiff::Timestamp::now(), Default::default());
     recorder.asked(CallFacts {
         dialect: Dialect::ChatCompletions,
         model: "tiny".into(),
@@ -27,13 +28,13 @@ fn recorder(choices: u32) -> Recorder {
 
 /// The data of every event that the agent gets, and the record.
 fn streamed(stream: &str, asked: &Asked, choices: u32) -> (Vec<String>, Call) {
-    let mut recorder = recorder(choices);
+    let (mut recorder, mut asked) = (recorder(choices), asked.clone());
     let mut decoder = Decoder::default();
-    decoder.push(stream.as_bytes()).unwrap();
+    let arrived = decoder.take(bytes::Bytes::copy_from_slice(stream.as_bytes())).unwrap();
     let mut seen = Vec::new();
-    while let Some(event) = decoder.next_event() {
-        let data = event.data().unwrap().into_owned();
-        match super::event(&data, asked, &mut recorder) {
+    for range in arrived.events {
+        let data = data(&arrived.bytes[range]).unwrap().into_owned();
+        match super::event(&data, &mut asked, &mut recorder) {
             Fate::AsIs | Fate::Last => seen.push(data),
             Fate::Edited(edited) => seen.push(String::from_utf8(edited).unwrap()),
             Fate::Dropped => {}
@@ -89,7 +90,7 @@ fn what_the_agent_asked_for_passes_untouched() {
 #[test]
 fn an_agent_that_asked_for_logprobs_alone_keeps_them_and_its_empty_deltas() {
     let stream = fixture!("tools_auto_stream_tokids.sse");
-    let (seen, _) = streamed(stream, &Asked { logprobs: true, token_ids: false, renamed: None }, 1);
+    let (seen, _) = streamed(stream, &Asked { logprobs: true, ..NOTHING }, 1);
     assert_eq!(seen.len(), stream.matches("data: ").count());
     assert!(seen.iter().any(|data| data.contains("\"logprob\":")));
     assert!(!seen.iter().any(|data| data.contains("token_ids\":[")));
@@ -132,7 +133,40 @@ fn an_error_where_an_answer_belongs_is_an_error() {
 fn what_is_not_of_vllms_form_passes_and_is_marked() {
     for odd in ["", "[]", "{\"choices\":7}", "{\"choices\":[{\"index\":-1}]}", "not json"] {
         let mut recorder = recorder(1);
-        assert_eq!(event(odd, &NOTHING, &mut recorder), Fate::AsIs, "{odd}");
+        assert_eq!(event(odd, &mut NOTHING.clone(), &mut recorder), Fate::AsIs, "{odd}");
         assert!(!recorder.finish(CallStatus::Complete, None).remove(0).is_trainable(), "{odd}");
     }
+}
+
+/// What vLLM 0.32 sends of one answer with `include_reasoning`, and what it sends without.
+#[test]
+fn hidden_reasoning_is_left_out_as_vllm_leaves_it_out() {
+    let chunk = |delta: &str, rest: &str| format!(r#"{{"choices":[{{"index":0,"delta":{delta},{rest}}}]}}"#);
+    let tokens = r#""logprobs":{"content":[{"logprob":-1.0}]},"finish_reason":null,"token_ids":[5]"#;
+    let last = r#""logprobs":{"content":[{"logprob":-1.0}]},"finish_reason":"stop","token_ids":[6]"#;
+    let cleaned = r#""logprobs":null,"finish_reason":null,"token_ids":null"#;
+    let cleaned_last = r#""logprobs":null,"finish_reason":"stop","token_ids":null"#;
+    let role = chunk(r#"{"role":"assistant","content":""}"#, r#""finish_reason":null"#);
+    let mut asked = Asked { hidden: Some(Hidden::default()), ..NOTHING };
+    let mut recorder = recorder(1);
+    let mut sent = |data: &str| match event(data, &mut asked, &mut recorder) {
+        Fate::AsIs => Some(data.to_owned()),
+        Fate::Edited(edited) => Some(String::from_utf8(edited).unwrap()),
+        Fate::Dropped | Fate::Last => None,
+    };
+    assert_eq!(sent(&role), Some(role.clone()));
+    // A server without a parser of reasoning adds nothing.
+    assert_eq!(sent(&chunk(r#"{"content":"a"}"#, tokens)), Some(chunk(r#"{"content":"a"}"#, cleaned)));
+    assert_eq!(sent(&chunk(r#"{"reasoning":"hm"}"#, tokens)), None);
+    assert_eq!(sent(&chunk(r#"{"content":"","reasoning":"hm"}"#, tokens)), None);
+    for (with, without) in [
+        (r#"{"content":"a"}"#, r#"{"content":"a","reasoning":null}"#),
+        (r#"{"content":"a","reasoning":"hm"}"#, r#"{"content":"a","reasoning":null}"#),
+        (r#"{"tool_calls":[{"index":0}]}"#, r#"{"reasoning":null,"tool_calls":[{"index":0}]}"#),
+    ] {
+        assert_eq!(sent(&chunk(with, tokens)), Some(chunk(without, cleaned)));
+    }
+    assert_eq!(sent(&chunk(r#"{"reasoning":"."}"#, last)), Some(chunk("{}", cleaned_last)));
+    let call = recorder.finish(CallStatus::Complete, None).remove(0);
+    assert_eq!(call.choices[0].token_ids.len(), 7);
 }

@@ -1,0 +1,98 @@
+//! A process under test: this program again, on a core of its own, and what the system says of it.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use rolltap_proxy::Settings;
+use serde_json::{Value, json};
+
+/// Killed when dropped.
+pub(crate) struct Process {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    /// Of the proxy.
+    admin: Option<SocketAddr>,
+}
+
+impl Process {
+    /// Starts this program in another role, on the first core; the load has the second.
+    pub(crate) fn start(role: &[&str]) -> Self {
+        let mut child = pinned(0, role).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut addresses = line.split_whitespace().map(|address| address.parse().unwrap());
+        Self { address: addresses.next().unwrap(), admin: addresses.next(), child }
+    }
+
+    /// Opens a trial and gives its key.
+    pub(crate) async fn open_trial(&self) -> String {
+        let url = format!("http://{}/v1/trials", self.admin.unwrap());
+        let sent = reqwest::Client::new().post(url).json(&json!({"task_id": "bench"})).send();
+        let opened: Value = sent.await.unwrap().json().await.unwrap();
+        opened["key"].as_str().unwrap().to_owned()
+    }
+
+    /// Time on a processor of all of its threads.
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        let tasks = std::fs::read_dir(self.of_process("task")).unwrap();
+        let nanoseconds = tasks.map(|task| {
+            let stat = std::fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap_or_default();
+            stat.split(' ').next().and_then(|first| first.parse::<u64>().ok()).unwrap_or(0)
+        });
+        nanoseconds.sum::<u64>() as f64 / 1e9
+    }
+
+    /// Memory that is really there.
+    pub(crate) fn resident_kib(&self) -> f64 {
+        let status = std::fs::read_to_string(self.of_process("status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    fn of_process(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/{name}", self.child.id()))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Runs this program in another role on one core, to its end.
+pub(crate) fn on_core(core: usize, role: &[&str]) {
+    assert!(pinned(core, role).status().unwrap().success());
+}
+
+fn pinned(core: usize, role: &[&str]) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", &core.to_string()]).arg(std::env::current_exe().unwrap()).args(role);
+    command
+}
+
+/// Runs the proxy, says where it listens, and serves until it is killed.
+pub(crate) fn run_proxy(upstream: &str, data: &str) {
+    // As the program does it: a worker for each core that it may use.
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let settings = Settings {
+            upstreams: vec![format!("http://{upstream}").parse().unwrap()],
+            listen: vec![([127, 0, 0, 1], 0).into()],
+            admin: ([127, 0, 0, 1], 0).into(),
+            data_dir: data.into(),
+            public_url: None,
+            admin_token: None,
+            implicit_trials: Default::default(),
+            model_aliases: Default::default(),
+            upstream_idle_timeout: Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
+            logprobs_mode: Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
+        };
+        let proxy = rolltap_proxy::start(settings).await.unwrap();
+        println!("{} {}", proxy.agent_addrs()[0], proxy.admin_addr());
+        std::future::pending::<()>().await;
+    });
+}

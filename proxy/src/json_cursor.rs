@@ -1,0 +1,269 @@
+//! Reading JSON text forward without building anything: the hot path's way through what vLLM says.
+//!
+//! It takes the plain forms that vLLM writes. Of anything else (an escape in a key, a number of unusual form) it says
+//! `None`, and the caller asks serde, which knows every form and says what is wrong. What is passed over is not checked
+//! further than finding its end needs.
+
+use memchr::{memchr, memchr2};
+
+/// A place in a JSON text, between two tokens.
+#[derive(Clone, Debug)]
+pub(crate) struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(text: &'a str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    /// Reads an object; `member` is called behind each colon and must pass over the value.
+    pub(crate) fn object(&mut self, mut member: impl FnMut(&mut Self, &'a str) -> Option<()>) -> Option<()> {
+        self.take(b'{')?;
+        if self.next()? == b'}' {
+            self.at += 1;
+            return Some(());
+        }
+        loop {
+            let key = self.plain_string()?;
+            self.take(b':')?;
+            member(self, key)?;
+            match self.bump()? {
+                b',' => {}
+                b'}' => return Some(()),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Reads an array; `item` is called in front of each and must pass over it.
+    pub(crate) fn array(&mut self, mut item: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        self.take(b'[')?;
+        if self.next()? == b']' {
+            self.at += 1;
+            return Some(());
+        }
+        loop {
+            item(self)?;
+            match self.bump()? {
+                b',' => {}
+                b']' => return Some(()),
+                _ => return None,
+            }
+        }
+    }
+
+    /// A string without escapes.
+    pub(crate) fn plain_string(&mut self) -> Option<&'a str> {
+        self.take(b'"')?;
+        let start = self.at;
+        let end = start + memchr2(b'"', b'\\', self.rest())?;
+        self.at = end + 1;
+        (*self.text.as_bytes().get(end)? == b'"').then(|| self.text.get(start..end))?
+    }
+
+    /// A number that is finite.
+    pub(crate) fn number(&mut self) -> Option<f64> {
+        let text = self.value()?;
+        if !text.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
+            return None;
+        }
+        text.parse().ok().filter(|number: &f64| number.is_finite())
+    }
+
+    /// Passes over `null`, if that comes next.
+    pub(crate) fn null(&mut self) -> bool {
+        let is_null = self.next() == Some(b'n') && self.rest().starts_with(b"null");
+        if is_null {
+            self.at += 4;
+        }
+        is_null
+    }
+
+    /// Whether an array comes next.
+    pub(crate) fn is_at_array(&mut self) -> bool {
+        self.next() == Some(b'[')
+    }
+
+    /// Whether an object comes next.
+    pub(crate) fn is_at_object(&mut self) -> bool {
+        self.next() == Some(b'{')
+    }
+
+    /// Any value but `null`, as its text; `null` is nothing.
+    pub(crate) fn non_null(&mut self) -> Option<Option<&'a str>> {
+        if self.null() { Some(None) } else { self.value().map(Some) }
+    }
+
+    /// Passes over any value and gives its text.
+    pub(crate) fn value(&mut self) -> Option<&'a str> {
+        let first = self.next()?;
+        let start = self.at;
+        match first {
+            b'"' => self.pass_string()?,
+            b'{' | b'[' => self.pass_nested()?,
+            b',' | b':' | b'}' | b']' => return None,
+            _ => self.at += self.rest().iter().take_while(|&&byte| is_scalar(byte)).count(),
+        }
+        let text = self.text.get(start..self.at)?;
+        (matches!(first, b'"' | b'{' | b'[') || is_literal(text)).then_some(text)
+    }
+
+    /// Nothing but white space is left.
+    pub(crate) fn is_at_end(&mut self) -> bool {
+        self.next().is_none()
+    }
+
+    /// Where in the text the cursor stands.
+    pub(crate) fn position(&self) -> usize {
+        self.at
+    }
+
+    fn pass_string(&mut self) -> Option<()> {
+        let start = self.at + 1;
+        self.at = start;
+        loop {
+            // Long texts have far fewer quotes than escapes, so the search is for those alone.
+            let quote = self.at + memchr(b'"', self.rest())?;
+            self.at = quote + 1;
+            let before = self.text.as_bytes().get(start..quote)?;
+            let backslashes = before.iter().rev().take_while(|&&byte| byte == b'\\').count();
+            if backslashes % 2 == 0 {
+                return Some(());
+            }
+        }
+    }
+
+    fn pass_nested(&mut self) -> Option<()> {
+        let mut depth = 0_usize;
+        loop {
+            match self.text.as_bytes().get(self.at)? {
+                b'"' => {
+                    self.pass_string()?;
+                    continue;
+                }
+                b'{' | b'[' => depth += 1,
+                b'}' | b']' => depth -= 1,
+                _ => {}
+            }
+            self.at += 1;
+            if depth == 0 {
+                return Some(());
+            }
+        }
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        self.text.as_bytes().get(self.at..).unwrap_or_default()
+    }
+
+    /// The next byte that is not white space.
+    fn next(&mut self) -> Option<u8> {
+        loop {
+            match *self.text.as_bytes().get(self.at)? {
+                b' ' | b'\n' | b'\r' | b'\t' => self.at += 1,
+                byte => return Some(byte),
+            }
+        }
+    }
+
+    fn bump(&mut self) -> Option<u8> {
+        let byte = self.next();
+        self.at += 1;
+        byte
+    }
+
+    fn take(&mut self, expected: u8) -> Option<()> {
+        (self.bump()? == expected).then_some(())
+    }
+}
+
+fn is_scalar(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.')
+}
+
+/// A number by JSON's grammar, or one of its three words.
+fn is_literal(text: &str) -> bool {
+    let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if matches!(text, "null" | "true" | "false") {
+        return true;
+    }
+    let mut rest = text.strip_prefix('-').unwrap_or(text).as_bytes();
+    let whole = digits(rest);
+    if whole == 0 || (whole > 1 && rest.first() == Some(&b'0')) {
+        return false;
+    }
+    rest = rest.get(whole..).unwrap_or_default();
+    if let Some(fraction) = rest.strip_prefix(b".") {
+        let length = digits(fraction);
+        if length == 0 {
+            return false;
+        }
+        rest = fraction.get(length..).unwrap_or_default();
+    }
+    match rest {
+        [] => true,
+        [b'e' | b'E', b'+' | b'-', power @ ..] | [b'e' | b'E', power @ ..] => {
+            !power.is_empty() && digits(power) == power.len()
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn values_are_passed_over_whole() {
+        for value in [r#""a\"]}\\""#, "-1.5e+3", "null", "true", r#"[1,{"a":"]"},[]]"#, "{}", "\"\u{e9}\""] {
+            let text = format!(" [ {value} , 7 ] ");
+            let mut cursor = Cursor::new(&text);
+            let mut seen = Vec::new();
+            cursor.array(|cursor| cursor.value().map(|value| seen.push(value))).unwrap();
+            assert_eq!(seen, [value, "7"]);
+            assert!(cursor.is_at_end());
+        }
+    }
+
+    #[test]
+    fn numbers_follow_jsons_grammar() {
+        for good in ["0", "-0", "10", "1.50", "1E3", "-2e-7", "1e400", "true", "null"] {
+            assert_eq!(Cursor::new(good).value(), Some(good));
+        }
+        for bad in ["01", "-", "1.", ".5", "+1", "1e", "nul", "1e+", "--1"] {
+            assert_eq!(Cursor::new(bad).value(), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_escaped_key_and_an_infinite_number_are_left_to_serde() {
+        assert_eq!(Cursor::new(r#"{"\u0061":1}"#).object(|cursor, _| cursor.value().map(drop)), None);
+        assert_eq!(Cursor::new("1e999").number(), None);
+        assert_eq!(Cursor::new("inf").number(), None);
+        assert_eq!(Cursor::new(" -0.5,").number(), Some(-0.5));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_text_never_panics(text in ".*") {
+            let mut cursor = Cursor::new(&text);
+            while cursor.value().is_some() {}
+            let _ = Cursor::new(&text).object(|cursor, _| cursor.non_null().map(drop));
+            let _ = Cursor::new(&text).array(|cursor| cursor.number().map(drop));
+        }
+
+        #[test]
+        fn text_that_only_looks_like_json_never_panics(
+            tokens in prop::collection::vec(prop::sample::select(&["{", "}", "[", "]", "\"", "\\", ":", ",", "é", "1", "null", " "][..]), 0..24),
+        ) {
+            let text = tokens.concat();
+            let _ = Cursor::new(&text).object(|cursor, _| cursor.value().map(drop));
+            let mut cursor = Cursor::new(&text);
+            while cursor.value().is_some() {}
+        }
+    }
+}

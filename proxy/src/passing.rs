@@ -1,0 +1,68 @@
+//! What of a read of upstream goes on to the agent: the read itself, until something of it has to be changed.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+/// A read on its way to the agent.
+#[derive(Debug)]
+pub(crate) struct Passing {
+    read: Bytes,
+    /// How much of its beginning passes as it came.
+    as_it_came: usize,
+    changed: Option<Vec<u8>>,
+}
+
+impl Passing {
+    /// Of `read`, whose parts are to be kept or replaced one after the other.
+    pub(crate) fn of(read: Bytes) -> Self {
+        Self { read, as_it_came: 0, changed: None }
+    }
+
+    /// The next part passes as it came.
+    pub(crate) fn keep(&mut self, part: Range<usize>) {
+        match &mut self.changed {
+            None => self.as_it_came = part.end,
+            Some(out) => out.extend_from_slice(self.read.get(part).unwrap_or_default()),
+        }
+    }
+
+    /// Where to write what goes in the place of the next part.
+    pub(crate) fn instead(&mut self) -> &mut Vec<u8> {
+        self.changed.get_or_insert_with(|| {
+            let mut out = Vec::with_capacity(self.read.len());
+            out.extend_from_slice(self.read.get(..self.as_it_came).unwrap_or_default());
+            out
+        })
+    }
+
+    /// What passes.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        self.changed.map_or_else(|| self.read.slice(..self.as_it_came), Bytes::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_changed_is_not_copied() {
+        let read = Bytes::from_static(b"abcd");
+        let mut passing = Passing::of(read.clone());
+        passing.keep(0..1);
+        passing.keep(1..3);
+        let passed = passing.into_bytes();
+        assert_eq!((passed.as_ref(), passed.as_ptr()), (&b"abc"[..], read.as_ptr()));
+    }
+
+    #[test]
+    fn a_change_keeps_what_stands_around_it() {
+        let mut passing = Passing::of(Bytes::from_static(b"abcd"));
+        passing.keep(0..1);
+        passing.instead().extend_from_slice(b"BB");
+        passing.keep(2..3);
+        passing.instead();
+        assert_eq!(passing.into_bytes().as_ref(), b"aBBc");
+    }
+}

@@ -1,0 +1,256 @@
+//! The two lists that matter out of vLLM's JSON: token ids and logprobs.
+//!
+//! The plain forms are read by hand, everything else by serde, which then says what is wrong. A property test holds the
+//! two to the same result.
+
+use std::fmt;
+
+use rolltap_rollout::token::{Logprob, TokenId};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use crate::json_cursor::Cursor;
+
+/// What a text is that is no such list.
+pub(crate) type NotAList = serde_json::Error;
+
+/// Appends the ids of a JSON array, or nothing where it is no list of token ids.
+pub(crate) fn read_ids(text: &str, ids: &mut Vec<TokenId>) -> Result<(), NotAList> {
+    let length = ids.len();
+    if plain_ids(text, ids).is_some() {
+        return Ok(());
+    }
+    ids.truncate(length);
+    let mut json = serde_json::Deserializer::from_str(text);
+    let read = TokenIds(ids).deserialize(&mut json).and_then(|()| json.end());
+    if read.is_err() {
+        ids.truncate(length);
+    }
+    read
+}
+
+/// Up to nine digits are below 2^30, so no id of this form is too large; longer ones are left to serde.
+const PLAIN_DIGITS: u32 = 9;
+
+fn plain_ids(text: &str, ids: &mut Vec<TokenId>) -> Option<()> {
+    let inner = text.as_bytes().strip_prefix(b"[")?.strip_suffix(b"]")?;
+    if inner.is_empty() {
+        return Some(());
+    }
+    ids.reserve(inner.len() / 7 + 1);
+    let (mut value, mut digits) = (0_u32, 0_u32);
+    for &byte in inner {
+        let digit = byte.wrapping_sub(b'0');
+        if digit < 10 {
+            // JSON has no leading zeros.
+            if digits == PLAIN_DIGITS || (digits > 0 && value == 0) {
+                return None;
+            }
+            value = value * 10 + u32::from(digit);
+            digits += 1;
+        } else if byte == b',' && digits > 0 {
+            ids.push(TokenId::try_from(value).ok()?);
+            (value, digits) = (0, 0);
+        } else {
+            return None;
+        }
+    }
+    if digits == 0 {
+        return None;
+    }
+    ids.push(TokenId::try_from(value).ok()?);
+    Some(())
+}
+
+/// Appends the tokens' logprobs of vLLM's `logprobs` object, or nothing where it is no such object: `content[].logprob`
+/// of chat completions, `token_logprobs` of completions.
+pub(crate) fn read_logprobs(text: &str, logprobs: &mut Vec<Option<Logprob>>) -> Result<(), NotAList> {
+    let length = logprobs.len();
+    let mut json = serde_json::Deserializer::from_str(text);
+    let read = Logprobs(logprobs).deserialize(&mut json).and_then(|()| json.end());
+    if read.is_err() {
+        logprobs.truncate(length);
+    }
+    read
+}
+
+/// Reads that of chat completions off a cursor. Where this gives up, some of it may have been appended already.
+pub(crate) fn plain_logprobs(cursor: &mut Cursor<'_>, logprobs: &mut Vec<Option<Logprob>>) -> Option<()> {
+    let mut content_came = false;
+    cursor.object(|cursor, key| {
+        if key != "content" {
+            // That of completions is left to serde.
+            return if key == "token_logprobs" { None } else { cursor.value().map(drop) };
+        }
+        if std::mem::replace(&mut content_came, true) {
+            return None; // serde knows which of the two counts
+        }
+        if cursor.null() { Some(()) } else { cursor.array(|cursor| plain_entry(cursor, logprobs)) }
+    })
+}
+
+fn plain_entry(cursor: &mut Cursor<'_>, logprobs: &mut Vec<Option<Logprob>>) -> Option<()> {
+    let mut found = None;
+    cursor.object(|cursor, key| {
+        if key != "logprob" {
+            return cursor.value().map(drop);
+        }
+        let number = if cursor.null() { None } else { Some(cursor.number()?) };
+        found.replace(number).is_none().then_some(())
+    })?;
+    logprobs.push(logprob(found.flatten()));
+    Some(())
+}
+
+/// vLLM prints a 32-bit number with the digits of a 64-bit one, so the way back is exact.
+fn logprob(number: Option<f64>) -> Option<Logprob> {
+    Logprob::try_from(number? as f32).ok()
+}
+
+/// Appends a JSON array of token ids: no list of its own per chunk.
+struct TokenIds<'v>(&'v mut Vec<TokenId>);
+
+impl<'de> DeserializeSeed<'de> for TokenIds<'_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for TokenIds<'_> {
+    type Value = ();
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of token ids")
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut ids: A) -> Result<(), A::Error> {
+        while let Some(id) = ids.next_element()? {
+            self.0.push(id);
+        }
+        Ok(())
+    }
+}
+
+/// Appends the logprobs of either object.
+struct Logprobs<'v>(&'v mut Vec<Option<Logprob>>);
+
+impl<'de> DeserializeSeed<'de> for Logprobs<'_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Logprobs<'_> {
+    type Value = ();
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a logprobs object")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<std::borrow::Cow<'_, str>>()? {
+            match &*key {
+                "content" => {
+                    let entries: Option<Vec<Entry>> = map.next_value()?;
+                    self.0
+                        .extend(entries.unwrap_or_default().into_iter().map(|entry| logprob(entry.logprob)));
+                }
+                "token_logprobs" => {
+                    let numbers: Option<Vec<Option<f64>>> = map.next_value()?;
+                    self.0.extend(numbers.unwrap_or_default().into_iter().map(logprob));
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Entry {
+    logprob: Option<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn by_serde(text: &str) -> Option<Vec<TokenId>> {
+        serde_json::from_str(text).ok()
+    }
+
+    fn by_hand(text: &str) -> Option<Vec<TokenId>> {
+        let mut ids = Vec::new();
+        read_ids(text, &mut ids).is_ok().then_some(ids)
+    }
+
+    fn logprobs_by_hand(text: &str) -> Option<Vec<Option<Logprob>>> {
+        let mut found = Vec::new();
+        let mut cursor = Cursor::new(text);
+        plain_logprobs(&mut cursor, &mut found)?;
+        cursor.is_at_end().then_some(found)
+    }
+
+    fn logprobs_by_serde(text: &str) -> Option<Vec<Option<Logprob>>> {
+        let mut found = Vec::new();
+        read_logprobs(text, &mut found).is_ok().then_some(found)
+    }
+
+    #[test]
+    fn lists_of_unusual_form_are_what_serde_says() {
+        for text in [
+            "[]",
+            "[ 1 , 2 ]",
+            "[01]",
+            "[1,]",
+            "[,1]",
+            "[2147483647]",
+            "[2147483648]",
+            "[0,00]",
+            "[-1]",
+            "[1.0]",
+            "[1,\"2\"]",
+            "",
+            "[",
+            "[][",
+        ] {
+            assert_eq!(by_hand(text), by_serde(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_adds_nothing() {
+        let mut ids = vec![TokenId::try_from(7).unwrap()];
+        assert!(read_ids("[1,2,-3]", &mut ids).is_err());
+        assert_eq!(ids.len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn ids_by_hand_are_ids_by_serde(text in r"\[[0-9, \-\.]{0,24}\]?") {
+            prop_assert_eq!(by_hand(&text), by_serde(&text));
+        }
+
+        #[test]
+        fn every_list_of_ids_is_read(numbers in prop::collection::vec(0..=i32::MAX as u32, 0..40)) {
+            let text = serde_json::to_string(&numbers).unwrap();
+            let mut ids = Vec::new();
+            let is_plain = plain_ids(&text, &mut ids).is_some();
+            prop_assert!(is_plain == numbers.iter().all(|&number| number < 1_000_000_000));
+            prop_assert_eq!(by_hand(&text).unwrap(), numbers.into_iter().map(|id| TokenId::try_from(id).unwrap()).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn logprobs_by_hand_are_logprobs_by_serde(
+            entries in prop::collection::vec((".{0,6}", prop::option::of(any::<f32>())), 0..8),
+            content_is_null in any::<bool>(),
+        ) {
+            let entries: Vec<_> = entries.into_iter().map(|(token, logprob)| {
+                serde_json::json!({"token": token, "logprob": logprob.map(f64::from), "bytes": [1, 2], "top_logprobs": [{"logprob": -1.0, "token": "]"}]})
+            }).collect();
+            let text = serde_json::json!({"refusal": null, "content": (!content_is_null).then_some(entries)}).to_string();
+            prop_assert_eq!(logprobs_by_hand(&text), logprobs_by_serde(&text));
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! A call as bytes: what is small as JSON, ids and logprobs as numbers, the prompt as its difference from an earlier
+//! call's prompt and answer.
+//!
+//! Each turn of an agent repeats the conversation so far; written as a difference, a trial's calls need room for what
+//! is new in each. A record names the one it builds on by how many bytes it lies before it in the file.
+
+use std::sync::Arc;
+
+use rolltap_rollout::call::{Call, Choice};
+use rolltap_rollout::token::{Logprob, TokenId};
+use rolltap_rollout::token_list::{TokenList, common_prefix};
+
+use super::numbers::{Numbers, NumbersMut};
+
+/// What a call's prompt has in common with an earlier call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Shared {
+    /// Ids of the prompt that are those of the earlier prompt.
+    of_prompt: usize,
+    /// Ids that follow them and are those of an answer. Only where all of the earlier prompt is shared.
+    of_answer: usize,
+    /// Which answer.
+    choice: usize,
+}
+
+impl Shared {
+    /// Between `call` and an `earlier` one.
+    pub(super) fn between(call: &Call, earlier: &Call) -> Self {
+        let prompt = &call.prompt_token_ids;
+        let of_prompt = prompt.common_prefix(&earlier.prompt_token_ids);
+        if of_prompt < earlier.prompt_token_ids.len() {
+            return Self { of_prompt, ..Self::default() };
+        }
+        let with = |(choice, answer): (usize, &Choice)| {
+            let next: Vec<_> = prompt.iter().skip(of_prompt).take(answer.token_ids.len()).copied().collect();
+            Self { of_prompt, of_answer: common_prefix(&next, &answer.token_ids), choice }
+        };
+        earlier.choices.iter().enumerate().map(with).max().unwrap_or(Self { of_prompt, ..Self::default() })
+    }
+
+    /// How many ids need not be written.
+    pub(super) fn length(self) -> usize {
+        self.of_prompt + self.of_answer
+    }
+}
+
+/// Appends a call. `earlier` says how many bytes before it lies the record of a call that its prompt shares with.
+pub(super) fn write(
+    call: &Call,
+    earlier: Option<(u64, Shared)>,
+    out: &mut Vec<u8>,
+) -> Result<(), serde_json::Error> {
+    let mut small = Vec::with_capacity(1024);
+    serde_json::to_writer(&mut small, &without_lists(call))?;
+    out.put_number(small.len() as u64);
+    out.extend_from_slice(&small);
+    let (distance, shared) = earlier.unwrap_or_default();
+    for number in [distance, shared.of_prompt as u64, shared.of_answer as u64, shared.choice as u64] {
+        out.put_number(number);
+    }
+    let new = call.prompt_token_ids.len() - shared.length();
+    put_ids(call.prompt_token_ids.iter().skip(shared.length()), new, out);
+    for choice in &call.choices {
+        put_ids(choice.token_ids.iter(), choice.token_ids.len(), out);
+        out.put_number(choice.logprobs.len() as u64);
+        for logprob in &choice.logprobs {
+            // No logprob is NaN, so that is what stands for none.
+            out.extend_from_slice(&logprob.map_or(f32::NAN, Logprob::get).to_le_bytes());
+        }
+    }
+    Ok(())
+}
+
+/// Reads a call; `earlier` gives the one whose record lies so many bytes before it.
+pub(super) fn read(bytes: &[u8], earlier: impl FnOnce(u64) -> Option<Arc<Call>>) -> Result<Call, String> {
+    let cut_short = || "the record of a call ends too early".to_owned();
+    let mut numbers = Numbers::of(bytes);
+    let length = numbers.number().ok_or_else(cut_short)?;
+    let small = numbers.bytes(length).ok_or_else(cut_short)?;
+    let mut call: Call = serde_json::from_slice(small).map_err(|error| error.to_string())?;
+    let [distance, of_prompt, of_answer, choice] =
+        [(); 4].map(|()| numbers.number()).map(Option::unwrap_or_default);
+    if distance > 0 {
+        let earlier = earlier(distance).ok_or_else(|| {
+            format!("it builds on the record {distance} bytes before it, which is not there")
+        })?;
+        call.prompt_token_ids = shared_ids(&earlier, of_prompt, of_answer, choice)
+            .ok_or("it shares more with an earlier call than that call has")?;
+    }
+    let new = take_ids(&mut numbers).ok_or_else(cut_short)?;
+    call.prompt_token_ids.extend_from_slice(&new);
+    for choice in &mut call.choices {
+        choice.token_ids = take_ids(&mut numbers).ok_or_else(cut_short)?;
+        choice.logprobs = take_logprobs(&mut numbers).ok_or_else(cut_short)?;
+    }
+    if numbers.is_empty() { Ok(call) } else { Err("the record of a call is longer than the call".to_owned()) }
+}
+
+fn shared_ids(earlier: &Call, of_prompt: u64, of_answer: u64, choice: u64) -> Option<TokenList> {
+    let of_prompt = usize::try_from(of_prompt).ok()?;
+    let mut ids = earlier.prompt_token_ids.prefix(of_prompt);
+    if of_answer > 0 {
+        let answer = &earlier.choices.get(usize::try_from(choice).ok()?)?.token_ids;
+        ids.extend_from_slice(answer.get(..usize::try_from(of_answer).ok()?)?);
+    }
+    (ids.len() == of_prompt + usize::try_from(of_answer).ok()?).then_some(ids)
+}
+
+/// The call but for its lists. Every member is named, so that none is forgotten here when one is added.
+fn without_lists(call: &Call) -> Call {
+    let without_lists = |choice: &Choice| Choice {
+        index: choice.index,
+        token_ids: Vec::new(),
+        logprobs: Vec::new(),
+        finish_reason: choice.finish_reason.clone(),
+        stop_reason: choice.stop_reason.clone(),
+        versions: choice.versions.clone(),
+    };
+    Call {
+        call_id: call.call_id.clone(),
+        trial_id: call.trial_id.clone(),
+        dialect: call.dialect,
+        model: call.model.clone(),
+        status: call.status,
+        role: call.role,
+        prompt_token_ids: TokenList::new(),
+        choices: call.choices.iter().map(without_lists).collect(),
+        sampling: call.sampling.clone(),
+        policy_version: call.policy_version,
+        straddles_versions: call.straddles_versions,
+        version_labels: call.version_labels.clone(),
+        upstream: call.upstream.clone(),
+        has_media: call.has_media,
+        flaws: call.flaws.clone(),
+        http_status: call.http_status,
+        error: call.error.clone(),
+        started_at: call.started_at,
+        first_token_at: call.first_token_at,
+        ended_at: call.ended_at,
+    }
+}
+
+fn put_ids<'a>(ids: impl Iterator<Item = &'a TokenId>, length: usize, out: &mut Vec<u8>) {
+    out.put_number(length as u64);
+    ids.for_each(|&id| out.put_number(u32::from(id).into()));
+}
+
+fn take_ids(numbers: &mut Numbers<'_>) -> Option<Vec<TokenId>> {
+    let length = numbers.number()?;
+    let id = |numbers: &mut Numbers<'_>| TokenId::try_from(u32::try_from(numbers.number()?).ok()?).ok();
+    (0..length).map(|_| id(numbers)).collect()
+}
+
+fn take_logprobs(numbers: &mut Numbers<'_>) -> Option<Vec<Option<Logprob>>> {
+    let bytes = numbers.number()?.checked_mul(4).and_then(|length| numbers.bytes(length))?;
+    let (logprobs, _) = bytes.as_chunks::<4>();
+    Some(logprobs.iter().map(|&bytes| Logprob::try_from(f32::from_le_bytes(bytes)).ok()).collect())
+}
+
+#[cfg(test)]
+mod tests;

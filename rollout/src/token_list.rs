@@ -1,0 +1,221 @@
+//! A long list of token ids that shares its beginning with another.
+//!
+//! Each turn of an agent repeats the conversation so far. Held in chunks that lists have in common, the prompts of a
+//! trial need memory for what is new in each, not for turns times context.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
+
+use crate::token::TokenId;
+
+/// Ids in a shared chunk: 4 KiB, so that what a list does not share stays small beside any prompt.
+const CHUNK: usize = 1024;
+
+/// A list of token ids; cheap to clone, and cheap to build on the beginning of another ([`TokenList::prefix`]).
+#[derive(Clone, Default)]
+pub struct TokenList {
+    /// Each of exactly [`CHUNK`] ids.
+    full: Vec<Arc<[TokenId]>>,
+    /// Fewer than [`CHUNK`].
+    rest: Vec<TokenId>,
+}
+
+impl TokenList {
+    /// An empty list.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many ids there are.
+    pub fn len(&self) -> usize {
+        self.full.len() * CHUNK + self.rest.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.full.is_empty() && self.rest.is_empty()
+    }
+
+    /// The id at that place.
+    pub fn get(&self, index: usize) -> Option<&TokenId> {
+        match self.full.get(index / CHUNK) {
+            Some(chunk) => chunk.get(index % CHUNK),
+            None => self.rest.get(index.checked_sub(self.full.len() * CHUNK)?),
+        }
+    }
+
+    /// The ids in order.
+    pub fn iter(&self) -> impl Iterator<Item = &TokenId> {
+        self.slices().flatten()
+    }
+
+    /// The ids in order, in slices of whatever length.
+    pub fn slices(&self) -> impl Iterator<Item = &[TokenId]> {
+        self.full.iter().map(Arc::as_ref).chain([self.rest.as_slice()])
+    }
+
+    /// The first `length` ids (all of them, where there are fewer), sharing memory with this list.
+    #[must_use]
+    pub fn prefix(&self, length: usize) -> Self {
+        let whole = (length / CHUNK).min(self.full.len());
+        let begun = self.full.get(whole).map_or(self.rest.as_slice(), Arc::as_ref);
+        Self {
+            full: self.full.get(..whole).unwrap_or_default().to_vec(),
+            rest: begun.get(..length - whole * CHUNK).unwrap_or(begun).to_vec(),
+        }
+    }
+
+    /// How many ids the two lists have in common from their beginning.
+    pub fn common_prefix(&self, other: &Self) -> usize {
+        let alike =
+            self.full.iter().zip(&other.full).take_while(|(a, b)| Arc::ptr_eq(a, b) || a == b).count();
+        let (rest, other_rest) = (self.slices().nth(alike), other.slices().nth(alike));
+        alike * CHUNK + common_prefix(rest.unwrap_or_default(), other_rest.unwrap_or_default())
+    }
+
+    /// Whether the list begins with all of `beginning`.
+    pub fn starts_with(&self, beginning: &Self) -> bool {
+        self.common_prefix(beginning) == beginning.len()
+    }
+
+    /// Appends ids.
+    pub fn extend_from_slice(&mut self, ids: &[TokenId]) {
+        let room = CHUNK - self.rest.len();
+        let Some((fits, mut more)) = ids.split_at_checked(room) else {
+            self.rest.extend_from_slice(ids);
+            return;
+        };
+        self.rest.extend_from_slice(fits);
+        self.full.push(self.rest.as_slice().into());
+        self.rest.clear();
+        while let Some((chunk, after)) = more.split_at_checked(CHUNK) {
+            self.full.push(chunk.into());
+            more = after;
+        }
+        self.rest.extend_from_slice(more);
+    }
+}
+
+/// How many ids two slices have in common from their beginning.
+pub fn common_prefix(a: &[TokenId], b: &[TokenId]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+impl From<Vec<TokenId>> for TokenList {
+    fn from(ids: Vec<TokenId>) -> Self {
+        if ids.len() < CHUNK {
+            return Self { full: Vec::new(), rest: ids };
+        }
+        let mut list = Self::default();
+        list.extend_from_slice(&ids);
+        list
+    }
+}
+
+impl FromIterator<TokenId> for TokenList {
+    fn from_iter<I: IntoIterator<Item = TokenId>>(ids: I) -> Self {
+        ids.into_iter().collect::<Vec<_>>().into()
+    }
+}
+
+impl PartialEq for TokenList {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.common_prefix(other) == self.len()
+    }
+}
+
+impl PartialEq<Vec<TokenId>> for TokenList {
+    fn eq(&self, other: &Vec<TokenId>) -> bool {
+        self.len() == other.len() && self.iter().eq(other)
+    }
+}
+
+impl fmt::Debug for TokenList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl Serialize for TokenList {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeSeq;
+        let mut list = serializer.serialize_seq(Some(self.len()))?;
+        for id in self.iter() {
+            list.serialize_element(id)?;
+        }
+        list.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for TokenList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Ids;
+        impl<'de> Visitor<'de> for Ids {
+            type Value = TokenList;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of token ids")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<TokenList, A::Error> {
+                let mut ids = Vec::with_capacity(items.size_hint().unwrap_or(0).min(CHUNK));
+                while let Some(id) = items.next_element()? {
+                    ids.push(id);
+                }
+                Ok(ids.into())
+            }
+        }
+        deserializer.deserialize_seq(Ids)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ids(seed: u32, length: usize) -> Vec<TokenId> {
+        (0..length as u32).map(|i| TokenId::try_from(i.wrapping_mul(seed) % 1000).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_prefix_shares_its_whole_chunks() {
+        let list = TokenList::from(ids(7, 5000));
+        let prefix = list.prefix(3000);
+        assert!(Arc::ptr_eq(&list.full[1], &prefix.full[1]));
+        assert_eq!((prefix.full.len(), prefix.len()), (2, 3000));
+    }
+
+    proptest! {
+        #[test]
+        fn a_list_is_its_ids(parts in prop::collection::vec(0..2500_usize, 0..5), cut in 0..6000_usize) {
+            let whole = ids(7, parts.iter().sum());
+            let mut list = TokenList::new();
+            let mut from = 0;
+            for part in parts {
+                list.extend_from_slice(&whole[from..from + part]);
+                from += part;
+            }
+            prop_assert_eq!(&list, &whole);
+            prop_assert_eq!(&list, &TokenList::from(whole.clone()));
+            prop_assert_eq!(list.get(cut), whole.get(cut));
+            let prefix = list.prefix(cut);
+            prop_assert_eq!(&prefix, &whole[..cut.min(whole.len())].to_vec());
+            prop_assert_eq!(prefix.common_prefix(&list), prefix.len());
+            let json = serde_json::to_string(&list).unwrap();
+            prop_assert_eq!(&json, &serde_json::to_string(&whole).unwrap());
+            prop_assert_eq!(serde_json::from_str::<TokenList>(&json).unwrap(), list);
+        }
+
+        #[test]
+        fn the_first_difference_is_found(length in 1..4000_usize, at in any::<prop::sample::Index>(), longer in 0..1200_usize) {
+            let one = ids(7, length);
+            let mut other = ids(7, length + longer);
+            let at = at.index(length);
+            other[at] = TokenId::try_from(5000).unwrap();
+            prop_assert_eq!(TokenList::from(one).common_prefix(&other.into()), at);
+        }
+    }
+}
