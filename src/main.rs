@@ -12,9 +12,11 @@ mod run;
 mod sim;
 mod terminal;
 
+use std::num::NonZero;
 use std::process::ExitCode;
 
 use clap::{ArgAction, Parser, Subcommand};
+use tokio::runtime::{Builder, Runtime};
 
 /// Exact token ids and logprobs of unmodified agents on vLLM, joined with the verifier's reward into rollouts for any
 /// trainer.
@@ -60,16 +62,12 @@ enum Outcome {
     Failed,
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let cli = Cli::parse();
     terminal::start_logging(cli.verbose, matches!(cli.command, Command::Proxy(_) | Command::Sim(_)));
-    let result = match cli.command {
-        Command::Demo(arguments) => Box::pin(demo::run(arguments)).await,
-        Command::Proxy(arguments) => Box::pin(proxy::run(*arguments)).await,
-        Command::Run(arguments) => Box::pin(run::run(*arguments)).await,
-        Command::Check(arguments) => check::run(&arguments),
-        Command::Sim(arguments) => Box::pin(sim::run(arguments)).await,
+    let result = match runtime() {
+        Ok(runtime) => runtime.block_on(execute(cli.command)),
+        Err(error) => Err(error.into()),
     };
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
@@ -79,6 +77,24 @@ async fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+async fn execute(command: Command) -> anyhow::Result<Outcome> {
+    match command {
+        Command::Demo(arguments) => Box::pin(demo::run(arguments)).await,
+        Command::Proxy(arguments) => Box::pin(proxy::run(*arguments)).await,
+        Command::Run(arguments) => Box::pin(run::run(*arguments)).await,
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Sim(arguments) => Box::pin(sim::run(arguments)).await,
+    }
+}
+
+/// On a single core one thread does all: a pool of workers would only hand work to itself, at a quarter more of processor
+/// time for each token that passes.
+fn runtime() -> std::io::Result<Runtime> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let mut builder = if cores == 1 { Builder::new_current_thread() } else { Builder::new_multi_thread() };
+    builder.enable_all().build()
 }
 
 #[cfg(test)]

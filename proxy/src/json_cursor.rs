@@ -4,7 +4,7 @@
 //! `None`, and the caller asks serde, which knows every form and says what is wrong. What is passed over is not checked
 //! further than finding its end needs.
 
-use memchr::{memchr, memchr2};
+use memchr::{memchr, memchr2, memchr3};
 
 /// A place in a JSON text, between two tokens.
 #[derive(Clone, Debug)]
@@ -143,7 +143,13 @@ impl<'a> Cursor<'a> {
                     self.pass_string()?;
                     continue;
                 }
-                b'{' | b'[' => depth += 1,
+                b'[' => {
+                    depth += 1;
+                    self.at += 1;
+                    self.pass_flat_items();
+                    continue;
+                }
+                b'{' => depth += 1,
                 b'}' | b']' => depth -= 1,
                 _ => {}
             }
@@ -151,6 +157,14 @@ impl<'a> Cursor<'a> {
             if depth == 0 {
                 return Some(());
             }
+        }
+    }
+
+    /// Passes over a list's items if none of them is a string or a list: those of thousands of ids.
+    fn pass_flat_items(&mut self) {
+        let rest = self.rest();
+        if let Some(end) = memchr3(b']', b'[', b'"', rest).filter(|&end| rest.get(end) == Some(&b']')) {
+            self.at += end;
         }
     }
 

@@ -1,4 +1,4 @@
-//! The thread that writes: takes what has gathered, writes it at once, then tells everyone who waits.
+//! The thread that writes: takes what has gathered, writes it at once, then says so.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -11,8 +11,9 @@ use rolltap_rollout::ids::TrialId;
 use tokio::sync::mpsc;
 
 use super::call_record::{self, Shared};
+use super::gather::Batch;
 use super::record::{self, MAGIC, Next, Records};
-use super::{CALL, EVENT, Entry, Event, StoreError};
+use super::{CALL, EVENT, Event, StoreError};
 
 /// Earlier calls of a trial that a prompt is compared with: as many conversations can go on side by side.
 const COMPARED: usize = 4;
@@ -47,24 +48,18 @@ impl Writer {
         }
     }
 
-    /// Runs until it is told to finish and every place is given back, then makes the file durable.
     /// Runs until no batch can come any more, then makes the file durable.
-    pub(super) fn run(mut self, mut batches: mpsc::Receiver<Vec<Entry>>) -> Result<(), StoreError> {
-        while let Some(batch) = batches.blocking_recv() {
-            let written = self.write(&batch);
-            for entry in batch {
-                // Nobody may be waiting any more: the record is kept all the same.
-                if let Entry::Keep { kept, .. } = entry {
-                    drop(kept.send(written.clone()));
-                }
-            }
+    pub(super) fn run(mut self, mut batches: mpsc::Receiver<Batch>) -> Result<(), StoreError> {
+        while let Some(Batch { events, written }) = batches.blocking_recv() {
+            // Told even if nobody waits for it any more.
+            drop(written.send(self.write(&events)));
         }
         self.file.sync_data().map_err(|error| self.refused(&error))
     }
 
-    fn write(&mut self, batch: &[Entry]) -> Result<(), StoreError> {
+    fn write(&mut self, events: &[Event]) -> Result<(), StoreError> {
         self.buffer.clear();
-        let written = self.encode(batch).and_then(|()| self.file.write_all(&self.buffer));
+        let written = self.encode(events).and_then(|()| self.file.write_all(&self.buffer));
         if let Err(error) = written {
             // What is half written goes again, and no later record may build on it.
             self.recent.clear();
@@ -77,15 +72,12 @@ impl Writer {
         Ok(())
     }
 
-    fn encode(&mut self, batch: &[Entry]) -> io::Result<()> {
-        for entry in batch {
-            match entry {
-                Entry::Finish => {}
-                Entry::Keep { event: Event::Call(call), .. } => self.encode_call(call)?,
-                Entry::Keep { event: Event::Batch(calls), .. } => {
-                    calls.iter().try_for_each(|call| self.encode_call(call))?;
-                }
-                Entry::Keep { event, .. } => {
+    fn encode(&mut self, events: &[Event]) -> io::Result<()> {
+        for event in events {
+            match event {
+                Event::Call(call) => self.encode_call(call)?,
+                Event::Batch(calls) => calls.iter().try_for_each(|call| self.encode_call(call))?,
+                _ => {
                     if let Event::Sealed { trial_id, .. } = event {
                         self.recent.remove(trial_id);
                     }
