@@ -58,7 +58,8 @@ impl<'a> Cursor<'a> {
     pub(crate) fn plain_string(&mut self) -> Option<&'a str> {
         self.take(b'"')?;
         let start = self.at;
-        let end = start + memchr2(b'"', b'\\', self.rest())?;
+        let end = start
+            + find(self.rest(), |byte| matches!(byte, b'"' | b'\\'), |rest| memchr2(b'"', b'\\', rest))?;
         self.at = end + 1;
         (*self.text.as_bytes().get(end)? == b'"').then(|| self.text.get(start..end))?
     }
@@ -125,7 +126,7 @@ impl<'a> Cursor<'a> {
         self.at = start;
         loop {
             // Long texts have far fewer quotes than escapes, so the search is for those alone.
-            let quote = self.at + memchr(b'"', self.rest())?;
+            let quote = self.at + find(self.rest(), |byte| byte == b'"', |rest| memchr(b'"', rest))?;
             self.at = quote + 1;
             let before = self.text.as_bytes().get(start..quote)?;
             let backslashes = before.iter().rev().take_while(|&&byte| byte == b'\\').count();
@@ -163,7 +164,9 @@ impl<'a> Cursor<'a> {
     /// Passes over a list's items if none of them is a string or a list: those of thousands of ids.
     fn pass_flat_items(&mut self) {
         let rest = self.rest();
-        if let Some(end) = memchr3(b']', b'[', b'"', rest).filter(|&end| rest.get(end) == Some(&b']')) {
+        let stops = |byte| matches!(byte, b']' | b'[' | b'"');
+        let end = find(rest, stops, |rest| memchr3(b']', b'[', b'"', rest));
+        if let Some(end) = end.filter(|&end| rest.get(end) == Some(&b']')) {
             self.at += end;
         }
     }
@@ -191,6 +194,16 @@ impl<'a> Cursor<'a> {
     fn take(&mut self, expected: u8) -> Option<()> {
         (self.bump()? == expected).then_some(())
     }
+}
+
+/// What is this near is found sooner by looking than by a search that takes a run-up.
+const NEAR: usize = 24;
+
+/// The first byte that `is` so; beyond the nearest ones by `search`.
+fn find(bytes: &[u8], is: impl Fn(u8) -> bool, search: impl Fn(&[u8]) -> Option<usize>) -> Option<usize> {
+    let near = bytes.len().min(NEAR);
+    let (begin, rest) = bytes.split_at(near);
+    begin.iter().position(|&byte| is(byte)).or_else(|| search(rest).map(|at| near + at))
 }
 
 fn is_scalar(byte: u8) -> bool {

@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
@@ -11,12 +11,23 @@ use tokio::time::{Instant, Sleep};
 /// An agent behind a load balancer must hear something now and then, also during a long prefill.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// Watches one stream. Costs a clock reading for each thing heard; its timer is set only while nothing is.
+/// Watches one stream. Costs a clock reading for each thing heard: its timer is looked at only when it is due, because
+/// among many streams every look at memory of another one is felt.
 #[derive(Debug)]
 pub(crate) struct Silence {
     longest: Duration,
     since: Instant,
-    timer: Option<Pin<Box<Sleep>>>,
+    /// Something was heard since the clock was read.
+    is_broken: bool,
+    timer: Option<Timer>,
+}
+
+/// A timer that wakes the stream's task when it is due.
+#[derive(Debug)]
+struct Timer {
+    sleep: Pin<Box<Sleep>>,
+    due: Instant,
+    wakes: Waker,
 }
 
 /// What a silence has come to.
@@ -31,27 +42,41 @@ pub(crate) enum Heard {
 impl Silence {
     /// A silence that begins now and may last for `longest`.
     pub(crate) fn new(longest: Duration) -> Self {
-        Self { longest, since: Instant::now(), timer: None }
+        Self { longest, since: Instant::now(), is_broken: false, timer: None }
     }
 
     /// Something was heard.
     pub(crate) fn broken(&mut self) {
-        self.since = Instant::now();
+        self.is_broken = true;
     }
 
     /// Resolves when something is to be done about the silence, again and again.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Heard> {
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(KEEP_ALIVE)));
+        let now = Instant::now();
+        if std::mem::take(&mut self.is_broken) {
+            self.since = now;
+        }
+        let timer = self.timer.get_or_insert_with(|| Timer {
+            sleep: Box::pin(tokio::time::sleep_until(now + KEEP_ALIVE)),
+            due: now,
+            wakes: cx.waker().clone(),
+        });
+        if now < timer.due && timer.wakes.will_wake(cx.waker()) {
+            return Poll::Pending;
+        }
+        timer.wakes.clone_from(cx.waker());
         loop {
-            ready!(timer.as_mut().poll(cx));
+            timer.due = timer.sleep.deadline();
+            ready!(timer.sleep.as_mut().poll(cx));
             let silent = self.since.elapsed();
             // Set again from the last thing heard: what was heard meanwhile did not touch the timer.
             let next = if silent < KEEP_ALIVE { KEEP_ALIVE - silent } else { KEEP_ALIVE };
-            timer.as_mut().reset(Instant::now() + next);
+            timer.sleep.as_mut().reset(Instant::now() + next);
             if silent >= self.longest {
                 return Poll::Ready(Heard::NothingForTooLong(self.longest));
             }
             if silent >= KEEP_ALIVE {
+                timer.due = now;
                 return Poll::Ready(Heard::NothingYet);
             }
         }
