@@ -252,19 +252,4 @@ impl Back {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use std::sync::LazyLock;
-
-    use super::*;
-    use crate::model_aliases::ModelAliases;
-
-    static NOTHING: LazyLock<(Map<String, Value>, ModelAliases, Arc<responses::Memory>)> =
-        LazyLock::new(Default::default);
-
-    /// Of a trial that enforces nothing, before a model that tells nothing.
-    pub(crate) fn ground() -> Ground<'static> {
-        let (enforced, aliases, responses) = &*NOTHING;
-        let names = Names { of_trial: aliases, of_proxy: aliases };
-        Ground { enforced, names, defaults: SamplingDefaults::default(), responses }
-    }
-}
+pub(crate) mod tests;
