@@ -1,7 +1,7 @@
 //! Gathers what ends at about the same time, so that it is written together and told together.
 //!
-//! Waking a thread costs more than writing a record. So a record waits until the runtime has looked once at whatever
-//! else is ready: under load many calls end in that time, otherwise it is over at once. The writing thread wakes this
+//! Waking a thread costs more than writing a record. So a record waits until the runtime has looked at whatever else is
+//! ready: under load many calls end in that time, otherwise it is over at once. The writing thread wakes this
 //! task once for a batch, and this task wakes those who wait, which costs little on the runtime's own threads.
 
 use tokio::sync::{mpsc, oneshot};
@@ -10,6 +10,9 @@ use super::{Entry, Event, StoreError};
 
 /// Events written with one system call, at most.
 const BATCH: usize = 256;
+
+/// How often the runtime is let look for more, as long as each look finds some.
+const TURNS: usize = 4;
 
 /// Events to be written together, and who waits for all of them.
 #[derive(Debug)]
@@ -28,11 +31,17 @@ pub(super) fn spawn(entries: mpsc::Receiver<Entry>) -> mpsc::Receiver<Batch> {
 async fn gather(mut entries: mpsc::Receiver<Entry>, batches: mpsc::Sender<Batch>) {
     let mut gathered = Vec::new();
     while entries.recv_many(&mut gathered, BATCH).await > 0 {
-        tokio::task::yield_now().await;
-        while gathered.len() < BATCH
-            && let Ok(entry) = entries.try_recv()
-        {
-            gathered.push(entry);
+        for _ in 0..TURNS {
+            let known = gathered.len();
+            tokio::task::yield_now().await;
+            while gathered.len() < BATCH
+                && let Ok(entry) = entries.try_recv()
+            {
+                gathered.push(entry);
+            }
+            if gathered.len() == known {
+                break;
+            }
         }
         let mut events = Vec::with_capacity(gathered.len());
         let mut waiting = Vec::with_capacity(gathered.len());
