@@ -10,16 +10,14 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 use http::response;
-use http_body::Body;
 use rolltap_rollout::call::{Call, CallStatus};
 use tokio::sync::Notify;
 
-use crate::dialect::{Back, Progress};
-use crate::passing::Passing;
+use crate::dialect::Back;
 use crate::recorder::Recorder;
 use crate::replay::{Replay, ReplayHead};
-use crate::sse::{Decoder, EventTooLong};
 use crate::store::{self, Kept, Place, StoreError};
+use crate::streaming::{Broken, Step, Streaming};
 use crate::trial::Trial;
 use crate::upstream::UpstreamBody;
 
@@ -57,13 +55,6 @@ struct Live {
     waiting: Option<Waker>,
 }
 
-#[derive(Debug)]
-struct Streaming {
-    upstream: UpstreamBody,
-    decoder: Decoder,
-    back: Back,
-}
-
 /// What comes next of a streaming answer.
 #[derive(Debug)]
 pub(crate) enum Next {
@@ -76,25 +67,6 @@ pub(crate) enum Next {
 /// Resolves once the call's record is kept; every connection that hands on its end waits for it.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedKept(Shared<Kept>);
-
-/// Why a stream breaks off. The agent's client sees what it would see of an upstream that breaks off.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Broken {
-    #[error(transparent)]
-    Ended(#[from] Ended),
-    #[error("a retry of this request reads the answer now")]
-    TakenOver,
-    #[error("upstream broke off: {0}")]
-    Upstream(#[from] hyper::Error),
-    #[error("upstream ended its stream without an end: {0}")]
-    Unfinished(&'static str),
-    #[error("upstream sent nothing for {0:?}")]
-    Silent(std::time::Duration),
-    #[error(transparent)]
-    Event(#[from] EventTooLong),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
 
 /// The call has been ended by somebody else.
 #[derive(Debug, thiserror::Error)]
@@ -151,7 +123,7 @@ impl CallUnderWay {
         let mut state = self.lock();
         let live = state.live.as_mut().ok_or(Ended)?;
         live.recorder.streams();
-        live.stream = Some(Streaming { upstream, decoder: Decoder::default(), back });
+        live.stream = Some(Streaming::new(upstream, back));
         drop(state);
         self.changed.notify_waiters();
         Ok(())
@@ -196,7 +168,7 @@ impl CallUnderWay {
     pub(crate) fn keep_alive(&self) -> &'static [u8] {
         let state = self.lock();
         let stream = state.live.as_ref().and_then(|live| live.stream.as_ref());
-        stream.map_or(b"", |stream| stream.back.keep_alive())
+        stream.map_or(b"", Streaming::keep_alive)
     }
 
     /// Ends the call and hands its record to the trial and the store. None if it had ended already.
@@ -292,53 +264,20 @@ impl CallUnderWay {
     }
 }
 
-/// What one read of upstream came to.
-enum Step {
-    /// No event is whole yet, or none is for the agent.
-    Nothing,
-    Events(Bytes),
-    Last(Bytes),
-}
-
 impl Live {
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<Step, Broken>> {
         let Some(stream) = &mut self.stream else {
             return Poll::Ready(Err(Broken::Unfinished("none began")));
         };
-        let Poll::Ready(frame) = Pin::new(&mut stream.upstream).poll_frame(cx) else {
+        let step = stream.poll_step(&mut self.recorder, cx);
+        if step.is_pending() {
             // Ending the call drops the answer, which then wakes nobody: `end_locked` does.
             match &mut self.waiting {
                 Some(waker) => waker.clone_from(cx.waker()),
                 waiting => *waiting = Some(cx.waker().clone()),
             }
-            return Poll::Pending;
-        };
-        let Some(frame) = frame else {
-            let is_between_events = stream.decoder.rest().is_empty();
-            let reason = if is_between_events { "no [DONE] came" } else { "it broke off in an event" };
-            return Poll::Ready(Err(Broken::Unfinished(reason)));
-        };
-        // Trailers say nothing that vLLM sends.
-        Poll::Ready(match frame?.into_data() {
-            Ok(bytes) => stream.take(bytes, &mut self.recorder),
-            Err(_) => Ok(Step::Nothing),
-        })
-    }
-}
-
-impl Streaming {
-    /// Takes what upstream sent: what of it is whole events, recorded, and as the agent gets it.
-    fn take(&mut self, bytes: Bytes, recorder: &mut Recorder) -> Result<Step, Broken> {
-        let arrived = self.decoder.take(bytes)?;
-        let mut passing = Passing::of(arrived.bytes.clone());
-        for event in arrived.events {
-            if self.back.event(&arrived.bytes, event, recorder, &mut passing) == Progress::Last {
-                // What stands before the last event is handed on with it: it came in the same read.
-                return Ok(Step::Last(passing.into_bytes()));
-            }
         }
-        let events = passing.into_bytes();
-        Ok(if events.is_empty() { Step::Nothing } else { Step::Events(events) })
+        step
     }
 }
 

@@ -28,6 +28,7 @@ mod silence;
 pub mod sim;
 mod sse;
 pub mod store;
+mod streaming;
 mod surgery;
 mod tap;
 mod trial;

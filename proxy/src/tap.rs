@@ -11,8 +11,9 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
-use crate::call_under_way::{Broken, CallGuard, Next, SharedKept};
+use crate::call_under_way::{CallGuard, Next, SharedKept};
 use crate::silence::{Heard, Silence};
+use crate::streaming::Broken;
 
 /// The body that the agent reads.
 #[derive(Debug)]
