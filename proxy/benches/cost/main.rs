@@ -6,7 +6,6 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
     clippy::print_stdout,
     clippy::indexing_slicing,
     reason = "a benchmark that fails panics, and prints its figures"

@@ -76,8 +76,8 @@ fn pinned(core: usize, role: &[&str]) -> Command {
 
 /// Runs the proxy, says where it listens, and serves until it is killed.
 pub(crate) fn run_proxy(upstream: &str, data: &str) {
-    // As the program does it: a worker for each core that it may use.
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    // As the program does it on one core, to which this process is pinned.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let settings = Settings {
             upstreams: vec![format!("http://{upstream}").parse().unwrap()],
@@ -88,6 +88,7 @@ pub(crate) fn run_proxy(upstream: &str, data: &str) {
             admin_token: None,
             implicit_trials: Default::default(),
             model_aliases: Default::default(),
+            pool: Default::default(),
             upstream_idle_timeout: Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
             logprobs_mode: Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
         };

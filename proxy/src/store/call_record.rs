@@ -4,11 +4,15 @@
 //! Each turn of an agent repeats the conversation so far; written as a difference, a trial's calls need room for what
 //! is new in each. A record names the one it builds on by how many bytes it lies before it in the file.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rolltap_rollout::call::{Call, Choice};
+use jiff::Timestamp;
+use rolltap_rollout::call::{Call, CallRole, CallStatus, Choice, Dialect, Flaw, Sampling, VersionSpan};
+use rolltap_rollout::ids::{CallId, TrialId};
 use rolltap_rollout::token::{Logprob, TokenId};
 use rolltap_rollout::token_list::{TokenList, common_prefix};
+use serde::Serialize;
 
 use super::numbers::{Numbers, NumbersMut};
 
@@ -106,37 +110,98 @@ fn shared_ids(earlier: &Call, of_prompt: u64, of_answer: u64, choice: u64) -> Op
     (ids.len() == of_prompt + usize::try_from(of_answer).ok()?).then_some(ids)
 }
 
-/// The call but for its lists. Every member is named, so that none is forgotten here when one is added.
-fn without_lists(call: &Call) -> Call {
-    let without_lists = |choice: &Choice| Choice {
-        index: choice.index,
-        token_ids: Vec::new(),
-        logprobs: Vec::new(),
-        finish_reason: choice.finish_reason.clone(),
-        stop_reason: choice.stop_reason.clone(),
-        versions: choice.versions.clone(),
-    };
-    Call {
-        call_id: call.call_id.clone(),
-        trial_id: call.trial_id.clone(),
-        dialect: call.dialect,
-        model: call.model.clone(),
-        status: call.status,
-        role: call.role,
-        prompt_token_ids: TokenList::new(),
-        choices: call.choices.iter().map(without_lists).collect(),
-        sampling: call.sampling.clone(),
-        policy_version: call.policy_version,
-        straddles_versions: call.straddles_versions,
-        version_labels: call.version_labels.clone(),
-        upstream: call.upstream.clone(),
-        has_media: call.has_media,
-        flaws: call.flaws.clone(),
-        http_status: call.http_status,
-        error: call.error.clone(),
-        started_at: call.started_at,
-        first_token_at: call.first_token_at,
-        ended_at: call.ended_at,
+/// A call but for its lists, which stand empty in their places.
+#[derive(Serialize)]
+struct WithoutLists<'a> {
+    call_id: &'a CallId,
+    trial_id: &'a TrialId,
+    dialect: Dialect,
+    model: &'a str,
+    status: CallStatus,
+    role: CallRole,
+    prompt_token_ids: [TokenId; 0],
+    choices: Vec<ChoiceWithoutLists<'a>>,
+    sampling: &'a Sampling,
+    policy_version: i32,
+    straddles_versions: bool,
+    version_labels: &'a BTreeMap<i32, String>,
+    upstream: Option<&'a str>,
+    has_media: bool,
+    flaws: &'a [Flaw],
+    http_status: Option<u16>,
+    error: Option<&'a str>,
+    started_at: Timestamp,
+    first_token_at: Option<Timestamp>,
+    ended_at: Timestamp,
+}
+
+#[derive(Serialize)]
+struct ChoiceWithoutLists<'a> {
+    index: u32,
+    token_ids: [TokenId; 0],
+    logprobs: [Option<Logprob>; 0],
+    finish_reason: Option<&'a str>,
+    stop_reason: Option<&'a serde_json::Value>,
+    versions: &'a [VersionSpan],
+}
+
+/// Every member is named, so that none is forgotten here when one is added.
+fn without_lists(call: &Call) -> WithoutLists<'_> {
+    let Call {
+        call_id,
+        trial_id,
+        dialect,
+        model,
+        status,
+        role,
+        prompt_token_ids: _,
+        choices,
+        sampling,
+        policy_version,
+        straddles_versions,
+        version_labels,
+        upstream,
+        has_media,
+        flaws,
+        http_status,
+        error,
+        started_at,
+        first_token_at,
+        ended_at,
+    } = call;
+    WithoutLists {
+        call_id,
+        trial_id,
+        dialect: *dialect,
+        model,
+        status: *status,
+        role: *role,
+        prompt_token_ids: [],
+        choices: choices.iter().map(choice_without_lists).collect(),
+        sampling,
+        policy_version: *policy_version,
+        straddles_versions: *straddles_versions,
+        version_labels,
+        upstream: upstream.as_deref(),
+        has_media: *has_media,
+        flaws,
+        http_status: *http_status,
+        error: error.as_deref(),
+        started_at: *started_at,
+        first_token_at: *first_token_at,
+        ended_at: *ended_at,
+    }
+}
+
+fn choice_without_lists(choice: &Choice) -> ChoiceWithoutLists<'_> {
+    let Choice { index, token_ids: _, logprobs: _, finish_reason, stop_reason, versions } = choice;
+    ChoiceWithoutLists {
+        index: *index,
+        token_ids: [],
+        logprobs: [],
+        finish_reason: finish_reason.as_deref(),
+        stop_reason: stop_reason.as_ref(),
+        versions,
     }
 }
 
