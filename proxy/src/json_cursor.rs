@@ -73,6 +73,11 @@ impl<'a> Cursor<'a> {
         text.parse().ok().filter(|number: &f64| number.is_finite())
     }
 
+    /// Passes over this very text, if it comes next.
+    pub(crate) fn exactly(&mut self, text: &str) -> Option<()> {
+        self.rest().starts_with(text.as_bytes()).then(|| self.at += text.len())
+    }
+
     /// Passes over `null`, if that comes next.
     pub(crate) fn null(&mut self) -> bool {
         let is_null = self.next() == Some(b'n') && self.rest().starts_with(b"null");

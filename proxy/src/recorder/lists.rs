@@ -88,7 +88,25 @@ pub(crate) fn plain_logprobs(cursor: &mut Cursor<'_>, logprobs: &mut Vec<Option<
     })
 }
 
+/// An entry in the very spelling of vLLM where no alternatives were asked for: there is one for each token.
+fn exact_entry(cursor: &mut Cursor<'_>) -> Option<f64> {
+    cursor.exactly(r#"{"token":"#)?;
+    cursor.value()?;
+    cursor.exactly(r#","logprob":"#)?;
+    let number = cursor.number()?;
+    cursor.exactly(r#","bytes":"#)?;
+    cursor.value()?;
+    cursor.exactly(r#","top_logprobs":[]}"#)?;
+    Some(number)
+}
+
 fn plain_entry(cursor: &mut Cursor<'_>, logprobs: &mut Vec<Option<Logprob>>) -> Option<()> {
+    let begin = cursor.clone();
+    if let Some(number) = exact_entry(cursor) {
+        logprobs.push(logprob(Some(number)));
+        return Some(());
+    }
+    *cursor = begin;
     let mut found = None;
     cursor.object(|cursor, key| {
         if key != "logprob" {
