@@ -1,6 +1,6 @@
 //! What a proxy is started with.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -66,6 +66,24 @@ pub enum ImplicitTrials {
 }
 
 impl Settings {
+    /// On free ports that only this machine reaches, all else at its default.
+    pub fn on_loopback(upstreams: Vec<Address>, data_dir: PathBuf) -> Self {
+        let free_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Self {
+            upstreams,
+            listen: vec![free_port],
+            admin: free_port,
+            public_url: None,
+            data_dir,
+            admin_token: None,
+            implicit_trials: ImplicitTrials::default(),
+            model_aliases: ModelAliases::default(),
+            upstream_idle_timeout: Self::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
+            logprobs_mode: Self::DEFAULT_LOGPROBS_MODE.to_owned(),
+            pool: PoolSettings::default(),
+        }
+    }
+
     /// For [`Settings::upstream_idle_timeout`].
     pub const DEFAULT_UPSTREAM_IDLE_TIMEOUT: Duration = Duration::from_mins(30);
     /// vLLM's default for [`Settings::logprobs_mode`]: before temperature and penalties.

@@ -2,7 +2,7 @@
 
 use reqwest::{Client, Response};
 use rolltap_proxy::api::TrialOpened;
-use rolltap_proxy::{PoolSettings, RunningProxy, Settings};
+use rolltap_proxy::{RunningProxy, Settings};
 use rolltap_rollout::call::Call;
 use rolltap_rollout::row::RolloutRow;
 use serde_json::{Value, json};
@@ -44,19 +44,7 @@ impl Stage {
     /// In front of this upstream.
     pub(crate) async fn before(vllm: String) -> Self {
         let data = TempDir::new().unwrap();
-        let settings = Settings {
-            upstreams: vec![vllm.parse().unwrap()],
-            listen: vec![([127, 0, 0, 1], 0).into()],
-            admin: ([127, 0, 0, 1], 0).into(),
-            public_url: None,
-            data_dir: data.path().to_owned(),
-            admin_token: None,
-            implicit_trials: rolltap_proxy::ImplicitTrials::Never,
-            model_aliases: rolltap_proxy::ModelAliases::default(),
-            upstream_idle_timeout: Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
-            logprobs_mode: Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
-            pool: PoolSettings::default(),
-        };
+        let settings = Settings::on_loopback(vec![vllm.parse().unwrap()], data.path().to_owned());
         let proxy = rolltap_proxy::start(settings).await.unwrap();
         Self { proxy, http: Client::new(), vllm, _data: data }
     }

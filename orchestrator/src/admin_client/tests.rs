@@ -1,27 +1,17 @@
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use rolltap_proxy::api::TrialState;
-use rolltap_proxy::{PoolSettings, RunningProxy, Settings};
+use rolltap_proxy::{RunningProxy, Settings};
 use rolltap_rollout::ids::TaskId;
 
 use super::*;
 
 /// A real proxy on free ports; its upstream is nobody.
 async fn proxy(data: &tempfile::TempDir, token: Option<&str>) -> RunningProxy {
-    let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let nobody = vec!["http://127.0.0.1:9".parse().unwrap()];
     rolltap_proxy::start(Settings {
-        upstreams: vec!["http://127.0.0.1:9".parse().unwrap()],
-        listen: vec![loopback],
-        admin: loopback,
-        public_url: None,
-        data_dir: data.path().join("data"),
         admin_token: token.map(str::to_owned),
-        implicit_trials: rolltap_proxy::ImplicitTrials::Never,
-        model_aliases: rolltap_proxy::ModelAliases::default(),
-        upstream_idle_timeout: Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
-        logprobs_mode: Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
-        pool: PoolSettings::default(),
+        ..Settings::on_loopback(nobody, data.path().join("data"))
     })
     .await
     .unwrap()
@@ -29,19 +19,8 @@ async fn proxy(data: &tempfile::TempDir, token: Option<&str>) -> RunningProxy {
 
 fn hello() -> OpenTrial {
     OpenTrial {
-        task_id: TaskId::new("hello").unwrap(),
         trial_id: Some(TrialId::new("hello__1").unwrap()),
-        group_id: None,
-        group_size: None,
-        sample_index: 0,
-        attempt: 0,
-        model: None,
-        environment: None,
-        sampling: Default::default(),
-        seed: None,
-        model_aliases: rolltap_proxy::ModelAliases::default(),
-        limits: Default::default(),
-        metadata: Default::default(),
+        ..OpenTrial::of_task(TaskId::new("hello").unwrap())
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rolltap_proxy::{PoolSettings, RunningProxy, Settings};
+use rolltap_proxy::{RunningProxy, Settings};
 
 use super::preflight::{self, PreflightError};
 use super::{JobError, JobSettings, ProxyChoice};
@@ -59,20 +59,8 @@ impl JobProxy {
         if !reachable_at.is_loopback() {
             listen.push(loopback);
         }
-        let proxy = rolltap_proxy::start(Settings {
-            upstreams,
-            listen,
-            admin: loopback,
-            public_url: None,
-            data_dir,
-            admin_token: None,
-            implicit_trials: rolltap_proxy::ImplicitTrials::Never,
-            model_aliases: rolltap_proxy::ModelAliases::default(),
-            upstream_idle_timeout: Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
-            logprobs_mode: Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
-            pool: PoolSettings::default(),
-        })
-        .await?;
+        let settings = Settings { listen, ..Settings::on_loopback(upstreams, data_dir) };
+        let proxy = rolltap_proxy::start(settings).await?;
         let admin = AdminClient::new(&format!("http://{}", proxy.admin_addr()), None)?;
         Ok((Self::Embedded(proxy), admin))
     }

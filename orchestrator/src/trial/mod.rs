@@ -106,19 +106,14 @@ impl Trial<'_> {
     async fn open(&mut self) -> Option<TrialOpened> {
         let plan = &self.plan;
         let trial = OpenTrial {
-            task_id: plan.task_id.clone(),
             trial_id: Some(plan.name.clone()),
             group_id: Some(plan.group_id.clone()),
             group_size: Some(plan.group_size),
             sample_index: plan.sample_index,
-            attempt: 0,
             model: self.context.model.clone(),
             environment: Some(self.context.environment.to_string()),
             sampling: self.context.sampling.clone(),
-            seed: None,
-            model_aliases: rolltap_proxy::ModelAliases::default(),
-            limits: Default::default(),
-            metadata: Default::default(),
+            ..OpenTrial::of_task(plan.task_id.clone())
         };
         match self.context.admin.open_trial(&trial).await {
             Ok(opened) => {

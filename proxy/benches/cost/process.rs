@@ -79,19 +79,8 @@ pub(crate) fn run_proxy(upstream: &str, data: &str) {
     // As the program does it on one core, to which this process is pinned.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let settings = Settings {
-            upstreams: vec![format!("http://{upstream}").parse().unwrap()],
-            listen: vec![([127, 0, 0, 1], 0).into()],
-            admin: ([127, 0, 0, 1], 0).into(),
-            data_dir: data.into(),
-            public_url: None,
-            admin_token: None,
-            implicit_trials: Default::default(),
-            model_aliases: Default::default(),
-            pool: Default::default(),
-            upstream_idle_timeout: Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
-            logprobs_mode: Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
-        };
+        let upstreams = vec![format!("http://{upstream}").parse().unwrap()];
+        let settings = Settings::on_loopback(upstreams, data.into());
         let proxy = rolltap_proxy::start(settings).await.unwrap();
         println!("{} {}", proxy.agent_addrs()[0], proxy.admin_addr());
         std::future::pending::<()>().await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::{Client, Response, StatusCode};
 use rolltap_proxy::api::{TrialOpened, TrialStatus};
-use rolltap_proxy::{PoolSettings, RunningProxy, Settings, sim};
+use rolltap_proxy::{RunningProxy, Settings, sim};
 use rolltap_rollout::call::Call;
 use rolltap_rollout::row::RolloutRow;
 use serde::de::DeserializeOwned;
@@ -21,19 +21,7 @@ pub(crate) struct Stage {
 
 /// Settings of a proxy on free ports.
 pub(crate) fn settings(upstream: &str, data: &TempDir) -> Settings {
-    Settings {
-        upstreams: vec![upstream.parse().unwrap()],
-        listen: vec![([127, 0, 0, 1], 0).into()],
-        admin: ([127, 0, 0, 1], 0).into(),
-        public_url: None,
-        data_dir: data.path().to_owned(),
-        admin_token: None,
-        implicit_trials: rolltap_proxy::ImplicitTrials::Never,
-        model_aliases: rolltap_proxy::ModelAliases::default(),
-        upstream_idle_timeout: Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
-        logprobs_mode: Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
-        pool: PoolSettings::default(),
-    }
+    Settings::on_loopback(vec![upstream.parse().unwrap()], data.path().to_owned())
 }
 
 /// A simulator that says what the script says, or random words.
