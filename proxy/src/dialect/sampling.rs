@@ -49,6 +49,23 @@ const SAMPLING_KEYS: [&str; 27] = [
     "thinking_token_budget",
 ];
 
+/// Sampling of vLLM's own that clients of other dialects add to a request as it is (`extra_body`), and that goes upstream
+/// as it is.
+pub(super) const EXTRAS: [&str; 12] = [
+    "top_k",
+    "min_p",
+    "seed",
+    "stop_token_ids",
+    "min_tokens",
+    "ignore_eos",
+    "skip_special_tokens",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "structured_outputs",
+];
+
 /// Keys whose mere presence takes tokens out of the distribution that logprobs are of.
 const CONSTRAINING_KEYS: [&str; 5] =
     ["logit_bias", "allowed_token_ids", "bad_words", "min_tokens", "thinking_token_budget"];

@@ -50,6 +50,15 @@ struct MaybeError<'a> {
     error: Option<&'a RawValue>,
 }
 
+/// How many tokens upstream's `/tokenize` counted; none if that is no answer of it.
+pub(super) fn token_count(answer: &[u8]) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Tokenized {
+        count: u64,
+    }
+    serde_json::from_slice(answer).ok().map(|Tokenized { count }| count)
+}
+
 /// Records one event of upstream's stream and appends what it becomes.
 pub(super) fn event(
     translator: &mut dyn Translator,
@@ -80,11 +89,18 @@ pub(super) fn whole(
 }
 
 fn read(data: &str) -> Result<Spoken<'_>, UpstreamError> {
-    if let Ok(MaybeError { error: Some(error) }) = serde_json::from_str(data) {
-        return Err(UpstreamError::inside_success(error.get()));
+    match serde_json::from_str::<Spoken<'_>>(data) {
+        Ok(Spoken { error: Some(error), .. }) => Err(UpstreamError::inside_success(error.get())),
+        Ok(spoken) => Ok(spoken),
+        Err(unread) => Err(unreadable(data, &unread)),
     }
-    serde_json::from_str(data).map_err(|error| {
-        let message = format!("the upstream's answer is not of the form of a chat completion: {error}");
-        UpstreamError::new(http::StatusCode::BAD_GATEWAY, message)
-    })
+}
+
+/// What stands beside an error need not be of any form, so it is looked for once more.
+fn unreadable(data: &str, unread: &serde_json::Error) -> UpstreamError {
+    if let Ok(MaybeError { error: Some(error) }) = serde_json::from_str(data) {
+        return UpstreamError::inside_success(error.get());
+    }
+    let message = format!("the upstream's answer is not of the form of a chat completion: {unread}");
+    UpstreamError::new(http::StatusCode::BAD_GATEWAY, message)
 }

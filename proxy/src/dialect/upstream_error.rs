@@ -88,7 +88,7 @@ impl Overflow {
 }
 
 /// The number that stands between these two texts, at the first place where one does.
-fn number_after(text: &str, before: &str, after: &str) -> Option<u64> {
+pub(super) fn number_after(text: &str, before: &str, after: &str) -> Option<u64> {
     let mut rest = text;
     while let Some((_, behind)) = rest.split_once(before) {
         let digits = behind.find(|c: char| !c.is_ascii_digit()).unwrap_or(behind.len());

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 /// A whole answer (`message`) or a chunk of a stream (`delta`).
 #[derive(Debug, Deserialize)]
@@ -24,6 +25,9 @@ pub(crate) struct Spoken<'a> {
     /// In the first chunk of a stream, or in the whole answer. Only how many there are matters here.
     #[serde(default)]
     pub(crate) prompt_token_ids: Option<Length>,
+    /// In the place of all else, also where the status is 200.
+    #[serde(borrow, default)]
+    pub(crate) error: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -88,6 +92,13 @@ pub(crate) struct Usage {
 pub(crate) struct PromptDetails {
     #[serde(default)]
     pub(crate) cached_tokens: Option<u64>,
+}
+
+impl Spoken<'_> {
+    /// What is the answer's own in its name: other dialects put their own prefix before it.
+    pub(crate) fn stem(&self) -> &str {
+        self.id.strip_prefix("chatcmpl-").unwrap_or(&self.id)
+    }
 }
 
 impl Usage {

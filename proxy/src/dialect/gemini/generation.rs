@@ -4,6 +4,7 @@ use serde_json::{Map, Number, Value, json};
 
 use super::fields::Fields;
 use super::schema;
+use crate::dialect::sampling;
 use crate::dialect::unsendable::Unsendable;
 
 /// Gemini's name, vLLM's name, and what a value must be.
@@ -18,23 +19,8 @@ const NUMBERS: [(&str, &str, Kind); 8] = [
     ("frequencyPenalty", "frequency_penalty", Kind::Any),
 ];
 
-/// vLLM's own, which clients add to a request's body as they are.
-const OF_VLLM: [&str; 14] = [
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "seed",
-    "stop_token_ids",
-    "min_tokens",
-    "ignore_eos",
-    "skip_special_tokens",
-    "structured_outputs",
-    "logit_bias",
-    "chat_template_kwargs",
-    "thinking_token_budget",
-];
+/// vLLM's own beside its sampling, which clients add to a request's body as they are.
+const OF_VLLM: [&str; 2] = ["chat_template_kwargs", "thinking_token_budget"];
 
 /// Sound and pictures, and choices among Google's models.
 const IMPOSSIBLE: [&str; 8] = [
@@ -102,7 +88,7 @@ fn whole(number: &Number) -> Option<Number> {
 }
 
 fn of_vllm(fields: &mut Fields<'_>, chat: &mut Map<String, Value>) -> Result<(), Unsendable> {
-    for key in OF_VLLM {
+    for key in sampling::EXTRAS.into_iter().chain(OF_VLLM) {
         if let Some(value) = fields.get::<Value>(&super::fields::camel(key), "JSON")? {
             chat.insert(key.to_owned(), value);
         }

@@ -6,6 +6,7 @@ use super::contents::Conversation;
 use super::fields::Fields;
 use super::stream::Back;
 use super::{generation, tools};
+use crate::dialect::translated;
 use crate::dialect::unsendable::Unsendable;
 use crate::endpoint::Delivery;
 
@@ -61,11 +62,7 @@ pub(crate) fn count(body: &str, model: &str) -> Result<Map<String, Value>, Unsen
 
 /// The answer of `/tokenize` as an answer to `countTokens`; none if it is no such answer.
 pub(crate) fn count_answer(answer: &[u8]) -> Option<Vec<u8>> {
-    #[derive(serde::Deserialize)]
-    struct Counted {
-        count: u64,
-    }
-    let Counted { count } = serde_json::from_slice(answer).ok()?;
+    let count = translated::token_count(answer)?;
     Some(json!({"totalTokens": count}).to_string().into())
 }
 

@@ -55,7 +55,7 @@ impl Translator for Back {
         let said = choice.map(|choice| &choice.message);
         let calls = said.and_then(|said| said.tool_calls.as_deref()).unwrap_or_default();
         let inputs: Vec<Box<RawValue>> = calls.iter().map(|call| input(arguments(call))).collect();
-        let id = message_id(&answer.id);
+        let id = message_id(answer);
         let stop = self.asked.stop(
             choice.and_then(|choice| choice.finish_reason.as_deref()),
             choice.and_then(|choice| choice.stop_reason.as_ref()),
@@ -132,8 +132,8 @@ pub(super) fn empty_object() -> Box<RawValue> {
 }
 
 /// `msg_…` of vLLM's `chatcmpl-…`.
-pub(super) fn message_id(id: &str) -> String {
-    format!("msg_{}", id.strip_prefix("chatcmpl-").unwrap_or(id))
+pub(super) fn message_id(answer: &Spoken<'_>) -> String {
+    format!("msg_{}", answer.stem())
 }
 
 impl Calls {

@@ -1,20 +1,16 @@
 //! `POST /v1/messages/count_tokens`: vLLM's `/tokenize` counts the prompt that the same request would have.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::members::Members;
 use super::request::{nothing_else, prompt};
+use crate::dialect::translated;
 use crate::dialect::unsendable::Unsendable;
 
 /// What of a chat request `/tokenize` takes by the same name.
 const OF_THE_PROMPT: [&str; 5] =
     ["model", "messages", "tools", "add_generation_prompt", "continue_final_message"];
-
-#[derive(Deserialize)]
-struct Tokenized {
-    count: u64,
-}
 
 #[derive(Serialize)]
 struct Counted {
@@ -46,6 +42,6 @@ pub(crate) fn count_request(body: &str) -> Result<Map<String, Value>, Unsendable
 
 /// Makes the agent's answer of `/tokenize`'s; none if that is not one.
 pub(crate) fn count_answer(tokenized: &[u8]) -> Option<Vec<u8>> {
-    let Tokenized { count } = serde_json::from_slice(tokenized).ok()?;
-    serde_json::to_vec(&Counted { input_tokens: count }).ok()
+    let input_tokens = translated::token_count(tokenized)?;
+    serde_json::to_vec(&Counted { input_tokens }).ok()
 }

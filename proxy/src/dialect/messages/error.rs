@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use http::StatusCode;
 
 use super::event::{Event, Fault};
-use crate::dialect::upstream_error::{Overflow, UpstreamError};
+use crate::dialect::upstream_error::{Overflow, UpstreamError, number_after};
 
 /// The body of an error answer.
 pub(crate) fn error_body(error: &UpstreamError) -> Vec<u8> {
@@ -56,7 +56,7 @@ fn overflow_message(Overflow { limit, prompt }: Overflow, said: &str) -> String 
 
 /// vLLM refuses an answer longer than its context before it looks at the prompt.
 fn answer_too_long(said: &str) -> Option<String> {
-    let limit = number_after(said, "max_model_len=")?;
+    let limit = number_after(said, "max_model_len=", "")?;
     Some(exceeded(0, answer_asked_for(said)?, limit))
 }
 
@@ -70,7 +70,7 @@ fn exceeded(prompt: u64, answer: u64, limit: u64) -> String {
 fn answer_asked_for(said: &str) -> Option<u64> {
     ["max_tokens=", "max_completion_tokens=", "is too large: "]
         .into_iter()
-        .find_map(|before| number_after(said, before))
+        .find_map(|before| number_after(said, before, ""))
 }
 
 /// Chat templates that want system text first, or none at all, say so in words of their own.
@@ -83,10 +83,4 @@ fn misplaced_system_message(said: &str) -> Option<String> {
     (is_of_system && is_refusal).then(|| {
         format!("role: system in `messages` is not supported by the chat template of this model: {said}")
     })
-}
-
-fn number_after(text: &str, before: &str) -> Option<u64> {
-    let (_, behind) = text.split_once(before)?;
-    let digits = behind.find(|c: char| !c.is_ascii_digit()).unwrap_or(behind.len());
-    behind.get(..digits)?.parse().ok()
 }

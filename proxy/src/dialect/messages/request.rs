@@ -8,6 +8,7 @@ use super::conversation::conversation;
 use super::members::{Members, refusal};
 use super::reasoning::reasoning;
 use super::tools::tools;
+use crate::dialect::sampling;
 use crate::dialect::unsendable::Unsendable;
 
 /// A request as chat completions takes it, and what its answer needs on the way back.
@@ -17,25 +18,8 @@ pub(crate) struct Translated {
     pub(crate) back: Back,
 }
 
-/// Sampling that chat completions spells alike: Anthropic's own, and what vLLM has beyond.
-const ALIKE: [&str; 16] = [
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "seed",
-    "min_tokens",
-    "stop_token_ids",
-    "ignore_eos",
-    "skip_special_tokens",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "logit_bias",
-    "structured_outputs",
-    "thinking_token_budget",
-    "reasoning_effort",
-];
+/// Sampling that chat completions spells alike: Anthropic's own, and of vLLM's what has to do with thinking.
+const ALIKE: [&str; 4] = ["temperature", "top_p", "thinking_token_budget", "reasoning_effort"];
 
 /// Keys that say nothing to a model of one's own: who asks, what it costs, where and how fast it runs.
 const WITHOUT_EFFECT: [&str; 9] = [
@@ -68,7 +52,7 @@ pub(crate) fn translate(body: &str) -> Result<Translated, Unsendable> {
     if !stops.is_empty() {
         chat.insert("stop".into(), stops.clone().into());
     }
-    for key in ALIKE {
+    for key in sampling::EXTRAS.into_iter().chain(ALIKE) {
         chat.extend(members.take_as::<Value>(key)?.map(|value| (key.to_owned(), value)));
     }
     if members.take_as("stream")?.unwrap_or(false) {

@@ -68,7 +68,7 @@ impl Stream {
         let prompt = chunk.prompt_token_ids.unwrap_or_default().0;
         self.usage = TokenUsage::of_prompt(prompt.try_into().unwrap_or(u64::MAX));
         let message = Message {
-            id: &message_id(&chunk.id),
+            id: &message_id(chunk),
             kind: "message",
             role: "assistant",
             model: &asked.model,

@@ -53,7 +53,7 @@ struct Identity {
 
 impl Identity {
     fn of(answer: &Spoken<'_>) -> Self {
-        let stem = answer.id.strip_prefix("chatcmpl-").unwrap_or(&answer.id);
+        let stem = answer.stem();
         if stem.is_empty() {
             return Self::own();
         }

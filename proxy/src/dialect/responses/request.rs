@@ -10,6 +10,7 @@ use super::memory::Memory;
 use super::object::Echo;
 use super::reading::{Place, wrong_type};
 use super::tools::Tools;
+use crate::dialect::sampling;
 use crate::dialect::unsendable::Unsendable;
 
 /// A request in chat's form, and what makes its answer the agent's.
@@ -20,26 +21,8 @@ pub(crate) struct Translated {
     pub(crate) back: Back,
 }
 
-/// Keys that go upstream as they are: chat's own, and vLLM's sampling extras.
-const PASSED: [&str; 17] = [
-    "model",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "stop",
-    "seed",
-    "stop_token_ids",
-    "min_tokens",
-    "ignore_eos",
-    "skip_special_tokens",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "logit_bias",
-    "structured_outputs",
-    "chat_template_kwargs",
-];
+/// Keys that go upstream as they are: chat's own, and the template's. So do [`sampling::EXTRAS`].
+const PASSED: [&str; 5] = ["model", "temperature", "top_p", "stop", "chat_template_kwargs"];
 
 /// Keys that are read here.
 const READ: [&str; 14] = [
@@ -130,8 +113,12 @@ impl Request<'_> {
                 "this dialect returns no logprobs (they are in the trial's record): leave top_logprobs out";
             return Err(Unsendable::at("top_logprobs", message));
         }
-        let is_known =
-            |key: &str| PASSED.contains(&key) || READ.contains(&key) || WITHOUT_EFFECT.contains(&key);
+        let is_known = |key: &str| {
+            sampling::EXTRAS.contains(&key)
+                || PASSED.contains(&key)
+                || READ.contains(&key)
+                || WITHOUT_EFFECT.contains(&key)
+        };
         match self.keys.keys().find(|key| !is_known(key)) {
             None => Ok(()),
             Some(key) => Err(Unsendable::at(key, refusal(key))),
@@ -139,7 +126,7 @@ impl Request<'_> {
     }
 
     fn pass(&self, chat: &mut Map<String, Value>) {
-        for key in PASSED {
+        for key in sampling::EXTRAS.into_iter().chain(PASSED) {
             chat.extend(self.keys.get(key).map(|value| (key.to_owned(), value.clone())));
         }
         // Not max_completion_tokens, which would win over a max_tokens that the trial enforces.
