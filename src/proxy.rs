@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use rolltap_proxy::{Address, ImplicitTrials, PoolSettings, Settings};
+use rolltap_proxy::{Address, History, ImplicitTrials, PoolSettings, Settings};
 
 use crate::Outcome;
 use crate::proxy_file::{GenerationDefaults, ProxyFile};
@@ -64,6 +64,11 @@ pub(crate) struct Arguments {
     #[arg(long = "model-alias", env = "ROLLTAP_MODEL_ALIAS", value_name = "NAME=SERVED", value_delimiter = ',',
           value_parser = alias)]
     model_aliases: Vec<(String, String)>,
+    /// What becomes of earlier turns' tokens when an agent sends them back as text: faithful (kept where the chat template
+    /// shows the same answer), sampled (kept in every conversation that only grows) or off. Trials may say otherwise.
+    /// [default: faithful]
+    #[arg(long, env = "ROLLTAP_HISTORY", value_name = "MODE", value_parser = PossibleValuesParser::new(History::NAMES))]
+    history: Option<String>,
     /// TOML file with any of these settings; see configs/proxy.toml. Flags and environment variables win over it.
     #[arg(long, env = "ROLLTAP_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
@@ -141,6 +146,10 @@ fn settings(arguments: Arguments) -> anyhow::Result<Settings> {
             .collect(),
         upstream_idle_timeout: idle_timeout
             .map_or(Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT, |seconds| Duration::from_secs(seconds.get())),
+        history: match arguments.history {
+            Some(name) => name.parse()?,
+            None => file.history.unwrap_or_default(),
+        },
         pool: PoolSettings {
             generation_defaults: generation_defaults.map(Into::into).unwrap_or_default(),
             ..PoolSettings::default()

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use rolltap_orchestrator::nearest::nearest;
-use rolltap_proxy::SamplingDefaults;
+use rolltap_proxy::{History, SamplingDefaults};
 use serde::Deserialize;
 
 /// `rolltap proxy --config FILE`: the flags' names with `_` for `-`, all optional.
@@ -30,6 +30,7 @@ pub(crate) struct ProxyFile {
     pub(crate) upstream_idle_timeout: Option<NonZeroU64>,
     #[serde(default)]
     pub(crate) model_aliases: BTreeMap<String, String>,
+    pub(crate) history: Option<History>,
 }
 
 /// Keys of vLLM's `generation_config.json` that are recorded.
@@ -48,7 +49,7 @@ impl From<GenerationDefaults> for SamplingDefaults {
     }
 }
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "upstream",
     "upstream_api_key",
     "listen",
@@ -61,6 +62,7 @@ const KEYS: [&str; 12] = [
     "generation_defaults",
     "upstream_idle_timeout",
     "model_aliases",
+    "history",
 ];
 
 impl ProxyFile {
@@ -106,7 +108,7 @@ mod tests {
         let text = "upstream = [\"http://h:8000\"]\nupstream_api_key = \"k\"\nlisten = [\"127.0.0.1:1\"]\n\
                     admin = \"127.0.0.1:2\"\npublic_url = \"http://h\"\ndata = \"d\"\nadmin_token_file = \"t\"\n\
                     logprobs_mode = \"processed_logprobs\"\nimplicit_trials = \"loopback\"\ngeneration_defaults = { top_k = 20 }\n\
-                    upstream_idle_timeout = 60\nmodel_aliases = { a = \"b\" }";
+                    upstream_idle_timeout = 60\nmodel_aliases = { a = \"b\" }\nhistory = \"sampled\"";
         assert_eq!(text.lines().count(), KEYS.len());
         let file = ProxyFile::parse(text).unwrap();
         assert_eq!(file.logprobs_mode.as_deref(), Some("processed_logprobs"));

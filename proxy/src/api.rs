@@ -12,6 +12,7 @@ pub use upstreams::{
     UpstreamStatus,
 };
 
+use crate::history::History;
 use crate::model_aliases::ModelAliases;
 
 /// `POST /v1/trials`
@@ -51,6 +52,9 @@ pub struct OpenTrial {
     /// proxy. `{"*": "my-adapter"}` makes every call one of `my-adapter`.
     #[serde(default, skip_serializing_if = "ModelAliases::is_empty")]
     pub model_aliases: ModelAliases,
+    /// What becomes of earlier turns' tokens: `faithful`, `sampled` or `off`. Absent: as the proxy is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<History>,
     /// Bounds on what the trial may use.
     #[serde(default)]
     pub limits: Limits,
@@ -74,6 +78,7 @@ impl OpenTrial {
             sampling: serde_json::Map::new(),
             seed: None,
             model_aliases: ModelAliases::default(),
+            history: None,
             limits: Limits::default(),
             metadata: serde_json::Map::new(),
         }

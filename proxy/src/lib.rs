@@ -11,6 +11,7 @@ mod clock;
 mod dialect;
 mod endpoint;
 mod exchange;
+mod history;
 mod identity;
 mod json_cursor;
 mod model_aliases;
@@ -35,6 +36,7 @@ mod trial;
 mod trials;
 mod upstream;
 
+pub use history::{History, InvalidHistory};
 pub use model_aliases::ModelAliases;
 pub use public_url::{InvalidPublicUrl, PublicUrl};
 pub use running::{RunningProxy, ShutdownError, StartError, start};

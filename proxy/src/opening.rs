@@ -7,6 +7,7 @@ use rolltap_rollout::rollout::TrialFacts;
 
 use crate::api::OpenTrial;
 use crate::clock;
+use crate::history::History;
 use crate::identity::TrialKey;
 use crate::store::{Event, Opened, Store, StoreError};
 use crate::trial::Trial;
@@ -21,6 +22,8 @@ pub(crate) struct Opening {
     pub(crate) store: Store,
     /// vLLM's `--logprobs-mode`, which its answers do not tell.
     pub(crate) logprobs_mode: String,
+    /// For trials that do not say.
+    pub(crate) history: History,
 }
 
 /// Why a trial is not opened.
@@ -77,6 +80,7 @@ impl Opening {
             sampling: asked.sampling,
             seed: asked.seed,
             model_aliases: asked.model_aliases,
+            history: asked.history.unwrap_or(self.history),
             limits: asked.limits,
             metadata: asked.metadata,
             at: clock::now(),

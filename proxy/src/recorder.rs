@@ -74,6 +74,7 @@ impl Recorder {
             model: String::new(),
             status: CallStatus::Cancelled,
             role: CallRole::Main,
+            continuation: None,
             prompt_token_ids: TokenList::new(),
             choices: Vec::new(),
             sampling: Sampling::default(),

@@ -108,7 +108,8 @@ pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
         store.clone(),
     );
     let (draining, stopped) = (CancellationToken::new(), CancellationToken::new());
-    let opening = Opening { trials, upstream, store, logprobs_mode: settings.logprobs_mode };
+    let opening =
+        Opening { trials, upstream, store, logprobs_mode: settings.logprobs_mode, history: settings.history };
     let router = admin_plane::router(AdminPlane {
         opening: opening.clone(),
         public_url: settings.public_url.unwrap_or_else(|| first.into()),

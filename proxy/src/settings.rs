@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::history::History;
 use crate::model_aliases::ModelAliases;
 use crate::public_url::PublicUrl;
 use crate::upstream::{Address, SamplingDefaults};
@@ -33,6 +34,8 @@ pub struct Settings {
     pub upstream_idle_timeout: Duration,
     /// The upstreams' `--logprobs-mode`, which their answers do not tell.
     pub logprobs_mode: String,
+    /// What becomes of earlier turns' tokens, for trials that do not say.
+    pub history: History,
     /// How the servers are looked after.
     pub pool: PoolSettings,
 }
@@ -80,6 +83,7 @@ impl Settings {
             model_aliases: ModelAliases::default(),
             upstream_idle_timeout: Self::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
             logprobs_mode: Self::DEFAULT_LOGPROBS_MODE.to_owned(),
+            history: History::default(),
             pool: PoolSettings::default(),
         }
     }

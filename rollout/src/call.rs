@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::continuation::Continuation;
 use crate::ids::{CallId, TrialId};
 use crate::token::{Logprob, TokenId};
 use crate::token_list::TokenList;
@@ -24,6 +25,9 @@ pub struct Call {
     pub status: CallStatus,
     /// What the call was for; decides whether its tokens are trained.
     pub role: CallRole,
+    /// What its messages continue; none where nobody looked (`history` is `off`, no messages).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continuation: Option<Continuation>,
     /// The prompt that vLLM reported for this call (`prompt_token_ids`). Empty where it reported none.
     pub prompt_token_ids: TokenList,
     /// The sampled answers, by `index`; `n` of them in a complete call.

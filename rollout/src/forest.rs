@@ -6,8 +6,8 @@
 //! it hangs on the earlier one and is marked [`Node::is_ambiguous`].
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 
+use crate::branch_cause::BranchCause;
 use crate::call::{Call, Choice};
 use crate::token::TokenId;
 
@@ -37,37 +37,6 @@ impl Node<'_> {
 
     fn tokens(&self) -> impl Iterator<Item = TokenId> + '_ {
         self.call.prompt_token_ids.iter().chain(&self.choice.token_ids).copied()
-    }
-}
-
-/// Why a branch starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum BranchCause {
-    /// The trial's first call.
-    FirstCall,
-    /// Another answer (`n > 1`) of a call whose first answer is on an earlier branch.
-    OtherChoice,
-    /// Extends an answer that an earlier call extends already.
-    Fork,
-    /// Its prompt begins with no earlier answer.
-    NoSharedPrefix,
-}
-
-impl BranchCause {
-    /// The name in records and reports.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::FirstCall => "first_call",
-            Self::OtherChoice => "other_choice",
-            Self::Fork => "fork",
-            Self::NoSharedPrefix => "no_shared_prefix",
-        }
-    }
-}
-
-impl fmt::Display for BranchCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 
@@ -137,8 +106,13 @@ impl<'a> Forest<'a> {
             (true, ..) => BranchCause::FirstCall,
             (_, true, _) => BranchCause::OtherChoice,
             (_, _, true) => BranchCause::Fork,
-            _ => BranchCause::NoSharedPrefix,
+            _ => self.told_cause(start).unwrap_or(BranchCause::NoSharedPrefix),
         }
+    }
+
+    /// What was found when the call came in.
+    fn told_cause(&self, start: usize) -> Option<BranchCause> {
+        self.nodes.get(start)?.call.continuation.as_ref()?.cause()
     }
 
     fn call_of(&self, index: usize) -> Option<&'a str> {

@@ -4,8 +4,10 @@
 //! [`rollout`]: one [`row::RolloutRow`] per branch (`rollout/1`). [`check`] holds every invariant of such rows,
 //! [`export`] their file formats. Nothing here does I/O beyond the writers and readers that it is handed.
 
+pub mod branch_cause;
 pub mod call;
 pub mod check;
+pub mod continuation;
 pub mod export;
 pub mod forest;
 pub mod ids;

@@ -40,7 +40,7 @@ pub struct RolloutRow {
     pub num_branches: i32,
     /// Whether no branch of the trial comes after this one.
     pub is_last_branch: bool,
-    /// Why the branch started: see [`crate::forest::BranchCause`].
+    /// Why the branch started: see [`crate::branch_cause::BranchCause`].
     pub branch_cause: String,
     /// Prompt and sampled tokens from the first to the last of the branch.
     pub token_ids: Vec<i32>,

@@ -30,6 +30,7 @@ fn rows_of(trial_id: &str) -> Vec<RolloutRow> {
         model: "m".to_owned(),
         status: CallStatus::Complete,
         role: CallRole::Main,
+        continuation: None,
         prompt_token_ids: tokens(&[1, 2, 3]),
         choices: vec![Choice {
             index: 0,

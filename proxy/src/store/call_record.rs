@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use rolltap_rollout::call::{Call, CallRole, CallStatus, Choice, Dialect, Flaw, Sampling, VersionSpan};
+use rolltap_rollout::continuation::Continuation;
 use rolltap_rollout::ids::{CallId, TrialId};
 use rolltap_rollout::token::{Logprob, TokenId};
 use rolltap_rollout::token_list::{TokenList, common_prefix};
@@ -119,6 +120,8 @@ struct WithoutLists<'a> {
     model: &'a str,
     status: CallStatus,
     role: CallRole,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    continuation: Option<&'a Continuation>,
     prompt_token_ids: [TokenId; 0],
     choices: Vec<ChoiceWithoutLists<'a>>,
     sampling: &'a Sampling,
@@ -154,6 +157,7 @@ fn without_lists(call: &Call) -> WithoutLists<'_> {
         model,
         status,
         role,
+        continuation,
         prompt_token_ids: _,
         choices,
         sampling,
@@ -176,6 +180,7 @@ fn without_lists(call: &Call) -> WithoutLists<'_> {
         model,
         status: *status,
         role: *role,
+        continuation: continuation.as_ref(),
         prompt_token_ids: [],
         choices: choices.iter().map(choice_without_lists).collect(),
         sampling,

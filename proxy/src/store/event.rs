@@ -9,6 +9,7 @@ use rolltap_rollout::rollout::{Reward, TrialFacts};
 use serde::{Deserialize, Serialize};
 
 use crate::api::Limits;
+use crate::history::History;
 use crate::identity::KeyHash;
 use crate::model_aliases::ModelAliases;
 
@@ -50,6 +51,8 @@ pub(crate) struct Opened {
     pub(crate) seed: Option<i64>,
     #[serde(default)]
     pub(crate) model_aliases: ModelAliases,
+    #[serde(default)]
+    pub(crate) history: History,
     pub(crate) limits: Limits,
     pub(crate) metadata: serde_json::Map<String, serde_json::Value>,
     pub(crate) at: Timestamp,

@@ -25,6 +25,7 @@ pub(crate) fn call(n: u32, prompt: &[u32], answers: &[&[u32]]) -> Call {
         model: "m".into(),
         status: CallStatus::Complete,
         role: CallRole::Main,
+        continuation: None,
         prompt_token_ids: ids(prompt).into(),
         choices: choices.collect(),
         sampling: Sampling::default(),
@@ -57,7 +58,7 @@ fn branches(calls: &[Call], expected: &[(BranchCause, &[&str])]) {
     assert_eq!(told(calls), expected);
 }
 
-use BranchCause::{FirstCall, Fork, NoSharedPrefix, OtherChoice};
+use crate::branch_cause::BranchCause::{FirstCall, Fork, NoSharedPrefix, OtherChoice};
 
 #[test]
 fn turns_that_keep_the_prefix_are_one_branch() {

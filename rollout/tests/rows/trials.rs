@@ -273,6 +273,7 @@ fn calls(facts: &Facts, nodes: &[Node<'_>]) -> Vec<Call> {
                 model: node.answer.model.clone(),
                 status: node.answer.status,
                 role: CallRole::Main,
+                continuation: None,
                 prompt_token_ids: node.prompt.iter().map(|&id| token(id)).collect(),
                 choices: Vec::new(),
                 sampling: node.answer.sampling.clone(),

@@ -25,6 +25,7 @@ fn call(prompt: &[u32], answers: Vec<(Vec<u32>, Vec<Option<f32>>)>) -> Call {
         model: "m".into(),
         status: CallStatus::Failed,
         role: CallRole::Main,
+        continuation: None,
         prompt_token_ids: ids(prompt).into(),
         choices: answers.into_iter().enumerate().map(choice).collect(),
         sampling: Sampling {

@@ -1,0 +1,68 @@
+//! How faithful a continued conversation is to the chat template, and how faithful to what was sampled.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// What becomes of the tokens of earlier turns when an agent sends them back as text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum History {
+    /// They are kept where the chat template would show the same answer, however spelled; where it rewrites (earlier
+    /// reasoning removed), the template is followed and a branch starts.
+    #[default]
+    Faithful,
+    /// They are kept in every conversation that only grows: the context holds what the policy wrote.
+    Sampled,
+    /// The server renders every prompt anew.
+    Off,
+}
+
+/// No such mode.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no way to treat history: it may be faithful, sampled or off")]
+pub struct InvalidHistory(String);
+
+impl History {
+    /// The names, as configurations and flags have them.
+    pub const NAMES: [&str; 3] = ["faithful", "sampled", "off"];
+}
+
+impl FromStr for History {
+    type Err = InvalidHistory;
+
+    fn from_str(name: &str) -> Result<Self, InvalidHistory> {
+        match name {
+            "faithful" => Ok(Self::Faithful),
+            "sampled" => Ok(Self::Sampled),
+            "off" => Ok(Self::Off),
+            other => Err(InvalidHistory(other.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Faithful => "faithful",
+            Self::Sampled => "sampled",
+            Self::Off => "off",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mode_has_one_name_everywhere() {
+        for name in History::NAMES {
+            let mode: History = name.parse().unwrap();
+            assert_eq!(mode.to_string(), name);
+            assert_eq!(serde_json::to_string(&mode).unwrap(), format!("\"{name}\""));
+        }
+        assert!("on".parse::<History>().unwrap_err().to_string().contains("faithful, sampled or off"));
+    }
+}
