@@ -20,6 +20,8 @@ pub enum BranchCause {
     Compaction,
     /// The messages begin like an earlier conversation's and then differ: truncated, edited, rolled back.
     HistoryEdited,
+    /// The same messages once more, where no answer precedes them: a first turn that was retried.
+    Resampled,
     /// The messages continue an earlier conversation, but something else that the prompt is made of is not the same:
     /// tools, template arguments, reasoning effort.
     InputsChanged,
@@ -41,13 +43,14 @@ pub enum BranchCause {
 
 impl BranchCause {
     /// Every cause, for those who count.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::FirstCall,
         Self::OtherChoice,
         Self::Fork,
         Self::SubAgent,
         Self::Compaction,
         Self::HistoryEdited,
+        Self::Resampled,
         Self::InputsChanged,
         Self::TemplateRewroteHistory,
         Self::StopStringRemoved,
@@ -66,6 +69,7 @@ impl BranchCause {
             Self::SubAgent => "sub_agent",
             Self::Compaction => "compaction",
             Self::HistoryEdited => "history_edited",
+            Self::Resampled => "resampled",
             Self::InputsChanged => "inputs_changed",
             Self::TemplateRewroteHistory => "template_rewrote_history",
             Self::StopStringRemoved => "stop_string_removed",
