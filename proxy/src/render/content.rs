@@ -1,0 +1,169 @@
+//! A message's content: one text, or parts of it.
+
+use minijinja::Value;
+use serde_json::{Map, Value as Json};
+
+use super::RenderError;
+use super::value::to_value;
+
+/// Claude Code's attribution line, which changes with every request; vLLM drops it from system messages.
+const BILLING_HEADER: &str = "x-anthropic-billing-header";
+
+/// Members of parts that vLLM knows of and that do not reach the template (`_KNOWN_CONTENT_PART_FIELDS`).
+const KNOWN_MEMBERS: [&str; 18] = [
+    "audio_embeds",
+    "audio_url",
+    "closed",
+    "data",
+    "file",
+    "image_embeds",
+    "image_pil",
+    "image_url",
+    "input_audio",
+    "name",
+    "prompt_cache_breakpoint",
+    "refusal",
+    "text",
+    "thinking",
+    "type",
+    "uuid",
+    "video_embeds",
+    "video_url",
+];
+
+/// What a message's content holds, in order.
+pub(super) struct Content<'m>(Vec<Part<'m>>);
+
+enum Part<'m> {
+    Text {
+        text: &'m str,
+        /// The part as it came, for members that only the template knows.
+        whole: Option<&'m Map<String, Json>>,
+    },
+    /// A tool that the template is to spell out.
+    ToolReference(&'m str),
+}
+
+impl<'m> Content<'m> {
+    /// Reads a message's content.
+    pub(super) fn read(content: Option<&'m Json>, is_of_system: bool) -> Result<Self, RenderError> {
+        let mut parts = match content {
+            None | Some(Json::Null) => Vec::new(),
+            Some(Json::String(text)) => vec![Part::Text { text, whole: None }],
+            Some(Json::Array(parts)) => {
+                parts.iter().filter_map(|part| Part::read(part).transpose()).collect::<Result<_, _>>()?
+            }
+            Some(_) => return Err(unreadable("it is neither a text nor a list")),
+        };
+        if is_of_system {
+            parts = parts.into_iter().filter_map(Part::without_billing_header).collect();
+        }
+        Ok(Self(parts))
+    }
+
+    /// As one text, for templates that read such.
+    pub(super) fn text(&self) -> Value {
+        match self.0.as_slice() {
+            [] => Value::from(""),
+            [one] => Value::from(one.text()),
+            several => Value::from(several.iter().map(Part::text).collect::<Vec<_>>().join("\n")),
+        }
+    }
+
+    /// As a list, for templates that read such.
+    pub(super) fn parts(&self) -> Result<Value, RenderError> {
+        Ok(Value::from(self.0.iter().map(Part::value).collect::<Result<Vec<_>, _>>()?))
+    }
+
+    /// A tool's result: most templates read only texts here, so a list of texts is joined whatever the template reads.
+    pub(super) fn tool_parts(&self) -> Result<Value, RenderError> {
+        let is_text = self.0.iter().all(|part| matches!(part, Part::Text { .. }));
+        if is_text { Ok(self.text()) } else { self.parts() }
+    }
+}
+
+impl<'m> Part<'m> {
+    /// None for a part that vLLM skips.
+    fn read(part: &'m Json) -> Result<Option<Self>, RenderError> {
+        let whole = match part {
+            Json::String(text) => return Ok(Some(Self::Text { text, whole: None })),
+            Json::Object(whole) => whole,
+            _ => return Err(unreadable("a part is neither a text nor an object")),
+        };
+        let Some(Json::String(kind)) = whole.get("type") else {
+            return Err(unreadable("a part has no type"));
+        };
+        if whole.get("uuid").is_some_and(|uuid| !uuid.is_null()) {
+            return Err(RenderError::Media(kind.clone()));
+        }
+        let member = match kind.as_str() {
+            "text" | "input_text" | "output_text" => "text",
+            "thinking" => "thinking",
+            "refusal" => "refusal",
+            "tool_reference" => "name",
+            _ => return Err(RenderError::Media(kind.clone())),
+        };
+        match whole.get(member) {
+            Some(Json::String(name)) if kind == "tool_reference" => Ok(Some(Self::ToolReference(name))),
+            Some(Json::String(text)) => Ok(Some(Self::Text { text, whole: Some(whole) })),
+            None | Some(Json::Null) if matches!(kind.as_str(), "text" | "refusal") => Ok(None),
+            _ => Err(unreadable("a part lacks its text")),
+        }
+    }
+
+    /// None where the header was all of it. Only parts of type `text` are looked at.
+    fn without_billing_header(self) -> Option<Self> {
+        match self {
+            Self::Text { text, whole } if text.starts_with(BILLING_HEADER) && is_plain(whole) => {
+                let (_, rest) = text.split_once('\n')?;
+                (!rest.is_empty()).then_some(Self::Text { text: rest, whole })
+            }
+            other => Some(other),
+        }
+    }
+
+    fn text(&self) -> &'m str {
+        match self {
+            Self::Text { text, .. } | Self::ToolReference(text) => text,
+        }
+    }
+
+    fn value(&self) -> Result<Value, RenderError> {
+        let Self::Text { text, whole } = self else {
+            let members = [("type", Value::from("tool_reference")), ("name", Value::from(self.text()))];
+            return Ok(Value::from_pairs(members));
+        };
+        let mut members = vec![("type", Value::from("text")), ("text", Value::from(*text))];
+        for (key, value) in whole.into_iter().flat_map(|whole| whole.iter()) {
+            if !KNOWN_MEMBERS.contains(&key.as_str()) {
+                members.push((key, to_value(value)?));
+            }
+        }
+        Ok(Value::from_pairs(members))
+    }
+}
+
+fn is_plain(whole: Option<&Map<String, Json>>) -> bool {
+    whole.is_none_or(|whole| whole.get("type").is_some_and(|kind| kind == "text"))
+}
+
+/// One text as a list of parts.
+pub(super) fn one_part(text: &str) -> Value {
+    let part = Value::from_pairs([("type", Value::from("text")), ("text", Value::from(text))]);
+    Value::from(vec![part])
+}
+
+fn unreadable(why: &'static str) -> RenderError {
+    RenderError::unreadable("content", why)
+}
+
+/// The text of content as a template reads it, of parts by newlines.
+pub(super) fn text_of(content: &Value) -> String {
+    if let Some(text) = content.as_str() {
+        return text.to_owned();
+    }
+    let parts = content.try_iter().into_iter().flatten();
+    let texts: Vec<String> =
+        parts.filter_map(|part| part.get_attr("text").ok()?.as_str().map(str::to_owned)).collect();
+    texts.join("\n")
+}

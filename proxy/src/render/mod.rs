@@ -1,0 +1,198 @@
+//! What a chat request's messages become before the model reads them: the text that its chat template makes, and the
+//! ids of that text. By vLLM's rules, without asking vLLM.
+//!
+//! It verifies what vLLM renders and finds what stands after an answer. The ids that are trained on never come from
+//! here: they are vLLM's own. Where this differs from vLLM, calls lose a saving, not their truth.
+
+mod content;
+mod error;
+mod files;
+mod format;
+mod generation;
+mod inputs;
+mod json;
+mod message;
+mod methods;
+mod python;
+mod syntax_tree;
+mod template;
+mod tokens;
+mod tool_calls;
+mod value;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+use minijinja::Value;
+use rolltap_rollout::token::TokenId;
+use serde_json::Value as Json;
+
+pub use error::LoadError;
+pub(crate) use error::RenderError;
+use files::{Sources, TokenizerConfig};
+pub(crate) use inputs::{Inputs, RequestInputs};
+pub(crate) use message::Message;
+use template::Template;
+use tokens::Tokens;
+
+/// Where the tokenizer and the template come from. All but the first repeat what the server was started with, since no
+/// answer of it tells.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RenderSettings {
+    /// A model directory: `tokenizer.json`, `tokenizer_config.json`, `chat_template.jinja` or `.json`,
+    /// `generation_config.json`.
+    pub tokenizer: Option<PathBuf>,
+    /// The server's `--chat-template`, a file.
+    pub chat_template: Option<PathBuf>,
+    /// The server's `--default-chat-template-kwargs`.
+    pub chat_template_kwargs: serde_json::Map<String, Json>,
+    /// The server's `--chat-template-content-format`; none to detect it from the template, as the server does.
+    pub content_format: Option<ContentFormat>,
+    /// The server's `--exclude-tools-when-tool-choice-none`.
+    pub exclude_tools_when_tool_choice_none: bool,
+}
+
+/// How a template reads a message's content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContentFormat {
+    /// As one text: parts are joined by newlines.
+    String,
+    /// As a list of typed parts.
+    OpenAi,
+}
+
+/// A model's chat template and tokenizer, from its files.
+pub(crate) struct LocalRenderer {
+    tokens: Tokens,
+    template: Template,
+    /// For requests with tools, where the model has one of its own for them.
+    tool_use: Option<Template>,
+    format: ContentFormat,
+    special_tokens: Vec<(String, Value)>,
+    end_ids: Vec<TokenId>,
+    settings: RenderSettings,
+}
+
+impl LocalRenderer {
+    /// Reads a model directory, whatever [`RenderSettings::tokenizer`] says.
+    pub(crate) fn load(dir: &Path, settings: &RenderSettings) -> Result<Self, LoadError> {
+        let tokens = Tokens::load(dir)?;
+        let config = TokenizerConfig::load(dir)?;
+        let sources = Sources::find(dir, settings.chat_template.as_deref(), &config)?;
+        let compile = |source: &str| {
+            Template::compile(source)
+                .map_err(|reason| LoadError::Template { origin: sources.origin.clone(), reason })
+        };
+        let template = compile(&sources.default)?;
+        let tool_use = sources.tool_use.as_deref().map(compile).transpose()?;
+        let format = settings.content_format.unwrap_or(template.format);
+        let is_same = tool_use.as_ref().is_none_or(|tool_use| tool_use.format == template.format);
+        if settings.content_format.is_none() && !is_same {
+            return Err(LoadError::FormatsDiffer(sources.origin));
+        }
+        let end_ids = end_ids(dir, &config, &tokens)?;
+        let special_tokens =
+            config.special_tokens.into_iter().map(|(name, text)| (name, Value::from(text))).collect();
+        let settings = settings.clone();
+        Ok(Self { tokens, template, tool_use, format, special_tokens, end_ids, settings })
+    }
+
+    /// A chat request's message as the template reads it. The one copy that is made of its texts.
+    pub(crate) fn message(&self, message: &Json) -> Result<Message, RenderError> {
+        Message::read(message, self.format)
+    }
+
+    /// What a request gives the template beside its messages.
+    pub(crate) fn inputs(&self, inputs: &RequestInputs) -> Result<Inputs, RenderError> {
+        Inputs::read(inputs, &self.settings)
+    }
+
+    /// The text that the template makes of a conversation.
+    pub(crate) fn render(
+        &self,
+        messages: &[Message],
+        inputs: &Inputs,
+        add_generation_prompt: bool,
+    ) -> Result<String, RenderError> {
+        if messages.is_empty() {
+            return Err(RenderError::unreadable("the conversation", "it is empty"));
+        }
+        let template = self.tool_use.as_ref().filter(|_| inputs.has_tools).unwrap_or(&self.template);
+        let messages = match template.knows_developer {
+            true => Cow::Borrowed(messages),
+            false => without_developers(messages),
+        };
+        let conversation: Value = messages.iter().map(|message| message.value().clone()).collect();
+        let own = [
+            ("messages", conversation),
+            ("tools", inputs.tools.clone()),
+            ("documents", inputs.documents.clone()),
+            ("add_generation_prompt", Value::from(add_generation_prompt)),
+        ];
+        let named = self.special_tokens.iter().chain(&inputs.others);
+        let context = named.map(|(name, value)| (name.as_str(), value.clone())).chain(own);
+        template.render(Value::from_pairs(context))
+    }
+
+    /// The ids of a rendered text: none are added, and special tokens that stand in the text are recognised.
+    pub(crate) fn encode(&self, text: &str) -> Result<Vec<TokenId>, RenderError> {
+        self.tokens.encode(text)
+    }
+
+    /// The text of ids: special tokens are shown, bytes that are no UTF-8 become U+FFFD, ids without a token nothing.
+    pub(crate) fn decode<'a>(
+        &self,
+        ids: impl IntoIterator<Item = &'a TokenId>,
+    ) -> Result<String, RenderError> {
+        self.tokens.decode(ids)
+    }
+
+    /// The added token, one that is never split, that a text begins with; and its text.
+    pub(crate) fn token_at_start(&self, text: &str) -> Option<(TokenId, &str)> {
+        self.tokens.at_start(text)
+    }
+
+    /// The ids that end a turn: the model's end-of-text token, and what its generation settings name.
+    pub(crate) fn end_ids(&self) -> &[TokenId] {
+        &self.end_ids
+    }
+
+    /// The first 16 hexadecimal digits of the SHA-256 of `tokenizer.json`.
+    pub(crate) fn hash(&self) -> &str {
+        &self.tokens.hash
+    }
+}
+
+fn end_ids(dir: &Path, config: &TokenizerConfig, tokens: &Tokens) -> Result<Vec<TokenId>, LoadError> {
+    let mut ids: Vec<TokenId> =
+        config.special_token("eos_token").and_then(|token| tokens.id(token)).into_iter().collect();
+    for id in files::end_ids(dir)? {
+        ids.extend(TokenId::try_from(id).ok());
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    Ok(ids)
+}
+
+/// For templates that know no developers, vLLM makes system messages of theirs, and then one of all system messages at
+/// the start (`renderers/hf.py`, `_consolidate_system_messages`).
+fn without_developers(messages: &[Message]) -> Cow<'_, [Message]> {
+    if !messages.iter().any(Message::is_developer) {
+        return Cow::Borrowed(messages);
+    }
+    let messages: Vec<Message> = messages.iter().map(Message::developer_as_system).collect();
+    if !messages.iter().skip(1).any(Message::is_system) {
+        return Cow::Owned(messages);
+    }
+    let (of_system, others): (Vec<Message>, Vec<Message>) =
+        messages.into_iter().partition(Message::is_system);
+    let texts: Vec<String> = of_system
+        .iter()
+        .map(|message| content::text_of(&message.content()))
+        .filter(|text| !text.is_empty())
+        .collect();
+    Cow::Owned(std::iter::once(Message::system(&texts.join("\n\n"))).chain(others).collect())
+}

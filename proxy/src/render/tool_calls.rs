@@ -1,0 +1,78 @@
+//! The tool calls of an answer as templates read them: arguments as objects, members in the order of vLLM's model.
+
+use minijinja::Value;
+use serde_json::{Map, Value as Json};
+
+use super::RenderError;
+use super::value::to_value;
+
+/// The calls of one message.
+pub(super) fn read(calls: &[Json]) -> Result<Value, RenderError> {
+    Ok(Value::from(calls.iter().map(call).collect::<Result<Vec<_>, _>>()?))
+}
+
+fn call(call: &Json) -> Result<Value, RenderError> {
+    let call = call.as_object().ok_or(unreadable("it is no object"))?;
+    let is_function = call.get("type").is_none_or(|kind| kind == "function");
+    let Some(function) = call.get("function").and_then(Json::as_object).filter(|_| is_function) else {
+        return Err(unreadable("it calls no function"));
+    };
+    ordered(call, ["id", "function", "type"], |key, value| match key {
+        "function" => ordered(function, ["arguments", "name"], |key, value| match key {
+            "arguments" => arguments(value),
+            _ => to_value(value),
+        }),
+        _ => to_value(value),
+    })
+}
+
+/// The members that vLLM's request model knows in the order that it gives them, then the rest as they came.
+fn ordered<const KNOWN: usize>(
+    members: &Map<String, Json>,
+    known: [&str; KNOWN],
+    read: impl Fn(&str, &Json) -> Result<Value, RenderError>,
+) -> Result<Value, RenderError> {
+    let first = known.iter().filter_map(|key| members.get_key_value(*key));
+    let rest = members.iter().filter(|(key, _)| !known.contains(&key.as_str()));
+    let pairs = first.chain(rest).map(|(key, value)| Ok((key.as_str(), read(key, value)?)));
+    Ok(Value::from_pairs(pairs.collect::<Result<Vec<_>, RenderError>>()?))
+}
+
+/// Arguments as an object; an empty one where they are none, or no JSON, as vLLM has it.
+fn arguments(arguments: &Json) -> Result<Value, RenderError> {
+    match arguments {
+        Json::Object(_) => to_value(arguments),
+        Json::String(text) => match serde_json::from_str::<Json>(text) {
+            Ok(object @ Json::Object(_)) => to_value(&object),
+            Ok(_) => Ok(empty()),
+            Err(_) if python_may_read(text) => {
+                Err(unreadable("its arguments are JSON to Python, but to nobody else"))
+            }
+            Err(_) => Ok(empty()),
+        },
+        _ => Ok(empty()),
+    }
+}
+
+/// Whether this text that is no JSON could be some to Python: it takes `NaN` and `Infinity`, single surrogates, numbers
+/// too large for a float, and nests deeper.
+fn python_may_read(text: &str) -> bool {
+    let has_word = ["NaN", "Infinity", "\\ud", "\\uD"].iter().any(|word| text.contains(word));
+    let is_deep = text.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count() > 100;
+    let has_exponent = text.contains(['e', 'E']) && text.bytes().any(|byte| byte.is_ascii_digit());
+    has_word
+        || is_deep
+        || (has_exponent && serde_json::from_str::<Json>(text).is_err_and(|error| out_of_range(&error)))
+}
+
+fn out_of_range(error: &serde_json::Error) -> bool {
+    error.to_string().starts_with("number out of range")
+}
+
+fn empty() -> Value {
+    Value::from_pairs(std::iter::empty::<(Value, Value)>())
+}
+
+fn unreadable(why: &'static str) -> RenderError {
+    RenderError::unreadable("a tool call", why)
+}

@@ -1,0 +1,42 @@
+//! JSON values as templates read them.
+
+use minijinja::Value;
+use serde_json::Value as Json;
+
+use super::RenderError;
+
+/// Integers from here on are no `u64` or `i64`: JSON gave them as floats, and Python would have kept every digit.
+const BEYOND_INTEGERS: f64 = 9_223_372_036_854_775_808.0;
+
+/// The one copy that is made of a request's texts.
+pub(super) fn to_value(json: &Json) -> Result<Value, RenderError> {
+    Ok(match json {
+        Json::Null => Value::from(()),
+        Json::Bool(is_true) => Value::from(*is_true),
+        Json::Number(number) => return number_value(number),
+        Json::String(text) => Value::from(text.as_str()),
+        Json::Array(items) => Value::from(items.iter().map(to_value).collect::<Result<Vec<_>, _>>()?),
+        Json::Object(members) => {
+            let pairs = members.iter().map(|(key, value)| Ok((key.as_str(), to_value(value)?)));
+            Value::from_pairs(pairs.collect::<Result<Vec<_>, RenderError>>()?)
+        }
+    })
+}
+
+fn number_value(number: &serde_json::Number) -> Result<Value, RenderError> {
+    if let Some(integer) = number.as_i64() {
+        return Ok(Value::from(integer));
+    }
+    if let Some(integer) = number.as_u64() {
+        return Ok(Value::from(integer));
+    }
+    match number.as_f64() {
+        // It may have been `1e20` or twenty digits, which Python spells differently.
+        Some(float) if float.abs() >= BEYOND_INTEGERS => Err(RenderError::unreadable(
+            "a number",
+            "it is larger than 64 bits hold, and its spelling is lost",
+        )),
+        Some(float) => Ok(Value::from(float)),
+        None => Err(RenderError::unreadable("a number", "it has no value")),
+    }
+}
