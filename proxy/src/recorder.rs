@@ -2,12 +2,14 @@
 //!
 //! What is missing or does not fit is noted as a [`Flaw`]; nothing is made up.
 
+mod answers;
 pub(crate) mod lists;
 mod prompts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use answers::Answers;
 use jiff::Timestamp;
 pub(crate) use prompts::Prompts;
 use rolltap_rollout::call::{Call, CallRole, CallStatus, Choice, Dialect, Flaw, Sampling, VersionSpan};
@@ -44,6 +46,8 @@ pub(crate) struct Recorder {
     served_by: Option<ServedBy>,
     /// Tokens come as they are sampled, so that their arrival tells which weights sampled them.
     is_stream: bool,
+    /// What the choices say, where somebody wants to know.
+    answers: Option<Answers>,
 }
 
 /// The parts of an answer's choice that are kept: JSON texts but for the logprobs, whose form is the dialect's.
@@ -57,6 +61,8 @@ pub(crate) struct ChoicePart<'a> {
     pub(crate) stop_reason: Option<&'a str>,
     /// Completions with `echo`: `logprobs` has the prompt's tokens first, `token_ids` has not.
     pub(crate) begins_with_prompt: bool,
+    /// Chat's `message`, or its `delta`.
+    pub(crate) said: Option<&'a str>,
 }
 
 impl Recorder {
@@ -98,6 +104,7 @@ impl Recorder {
             others: Vec::new(),
             served_by: None,
             is_stream: false,
+            answers: None,
         }
     }
 
@@ -121,6 +128,7 @@ impl Recorder {
             others: Vec::new(),
             served_by: None,
             is_stream: false,
+            answers: None,
         };
         self.others = (1..facts.prompts).map(other).collect();
     }
@@ -148,6 +156,19 @@ impl Recorder {
         self.others.iter_mut().for_each(Self::streams);
     }
 
+    /// From here on, what the choices say is kept until it is taken.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the exact prefix, which asks for it, is being built"))]
+    pub(crate) fn keeps_answers(&mut self) {
+        self.answers.get_or_insert_default();
+    }
+
+    /// The messages of the choices that came, in the form in which requests have them, by the choice's index; none for
+    /// one that could not be read. Empty where they were not kept.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the exact prefix, which asks for it, is being built"))]
+    pub(crate) fn take_answers(&mut self) -> Vec<(u32, Option<serde_json::Value>)> {
+        self.answers.take().map(Answers::finish).unwrap_or_default()
+    }
+
     /// vLLM's `prompt_token_ids`. It repeats them for each choice of a stream; the first time counts.
     pub(crate) fn prompt(&mut self, ids: &str) {
         if !self.call.prompt_token_ids.is_empty() {
@@ -163,7 +184,9 @@ impl Recorder {
     pub(crate) fn choice(&mut self, part: ChoicePart<'_>) {
         let mut is_readable = true;
         let version = self.version_of_stream();
-        let choice = choice_at(&mut self.call.choices, part.index);
+        let of_index = |choice: &Choice| choice.index == part.index;
+        let new = || Choice { index: part.index, ..Choice::default() };
+        let choice = find_or_push(&mut self.call.choices, of_index, new);
         let ids_before = choice.token_ids.len();
         if let Some(ids) = part.token_ids {
             is_readable = lists::read_ids(ids, &mut choice.token_ids).is_ok();
@@ -173,6 +196,9 @@ impl Recorder {
         choice.logprobs.extend(part.logprobs.iter().skip(of_prompt));
         if sampled > 0 {
             stamp(choice, ids_before, self.call.policy_version, version);
+        }
+        if let (Some(answers), Some(said)) = (&mut self.answers, part.said) {
+            answers.part(part.index, said);
         }
         if let Some(reason) = part.finish_reason {
             choice.finish_reason = Some(reason.to_owned());
@@ -196,6 +222,9 @@ impl Recorder {
     /// Something of the answer was not of vLLM's form.
     pub(crate) fn unreadable(&mut self) {
         self.flaw(Flaw::Unreadable);
+        if let Some(answers) = &mut self.answers {
+            answers.lost_a_part();
+        }
     }
 
     /// Every choice asked for has its finish reason.
@@ -270,14 +299,14 @@ impl Recorder {
     }
 }
 
-/// The choice of that index; answers have few, so a scan beats a map.
-fn choice_at(choices: &mut Vec<Choice>, index: u32) -> &mut Choice {
-    let position = choices.iter().position(|choice| choice.index == index).unwrap_or(choices.len());
-    if position == choices.len() {
-        choices.push(Choice { index, ..Choice::default() });
+/// The item that `is` the one looked for, else a new one. Answers have few of anything, so a scan beats a map.
+fn find_or_push<T>(items: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
+    let position = items.iter().position(is).unwrap_or(items.len());
+    if position == items.len() {
+        items.push(new());
     }
     #[expect(clippy::indexing_slicing, reason = "the position was found or made on the lines above")]
-    &mut choices[position]
+    &mut items[position]
 }
 
 /// Notes that the tokens from `start` on are of this version, where those before are of another.

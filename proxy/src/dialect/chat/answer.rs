@@ -85,6 +85,7 @@ fn record_answer(answer: &Answer<'_>, logprobs: &[Option<Logprob>], recorder: &m
             finish_reason: choice.finish_reason.as_deref(),
             stop_reason: choice.stop_reason,
             begins_with_prompt: false,
+            said: choice.delta.or(choice.message),
         });
     }
 }

@@ -104,6 +104,7 @@ fn record(answer: &Answer<'_>, asked: &Asked, recorder: &mut Recorder) {
             finish_reason: choice.finish_reason.as_deref(),
             stop_reason: choice.stop_reason.map(RawValue::get),
             begins_with_prompt: asked.echo,
+            said: None,
         });
     }
 }

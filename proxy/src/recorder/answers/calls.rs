@@ -1,0 +1,99 @@
+//! The tool calls of a message, put together.
+
+use serde_json::{Map, Value, json};
+
+use super::members;
+use super::text::Text;
+use crate::json_cursor::Cursor;
+use crate::recorder::find_or_push;
+
+/// A message's tool calls as far as they came.
+#[derive(Debug, Default)]
+pub(super) struct Calls(Vec<Called>);
+
+/// One of them. Its name comes first, its arguments a token at a time.
+#[derive(Debug, Default)]
+struct Called {
+    index: u32,
+    id: Text,
+    kind: Text,
+    name: Text,
+    arguments: Text,
+}
+
+impl Calls {
+    /// Takes `tool_calls` of a delta or of a whole message. A stream says which call each piece is of, a whole message
+    /// has them in order. None if the text is no such list.
+    pub(super) fn take(&mut self, list: &str) -> Option<()> {
+        if let Some((index, arguments)) = exact_piece(list) {
+            return self.called(index).arguments.append(arguments);
+        }
+        let mut cursor = Cursor::new(list);
+        let mut place = 0;
+        cursor.array(|cursor| {
+            self.piece(cursor.value()?, place)?;
+            place += 1;
+            Some(())
+        })?;
+        cursor.is_at_end().then_some(())
+    }
+
+    /// `id` and `name` are said once. Where a second one differs, clients do not agree on what was called: none.
+    fn piece(&mut self, json: &str, place: u32) -> Option<()> {
+        let [index, function, id, kind] = members(json, ["index", "function", "id", "type"])?;
+        let index = index.map_or(Some(place), |index| index.parse().ok())?;
+        let call = self.called(index);
+        if let Some(id) = id {
+            call.id.once(id)?;
+        }
+        if let Some(kind) = kind {
+            call.kind.once(kind)?;
+        }
+        let Some(function) = function else { return Some(()) };
+        let [arguments, name] = members(function, ["arguments", "name"])?;
+        if let Some(name) = name {
+            call.name.once(name)?;
+        }
+        arguments.map_or(Some(()), |arguments| call.arguments.append(arguments))
+    }
+
+    fn called(&mut self, index: u32) -> &mut Called {
+        find_or_push(&mut self.0, |call| call.index == index, || Called { index, ..Called::default() })
+    }
+
+    /// The calls in order, if there are any. None at all if the escapes of one make no text.
+    pub(super) fn finish(mut self) -> Option<Option<Value>> {
+        self.0.sort_by_key(|call| call.index);
+        let calls: Vec<_> = self.0.into_iter().map(Called::finish).collect::<Option<_>>()?;
+        Some(if calls.is_empty() { None } else { Some(calls.into()) })
+    }
+}
+
+/// A list of one more piece of a call's arguments, in the very spelling of vLLM: there is one for each token.
+fn exact_piece(list: &str) -> Option<(u32, &str)> {
+    let mut cursor = Cursor::new(list);
+    cursor.exactly(r#"[{"index":"#)?;
+    let index = cursor.value()?.parse().ok()?;
+    cursor.exactly(r#","function":{"arguments":"#)?;
+    let arguments = cursor.value().filter(|arguments| arguments.starts_with('"'))?;
+    cursor.exactly("}}]")?;
+    cursor.is_at_end().then_some((index, arguments))
+}
+
+impl Called {
+    fn finish(self) -> Option<Value> {
+        let mut call = Map::new();
+        if let Some(id) = self.id.finish()? {
+            call.insert("id".to_owned(), id.into());
+        }
+        let kind = self.kind.finish()?.unwrap_or_else(|| "function".to_owned());
+        call.insert("type".to_owned(), kind.into());
+        let mut function = Map::new();
+        if let Some(name) = self.name.finish()? {
+            function.insert("name".to_owned(), name.into());
+        }
+        function.insert("arguments".to_owned(), json!(self.arguments.finish()?.unwrap_or_default()));
+        call.insert("function".to_owned(), function.into());
+        Some(call.into())
+    }
+}
