@@ -8,10 +8,14 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use rolltap_proxy::{Address, History, ImplicitTrials, PoolSettings, Settings};
+use rolltap_proxy::{
+    Address, ContentFormat, History, ImplicitTrials, PoolSettings, RenderSettings, Settings,
+};
+use serde_json::{Map, Value};
 
 use crate::Outcome;
 use crate::proxy_file::{GenerationDefaults, ProxyFile};
+use crate::run::json_object;
 use crate::terminal::{self, StopSignals};
 
 /// The proxy alone, beside whatever runs your trials
@@ -67,12 +71,34 @@ pub(crate) struct Arguments {
     /// What becomes of earlier turns' tokens when an agent sends them back as text: faithful (kept where the chat template
     /// shows the same answer), sampled (kept in every conversation that only grows) or off. Trials may say otherwise.
     /// [default: faithful]
-    #[arg(long, env = "ROLLTAP_HISTORY", value_name = "MODE", value_parser = PossibleValuesParser::new(History::NAMES))]
+    #[arg(long, env = "ROLLTAP_HISTORY", value_name = "MODE", value_parser = PossibleValuesParser::new(History::NAMES),
+          help_heading = PROMPTS)]
     history: Option<String>,
+    /// The served model's directory (tokenizer.json, tokenizer_config.json), with which prompts are continued token for token.
+    /// [default: the one that upstream names, where it is on this machine]
+    #[arg(long, env = "ROLLTAP_TOKENIZER", value_name = "DIR", help_heading = PROMPTS)]
+    tokenizer: Option<PathBuf>,
+    /// The chat template that the upstreams were started with (vLLM's --chat-template).
+    #[arg(long, env = "ROLLTAP_CHAT_TEMPLATE", value_name = "FILE", help_heading = PROMPTS)]
+    chat_template: Option<PathBuf>,
+    /// What the upstreams give the template where a request says nothing (vLLM's --default-chat-template-kwargs).
+    #[arg(long, env = "ROLLTAP_DEFAULT_CHAT_TEMPLATE_KWARGS", value_name = "JSON", value_parser = json_object,
+          help_heading = PROMPTS)]
+    default_chat_template_kwargs: Option<Map<String, Value>>,
+    /// How the upstreams give messages to the template (vLLM's --chat-template-content-format). [default: auto]
+    #[arg(long, env = "ROLLTAP_CHAT_TEMPLATE_CONTENT_FORMAT", value_name = "FORMAT",
+          value_parser = PossibleValuesParser::new(CONTENT_FORMATS), help_heading = PROMPTS)]
+    chat_template_content_format: Option<String>,
     /// TOML file with any of these settings; see configs/proxy.toml. Flags and environment variables win over it.
     #[arg(long, env = "ROLLTAP_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
 }
+
+/// A heading of the help.
+const PROMPTS: &str = "Prompts";
+
+/// vLLM's own names.
+const CONTENT_FORMATS: [&str; 3] = ["auto", "string", "openai"];
 
 /// Those of vLLM's modes that give logprobs rather than logits.
 const LOGPROBS_MODES: [&str; 2] = ["raw_logprobs", "processed_logprobs"];
@@ -150,6 +176,18 @@ fn settings(arguments: Arguments) -> anyhow::Result<Settings> {
             Some(name) => name.parse()?,
             None => file.history.unwrap_or_default(),
         },
+        render: RenderSettings {
+            tokenizer: arguments.tokenizer.or(file.tokenizer),
+            chat_template: arguments.chat_template.or(file.chat_template),
+            chat_template_kwargs: arguments
+                .default_chat_template_kwargs
+                .or(file.default_chat_template_kwargs)
+                .unwrap_or_default(),
+            content_format: content_format(
+                arguments.chat_template_content_format.or(file.chat_template_content_format).as_deref(),
+            )?,
+            ..RenderSettings::default()
+        },
         pool: PoolSettings {
             generation_defaults: generation_defaults.map(Into::into).unwrap_or_default(),
             ..PoolSettings::default()
@@ -160,6 +198,17 @@ fn settings(arguments: Arguments) -> anyhow::Result<Settings> {
             Some(mode) => bail!("logprobs_mode is {mode:?}; it may be {}", LOGPROBS_MODES.join(" or ")),
         },
     })
+}
+
+fn content_format(name: Option<&str>) -> anyhow::Result<Option<ContentFormat>> {
+    match name {
+        None | Some("auto") => Ok(None),
+        Some("string") => Ok(Some(ContentFormat::String)),
+        Some("openai") => Ok(Some(ContentFormat::OpenAi)),
+        Some(other) => {
+            bail!("chat_template_content_format is {other:?}; it may be {}", CONTENT_FORMATS.join(", "))
+        }
+    }
 }
 
 fn generation_defaults(text: &str) -> Result<GenerationDefaults, String> {

@@ -31,6 +31,10 @@ pub(crate) struct ProxyFile {
     #[serde(default)]
     pub(crate) model_aliases: BTreeMap<String, String>,
     pub(crate) history: Option<History>,
+    pub(crate) tokenizer: Option<PathBuf>,
+    pub(crate) chat_template: Option<PathBuf>,
+    pub(crate) default_chat_template_kwargs: Option<serde_json::Map<String, serde_json::Value>>,
+    pub(crate) chat_template_content_format: Option<String>,
 }
 
 /// Keys of vLLM's `generation_config.json` that are recorded.
@@ -49,7 +53,7 @@ impl From<GenerationDefaults> for SamplingDefaults {
     }
 }
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 17] = [
     "upstream",
     "upstream_api_key",
     "listen",
@@ -63,6 +67,10 @@ const KEYS: [&str; 13] = [
     "upstream_idle_timeout",
     "model_aliases",
     "history",
+    "tokenizer",
+    "chat_template",
+    "default_chat_template_kwargs",
+    "chat_template_content_format",
 ];
 
 impl ProxyFile {
@@ -108,7 +116,8 @@ mod tests {
         let text = "upstream = [\"http://h:8000\"]\nupstream_api_key = \"k\"\nlisten = [\"127.0.0.1:1\"]\n\
                     admin = \"127.0.0.1:2\"\npublic_url = \"http://h\"\ndata = \"d\"\nadmin_token_file = \"t\"\n\
                     logprobs_mode = \"processed_logprobs\"\nimplicit_trials = \"loopback\"\ngeneration_defaults = { top_k = 20 }\n\
-                    upstream_idle_timeout = 60\nmodel_aliases = { a = \"b\" }\nhistory = \"sampled\"";
+                    upstream_idle_timeout = 60\nmodel_aliases = { a = \"b\" }\nhistory = \"sampled\"\ntokenizer = \"m\"\nchat_template = \"t\"\n\
+                    default_chat_template_kwargs = { x = 1 }\nchat_template_content_format = \"auto\"";
         assert_eq!(text.lines().count(), KEYS.len());
         let file = ProxyFile::parse(text).unwrap();
         assert_eq!(file.logprobs_mode.as_deref(), Some("processed_logprobs"));

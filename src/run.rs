@@ -101,7 +101,7 @@ Once more hurries.
 Exit codes: 0 done; 1 done, but a trial failed for a reason that is not the agent's; 2 wrong usage
 or configuration, before anything started.";
 
-fn json_object(text: &str) -> Result<Map<String, Value>, String> {
+pub(crate) fn json_object(text: &str) -> Result<Map<String, Value>, String> {
     serde_json::from_str(text).map_err(|error| format!("not a JSON object: {error}"))
 }
 

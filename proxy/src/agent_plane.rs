@@ -23,6 +23,7 @@ use crate::exchange::head_for_agent;
 use crate::identity;
 use crate::model_aliases::{ModelAliases, Names};
 use crate::opening::Opening;
+use crate::prefix::ExactPrefix;
 use crate::retry::{Fingerprint, Mark};
 use crate::trial::{Refusal, Trial};
 
@@ -43,6 +44,7 @@ pub(crate) struct AgentPlane {
     /// A key that nobody opened a trial for opens one.
     pub(crate) opens_for_any_key: bool,
     pub(crate) model_aliases: ModelAliases,
+    pub(crate) prefix: Arc<ExactPrefix>,
     /// How long upstream may send nothing.
     pub(crate) longest_silence: Duration,
 }

@@ -199,9 +199,14 @@ impl CallUnderWay {
     }
 
     fn end_locked(&self, state: &mut State, status: CallStatus, error: Option<String>) -> Option<SharedKept> {
-        let live = state.live.take()?;
+        let mut live = state.live.take()?;
+        let plan = live.recorder.take_plan();
+        let answers = live.recorder.take_answers();
         let calls: Vec<Arc<Call>> = live.recorder.finish(status, error).into_iter().map(Arc::new).collect();
         let is_complete = calls.iter().all(|call| call.status == CallStatus::Complete);
+        if let (Some(plan), Some(call)) = (plan, calls.first()) {
+            plan.answered(self.trial.memory(), call, answers);
+        }
         self.trial.call_ended(self.ordinal, &calls);
         let kept = SharedKept(live.place.keep_calls(calls).shared());
         state.replay = state.replay.take().filter(|_| is_complete);

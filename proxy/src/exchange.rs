@@ -17,6 +17,9 @@ use crate::dialect::error::{AgentError, Shape};
 use crate::dialect::upstream_error::UpstreamError;
 use crate::dialect::{self, Back, Ground, Prepared};
 use crate::endpoint::{CallEndpoint, CountEndpoint};
+use crate::history::History;
+use crate::prefix::{Circumstances, prompt_ids};
+use crate::recorder::Recorder;
 use crate::retry::Fingerprint;
 use crate::silence::Silence;
 use crate::tap::TapBody;
@@ -25,6 +28,10 @@ use crate::upstream::{self, UpstreamBody};
 
 /// A million tokens with logprobs and alternatives stay below.
 const LARGEST_ANSWER: usize = 1 << 30;
+
+/// What vLLM answers where a request is wrong.
+const REFUSALS: [StatusCode; 3] =
+    [StatusCode::BAD_REQUEST, StatusCode::PAYLOAD_TOO_LARGE, StatusCode::UNPROCESSABLE_ENTITY];
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -81,9 +88,11 @@ impl AgentPlane {
         };
         let Prepared { path, body: edited, facts, mut back } = dialect::prepare(endpoint, body, ground)?;
         let body = edited.map_or_else(|| body.clone(), Bytes::from);
+        let has_media = facts.has_media;
         call.record(|recorder| recorder.asked(facts))?;
-        let sent = self.opening.upstream.send(trial_id, Method::POST, path, &parts.headers, body);
-        let (head, body) = sent.await?.into_parts();
+        let by_ids = if back.is_chat() { self.continued(call, &body, has_media).await? } else { None };
+        let sent = self.send(call, path, parts, body, by_ids).await?;
+        let (head, body) = sent.into_parts();
         call.record(|recorder| recorder.answered(head.status, body.served_by()))?;
         let mut head = head_for_agent(head);
         if head.status.is_success() && is_event_stream(&head.headers) {
@@ -99,6 +108,49 @@ impl AgentPlane {
             error_answer(call, &mut head, &body, &mut back, shape).await?
         };
         Ok((head, Answer::Whole(answer.unwrap_or(body))))
+    }
+
+    /// The request with its prompt as token ids, where its conversation goes on from tokens that are known.
+    async fn continued(
+        &self,
+        call: &CallUnderWay,
+        body: &Bytes,
+        has_media: bool,
+    ) -> Result<Option<Bytes>, AgentError> {
+        let trial = call.trial();
+        let history = trial.opened().history;
+        let (false, Ok(text)) = (history == History::Off, std::str::from_utf8(body)) else { return Ok(None) };
+        let (trial_id, upstream) = (&trial.opened().facts.trial_id, &self.opening.upstream);
+        let model = upstream.model_card(trial_id).await.dir.clone();
+        let given = Circumstances { model, takes_ids: upstream.takes_ids(trial_id), has_media };
+        let Some(plan) = self.prefix.plan(trial.memory(), text, history, given).await else {
+            return Ok(None);
+        };
+        let by_ids = plan.ids.as_ref().and_then(|ids| prompt_ids::given(text, ids)).map(Bytes::from);
+        call.record(|recorder| recorder.planned(plan))?;
+        Ok(by_ids)
+    }
+
+    /// Sends a request by ids, if it has them. A server that finds something wrong with it so is sent the messages: it then
+    /// says it in the words that agents know, of a prompt that is too long above all.
+    async fn send(
+        &self,
+        call: &CallUnderWay,
+        path: &str,
+        parts: &Parts,
+        body: Bytes,
+        by_ids: Option<Bytes>,
+    ) -> Result<Response<UpstreamBody>, AgentError> {
+        let trial_id = &call.trial().opened().facts.trial_id;
+        let upstream = &self.opening.upstream;
+        if let Some(by_ids) = by_ids {
+            let sent = upstream.send(trial_id, Method::POST, path, &parts.headers, by_ids).await?;
+            if !REFUSALS.contains(&sent.status()) {
+                return Ok(sent);
+            }
+            call.record(Recorder::ids_were_refused)?;
+        }
+        Ok(upstream.send(trial_id, Method::POST, path, &parts.headers, body).await?)
     }
 
     /// What a marked retry gets of the call that it repeats; none if that came to nothing.

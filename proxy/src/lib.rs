@@ -18,6 +18,7 @@ mod model_aliases;
 mod opening;
 mod passing;
 mod policy;
+mod prefix;
 mod public_url;
 mod recorder;
 mod render;

@@ -18,6 +18,7 @@ use rolltap_rollout::token::Logprob;
 use rolltap_rollout::token_list::TokenList;
 
 use crate::clock;
+use crate::prefix::Plan;
 use crate::upstream::ServedBy;
 
 /// What is known of a call before it is answered.
@@ -44,6 +45,8 @@ pub(crate) struct Recorder {
     /// The further prompts of a batch: each is a call of its own.
     others: Vec<Recorder>,
     served_by: Option<ServedBy>,
+    /// What was decided about the prompt; none where nobody looked.
+    plan: Option<Plan>,
     /// Tokens come as they are sampled, so that their arrival tells which weights sampled them.
     is_stream: bool,
     /// What the choices say, where somebody wants to know.
@@ -103,6 +106,7 @@ impl Recorder {
             upstream_error: None,
             others: Vec::new(),
             served_by: None,
+            plan: None,
             is_stream: false,
             answers: None,
         }
@@ -127,10 +131,29 @@ impl Recorder {
             upstream_error: None,
             others: Vec::new(),
             served_by: None,
+            plan: None,
             is_stream: false,
             answers: None,
         };
         self.others = (1..facts.prompts).map(other).collect();
+    }
+
+    /// What was decided about the prompt.
+    pub(crate) fn planned(&mut self, plan: Plan) {
+        self.keeps_answers();
+        self.plan = Some(plan);
+    }
+
+    /// The server refused the prompt as ids and makes it of the messages.
+    pub(crate) fn ids_were_refused(&mut self) {
+        self.plan.iter_mut().for_each(Plan::ids_were_refused);
+    }
+
+    /// Hands out what others need to go on from this call.
+    pub(crate) fn take_plan(&mut self) -> Option<Plan> {
+        let plan = self.plan.take()?;
+        self.call.continuation = Some(plan.continuation.clone());
+        Some(plan)
     }
 
     /// The record of one prompt of a batch, by its place.
@@ -157,14 +180,12 @@ impl Recorder {
     }
 
     /// From here on, what the choices say is kept until it is taken.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the exact prefix, which asks for it, is being built"))]
     pub(crate) fn keeps_answers(&mut self) {
         self.answers.get_or_insert_default();
     }
 
     /// The messages of the choices that came, in the form in which requests have them, by the choice's index; none for
     /// one that could not be read. Empty where they were not kept.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the exact prefix, which asks for it, is being built"))]
     pub(crate) fn take_answers(&mut self) -> Vec<(u32, Option<serde_json::Value>)> {
         self.answers.take().map(Answers::finish).unwrap_or_default()
     }
@@ -177,6 +198,16 @@ impl Recorder {
         match self.prompts.read(ids) {
             Ok(ids) => self.call.prompt_token_ids = ids,
             Err(_) => self.flaw(Flaw::Unreadable),
+        }
+        self.note_whether_ids_were_taken();
+    }
+
+    /// A server that knows nothing of prompts as ids renders the messages, which stand beside them.
+    fn note_whether_ids_were_taken(&mut self) {
+        let sent = self.plan.as_ref().and_then(|plan| plan.ids.as_ref());
+        if sent.is_some_and(|sent| *sent != self.call.prompt_token_ids) {
+            self.served_by.iter().for_each(ServedBy::ignores_ids);
+            self.ids_were_refused();
         }
     }
 

@@ -13,6 +13,8 @@ use crate::admin_plane::{self, AdminPlane};
 use crate::agent_plane::AgentPlane;
 use crate::opening::Opening;
 use crate::policy::Policy;
+use crate::prefix::ExactPrefix;
+use crate::render::LoadError;
 use crate::server;
 use crate::settings::{ImplicitTrials, Settings};
 use crate::store::{self, ReadError, Store, StoreError, StoreThread};
@@ -52,6 +54,9 @@ pub enum StartError {
     /// Earlier captures cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// The tokenizer or the chat template cannot be used.
+    #[error(transparent)]
+    Render(#[from] LoadError),
     /// Earlier captures are damaged in their middle.
     #[error("{} holds damaged captures ({damage}); look with `rolltap check`, or give another --data", path.display())]
     Damaged {
@@ -92,6 +97,7 @@ pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
     let trials = Arc::new(trials);
     let (store, store_thread) = Store::open(&settings.data_dir)?;
     let bind = |(address, source)| StartError::Bind { address, source };
+    let prefix = ExactPrefix::start(settings.render)?;
     let listeners = server::bind(&settings.listen).await.map_err(bind)?;
     let mut admin = server::bind(&[settings.admin]).await.map_err(bind)?;
     let agent_addrs = addresses(&listeners);
@@ -126,6 +132,7 @@ pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
         opening,
         opens_for_any_key: settings.implicit_trials != ImplicitTrials::Never,
         model_aliases: settings.model_aliases,
+        prefix,
         longest_silence: settings.upstream_idle_timeout,
     });
     let agents = tokio::spawn(server::serve(listeners, plane, draining.clone()));

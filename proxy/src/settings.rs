@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::history::History;
 use crate::model_aliases::ModelAliases;
 use crate::public_url::PublicUrl;
+use crate::render::RenderSettings;
 use crate::upstream::{Address, SamplingDefaults};
 
 /// Everything that [`crate::start`] needs to know.
@@ -36,6 +37,8 @@ pub struct Settings {
     pub logprobs_mode: String,
     /// What becomes of earlier turns' tokens, for trials that do not say.
     pub history: History,
+    /// What the served model's prompts are rendered with, to continue them token for token.
+    pub render: RenderSettings,
     /// How the servers are looked after.
     pub pool: PoolSettings,
 }
@@ -84,6 +87,7 @@ impl Settings {
             upstream_idle_timeout: Self::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
             logprobs_mode: Self::DEFAULT_LOGPROBS_MODE.to_owned(),
             history: History::default(),
+            render: RenderSettings::default(),
             pool: PoolSettings::default(),
         }
     }

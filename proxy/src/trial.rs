@@ -17,7 +17,8 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{self, Limits};
 use crate::call_under_way::CallUnderWay;
 use crate::clock;
-use crate::dialect::responses::Memory;
+use crate::dialect::responses;
+use crate::prefix::Memory;
 use crate::recorder::{Prompts, Recorder};
 use crate::retry::{Fingerprint, RecentCalls};
 use crate::store::{Opened, Place, StoredTrial};
@@ -28,7 +29,9 @@ pub(crate) struct Trial {
     opened: Opened,
     state: Mutex<State>,
     sealed: CancellationToken,
-    responses: Arc<Memory>,
+    responses: Arc<responses::Memory>,
+    /// What its calls can go on from, token for token.
+    memory: Memory,
     /// What of its calls' prompts need not be read again.
     prompts: Arc<Prompts>,
 }
@@ -71,6 +74,7 @@ impl Trial {
             state: Mutex::default(),
             sealed: CancellationToken::new(),
             responses: Arc::default(),
+            memory: Memory::default(),
             prompts: Arc::default(),
         }
     }
@@ -97,8 +101,13 @@ impl Trial {
     }
 
     /// What its calls can continue by `previous_response_id`.
-    pub(crate) fn responses(&self) -> &Arc<Memory> {
+    pub(crate) fn responses(&self) -> &Arc<responses::Memory> {
         &self.responses
+    }
+
+    /// What its calls can go on from, token for token.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     /// Resolves when the trial is sealed.
@@ -174,6 +183,7 @@ impl Trial {
             );
         }
         self.prompts.clear();
+        self.memory.close();
         (now, true)
     }
 

@@ -176,6 +176,11 @@ impl CallEndpoint {
 }
 
 impl Back {
+    /// Whether upstream is asked by a chat request.
+    pub(crate) fn is_chat(&self) -> bool {
+        !matches!(self, Self::Completions(_))
+    }
+
     /// Records one event of upstream's stream, the next part of `read`, and says in `passing` what the agent gets of it.
     pub(crate) fn event(
         &mut self,

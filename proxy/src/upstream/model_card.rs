@@ -4,7 +4,7 @@
 //! vLLM tells the model's directory (`root` in `/v1/models`); where that is a directory of this machine, its files say
 //! the rest. vLLM takes sampling defaults from `generation_config.json` unless told otherwise (`--generation-config`).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -14,6 +14,8 @@ use serde::de::DeserializeOwned;
 pub(crate) struct ModelCard {
     /// The names that requests may ask for, LoRA adapters included; none where the server does not tell.
     pub(crate) models: Vec<String>,
+    /// Its directory, where that is on this machine.
+    pub(crate) dir: Option<PathBuf>,
     /// Ids lie below this.
     pub(crate) vocab_size: Option<u32>,
     /// What a request that says nothing is sampled with.
@@ -87,7 +89,8 @@ impl ModelCard {
             top_p: stated.top_p.or(vllm.top_p),
             top_k: stated.top_k.or(vllm.top_k),
         };
-        Self { models: Vec::new(), vocab_size: config.vocab_size.or(language), defaults }
+        let (models, dir) = (Vec::new(), Some(dir.to_owned()));
+        Self { models, dir, vocab_size: config.vocab_size.or(language), defaults }
     }
 }
 

@@ -245,6 +245,11 @@ impl Pool {
         }
     }
 
+    /// Whether the server that the trial's next call goes to takes prompts as ids, as far as is known.
+    pub(crate) fn takes_ids(&self, trial: &TrialId) -> bool {
+        self.homes.get(trial).is_none_or(|home| home.takes_ids())
+    }
+
     /// What is known of the model that the trial's replica serves, or of that of any other: they serve the same. Waits a
     /// moment for servers that have not been asked yet.
     pub(crate) async fn model_card(&self, trial: &TrialId) -> Arc<ModelCard> {

@@ -46,6 +46,8 @@ pub(crate) struct Replica {
     pub(crate) trials: AtomicUsize,
     version: AtomicI32,
     policy: Arc<Policy>,
+    /// It rendered a prompt that it was given as ids.
+    ignores_ids: AtomicBool,
     /// None until it was asked for the first time.
     pub(super) card: watch::Sender<Option<Arc<ModelCard>>>,
     /// It should be looked at now rather than at the next turn.
@@ -89,6 +91,7 @@ impl Replica {
             trials: AtomicUsize::new(0),
             version: AtomicI32::new(policy.current().ordinal),
             policy,
+            ignores_ids: AtomicBool::new(false),
             card: watch::Sender::new(None),
             look: Notify::new(),
         }
@@ -96,6 +99,11 @@ impl Replica {
 
     pub(crate) fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// Whether it takes prompts as ids, as far as is known.
+    pub(super) fn takes_ids(&self) -> bool {
+        !self.ignores_ids.load(Ordering::Relaxed)
     }
 
     /// Whether calls may be sent to it.
@@ -266,6 +274,16 @@ impl ServedBy {
     /// The replica's URL.
     pub(crate) fn upstream(&self) -> String {
         self.replica.address.to_string()
+    }
+
+    /// The replica rendered a prompt that it was given as ids: it gets none any more.
+    pub(crate) fn ignores_ids(&self) {
+        if !self.replica.ignores_ids.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                upstream = %self.replica.address,
+                "the upstream does not take prompts as token ids, so it renders every prompt anew; vLLM does since 0.31"
+            );
+        }
     }
 
     /// The version that it had when the call was sent.

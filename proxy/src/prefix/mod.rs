@@ -1,0 +1,133 @@
+//! The exact prefix: a call that goes on from an earlier one is sent as the tokens of that one's prompt and answer, and
+//! what the chat template puts behind them. Text sent back and tokenised anew would rarely be the same tokens.
+//!
+//! [`ExactPrefix::plan`] says what a request goes on from ([`memory`]), where the template goes on after the answer
+//! ([`tail`]), whether the template would have shown what was sampled ([`spelling`]) and what the prompt so is ([`splice`]).
+//! Nothing is sent that is not proven: the server's own prompt of an earlier call must be what is rendered here of its
+//! messages. A kind of request ([`shape`]) for which it is not goes without until the proxy is started again.
+
+mod conversation;
+mod memory;
+mod message;
+mod node;
+mod plan;
+pub(crate) mod prompt_ids;
+mod prover;
+mod request;
+mod shape;
+mod spelling;
+mod splice;
+mod tail;
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rolltap_rollout::token::TokenId;
+use tokio::sync::OnceCell;
+
+pub(crate) use memory::Memory;
+pub(crate) use plan::{Circumstances, Plan};
+
+use self::node::Node;
+use self::prover::Prover;
+use self::shape::Shape;
+use self::splice::Workshop;
+use crate::history::History;
+use crate::render::{LoadError, LocalRenderer, RenderSettings};
+
+/// What all trials share of it.
+#[derive(Debug)]
+pub(crate) struct ExactPrefix {
+    settings: RenderSettings,
+    /// None inside where no tokenizer was found.
+    renderer: OnceCell<Option<Arc<Ready>>>,
+    /// Kinds of requests that are not spliced any more.
+    off: Mutex<HashSet<Shape>>,
+    prover: Prover,
+}
+
+/// A renderer, and what was learnt of its template.
+struct Ready {
+    renderer: LocalRenderer,
+    ends: Vec<TokenId>,
+}
+
+impl ExactPrefix {
+    /// With the tokenizer of the settings, if they name one; else that of the model directory that the server names, once
+    /// one does.
+    pub(crate) fn start(settings: RenderSettings) -> Result<Arc<Self>, LoadError> {
+        let renderer = match &settings.tokenizer {
+            Some(dir) => OnceCell::new_with(Some(Some(Arc::new(Ready::load(dir, &settings)?)))),
+            None => OnceCell::new(),
+        };
+        Ok(Arc::new(Self { settings, renderer, off: Mutex::default(), prover: Prover::start() }))
+    }
+
+    /// The renderer; read now where the model's directory is known only now.
+    async fn ready(&self, model: Option<PathBuf>) -> Option<Arc<Ready>> {
+        if let Some(ready) = self.renderer.get() {
+            return ready.clone();
+        }
+        let dir = model?;
+        let settings = self.settings.clone();
+        let load = || async {
+            let loaded = tokio::task::spawn_blocking(move || {
+                Ready::load(&dir, &settings).map_err(|error| tracing::warn!(
+                    %error,
+                    "the served model's tokenizer cannot be used, so prompts are not continued token for token; name one \
+                     with --tokenizer"
+                ))
+            });
+            loaded.await.ok().and_then(Result::ok).map(Arc::new)
+        };
+        self.renderer.get_or_init(load).await.clone()
+    }
+
+    /// Takes a kind of request off splicing.
+    fn take_off(&self, shape: Shape, reason: &str) {
+        let mut off = self.off.lock().unwrap_or_else(PoisonError::into_inner);
+        if !off.contains(&shape) {
+            tracing::warn!(
+                requests = %shape, reason,
+                "the chat template is not rendered here as the server renders it, so prompts of such requests are not \
+                 continued token for token; is the server started with --chat-template or default template arguments?"
+            );
+            off.insert(shape);
+        }
+    }
+
+    fn is_off(&self, shape: &Shape) -> bool {
+        self.off.lock().unwrap_or_else(PoisonError::into_inner).contains(shape)
+    }
+
+    /// Whether the prompt that the server made for this answer is the template's own; where it is not, requests of its
+    /// kind are taken off.
+    fn prove(&self, ready: &Ready, node: &Node) -> bool {
+        let is_proven = ready.workshop(History::Faithful).standing(node).is_some();
+        if !is_proven && node.is_of_server {
+            let shape = Shape::of(&node.said.messages(), &node.inputs);
+            self.take_off(shape, "its ids are not those of the text that the template makes of the messages");
+        }
+        is_proven
+    }
+}
+
+impl Ready {
+    fn load(dir: &Path, settings: &RenderSettings) -> Result<Self, LoadError> {
+        let renderer = LocalRenderer::load(dir, settings)?;
+        let mut ends = renderer.end_ids().to_vec();
+        ends.extend(tail::usual_end(&renderer));
+        Ok(Self { renderer, ends })
+    }
+
+    fn workshop(&self, history: History) -> Workshop<'_> {
+        Workshop { renderer: &self.renderer, ends: &self.ends, history }
+    }
+}
+
+impl std::fmt::Debug for Ready {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ready").field("ends", &self.ends).finish_non_exhaustive()
+    }
+}

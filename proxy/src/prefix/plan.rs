@@ -1,0 +1,147 @@
+//! What becomes of one call's prompt: what its messages go on from, the ids to send, and what to remember of it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rolltap_rollout::branch_cause::BranchCause;
+use rolltap_rollout::call::Call;
+use rolltap_rollout::continuation::{AnswerRef, Class, Continuation};
+use rolltap_rollout::token_list::TokenList;
+use serde_json::Value;
+
+use super::memory::{Found, Maker, Memory, Seed};
+use super::message::Message;
+use super::node::Node;
+use super::request::Request;
+use super::shape::Shape;
+use super::splice::{Spliced, Unspliced};
+use super::{ExactPrefix, Ready};
+use crate::history::History;
+
+/// A call's prompt, decided.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    prefix: Arc<ExactPrefix>,
+    pub(crate) continuation: Continuation,
+    /// The prompt; none where the server makes it of the messages.
+    pub(crate) ids: Option<TokenList>,
+    seed: Seed,
+    /// For the case that the server makes the prompt all the same.
+    rendered: Seed,
+}
+
+/// What is known of a request beside its text.
+#[derive(Debug)]
+pub(crate) struct Circumstances {
+    /// The served model's directory, where the server names one of this machine.
+    pub(crate) model: Option<PathBuf>,
+    /// Whether the server it goes to takes prompts as ids, as far as is known.
+    pub(crate) takes_ids: bool,
+    pub(crate) has_media: bool,
+}
+
+impl ExactPrefix {
+    /// Decides about the prompt of a chat request that is on its way upstream. None where the request is of no form that
+    /// a server would take.
+    pub(crate) async fn plan(
+        self: &Arc<Self>,
+        memory: &Memory,
+        body: &str,
+        history: History,
+        given: Circumstances,
+    ) -> Option<Plan> {
+        let request = Request::read(body)?;
+        let needs_messages = request.needs_messages.or(given.has_media.then_some("media"));
+        let (found, conversation) = memory.find(&request)?;
+        let inputs = Arc::new(request.inputs);
+        let rendered = Seed { conversation, inputs, maker: Maker::Server };
+        let ready = self.ready(given.model).await;
+        let (node, new) = match found {
+            Found::New(cause) => return Some(self.by_text(Continuation::Fresh { cause }, rendered)),
+            Found::Otherwise { parent, cause } => {
+                let continuation = Continuation::Rendered { parent, cause, class: None };
+                return Some(self.by_text(continuation, rendered));
+            }
+            Found::Continues { node, new } => (node, new),
+        };
+        let spliced = match (needs_messages, ready) {
+            (Some(key), _) => Err(unspliced(BranchCause::Unproven, format!("{key} needs the messages"))),
+            (None, _) if !given.takes_ids => {
+                Err(unspliced(BranchCause::UpstreamUnable, "the server takes no ids".to_owned()))
+            }
+            (None, None) => Err(unspliced(BranchCause::Unproven, "no tokenizer is at hand".to_owned())),
+            (None, Some(ready)) => self.splice(ready, &node, &new, history).await,
+        };
+        Some(match spliced {
+            Ok(Spliced { ids, class, standing }) => {
+                let conversation = memory.continued(&node, &new)?;
+                let seed =
+                    Seed { conversation, inputs: Arc::clone(&rendered.inputs), maker: Maker::Here(standing) };
+                let continuation = Continuation::Spliced { parent: node.name(), class };
+                Plan { prefix: Arc::clone(self), continuation, ids: Some(ids), seed, rendered }
+            }
+            Err(Unspliced { cause, class, reason }) => {
+                tracing::debug!(parent = %node.name().call_id, %cause, reason, "the prompt is left to the server");
+                self.by_text(Continuation::Rendered { parent: node.name(), cause, class }, rendered)
+            }
+        })
+    }
+
+    fn by_text(self: &Arc<Self>, continuation: Continuation, rendered: Seed) -> Plan {
+        Plan { prefix: Arc::clone(self), continuation, ids: None, seed: rendered.clone(), rendered }
+    }
+
+    /// Off the connections' threads: rendering a long conversation takes longer than other streams may wait.
+    async fn splice(
+        self: &Arc<Self>,
+        ready: Arc<Ready>,
+        node: &Arc<Node>,
+        new: &[Arc<Message>],
+        history: History,
+    ) -> Result<Spliced, Unspliced> {
+        let (prefix, node, new) = (Arc::clone(self), Arc::clone(node), new.to_vec());
+        let made = tokio::task::spawn_blocking(move || {
+            let messages: Vec<_> = node.said.messages().into_iter().chain(new.iter().cloned()).collect();
+            if prefix.is_off(&Shape::of(&messages, &node.inputs)) {
+                return Err(unspliced(
+                    BranchCause::Unproven,
+                    "requests of its kind are taken off".to_owned(),
+                ));
+            }
+            if !prefix.prove(&ready, &node) {
+                return Err(unspliced(
+                    BranchCause::Unproven,
+                    "the prompt before it is not proven".to_owned(),
+                ));
+            }
+            ready.workshop(history).splice(&node, &new)
+        });
+        made.await
+            .unwrap_or_else(|_| Err(unspliced(BranchCause::Unproven, "the renderer broke down".to_owned())))
+    }
+}
+
+impl Plan {
+    /// The server made the prompt of the messages, although it was given ids.
+    pub(crate) fn ids_were_refused(&mut self) {
+        if self.ids.take().is_none() {
+            return;
+        }
+        self.seed = self.rendered.clone();
+        if let Continuation::Spliced { parent, class } = &self.continuation {
+            let (parent, class): (AnswerRef, Option<Class>) = (parent.clone(), Some(*class));
+            self.continuation = Continuation::Rendered { parent, cause: BranchCause::UpstreamUnable, class };
+        }
+    }
+
+    /// The call has been answered: others can go on from it.
+    pub(crate) fn answered(self, memory: &Memory, call: &Arc<Call>, answers: Vec<(u32, Option<Value>)>) {
+        for node in memory.answered(&self.seed, call, answers) {
+            self.prefix.prove_later(node);
+        }
+    }
+}
+
+fn unspliced(cause: BranchCause, reason: String) -> Unspliced {
+    Unspliced { cause, class: None, reason }
+}

@@ -1,0 +1,138 @@
+//! What a chat request's prompt is made of: its messages, and everything else that has a say in the rendering.
+
+use serde_json::Value;
+
+use super::message::{Fingerprint, meaning_of};
+use crate::json_cursor::Cursor;
+use crate::render::RequestInputs;
+use crate::surgery::Object;
+
+/// A chat request as it goes upstream, as far as its prompt is concerned.
+#[derive(Debug)]
+pub(super) struct Request<'a> {
+    /// Each message's text.
+    pub(super) messages: Vec<&'a str>,
+    pub(super) inputs: Inputs,
+    /// Why its prompt cannot be given as ids, if that is so: vLLM then needs the messages.
+    pub(super) needs_messages: Option<&'static str>,
+}
+
+/// What decides the rendering beside the messages.
+#[derive(Clone, Debug)]
+pub(super) struct Inputs {
+    /// Equal for equal inputs, and only for those.
+    pub(super) key: Fingerprint,
+    pub(super) request: RequestInputs,
+}
+
+/// With any of these, vLLM does not take its prompt from ids, or takes another one.
+const NEEDING_MESSAGES: [&str; 6] = [
+    "echo",
+    "continue_final_message",
+    "truncate_prompt_tokens",
+    "chat_template",
+    "add_special_tokens",
+    "prompt_embeds",
+];
+
+impl<'a> Request<'a> {
+    /// Reads a request. None where its messages are of no form that a server would take.
+    pub(super) fn read(body: &'a str) -> Option<Self> {
+        let object = Object::scan(body).ok()?;
+        let mut messages = Vec::with_capacity(16);
+        let mut cursor = Cursor::new(object.get("messages")?);
+        cursor.array(|cursor| {
+            messages.push(cursor.value()?);
+            Some(())
+        })?;
+        if messages.is_empty() {
+            return None;
+        }
+        let no_generation_prompt = object.get_as("add_generation_prompt") == Some(false);
+        let needs_messages = NEEDING_MESSAGES
+            .into_iter()
+            .find(|key| object.asks_for(key))
+            .or(no_generation_prompt.then_some("add_generation_prompt"));
+        Some(Self { messages, inputs: Inputs::of(&object), needs_messages })
+    }
+}
+
+impl Inputs {
+    fn of(object: &Object<'_>) -> Self {
+        let value = |key: &str| object.get_as::<Value>(key).filter(|value| !value.is_null());
+        let request = RequestInputs {
+            tools: value("tools"),
+            tool_choice: value("tool_choice").filter(|choice| choice == "none"),
+            chat_template_kwargs: value("chat_template_kwargs"),
+            reasoning_effort: value("reasoning_effort"),
+            documents: value("documents"),
+        };
+        // Of the tool choice no template is told more than whether there is one. The model's name tells adapters apart:
+        // each is a policy of its own.
+        let parts = [
+            request.tools.clone(),
+            request.tool_choice.clone(),
+            request.chat_template_kwargs.clone(),
+            request.reasoning_effort.clone(),
+            request.documents.clone(),
+            value("model"),
+        ];
+        let key = meaning_of(parts.into_iter().map(Option::unwrap_or_default).collect());
+        Self { key, request }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn key(more: Value) -> Fingerprint {
+        let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        Request::read(&body.to_string()).unwrap().inputs.key
+    }
+
+    #[test]
+    fn what_templates_see_is_told_apart() {
+        let plain = key(json!({}));
+        assert_eq!(plain, key(json!({"temperature": 1, "tool_choice": "auto", "tools": null})));
+        for other in [
+            json!({"tools": [{"type": "function", "function": {"name": "f"}}]}),
+            json!({"tool_choice": "none"}),
+            json!({"chat_template_kwargs": {"enable_thinking": false}}),
+            json!({"reasoning_effort": "low"}),
+            json!({"model": "adapter"}),
+        ] {
+            assert_ne!(plain, key(other.clone()), "{other}");
+        }
+    }
+
+    #[test]
+    fn what_vllm_renders_whatever_it_is_given_is_known() {
+        let needs = |more: &str| {
+            Request::read(&format!(r#"{{{more}"messages":[{{"role":"user"}}]}}"#)).unwrap().needs_messages
+        };
+        assert_eq!(needs(""), None);
+        assert_eq!(needs(r#""echo":false,"add_generation_prompt":true,"#), None);
+        assert_eq!(needs(r#""echo":true,"#), Some("echo"));
+        assert_eq!(needs(r#""add_generation_prompt":false,"#), Some("add_generation_prompt"));
+        assert_eq!(needs(r#""truncate_prompt_tokens":5,"#), Some("truncate_prompt_tokens"));
+    }
+
+    #[test]
+    fn requests_without_messages_are_none() {
+        for body in ["", "{}", r#"{"messages":"hi"}"#, r#"{"messages":[]}"#, r#"{"messages":[{]}"#] {
+            assert!(Request::read(body).is_none(), "{body}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_text_never_panics(text in r#"(\{"messages":\[)?.{0,40}"#) {
+            let _ = Request::read(&text);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Kinds of requests that a template may treat in ways of their own. What is found wrong with one request of a kind is
+//! held against all of it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::message::Message;
+use super::request::Inputs;
+
+/// What a request has that templates look at, in words.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Shape(String);
+
+impl Shape {
+    pub(super) fn of(messages: &[Arc<Message>], inputs: &Inputs) -> Self {
+        let mut words = BTreeSet::new();
+        for message in messages {
+            of_message(message, &mut words);
+        }
+        let request = &inputs.request;
+        let given = [
+            ("tools", request.tools.is_some()),
+            ("tool_choice=none", request.tool_choice.is_some()),
+            ("documents", request.documents.is_some()),
+            ("reasoning_effort", request.reasoning_effort.is_some()),
+        ];
+        words.extend(given.into_iter().filter(|(_, is_given)| *is_given).map(|(word, _)| word.to_owned()));
+        let arguments = request.chat_template_kwargs.as_ref().and_then(Value::as_object);
+        words.extend(arguments.into_iter().flatten().map(|(name, value)| match value {
+            Value::Bool(value) => format!("{name}={value}"),
+            _ => name.clone(),
+        }));
+        Self(words.into_iter().collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// The role, and what a plain message of that role has not.
+fn of_message(message: &Message, words: &mut BTreeSet<String>) {
+    let role = message.role();
+    words.insert(role.to_owned());
+    let Some(members) = message.json().as_object() else { return };
+    for (key, value) in members {
+        let is_unusual = match (key.as_str(), value) {
+            (_, Value::Null) => false,
+            ("role" | "tool_call_id" | "id", _) => false,
+            ("content", value) => value.is_array(),
+            (_, Value::Array(items)) => !items.is_empty(),
+            (_, Value::String(text)) => !text.is_empty(),
+            _ => true,
+        };
+        if is_unusual {
+            words.insert(format!("{role}.{key}"));
+        }
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::prefix::request::Request;
+
+    fn shape(body: &Value) -> String {
+        let text = body.to_string();
+        let request = Request::read(&text).unwrap();
+        let messages: Vec<_> =
+            request.messages.iter().map(|text| Arc::new(Message::read(text).unwrap())).collect();
+        Shape::of(&messages, &request.inputs).to_string()
+    }
+
+    #[test]
+    fn a_shape_tells_what_a_template_may_look_at() {
+        let body = json!({
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": "hi"}], "name": ""},
+                {"role": "assistant", "content": null, "refusal": null, "tool_calls": [{"function": {"name": "f"}}]},
+                {"role": "tool", "content": "x", "tool_call_id": "1"},
+            ],
+            "tools": [{}], "chat_template_kwargs": {"enable_thinking": false, "date": "today"},
+        });
+        assert_eq!(
+            shape(&body),
+            "assistant, assistant.tool_calls, date, enable_thinking=false, tool, tools, user, user.content"
+        );
+        assert_eq!(shape(&json!({"messages": [{"role": "user", "content": "hi"}]})), "user");
+    }
+}

@@ -1,0 +1,151 @@
+//! A prompt put together of tokens: those of an earlier prompt, those that were sampled, and the tail that the template
+//! puts behind them.
+
+use std::sync::Arc;
+
+use rolltap_rollout::branch_cause::BranchCause;
+use rolltap_rollout::continuation::Class;
+use rolltap_rollout::token::TokenId;
+use rolltap_rollout::token_list::TokenList;
+
+use super::message::Message;
+use super::node::{Node, Standing};
+use super::spelling::class_of;
+use super::tail::{NoTail, Tail, Turn};
+use crate::history::History;
+use crate::render::{self, LocalRenderer, RenderError};
+
+/// A prompt that begins with the tokens that the policy saw and sampled.
+#[derive(Debug)]
+pub(super) struct Spliced {
+    pub(super) ids: TokenList,
+    pub(super) class: Class,
+    /// How the template renders the conversation, for the turn after this one.
+    pub(super) standing: Option<Standing>,
+}
+
+/// Why the tokens are not kept.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unspliced {
+    pub(super) cause: BranchCause,
+    pub(super) class: Option<Class>,
+    /// For the log.
+    pub(super) reason: String,
+}
+
+/// What a splice is made with.
+pub(super) struct Workshop<'a> {
+    pub(super) renderer: &'a LocalRenderer,
+    /// The tokens that end a turn.
+    pub(super) ends: &'a [TokenId],
+    pub(super) history: History,
+}
+
+impl Workshop<'_> {
+    /// The prompt that goes on from `node`, whose conversation is followed by `new`.
+    pub(super) fn splice(&self, node: &Node, new: &[Arc<Message>]) -> Result<Spliced, Unspliced> {
+        let standing = self
+            .standing(node)
+            .as_ref()
+            .ok_or_else(|| unproven("the prompt before it is not what the template makes of its messages"))?;
+        let inputs = self.renderer.inputs(&node.inputs.request).map_err(unrendered)?;
+        let mut messages = self.rendered(&node.said.messages())?;
+        let answer = messages.len().saturating_sub(1);
+        messages.extend(self.rendered(new)?);
+        let turn = Turn { messages: &messages, answer, inputs: &inputs };
+        let tail = Tail::find(self.renderer, &turn, self.ends).map_err(no_tail)?;
+        let whole = self.renderer.render(&messages, &inputs, true).map_err(unrendered)?;
+        let class = self.class(node, standing, &tail, &whole)?;
+        if self.history == History::Faithful && class == Class::Rewritten {
+            return Err(rewritten(node));
+        }
+        let history = self.renderer.render(&messages, &inputs, false).map_err(unrendered)?;
+        let ids = self.ids(node, &tail).map_err(unrendered)?;
+        Ok(Spliced { ids, class, standing: Standing::of(&history, &whole) })
+    }
+
+    /// How the template renders the messages before an answer: proven by the ids that the server made of them.
+    pub(super) fn standing<'n>(&self, node: &'n Node) -> &'n Option<Standing> {
+        node.standing.get_or_init(|| self.prove(node).ok().flatten())
+    }
+
+    fn prove(&self, node: &Node) -> Result<Option<Standing>, RenderError> {
+        let inputs = self.renderer.inputs(&node.inputs.request)?;
+        let mut messages = node.said.messages();
+        messages.pop();
+        let Ok(messages) = self.rendered(&messages) else { return Ok(None) };
+        let prompt = self.renderer.render(&messages, &inputs, true)?;
+        let ids = self.renderer.encode(&prompt)?;
+        if !node.call().prompt_token_ids.iter().eq(&ids) {
+            return Ok(None);
+        }
+        let history = self.renderer.render(&messages, &inputs, false)?;
+        Ok(Standing::of(&history, &prompt))
+    }
+
+    fn rendered(&self, messages: &[Arc<Message>]) -> Result<Vec<render::Message>, Unspliced> {
+        let one = |message: &Arc<Message>| message.rendered(self.renderer).cloned();
+        messages.iter().map(one).collect::<Option<_>>().ok_or_else(|| unproven("a message is not readable"))
+    }
+
+    /// What the template shows of the answer, against what was sampled.
+    fn class(&self, node: &Node, standing: &Standing, tail: &Tail, whole: &str) -> Result<Class, Unspliced> {
+        let shown = standing.history.behind(whole).and_then(|rest| rest.strip_suffix(tail.closing.as_str()));
+        let Some(shown) = shown else {
+            tracing::trace!("what stands before the answer is shown otherwise");
+            return Ok(Class::Rewritten);
+        };
+        let sampled = without_end(node, self.ends, tail).0;
+        let sampled = self.renderer.decode(sampled).map_err(unrendered)?;
+        let class = class_of(&standing.generation_prompt, &sampled, shown);
+        tracing::trace!(?class, sampled, shown, "an answer and the template");
+        Ok(class)
+    }
+
+    fn ids(&self, node: &Node, tail: &Tail) -> Result<TokenList, RenderError> {
+        let (_, has_end) = without_end(node, self.ends, tail);
+        let mut ids = node.call().prompt_token_ids.clone();
+        ids.extend_from_slice(node.sampled());
+        // The text behind a token that is never split is tokenised as if it stood alone, and yet not as if it stood at
+        // the very beginning.
+        let closing = self.renderer.encode(&tail.closing)?;
+        let skipped = usize::from(tail.end.is_some() && has_end);
+        ids.extend_from_slice(closing.get(skipped..).unwrap_or_default());
+        Ok(ids)
+    }
+}
+
+/// What was sampled before the token that ended the answer, and whether there is such a token.
+fn without_end<'n>(node: &'n Node, ends: &[TokenId], tail: &Tail) -> (&'n [TokenId], bool) {
+    let sampled = node.sampled();
+    let stopped_at = node.choice().and_then(|choice| choice.stop_reason.as_ref()?.as_u64());
+    let is_end = |token: TokenId| {
+        tail.end == Some(token) || ends.contains(&token) || stopped_at == Some(u64::from(u32::from(token)))
+    };
+    match sampled.split_last() {
+        Some((&last, rest)) if is_end(last) => (rest, true),
+        _ => (sampled, false),
+    }
+}
+
+fn rewritten(node: &Node) -> Unspliced {
+    let stop_string = node
+        .choice()
+        .is_some_and(|choice| choice.stop_reason.as_ref().is_some_and(serde_json::Value::is_string));
+    let cause =
+        if stop_string { BranchCause::StopStringRemoved } else { BranchCause::TemplateRewroteHistory };
+    let reason = "the template does not show what was sampled".to_owned();
+    Unspliced { cause, class: Some(Class::Rewritten), reason }
+}
+
+fn unproven(reason: impl Into<String>) -> Unspliced {
+    Unspliced { cause: BranchCause::Unproven, class: None, reason: reason.into() }
+}
+
+fn unrendered(error: RenderError) -> Unspliced {
+    unproven(error.to_string())
+}
+
+fn no_tail(error: NoTail) -> Unspliced {
+    unproven(error.to_string())
+}

@@ -1,0 +1,113 @@
+//! Where a template goes on after an answer: the text that stands between the end of that turn and the end of the
+//! generation prompt.
+//!
+//! It is found with words that no template knows in the place of the answer: what follows them in the whole conversation,
+//! and what follows other such words where the answer is the last message. What both have in common closes the answer's
+//! turn; the tail is what comes behind it. Text of the new messages cannot be taken for part of the turn that way, also
+//! not by templates that close some turns without an end token (DeepSeek V3, a single tool call).
+
+use rolltap_rollout::token::TokenId;
+
+use crate::render::{Inputs, LocalRenderer, Message, RenderError};
+
+/// In the place of an answer.
+const SENTINELS: [&str; 2] = ["rolltap-8d1f-sentinel-one", "rolltap-b3c6-sentinel-two"];
+
+/// A conversation that goes on after an answer, as the template reads it.
+pub(super) struct Turn<'a> {
+    /// All messages: those before the answer, the answer, those after it.
+    pub(super) messages: &'a [Message],
+    /// Which of them is the answer.
+    pub(super) answer: usize,
+    pub(super) inputs: &'a Inputs,
+}
+
+/// What comes after an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Tail {
+    /// The token that ends the answer's turn; none where the template shows none.
+    pub(super) end: Option<TokenId>,
+    /// Its text and what follows it, to the end of the generation prompt.
+    pub(super) closing: String,
+}
+
+/// Why no tail was found.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoTail {
+    #[error(transparent)]
+    Render(#[from] RenderError),
+    #[error("the template shows the answer's content {0} times")]
+    Shown(usize),
+    #[error("the template does not end the answer's turn with a token that is never split")]
+    NoEndToken,
+}
+
+impl Tail {
+    /// The tail of a turn. `ends` says which tokens end one.
+    pub(super) fn find(renderer: &LocalRenderer, turn: &Turn<'_>, ends: &[TokenId]) -> Result<Self, NoTail> {
+        let [one, two] = SENTINELS;
+        let whole = renderer.render(&turn.with_answer(one, turn.messages.len()), turn.inputs, true)?;
+        let alone = renderer.render(&turn.with_answer(two, turn.answer + 1), turn.inputs, false)?;
+        let (whole, alone) = (behind(&whole, one)?, behind(&alone, two)?);
+        let shared = common_prefix(whole, alone);
+        match last_end(renderer, shared, ends) {
+            Some((at, end)) => {
+                let closing = whole.get(at..).unwrap_or_default().to_owned();
+                Ok(Self { end: Some(end), closing })
+            }
+            // Nothing ends the turn; then the next must begin with a token that cannot grow together with the answer.
+            None if shared.len() == alone.len() => {
+                let closing = whole.get(shared.len()..).unwrap_or_default();
+                renderer.token_at_start(closing).ok_or(NoTail::NoEndToken)?;
+                Ok(Self { end: None, closing: closing.to_owned() })
+            }
+            None => Err(NoTail::NoEndToken),
+        }
+    }
+}
+
+impl Turn<'_> {
+    /// The first `length` messages, the answer's content replaced.
+    fn with_answer(&self, content: &str, length: usize) -> Vec<Message> {
+        let mut messages = self.messages.get(..length).unwrap_or(self.messages).to_vec();
+        if let Some(answer) = messages.get_mut(self.answer) {
+            *answer = answer.with_content(content);
+        }
+        messages
+    }
+}
+
+/// The token that the template puts behind a plain answer, for templates whose tokenizer does not say which one it is.
+pub(super) fn usual_end(renderer: &LocalRenderer) -> Option<TokenId> {
+    let message = |role: &str, content: &str| {
+        renderer.message(&serde_json::json!({"role": role, "content": content})).ok()
+    };
+    let [one, _] = SENTINELS;
+    let inputs = renderer.inputs(&crate::render::RequestInputs::default()).ok()?;
+    let conversation = [message("user", "hi")?, message("assistant", one)?];
+    let text = renderer.render(&conversation, &inputs, false).ok()?;
+    let (end, _) = renderer.token_at_start(behind(&text, one).ok()?.trim_start())?;
+    Some(end)
+}
+
+/// What stands behind the only occurrence of `words`.
+fn behind<'a>(text: &'a str, words: &str) -> Result<&'a str, NoTail> {
+    let shown = text.matches(words).count();
+    match text.split_once(words) {
+        Some((_, behind)) if shown == 1 => Ok(behind),
+        _ => Err(NoTail::Shown(shown)),
+    }
+}
+
+/// The last end token in a text: where it begins, and which one.
+fn last_end(renderer: &LocalRenderer, text: &str, ends: &[TokenId]) -> Option<(usize, TokenId)> {
+    text.char_indices().rev().find_map(|(at, _)| {
+        let (token, _) = renderer.token_at_start(text.get(at..)?)?;
+        ends.contains(&token).then_some((at, token))
+    })
+}
+
+fn common_prefix<'a>(a: &'a str, b: &str) -> &'a str {
+    let shared = a.char_indices().zip(b.chars()).find(|((_, a), b)| a != b).map(|((at, _), _)| at);
+    a.get(..shared.unwrap_or(a.len().min(b.len()))).unwrap_or_default()
+}
