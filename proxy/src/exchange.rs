@@ -18,7 +18,7 @@ use crate::dialect::upstream_error::UpstreamError;
 use crate::dialect::{self, Back, Ground, Prepared};
 use crate::endpoint::{CallEndpoint, CountEndpoint};
 use crate::history::History;
-use crate::prefix::{Circumstances, prompt_ids};
+use crate::prefix::prompt_ids;
 use crate::recorder::Recorder;
 use crate::retry::Fingerprint;
 use crate::silence::Silence;
@@ -120,12 +120,9 @@ impl AgentPlane {
         let trial = call.trial();
         let history = trial.opened().history;
         let (false, Ok(text)) = (history == History::Off, std::str::from_utf8(body)) else { return Ok(None) };
-        let (trial_id, upstream) = (&trial.opened().facts.trial_id, &self.opening.upstream);
-        let model = upstream.model_card(trial_id).await.dir.clone();
-        let given = Circumstances { model, takes_ids: upstream.takes_ids(trial_id), has_media };
-        let Some(plan) = self.prefix.plan(trial.memory(), text, history, given).await else {
-            return Ok(None);
-        };
+        let trial_id = &trial.opened().facts.trial_id;
+        let planned = self.prefix.plan(trial_id, trial.memory(), text, history, has_media).await;
+        let Some(plan) = planned else { return Ok(None) };
         let by_ids = plan.ids.as_ref().and_then(|ids| prompt_ids::given(text, ids)).map(Bytes::from);
         call.record(|recorder| recorder.planned(plan))?;
         Ok(by_ids)

@@ -14,6 +14,7 @@ mod exchange;
 mod history;
 mod identity;
 mod json_cursor;
+mod metrics;
 mod model_aliases;
 mod opening;
 mod passing;

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin_plane::{self, AdminPlane};
 use crate::agent_plane::AgentPlane;
+use crate::metrics::Metrics;
 use crate::opening::Opening;
 use crate::policy::Policy;
 use crate::prefix::ExactPrefix;
@@ -97,7 +98,6 @@ pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
     let trials = Arc::new(trials);
     let (store, store_thread) = Store::open(&settings.data_dir)?;
     let bind = |(address, source)| StartError::Bind { address, source };
-    let prefix = ExactPrefix::start(settings.render)?;
     let listeners = server::bind(&settings.listen).await.map_err(bind)?;
     let mut admin = server::bind(&[settings.admin]).await.map_err(bind)?;
     let agent_addrs = addresses(&listeners);
@@ -113,6 +113,8 @@ pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
         Arc::new(policy),
         store.clone(),
     );
+    let metrics = Arc::new(Metrics::new());
+    let prefix = ExactPrefix::start(settings.render, Arc::clone(&upstream), Arc::clone(&metrics))?;
     let (draining, stopped) = (CancellationToken::new(), CancellationToken::new());
     let opening =
         Opening { trials, upstream, store, logprobs_mode: settings.logprobs_mode, history: settings.history };
@@ -121,6 +123,7 @@ pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
         public_url: settings.public_url.unwrap_or_else(|| first.into()),
         token: settings.admin_token,
         draining: draining.clone(),
+        metrics,
     });
     let admin_stopped = stopped.clone().cancelled_owned();
     let admin = tokio::spawn(async move {

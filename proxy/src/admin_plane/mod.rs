@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use self::error::AdminError;
+use crate::metrics::Metrics;
 use crate::opening::Opening;
 use crate::public_url::PublicUrl;
 
@@ -33,6 +34,7 @@ pub(crate) struct AdminPlane {
     pub(crate) token: Option<String>,
     /// Set once the proxy takes no further call.
     pub(crate) draining: CancellationToken,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 /// Every route (design: one page of HTTP is the whole contract).
@@ -54,6 +56,7 @@ pub(crate) fn router(plane: AdminPlane) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
         .merge(guarded)
         .fallback(|request: Request| async move {
             AdminError::no_such_path(request.method(), request.uri().path())
@@ -70,6 +73,13 @@ async fn ready(State(plane): State<Arc<AdminPlane>>) -> Response {
             .into_response();
     }
     "ready\n".into_response()
+}
+
+/// Numbers tell nothing that needs a token, and scrapers rarely have one.
+async fn metrics(State(plane): State<Arc<AdminPlane>>) -> Result<Response, AdminError> {
+    let text = plane.metrics.text().map_err(|error| AdminError::internal(error.to_string()))?;
+    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, content_type)], text).into_response())
 }
 
 async fn require_token(State(plane): State<Arc<AdminPlane>>, request: Request, next: Next) -> Response {

@@ -6,6 +6,7 @@
 //! Nothing is sent that is not proven: the server's own prompt of an earlier call must be what is rendered here of its
 //! messages. A kind of request ([`shape`]) for which it is not goes without until the proxy is started again.
 
+mod audit;
 mod conversation;
 mod memory;
 mod message;
@@ -27,14 +28,17 @@ use rolltap_rollout::token::TokenId;
 use tokio::sync::OnceCell;
 
 pub(crate) use memory::Memory;
-pub(crate) use plan::{Circumstances, Plan};
+pub(crate) use plan::Plan;
 
+use self::audit::Audits;
 use self::node::Node;
 use self::prover::Prover;
 use self::shape::Shape;
 use self::splice::Workshop;
 use crate::history::History;
+use crate::metrics::Metrics;
 use crate::render::{LoadError, LocalRenderer, RenderSettings};
+use crate::upstream::Pool;
 
 /// What all trials share of it.
 #[derive(Debug)]
@@ -45,6 +49,9 @@ pub(crate) struct ExactPrefix {
     /// Kinds of requests that are not spliced any more.
     off: Mutex<HashSet<Shape>>,
     prover: Prover,
+    audits: Audits,
+    upstream: Arc<Pool>,
+    metrics: Arc<Metrics>,
 }
 
 /// A renderer, and what was learnt of its template.
@@ -56,12 +63,17 @@ struct Ready {
 impl ExactPrefix {
     /// With the tokenizer of the settings, if they name one; else that of the model directory that the server names, once
     /// one does.
-    pub(crate) fn start(settings: RenderSettings) -> Result<Arc<Self>, LoadError> {
+    pub(crate) fn start(
+        settings: RenderSettings,
+        upstream: Arc<Pool>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Arc<Self>, LoadError> {
         let renderer = match &settings.tokenizer {
             Some(dir) => OnceCell::new_with(Some(Some(Arc::new(Ready::load(dir, &settings)?)))),
             None => OnceCell::new(),
         };
-        Ok(Arc::new(Self { settings, renderer, off: Mutex::default(), prover: Prover::start() }))
+        let (off, prover, audits) = (Mutex::default(), Prover::start(), Audits::new());
+        Ok(Arc::new(Self { settings, renderer, off, prover, audits, upstream, metrics }))
     }
 
     /// The renderer; read now where the model's directory is known only now.
@@ -94,6 +106,7 @@ impl ExactPrefix {
                  continued token for token; is the server started with --chat-template or default template arguments?"
             );
             off.insert(shape);
+            self.metrics.shape_off();
         }
     }
 

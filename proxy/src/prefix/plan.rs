@@ -1,11 +1,11 @@
 //! What becomes of one call's prompt: what its messages go on from, the ids to send, and what to remember of it.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use rolltap_rollout::branch_cause::BranchCause;
 use rolltap_rollout::call::Call;
 use rolltap_rollout::continuation::{AnswerRef, Class, Continuation};
+use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::token_list::TokenList;
 use serde_json::Value;
 
@@ -30,32 +30,23 @@ pub(crate) struct Plan {
     rendered: Seed,
 }
 
-/// What is known of a request beside its text.
-#[derive(Debug)]
-pub(crate) struct Circumstances {
-    /// The served model's directory, where the server names one of this machine.
-    pub(crate) model: Option<PathBuf>,
-    /// Whether the server it goes to takes prompts as ids, as far as is known.
-    pub(crate) takes_ids: bool,
-    pub(crate) has_media: bool,
-}
-
 impl ExactPrefix {
     /// Decides about the prompt of a chat request that is on its way upstream. None where the request is of no form that
     /// a server would take.
     pub(crate) async fn plan(
         self: &Arc<Self>,
+        trial: &TrialId,
         memory: &Memory,
         body: &str,
         history: History,
-        given: Circumstances,
+        has_media: bool,
     ) -> Option<Plan> {
         let request = Request::read(body)?;
-        let needs_messages = request.needs_messages.or(given.has_media.then_some("media"));
+        let needs_messages = request.needs_messages.or(has_media.then_some("media"));
         let (found, conversation) = memory.find(&request)?;
         let inputs = Arc::new(request.inputs);
         let rendered = Seed { conversation, inputs, maker: Maker::Server };
-        let ready = self.ready(given.model).await;
+        let ready = self.ready(self.upstream.model_card(trial).await.dir.clone()).await;
         let (node, new) = match found {
             Found::New(cause) => return Some(self.by_text(Continuation::Fresh { cause }, rendered)),
             Found::Otherwise { parent, cause } => {
@@ -66,7 +57,7 @@ impl ExactPrefix {
         };
         let spliced = match (needs_messages, ready) {
             (Some(key), _) => Err(unspliced(BranchCause::Unproven, format!("{key} needs the messages"))),
-            (None, _) if !given.takes_ids => {
+            (None, _) if !self.upstream.takes_ids(trial) => {
                 Err(unspliced(BranchCause::UpstreamUnable, "the server takes no ids".to_owned()))
             }
             (None, None) => Err(unspliced(BranchCause::Unproven, "no tokenizer is at hand".to_owned())),
@@ -136,6 +127,10 @@ impl Plan {
 
     /// The call has been answered: others can go on from it.
     pub(crate) fn answered(self, memory: &Memory, call: &Arc<Call>, answers: Vec<(u32, Option<Value>)>) {
+        self.prefix.metrics.prompt(&self.continuation);
+        if self.ids.is_some() {
+            self.prefix.audit_later(&call.trial_id, &self.seed);
+        }
         for node in memory.answered(&self.seed, call, answers) {
             self.prefix.prove_later(node);
         }

@@ -22,6 +22,8 @@ pub(super) struct Request<'a> {
 pub(super) struct Inputs {
     /// Equal for equal inputs, and only for those.
     pub(super) key: Fingerprint,
+    /// As the request names it.
+    pub(super) model: Option<Value>,
     pub(super) request: RequestInputs,
 }
 
@@ -69,16 +71,17 @@ impl Inputs {
         };
         // Of the tool choice no template is told more than whether there is one. The model's name tells adapters apart:
         // each is a policy of its own.
+        let model = value("model");
         let parts = [
             request.tools.clone(),
             request.tool_choice.clone(),
             request.chat_template_kwargs.clone(),
             request.reasoning_effort.clone(),
             request.documents.clone(),
-            value("model"),
+            model.clone(),
         ];
         let key = meaning_of(parts.into_iter().map(Option::unwrap_or_default).collect());
-        Self { key, request }
+        Self { key, model, request }
     }
 }
 

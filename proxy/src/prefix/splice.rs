@@ -10,6 +10,7 @@ use rolltap_rollout::token_list::TokenList;
 
 use super::message::Message;
 use super::node::{Node, Standing};
+use super::request::Inputs;
 use super::spelling::class_of;
 use super::tail::{NoTail, Tail, Turn};
 use crate::history::History;
@@ -81,6 +82,17 @@ impl Workshop<'_> {
         }
         let history = self.renderer.render(&messages, &inputs, false)?;
         Ok(Standing::of(&history, &prompt))
+    }
+
+    /// The ids of the prompt that the template makes of these messages.
+    pub(super) fn rendering(
+        &self,
+        messages: &[Arc<Message>],
+        inputs: &Inputs,
+    ) -> Result<Vec<TokenId>, Unspliced> {
+        let inputs = self.renderer.inputs(&inputs.request).map_err(unrendered)?;
+        let prompt = self.renderer.render(&self.rendered(messages)?, &inputs, true).map_err(unrendered)?;
+        self.renderer.encode(&prompt).map_err(unrendered)
     }
 
     fn rendered(&self, messages: &[Arc<Message>]) -> Result<Vec<render::Message>, Unspliced> {

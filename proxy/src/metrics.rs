@@ -1,0 +1,124 @@
+//! What the proxy counts, for Prometheus.
+
+use std::fmt;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use rolltap_rollout::continuation::Continuation;
+
+/// Every number, and the registry that writes them out.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    prompts: Family<Prompt, Counter>,
+    audits: Family<Audited, Counter>,
+    shapes_off: Gauge,
+}
+
+/// What became of a call's prompt.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Prompt {
+    /// `fresh`, `spliced` or `rendered`.
+    kind: &'static str,
+    /// Why it was not spliced; empty where it was.
+    cause: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Audited {
+    /// `equal`, `different` or `unanswered`.
+    outcome: &'static str,
+}
+
+/// What an audit of a spliced prompt found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audit {
+    /// The server renders the messages as they are rendered here.
+    Equal,
+    /// It does not.
+    Different,
+    /// It did not say.
+    Unanswered,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let mut registry = Registry::with_prefix("rolltap");
+        let (prompts, audits, shapes_off) = (Family::default(), Family::default(), Gauge::default());
+        registry.register(
+            "prompts",
+            "Prompts by what became of them: a new conversation, continued token for token, or left to the server",
+            prompts.clone(),
+        );
+        registry.register(
+            "prefix_audits",
+            "Spliced prompts that were compared with the server's own rendering",
+            audits.clone(),
+        );
+        registry.register(
+            "prefix_shapes_off",
+            "Kinds of requests that are not continued token for token because a proof failed",
+            shapes_off.clone(),
+        );
+        Self { registry, prompts, audits, shapes_off }
+    }
+
+    /// A call has ended whose prompt this became of.
+    pub(crate) fn prompt(&self, continuation: &Continuation) {
+        let kind = match continuation {
+            Continuation::Fresh { .. } => "fresh",
+            Continuation::Spliced { .. } => "spliced",
+            Continuation::Rendered { .. } => "rendered",
+        };
+        let cause = continuation.cause().map(|cause| cause.as_str()).unwrap_or_default();
+        self.prompts.get_or_create(&Prompt { kind, cause }).inc();
+    }
+
+    pub(crate) fn audited(&self, outcome: Audit) {
+        let outcome = match outcome {
+            Audit::Equal => "equal",
+            Audit::Different => "different",
+            Audit::Unanswered => "unanswered",
+        };
+        self.audits.get_or_create(&Audited { outcome }).inc();
+    }
+
+    /// One more kind of request is taken off.
+    pub(crate) fn shape_off(&self) {
+        self.shapes_off.inc();
+    }
+
+    /// In the text format of OpenMetrics.
+    pub(crate) fn text(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rolltap_rollout::branch_cause::BranchCause;
+
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_written_out() {
+        let metrics = Metrics::new();
+        metrics.prompt(&Continuation::Fresh { cause: BranchCause::FirstCall });
+        metrics.audited(Audit::Equal);
+        metrics.shape_off();
+        let text = metrics.text().unwrap();
+        for line in [
+            "rolltap_prompts_total{kind=\"fresh\",cause=\"first_call\"} 1",
+            "rolltap_prefix_audits_total{outcome=\"equal\"} 1",
+            "rolltap_prefix_shapes_off 1",
+        ] {
+            assert!(text.lines().any(|written| written == line), "{line} not in {text}");
+        }
+    }
+}

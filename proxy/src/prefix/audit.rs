@@ -1,0 +1,118 @@
+//! Audits: of every so many prompts that were put together here, the server is asked for its own rendering of the same
+//! messages. It must be ours, id for id.
+//!
+//! The echo of a prompt tells that the server took it, never that it is right.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, header};
+use http_body_util::{BodyExt, Limited};
+use rolltap_rollout::ids::TrialId;
+use rolltap_rollout::token_list::TokenList;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use super::memory::Seed;
+use super::shape::Shape;
+use super::{ExactPrefix, Ready};
+use crate::history::History;
+use crate::metrics::Audit;
+
+/// The first splice is audited, and then one of so many.
+const EVERY: u64 = 16;
+
+/// The ids of the longest prompt stay far below.
+const LARGEST_ANSWER: usize = 64 << 20;
+
+/// What decides which prompts are audited.
+#[derive(Debug)]
+pub(super) struct Audits {
+    spliced: AtomicU64,
+    /// One at a time: audits are work for the server too.
+    turn: Arc<Semaphore>,
+}
+
+#[derive(Deserialize)]
+struct Tokenized {
+    tokens: TokenList,
+}
+
+impl Audits {
+    pub(super) fn new() -> Self {
+        Self { spliced: AtomicU64::new(0), turn: Arc::new(Semaphore::new(1)) }
+    }
+}
+
+impl ExactPrefix {
+    /// Audits a prompt that was put together here, if it is its turn. Nobody waits for it.
+    pub(super) fn audit_later(self: &Arc<Self>, trial: &TrialId, seed: &Seed) {
+        if self.audits.spliced.fetch_add(1, Ordering::Relaxed) % EVERY != 0 {
+            return;
+        }
+        let request = &seed.inputs.request;
+        // vLLM's /tokenize knows neither.
+        if request.reasoning_effort.is_some() || request.documents.is_some() || request.tool_choice.is_some()
+        {
+            return;
+        }
+        let (Some(Some(ready)), Ok(turn)) =
+            (self.renderer.get(), Arc::clone(&self.audits.turn).try_acquire_owned())
+        else {
+            return;
+        };
+        // A call may end as the last thing of a runtime.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (prefix, ready, trial, seed) = (Arc::clone(self), Arc::clone(ready), trial.clone(), seed.clone());
+        runtime.spawn(async move {
+            let outcome = prefix.audit(ready, &trial, seed).await;
+            prefix.metrics.audited(outcome);
+            drop(turn);
+        });
+    }
+
+    async fn audit(self: &Arc<Self>, ready: Arc<Ready>, trial: &TrialId, seed: Seed) -> Audit {
+        let Some(theirs) = self.server_rendering(trial, &seed).await else { return Audit::Unanswered };
+        let ours = tokio::task::spawn_blocking({
+            let seed = seed.clone();
+            move || ready.workshop(History::Faithful).rendering(&seed.conversation.messages(), &seed.inputs)
+        });
+        match ours.await {
+            Ok(Ok(ours)) if theirs.iter().eq(&ours) => Audit::Equal,
+            _ => {
+                let shape = Shape::of(&seed.conversation.messages(), &seed.inputs);
+                self.take_off(shape, "the server, asked for its rendering of the messages, says other ids");
+                Audit::Different
+            }
+        }
+    }
+
+    /// The ids that the server makes of the messages; none where it does not say.
+    async fn server_rendering(&self, trial: &TrialId, seed: &Seed) -> Option<TokenList> {
+        let messages: Vec<Value> =
+            seed.conversation.messages().iter().map(|message| message.json().clone()).collect();
+        let mut body = json!({"messages": messages, "add_generation_prompt": true});
+        let request = &seed.inputs.request;
+        let given = [
+            ("model", &seed.inputs.model),
+            ("tools", &request.tools),
+            ("chat_template_kwargs", &request.chat_template_kwargs),
+        ];
+        for (key, value) in given {
+            if let (Some(value), Some(members)) = (value, body.as_object_mut()) {
+                members.insert(key.to_owned(), value.clone());
+            }
+        }
+        let headers =
+            HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+        let body = Bytes::from(body.to_string());
+        let answer = self.upstream.send(trial, Method::POST, "/tokenize", &headers, body).await.ok()?;
+        if !answer.status().is_success() {
+            return None;
+        }
+        let answer = Limited::new(answer.into_body(), LARGEST_ANSWER).collect().await.ok()?.to_bytes();
+        serde_json::from_slice::<Tokenized>(&answer).ok().map(|answer| answer.tokens)
+    }
+}
