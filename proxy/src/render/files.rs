@@ -10,7 +10,8 @@ use serde_json::{Map, Value as Json};
 
 use super::LoadError;
 
-/// The special tokens that templates may name (`SPECIAL_TOKENS_ATTRIBUTES` of transformers).
+/// The special tokens that every tokenizer may have (`SPECIAL_TOKENS_ATTRIBUTES` of transformers). Models add others, which
+/// are named alike.
 const SPECIAL_TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
@@ -78,13 +79,19 @@ impl TokenizerConfig {
     fn parse(text: &str) -> Result<Self, String> {
         let members: Map<String, Json> = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let mut config = Self::default();
-        for name in SPECIAL_TOKENS {
-            let Some(value) = members.get(name).filter(|value| !value.is_null()) else { continue };
-            let text = match TokenMember::deserialize(value) {
-                Ok(TokenMember::Text(text) | TokenMember::Object { content: text }) => text,
-                Err(_) => return Err(format!("{name} is neither a text nor an object with content")),
-            };
-            config.special_tokens.push((name.to_owned(), text));
+        for (name, value) in
+            members.iter().filter(|(name, value)| name.ends_with("_token") && !value.is_null())
+        {
+            match TokenMember::deserialize(value) {
+                Ok(TokenMember::Text(text) | TokenMember::Object { content: text }) => {
+                    config.special_tokens.push((name.clone(), text));
+                }
+                Err(_) if SPECIAL_TOKENS.contains(&name.as_str()) => {
+                    return Err(format!("{name} is neither a text nor an object with content"));
+                }
+                // `add_bos_token` and such.
+                Err(_) => {}
+            }
         }
         if let Some(value) = members.get("chat_template").filter(|value| !value.is_null()) {
             config.templates = templates_in(value)?;

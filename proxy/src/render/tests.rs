@@ -1,5 +1,9 @@
 //! The renderer on a model directory of its own, small enough to be kept beside the code.
 
+mod golden;
+mod properties;
+mod served;
+
 use std::path::{Path, PathBuf};
 
 use rolltap_rollout::token::TokenId;
