@@ -1,15 +1,22 @@
 //! How the calls of a trial hang together: the forest, and its branches.
 //!
-//! A call extends another where its prompt begins with that one's prompt and answer, token for token; the deepest
-//! such call is its parent. Recorded ids alone decide, so the same set of calls gives the same forest whatever the
-//! order they are handed in. Where two answers are the same tokens, nobody can tell which one a later call extends:
-//! it hangs on the earlier one and is marked [`Node::is_ambiguous`].
+//! A call extends another where its prompt begins with that one's prompt and answer, token for token; of the calls that
+//! were asked for before it the deepest such one is its parent. Recorded ids and times alone decide, so the same set of
+//! calls gives the same forest whatever the order they are handed in. Where two answers are the same tokens, nobody can
+//! tell which one a later call extends: it hangs on the earlier one and is marked [`Node::is_ambiguous`].
+//!
+//! Nothing is copied: a node points to its call, and a branch to its two ends.
 
-use std::collections::{HashMap, HashSet};
+mod links;
+mod sequence;
+
+use std::collections::HashMap;
+
+use sequence::Sequence;
 
 use crate::branch_cause::BranchCause;
 use crate::call::{Call, Choice};
-use crate::token::TokenId;
+use crate::continuation::Continuation;
 
 /// A sampled answer and its place in the forest. Calls without prompt ids or sampled tokens have none.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,13 +25,16 @@ pub struct Node<'a> {
     pub call: &'a Call,
     /// Which of its choices.
     pub choice: &'a Choice,
-    /// Index of the node that this one extends.
+    /// Index of the node that this one extends; always a smaller one than its own.
     pub parent: Option<usize>,
     /// Other answers have exactly the tokens of the parent, so the parentage is a guess.
     pub is_ambiguous: bool,
+    /// How many tokens of the prompt some earlier answer of the trial, with its prompt, begins with: those that an
+    /// engine could know.
+    pub shared: usize,
 }
 
-impl Node<'_> {
+impl<'a> Node<'a> {
     /// Index of the first sampled token in the branch.
     pub fn start(&self) -> usize {
         self.call.prompt_token_ids.len()
@@ -35,18 +45,22 @@ impl Node<'_> {
         self.start() + self.choice.token_ids.len()
     }
 
-    fn tokens(&self) -> impl Iterator<Item = TokenId> + '_ {
-        self.call.prompt_token_ids.iter().chain(&self.choice.token_ids).copied()
+    fn sequence(&self) -> Sequence<'a> {
+        Sequence::of(self.call, self.choice)
     }
 }
 
 /// One contiguous token sequence of a trial: the path from a root to a leaf.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// Nodes from the root to the leaf, as indices into [`Forest::nodes`].
-    pub path: Vec<usize>,
+    /// Index of the node that it starts with: what comes before it on the path is of an earlier branch.
+    pub start: usize,
+    /// Index of its last node.
+    pub leaf: usize,
     /// Why it is a branch of its own.
     pub cause: BranchCause,
+    /// What that cost: tokens of the first call's prompt that no earlier sequence of the trial began with.
+    pub reprefilled: usize,
 }
 
 /// The calls of one trial, linked.
@@ -56,14 +70,13 @@ pub struct Forest<'a> {
 }
 
 impl<'a> Forest<'a> {
-    /// Links the calls of one trial. Cost is linear in their tokens.
+    /// Links the calls of one trial. Prompts that share memory are compared where they do not share it; the number of
+    /// comparisons grows with calls × log(calls).
     pub fn build(calls: impl IntoIterator<Item = &'a Call>) -> Self {
         let mut nodes = nodes_in_order(calls);
-        let answers = AnswerIndex::new(&nodes);
-        let parents: Vec<_> = nodes.iter().map(|node| answers.deepest_prefix_of(node, &nodes)).collect();
-        for (node, found) in nodes.iter_mut().zip(parents) {
-            node.parent = found.parent;
-            node.is_ambiguous = found.is_ambiguous;
+        let links = links::links(&nodes);
+        for (node, link) in nodes.iter_mut().zip(links) {
+            (node.parent, node.is_ambiguous, node.shared) = (link.parent, link.is_ambiguous, link.shared);
         }
         Self { nodes }
     }
@@ -73,60 +86,51 @@ impl<'a> Forest<'a> {
         &self.nodes
     }
 
+    /// The nodes from the root to this one, in that order.
+    pub fn path_to(&self, leaf: usize) -> Vec<usize> {
+        let parent_of = |&index: &usize| self.nodes.get(index).and_then(|node| node.parent);
+        let mut path: Vec<_> = std::iter::successors(Some(leaf), parent_of).collect();
+        path.reverse();
+        path
+    }
+
     /// Every branch, in order of the call it starts with. The first to extend an answer continues its branch, each
     /// later one starts another.
     pub fn branches(&self) -> Vec<Branch> {
-        let mut continued_by: HashMap<usize, usize> = HashMap::new();
-        let mut starts = Vec::new();
+        // For each answer that ends a branch so far, which branch.
+        let mut ended_by: HashMap<usize, usize> = HashMap::new();
+        let mut branches: Vec<Branch> = Vec::new();
         for (index, node) in self.nodes.iter().enumerate() {
-            match node.parent {
-                Some(parent) if !continued_by.contains_key(&parent) => {
-                    continued_by.insert(parent, index);
+            let continued = node.parent.and_then(|parent| ended_by.remove(&parent));
+            match continued.and_then(|at| branches.get_mut(at).map(|branch| (at, branch))) {
+                Some((at, branch)) => {
+                    branch.leaf = index;
+                    ended_by.insert(index, at);
                 }
-                _ => starts.push(index),
+                None => {
+                    ended_by.insert(index, branches.len());
+                    let (cause, reprefilled) = (self.cause_of(index, node), node.start() - node.shared);
+                    branches.push(Branch { start: index, leaf: index, cause, reprefilled });
+                }
             }
         }
-        let mut seen_calls = HashSet::new();
-        starts
-            .into_iter()
-            .enumerate()
-            .map(|(position, start)| {
-                let cause = self.cause_of(start, position == 0, &seen_calls);
-                let path = self.path_through(start, &continued_by);
-                seen_calls.extend(path.iter().filter_map(|&i| self.call_of(i)));
-                Branch { path, cause }
-            })
-            .collect()
+        branches
     }
 
-    fn cause_of(&self, start: usize, is_first: bool, seen_calls: &HashSet<&str>) -> BranchCause {
-        let is_other_choice = self.call_of(start).is_some_and(|call| seen_calls.contains(call));
-        let has_parent = self.nodes.get(start).is_some_and(|node| node.parent.is_some());
-        match (is_first, is_other_choice, has_parent) {
-            (true, ..) => BranchCause::FirstCall,
-            (_, true, _) => BranchCause::OtherChoice,
-            (_, _, true) => BranchCause::Fork,
-            _ => self.told_cause(start).unwrap_or(BranchCause::NoSharedPrefix),
+    /// Structure wins where ids go on; where they do not, what was found when the call came in.
+    fn cause_of(&self, start: usize, node: &Node<'_>) -> BranchCause {
+        // Choices of one call stand next to each other.
+        let previous = start.checked_sub(1).and_then(|previous| self.nodes.get(previous));
+        match previous {
+            None => BranchCause::FirstCall,
+            Some(previous) if previous.call.call_id == node.call.call_id => BranchCause::OtherChoice,
+            Some(_) if node.parent.is_some() => BranchCause::Fork,
+            Some(_) => {
+                let told = node.call.continuation.as_ref().and_then(Continuation::cause);
+                // Of two calls that came in at once before any was answered, one is the first.
+                told.filter(|&cause| cause != BranchCause::FirstCall).unwrap_or(BranchCause::NoSharedPrefix)
+            }
         }
-    }
-
-    /// What was found when the call came in.
-    fn told_cause(&self, start: usize) -> Option<BranchCause> {
-        self.nodes.get(start)?.call.continuation.as_ref()?.cause()
-    }
-
-    fn call_of(&self, index: usize) -> Option<&'a str> {
-        self.nodes.get(index).map(|node| node.call.call_id.as_str())
-    }
-
-    fn path_through(&self, start: usize, continued_by: &HashMap<usize, usize>) -> Vec<usize> {
-        let parent_of = |&index: &usize| self.nodes.get(index).and_then(|node| node.parent);
-        let mut path: Vec<_> = std::iter::successors(Some(start), parent_of).collect();
-        path.reverse();
-        path.extend(std::iter::successors(continued_by.get(&start).copied(), |i| {
-            continued_by.get(i).copied()
-        }));
-        path
     }
 }
 
@@ -136,7 +140,7 @@ fn nodes_in_order<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Vec<Node<'a>
         .filter(|call| !call.prompt_token_ids.is_empty())
         .flat_map(|call| call.choices.iter().map(move |choice| (call, choice)))
         .filter(|(_, choice)| !choice.token_ids.is_empty())
-        .map(|(call, choice)| Node { call, choice, parent: None, is_ambiguous: false })
+        .map(|(call, choice)| Node { call, choice, parent: None, is_ambiguous: false, shared: 0 })
         .collect();
     nodes.sort_by(|a, b| order_key(a).cmp(&order_key(b)));
     nodes
@@ -144,69 +148,6 @@ fn nodes_in_order<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Vec<Node<'a>
 
 fn order_key<'a>(node: &Node<'a>) -> (jiff::Timestamp, &'a str, u32) {
     (node.call.started_at, node.call.call_id.as_str(), node.choice.index)
-}
-
-#[derive(Default)]
-struct Found {
-    parent: Option<usize>,
-    is_ambiguous: bool,
-}
-
-/// Every answer's whole token sequence by length and hash, so that one pass over a prompt finds all of its prefixes.
-struct AnswerIndex {
-    by_length_and_hash: HashMap<(usize, u64), Vec<usize>>,
-    lengths: HashSet<usize>,
-}
-
-impl AnswerIndex {
-    fn new(nodes: &[Node<'_>]) -> Self {
-        let mut by_length_and_hash: HashMap<_, Vec<usize>> = HashMap::new();
-        for (index, node) in nodes.iter().enumerate() {
-            let hash = node.tokens().fold(PrefixHash::default(), PrefixHash::then);
-            by_length_and_hash.entry((node.end(), hash.0)).or_default().push(index);
-        }
-        let lengths = by_length_and_hash.keys().map(|&(length, _)| length).collect();
-        Self { by_length_and_hash, lengths }
-    }
-
-    fn deepest_prefix_of(&self, child: &Node<'_>, nodes: &[Node<'_>]) -> Found {
-        let mut hash = PrefixHash::default();
-        let mut found = Found::default();
-        for (position, &token) in child.call.prompt_token_ids.iter().enumerate() {
-            hash = hash.then(token);
-            let length = position + 1;
-            if !self.lengths.contains(&length) {
-                continue;
-            }
-            let Some(candidates) = self.by_length_and_hash.get(&(length, hash.0)) else { continue };
-            // A hash can lie; the tokens cannot.
-            let mut equal = candidates.iter().copied().filter(|&i| {
-                nodes.get(i).is_some_and(|node| {
-                    node.tokens().eq(child.call.prompt_token_ids.iter().take(length).copied())
-                })
-            });
-            if let Some(parent) = equal.next() {
-                found = Found { parent: Some(parent), is_ambiguous: equal.next().is_some() };
-            }
-        }
-        found
-    }
-}
-
-/// A running hash of a token sequence (FNV-1a over whole ids): the hash of every prefix on the way.
-#[derive(Clone, Copy)]
-struct PrefixHash(u64);
-
-impl Default for PrefixHash {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl PrefixHash {
-    fn then(self, token: TokenId) -> Self {
-        Self((self.0 ^ u64::from(u32::from(token))).wrapping_mul(0x0000_0100_0000_01b3))
-    }
 }
 
 #[cfg(test)]

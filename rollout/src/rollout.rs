@@ -119,8 +119,8 @@ fn row(
     place: Place,
     owned: &mut HashSet<usize>,
 ) -> Option<RolloutRow> {
-    let path: Vec<_> =
-        branch.path.iter().filter_map(|&i| forest.nodes().get(i).map(|node| (i, node))).collect();
+    let path = forest.path_to(branch.leaf);
+    let path: Vec<_> = path.into_iter().filter_map(|i| Some((i, forest.nodes().get(i)?))).collect();
     let (&(_, first), &(_, last)) = (path.first()?, path.last()?);
     let mut tokens = PerToken::of_branch(last);
     for &(index, node) in &path {
@@ -141,6 +141,7 @@ fn row(
         num_branches: saturating_i32(place.count),
         is_last_branch: place.index + 1 == place.count,
         branch_cause: branch.cause.to_string(),
+        branch_reprefilled: Some(saturating_i32(branch.reprefilled)),
         token_ids: tokens.ids,
         sampled_mask: tokens.sampled,
         trainable_mask: tokens.trainable,

@@ -42,6 +42,9 @@ pub struct RolloutRow {
     pub is_last_branch: bool,
     /// Why the branch started: see [`crate::branch_cause::BranchCause`].
     pub branch_cause: String,
+    /// What starting it cost: tokens of its first call's prompt that no earlier sequence of the trial began with. None
+    /// in files of rolltap before it was counted.
+    pub branch_reprefilled: Option<i32>,
     /// Prompt and sampled tokens from the first to the last of the branch.
     pub token_ids: Vec<i32>,
     /// 1 where the policy sampled this token in this trial.

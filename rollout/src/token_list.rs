@@ -52,6 +52,14 @@ impl TokenList {
         self.slices().flatten()
     }
 
+    /// The ids from that place on, in order.
+    pub fn iter_from(&self, start: usize) -> impl Iterator<Item = &TokenId> {
+        let begun = self.full.get(start / CHUNK).map_or(self.rest.as_slice(), Arc::as_ref);
+        let first = (start / CHUNK).min(self.full.len());
+        let begun = begun.get(start - first * CHUNK..).unwrap_or_default();
+        begun.iter().chain(self.slices().skip(first + 1).flatten())
+    }
+
     /// The ids in order, in slices of whatever length.
     pub fn slices(&self) -> impl Iterator<Item = &[TokenId]> {
         self.full.iter().map(Arc::as_ref).chain([self.rest.as_slice()])
@@ -201,6 +209,7 @@ mod tests {
             prop_assert_eq!(&list, &whole);
             prop_assert_eq!(&list, &TokenList::from(whole.clone()));
             prop_assert_eq!(list.get(cut), whole.get(cut));
+            prop_assert!(list.iter_from(cut).eq(whole.iter().skip(cut)));
             let prefix = list.prefix(cut);
             prop_assert_eq!(&prefix, &whole[..cut.min(whole.len())].to_vec());
             prop_assert_eq!(prefix.common_prefix(&list), prefix.len());

@@ -67,6 +67,8 @@ invariants! {
     Truncation = "truncation",
     /// `branch_index` is below `num_branches`, and `is_last_branch` is set exactly on the last.
     BranchPosition = "branch_position",
+    /// `branch_reprefilled` is no more than the prompt of the branch's last call.
+    BranchReprefilled = "branch_reprefilled",
     /// `sample_index` is below `group_size`, and neither it nor `attempt` is negative.
     GroupPosition = "group_position",
 

@@ -241,6 +241,13 @@ fn positions(row: &RolloutRow, found: &mut Findings<'_>) {
     found.require(*is_last_branch == is_last, Invariant::BranchPosition, || {
         format!("is_last_branch is {is_last_branch} on branch {branch_index} of {num_branches}")
     });
+    // The branch starts with one of its calls, whose prompt is at most the last one's.
+    let longest_prompt = row.calls.last().map_or(i32::MAX, |span| span.prompt_len);
+    let reprefilled = row.branch_reprefilled;
+    let holds = reprefilled.is_none_or(|tokens| (0..=longest_prompt).contains(&tokens));
+    found.require(holds, Invariant::BranchReprefilled, || {
+        format!("branch_reprefilled is {reprefilled:?}, the last call's prompt has {longest_prompt} tokens")
+    });
     let bound = group_size.unwrap_or(i32::MAX);
     found.require((0..bound).contains(sample_index), Invariant::GroupPosition, || {
         format!("sample_index is {sample_index}, in a group of {group_size:?}")

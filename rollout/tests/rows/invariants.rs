@@ -163,6 +163,10 @@ fn mutations_of_one_row() -> Vec<Mutation> {
             t.rows[2].branch_index = 3
         })
         .along_with(&[I::BranchOrder]),
+        mutation(I::BranchReprefilled, Some(2), "is Some(4), the last call's prompt has 3", |t| {
+            t.rows[2].branch_reprefilled = Some(4);
+        }),
+        mutation(I::BranchReprefilled, Some(2), "is Some(-1)", |t| t.rows[2].branch_reprefilled = Some(-1)),
         mutation(I::GroupPosition, Some(0), "sample_index is 10", |t| {
             t.rows.iter_mut().for_each(|row| row.sample_index = 10);
         }),

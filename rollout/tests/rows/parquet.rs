@@ -268,6 +268,13 @@ fn a_missing_column_is_named() {
 }
 
 #[test]
+fn a_column_that_an_earlier_rolltap_did_not_write_is_null() {
+    let without = foreign(|name, array| (name != "branch_reprefilled").then(|| (name.to_owned(), array)));
+    let expected = example().rows.into_iter().map(|row| RolloutRow { branch_reprefilled: None, ..row });
+    assert_eq!(read(without), expected.collect::<Vec<_>>());
+}
+
+#[test]
 fn a_column_of_another_type_is_named() {
     let error = first_error(replaced("branch_index", Arc::new(Int64Array::from(vec![0, 1, 2])))).unwrap();
     assert_eq!(

@@ -25,6 +25,12 @@ pub(super) trait Column: Sized {
 
     /// The value at `index`, which is below the array's length.
     fn from_array(array: &dyn Array, index: usize) -> Result<Self, Mismatch>;
+
+    /// The value where a file has no such column: files of an earlier rolltap lack what came later. As in JSON Lines,
+    /// only what can be null can be left out.
+    fn absent() -> Option<Self> {
+        None
+    }
 }
 
 /// What was found is not what a row holds.
@@ -65,8 +71,10 @@ pub(super) fn field<C: Column>(name: &str) -> Field {
 
 /// The value of the field `name` in row `index` of a struct.
 pub(super) fn cell<C: Column>(record: &StructArray, name: &str, index: usize) -> Result<C, Mismatch> {
-    let array = record.column_by_name(name).ok_or_else(|| missing::<C>().inside(name))?;
-    C::from_array(array, index).map_err(|mismatch| mismatch.inside(name))
+    match record.column_by_name(name) {
+        Some(array) => C::from_array(array, index).map_err(|mismatch| mismatch.inside(name)),
+        None => C::absent().ok_or_else(|| missing::<C>().inside(name)),
+    }
 }
 
 fn missing<C: Column>() -> Mismatch {
@@ -100,6 +108,7 @@ pub(super) fn compatible(expected: &DataType, found: &DataType) -> Result<(), Mi
 fn field_compatible(expected: &Field, found: &Fields) -> Result<(), Mismatch> {
     let name = expected.name();
     match found.iter().find(|field| field.name() == name) {
+        None if expected.is_nullable() => Ok(()),
         None => Err(Mismatch::new(format!("missing, {} is expected", expected.data_type())).inside(name)),
         Some(found) => compatible(expected.data_type(), found.data_type()).map_err(|m| m.inside(name)),
     }
@@ -160,6 +169,10 @@ impl<S: Scalar> Column for Option<S> {
 
     fn from_array(array: &dyn Array, index: usize) -> Result<Self, Mismatch> {
         if array.is_null(index) { Ok(None) } else { S::from_array(array, index).map(Some) }
+    }
+
+    fn absent() -> Option<Self> {
+        Some(None)
     }
 }
 

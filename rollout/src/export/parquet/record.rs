@@ -49,6 +49,7 @@ record!(RolloutRow {
     num_branches: i32,
     is_last_branch: bool,
     branch_cause: String,
+    branch_reprefilled: Option<i32>,
     token_ids: Vec<i32>,
     sampled_mask: Vec<u8>,
     trainable_mask: Vec<u8>,
