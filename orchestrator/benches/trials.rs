@@ -55,6 +55,7 @@ async fn job(agent: &str, at_once: u32) -> (JobReport, Duration) {
         jobs_dir: jobs.path().to_owned(),
         job_name: Some("bench".to_owned()),
         proxy: ProxyChoice::Embedded(Upstreams::default()),
+        history: None,
         sampling: serde_json::Map::new(),
         timeout_multiplier: 1.0,
     };

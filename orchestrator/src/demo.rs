@@ -102,6 +102,7 @@ pub async fn run(
         jobs_dir: settings.jobs_dir,
         job_name: Some(job_name),
         proxy: ProxyChoice::Embedded(Upstreams { addresses: vec![upstream], api_key: None }),
+        history: None,
         sampling: serde_json::Map::new(),
         timeout_multiplier: 1.0,
     };

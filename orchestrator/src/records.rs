@@ -56,6 +56,7 @@ impl Records {
                 "version": VERSION,
                 "environment": settings.environment.to_string(),
                 "proxy": proxy(&settings.proxy),
+                "history": settings.history,
                 "sampling": settings.sampling,
             }),
         }

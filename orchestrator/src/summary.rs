@@ -1,9 +1,12 @@
-//! What a job's user reads at its end: a line per trial, a line per task, and where the rollouts lie.
+//! What a job's user reads at its end: a line per trial, a line per task, why trials have several branches and what
+//! would change it, and where the rollouts lie.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use rolltap_proxy::api::Cost;
+use rolltap_rollout::branch_cause::BranchCause;
 
 use crate::job::JobReport;
 use crate::trial::TrialOutcome;
@@ -17,6 +20,9 @@ impl fmt::Display for Summary<'_> {
         let report = self.0;
         writeln!(f, "{}\n", trials_table(&report.trials))?;
         writeln!(f, "{}\n", tasks_table(&report.trials))?;
+        if let Some(causes) = causes_table(&causes_of(&report.trials)) {
+            writeln!(f, "{causes}\n")?;
+        }
         let missing = report.planned.saturating_sub(report.trials.len());
         if missing > 0 {
             writeln!(f, "{missing} of {} trials did not run", report.planned)?;
@@ -88,6 +94,50 @@ fn tasks_table(trials: &[TrialOutcome]) -> Table {
     table
 }
 
+/// Why branches started in all of these trials.
+fn causes_of(trials: &[TrialOutcome]) -> BTreeMap<BranchCause, Cost> {
+    let mut causes: BTreeMap<BranchCause, Cost> = BTreeMap::new();
+    for status in trials.iter().filter_map(|trial| trial.status.as_ref()) {
+        for (&cause, &cost) in &status.branch_causes {
+            causes.entry(cause).or_default().add(cost);
+        }
+    }
+    causes
+}
+
+/// None where every trial is one branch, from its first call to its last.
+fn causes_table(causes: &BTreeMap<BranchCause, Cost>) -> Option<Table> {
+    if causes.keys().all(|&cause| cause == BranchCause::FirstCall) {
+        return None;
+    }
+    let mut table = table(&["branches started", "branches", "new prompt tokens", "would change it"], 1..3);
+    for (cause, Cost { branches, tokens }) in causes {
+        let remedy = remedy(*cause).unwrap_or_default().to_owned();
+        table.add_row([cause.to_string(), branches.to_string(), tokens.to_string(), remedy]);
+    }
+    Some(table)
+}
+
+/// The setting that makes fewer branches start for this cause. Most causes are what the agent does.
+fn remedy(cause: BranchCause) -> Option<&'static str> {
+    match cause {
+        BranchCause::TemplateRewroteHistory => Some("--history sampled"),
+        BranchCause::Unproven => Some("--tokenizer, --chat-template"),
+        BranchCause::UpstreamUnable => Some("a newer vLLM"),
+        BranchCause::NoSharedPrefix => Some("--history faithful or sampled"),
+        BranchCause::FirstCall
+        | BranchCause::OtherChoice
+        | BranchCause::Fork
+        | BranchCause::SubAgent
+        | BranchCause::Compaction
+        | BranchCause::HistoryEdited
+        | BranchCause::Resampled
+        | BranchCause::InputsChanged
+        | BranchCause::StopStringRemoved
+        | BranchCause::Ambiguous => None,
+    }
+}
+
 fn table(header: &[&str], right_aligned: std::ops::Range<usize>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
@@ -110,6 +160,22 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn causes_are_told_with_what_would_change_them() {
+        let cost = |branches, tokens| Cost { branches, tokens };
+        let mut causes = BTreeMap::from([(BranchCause::FirstCall, cost(3, 900))]);
+        assert!(causes_table(&causes).is_none(), "one branch a trial needs no explanation");
+        causes.insert(BranchCause::TemplateRewroteHistory, cost(5, 12_345));
+        causes.insert(BranchCause::SubAgent, cost(1, 20));
+        let table = causes_table(&causes).unwrap().to_string();
+        let row = |cause: &str| -> Vec<_> {
+            let line = table.lines().find(|line| line.contains(cause)).unwrap();
+            line.split(['│', '┆']).map(str::trim).filter(|cell| !cell.is_empty()).collect()
+        };
+        assert_eq!(row("template_rewrote"), ["template_rewrote_history", "5", "12345", "--history sampled"]);
+        assert_eq!(row("sub_agent"), ["sub_agent", "1", "20"], "that is the agent's own doing");
+    }
 
     #[test]
     fn numbers_are_short() {

@@ -5,6 +5,7 @@ mod upstreams;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use rolltap_rollout::branch_cause::BranchCause;
 use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
 use serde::{Deserialize, Serialize};
 pub use upstreams::{
@@ -36,6 +37,9 @@ pub struct OpenTrial {
     /// Which try at this sample, from 0.
     #[serde(default)]
     pub attempt: u32,
+    /// The agent's name, for the record and to sum up by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
     /// The model that the trial is meant to call, for the record where no call names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
@@ -73,6 +77,7 @@ impl OpenTrial {
             group_size: None,
             sample_index: 0,
             attempt: 0,
+            agent: None,
             model: None,
             environment: None,
             sampling: serde_json::Map::new(),
@@ -156,6 +161,8 @@ pub struct TrialStatus {
     pub sample_index: u32,
     /// Which try at the sample.
     pub attempt: u32,
+    /// Its agent's name, if the opener gave one.
+    pub agent: Option<String>,
     /// Whether it still takes calls.
     pub state: TrialState,
     /// How many calls it made, by how they ended.
@@ -166,8 +173,8 @@ pub struct TrialStatus {
     pub completion_tokens: u64,
     /// How many branches its calls form so far.
     pub branches: u64,
-    /// Why they started, and how many for each cause.
-    pub branch_causes: BTreeMap<String, u64>,
+    /// Why they started, and what each cause cost.
+    pub branch_causes: BTreeMap<BranchCause, Cost>,
     /// The one number to train on, once the reward has come.
     pub reward: Option<f64>,
     /// Every number that the verifier gave.
@@ -182,6 +189,39 @@ pub struct TrialStatus {
     pub sealed_at: Option<Timestamp>,
     /// As given when it was opened.
     pub metadata: serde_json::Map<String, serde_json::Value>,
+}
+
+/// How many branches started, and what that cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Branches.
+    pub branches: u64,
+    /// Tokens of their first calls' prompts that no earlier sequence of their trial began with.
+    pub tokens: u64,
+}
+
+impl Cost {
+    /// Adds what others cost.
+    pub fn add(&mut self, other: Self) {
+        self.branches += other.branches;
+        self.tokens += other.tokens;
+    }
+}
+
+/// A line of `GET /v1/causes`: why branches started in all trials of an agent with a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CauseFigures {
+    /// As the trials' openers named it.
+    pub agent: Option<String>,
+    /// As the agent named it.
+    pub model: String,
+    /// Why the branches started.
+    pub cause: BranchCause,
+    /// How many did, and what that cost.
+    #[serde(flatten)]
+    pub cost: Cost,
+    /// In how many trials.
+    pub trials: u64,
 }
 
 /// Whether a trial still takes calls.

@@ -7,6 +7,7 @@ mod admin_plane;
 mod agent_plane;
 pub mod api;
 mod call_under_way;
+mod causes;
 mod clock;
 mod dialect;
 mod endpoint;

@@ -71,6 +71,7 @@ impl Opening {
                 group_size: asked.group_size,
                 sample_index: asked.sample_index,
                 attempt: asked.attempt,
+                agent: asked.agent,
                 environment: asked.environment,
                 model: asked.model,
                 logprobs_mode: self.logprobs_mode.clone(),

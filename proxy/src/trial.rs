@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use rolltap_rollout::call::{Call, CallStatus};
-use rolltap_rollout::forest::Forest;
 use rolltap_rollout::ids::CallId;
 use rolltap_rollout::rollout::Reward;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{self, Limits};
 use crate::call_under_way::CallUnderWay;
+use crate::causes::Causes;
 use crate::clock;
 use crate::dialect::responses;
 use crate::prefix::Memory;
@@ -43,6 +43,8 @@ struct State {
     recent: RecentCalls,
     admitted: u64,
     completion_tokens: u64,
+    /// As of when they were last asked for.
+    causes: Arc<Causes>,
     sealed_at: Option<Timestamp>,
     reward: Option<Reward>,
 }
@@ -213,14 +215,24 @@ impl Trial {
         state.sealed_at.map(|_| state.reward.clone().unwrap_or_default())
     }
 
+    /// Why its branches started. Found out once for the calls that there are.
+    pub(crate) fn causes(&self) -> Arc<Causes> {
+        let state = self.lock();
+        if state.causes.is_of(state.calls.len()) {
+            return Arc::clone(&state.causes);
+        }
+        let calls = state.calls.clone();
+        drop(state);
+        // Calls that end meanwhile are counted the next time.
+        let causes = Arc::new(Causes::of(&calls));
+        self.lock().causes = Arc::clone(&causes);
+        causes
+    }
+
     /// How it stands.
     pub(crate) fn status(&self) -> api::TrialStatus {
         let calls = self.calls();
-        let branches = Forest::build(calls.iter().map(Arc::as_ref)).branches();
-        let mut branch_causes = std::collections::BTreeMap::new();
-        for branch in &branches {
-            *branch_causes.entry(branch.cause.to_string()).or_insert(0) += 1;
-        }
+        let branch_causes = self.causes().by_cause();
         let complete = calls.iter().filter(|call| call.status == CallStatus::Complete).count() as u64;
         let total = calls.len() as u64;
         let state = self.lock();
@@ -232,6 +244,7 @@ impl Trial {
             group_id: facts.group_id.clone(),
             sample_index: facts.sample_index,
             attempt: facts.attempt,
+            agent: facts.agent.clone(),
             state: if state.sealed_at.is_some() { api::TrialState::Sealed } else { api::TrialState::Open },
             calls: api::CallCounts {
                 total,
@@ -241,7 +254,7 @@ impl Trial {
             },
             prompt_tokens: calls.iter().map(|call| call.prompt_token_ids.len() as u64).sum(),
             completion_tokens: calls.iter().map(|call| completion_tokens(call)).sum(),
-            branches: branches.len() as u64,
+            branches: branch_causes.values().map(|cost| cost.branches).sum(),
             branch_causes,
             reward_valid: reward.as_ref().map(|reward| reward.valid),
             reward: reward.as_ref().and_then(|reward| reward.reward),

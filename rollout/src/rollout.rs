@@ -24,6 +24,9 @@ pub struct TrialFacts {
     pub sample_index: u32,
     /// Which try at this sample.
     pub attempt: u32,
+    /// Who worked at it.
+    #[serde(default)]
+    pub agent: Option<String>,
     /// Where the agent worked.
     pub environment: Option<String>,
     /// The model that the trial was meant to call.

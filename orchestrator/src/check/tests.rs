@@ -17,6 +17,7 @@ fn rows_of(trial_id: &str) -> Vec<RolloutRow> {
         group_size: None,
         sample_index: 0,
         attempt: 0,
+        agent: None,
         environment: None,
         model: None,
         logprobs_mode: "raw_logprobs".to_owned(),

@@ -12,7 +12,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
 use jiff::Timestamp;
-use rolltap_proxy::{Address, InvalidAddress};
+use rolltap_proxy::{Address, History, InvalidAddress};
 use serde_json::{Map, Value};
 
 pub use preflight::PreflightError;
@@ -50,6 +50,8 @@ pub struct JobSettings {
     pub job_name: Option<String>,
     /// Who captures the calls.
     pub proxy: ProxyChoice,
+    /// What becomes of earlier turns' tokens; none for what the proxy is set to.
+    pub history: Option<History>,
     /// Keys laid over every request of every trial.
     pub sampling: Map<String, Value>,
     /// Every time limit of every task is multiplied by this.
@@ -195,6 +197,7 @@ pub(crate) struct JobContext {
     pub(crate) admin: AdminClient,
     pub(crate) agent: AgentSpec,
     pub(crate) model: Option<String>,
+    pub(crate) history: Option<History>,
     pub(crate) sampling: Map<String, Value>,
     pub(crate) records: Records,
     pub(crate) cancellation: Cancellation,

@@ -105,6 +105,7 @@ impl Job {
             admin,
             agent: settings.agent,
             model: settings.model,
+            history: settings.history,
             sampling: settings.sampling,
             records,
             cancellation,

@@ -110,7 +110,9 @@ impl Trial<'_> {
             group_id: Some(plan.group_id.clone()),
             group_size: Some(plan.group_size),
             sample_index: plan.sample_index,
+            agent: Some(self.context.agent.name().to_owned()),
             model: self.context.model.clone(),
+            history: self.context.history,
             environment: Some(self.context.environment.to_string()),
             sampling: self.context.sampling.clone(),
             ..OpenTrial::of_task(plan.task_id.clone())

@@ -47,6 +47,7 @@ pub(crate) fn router(plane: AdminPlane) -> Router {
         .route("/v1/trials/{id}/reward", put(trials::reward))
         .route("/v1/trials/{id}/calls", get(reading::calls))
         .route("/v1/trials/{id}/rollout", get(reading::rollout))
+        .route("/v1/causes", get(reading::causes))
         .route("/v1/upstreams", post(upstreams::add).get(upstreams::list))
         .route("/v1/upstreams/{id}", delete(upstreams::remove))
         .route("/v1/policy", post(policy::set).get(policy::status))

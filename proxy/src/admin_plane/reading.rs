@@ -15,7 +15,8 @@ use serde::Serialize;
 
 use super::AdminPlane;
 use super::error::AdminError;
-use crate::api::TrialStatus;
+use crate::api::{CauseFigures, TrialStatus};
+use crate::causes;
 
 pub(super) async fn list(State(plane): State<Arc<AdminPlane>>) -> Json<Vec<TrialStatus>> {
     Json(plane.opening.trials.all().iter().map(|trial| trial.status()).collect())
@@ -26,6 +27,15 @@ pub(super) async fn status(
     id: Result<Path<TrialId>, PathRejection>,
 ) -> Result<Json<TrialStatus>, AdminError> {
     Ok(Json(plane.trial(id)?.status()))
+}
+
+/// Looks at every trial's calls, so it leaves the threads of the agent plane alone.
+pub(super) async fn causes(
+    State(plane): State<Arc<AdminPlane>>,
+) -> Result<Json<Vec<CauseFigures>>, AdminError> {
+    let trials = plane.opening.trials.all();
+    let figures = tokio::task::spawn_blocking(move || causes::figures(&trials)).await;
+    figures.map(Json).map_err(|error| AdminError::internal(format!("the figures were not made: {error}")))
 }
 
 pub(super) async fn calls(

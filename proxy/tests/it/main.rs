@@ -4,6 +4,7 @@
 
 mod bad_request;
 mod bad_upstream;
+mod causes;
 mod endings;
 mod enforced;
 mod gemini;

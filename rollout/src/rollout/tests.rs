@@ -12,6 +12,7 @@ fn facts() -> TrialFacts {
         group_size: None,
         sample_index: 0,
         attempt: 0,
+        agent: None,
         environment: None,
         model: None,
         logprobs_mode: "raw_logprobs".into(),
