@@ -12,6 +12,7 @@ use rolltap_proxy::{
     Address, ContentFormat, History, ImplicitTrials, PoolSettings, RenderSettings, Settings,
 };
 use serde_json::{Map, Value};
+use rolltap_proxy::roles::RoleRules;
 
 use crate::Outcome;
 use crate::proxy_file::{GenerationDefaults, ProxyFile};
@@ -188,6 +189,8 @@ fn settings(arguments: Arguments) -> anyhow::Result<Settings> {
             )?,
             ..RenderSettings::default()
         },
+        roles: RoleRules::with(file.roles)?,
+        training: file.training,
         pool: PoolSettings {
             generation_defaults: generation_defaults.map(Into::into).unwrap_or_default(),
             ..PoolSettings::default()

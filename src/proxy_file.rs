@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use rolltap_orchestrator::nearest::nearest;
-use rolltap_proxy::{History, SamplingDefaults};
+use rolltap_proxy::roles::RoleRule;
+use rolltap_proxy::{History, SamplingDefaults, TrainingPolicy};
 use serde::Deserialize;
 
 /// `rolltap proxy --config FILE`: the flags' names with `_` for `-`, all optional.
@@ -35,6 +36,10 @@ pub(crate) struct ProxyFile {
     pub(crate) chat_template: Option<PathBuf>,
     pub(crate) default_chat_template_kwargs: Option<serde_json::Map<String, serde_json::Value>>,
     pub(crate) chat_template_content_format: Option<String>,
+    #[serde(default)]
+    pub(crate) roles: Vec<RoleRule>,
+    #[serde(default)]
+    pub(crate) training: TrainingPolicy,
 }
 
 /// Keys of vLLM's `generation_config.json` that are recorded.
@@ -53,7 +58,7 @@ impl From<GenerationDefaults> for SamplingDefaults {
     }
 }
 
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 19] = [
     "upstream",
     "upstream_api_key",
     "listen",
@@ -71,6 +76,8 @@ const KEYS: [&str; 17] = [
     "chat_template",
     "default_chat_template_kwargs",
     "chat_template_content_format",
+    "roles",
+    "training",
 ];
 
 impl ProxyFile {
@@ -112,12 +119,30 @@ mod tests {
     }
 
     #[test]
+    fn roles_and_training_are_tables_whose_unknown_keys_are_errors() {
+        let file =
+            "[[roles]]\nrole = \"title\"\nsystem_contains = \"a title\"\n[training]\ntitle = \"train\"";
+        assert_eq!(ProxyFile::parse(file).unwrap().roles.len(), 1);
+        for (wrong, known) in [
+            ("[training]\nheading = \"mask\"", "compaction"),
+            ("[training]\ntitle = \"skip\"", "mask"),
+            ("[[roles]]\nrole = \"title\"\nsystem = \"x\"", "system_contains"),
+            ("[[roles]]\nrole = \"heading\"\nsystem_contains = \"x\"", "sub_agent"),
+        ] {
+            let error = ProxyFile::parse(wrong).unwrap_err().to_string();
+            assert!(error.contains(known) && error.contains("line "), "{error}");
+        }
+    }
+
+    #[test]
     fn every_known_key_is_one_of_the_file() {
         let text = "upstream = [\"http://h:8000\"]\nupstream_api_key = \"k\"\nlisten = [\"127.0.0.1:1\"]\n\
                     admin = \"127.0.0.1:2\"\npublic_url = \"http://h\"\ndata = \"d\"\nadmin_token_file = \"t\"\n\
                     logprobs_mode = \"processed_logprobs\"\nimplicit_trials = \"loopback\"\ngeneration_defaults = { top_k = 20 }\n\
                     upstream_idle_timeout = 60\nmodel_aliases = { a = \"b\" }\nhistory = \"sampled\"\ntokenizer = \"m\"\nchat_template = \"t\"\n\
                     default_chat_template_kwargs = { x = 1 }\nchat_template_content_format = \"auto\"";
+                    upstream_idle_timeout = 60\nmodel_aliases = { a = \"b\" }\nhistory = \"sampled\"\n\
+                    roles = [{ role = \"title\", has_tools = false }]\ntraining = { compaction = \"mask\" }";
         assert_eq!(text.lines().count(), KEYS.len());
         let file = ProxyFile::parse(text).unwrap();
         assert_eq!(file.logprobs_mode.as_deref(), Some("processed_logprobs"));

@@ -9,8 +9,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rolltap_proxy::store::{self, Stored};
-use rolltap_rollout::call::Call;
+use rolltap_proxy::store::{self, Stored, StoredTrial};
 use rolltap_rollout::check::{Captured, Checker, Options, check_trial};
 use rolltap_rollout::export::jsonl::JsonlReader;
 use rolltap_rollout::export::parquet::{self, ParquetReader};
@@ -118,7 +117,7 @@ fn check_dir<F: FnMut(&str)>(dir: &Path, options: Options, teller: &mut Teller<F
 /// The calls of a job's capture store, by trial. Empty for a job whose proxy was another's.
 #[derive(Default)]
 struct Captures {
-    trials: Option<BTreeMap<String, Vec<Arc<Call>>>>,
+    trials: Option<BTreeMap<String, StoredTrial>>,
 }
 
 impl Captures {
@@ -126,7 +125,7 @@ impl Captures {
         let stored = store::read_dir(data)?;
         tell_damage(&stored, teller);
         let trials = stored.trials.into_iter();
-        let trials = trials.map(|trial| (trial.facts().trial_id.to_string(), trial.calls));
+        let trials = trials.map(|trial| (trial.facts().trial_id.to_string(), trial));
         Ok(Self { trials: Some(trials.collect()) })
     }
 
@@ -135,12 +134,12 @@ impl Captures {
     }
 
     fn all(&self) -> impl Iterator<Item = (&str, Captured<'_>)> {
-        self.trials.iter().flatten().map(|(trial_id, calls)| (trial_id.as_str(), captured(calls)))
+        self.trials.iter().flatten().map(|(trial_id, trial)| (trial_id.as_str(), captured(trial)))
     }
 }
 
-fn captured(calls: &[Arc<Call>]) -> Captured<'_> {
-    Captured::new(calls.iter().map(Arc::as_ref))
+fn captured(trial: &StoredTrial) -> Captured<'_> {
+    Captured::new(trial.calls.iter().map(Arc::as_ref)).training(trial.facts().training)
 }
 
 fn tell_damage<F: FnMut(&str)>(stored: &Stored, teller: &mut Teller<F>) {
@@ -155,7 +154,7 @@ fn check_store<F: FnMut(&str)>(stored: &Stored, options: Options, teller: &mut T
         let calls = trial.calls.iter().map(Arc::as_ref);
         let rows = rollout::rows(trial.facts(), &trial.reward.clone().unwrap_or_default(), calls);
         teller.checked.rows += rows.len() as u64;
-        for breach in check_trial(&trial.facts().trial_id, &rows, Some(&captured(&trial.calls)), options) {
+        for breach in check_trial(&trial.facts().trial_id, &rows, Some(&captured(trial)), options) {
             teller.breach(&breach.to_string());
         }
     }

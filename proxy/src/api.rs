@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use rolltap_rollout::branch_cause::BranchCause;
+use rolltap_rollout::call::CallRole;
 use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
+use rolltap_rollout::training::Training;
 use serde::{Deserialize, Serialize};
 pub use upstreams::{
     AddUpstream, Label, PauseMode, PausePolicy, PolicyStatus, PolicyVersion, SetPolicy, UpstreamState,
@@ -59,6 +61,9 @@ pub struct OpenTrial {
     /// What becomes of earlier turns' tokens: `faithful`, `sampled` or `off`. Absent: as the proxy is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<History>,
+    /// Whether calls of a role are trained on, where the trial wants it otherwise than the proxy: `{"title": "train"}`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub training: BTreeMap<CallRole, Training>,
     /// Bounds on what the trial may use.
     #[serde(default)]
     pub limits: Limits,
@@ -84,6 +89,7 @@ impl OpenTrial {
             seed: None,
             model_aliases: ModelAliases::default(),
             history: None,
+            training: BTreeMap::new(),
             limits: Limits::default(),
             metadata: serde_json::Map::new(),
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rolltap_rollout::ids::{InvalidId, TaskId, TrialId};
 use rolltap_rollout::rollout::TrialFacts;
+use rolltap_rollout::training::TrainingPolicy;
 
 use crate::api::OpenTrial;
 use crate::clock;
@@ -24,6 +25,8 @@ pub(crate) struct Opening {
     pub(crate) logprobs_mode: String,
     /// For trials that do not say.
     pub(crate) history: History,
+    /// For roles of which a trial does not say.
+    pub(crate) training: TrainingPolicy,
 }
 
 /// Why a trial is not opened.
@@ -76,6 +79,7 @@ impl Opening {
                 model: asked.model,
                 logprobs_mode: self.logprobs_mode.clone(),
                 vocab_size: card.vocab_size,
+                training: self.training.with(&asked.training),
             },
             key: key.hash(),
             sampling: asked.sampling,

@@ -116,8 +116,14 @@ pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
     let metrics = Arc::new(Metrics::new());
     let prefix = ExactPrefix::start(settings.render, Arc::clone(&upstream), Arc::clone(&metrics))?;
     let (draining, stopped) = (CancellationToken::new(), CancellationToken::new());
-    let opening =
-        Opening { trials, upstream, store, logprobs_mode: settings.logprobs_mode, history: settings.history };
+    let opening = Opening {
+        trials,
+        upstream,
+        store,
+        logprobs_mode: settings.logprobs_mode,
+        history: settings.history,
+        training: settings.training,
+    };
     let router = admin_plane::router(AdminPlane {
         opening: opening.clone(),
         public_url: settings.public_url.unwrap_or_else(|| first.into()),

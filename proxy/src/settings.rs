@@ -4,10 +4,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rolltap_rollout::training::TrainingPolicy;
+
 use crate::history::History;
 use crate::model_aliases::ModelAliases;
 use crate::public_url::PublicUrl;
 use crate::render::RenderSettings;
+use crate::roles::RoleRules;
 use crate::upstream::{Address, SamplingDefaults};
 
 /// Everything that [`crate::start`] needs to know.
@@ -39,6 +42,10 @@ pub struct Settings {
     pub history: History,
     /// What the served model's prompts are rendered with, to continue them token for token.
     pub render: RenderSettings,
+    /// What tells what calls are for.
+    pub roles: RoleRules,
+    /// Which calls are trained on, by what they are for; trials may say otherwise.
+    pub training: TrainingPolicy,
     /// How the servers are looked after.
     pub pool: PoolSettings,
 }
@@ -88,6 +95,8 @@ impl Settings {
             logprobs_mode: Self::DEFAULT_LOGPROBS_MODE.to_owned(),
             history: History::default(),
             render: RenderSettings::default(),
+            roles: RoleRules::default(),
+            training: TrainingPolicy::default(),
             pool: PoolSettings::default(),
         }
     }

@@ -23,7 +23,7 @@ pub struct Call {
     pub model: String,
     /// How the call ended.
     pub status: CallStatus,
-    /// What the call was for; decides whether its tokens are trained.
+    /// What a rule said that the call was for. [`crate::roles`] has the last word.
     pub role: CallRole,
     /// What its messages continue; none where nobody looked (`history` is `off`, no messages).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -120,26 +120,34 @@ pub enum CallStatus {
 }
 
 /// What a call was for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallRole {
-    /// The agent's own work on its task.
+    /// The agent's own work on its task, as far as nothing says otherwise.
     #[default]
     Main,
+    /// Work that the agent gave to another conversation, with instructions of its own.
+    SubAgent,
+    /// Its answer is a summary that takes the place of the conversation so far.
+    Compaction,
+    /// Names a conversation, for people to read.
+    Title,
+    /// Asks for next to nothing, to see whether it would be answered.
+    Probe,
 }
 
 impl CallRole {
+    /// Every role.
+    pub const ALL: [Self; 5] = [Self::Main, Self::SubAgent, Self::Compaction, Self::Title, Self::Probe];
+
     /// The name in records and rows.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Main => "main",
-        }
-    }
-
-    /// Whether tokens of such calls are trained on.
-    pub fn is_trained(self) -> bool {
-        match self {
-            Self::Main => true,
+            Self::SubAgent => "sub_agent",
+            Self::Compaction => "compaction",
+            Self::Title => "title",
+            Self::Probe => "probe",
         }
     }
 }
@@ -205,9 +213,10 @@ impl Call {
         })
     }
 
-    /// Whether the record's sampled tokens may be trained on at all (each still needs a logprob of its own).
+    /// Whether the record's sampled tokens may be trained on at all (each still needs a logprob of its own, and the
+    /// call's role must be one that is trained).
     pub fn is_trainable(&self) -> bool {
         let blocking = |flaw: &Flaw| !matches!(flaw, Flaw::InvalidLogprob);
-        self.status == CallStatus::Complete && self.role.is_trained() && !self.flaws.iter().any(blocking)
+        self.status == CallStatus::Complete && !self.flaws.iter().any(blocking)
     }
 }

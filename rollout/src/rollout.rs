@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Call, CallStatus};
+use crate::call::{Call, CallRole, CallStatus};
 use crate::forest::{Branch, Forest, Node};
 use crate::ids::{GroupId, TaskId, TrialId};
+use crate::roles::roles;
 use crate::row::{CallSpan, RolloutRow, SCHEMA_VERSION};
+use crate::training::TrainingPolicy;
 
 /// What a trial is, beside its calls.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,6 +37,9 @@ pub struct TrialFacts {
     pub logprobs_mode: String,
     /// Ids lie below this, where it is known.
     pub vocab_size: Option<u32>,
+    /// Which calls are trained on, by their role.
+    #[serde(default)]
+    pub training: TrainingPolicy,
 }
 
 /// What the verifier said of a trial, or why it said nothing.
@@ -95,39 +100,52 @@ pub fn rows<'a>(
 ) -> Vec<RolloutRow> {
     let forest = Forest::build(calls);
     let branches = forest.branches();
-    let count = branches.len();
+    let source = Source { facts, reward, roles: roles(&forest), forest, branches: branches.len() };
     let mut owned = HashSet::new();
     branches
         .iter()
         .enumerate()
-        .filter_map(|(index, branch)| {
-            let place = Place { index, count };
-            row(facts, reward, &forest, branch, place, &mut owned)
-        })
+        .filter_map(|(index, branch)| row(&source, index, branch, &mut owned))
         .collect()
 }
 
+/// What all rows of a trial are made of.
+struct Source<'a> {
+    facts: &'a TrialFacts,
+    reward: &'a Reward,
+    forest: Forest<'a>,
+    /// Of each node.
+    roles: Vec<CallRole>,
+    /// How many.
+    branches: usize,
+}
+
+/// An answer on a branch.
 #[derive(Clone, Copy)]
-struct Place {
+struct Turn<'a> {
     index: usize,
-    count: usize,
+    node: &'a Node<'a>,
+    role: CallRole,
+}
+
+impl<'a> Source<'a> {
+    fn turns(&'a self, branch: &Branch) -> Vec<Turn<'a>> {
+        let turn = |index| {
+            let node = self.forest.nodes().get(index)?;
+            Some(Turn { index, node, role: self.roles.get(index).copied().unwrap_or_default() })
+        };
+        self.forest.path_to(branch.leaf).into_iter().filter_map(turn).collect()
+    }
 }
 
 /// `owned` holds the nodes whose tokens a branch of lower index has in its loss mask already.
-fn row(
-    facts: &TrialFacts,
-    reward: &Reward,
-    forest: &Forest<'_>,
-    branch: &Branch,
-    place: Place,
-    owned: &mut HashSet<usize>,
-) -> Option<RolloutRow> {
-    let path = forest.path_to(branch.leaf);
-    let path: Vec<_> = path.into_iter().filter_map(|i| Some((i, forest.nodes().get(i)?))).collect();
-    let (&(_, first), &(_, last)) = (path.first()?, path.last()?);
+fn row(source: &Source<'_>, index: usize, branch: &Branch, owned: &mut HashSet<usize>) -> Option<RolloutRow> {
+    let Source { facts, reward, .. } = *source;
+    let path = source.turns(branch);
+    let (first, last) = (path.first()?.node, path.last()?.node);
     let mut tokens = PerToken::of_branch(last);
-    for &(index, node) in &path {
-        tokens.mark_sampled(node, owned.insert(index));
+    for turn in &path {
+        tokens.mark_sampled(turn.node, facts.training.trains(turn.role), owned.insert(turn.index));
     }
     let status = BranchStatus::of(last);
     Some(RolloutRow {
@@ -140,9 +158,9 @@ fn row(
         superseded: false,
         task_id: facts.task_id.to_string(),
         environment: facts.environment.clone(),
-        branch_index: saturating_i32(place.index),
-        num_branches: saturating_i32(place.count),
-        is_last_branch: place.index + 1 == place.count,
+        branch_index: saturating_i32(index),
+        num_branches: saturating_i32(source.branches),
+        is_last_branch: index + 1 == source.branches,
         branch_cause: branch.cause.to_string(),
         branch_reprefilled: Some(saturating_i32(branch.reprefilled)),
         token_ids: tokens.ids,
@@ -164,8 +182,8 @@ fn row(
         tokenizer_hash: None,
         vocab_size: facts.vocab_size.map(saturating_i32),
         logprobs_mode: facts.logprobs_mode.clone(),
-        has_media: path.iter().any(|(_, node)| node.call.has_media),
-        calls: path.iter().map(|(_, node)| span(forest, node)).collect(),
+        has_media: path.iter().any(|turn| turn.node.call.has_media),
+        calls: path.iter().map(|turn| span(&source.forest, turn)).collect(),
     })
 }
 
@@ -194,8 +212,8 @@ impl PerToken {
         }
     }
 
-    fn mark_sampled(&mut self, node: &Node<'_>, is_owner: bool) {
-        let call_is_trainable = node.call.is_trainable() && !node.is_ambiguous;
+    fn mark_sampled(&mut self, node: &Node<'_>, is_trained: bool, is_owner: bool) {
+        let call_is_trainable = is_trained && node.call.is_trainable() && !node.is_ambiguous;
         let logprobs = node.choice.aligned_logprobs().unwrap_or_default();
         let span = self
             .sampled
@@ -219,14 +237,14 @@ impl PerToken {
     }
 }
 
-fn span(forest: &Forest<'_>, node: &Node<'_>) -> CallSpan {
+fn span(forest: &Forest<'_>, &Turn { node, role, .. }: &Turn<'_>) -> CallSpan {
     let parent = node.parent.and_then(|index| forest.nodes().get(index));
     let sampling = &node.call.sampling;
     CallSpan {
         call_id: node.call.call_id.to_string(),
         choice_index: saturating_i32(node.choice.index),
         parent_call_id: parent.map(|parent| parent.call.call_id.to_string()),
-        role: node.call.role.as_str().to_owned(),
+        role: role.as_str().to_owned(),
         prompt_len: saturating_i32(node.start()),
         start: saturating_i32(node.start()),
         end: saturating_i32(node.end()),
@@ -243,8 +261,8 @@ fn span(forest: &Forest<'_>, node: &Node<'_>) -> CallSpan {
 }
 
 /// Names of the versions along a branch, by version.
-fn labels(path: &[(usize, &Node<'_>)]) -> BTreeMap<String, String> {
-    let labels = path.iter().flat_map(|(_, node)| &node.call.version_labels);
+fn labels(path: &[Turn<'_>]) -> BTreeMap<String, String> {
+    let labels = path.iter().flat_map(|turn| &turn.node.call.version_labels);
     labels.map(|(version, label)| (version.to_string(), label.clone())).collect()
 }
 

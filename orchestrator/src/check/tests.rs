@@ -1,11 +1,12 @@
 use std::fs;
 
-use rolltap_rollout::call::{CallRole, CallStatus, Choice, Dialect, Sampling};
+use rolltap_rollout::call::{Call, CallRole, CallStatus, Choice, Dialect, Sampling};
 use rolltap_rollout::export::jsonl::JsonlWriter;
 use rolltap_rollout::export::parquet::ParquetWriter;
 use rolltap_rollout::ids::{CallId, TaskId};
 use rolltap_rollout::rollout::{Reward, TrialFacts};
 use rolltap_rollout::token::{Logprob, TokenId};
+use rolltap_rollout::training::TrainingPolicy;
 
 use super::*;
 
@@ -22,6 +23,7 @@ fn rows_of(trial_id: &str) -> Vec<RolloutRow> {
         model: None,
         logprobs_mode: "raw_logprobs".to_owned(),
         vocab_size: Some(100),
+        training: TrainingPolicy::default(),
     };
     let tokens = |ids: &[u32]| ids.iter().map(|id| TokenId::try_from(*id).unwrap()).collect();
     let call = Call {

@@ -5,20 +5,41 @@ use std::collections::{HashMap, HashSet};
 use super::row::{AnswerKey, span_tokens};
 use super::trial::first_difference;
 use super::{Findings, Invariant};
-use crate::call::{Call, CallStatus, Choice};
+use crate::call::{Call, CallRole, CallStatus, Choice};
+use crate::forest::Forest;
+use crate::roles::roles;
 use crate::row::{CallSpan, RolloutRow};
 use crate::token::TokenId;
+use crate::training::TrainingPolicy;
 
 /// Every captured call of one trial, by name.
 #[derive(Debug)]
 pub struct Captured<'a> {
     calls: HashMap<&'a str, &'a Call>,
+    /// By call and choice.
+    roles: HashMap<(&'a str, u32), CallRole>,
+    training: Option<TrainingPolicy>,
 }
 
 impl<'a> Captured<'a> {
     /// Takes all calls of one trial.
     pub fn new(calls: impl IntoIterator<Item = &'a Call>) -> Self {
-        Self { calls: calls.into_iter().map(|call| (call.call_id.as_str(), call)).collect() }
+        let calls: HashMap<_, _> = calls.into_iter().map(|call| (call.call_id.as_str(), call)).collect();
+        let forest = Forest::build(calls.values().copied());
+        let answers = forest.nodes().iter().map(|node| (node.call.call_id.as_str(), node.choice.index));
+        let roles = answers.zip(roles(&forest)).collect();
+        Self { calls, roles, training: None }
+    }
+
+    /// Which roles the trial trains, where that is known too.
+    #[must_use]
+    pub fn training(self, training: TrainingPolicy) -> Self {
+        Self { training: Some(training), ..self }
+    }
+
+    /// What the answer of a span was for. Answers without tokens are none's work.
+    fn role(&self, call: &Call, choice: &Choice) -> CallRole {
+        self.roles.get(&(call.call_id.as_str(), choice.index)).copied().unwrap_or(call.role)
     }
 
     fn answer(&self, span: &CallSpan) -> Option<(&'a Call, &'a Choice)> {
@@ -63,17 +84,24 @@ pub(super) fn check(row: &RolloutRow, is_aligned: bool, captured: &Captured<'_>,
             });
             continue;
         };
-        facts(index, span, choice, found);
+        let role = captured.role(call, choice);
+        facts(index, span, (choice, role), found);
         if is_aligned {
             prompt(index, span, row, call, found);
             answer(index, span, row, choice, found);
             versions(index, span, row, (call, choice), found);
             trainable(index, span, row, call, choice, found);
+            if captured.training.is_some_and(|training| !training.trains(role)) {
+                masked(index, span, row, role, found);
+            }
         }
     }
 }
 
-fn facts(index: usize, span: &CallSpan, choice: &Choice, found: &mut Findings<'_>) {
+fn facts(index: usize, span: &CallSpan, (choice, role): (&Choice, CallRole), found: &mut Findings<'_>) {
+    found.require(span.role == role.as_str(), Invariant::CapturedRole, || {
+        format!("calls[{index}].role is {:?}, by what was captured it is {:?}", span.role, role.as_str())
+    });
     found.require(span.finish_reason == choice.finish_reason, Invariant::CapturedAnswer, || {
         let (here, captured) = (&span.finish_reason, &choice.finish_reason);
         format!("calls[{index}].finish_reason is {here:?}, captured was {captured:?}")
@@ -153,6 +181,18 @@ fn trainable(
         found.require(trainable == 0 || call.is_trainable(), Invariant::CapturedTrainable, || {
             let (status, flaws) = (call.status, &call.flaws);
             format!("calls[{index}]: sampled token {offset} is trainable, but its call is {status:?}, with {flaws:?}")
+        });
+    }
+}
+
+fn masked(index: usize, span: &CallSpan, row: &RolloutRow, role: CallRole, found: &mut Findings<'_>) {
+    let mask = span_tokens(span, &row.trainable_mask).unwrap_or_default();
+    for offset in
+        mask.iter().enumerate().filter_map(|(offset, &trainable)| (trainable != 0).then_some(offset))
+    {
+        let role = role.as_str();
+        found.add(Invariant::CapturedTrainable, || {
+            format!("calls[{index}]: sampled token {offset} is trainable, but the trial masks calls of role {role}")
         });
     }
 }

@@ -57,6 +57,8 @@ invariants! {
     SpanParent = "span_parent",
     /// A span's `sampling` is a JSON object, its `messages` JSON, its temperature and nucleus finite.
     SpanSampling = "span_sampling",
+    /// A span's `role` is one of those known.
+    SpanRole = "span_role",
     /// `prompt_len` is the index of the first sampled token, and there is one.
     PromptLen = "prompt_len",
     /// `reward` and `rewards` are finite.
@@ -67,7 +69,7 @@ invariants! {
     Truncation = "truncation",
     /// `branch_index` is below `num_branches`, and `is_last_branch` is set exactly on the last.
     BranchPosition = "branch_position",
-    /// `branch_reprefilled` is no more than the prompt of the branch's last call.
+    /// `branch_reprefilled` is no more than the longest prompt of its calls.
     BranchReprefilled = "branch_reprefilled",
     /// `sample_index` is below `group_size`, and neither it nor `attempt` is negative.
     GroupPosition = "group_position",
@@ -94,7 +96,10 @@ invariants! {
     CapturedPrompt = "captured_prompt",
     /// A span's tokens, logprobs, versions and finish reason are those captured.
     CapturedAnswer = "captured_answer",
-    /// A trainable token belongs to a call that can be trained on, and has a captured logprob.
+    /// A span's role is the one that the captured calls give it.
+    CapturedRole = "captured_role",
+    /// A trainable token belongs to a call that can be trained on, of a role that the trial trains, and has a captured
+    /// logprob.
     CapturedTrainable = "captured_trainable",
     /// Every answer of a complete call with ids is in some branch.
     CapturedPresence = "captured_presence",

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use serde::de::IgnoredAny;
 
 use super::{Findings, Invariant};
+use crate::call::CallRole;
 use crate::rollout::BranchStatus;
 use crate::row::{CallSpan, RolloutRow, SCHEMA_VERSION};
 
@@ -14,7 +15,10 @@ pub(super) fn check(row: &RolloutRow, vocab_size: Option<u32>, found: &mut Findi
     rewards(row, found);
     ending(row, found);
     positions(row, found);
-    row.calls.iter().enumerate().for_each(|(index, span)| sampling(index, span, found));
+    for (index, span) in row.calls.iter().enumerate() {
+        sampling(index, span, found);
+        role(index, span, found);
+    }
     let is_aligned = list_lengths(row, found);
     if is_aligned {
         masks(row, found);
@@ -188,6 +192,14 @@ fn sampling(index: usize, span: &CallSpan, found: &mut Findings<'_>) {
     }
 }
 
+fn role(index: usize, span: &CallSpan, found: &mut Findings<'_>) {
+    let is_known = CallRole::ALL.into_iter().any(|role| role.as_str() == span.role);
+    found.require(is_known, Invariant::SpanRole, || {
+        let known = CallRole::ALL.map(CallRole::as_str).join(", ");
+        format!("calls[{index}].role is {:?}, not one of {known}", span.role)
+    });
+}
+
 fn rewards(row: &RolloutRow, found: &mut Findings<'_>) {
     found.require(row.reward.is_none_or(f64::is_finite), Invariant::RewardFinite, || {
         format!("reward is {:?}; a reward that is not there is null", row.reward)
@@ -241,12 +253,12 @@ fn positions(row: &RolloutRow, found: &mut Findings<'_>) {
     found.require(*is_last_branch == is_last, Invariant::BranchPosition, || {
         format!("is_last_branch is {is_last_branch} on branch {branch_index} of {num_branches}")
     });
-    // The branch starts with one of its calls, whose prompt is at most the last one's.
-    let longest_prompt = row.calls.last().map_or(i32::MAX, |span| span.prompt_len);
+    // The branch starts with one of its calls.
+    let longest_prompt = row.calls.iter().map(|span| span.prompt_len).max().unwrap_or(i32::MAX);
     let reprefilled = row.branch_reprefilled;
     let holds = reprefilled.is_none_or(|tokens| (0..=longest_prompt).contains(&tokens));
     found.require(holds, Invariant::BranchReprefilled, || {
-        format!("branch_reprefilled is {reprefilled:?}, the last call's prompt has {longest_prompt} tokens")
+        format!("branch_reprefilled is {reprefilled:?}, the longest prompt has {longest_prompt} tokens")
     });
     let bound = group_size.unwrap_or(i32::MAX);
     found.require((0..bound).contains(sample_index), Invariant::GroupPosition, || {

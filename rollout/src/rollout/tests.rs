@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::call::{Flaw, VersionSpan};
 use crate::forest::tests::{call, trial};
+use crate::training::Training;
 
 fn facts() -> TrialFacts {
     TrialFacts {
@@ -17,6 +18,7 @@ fn facts() -> TrialFacts {
         model: None,
         logprobs_mode: "raw_logprobs".into(),
         vocab_size: None,
+        training: TrainingPolicy::default(),
     }
 }
 
@@ -116,11 +118,83 @@ fn a_missing_reward_is_none_and_how_it_ended_is_said() {
     );
 }
 
+#[test]
+fn a_role_that_is_masked_is_sampled_and_not_trained() {
+    let mut calls = [
+        call(0, &[1], &[&[2]]),
+        call(1, &[1, 2, 3], &[&[4]]),
+        call(2, &[1, 2, 5], &[&[6]]),
+        call(3, &[9], &[&[8]]),
+    ];
+    calls[0].role = CallRole::Title;
+    calls[3].role = CallRole::Probe;
+    let made = rows(&facts(), &Reward::default(), &calls);
+    assert_eq!(masks(&made[0]), ["0101", "0001", "0001"]);
+    assert_eq!(masks(&made[1]), ["0101", "0001", "0001"]);
+    assert_eq!(masks(&made[2]), ["01", "00", "00"]);
+    assert_eq!(made[0].calls.iter().map(|span| &*span.role).collect::<Vec<_>>(), ["title", "main"]);
+
+    let named = BTreeMap::from([(CallRole::Title, Training::Train), (CallRole::Main, Training::Mask)]);
+    let facts = TrialFacts { training: TrainingPolicy::default().with(&named), ..facts() };
+    let made = rows(&facts, &Reward::default(), &calls);
+    assert_eq!(masks(&made[0]), ["0101", "0100", "0100"]);
+    assert_eq!(masks(&made[1]), ["0101", "0100", "0000"], "the shared token is trained once");
+}
+
+/// A trial whose calls have any role, status and flaws, and a policy for it.
+fn trial_with_roles() -> impl Strategy<Value = (Vec<Call>, TrainingPolicy)> {
+    let facts = (0..CallRole::ALL.len(), prop::bool::weighted(0.1), prop::bool::weighted(0.1));
+    let training = prop::sample::select(vec![Training::Train, Training::Mask]);
+    let roles = prop::sample::select(CallRole::ALL.to_vec());
+    let named = prop::collection::btree_map(roles, training, 0..5);
+    (trial(), prop::collection::vec(facts, 12), named).prop_map(|(mut calls, facts, named)| {
+        for (call, (role, is_cancelled, is_flawed)) in calls.iter_mut().zip(facts) {
+            call.role = CallRole::ALL[role];
+            if is_cancelled {
+                call.status = CallStatus::Cancelled;
+            }
+            if is_flawed {
+                call.flaws.push(Flaw::MissingChoice);
+            }
+        }
+        (calls, TrainingPolicy::default().with(&named))
+    })
+}
+
 proptest! {
     #[test]
-    fn rows_of_any_trial_keep_every_invariant(calls in trial()) {
+    fn a_sampled_token_is_trained_once_if_at_all((calls, training) in trial_with_roles()) {
+        let facts = TrialFacts { training, ..facts() };
+        let rows = rows(&facts, &Reward::default(), &calls);
+        let forest = Forest::build(&calls);
+        let roles = roles(&forest);
+        for (node, role) in forest.nodes().iter().zip(roles) {
+            let is_trainable = node.call.is_trainable() && !node.is_ambiguous && training.trains(role);
+            let of_node: Vec<_> = rows
+                .iter()
+                .filter(|row| {
+                    row.calls.iter().any(|span| {
+                        span.call_id == node.call.call_id.as_str() && span.choice_index == node.choice.index as i32
+                    })
+                })
+                .collect();
+            prop_assert!(!of_node.is_empty());
+            for at in node.start()..node.end() {
+                prop_assert!(of_node.iter().all(|row| row.sampled_mask[at] == 1));
+                prop_assert!(of_node.iter().all(|row| row.trainable_mask[at] == u8::from(is_trainable)));
+                // The first of them has the lowest index.
+                let loss: Vec<_> = of_node.iter().map(|row| row.loss_mask[at]).collect();
+                prop_assert_eq!(loss[0], u8::from(is_trainable));
+                prop_assert!(loss[1..].iter().all(|&loss| loss == 0));
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_any_trial_keep_every_invariant((calls, training) in trial_with_roles()) {
+        let facts = || TrialFacts { training, ..facts() };
         let rows = rows(&facts(), &Reward::default(), &calls);
-        let captured = crate::check::Captured::new(&calls);
+        let captured = crate::check::Captured::new(&calls).training(training);
         let breaches = crate::check::check_trial(&facts().trial_id, &rows, Some(&captured), crate::check::Options::default());
         prop_assert!(breaches.is_empty(), "{:?}", breaches);
     }

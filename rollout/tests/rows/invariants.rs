@@ -4,16 +4,17 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use rolltap_rollout::call::{CallStatus, Flaw, VersionSpan};
+use rolltap_rollout::call::{CallRole, CallStatus, Flaw, VersionSpan};
 use rolltap_rollout::check::{Breach, Captured, Checker, Invariant, Options, check_trial};
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::row::RolloutRow;
 use rolltap_rollout::token::{Logprob, TokenId};
+use rolltap_rollout::training::TrainingPolicy;
 
 use crate::trials::{Facts, Trial, VOCAB_SIZE, example, trials};
 
 fn breaches(trial: &Trial) -> Vec<Breach> {
-    let captured = Captured::new(&trial.calls);
+    let captured = Captured::new(&trial.calls).training(TrainingPolicy::default());
     check_trial(&TrialId::new("trial").unwrap(), &trial.rows, Some(&captured), Options::default())
 }
 
@@ -129,6 +130,10 @@ fn mutations_of_one_row() -> Vec<Mutation> {
             t.rows[0].calls[1].messages = Some("[".into())
         }),
         mutation(I::SpanSampling, Some(0), "calls[1].top_p", |t| t.rows[0].calls[1].top_p = Some(f64::NAN)),
+        mutation(I::SpanRole, Some(2), "calls[0].role is \"chore\", not one of main, ", |t| {
+            t.rows[2].calls[0].role = "chore".into();
+        })
+        .along_with(&[I::CapturedRole]),
         mutation(I::PromptLen, Some(2), "prompt_len is 4, the first sampled token is at 3", |t| {
             t.rows[2].prompt_len = 4;
         }),
@@ -163,7 +168,7 @@ fn mutations_of_one_row() -> Vec<Mutation> {
             t.rows[2].branch_index = 3
         })
         .along_with(&[I::BranchOrder]),
-        mutation(I::BranchReprefilled, Some(2), "is Some(4), the last call's prompt has 3", |t| {
+        mutation(I::BranchReprefilled, Some(2), "is Some(4), the longest prompt has 3", |t| {
             t.rows[2].branch_reprefilled = Some(4);
         }),
         mutation(I::BranchReprefilled, Some(2), "is Some(-1)", |t| t.rows[2].branch_reprefilled = Some(-1)),
@@ -278,6 +283,13 @@ fn mutations_of_what_was_captured() -> Vec<Mutation> {
         }),
         mutation(I::CapturedTrainable, Some(2), "with [MissingChoice]", |t| {
             t.calls[3].flaws.push(Flaw::MissingChoice);
+        }),
+        mutation(I::CapturedRole, Some(2), "calls[0].role is \"probe\", by what was captured", |t| {
+            t.rows[2].calls[0].role = "probe".into();
+        }),
+        mutation(I::CapturedTrainable, Some(2), "the trial masks calls of role title", |t| {
+            t.calls[3].role = CallRole::Title;
+            t.rows[2].calls[0].role = "title".into();
         }),
         mutation(I::CapturedPresence, None, "choice 1 of call call-0003 is complete and in no branch", |t| {
             let mut other = t.calls[3].choices[0].clone();

@@ -198,7 +198,7 @@ fn row(
         num_branches: count as i32,
         is_last_branch: index + 1 == count,
         branch_cause: "fork".to_owned(),
-        branch_reprefilled: Some(last.answer.tail.len() as i32),
+        branch_reprefilled: Some(nodes[path[0]].prompt.len() as i32),
         token_ids,
         sampled_mask: vec![0; len],
         trainable_mask: vec![0; len],

@@ -1,0 +1,54 @@
+//! The calls of known agents that are not the work itself, by the words that their programs send.
+
+use rolltap_rollout::call::{CallRole, Dialect};
+
+use super::RoleRule;
+
+/// Where a rule looks for its text.
+#[derive(Clone, Copy)]
+enum Place {
+    System,
+    LastUser,
+}
+
+use CallRole::{Compaction, SubAgent, Title};
+use Dialect::{ChatCompletions, GenerateContent, Messages, Responses};
+use Place::{LastUser, System};
+
+/// Role, dialect, and the text by which such calls are known.
+const BY_TEXT: [(CallRole, Dialect, Place, &str); 11] = [
+    // Claude Code; the second title prompt is of versions before 2.
+    (Title, Messages, System, "Generate a concise, sentence-case title (3-7 words)"),
+    (Title, Messages, System, "Analyze if this message indicates a new conversation topic"),
+    (Compaction, Messages, LastUser, "Your task is to create a detailed summary of "),
+    (SubAgent, Messages, System, "You are an agent for Claude Code, Anthropic's official CLI for Claude"),
+    // Codex
+    (Compaction, Responses, LastUser, "You are performing a CONTEXT CHECKPOINT COMPACTION"),
+    // Gemini CLI
+    (
+        Compaction,
+        GenerateContent,
+        System,
+        "You are the component that summarizes internal chat history into a given structure",
+    ),
+    // OpenCode
+    (Title, ChatCompletions, System, "You are a title generator. You output ONLY a thread title."),
+    (Title, Messages, System, "You are a title generator. You output ONLY a thread title."),
+    // Terminus-2 hands over in three steps: a summary, questions of the one who takes over, and answers.
+    (Compaction, ChatCompletions, LastUser, "You are about to hand off your work to another AI agent"),
+    (Compaction, ChatCompletions, LastUser, "You are picking up work from a previous AI agent on this task"),
+    (Compaction, ChatCompletions, LastUser, "The next agent has a few questions for you"),
+];
+
+pub(super) fn rules() -> impl Iterator<Item = RoleRule> {
+    // Whoever wants one token wants no answer: Claude Code asks for its quota and for a model's existence so.
+    let probe = RoleRule { max_tokens_at_most: Some(1), ..RoleRule::of(CallRole::Probe) };
+    let by_text = BY_TEXT.into_iter().map(|(role, dialect, place, text)| {
+        let rule = RoleRule { dialect: Some(dialect), ..RoleRule::of(role) };
+        match place {
+            System => RoleRule { system_contains: Some(text.to_owned()), ..rule },
+            LastUser => RoleRule { last_user_contains: Some(text.to_owned()), ..rule },
+        }
+    });
+    std::iter::once(probe).chain(by_text)
+}

@@ -1,0 +1,106 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::call::Call;
+use crate::forest::tests::{call, looked_at, trial};
+use crate::ids::CallId;
+use CallRole::{Compaction, Main, Probe, SubAgent, Title};
+
+fn of(calls: &[Call]) -> Vec<CallRole> {
+    roles(&Forest::build(calls))
+}
+
+fn fresh(call: Call, cause: BranchCause) -> Call {
+    looked_at(call, Continuation::Fresh { cause })
+}
+
+/// A call whose messages go on from the first answer of another, and whose ids do not.
+fn rendered(call: Call, parent: u32) -> Call {
+    let parent = AnswerRef { call_id: CallId::new(format!("c{parent:04}")).unwrap(), choice: 0 };
+    let cause = BranchCause::TemplateRewroteHistory;
+    looked_at(call, Continuation::Rendered { parent, cause, class: None })
+}
+
+fn in_role(call: Call, role: CallRole) -> Call {
+    Call { role, ..call }
+}
+
+#[test]
+fn a_conversation_of_another_kind_is_a_sub_agents_to_its_end() {
+    let calls = [
+        call(0, &[1], &[&[2]]),
+        fresh(call(1, &[10], &[&[11], &[12]]), BranchCause::SubAgent),
+        call(2, &[10, 11, 13], &[&[14]]),
+        rendered(call(3, &[10, 15], &[&[16]]), 2),
+        rendered(call(4, &[1, 3], &[&[4]]), 0),
+        fresh(call(5, &[20], &[&[21]]), BranchCause::HistoryEdited),
+    ];
+    assert_eq!(of(&calls), [Main, SubAgent, SubAgent, SubAgent, SubAgent, Main, Main]);
+}
+
+#[test]
+fn what_comes_after_a_title_or_a_probe_is_the_first_conversation() {
+    let calls = [
+        in_role(call(0, &[1], &[&[2]]), Probe),
+        in_role(fresh(call(1, &[3], &[&[4]]), BranchCause::SubAgent), Title),
+        fresh(call(2, &[5], &[&[6]]), BranchCause::SubAgent),
+        fresh(call(3, &[7], &[&[8]]), BranchCause::SubAgent),
+    ];
+    assert_eq!(of(&calls), [Probe, Title, Main, SubAgent]);
+}
+
+const SUMMARY: [u32; 16] = [30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45];
+
+fn compacted(role_of_work: Option<BranchCause>) -> Vec<Call> {
+    let work = call(1, &[10], &[&[11]]);
+    let asked = [&[10, 11, 12], &SUMMARY[..]].concat();
+    vec![
+        call(0, &[1], &[&[2]]),
+        role_of_work.map_or(work.clone(), |cause| fresh(work, cause)),
+        call(2, &[10, 11, 12], &[&SUMMARY]),
+        call(3, &[&asked[..], &[13]].concat(), &[&[14]]),
+        // Without its first and last tokens, and in other words.
+        fresh(call(4, &[&[50, 51], &SUMMARY[2..15], &[52]].concat(), &[&[53]]), BranchCause::Compaction),
+        rendered(call(5, &[50, 54], &[&[55]]), 4),
+    ]
+}
+
+#[test]
+fn who_wrote_what_a_compacted_conversation_begins_with_compacted_it() {
+    assert_eq!(of(&compacted(None)), [Main, Main, Compaction, Main, Main, Main]);
+}
+
+#[test]
+fn a_sub_agent_that_compacts_stays_one() {
+    let roles = of(&compacted(Some(BranchCause::SubAgent)));
+    assert_eq!(roles, [Main, SubAgent, Compaction, SubAgent, SubAgent, SubAgent]);
+}
+
+#[test]
+fn a_summary_that_is_not_there_was_written_by_nobody() {
+    let mut calls = compacted(None);
+    calls[4].prompt_token_ids = call(4, &[50, 51, 52], &[]).prompt_token_ids;
+    assert!(!of(&calls).contains(&Compaction));
+    // Nor is one that came only later.
+    let mut calls = compacted(None);
+    calls[2].ended_at = jiff::Timestamp::MAX;
+    assert!(!of(&calls).contains(&Compaction));
+}
+
+#[test]
+fn a_rule_has_the_first_word() {
+    let mut calls = compacted(Some(BranchCause::SubAgent));
+    calls[1].role = Probe;
+    calls[2].role = Title;
+    assert_eq!(of(&calls)[..3], [Main, Probe, Title]);
+}
+
+proptest! {
+    #[test]
+    fn every_answer_has_a_role_whatever_the_order(
+        (calls, shuffled) in trial().prop_flat_map(|calls| (Just(calls.clone()), Just(calls).prop_shuffle())),
+    ) {
+        prop_assert_eq!(of(&calls), of(&shuffled));
+        prop_assert_eq!(of(&calls).len(), Forest::build(&calls).nodes().len());
+    }
+}
