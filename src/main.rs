@@ -6,6 +6,7 @@
 
 mod check;
 mod demo;
+mod prompts;
 mod proxy;
 mod proxy_file;
 mod run;

@@ -8,15 +8,12 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use rolltap_proxy::{
-    Address, ContentFormat, History, ImplicitTrials, PoolSettings, RenderSettings, Settings,
-};
-use serde_json::{Map, Value};
 use rolltap_proxy::roles::RoleRules;
+use rolltap_proxy::{Address, ImplicitTrials, PoolSettings, Settings};
 
 use crate::Outcome;
+use crate::prompts::PromptArguments;
 use crate::proxy_file::{GenerationDefaults, ProxyFile};
-use crate::run::json_object;
 use crate::terminal::{self, StopSignals};
 
 /// The proxy alone, beside whatever runs your trials
@@ -69,37 +66,12 @@ pub(crate) struct Arguments {
     #[arg(long = "model-alias", env = "ROLLTAP_MODEL_ALIAS", value_name = "NAME=SERVED", value_delimiter = ',',
           value_parser = alias)]
     model_aliases: Vec<(String, String)>,
-    /// What becomes of earlier turns' tokens when an agent sends them back as text: faithful (kept where the chat template
-    /// shows the same answer), sampled (kept in every conversation that only grows) or off. Trials may say otherwise.
-    /// [default: faithful]
-    #[arg(long, env = "ROLLTAP_HISTORY", value_name = "MODE", value_parser = PossibleValuesParser::new(History::NAMES),
-          help_heading = PROMPTS)]
-    history: Option<String>,
-    /// The served model's directory (tokenizer.json, tokenizer_config.json), with which prompts are continued token for token.
-    /// [default: the one that upstream names, where it is on this machine]
-    #[arg(long, env = "ROLLTAP_TOKENIZER", value_name = "DIR", help_heading = PROMPTS)]
-    tokenizer: Option<PathBuf>,
-    /// The chat template that the upstreams were started with (vLLM's --chat-template).
-    #[arg(long, env = "ROLLTAP_CHAT_TEMPLATE", value_name = "FILE", help_heading = PROMPTS)]
-    chat_template: Option<PathBuf>,
-    /// What the upstreams give the template where a request says nothing (vLLM's --default-chat-template-kwargs).
-    #[arg(long, env = "ROLLTAP_DEFAULT_CHAT_TEMPLATE_KWARGS", value_name = "JSON", value_parser = json_object,
-          help_heading = PROMPTS)]
-    default_chat_template_kwargs: Option<Map<String, Value>>,
-    /// How the upstreams give messages to the template (vLLM's --chat-template-content-format). [default: auto]
-    #[arg(long, env = "ROLLTAP_CHAT_TEMPLATE_CONTENT_FORMAT", value_name = "FORMAT",
-          value_parser = PossibleValuesParser::new(CONTENT_FORMATS), help_heading = PROMPTS)]
-    chat_template_content_format: Option<String>,
+    #[command(flatten)]
+    prompts: PromptArguments,
     /// TOML file with any of these settings; see configs/proxy.toml. Flags and environment variables win over it.
     #[arg(long, env = "ROLLTAP_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
 }
-
-/// A heading of the help.
-const PROMPTS: &str = "Prompts";
-
-/// vLLM's own names.
-const CONTENT_FORMATS: [&str; 3] = ["auto", "string", "openai"];
 
 /// Those of vLLM's modes that give logprobs rather than logits.
 const LOGPROBS_MODES: [&str; 2] = ["raw_logprobs", "processed_logprobs"];
@@ -151,6 +123,18 @@ fn settings(arguments: Arguments) -> anyhow::Result<Settings> {
     let generation_defaults = arguments.generation_defaults.or(file.generation_defaults);
     let idle_timeout =
         arguments.upstream_idle_timeout.and_then(NonZeroU64::new).or(file.upstream_idle_timeout);
+    let given = arguments.prompts;
+    let prompts = PromptArguments {
+        tokenizer: given.tokenizer.or(file.tokenizer),
+        chat_template: given.chat_template.or(file.chat_template),
+        default_chat_template_kwargs: given
+            .default_chat_template_kwargs
+            .or(file.default_chat_template_kwargs),
+        chat_template_content_format: given
+            .chat_template_content_format
+            .or(file.chat_template_content_format),
+        ..given
+    };
     let logprobs_mode = arguments.logprobs_mode.or(file.logprobs_mode);
     Ok(Settings {
         upstreams: upstreams(
@@ -173,22 +157,8 @@ fn settings(arguments: Arguments) -> anyhow::Result<Settings> {
             .collect(),
         upstream_idle_timeout: idle_timeout
             .map_or(Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT, |seconds| Duration::from_secs(seconds.get())),
-        history: match arguments.history {
-            Some(name) => name.parse()?,
-            None => file.history.unwrap_or_default(),
-        },
-        render: RenderSettings {
-            tokenizer: arguments.tokenizer.or(file.tokenizer),
-            chat_template: arguments.chat_template.or(file.chat_template),
-            chat_template_kwargs: arguments
-                .default_chat_template_kwargs
-                .or(file.default_chat_template_kwargs)
-                .unwrap_or_default(),
-            content_format: content_format(
-                arguments.chat_template_content_format.or(file.chat_template_content_format).as_deref(),
-            )?,
-            ..RenderSettings::default()
-        },
+        history: prompts.history()?.or(file.history).unwrap_or_default(),
+        render: prompts.render_settings()?,
         roles: RoleRules::with(file.roles)?,
         training: file.training,
         pool: PoolSettings {
@@ -201,17 +171,6 @@ fn settings(arguments: Arguments) -> anyhow::Result<Settings> {
             Some(mode) => bail!("logprobs_mode is {mode:?}; it may be {}", LOGPROBS_MODES.join(" or ")),
         },
     })
-}
-
-fn content_format(name: Option<&str>) -> anyhow::Result<Option<ContentFormat>> {
-    match name {
-        None | Some("auto") => Ok(None),
-        Some("string") => Ok(Some(ContentFormat::String)),
-        Some("openai") => Ok(Some(ContentFormat::OpenAi)),
-        Some(other) => {
-            bail!("chat_template_content_format is {other:?}; it may be {}", CONTENT_FORMATS.join(", "))
-        }
-    }
 }
 
 fn generation_defaults(text: &str) -> Result<GenerationDefaults, String> {

@@ -140,8 +140,7 @@ mod tests {
                     admin = \"127.0.0.1:2\"\npublic_url = \"http://h\"\ndata = \"d\"\nadmin_token_file = \"t\"\n\
                     logprobs_mode = \"processed_logprobs\"\nimplicit_trials = \"loopback\"\ngeneration_defaults = { top_k = 20 }\n\
                     upstream_idle_timeout = 60\nmodel_aliases = { a = \"b\" }\nhistory = \"sampled\"\ntokenizer = \"m\"\nchat_template = \"t\"\n\
-                    default_chat_template_kwargs = { x = 1 }\nchat_template_content_format = \"auto\"";
-                    upstream_idle_timeout = 60\nmodel_aliases = { a = \"b\" }\nhistory = \"sampled\"\n\
+                    default_chat_template_kwargs = { x = 1 }\nchat_template_content_format = \"auto\"\n\
                     roles = [{ role = \"title\", has_tools = false }]\ntraining = { compaction = \"mask\" }";
         assert_eq!(text.lines().count(), KEYS.len());
         let file = ProxyFile::parse(text).unwrap();

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use clap::builder::PossibleValuesParser;
 use rolltap_orchestrator::agents::{AgentOptions, AgentSpec};
 use rolltap_orchestrator::environment::EnvironmentKind;
 use rolltap_orchestrator::job::{JobSettings, Progress, ProxyChoice, Upstreams, run_job};
 use rolltap_orchestrator::summary::Summary;
 use rolltap_orchestrator::task::{self, Task};
-use rolltap_proxy::{Address, History};
+use rolltap_proxy::Address;
 use serde_json::{Map, Value};
 
+use crate::prompts::PromptArguments;
 use crate::proxy::read_token;
 use crate::{Outcome, terminal};
 
@@ -79,15 +79,11 @@ pub(crate) struct Arguments {
     /// File with the token that the admin plane of --proxy wants.
     #[arg(long, value_name = "FILE", requires = "proxy", help_heading = MODEL)]
     proxy_token_file: Option<PathBuf>,
-    /// What becomes of earlier turns' tokens when an agent sends them back as text: faithful (kept where the chat template
-    /// shows the same answer), sampled (kept in every conversation that only grows) or off. [default: faithful, or what
-    /// the proxy of --proxy is set to]
-    #[arg(long, env = "ROLLTAP_HISTORY", value_name = "MODE", value_parser = PossibleValuesParser::new(History::NAMES),
-          help_heading = MODEL)]
-    history: Option<String>,
     /// JSON object laid over every request of every trial, vLLM's own keys included.
     #[arg(long, value_name = "JSON", value_parser = json_object, help_heading = MODEL)]
     sampling: Option<Map<String, Value>>,
+    #[command(flatten)]
+    prompts: PromptArguments,
 }
 
 const AGENT: &str = "Agent";
@@ -123,6 +119,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
 fn settings(arguments: Arguments) -> anyhow::Result<JobSettings> {
     let options = AgentOptions { command: arguments.agent_command, max_turns: arguments.max_turns };
     let agent = AgentSpec::new(&arguments.agent, options)?;
+    let history = arguments.prompts.history()?;
     let proxy = match arguments.proxy {
         Some(admin_url) => {
             if !arguments.upstream.is_empty() {
@@ -134,6 +131,7 @@ fn settings(arguments: Arguments) -> anyhow::Result<JobSettings> {
         None => ProxyChoice::Embedded(Upstreams {
             addresses: arguments.upstream,
             api_key: arguments.upstream_api_key,
+            render: arguments.prompts.render_settings()?,
         }),
     };
     Ok(JobSettings {
@@ -146,7 +144,7 @@ fn settings(arguments: Arguments) -> anyhow::Result<JobSettings> {
         jobs_dir: arguments.jobs_dir,
         job_name: arguments.job_name,
         proxy,
-        history: arguments.history.as_deref().map(str::parse).transpose()?,
+        history,
         sampling: arguments.sampling.unwrap_or_default(),
         timeout_multiplier: arguments.timeout_multiplier,
     })

@@ -101,7 +101,7 @@ pub async fn run(
         environment: EnvironmentKind::Local,
         jobs_dir: settings.jobs_dir,
         job_name: Some(job_name),
-        proxy: ProxyChoice::Embedded(Upstreams { addresses: vec![upstream], api_key: None }),
+        proxy: ProxyChoice::Embedded(Upstreams { addresses: vec![upstream], ..Upstreams::default() }),
         history: None,
         sampling: serde_json::Map::new(),
         timeout_multiplier: 1.0,

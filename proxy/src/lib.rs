@@ -23,10 +23,6 @@ mod policy;
 mod prefix;
 mod public_url;
 mod recorder;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "what splices prompts will call it, and takes this line away")
-)]
 mod render;
 mod replay;
 mod retry;

@@ -10,6 +10,7 @@ use crate::api::OpenTrial;
 use crate::clock;
 use crate::history::History;
 use crate::identity::TrialKey;
+use crate::prefix::ExactPrefix;
 use crate::store::{Event, Opened, Store, StoreError};
 use crate::trial::Trial;
 use crate::trials::{NameTaken, Trials};
@@ -21,6 +22,7 @@ pub(crate) struct Opening {
     pub(crate) trials: Arc<Trials>,
     pub(crate) upstream: Arc<Pool>,
     pub(crate) store: Store,
+    pub(crate) prefix: Arc<ExactPrefix>,
     /// vLLM's `--logprobs-mode`, which its answers do not tell.
     pub(crate) logprobs_mode: String,
     /// For trials that do not say.
@@ -78,6 +80,7 @@ impl Opening {
                 environment: asked.environment,
                 model: asked.model,
                 logprobs_mode: self.logprobs_mode.clone(),
+                tokenizer_hash: self.prefix.tokenizer_hash(&card).await,
                 vocab_size: card.vocab_size,
                 training: self.training.with(&asked.training),
             },

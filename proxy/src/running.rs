@@ -120,6 +120,7 @@ pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
         trials,
         upstream,
         store,
+        prefix: Arc::clone(&prefix),
         logprobs_mode: settings.logprobs_mode,
         history: settings.history,
         training: settings.training,

@@ -35,6 +35,9 @@ pub struct TrialFacts {
     pub model: Option<String>,
     /// vLLM's `--logprobs-mode`.
     pub logprobs_mode: String,
+    /// Of the served model's tokenizer, where it is at hand: the first 16 hexadecimal digits of the SHA-256 of its file.
+    #[serde(default)]
+    pub tokenizer_hash: Option<String>,
     /// Ids lie below this, where it is known.
     pub vocab_size: Option<u32>,
     /// Which calls are trained on, by their role.
@@ -179,7 +182,7 @@ fn row(source: &Source<'_>, index: usize, branch: &Branch, owned: &mut HashSet<u
         stop_reason: last.choice.finish_reason.clone(),
         status: status.as_str().to_owned(),
         model: model_of(last.call, facts),
-        tokenizer_hash: None,
+        tokenizer_hash: facts.tokenizer_hash.clone(),
         vocab_size: facts.vocab_size.map(saturating_i32),
         logprobs_mode: facts.logprobs_mode.clone(),
         has_media: path.iter().any(|turn| turn.node.call.has_media),

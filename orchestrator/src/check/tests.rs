@@ -22,6 +22,7 @@ fn rows_of(trial_id: &str) -> Vec<RolloutRow> {
         environment: None,
         model: None,
         logprobs_mode: "raw_logprobs".to_owned(),
+        tokenizer_hash: None,
         vocab_size: Some(100),
         training: TrainingPolicy::default(),
     };

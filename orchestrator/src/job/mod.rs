@@ -12,7 +12,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
 use jiff::Timestamp;
-use rolltap_proxy::{Address, History, InvalidAddress};
+use rolltap_proxy::{Address, History, InvalidAddress, RenderSettings};
 use serde_json::{Map, Value};
 
 pub use preflight::PreflightError;
@@ -79,13 +79,15 @@ pub struct Upstreams {
     pub addresses: Vec<Address>,
     /// The API key that they want.
     pub api_key: Option<String>,
+    /// What its prompts are rendered with.
+    pub render: RenderSettings,
 }
 
 impl Upstreams {
     /// The addresses, each with the key.
-    fn authorized(self) -> Result<Vec<Address>, InvalidAddress> {
-        let Some(key) = self.api_key else { return Ok(self.addresses) };
-        self.addresses.into_iter().map(|address| address.with_api_key(&key)).collect()
+    fn authorized(&self) -> Result<Vec<Address>, InvalidAddress> {
+        let Some(key) = &self.api_key else { return Ok(self.addresses.clone()) };
+        self.addresses.iter().cloned().map(|address| address.with_api_key(key)).collect()
     }
 }
 

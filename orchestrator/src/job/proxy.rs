@@ -51,7 +51,7 @@ impl JobProxy {
             ProxyChoice::External { admin_url, token } => {
                 return Ok((Self::External, AdminClient::new(&admin_url, token)?));
             }
-            ProxyChoice::Embedded(upstreams) => upstreams.authorized()?,
+            ProxyChoice::Embedded(upstreams) => upstreams,
         };
         let loopback = SocketAddr::new(IpAddr::from(Ipv4Addr::LOCALHOST), 0);
         // Agents are told the first: the one that they reach from inside.
@@ -59,7 +59,9 @@ impl JobProxy {
         if !reachable_at.is_loopback() {
             listen.push(loopback);
         }
-        let settings = Settings { listen, ..Settings::on_loopback(upstreams, data_dir) };
+        let addresses = upstreams.authorized()?;
+        let settings =
+            Settings { listen, render: upstreams.render, ..Settings::on_loopback(addresses, data_dir) };
         let proxy = rolltap_proxy::start(settings).await?;
         let admin = AdminClient::new(&format!("http://{}", proxy.admin_addr()), None)?;
         Ok((Self::Embedded(proxy), admin))

@@ -38,7 +38,7 @@ use self::splice::Workshop;
 use crate::history::History;
 use crate::metrics::Metrics;
 use crate::render::{LoadError, LocalRenderer, RenderSettings};
-use crate::upstream::Pool;
+use crate::upstream::{ModelCard, Pool};
 
 /// What all trials share of it.
 #[derive(Debug)]
@@ -74,6 +74,11 @@ impl ExactPrefix {
         };
         let (off, prover, audits) = (Mutex::default(), Prover::start(), Audits::new());
         Ok(Arc::new(Self { settings, renderer, off, prover, audits, upstream, metrics }))
+    }
+
+    /// Says which tokenizer the served model has, if it is at hand.
+    pub(crate) async fn tokenizer_hash(&self, model: &ModelCard) -> Option<String> {
+        Some(self.ready(model.dir.clone()).await?.renderer.hash().to_owned())
     }
 
     /// The renderer; read now where the model's directory is known only now.

@@ -17,6 +17,7 @@ fn facts() -> TrialFacts {
         environment: None,
         model: None,
         logprobs_mode: "raw_logprobs".into(),
+        tokenizer_hash: None,
         vocab_size: None,
         training: TrainingPolicy::default(),
     }
