@@ -25,6 +25,7 @@ use crate::model_aliases::{ModelAliases, Names};
 use crate::opening::Opening;
 use crate::prefix::ExactPrefix;
 use crate::retry::{Fingerprint, Mark};
+use crate::roles::RoleRules;
 use crate::trial::{Refusal, Trial};
 
 /// Long contexts with images; vLLM itself has no limit.
@@ -45,6 +46,8 @@ pub(crate) struct AgentPlane {
     pub(crate) opens_for_any_key: bool,
     pub(crate) model_aliases: ModelAliases,
     pub(crate) prefix: Arc<ExactPrefix>,
+    /// What tells what calls are for.
+    pub(crate) roles: RoleRules,
     /// How long upstream may send nothing.
     pub(crate) longest_silence: Duration,
 }

@@ -21,6 +21,7 @@ use crate::history::History;
 use crate::prefix::prompt_ids;
 use crate::recorder::Recorder;
 use crate::retry::Fingerprint;
+use crate::roles::Asked;
 use crate::silence::Silence;
 use crate::tap::TapBody;
 use crate::trial::{Refusal, Trial};
@@ -89,7 +90,11 @@ impl AgentPlane {
         let Prepared { path, body: edited, facts, mut back } = dialect::prepare(endpoint, body, ground)?;
         let body = edited.map_or_else(|| body.clone(), Bytes::from);
         let has_media = facts.has_media;
-        call.record(|recorder| recorder.asked(facts))?;
+        let role = self.roles.role_of(Asked::of(&facts, &body));
+        call.record(|recorder| {
+            recorder.is_for(role);
+            recorder.asked(facts);
+        })?;
         let by_ids = if back.is_chat() { self.continued(call, &body, has_media).await? } else { None };
         let sent = self.send(call, path, parts, body, by_ids).await?;
         let (head, body) = sent.into_parts();

@@ -117,6 +117,11 @@ impl Recorder {
         self.call.dialect = dialect;
     }
 
+    /// What a rule says that the call is for; before [`Self::asked`], so that a whole batch has it.
+    pub(crate) fn is_for(&mut self, role: CallRole) {
+        self.call.role = role;
+    }
+
     /// What the request said.
     pub(crate) fn asked(&mut self, facts: CallFacts) {
         self.call.dialect = facts.dialect;

@@ -8,6 +8,7 @@ use rolltap_rollout::call::{CallRole, Dialect};
 use serde::Deserialize;
 
 use self::texts::{Needle, Texts};
+use crate::recorder::CallFacts;
 
 /// One rule: calls that fit all of its conditions have the role.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -57,6 +58,22 @@ pub struct Asked<'a> {
     pub max_tokens: Option<u64>,
     /// The request, as JSON text.
     pub request: &'a str,
+}
+
+impl<'a> Asked<'a> {
+    /// By what was read of the request, and the chat request that goes upstream. Where that is none (completions), no
+    /// rule finds a text in it.
+    pub(crate) fn of(facts: &'a CallFacts, request: &'a [u8]) -> Self {
+        let params = &facts.sampling.params;
+        // vLLM asks in this order.
+        let limits = ["max_completion_tokens", "max_tokens"].into_iter().filter_map(|key| params.get(key));
+        Self {
+            dialect: facts.dialect,
+            model: &facts.model,
+            max_tokens: limits.filter_map(serde_json::Value::as_u64).next(),
+            request: std::str::from_utf8(request).unwrap_or_default(),
+        }
+    }
 }
 
 /// A rule that is ready to be asked.

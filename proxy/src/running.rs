@@ -143,6 +143,7 @@ pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
         opens_for_any_key: settings.implicit_trials != ImplicitTrials::Never,
         model_aliases: settings.model_aliases,
         prefix,
+        roles: settings.roles,
         longest_silence: settings.upstream_idle_timeout,
     });
     let agents = tokio::spawn(server::serve(listeners, plane, draining.clone()));

@@ -17,4 +17,5 @@ mod raw_upstream;
 mod replicas;
 mod responses;
 mod retries;
+mod roles;
 mod stage;
