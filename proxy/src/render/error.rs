@@ -63,6 +63,9 @@ pub(crate) enum RenderError {
     /// The tokenizer failed.
     #[error("the tokenizer fails: {0}")]
     Tokenizer(String),
+    /// The server that was asked in place of a tokenizer did not answer as it should.
+    #[error("{path} of the upstream: {reason}")]
+    Upstream { path: String, reason: String },
 }
 
 impl RenderError {

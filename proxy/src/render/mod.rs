@@ -18,6 +18,7 @@ mod syntax_tree;
 mod template;
 mod tokens;
 mod tool_calls;
+pub(crate) mod upstream;
 mod value;
 
 #[cfg(test)]

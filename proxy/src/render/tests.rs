@@ -1,5 +1,6 @@
 //! The renderer on a model directory of its own, small enough to be kept beside the code.
 
+mod asked;
 mod golden;
 mod properties;
 mod served;

@@ -130,14 +130,7 @@ pub(super) fn rendered(
     case: &Case,
     prompts: bool,
 ) -> Result<(String, Vec<TokenId>), String> {
-    let member = |name: &str| case.request.get(name).cloned();
-    let inputs = RequestInputs {
-        tools: member("tools"),
-        tool_choice: member("tool_choice"),
-        chat_template_kwargs: member("chat_template_kwargs"),
-        reasoning_effort: member("reasoning_effort"),
-        documents: member("documents"),
-    };
+    let inputs = inputs_of(case);
     let messages = case.request["messages"].as_array().unwrap().iter();
     let render = || {
         let messages = messages.map(|message| renderer.message(message)).collect::<Result<Vec<_>, _>>()?;
@@ -146,6 +139,18 @@ pub(super) fn rendered(
         Ok((text, ids))
     };
     render().map_err(|error: crate::render::RenderError| error.to_string())
+}
+
+/// What a case gives the template beside its messages.
+pub(super) fn inputs_of(case: &Case) -> RequestInputs {
+    let member = |name: &str| case.request.get(name).cloned();
+    RequestInputs {
+        tools: member("tools"),
+        tool_choice: member("tool_choice"),
+        chat_template_kwargs: member("chat_template_kwargs"),
+        reasoning_effort: member("reasoning_effort"),
+        documents: member("documents"),
+    }
 }
 
 /// What vLLM makes of the corpus: by each model's own template, and by further templates on one model's tokens.
