@@ -28,3 +28,7 @@ bench-proxy:
 # Overhead of trivial trials in Docker, beyond the agent's own work (needs the testbed).
 bench-trials:
     ./scripts/bench-trials
+
+# What a growing conversation costs: straight to vLLM and through rolltap (needs the testbed).
+bench-prefix *ARGUMENTS:
+    ./scripts/bench-prefix {{ARGUMENTS}}
