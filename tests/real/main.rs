@@ -11,8 +11,10 @@
 mod claude_code;
 mod clients;
 mod codex;
+mod conversation;
 mod disconnect;
 mod docker_job;
+mod exact_prefix;
 mod gemini;
 mod in_container;
 mod interrupted;
@@ -22,6 +24,7 @@ mod mini_swe_agent;
 mod official_client;
 mod policy;
 mod program;
+mod recomputed;
 mod responses;
 mod stage;
 mod terminus;

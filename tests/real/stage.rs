@@ -2,9 +2,10 @@
 
 use reqwest::{Client, Response};
 use rolltap_proxy::api::TrialOpened;
-use rolltap_proxy::{RunningProxy, Settings};
+use rolltap_proxy::{History, RenderSettings, RunningProxy, Settings};
 use rolltap_rollout::call::Call;
 use rolltap_rollout::row::RolloutRow;
+use rolltap_rollout::token_list::TokenList;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -43,10 +44,32 @@ impl Stage {
 
     /// In front of this upstream.
     pub(crate) async fn before(vllm: String) -> Self {
+        Self::with(vllm, RenderSettings::default()).await
+    }
+
+    /// In front of this upstream, whose model's directory is at hand.
+    pub(crate) async fn with_tokenizer(vllm: String, model: String) -> Self {
+        Self::with(vllm, RenderSettings { tokenizer: Some(model.into()), ..RenderSettings::default() }).await
+    }
+
+    async fn with(vllm: String, render: RenderSettings) -> Self {
         let data = TempDir::new().unwrap();
-        let settings = Settings::on_loopback(vec![vllm.parse().unwrap()], data.path().to_owned());
+        let mut settings = Settings::on_loopback(vec![vllm.parse().unwrap()], data.path().to_owned());
+        settings.render = render;
         let proxy = rolltap_proxy::start(settings).await.unwrap();
         Self { proxy, http: Client::new(), vllm, _data: data }
+    }
+
+    /// vLLM's own rendering of a chat request.
+    pub(crate) async fn rendered(&self, request: &Value) -> TokenList {
+        let mut asked = json!({});
+        for key in ["model", "messages", "tools", "chat_template_kwargs"] {
+            if let Some(value) = request.get(key) {
+                asked[key] = value.clone();
+            }
+        }
+        let mut answer: Value = self.post(&self.vllm, "/tokenize", &asked).await.json().await.unwrap();
+        serde_json::from_value(answer["tokens"].take()).unwrap()
     }
 
     pub(crate) fn admin(&self, path: &str) -> String {
@@ -54,8 +77,16 @@ impl Stage {
     }
 
     pub(crate) async fn open(&self) -> TrialOpened {
-        let open = self.http.post(self.admin("/v1/trials")).json(&json!({"task_id": "real"}));
-        open.send().await.unwrap().json().await.unwrap()
+        self.open_as(json!({"task_id": "real"})).await
+    }
+
+    /// A trial that treats history so.
+    pub(crate) async fn open_with(&self, history: History) -> TrialOpened {
+        self.open_as(json!({"task_id": "real", "history": history})).await
+    }
+
+    async fn open_as(&self, trial: Value) -> TrialOpened {
+        self.http.post(self.admin("/v1/trials")).json(&trial).send().await.unwrap().json().await.unwrap()
     }
 
     pub(crate) async fn calls(&self, trial: &TrialOpened) -> Vec<Call> {

@@ -1,0 +1,150 @@
+//! Conversations keep their tokens: the prompt of each later call begins with the previous prompt and answer, id for id,
+//! in every dialect, streaming or not, and where the chat template rewrites history the prompt is vLLM's own.
+
+mod hard_cases;
+mod models;
+mod scene;
+mod talk;
+mod tally;
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use rolltap_proxy::History;
+use rolltap_rollout::branch_cause::BranchCause;
+use rolltap_rollout::continuation::{Class, Continuation};
+
+use crate::conversation::{Echo, Manner, Wire};
+use crate::stage::{Stage, bare_vllm, long_vllm, testbed, vllm};
+use models::{Model, QWEN3, TINY};
+use talk::{Due, Kind, Plan, Step, hold, is_own_tail, own_rendering};
+use tally::Tally;
+
+const AT_ONCE: usize = 8;
+
+#[tokio::test]
+#[ignore = "needs vLLM: run ./scripts/test"]
+async fn conversations_keep_their_tokens() {
+    let stage = Stage::with_tokenizer(vllm(), testbed("ROLLTAP_TESTBED_MODEL")).await;
+    hold_all(&stage, &TINY, &Kind::PARSED).await;
+}
+
+#[tokio::test]
+#[ignore = "needs vLLM: run ./scripts/test"]
+async fn conversations_keep_their_tokens_where_nothing_is_parsed() {
+    let stage = Stage::with_tokenizer(bare_vllm(), testbed("ROLLTAP_TESTBED_MODEL")).await;
+    hold_all(&stage, &TINY, &Kind::BARE).await;
+}
+
+#[tokio::test]
+#[ignore = "needs vLLM: run ./scripts/test"]
+async fn conversations_keep_their_tokens_under_qwen3s_template() {
+    let stage = Stage::with_tokenizer(long_vllm(), testbed("ROLLTAP_TESTBED_LONG_MODEL")).await;
+    hold_all(&stage, &QWEN3, &Kind::PARSED).await;
+}
+
+/// These kinds of conversation, by every kind of agent, of three to so many turns.
+fn plans(kinds: &[Kind], most_turns: usize) -> Vec<Plan> {
+    let mut plans = Vec::new();
+    for &kind in kinds {
+        for wire in Wire::ALL {
+            for stream in [false, true] {
+                for echo in [Echo::Whole, Echo::NoReasoning] {
+                    // An agent that drops reasoning is no other where there is none.
+                    if kind.thinks() || echo == Echo::Whole {
+                        let manner = Manner { wire, stream, echo, tools: kind.uses_tools() };
+                        plans.push(Plan { kind, manner, turns: 3 + plans.len() % (most_turns - 2) });
+                    }
+                }
+            }
+        }
+    }
+    plans
+}
+
+async fn hold_all(stage: &Stage, model: &Model, kinds: &[Kind]) {
+    let mut tally = Tally::default();
+    let mut wrong = Vec::new();
+    for history in [History::Off, History::Faithful, History::Sampled] {
+        let talks = plans(kinds, model.most_turns).into_iter().map(|plan| async move {
+            let steps = hold(stage, model, plan, history).await;
+            let wrong = wrong_steps(stage, model, plan, history, &steps).await;
+            (plan, steps, wrong)
+        });
+        let mut talks = stream::iter(talks).buffer_unordered(AT_ONCE);
+        while let Some((plan, steps, found)) = talks.next().await {
+            tally.add(plan, history, &steps);
+            wrong.extend(found);
+        }
+    }
+    tally.print(model.name);
+    assert!(wrong.is_empty(), "{} calls are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// What is wrong with later calls of a conversation, in words.
+async fn wrong_steps(
+    stage: &Stage,
+    model: &Model,
+    plan: Plan,
+    history: History,
+    steps: &[Step<'_>],
+) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (at, step) in steps.iter().enumerate() {
+        let mut found = match history {
+            History::Off => step.call.continuation.is_some().then_some("somebody looked"),
+            // It goes on from the answer before that one, if from any.
+            _ if step.due == Due::Unsaid && is_spliced(step) => None,
+            _ if step.due == Due::Unsaid => not_own(stage, plan, step).await,
+            History::Sampled => step.tail.is_none().then_some("its tokens are not kept"),
+            History::Faithful => unfaithful(stage, plan, step).await,
+        };
+        // In other dialects vLLM's rendering takes another call, so only the last is compared.
+        if history != History::Off && (plan.manner.wire == Wire::Chat || at + 1 == steps.len()) {
+            found = found.or(wrong_tail(stage, model, plan, step).await);
+        }
+        if let Some(what) = found {
+            let told = &step.call.continuation;
+            wrong.push(format!("{history} {plan:?}, call {}: {what}; its record says {told:?}", at + 1));
+            wrong.push(format!("    after {}", step.last_said()));
+        }
+    }
+    wrong
+}
+
+async fn wrong_tail(stage: &Stage, model: &Model, plan: Plan, step: &Step<'_>) -> Option<&'static str> {
+    let tail = step.tail.as_ref()?;
+    let own = own_rendering(stage, step, plan.manner).await;
+    (!is_own_tail(&own, tail, model))
+        .then_some("what follows the kept tokens is not what the template writes")
+}
+
+/// What is wrong with a call whose trial keeps tokens where the template shows the same.
+async fn unfaithful(stage: &Stage, plan: Plan, step: &Step<'_>) -> Option<&'static str> {
+    if step.tail.is_some() {
+        return (step.due == Due::Rendered).then_some("what the template drops is kept");
+    }
+    if step.due == Due::Kept {
+        return Some("its tokens are not kept, and the template shows them");
+    }
+    let told = matches!(
+        step.call.continuation,
+        Some(Continuation::Rendered {
+            class: Some(Class::Rewritten),
+            cause: BranchCause::TemplateRewroteHistory,
+            ..
+        })
+    );
+    if !told {
+        return Some("its record does not say that the template rewrote history");
+    }
+    not_own(stage, plan, step).await
+}
+
+fn is_spliced(step: &Step<'_>) -> bool {
+    matches!(step.call.continuation, Some(Continuation::Spliced { .. }))
+}
+
+async fn not_own(stage: &Stage, plan: Plan, step: &Step<'_>) -> Option<&'static str> {
+    let own = own_rendering(stage, step, plan.manner).await;
+    (own != step.call.prompt_token_ids).then_some("its prompt is not vLLM's own")
+}
