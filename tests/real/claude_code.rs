@@ -7,11 +7,11 @@ use rolltap_proxy::api::TrialOpened;
 use rolltap_proxy::sim;
 use rolltap_rollout::call::{Call, CallStatus};
 use rolltap_rollout::row::RolloutRow;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::stage::{Stage, long_vllm, testbed};
+use crate::stage::{Stage, assert_one_branch, long_vllm, testbed};
 
 /// Runs Claude Code in `home` until it is done with its task.
 async fn claude_code(
@@ -160,6 +160,23 @@ async fn a_task_before_vllm_ends_and_every_id_is_right() {
             (CallStatus::Complete, &[][..], true)
         );
     }
+}
+
+/// The model calls a tool each turn, and says nothing of its own choice beside: whatever it writes must stay its tokens.
+#[tokio::test]
+#[ignore = "needs vLLM and Claude Code: run ./scripts/test"]
+async fn every_turn_before_vllm_goes_on_with_the_tokens_of_the_one_before() {
+    let stage = Stage::before(long_vllm()).await;
+    let call = r#"<tool_call>\n\{"name": "Bash", "arguments": \{"command": "echo [a-z]{3,6}", "description": "[a-z]{3,8}"\}\}\n</tool_call>"#;
+    let open = json!({"task_id": "real", "sampling": {
+        "structured_outputs": {"regex": call}, "chat_template_kwargs": {"enable_thinking": false}}});
+    let opened = stage.http.post(stage.admin("/v1/trials")).json(&open).send().await.unwrap();
+    let trial: TrialOpened = opened.json().await.unwrap();
+    let home = TempDir::new().unwrap();
+    claude_code(&stage, &trial, home.path(), "Do it.", "96", &["--model", "long", "--max-turns", "5"]).await;
+    assert_one_branch(&stage.calls(&trial).await, 5);
+    let rows = rows(&stage, &trial).await;
+    assert_eq!(rows.iter().map(|row| row.calls.len()).collect::<Vec<_>>(), [5]);
 }
 
 async fn rows(stage: &Stage, trial: &TrialOpened) -> Vec<RolloutRow> {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::stage::{Stage, long_vllm, testbed, vllm};
+use crate::stage::{Stage, assert_one_branch, long_vllm, testbed, vllm};
 
 /// Writes a file, looks at it twice at once, and says what it saw, unless the connection breaks or the server is busy.
 const SCRIPT: &str = r#"
@@ -133,6 +133,24 @@ async fn codex_works_on_a_real_vllm() {
     let calls = stage.calls(&trial).await;
     assert_eq!(calls.len(), 1);
     assert_whole(&calls[0]);
+}
+
+/// The model calls a tool each turn until the trial's limit ends it.
+#[tokio::test]
+#[ignore = "needs vLLM and Codex: run ./scripts/test"]
+async fn every_turn_before_vllm_goes_on_with_the_tokens_of_the_one_before() {
+    let stage = Stage::before(long_vllm()).await;
+    let call =
+        r#"<tool_call>\n\{"name": "exec_command", "arguments": \{"cmd": "echo [a-z]{3,6}"\}\}\n</tool_call>"#;
+    let sampling =
+        json!({"structured_outputs": {"regex": call}, "chat_template_kwargs": {"enable_thinking": false}});
+    let open = json!({"task_id": "real", "sampling": sampling, "limits": {"max_calls": 5}});
+    let opened = stage.http.post(stage.admin("/v1/trials")).json(&open).send().await.unwrap();
+    let trial: TrialOpened = opened.json().await.unwrap();
+    let run = codex(&trial, "long", "Do it.").await;
+    let calls = stage.calls(&trial).await;
+    assert!(!run.succeeded && calls.len() == 5, "{}", run.log);
+    assert_one_branch(&calls, 5);
 }
 
 #[tokio::test]

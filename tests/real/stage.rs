@@ -4,6 +4,7 @@ use reqwest::{Client, Response};
 use rolltap_proxy::api::TrialOpened;
 use rolltap_proxy::{History, RenderSettings, RunningProxy, Settings};
 use rolltap_rollout::call::Call;
+use rolltap_rollout::continuation::Continuation;
 use rolltap_rollout::row::RolloutRow;
 use rolltap_rollout::token_list::TokenList;
 use serde_json::{Value, json};
@@ -107,4 +108,17 @@ impl Stage {
     pub(crate) async fn post(&self, base_url: &str, path: &str, body: &Value) -> Response {
         self.http.post(format!("{base_url}{path}")).json(body).send().await.unwrap()
     }
+}
+
+/// Each call's prompt begins with the prompt and the answer of the one before it, and was sent so.
+pub(crate) fn assert_one_branch(calls: &[Call], expected: usize) {
+    let mut so_far = TokenList::new();
+    for (place, call) in calls.iter().enumerate() {
+        assert!(call.prompt_token_ids.starts_with(&so_far), "call {place}: {:?}", call.continuation);
+        let is_spliced = matches!(call.continuation, Some(Continuation::Spliced { .. }));
+        assert_eq!(is_spliced, place > 0, "call {place}: {:?}", call.continuation);
+        so_far = call.prompt_token_ids.clone();
+        so_far.extend_from_slice(&call.choices[0].token_ids);
+    }
+    assert_eq!(calls.len(), expected);
 }

@@ -46,7 +46,6 @@ impl ExactPrefix {
         let (found, conversation) = memory.find(&request)?;
         let inputs = Arc::new(request.inputs);
         let rendered = Seed { conversation, inputs, maker: Maker::Server };
-        let ready = self.ready(self.upstream.model_card(trial).await.dir.clone()).await;
         let (node, new) = match found {
             Found::New(cause) => return Some(self.by_text(Continuation::Fresh { cause }, rendered)),
             Found::Otherwise { parent, cause } => {
@@ -55,6 +54,7 @@ impl ExactPrefix {
             }
             Found::Continues { node, new } => (node, new),
         };
+        let ready = self.ready(self.upstream.model_card(trial).await.dir.clone()).await;
         let spliced = match (needs_messages, ready) {
             (Some(key), _) => Err(unspliced(BranchCause::Unproven, format!("{key} needs the messages"))),
             (None, _) if !self.upstream.takes_ids(trial) => {
