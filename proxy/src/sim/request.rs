@@ -190,8 +190,7 @@ fn prompt(
         }
         if ids.len() > max_model_len as usize {
             return Err(Refusal::bad_request(format!(
-                "The decoder prompt (length {}) is longer than the maximum model length of {max_model_len}. Make sure that \
-                 `max_model_len` is no smaller than the number of text tokens.",
+                "Input length ({}) exceeds model's maximum context length ({max_model_len}).",
                 ids.len()
             )));
         }

@@ -63,7 +63,7 @@ async fn other_refusals_say_what_is_wrong() {
         (json!({"kv_transfer_params": {"prompt_token_ids": []}}), "cannot be empty"),
         (
             json!({"kv_transfer_params": {"prompt_token_ids": vec![1; 5000]}}),
-            "The decoder prompt (length 5000) is longer than",
+            "Input length (5000) exceeds model's maximum context length (4096).",
         ),
         (json!({"messages": [{"content": "x"}]}), "'loc': 'body.messages.0.role', 'msg': 'Field required'"),
         (json!({"messages": ["x"]}), "body.messages.0"),
