@@ -201,10 +201,13 @@ impl Recorder {
             return;
         }
         match self.prompts.read(ids) {
-            Ok(ids) => self.call.prompt_token_ids = ids,
+            Ok(ids) => {
+                self.call.prompt_token_ids = ids;
+                self.note_whether_ids_were_taken();
+            }
+            // Nor can it be told whether they are those that were sent.
             Err(_) => self.flaw(Flaw::Unreadable),
         }
-        self.note_whether_ids_were_taken();
     }
 
     /// A server that knows nothing of prompts as ids renders the messages, which stand beside them.

@@ -49,6 +49,9 @@ pub(super) enum Found {
 pub(super) enum Maker {
     /// The server, of the messages.
     Server,
+    /// The server, of more than can be rendered here (media), or of less (a prompt cut off): that says nothing of the
+    /// template.
+    ServerOtherwise,
     /// It was put together here, and this is how the template renders its messages, if that can be told.
     Here(Option<Standing>),
 }
@@ -63,18 +66,27 @@ pub(crate) struct Seed {
 }
 
 impl Memory {
-    /// Finds what a request goes on from, and remembers its messages. None where they are no messages.
+    /// Finds what a request goes on from, and remembers its messages. None where they are no messages, or nothing is
+    /// remembered any more.
     pub(super) fn find(&self, request: &Request<'_>) -> Option<(Found, Arc<Link>)> {
         let mut state = self.lock();
+        if state.is_closed {
+            return None;
+        }
         let messages = state.messages.take(&request.messages)?;
         let found = state.find(&messages, &request.inputs);
         let conversation = state.remember(&messages)?;
         Some((found, conversation))
     }
 
-    /// The conversation that goes on from an answer, every message in the spelling that was kept.
+    /// The conversation that goes on from an answer, every message in the spelling that was kept. None where nothing is
+    /// remembered any more.
     pub(super) fn continued(&self, node: &Node, new: &[Arc<Message>]) -> Conversation {
-        self.lock().messages.extended(Some(Arc::clone(&node.said)), new)
+        let mut state = self.lock();
+        if state.is_closed {
+            return None;
+        }
+        state.messages.extended(Some(Arc::clone(&node.said)), new)
     }
 
     /// Takes a call's answers. Gives the nodes whose prompts are not known to be the template's.
@@ -149,7 +161,10 @@ impl State {
         if self.messages.is_empty() {
             return BranchCause::FirstCall;
         }
-        if beginnings(messages).last().is_some_and(|all| self.beginnings.contains(all)) {
+        let beginnings = beginnings(messages);
+        // One that would fit but for the reasoning that is sent back: somebody has changed that.
+        let is_answered = beginnings.iter().any(|beginning| self.nodes.contains_key(beginning));
+        if !is_answered && beginnings.last().is_some_and(|all| self.beginnings.contains(all)) {
             return BranchCause::Resampled;
         }
         if self.holds_an_answer(messages) {

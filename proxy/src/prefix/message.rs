@@ -2,7 +2,8 @@
 //!
 //! Agents spell what they send back in their own way. Two messages are the same where they differ only in what no
 //! template shows or no reader would notice: `null` and `""`, the order of keys and the white space in tool arguments,
-//! white space around an answer, ids of tool calls. Reasoning is compared apart, because most agents do not send it back.
+//! white space around an answer, ids of tool calls, members that vLLM drops (`renderers/chat_utils.py`,
+//! `_parse_chat_message_content`). Reasoning is compared apart, because most agents do not send it back.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -135,8 +136,9 @@ fn meaning(message: &Map<String, Value>) -> Value {
         let value = match key.as_str() {
             "content" => content(value, is_answer),
             "tool_calls" => Value::Array(value.as_array().into_iter().flatten().map(tool_call).collect()),
-            "reasoning" | "reasoning_content" | "tool_call_id" | "id" => continue,
-            _ => value.clone(),
+            "role" | "name" | "task" | "tools" => value.clone(),
+            // Reasoning is compared apart, ids mean nothing, and vLLM tells templates of nothing else.
+            _ => continue,
         };
         if !is_nothing(&value) {
             same.insert(key.clone(), in_one_order(value));
@@ -230,6 +232,10 @@ mod tests {
         assert!(same(
             &answer(Value::Null),
             &json!({"content": "", "role": "assistant", "refusal": null, "tool_calls": []})
+        ));
+        assert!(same(
+            &answer(json!("a")),
+            &json!({"content": "a", "role": "assistant", "provider_specific_fields": {"refusal": null}})
         ));
         assert!(same(&answer(json!("a")), &json!({"role": "assistant", "reasoning": "r", "content": "a"})));
     }

@@ -19,6 +19,8 @@ mod shape;
 mod spelling;
 mod splice;
 mod tail;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -133,10 +135,13 @@ impl ExactPrefix {
 
 impl Ready {
     fn load(dir: &Path, settings: &RenderSettings) -> Result<Self, LoadError> {
-        let renderer = LocalRenderer::load(dir, settings)?;
+        Ok(Self::of(LocalRenderer::load(dir, settings)?))
+    }
+
+    fn of(renderer: LocalRenderer) -> Self {
         let mut ends = renderer.end_ids().to_vec();
         ends.extend(tail::usual_end(&renderer));
-        Ok(Self { renderer, ends })
+        Self { renderer, ends }
     }
 
     fn workshop(&self, history: History) -> Workshop<'_> {

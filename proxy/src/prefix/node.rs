@@ -54,6 +54,7 @@ impl Node {
     ) -> Self {
         let (is_of_server, standing) = match maker {
             Maker::Server => (true, OnceLock::new()),
+            Maker::ServerOtherwise => (false, OnceLock::from(None)),
             Maker::Here(standing) => (false, OnceLock::from(standing.clone())),
         };
         Self { call, choice, said, inputs, is_of_server, standing }

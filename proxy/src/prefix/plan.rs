@@ -45,7 +45,8 @@ impl ExactPrefix {
         let needs_messages = request.needs_messages.or(has_media.then_some("media"));
         let (found, conversation) = memory.find(&request)?;
         let inputs = Arc::new(request.inputs);
-        let rendered = Seed { conversation, inputs, maker: Maker::Server };
+        let maker = if needs_messages.is_some() { Maker::ServerOtherwise } else { Maker::Server };
+        let rendered = Seed { conversation, inputs, maker };
         let (node, new) = match found {
             Found::New(cause) => return Some(self.by_text(Continuation::Fresh { cause }, rendered)),
             Found::Otherwise { parent, cause } => {

@@ -121,7 +121,9 @@ impl Workshop<'_> {
         // The text behind a token that is never split is tokenised as if it stood alone, and yet not as if it stood at
         // the very beginning.
         let closing = self.renderer.encode(&tail.closing)?;
-        let skipped = usize::from(tail.end.is_some() && has_end);
+        // Where the next turn's first token is what ends a turn (GLM), it has been sampled already.
+        let is_repeated = closing.first() == node.sampled().last();
+        let skipped = usize::from(has_end && (tail.end.is_some() || is_repeated));
         ids.extend_from_slice(closing.get(skipped..).unwrap_or_default());
         Ok(ids)
     }

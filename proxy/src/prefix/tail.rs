@@ -4,7 +4,9 @@
 //! It is found with words that no template knows in the place of the answer: what follows them in the whole conversation,
 //! and what follows other such words where the answer is the last message. What both have in common closes the answer's
 //! turn; the tail is what comes behind it. Text of the new messages cannot be taken for part of the turn that way, also
-//! not by templates that close some turns without an end token (DeepSeek V3, a single tool call).
+//! not by templates that close some turns without an end token (DeepSeek V3, a single tool call). Of an answer that calls
+//! tools, the words stand in the arguments of the last call: nothing that the policy wrote comes behind them, and templates
+//! that show no content beside calls (Llama 3.1, Mistral) show them too.
 
 use rolltap_rollout::token::TokenId;
 
@@ -36,7 +38,7 @@ pub(super) struct Tail {
 pub(super) enum NoTail {
     #[error(transparent)]
     Render(#[from] RenderError),
-    #[error("the template shows the answer's content {0} times")]
+    #[error("the template shows the answer {0} times")]
     Shown(usize),
     #[error("the template does not end the answer's turn with a token that is never split")]
     NoEndToken,
@@ -45,10 +47,36 @@ pub(super) enum NoTail {
 impl Tail {
     /// The tail of a turn. `ends` says which tokens end one.
     pub(super) fn find(renderer: &LocalRenderer, turn: &Turn<'_>, ends: &[TokenId]) -> Result<Self, NoTail> {
+        match Self::behind(renderer, turn, ends, Message::with_argument) {
+            // No calls, or none that the template shows.
+            None | Some(Err(NoTail::Shown(0))) => {
+                let content = |answer: &Message, words: &str| Some(answer.with_content(words));
+                Self::behind(renderer, turn, ends, content).unwrap_or(Err(NoTail::Shown(0)))
+            }
+            Some(found) => found,
+        }
+    }
+
+    /// What comes behind words that `put` puts into the answer; none where it has no place for them.
+    fn behind(
+        renderer: &LocalRenderer,
+        turn: &Turn<'_>,
+        ends: &[TokenId],
+        put: impl Fn(&Message, &str) -> Option<Message>,
+    ) -> Option<Result<Self, NoTail>> {
+        let answer = turn.messages.get(turn.answer)?;
         let [one, two] = SENTINELS;
-        let whole = renderer.render(&turn.with_answer(one, turn.messages.len()), turn.inputs, true)?;
-        let alone = renderer.render(&turn.with_answer(two, turn.answer + 1), turn.inputs, false)?;
-        let (whole, alone) = (behind(&whole, one)?, behind(&alone, two)?);
+        let (first, second) = (put(answer, one)?, put(answer, two)?);
+        let rendered = || {
+            let whole = renderer.render(&turn.with(first, turn.messages.len()), turn.inputs, true)?;
+            let alone = renderer.render(&turn.with(second, turn.answer + 1), turn.inputs, false)?;
+            Self::between(renderer, behind(&whole, one)?, behind(&alone, two)?, ends)
+        };
+        Some(rendered())
+    }
+
+    /// Of what follows the answer in the whole conversation, and what follows it where it is the last message.
+    fn between(renderer: &LocalRenderer, whole: &str, alone: &str, ends: &[TokenId]) -> Result<Self, NoTail> {
         let shared = common_prefix(whole, alone);
         match last_end(renderer, shared, ends) {
             Some((at, end)) => {
@@ -67,11 +95,11 @@ impl Tail {
 }
 
 impl Turn<'_> {
-    /// The first `length` messages, the answer's content replaced.
-    fn with_answer(&self, content: &str, length: usize) -> Vec<Message> {
+    /// The first `length` messages, with another answer.
+    fn with(&self, answer: Message, length: usize) -> Vec<Message> {
         let mut messages = self.messages.get(..length).unwrap_or(self.messages).to_vec();
-        if let Some(answer) = messages.get_mut(self.answer) {
-            *answer = answer.with_content(content);
+        if let Some(place) = messages.get_mut(self.answer) {
+            *place = answer;
         }
         messages
     }

@@ -6,7 +6,7 @@ use minijinja::value::ValueKind;
 use serde_json::{Map, Value as Json};
 
 use super::content::{self, Content};
-use super::value::to_value;
+use super::value::{self, to_value};
 use super::{ContentFormat, RenderError, tool_calls};
 
 /// One message as the template reads it. Its texts are shared between clones.
@@ -63,6 +63,12 @@ impl Message {
         self.with(|key| (key == "content").then(|| content.clone()))
     }
 
+    /// The same message with another text as the only argument of its last tool call; none where it calls no tool.
+    pub(crate) fn with_argument(&self, argument: &str) -> Option<Self> {
+        let calls = tool_calls::with_argument(&self.value.get_attr("tool_calls").ok()?, argument)?;
+        Some(self.with(|key| (key == "tool_calls").then(|| calls.clone())))
+    }
+
     /// The map that the template reads.
     pub(super) fn value(&self) -> &Value {
         &self.value
@@ -96,24 +102,12 @@ impl Message {
     }
 
     fn with(&self, other: impl Fn(&str) -> Option<Value>) -> Self {
-        let pairs = self.pairs().map(|(key, value)| {
-            let value = key.as_str().and_then(&other).unwrap_or(value);
-            (key, value)
-        });
-        Self { value: Value::from_pairs(pairs), role: self.role }
+        Self { value: value::with(&self.value, other), role: self.role }
     }
 
     fn without(&self, key: &str) -> Self {
-        let pairs = self.pairs().filter(|(name, _)| name.as_str() != Some(key));
+        let pairs = value::pairs(&self.value).filter(|(name, _)| name.as_str() != Some(key));
         Self { value: Value::from_pairs(pairs), role: self.role }
-    }
-
-    fn pairs(&self) -> impl Iterator<Item = (Value, Value)> {
-        let keys = self.value.try_iter().into_iter().flatten();
-        keys.map(|key| {
-            let value = self.value.get_item(&key).unwrap_or_default();
-            (key, value)
-        })
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn fixture() -> LocalRenderer {
 }
 
 /// By another template, in a directory that is gone afterwards.
-fn by_template(template: &str, settings: RenderSettings) -> Result<LocalRenderer, LoadError> {
+pub(crate) fn by_template(template: &str, settings: RenderSettings) -> Result<LocalRenderer, LoadError> {
     let dir = tempfile::tempdir().unwrap();
     for file in ["tokenizer.json", "tokenizer_config.json"] {
         std::fs::copy(fixture_dir().join(file), dir.path().join(file)).unwrap();

@@ -4,11 +4,22 @@ use minijinja::Value;
 use serde_json::{Map, Value as Json};
 
 use super::RenderError;
-use super::value::to_value;
+use super::value::{self, to_value};
 
 /// The calls of one message.
 pub(super) fn read(calls: &[Json]) -> Result<Value, RenderError> {
     Ok(Value::from(calls.iter().map(call).collect::<Result<Vec<_>, _>>()?))
+}
+
+/// The same calls, the last with this text as its only argument; none where there are none.
+pub(super) fn with_argument(calls: &Value, argument: &str) -> Option<Value> {
+    let mut calls: Vec<Value> = calls.try_iter().ok()?.collect();
+    let last = calls.pop()?;
+    let arguments = Value::from_pairs([("argument", Value::from(argument))]);
+    let function =
+        value::with(&last.get_attr("function").ok()?, |key| (key == "arguments").then(|| arguments.clone()));
+    calls.push(value::with(&last, |key| (key == "function").then(|| function.clone())));
+    Some(Value::from(calls))
 }
 
 fn call(call: &Json) -> Result<Value, RenderError> {

@@ -40,3 +40,20 @@ fn number_value(number: &serde_json::Number) -> Result<Value, RenderError> {
         None => Err(RenderError::unreadable("a number", "it has no value")),
     }
 }
+
+/// A map's members, in their order.
+pub(super) fn pairs(map: &Value) -> impl Iterator<Item = (Value, Value)> {
+    let keys = map.try_iter().into_iter().flatten();
+    keys.map(|key| {
+        let value = map.get_item(&key).unwrap_or_default();
+        (key, value)
+    })
+}
+
+/// The same map with other values for those members that `other` names.
+pub(super) fn with(map: &Value, other: impl Fn(&str) -> Option<Value>) -> Value {
+    Value::from_pairs(pairs(map).map(|(key, value)| {
+        let value = key.as_str().and_then(&other).unwrap_or(value);
+        (key, value)
+    }))
+}

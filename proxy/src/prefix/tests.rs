@@ -1,0 +1,156 @@
+//! The exact prefix on the small model directory of the renderer's tests, and on templates that are written like those of
+//! well-known models.
+
+mod memory;
+mod plan;
+mod splice;
+mod tail;
+mod templates;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use rolltap_rollout::call::{Call, CallStatus, Choice};
+use rolltap_rollout::ids::{CallId, TrialId};
+use rolltap_rollout::token::TokenId;
+use rolltap_rollout::token_list::TokenList;
+use serde_json::{Value, json};
+
+use super::Ready;
+use super::memory::{Found, Maker, Memory, Seed};
+use super::message::Message;
+use super::node::Node;
+use super::request::Request;
+use crate::recorder::Recorder;
+use crate::render::tests::{by_template, fixture};
+use crate::render::{RenderSettings, RequestInputs};
+
+/// The fixture's `<|im_end|>`.
+const END: &str = "<|im_end|>";
+
+/// What a server sampled.
+#[derive(Clone, Debug, Default)]
+struct Sampled {
+    ids: Vec<TokenId>,
+    /// What its parsers made of it.
+    message: Value,
+    stop_reason: Option<Value>,
+}
+
+/// A template and a tokenizer, here and at the server.
+struct Model(Ready);
+
+impl Model {
+    fn fixture() -> Self {
+        Self(Ready::of(fixture()))
+    }
+
+    fn by(template: &str) -> Self {
+        Self(Ready::of(by_template(template, RenderSettings::default()).unwrap()))
+    }
+
+    fn text(&self, messages: &[Value], inputs: &RequestInputs) -> String {
+        let renderer = &self.0.renderer;
+        let messages: Vec<_> = messages.iter().map(|message| renderer.message(message).unwrap()).collect();
+        renderer.render(&messages, &renderer.inputs(inputs).unwrap(), true).unwrap()
+    }
+
+    fn encode(&self, text: &str) -> Vec<TokenId> {
+        self.0.renderer.encode(text).unwrap()
+    }
+
+    /// The ids of a text letter by letter, as a policy may sample it and no tokenizer ever writes it; special tokens whole.
+    fn letters(&self, text: &str) -> Vec<TokenId> {
+        let mut ids = Vec::new();
+        let mut rest = text;
+        while let Some(letter) = rest.chars().next() {
+            let length =
+                self.0.renderer.token_at_start(rest).map_or(letter.len_utf8(), |(_, token)| token.len());
+            let (piece, after) = rest.split_at(length);
+            ids.extend(self.encode(piece));
+            rest = after;
+        }
+        ids
+    }
+
+    fn decode(&self, ids: &[TokenId]) -> String {
+        self.0.renderer.decode(ids).unwrap()
+    }
+
+    /// A plain answer that ended as it should.
+    fn says(&self, content: &str) -> Sampled {
+        self.samples(&format!("{content}{END}"), json!({"role": "assistant", "content": content}))
+    }
+
+    fn samples(&self, text: &str, message: Value) -> Sampled {
+        Sampled { ids: self.letters(text), message, stop_reason: None }
+    }
+
+    /// The only answer of a request whose prompt the server rendered.
+    fn node(&self, body: &Value, sampled: Sampled) -> Arc<Node> {
+        let text = body.to_string();
+        let request = Request::read(&text).unwrap();
+        let prompt = self.encode(&self.text(body["messages"].as_array().unwrap(), &request.inputs.request));
+        let memory = Memory::default();
+        let (_, conversation) = memory.find(&request).unwrap();
+        let seed = Seed { conversation, inputs: Arc::new(request.inputs), maker: Maker::Server };
+        let (call, answers) = answered(&prompt, vec![sampled]);
+        memory.answered(&seed, &call, answers).remove(0)
+    }
+}
+
+/// A finished call, and what its choices say.
+fn answered(prompt: &[TokenId], sampled: Vec<Sampled>) -> (Arc<Call>, Vec<(u32, Option<Value>)>) {
+    let (id, trial) = (CallId::generate(), TrialId::new("t").unwrap());
+    let recorder = Recorder::new(id, trial, 0, Timestamp::UNIX_EPOCH, Arc::default());
+    let mut call = recorder.finish(CallStatus::Complete, None).remove(0);
+    call.prompt_token_ids = prompt.iter().copied().collect();
+    let mut answers = Vec::new();
+    for (index, Sampled { ids, message, stop_reason }) in (0..).zip(sampled) {
+        call.choices.push(Choice { index, token_ids: ids, stop_reason, ..Choice::default() });
+        answers.push((index, Some(message)));
+    }
+    (Arc::new(call), answers)
+}
+
+fn ids_of(list: &TokenList) -> Vec<TokenId> {
+    list.iter().copied().collect()
+}
+
+fn messages(texts: &[Value]) -> Vec<Arc<Message>> {
+    texts.iter().map(|text| Arc::new(Message::read(&text.to_string()).unwrap())).collect()
+}
+
+fn system(content: &str) -> Value {
+    json!({"role": "system", "content": content})
+}
+
+fn user(content: &str) -> Value {
+    json!({"role": "user", "content": content})
+}
+
+fn assistant(content: &str) -> Value {
+    json!({"role": "assistant", "content": content})
+}
+
+fn tool(content: &str) -> Value {
+    json!({"role": "tool", "content": content, "tool_call_id": "1"})
+}
+
+/// An answer that calls the tool `f` once for each of these arguments.
+fn calling(arguments: &[&str]) -> Value {
+    let call = |arguments: &&str| json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}});
+    json!({"role": "assistant", "content": null, "tool_calls": arguments.iter().map(call).collect::<Vec<_>>()})
+}
+
+fn chat(messages: &[Value]) -> Value {
+    json!({"model": "m", "messages": messages})
+}
+
+/// What a request goes on from, in one word: a cause, or `continues`.
+fn word(found: &Found) -> String {
+    match found {
+        Found::New(cause) | Found::Otherwise { cause, .. } => cause.to_string(),
+        Found::Continues { .. } => "continues".to_owned(),
+    }
+}

@@ -1,0 +1,184 @@
+//! What becomes of a call's prompt, and what is learnt of kinds of requests.
+
+use rolltap_rollout::continuation::Continuation;
+
+use super::*;
+use crate::history::History;
+use crate::metrics::Metrics;
+use crate::policy::Policy;
+use crate::prefix::shape::Shape;
+use crate::prefix::{ExactPrefix, Plan};
+use crate::render::tests::fixture_dir;
+use crate::settings::PoolSettings;
+use crate::store::Store;
+use crate::upstream::Pool;
+
+/// A proxy's exact prefix and one trial of it, before a server that renders as the fixture does and that no connection
+/// leads to.
+struct Stage {
+    prefix: Arc<ExactPrefix>,
+    memory: Memory,
+    model: Model,
+    _data: tempfile::TempDir,
+}
+
+impl Stage {
+    fn new() -> Self {
+        Self::with(RenderSettings { tokenizer: Some(fixture_dir()), ..RenderSettings::default() })
+    }
+
+    fn with(settings: RenderSettings) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(data.path()).unwrap();
+        let policy = Arc::new(Policy::restored(&[]));
+        let patience = std::time::Duration::from_secs(1);
+        let pool = Pool::start(Vec::new(), PoolSettings::default(), patience, policy, store);
+        Self {
+            prefix: ExactPrefix::start(settings, pool, Arc::new(Metrics::new())).unwrap(),
+            memory: Memory::default(),
+            model: Model::fixture(),
+            _data: data,
+        }
+    }
+
+    async fn plan(&self, body: &Value, has_media: bool) -> Plan {
+        self.try_plan(body, has_media).await.unwrap()
+    }
+
+    async fn try_plan(&self, body: &Value, has_media: bool) -> Option<Plan> {
+        let (trial, body) = (TrialId::new("t").unwrap(), body.to_string());
+        self.prefix.plan(&trial, &self.memory, &body, History::Faithful, has_media).await
+    }
+
+    /// One call of which the server takes the ids or renders these messages, and answers.
+    async fn call(
+        &self,
+        body: &Value,
+        has_media: bool,
+        prompt: &[TokenId],
+        answer: &str,
+    ) -> Continuation {
+        let plan = self.plan(body, has_media).await;
+        let continuation = plan.continuation.clone();
+        let prompt = plan.ids.as_ref().map_or(prompt.to_vec(), ids_of);
+        let (call, said) = answered(&prompt, vec![self.model.says(answer)]);
+        plan.answered(&self.memory, &call, said);
+        continuation
+    }
+
+    /// What the server makes of the messages.
+    fn prompt(&self, messages: &[Value]) -> Vec<TokenId> {
+        self.model.encode(&self.model.text(messages, &RequestInputs::default()))
+    }
+
+    /// Whether such requests are taken off; asked again until the proof has been made.
+    async fn is_taken_off(&self, messages_of_it: &[Value]) -> bool {
+        let body = chat(messages_of_it).to_string();
+        let inputs = Request::read(&body).unwrap().inputs;
+        let shape = Shape::of(&messages(messages_of_it), &inputs);
+        for _ in 0..200 {
+            if self.prefix.is_off(&shape) {
+                return true;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        false
+    }
+}
+
+fn word(continuation: &Continuation) -> &'static str {
+    match continuation {
+        Continuation::Spliced { .. } => "spliced",
+        other => other.cause().unwrap().as_str(),
+    }
+}
+
+#[tokio::test]
+async fn turns_are_spliced_one_after_the_other() {
+    let stage = Stage::new();
+    let mut talk = vec![user("a")];
+    let prompt = stage.prompt(&talk);
+    assert_eq!(word(&stage.call(&chat(&talk), false, &prompt, "Hello the").await), "first_call");
+    for _ in 0..3 {
+        talk.extend([assistant("Hello the"), user("c")]);
+        assert_eq!(word(&stage.call(&chat(&talk), false, &[], "Hello the").await), "spliced");
+    }
+}
+
+#[tokio::test]
+async fn a_kind_of_request_that_fails_its_proof_is_taken_off_and_others_stay() {
+    let stage = Stage::new();
+    let parts = |text: &str| json!({"role": "user", "content": [{"type": "text", "text": text}]});
+    // This server renders lists of parts in a way of its own.
+    let wrong = stage.model.encode("<|im_start|>user\n[parts]<|im_end|>\n<|im_start|>assistant\n");
+    stage.call(&chat(&[parts("a")]), false, &wrong, "Hello").await;
+    assert!(stage.is_taken_off(&[parts("a"), assistant("Hello")]).await);
+    let next = chat(&[parts("a"), assistant("Hello"), parts("c")]);
+    assert_eq!(word(&stage.plan(&next, false).await.continuation), "unproven");
+
+    let plain = stage.prompt(&[user("b")]);
+    stage.call(&chat(&[user("b")]), false, &plain, "Hello").await;
+    let next = chat(&[user("b"), assistant("Hello"), user("c")]);
+    assert_eq!(word(&stage.plan(&next, false).await.continuation), "spliced");
+    // A proven beginning does not help what is of a kind that is taken off.
+    let next = chat(&[user("b"), assistant("Hello"), parts("c")]);
+    assert_eq!(word(&stage.plan(&next, false).await.continuation), "unproven");
+}
+
+#[tokio::test]
+async fn prompts_that_are_no_plain_rendering_prove_nothing() {
+    let stage = Stage::new();
+    let elsewise = stage.model.encode("<|im_start|>user\na<|im_end|>\n");
+    let mut open = chat(&[user("a")]);
+    open["add_generation_prompt"] = json!(false);
+    stage.call(&open, false, &elsewise, "Hello").await;
+    stage.call(&chat(&[user("look")]), true, &elsewise, "Hello").await;
+    for first in ["a", "look"] {
+        let next = chat(&[user(first), assistant("Hello"), user("c")]);
+        assert_eq!(word(&stage.plan(&next, false).await.continuation), "unproven");
+    }
+    let plain = stage.prompt(&[user("b")]);
+    stage.call(&chat(&[user("b")]), false, &plain, "Hello").await;
+    let next = chat(&[user("b"), assistant("Hello"), user("c")]);
+    assert_eq!(word(&stage.plan(&next, false).await.continuation), "spliced", "the kind is not taken off");
+}
+
+#[tokio::test]
+async fn what_stands_against_ids_is_said() {
+    let stage = Stage::new();
+    let prompt = stage.prompt(&[user("a")]);
+    stage.call(&chat(&[user("a")]), false, &prompt, "Hello").await;
+    let next = chat(&[user("a"), assistant("Hello"), user("c")]);
+    for (more, has_media, cause) in [
+        (json!({"echo": true}), false, "unproven"),
+        (json!({}), true, "unproven"),
+        (json!({}), false, "spliced"),
+    ] {
+        let mut body = next.clone();
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let plan = stage.plan(&body, has_media).await;
+        assert_eq!((word(&plan.continuation), plan.ids.is_some()), (cause, cause == "spliced"), "{more}");
+    }
+    let mut refused = stage.plan(&next, false).await;
+    refused.ids_were_refused();
+    assert_eq!((word(&refused.continuation), refused.ids.is_some()), ("upstream_unable", false));
+}
+
+#[tokio::test]
+async fn without_a_tokenizer_nothing_is_spliced() {
+    let stage = Stage::with(RenderSettings::default());
+    let prompt = stage.prompt(&[user("a")]);
+    stage.call(&chat(&[user("a")]), false, &prompt, "Hello").await;
+    let next = chat(&[user("a"), assistant("Hello"), user("c")]);
+    assert_eq!(word(&stage.plan(&next, false).await.continuation), "unproven");
+    // Found later: the server names the model's directory.
+    assert!(stage.prefix.ready(Some(fixture_dir())).await.is_some());
+    assert_eq!(word(&stage.plan(&next, false).await.continuation), "spliced");
+}
+
+#[tokio::test]
+async fn a_sealed_trial_plans_nothing() {
+    let stage = Stage::new();
+    stage.memory.close();
+    assert!(stage.try_plan(&chat(&[user("a")]), false).await.is_none());
+}
