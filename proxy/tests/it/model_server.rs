@@ -1,0 +1,205 @@
+//! A server of the small model in `tests/fixtures/render`: it renders what that model's template renders, takes prompts as
+//! ids as vLLM does (or not), and samples what a test tells it, letter by letter, as no tokenizer would write it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::{Value, json};
+use tokenizers::Tokenizer;
+use tokio::net::TcpListener;
+
+/// The fixture's `<|im_end|>`.
+const END: u32 = 342;
+
+/// How it takes prompts that are given as ids.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Ids {
+    Taken,
+    Ignored,
+    Refused,
+}
+
+/// A server until the test ends.
+pub(crate) struct ModelServer {
+    pub(crate) url: String,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    tokenizer: Tokenizer,
+    ids: Ids,
+    /// The longest prompt, in tokens.
+    room: usize,
+    /// What it samples, and what of it the answer's content shows.
+    says: Mutex<(String, String)>,
+    heard: Mutex<Vec<Value>>,
+}
+
+/// The model's directory.
+pub(crate) fn model_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/render")
+}
+
+impl ModelServer {
+    pub(crate) async fn start(ids: Ids, room: usize) -> Self {
+        let tokenizer = Tokenizer::from_file(model_dir().join("tokenizer.json")).unwrap();
+        let says = Mutex::new(("Hello there".to_owned(), "Hello there".to_owned()));
+        let inner = Arc::new(Inner { tokenizer, ids, room, says, heard: Mutex::default() });
+        let router = Router::new()
+            .route("/v1/chat/completions", post(chat))
+            .route("/health", get(async || ""))
+            .route(
+                "/v1/models",
+                get(async || json!({"data": [{"id": "sim", "root": "/nowhere"}]}).to_string()),
+            )
+            .layer(DefaultBodyLimit::disable())
+            .with_state(Arc::clone(&inner));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self { url, inner }
+    }
+
+    /// From now on it samples this, and its answers show `content`.
+    pub(crate) fn says(&self, sampled: &str, content: &str) {
+        *self.inner.says.lock().unwrap() = (sampled.to_owned(), content.to_owned());
+    }
+
+    /// The requests so far.
+    pub(crate) fn heard(&self) -> Vec<Value> {
+        self.inner.heard.lock().unwrap().clone()
+    }
+
+    /// The prompts that were given as ids, by request.
+    pub(crate) fn given(&self) -> Vec<Option<Vec<u32>>> {
+        self.heard().iter().map(given).collect()
+    }
+
+    pub(crate) fn decode(&self, ids: &[u32]) -> String {
+        self.inner.tokenizer.decode(ids, false).unwrap()
+    }
+}
+
+fn given(request: &Value) -> Option<Vec<u32>> {
+    let ids = request.get("kv_transfer_params")?.get("prompt_token_ids")?.as_array()?;
+    Some(ids.iter().map(|id| u32::try_from(id.as_u64().unwrap()).unwrap()).collect())
+}
+
+async fn chat(State(server): State<Arc<Inner>>, body: Bytes) -> Response {
+    let Ok(request) = serde_json::from_slice::<Value>(&body) else { return refusal("no JSON") };
+    server.heard.lock().unwrap().push(request.clone());
+    let Some(text) = rendered(&request["messages"]) else { return refusal("these are no messages") };
+    let prompt = match (given(&request), server.ids) {
+        (Some(_), Ids::Refused) => return refusal("no ids, please"),
+        (Some(ids), Ids::Taken) if ids.len() > server.room => {
+            let (length, room) = (ids.len(), server.room);
+            return refusal(&format!(
+                "Input length ({length}) exceeds model's maximum context length ({room})."
+            ));
+        }
+        (Some(ids), Ids::Taken) => ids,
+        (Some(_), Ids::Ignored) | (None, _) => server.encode(&text),
+    };
+    if prompt.len() > server.room {
+        let (length, room) = (prompt.len(), server.room);
+        return refusal(&format!(
+            "This model's maximum context length is {room} tokens. However, your prompt contains {length} input tokens. Please \
+             reduce the length of the input prompt."
+        ));
+    }
+    let (sampled, content) = server.says.lock().unwrap().clone();
+    let mut ids: Vec<u32> =
+        sampled.chars().flat_map(|letter| server.encode(letter.encode_utf8(&mut [0; 4]))).collect();
+    ids.push(END);
+    match request["stream"] == json!(true) {
+        true => streamed(&prompt, &ids, &content),
+        false => whole(&prompt, &ids, &content),
+    }
+}
+
+impl Inner {
+    fn encode(&self, text: &str) -> Vec<u32> {
+        self.tokenizer.encode_fast(text, false).unwrap().get_ids().to_vec()
+    }
+}
+
+/// The fixture's template, as far as these tests go.
+fn rendered(messages: &Value) -> Option<String> {
+    let mut text = String::new();
+    for message in messages.as_array().filter(|messages| !messages.is_empty())? {
+        let role = message.get("role")?.as_str()?;
+        text += &match role {
+            "assistant" => {
+                format!("<|im_start|>assistant\n{}<|im_end|>\n", said(message)?.trim_start_matches('\n'))
+            }
+            _ => format!("<|im_start|>{role}\n{}<|im_end|>\n", said(message)?),
+        };
+    }
+    Some(text + "<|im_start|>assistant\n")
+}
+
+fn said(message: &Value) -> Option<String> {
+    match message.get("content")? {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(parts) => {
+            let texts = parts.iter().map(|part| part.get("text")?.as_str());
+            Some(texts.collect::<Option<Vec<_>>>()?.join("\n"))
+        }
+        Value::Null => Some(String::new()),
+        _ => None,
+    }
+}
+
+fn logprobs(count: usize) -> Value {
+    let token = json!({"token": "x", "logprob": -0.5, "bytes": [120], "top_logprobs": []});
+    json!({"content": vec![token; count]})
+}
+
+fn whole(prompt: &[u32], ids: &[u32], content: &str) -> Response {
+    let message = json!({"role": "assistant", "content": content, "refusal": null, "tool_calls": []});
+    let choice = json!({"index": 0, "message": message, "logprobs": logprobs(ids.len()), "finish_reason": "stop",
+        "stop_reason": null, "token_ids": ids});
+    let total = prompt.len() + ids.len();
+    let usage = json!({"prompt_tokens": prompt.len(), "completion_tokens": ids.len(), "total_tokens": total});
+    answer(
+        StatusCode::OK,
+        "application/json",
+        json!({"id": "c", "object": "chat.completion", "created": 1, "model": "sim", "choices": [choice],
+            "usage": usage, "prompt_token_ids": prompt})
+        .to_string(),
+    )
+}
+
+fn streamed(prompt: &[u32], ids: &[u32], content: &str) -> Response {
+    let chunk = |choice: Value| json!({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "sim", "choices": [choice]});
+    let mut first =
+        chunk(json!({"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null}));
+    first["prompt_token_ids"] = json!(prompt);
+    let mut text = format!("data: {first}\n\n");
+    let mut letters = content.chars();
+    for (place, id) in ids.iter().enumerate() {
+        let is_last = place + 1 == ids.len();
+        let letter: String =
+            if is_last { letters.by_ref().collect() } else { letters.next().into_iter().collect() };
+        let finish = if is_last { json!("stop") } else { Value::Null };
+        let choice = json!({"index": 0, "delta": {"content": letter}, "logprobs": logprobs(1),
+            "finish_reason": finish, "stop_reason": null, "token_ids": [id]});
+        text += &format!("data: {}\n\n", chunk(choice));
+    }
+    answer(StatusCode::OK, "text/event-stream; charset=utf-8", text + "data: [DONE]\n\n")
+}
+
+fn refusal(message: &str) -> Response {
+    let error = json!({"message": message, "type": "BadRequestError", "param": null, "code": 400});
+    answer(StatusCode::BAD_REQUEST, "application/json", json!({"error": error}).to_string())
+}
+
+fn answer(status: StatusCode, content_type: &'static str, body: String) -> Response {
+    (status, [("content-type", content_type)], body).into_response()
+}
