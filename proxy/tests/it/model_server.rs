@@ -53,6 +53,7 @@ impl ModelServer {
         let inner = Arc::new(Inner { tokenizer, ids, room, says, heard: Mutex::default() });
         let router = Router::new()
             .route("/v1/chat/completions", post(chat))
+            .route("/tokenize", post(tokenize))
             .route("/health", get(async || ""))
             .route(
                 "/v1/models",
@@ -120,6 +121,16 @@ async fn chat(State(server): State<Arc<Inner>>, body: Bytes) -> Response {
     match request["stream"] == json!(true) {
         true => streamed(&prompt, &ids, &content),
         false => whole(&prompt, &ids, &content),
+    }
+}
+
+async fn tokenize(State(server): State<Arc<Inner>>, body: Bytes) -> Response {
+    let request: Value = serde_json::from_slice(&body).unwrap();
+    match rendered(&request["messages"]) {
+        Some(text) => {
+            answer(StatusCode::OK, "application/json", json!({"tokens": server.encode(&text)}).to_string())
+        }
+        None => refusal("these are no messages"),
     }
 }
 

@@ -51,13 +51,7 @@ impl Stage {
     }
 
     /// One call of which the server takes the ids or renders these messages, and answers.
-    async fn call(
-        &self,
-        body: &Value,
-        has_media: bool,
-        prompt: &[TokenId],
-        answer: &str,
-    ) -> Continuation {
+    async fn call(&self, body: &Value, has_media: bool, prompt: &[TokenId], answer: &str) -> Continuation {
         let plan = self.plan(body, has_media).await;
         let continuation = plan.continuation.clone();
         let prompt = plan.ids.as_ref().map_or(prompt.to_vec(), ids_of);
