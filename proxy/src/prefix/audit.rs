@@ -49,7 +49,7 @@ impl Audits {
 impl ExactPrefix {
     /// Audits a prompt that was put together here, if it is its turn. Nobody waits for it.
     pub(super) fn audit_later(self: &Arc<Self>, trial: &TrialId, seed: &Seed) {
-        if self.audits.spliced.fetch_add(1, Ordering::Relaxed) % EVERY != 0 {
+        if !self.audits.spliced.fetch_add(1, Ordering::Relaxed).is_multiple_of(EVERY) {
             return;
         }
         let request = &seed.inputs.request;

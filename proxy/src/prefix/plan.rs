@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rolltap_rollout::branch_cause::BranchCause;
-use rolltap_rollout::call::Call;
+use rolltap_rollout::call::{Call, CallStatus};
 use rolltap_rollout::continuation::{AnswerRef, Class, Continuation};
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::token_list::TokenList;
@@ -129,7 +129,8 @@ impl Plan {
     /// The call has been answered: others can go on from it.
     pub(crate) fn answered(self, memory: &Memory, call: &Arc<Call>, answers: Vec<(u32, Option<Value>)>) {
         self.prefix.metrics.prompt(&self.continuation);
-        if self.ids.is_some() {
+        // Of a call that came to nothing the trial may be sealed, and no server its home any more.
+        if self.ids.is_some() && call.status == CallStatus::Complete {
             self.prefix.audit_later(&call.trial_id, &self.seed);
         }
         for node in memory.answered(&self.seed, call, answers) {
