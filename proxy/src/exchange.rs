@@ -128,7 +128,8 @@ impl AgentPlane {
         let trial_id = &trial.opened().facts.trial_id;
         let planned = self.prefix.plan(trial_id, trial.memory(), text, history, has_media).await;
         let Some(plan) = planned else { return Ok(None) };
-        let by_ids = plan.ids.as_ref().and_then(|ids| prompt_ids::given(text, ids)).map(Bytes::from);
+        let place = self.opening.upstream.ids_place(trial_id);
+        let by_ids = plan.ids.as_ref().and_then(|ids| prompt_ids::given(text, ids, place)).map(Bytes::from);
         call.record(|recorder| recorder.planned(plan))?;
         Ok(by_ids)
     }

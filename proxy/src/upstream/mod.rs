@@ -6,6 +6,7 @@ mod body;
 mod model_card;
 mod pool;
 mod replica;
+mod schema;
 mod watch;
 
 pub use address::{Address, InvalidAddress};
@@ -15,6 +16,7 @@ pub(crate) use model_card::ModelCard;
 pub use model_card::SamplingDefaults;
 pub(crate) use pool::{AddressTaken, Pool, SendError};
 pub(crate) use replica::{Replica, ReplicaId, ServedBy};
+pub(crate) use schema::IdsPlace;
 
 /// Headers of one connection alone (RFC 9110 §7.6.1), and those that describe a body's framing.
 pub(crate) fn without_framing(mut headers: HeaderMap<HeaderValue>) -> HeaderMap<HeaderValue> {

@@ -15,7 +15,7 @@ use rolltap_rollout::ids::TrialId;
 use super::body::{Lease, Load, UpstreamBody};
 use super::replica::{Connections, Failure, Outgoing, Replica, ReplicaId};
 use super::watch::watch;
-use super::{Address, ModelCard};
+use super::{Address, IdsPlace, ModelCard};
 use crate::policy::{Policy, Version};
 use crate::settings::PoolSettings;
 use crate::store::{Kept, Place, Store};
@@ -248,6 +248,11 @@ impl Pool {
     /// Whether the server that the trial's next call goes to takes prompts as ids, as far as is known.
     pub(crate) fn takes_ids(&self, trial: &TrialId) -> bool {
         self.homes.get(trial).is_none_or(|home| home.takes_ids())
+    }
+
+    /// Where that server takes them, as far as is known.
+    pub(crate) fn ids_place(&self, trial: &TrialId) -> IdsPlace {
+        self.homes.get(trial).map_or_else(IdsPlace::default, |home| home.ids_place())
     }
 
     /// What is known of the model that the trial's replica serves, or of that of any other: they serve the same. Waits a

@@ -14,7 +14,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::sync::{Notify, watch};
 
-use super::{Address, ModelCard};
+use super::{Address, IdsPlace, ModelCard};
 use crate::policy::Policy;
 
 /// Checks in a row that must fail before a server that takes connections is taken out.
@@ -48,6 +48,8 @@ pub(crate) struct Replica {
     policy: Arc<Policy>,
     /// It rendered a prompt that it was given as ids.
     ignores_ids: AtomicBool,
+    /// Its chat requests have a field for them.
+    has_ids_field: AtomicBool,
     /// None until it was asked for the first time.
     pub(super) card: watch::Sender<Option<Arc<ModelCard>>>,
     /// It should be looked at now rather than at the next turn.
@@ -92,6 +94,7 @@ impl Replica {
             version: AtomicI32::new(policy.current().ordinal),
             policy,
             ignores_ids: AtomicBool::new(false),
+            has_ids_field: AtomicBool::new(false),
             card: watch::Sender::new(None),
             look: Notify::new(),
         }
@@ -104,6 +107,21 @@ impl Replica {
     /// Whether it takes prompts as ids, as far as is known.
     pub(super) fn takes_ids(&self) -> bool {
         !self.ignores_ids.load(Ordering::Relaxed)
+    }
+
+    /// Where it takes them.
+    pub(super) fn ids_place(&self) -> IdsPlace {
+        if self.has_ids_field.load(Ordering::Relaxed) { IdsPlace::Field } else { IdsPlace::TransferParams }
+    }
+
+    /// It told where it takes prompts as ids.
+    pub(super) fn takes_ids_in(&self, place: IdsPlace) {
+        self.has_ids_field.store(place == IdsPlace::Field, Ordering::Relaxed);
+    }
+
+    /// It may have been started anew, as another server: whether it takes prompts as ids is found out again.
+    pub(super) fn may_take_ids(&self) {
+        self.ignores_ids.store(false, Ordering::Relaxed);
     }
 
     /// Whether calls may be sent to it.

@@ -1,4 +1,5 @@
-//! What is asked of a replica beside calls: whether it is well, which weights it has, which models it serves. One task
+//! What is asked of a replica beside calls: whether it is well, which weights it has, which models it serves,
+//! where it takes prompts as ids. One task
 //! per replica asks, so that no call waits for an answer.
 
 use std::sync::{Arc, Weak};
@@ -11,7 +12,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::replica::{Connections, Failure, Outgoing, Replica};
-use super::{ModelCard, Pool};
+use super::{IdsPlace, ModelCard, Pool};
 use crate::policy::Told;
 use crate::store::Store;
 
@@ -33,7 +34,8 @@ struct WeightInfo {
 
 /// Looks at the replica until it is gone, or the pool is.
 pub(super) async fn watch(pool: Weak<Pool>, replica: Arc<Replica>) {
-    let mut watcher = Watcher { replica, models_due: None, weights_due: None, told: None };
+    let mut watcher =
+        Watcher { replica, models_due: None, weights_due: None, told: None, is_described: false };
     loop {
         let Some(pool) = pool.upgrade() else { return };
         if pool.let_go(&watcher.replica) {
@@ -56,6 +58,8 @@ struct Watcher {
     weights_due: Option<Instant>,
     /// The label that it told last.
     told: Option<String>,
+    /// It has described itself since it is there.
+    is_described: bool,
 }
 
 impl Watcher {
@@ -69,10 +73,12 @@ impl Watcher {
             Ok(_) => {
                 if self.replica.check_passed() {
                     // It may have been started anew, with another model.
-                    (self.models_due, self.weights_due) = (None, None);
+                    (self.models_due, self.weights_due, self.is_described) = (None, None, false);
+                    self.replica.may_take_ids();
                 }
                 self.weights(pool).await;
                 self.models(pool).await;
+                self.description(pool).await;
                 return;
             }
         }
@@ -123,6 +129,19 @@ impl Watcher {
             tracing::debug!(upstream = %self.replica.address(), "the upstream does not tell which model it serves");
         }
         self.publish(card, pool);
+    }
+
+    /// Some hundred kilobytes: they are asked for once.
+    async fn description(&mut self, pool: &Pool) {
+        if self.is_described {
+            return;
+        }
+        // A server that cannot answer now is asked at the next look.
+        let Ok((status, body)) = self.ask(pool.connections(), "/openapi.json").await else { return };
+        self.is_described = !status.is_server_error();
+        if status == StatusCode::OK {
+            self.replica.takes_ids_in(IdsPlace::in_description(&body));
+        }
     }
 
     /// What was learnt before holds until something else is.

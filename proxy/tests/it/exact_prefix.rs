@@ -1,97 +1,15 @@
 //! Conversations that go on: each turn is asked for by the tokens of the turns before it, and the agent sees none of it.
 
-use reqwest::{Client, StatusCode};
+use reqwest::StatusCode;
 use rolltap_proxy::History;
-use rolltap_proxy::api::TrialOpened;
 use rolltap_rollout::branch_cause::BranchCause;
-use rolltap_rollout::call::{Call, CallStatus};
+use rolltap_rollout::call::CallStatus;
 use rolltap_rollout::continuation::{Class, Continuation};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use crate::model_server::{Ids, ModelServer, model_dir};
-use crate::stage::{Stage, request, settings, simulator, until};
-
-/// No prompt is too long.
-const ROOM: usize = usize::MAX;
-
-/// A proxy before a server of the small model.
-async fn staged(ids: Ids, room: usize) -> (ModelServer, Stage) {
-    let server = ModelServer::start(ids, room).await;
-    let data = TempDir::new().unwrap();
-    let mut settings = settings(&server.url, &data);
-    settings.render.tokenizer = Some(model_dir());
-    let proxy = rolltap_proxy::start(settings).await.unwrap();
-    let stage = Stage { upstream: simulator(None).await, proxy, data, http: Client::new() };
-    (server, stage)
-}
-
-fn user(content: &str) -> Value {
-    json!({"role": "user", "content": content})
-}
-
-fn assistant(content: &str) -> Value {
-    json!({"role": "assistant", "content": content})
-}
-
-/// What the agent reads of an answer: status and content, or the error's message.
-async fn ask(stage: &Stage, trial: &TrialOpened, messages: &[Value], stream: bool) -> (StatusCode, String) {
-    let answer = stage.chat(trial, &request(json!({"messages": messages, "stream": stream}))).await;
-    let status = answer.status();
-    let text = answer.text().await.unwrap();
-    assert!(!text.contains("token_ids\":["), "what was injected is taken out: {text}");
-    if status != StatusCode::OK {
-        let error: Value = serde_json::from_str(&text).unwrap();
-        return (status, error["error"]["message"].as_str().unwrap().to_owned());
-    }
-    let content = match stream {
-        true => {
-            let events =
-                text.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|data| *data != "[DONE]");
-            let delta = |data: &str| {
-                serde_json::from_str::<Value>(data).unwrap()["choices"][0]["delta"]["content"].clone()
-            };
-            events.map(|data| delta(data).as_str().unwrap_or_default().to_owned()).collect()
-        }
-        false => {
-            let answer: Value = serde_json::from_str(&text).unwrap();
-            answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
-        }
-    };
-    (status, content)
-}
-
-fn prompt_of(call: &Call) -> Vec<u32> {
-    call.prompt_token_ids.iter().map(|&id| id.into()).collect()
-}
-
-/// Prompt and answer.
-fn whole_of(call: &Call) -> Vec<u32> {
-    prompt_of(call).into_iter().chain(call.choices[0].token_ids.iter().map(|&id| id.into())).collect()
-}
-
-/// One word for what became of a call's prompt.
-fn word(call: &Call) -> String {
-    match call.continuation.as_ref() {
-        None => "nobody looked".to_owned(),
-        Some(Continuation::Spliced { .. }) => "spliced".to_owned(),
-        Some(other) => other.cause().unwrap().to_string(),
-    }
-}
-
-async fn words(stage: &Stage, trial: &TrialOpened) -> Vec<String> {
-    stage.calls(trial).await.iter().map(word).collect()
-}
-
-/// So many turns of plain talk; the agent sends back what it read.
-async fn talk(stage: &Stage, trial: &TrialOpened, turns: usize, stream: bool) {
-    let mut messages = vec![user("Hi")];
-    for _ in 0..turns {
-        let (status, content) = ask(stage, trial, &messages, stream).await;
-        assert_eq!((status, content.as_str()), (StatusCode::OK, "Hello there"));
-        messages.extend([assistant(&content), user("and there?")]);
-    }
-}
+use crate::model_server::Ids;
+use crate::stage::{request, until};
+use crate::talk::{ROOM, ask, assistant, prompt_of, staged, talk, user, whole_of, word, words};
 
 #[tokio::test]
 async fn each_turn_is_asked_for_by_the_tokens_of_those_before() {
@@ -119,6 +37,20 @@ async fn each_turn_is_asked_for_by_the_tokens_of_those_before() {
         let rows = stage.rollout(&trial).await;
         assert_eq!((rows.len(), rows[0].calls.len()), (1, 4), "one sequence");
     }
+}
+
+#[tokio::test]
+async fn a_server_with_a_field_for_ids_gets_them_there() {
+    let (server, stage) = staged(Ids::InField, ROOM).await;
+    until("the server's description is read", async || {
+        let trial = stage.open(json!({})).await;
+        talk(&stage, &trial, 2, false).await;
+        assert_eq!(words(&stage, &trial).await, ["first_call", "spliced"]);
+        let last = server.heard().pop().unwrap();
+        assert!(last["prompt_token_ids"].is_array() != last["kv_transfer_params"].is_object(), "once");
+        last["prompt_token_ids"].is_array()
+    })
+    .await;
 }
 
 #[tokio::test]

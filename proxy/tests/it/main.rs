@@ -21,3 +21,4 @@ mod responses;
 mod retries;
 mod roles;
 mod stage;
+mod talk;

@@ -21,6 +21,8 @@ const END: u32 = 342;
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Ids {
     Taken,
+    /// Also in a field of the request itself, which its description lists.
+    InField,
     Ignored,
     Refused,
 }
@@ -54,6 +56,7 @@ impl ModelServer {
         let router = Router::new()
             .route("/v1/chat/completions", post(chat))
             .route("/tokenize", post(tokenize))
+            .route("/openapi.json", get(description))
             .route("/health", get(async || ""))
             .route(
                 "/v1/models",
@@ -88,7 +91,8 @@ impl ModelServer {
 }
 
 fn given(request: &Value) -> Option<Vec<u32>> {
-    let ids = request.get("kv_transfer_params")?.get("prompt_token_ids")?.as_array()?;
+    let params = || request.get("kv_transfer_params")?.get("prompt_token_ids");
+    let ids = request.get("prompt_token_ids").or_else(params)?.as_array()?;
     Some(ids.iter().map(|id| u32::try_from(id.as_u64().unwrap()).unwrap()).collect())
 }
 
@@ -98,13 +102,13 @@ async fn chat(State(server): State<Arc<Inner>>, body: Bytes) -> Response {
     let Some(text) = rendered(&request["messages"]) else { return refusal("these are no messages") };
     let prompt = match (given(&request), server.ids) {
         (Some(_), Ids::Refused) => return refusal("no ids, please"),
-        (Some(ids), Ids::Taken) if ids.len() > server.room => {
+        (Some(ids), Ids::Taken | Ids::InField) if ids.len() > server.room => {
             let (length, room) = (ids.len(), server.room);
             return refusal(&format!(
                 "Input length ({length}) exceeds model's maximum context length ({room})."
             ));
         }
-        (Some(ids), Ids::Taken) => ids,
+        (Some(ids), Ids::Taken | Ids::InField) => ids,
         (Some(_), Ids::Ignored) | (None, _) => server.encode(&text),
     };
     if prompt.len() > server.room {
@@ -122,6 +126,12 @@ async fn chat(State(server): State<Arc<Inner>>, body: Bytes) -> Response {
         true => streamed(&prompt, &ids, &content),
         false => whole(&prompt, &ids, &content),
     }
+}
+
+async fn description(State(server): State<Arc<Inner>>) -> String {
+    let key = if server.ids == Ids::InField { "prompt_token_ids" } else { "kv_transfer_params" };
+    json!({"components": {"schemas": {"ChatCompletionRequest": {"properties": {"messages": {}, key: {}}}}}})
+        .to_string()
 }
 
 async fn tokenize(State(server): State<Arc<Inner>>, body: Bytes) -> Response {

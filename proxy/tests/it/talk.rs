@@ -1,0 +1,97 @@
+//! Conversations with the small model through a proxy, as an agent has them, and what is recorded of them.
+
+use reqwest::{Client, StatusCode};
+use rolltap_proxy::api::TrialOpened;
+use rolltap_rollout::call::Call;
+use rolltap_rollout::continuation::Continuation;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::model_server::{Ids, ModelServer, model_dir};
+use crate::stage::{Stage, request, settings, simulator};
+
+/// No prompt is too long.
+pub(crate) const ROOM: usize = usize::MAX;
+
+/// A proxy before a server of the small model.
+pub(crate) async fn staged(ids: Ids, room: usize) -> (ModelServer, Stage) {
+    let server = ModelServer::start(ids, room).await;
+    let data = TempDir::new().unwrap();
+    let mut settings = settings(&server.url, &data);
+    settings.render.tokenizer = Some(model_dir());
+    let proxy = rolltap_proxy::start(settings).await.unwrap();
+    let stage = Stage { upstream: simulator(None).await, proxy, data, http: Client::new() };
+    (server, stage)
+}
+
+pub(crate) fn user(content: &str) -> Value {
+    json!({"role": "user", "content": content})
+}
+
+pub(crate) fn assistant(content: &str) -> Value {
+    json!({"role": "assistant", "content": content})
+}
+
+/// What the agent reads of an answer: status and content, or the error's message.
+pub(crate) async fn ask(
+    stage: &Stage,
+    trial: &TrialOpened,
+    messages: &[Value],
+    stream: bool,
+) -> (StatusCode, String) {
+    let answer = stage.chat(trial, &request(json!({"messages": messages, "stream": stream}))).await;
+    let status = answer.status();
+    let text = answer.text().await.unwrap();
+    assert!(!text.contains("token_ids\":["), "what was injected is taken out: {text}");
+    if status != StatusCode::OK {
+        let error: Value = serde_json::from_str(&text).unwrap();
+        return (status, error["error"]["message"].as_str().unwrap().to_owned());
+    }
+    let content = match stream {
+        true => {
+            let events =
+                text.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|data| *data != "[DONE]");
+            let delta = |data: &str| {
+                serde_json::from_str::<Value>(data).unwrap()["choices"][0]["delta"]["content"].clone()
+            };
+            events.map(|data| delta(data).as_str().unwrap_or_default().to_owned()).collect()
+        }
+        false => {
+            let answer: Value = serde_json::from_str(&text).unwrap();
+            answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
+        }
+    };
+    (status, content)
+}
+
+pub(crate) fn prompt_of(call: &Call) -> Vec<u32> {
+    call.prompt_token_ids.iter().map(|&id| id.into()).collect()
+}
+
+/// Prompt and answer.
+pub(crate) fn whole_of(call: &Call) -> Vec<u32> {
+    prompt_of(call).into_iter().chain(call.choices[0].token_ids.iter().map(|&id| id.into())).collect()
+}
+
+/// One word for what became of a call's prompt.
+pub(crate) fn word(call: &Call) -> String {
+    match call.continuation.as_ref() {
+        None => "nobody looked".to_owned(),
+        Some(Continuation::Spliced { .. }) => "spliced".to_owned(),
+        Some(other) => other.cause().unwrap().to_string(),
+    }
+}
+
+pub(crate) async fn words(stage: &Stage, trial: &TrialOpened) -> Vec<String> {
+    stage.calls(trial).await.iter().map(word).collect()
+}
+
+/// So many turns of plain talk; the agent sends back what it read.
+pub(crate) async fn talk(stage: &Stage, trial: &TrialOpened, turns: usize, stream: bool) {
+    let mut messages = vec![user("Hi")];
+    for _ in 0..turns {
+        let (status, content) = ask(stage, trial, &messages, stream).await;
+        assert_eq!((status, content.as_str()), (StatusCode::OK, "Hello there"));
+        messages.extend([assistant(&content), user("and there?")]);
+    }
+}
