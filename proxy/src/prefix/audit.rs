@@ -22,7 +22,7 @@ use crate::history::History;
 use crate::metrics::Audit;
 
 /// The first splice is audited, and then one of so many.
-const EVERY: u64 = 16;
+const EVERY: u64 = 64;
 
 /// The ids of the longest prompt stay far below.
 const LARGEST_ANSWER: usize = 64 << 20;
