@@ -165,7 +165,15 @@ fn content(content: &Value, is_answer: bool) -> Value {
     match only_text.or_else(|| content.as_str()) {
         Some(text) if is_answer => text.trim().into(),
         Some(text) => text.into(),
-        None => content.clone(),
+        None => content.as_array().map_or_else(|| content.clone(), |parts| parts.iter().map(part).collect()),
+    }
+}
+
+/// A part of a text without what stands beside it: agents move `cache_control` from turn to turn.
+fn part(part: &Value) -> Value {
+    match (part.get("type").and_then(Value::as_str), part.get("text")) {
+        (Some("text"), Some(text)) => text.clone(),
+        _ => part.clone(),
     }
 }
 
@@ -238,6 +246,11 @@ mod tests {
             &json!({"content": "a", "role": "assistant", "provider_specific_fields": {"refusal": null}})
         ));
         assert!(same(&answer(json!("a")), &json!({"role": "assistant", "reasoning": "r", "content": "a"})));
+        let cached = |control: Value| {
+            let part = |text: &str| json!({"type": "text", "text": text, "cache_control": control});
+            json!({"role": "user", "content": [part("a"), part("b")]})
+        };
+        assert!(same(&cached(json!({"type": "ephemeral"})), &cached(Value::Null)));
     }
 
     #[test]
