@@ -8,6 +8,7 @@
     reason = "a test that fails panics"
 )]
 
+mod asked;
 mod claude_code;
 mod clients;
 mod codex;

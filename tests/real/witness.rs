@@ -18,12 +18,23 @@ use crate::stage::vllm;
 pub(crate) struct Witness {
     answers: Arc<Mutex<Vec<Value>>>,
     http: Client,
+    /// As if vLLM ran on another machine: its model's directory is none of this one.
+    is_elsewhere: bool,
 }
 
 impl Witness {
     /// Starts it; it ends with the test's runtime.
     pub(crate) async fn start() -> (Self, SocketAddr) {
-        let witness = Self::default();
+        Self::default().listen().await
+    }
+
+    /// The same, with a vLLM that seems to run on another machine.
+    pub(crate) async fn start_elsewhere() -> (Self, SocketAddr) {
+        Self { is_elsewhere: true, ..Self::default() }.listen().await
+    }
+
+    async fn listen(self) -> (Self, SocketAddr) {
+        let witness = self;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let router = Router::new().fallback(forward).with_state(witness.clone());
@@ -43,7 +54,10 @@ async fn forward(State(witness): State<Witness>, method: Method, uri: Uri, body:
         witness.http.request(method, url).header(header::CONTENT_TYPE, "application/json").body(body);
     let answer = request.send().await.unwrap();
     let status: StatusCode = answer.status();
-    let body = answer.bytes().await.unwrap();
+    let mut body = answer.bytes().await.unwrap();
+    if uri.path() == "/v1/models" && witness.is_elsewhere {
+        body = with_another_directory(&body).into();
+    }
     if uri.path() == "/v1/chat/completions" && status.is_success() {
         witness.answers.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
     }
@@ -52,4 +66,12 @@ async fn forward(State(witness): State<Witness>, method: Method, uri: Uri, body:
         .header(header::CONTENT_TYPE, "application/json")
         .body(Body::from(body))
         .unwrap()
+}
+
+fn with_another_directory(models: &[u8]) -> String {
+    let mut models: Value = serde_json::from_slice(models).unwrap();
+    for model in models["data"].as_array_mut().unwrap() {
+        model["root"] = "/elsewhere/model".into();
+    }
+    models.to_string()
 }

@@ -6,13 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, header};
-use http_body_util::{BodyExt, Limited};
 use rolltap_rollout::ids::TrialId;
-use rolltap_rollout::token_list::TokenList;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use rolltap_rollout::token::TokenId;
+use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::memory::Seed;
@@ -20,12 +16,10 @@ use super::shape::Shape;
 use super::{ExactPrefix, Ready};
 use crate::history::History;
 use crate::metrics::Audit;
+use crate::render::upstream::UpstreamRenderer;
 
 /// The first splice is audited, and then one of so many.
 const EVERY: u64 = 64;
-
-/// The ids of the longest prompt stay far below.
-const LARGEST_ANSWER: usize = 64 << 20;
 
 /// What decides which prompts are audited.
 #[derive(Debug)]
@@ -33,11 +27,6 @@ pub(super) struct Audits {
     spliced: AtomicU64,
     /// One at a time: audits are work for the server too.
     turn: Arc<Semaphore>,
-}
-
-#[derive(Deserialize)]
-struct Tokenized {
-    tokens: TokenList,
 }
 
 impl Audits {
@@ -53,9 +42,8 @@ impl ExactPrefix {
             return;
         }
         let request = &seed.inputs.request;
-        // vLLM's /tokenize knows neither.
-        if request.reasoning_effort.is_some() || request.documents.is_some() || request.tool_choice.is_some()
-        {
+        // vLLM's /tokenize does not know it.
+        if request.tool_choice.is_some() {
             return;
         }
         let (Some(Some(ready)), Ok(turn)) =
@@ -80,7 +68,7 @@ impl ExactPrefix {
             move || ready.workshop(History::Faithful).rendering(&seed.conversation.messages(), &seed.inputs)
         });
         match ours.await {
-            Ok(Ok(ours)) if theirs.iter().eq(&ours) => Audit::Equal,
+            Ok(Ok(ours)) if theirs == ours => Audit::Equal,
             _ => {
                 let shape = Shape::of(&seed.conversation.messages(), &seed.inputs);
                 self.take_off(shape, "the server, asked for its rendering of the messages, says other ids");
@@ -90,29 +78,11 @@ impl ExactPrefix {
     }
 
     /// The ids that the server makes of the messages; none where it does not say.
-    async fn server_rendering(&self, trial: &TrialId, seed: &Seed) -> Option<TokenList> {
+    async fn server_rendering(&self, trial: &TrialId, seed: &Seed) -> Option<Vec<TokenId>> {
         let messages: Vec<Value> =
             seed.conversation.messages().iter().map(|message| message.json().clone()).collect();
-        let mut body = json!({"messages": messages, "add_generation_prompt": true});
-        let request = &seed.inputs.request;
-        let given = [
-            ("model", &seed.inputs.model),
-            ("tools", &request.tools),
-            ("chat_template_kwargs", &request.chat_template_kwargs),
-        ];
-        for (key, value) in given {
-            if let (Some(value), Some(members)) = (value, body.as_object_mut()) {
-                members.insert(key.to_owned(), value.clone());
-            }
-        }
-        let headers =
-            HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
-        let body = Bytes::from(body.to_string());
-        let answer = self.upstream.send(trial, Method::POST, "/tokenize", &headers, body).await.ok()?;
-        if !answer.status().is_success() {
-            return None;
-        }
-        let answer = Limited::new(answer.into_body(), LARGEST_ANSWER).collect().await.ok()?.to_bytes();
-        serde_json::from_slice::<Tokenized>(&answer).ok().map(|answer| answer.tokens)
+        let model = seed.inputs.model.as_ref()?.as_str()?;
+        let asked = UpstreamRenderer { pool: &self.upstream, trial, model };
+        asked.render(&messages, &seed.inputs.request, true).await.ok()
     }
 }

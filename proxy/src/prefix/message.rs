@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use crate::render;
+use crate::render::renderer::{self, Renderer};
 
 /// Says that two texts are equal without keeping either: the first 16 bytes of their SHA-256.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,7 +54,7 @@ pub(super) struct Message {
     /// Of an assistant's reasoning without the white space around it; none where it has none.
     reasoning: Option<Fingerprint>,
     /// As the template reads it, once it has been asked for.
-    rendered: OnceLock<Option<render::Message>>,
+    rendered: OnceLock<Option<renderer::Message>>,
 }
 
 impl Message {
@@ -117,8 +117,10 @@ impl Message {
     }
 
     /// As the template reads it. None where it cannot be read: the server will say why.
-    pub(super) fn rendered(&self, renderer: &render::LocalRenderer) -> Option<&render::Message> {
-        self.rendered.get_or_init(|| renderer.message(&self.json).ok()).as_ref()
+    pub(super) fn rendered(&self, renderer: &Renderer) -> Option<renderer::Message> {
+        let read = || renderer.message(&self.json).ok();
+        // What is kept is for files that are read once. Servers take the JSON, which is here.
+        if renderer.asks() { read() } else { self.rendered.get_or_init(read).clone() }
     }
 }
 

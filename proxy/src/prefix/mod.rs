@@ -6,6 +6,7 @@
 //! Nothing is sent that is not proven: the server's own prompt of an earlier call must be what is rendered here of its
 //! messages. A kind of request ([`shape`]) for which it is not goes without until the proxy is started again.
 
+mod asking;
 mod audit;
 mod conversation;
 mod memory;
@@ -32,6 +33,7 @@ use tokio::sync::OnceCell;
 pub(crate) use memory::Memory;
 pub(crate) use plan::Plan;
 
+use self::asking::Asking;
 use self::audit::Audits;
 use self::node::Node;
 use self::prover::Prover;
@@ -39,6 +41,7 @@ use self::shape::Shape;
 use self::splice::Workshop;
 use crate::history::History;
 use crate::metrics::Metrics;
+use crate::render::renderer::Renderer;
 use crate::render::{LoadError, LocalRenderer, RenderSettings};
 use crate::upstream::{ModelCard, Pool};
 
@@ -46,19 +49,20 @@ use crate::upstream::{ModelCard, Pool};
 #[derive(Debug)]
 pub(crate) struct ExactPrefix {
     settings: RenderSettings,
-    /// None inside where no tokenizer was found.
+    /// None inside where no tokenizer was found: then the server is asked.
     renderer: OnceCell<Option<Arc<Ready>>>,
     /// Kinds of requests that are not spliced any more.
     off: Mutex<HashSet<Shape>>,
     prover: Prover,
     audits: Audits,
+    asking: Asking,
     upstream: Arc<Pool>,
     metrics: Arc<Metrics>,
 }
 
 /// A renderer, and what was learnt of its template.
 struct Ready {
-    renderer: LocalRenderer,
+    renderer: Renderer,
     ends: Vec<TokenId>,
 }
 
@@ -75,12 +79,13 @@ impl ExactPrefix {
             None => OnceCell::new(),
         };
         let (off, prover, audits) = (Mutex::default(), Prover::start(), Audits::new());
-        Ok(Arc::new(Self { settings, renderer, off, prover, audits, upstream, metrics }))
+        let asking = Asking::default();
+        Ok(Arc::new(Self { settings, renderer, off, prover, audits, asking, upstream, metrics }))
     }
 
     /// Says which tokenizer the served model has, if it is at hand.
     pub(crate) async fn tokenizer_hash(&self, model: &ModelCard) -> Option<String> {
-        Some(self.ready(model.dir.clone()).await?.renderer.hash().to_owned())
+        Some(self.ready(model.dir.clone()).await?.renderer.hash()?.to_owned())
     }
 
     /// The renderer; read now where the model's directory is known only now.
@@ -94,8 +99,8 @@ impl ExactPrefix {
             let loaded = tokio::task::spawn_blocking(move || {
                 Ready::load(&dir, &settings).map_err(|error| tracing::warn!(
                     %error,
-                    "the served model's tokenizer cannot be used, so prompts are not continued token for token; name one \
-                     with --tokenizer"
+                    "the served model's tokenizer cannot be used, so the server is asked to tokenise, which takes longer; \
+                     name one with --tokenizer"
                 ))
             });
             loaded.await.ok().and_then(Result::ok).map(Arc::new)
@@ -124,7 +129,8 @@ impl ExactPrefix {
     /// Whether the prompt that the server made for this answer is the template's own; where it is not, requests of its
     /// kind are taken off.
     fn prove(&self, ready: &Ready, node: &Node) -> bool {
-        let is_proven = ready.workshop(History::Faithful).standing(node).is_some();
+        let Ok(standing) = ready.workshop(History::Faithful).standing(node) else { return false };
+        let is_proven = standing.is_some();
         if !is_proven && node.is_of_server {
             let shape = Shape::of(&node.said.messages(), &node.inputs);
             self.take_off(shape, "its ids are not those of the text that the template makes of the messages");
@@ -135,12 +141,12 @@ impl ExactPrefix {
 
 impl Ready {
     fn load(dir: &Path, settings: &RenderSettings) -> Result<Self, LoadError> {
-        Ok(Self::of(LocalRenderer::load(dir, settings)?))
+        Ok(Self::of(Renderer::Local(Box::new(LocalRenderer::load(dir, settings)?))))
     }
 
-    fn of(renderer: LocalRenderer) -> Self {
+    fn of(renderer: Renderer) -> Self {
         let mut ends = renderer.end_ids().to_vec();
-        ends.extend(tail::usual_end(&renderer));
+        ends.extend(tail::usual_end(&renderer).ok().flatten());
         Self { renderer, ends }
     }
 

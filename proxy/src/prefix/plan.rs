@@ -61,8 +61,7 @@ impl ExactPrefix {
             (None, _) if !self.upstream.takes_ids(trial) => {
                 Err(unspliced(BranchCause::UpstreamUnable, "the server takes no ids".to_owned()))
             }
-            (None, None) => Err(unspliced(BranchCause::Unproven, "no tokenizer is at hand".to_owned())),
-            (None, Some(ready)) => self.splice(ready, &node, &new, history).await,
+            (None, ready) => self.splice(ready, trial, &node, &new, history).await,
         };
         Some(match spliced {
             Ok(Spliced { ids, class, standing }) => {
@@ -83,15 +82,18 @@ impl ExactPrefix {
         Plan { prefix: Arc::clone(self), continuation, ids: None, seed: rendered.clone(), rendered }
     }
 
-    /// Off the connections' threads: rendering a long conversation takes longer than other streams may wait.
+    /// Off the connections' threads: rendering a long conversation takes longer than other streams may wait. Without a
+    /// renderer the trial's server is asked.
     async fn splice(
         self: &Arc<Self>,
-        ready: Arc<Ready>,
+        ready: Option<Arc<Ready>>,
+        trial: &TrialId,
         node: &Arc<Node>,
         new: &[Arc<Message>],
         history: History,
     ) -> Result<Spliced, Unspliced> {
-        let (prefix, node, new) = (Arc::clone(self), Arc::clone(node), new.to_vec());
+        let (prefix, trial) = (Arc::clone(self), trial.clone());
+        let (node, new) = (Arc::clone(node), new.to_vec());
         let made = tokio::task::spawn_blocking(move || {
             let messages: Vec<_> = node.said.messages().into_iter().chain(new.iter().cloned()).collect();
             if prefix.is_off(&Shape::of(&messages, &node.inputs)) {
@@ -100,6 +102,10 @@ impl ExactPrefix {
                     "requests of its kind are taken off".to_owned(),
                 ));
             }
+            let ready = match ready {
+                Some(ready) => ready,
+                None => Arc::new(prefix.ask(trial, &node.inputs)?),
+            };
             if !prefix.prove(&ready, &node) {
                 return Err(unspliced(
                     BranchCause::Unproven,

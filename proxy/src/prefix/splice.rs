@@ -14,7 +14,8 @@ use super::request::Inputs;
 use super::spelling::class_of;
 use super::tail::{NoTail, Tail, Turn};
 use crate::history::History;
-use crate::render::{self, LocalRenderer, RenderError};
+use crate::render::RenderError;
+use crate::render::renderer::{self, Renderer, Rendering};
 
 /// A prompt that begins with the tokens that the policy saw and sampled.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub(super) struct Unspliced {
 
 /// What a splice is made with.
 pub(super) struct Workshop<'a> {
-    pub(super) renderer: &'a LocalRenderer,
+    pub(super) renderer: &'a Renderer,
     /// The tokens that end a turn.
     pub(super) ends: &'a [TokenId],
     pub(super) history: History,
@@ -45,10 +46,10 @@ pub(super) struct Workshop<'a> {
 impl Workshop<'_> {
     /// The prompt that goes on from `node`, whose conversation is followed by `new`.
     pub(super) fn splice(&self, node: &Node, new: &[Arc<Message>]) -> Result<Spliced, Unspliced> {
-        let standing = self
-            .standing(node)
-            .as_ref()
-            .ok_or_else(|| unproven("the prompt before it is not what the template makes of its messages"))?;
+        let standing =
+            self.standing(node).map_err(unrendered)?.as_ref().ok_or_else(|| {
+                unproven("the prompt before it is not what the template makes of its messages")
+            })?;
         let inputs = self.renderer.inputs(&node.inputs.request).map_err(unrendered)?;
         let mut messages = self.rendered(&node.said.messages())?;
         let answer = messages.len().saturating_sub(1);
@@ -56,18 +57,26 @@ impl Workshop<'_> {
         let turn = Turn { messages: &messages, answer, inputs: &inputs };
         let tail = Tail::find(self.renderer, &turn, self.ends).map_err(no_tail)?;
         let whole = self.renderer.render(&messages, &inputs, true).map_err(unrendered)?;
-        let class = self.class(node, standing, &tail, &whole)?;
+        let class = self.class(node, standing, &tail, whole.text())?;
         if self.history == History::Faithful && class == Class::Rewritten {
             return Err(rewritten(node));
         }
         let history = self.renderer.render(&messages, &inputs, false).map_err(unrendered)?;
-        let ids = self.ids(node, &tail).map_err(unrendered)?;
-        Ok(Spliced { ids, class, standing: Standing::of(&history, &whole) })
+        let ids = self.ids(node, &tail, &whole)?;
+        Ok(Spliced { ids, class, standing: Standing::of(history.text(), whole.text()) })
     }
 
     /// How the template renders the messages before an answer: proven by the ids that the server made of them.
-    pub(super) fn standing<'n>(&self, node: &'n Node) -> &'n Option<Standing> {
-        node.standing.get_or_init(|| self.prove(node).ok().flatten())
+    /// An error says nothing of the template: a server was asked and did not answer.
+    pub(super) fn standing<'n>(&self, node: &'n Node) -> Result<&'n Option<Standing>, RenderError> {
+        if !self.renderer.asks() {
+            return Ok(node.standing.get_or_init(|| self.prove(node).ok().flatten()));
+        }
+        if let Some(known) = node.standing.get() {
+            return Ok(known);
+        }
+        let proven = self.prove(node)?;
+        Ok(node.standing.get_or_init(|| proven))
     }
 
     fn prove(&self, node: &Node) -> Result<Option<Standing>, RenderError> {
@@ -76,12 +85,11 @@ impl Workshop<'_> {
         messages.pop();
         let Ok(messages) = self.rendered(&messages) else { return Ok(None) };
         let prompt = self.renderer.render(&messages, &inputs, true)?;
-        let ids = self.renderer.encode(&prompt)?;
-        if !node.call().prompt_token_ids.iter().eq(&ids) {
+        if !node.call().prompt_token_ids.iter().eq(self.renderer.ids(&prompt)?.iter()) {
             return Ok(None);
         }
         let history = self.renderer.render(&messages, &inputs, false)?;
-        Ok(Standing::of(&history, &prompt))
+        Ok(Standing::of(history.text(), prompt.text()))
     }
 
     /// The ids of the prompt that the template makes of these messages.
@@ -92,11 +100,11 @@ impl Workshop<'_> {
     ) -> Result<Vec<TokenId>, Unspliced> {
         let inputs = self.renderer.inputs(&inputs.request).map_err(unrendered)?;
         let prompt = self.renderer.render(&self.rendered(messages)?, &inputs, true).map_err(unrendered)?;
-        self.renderer.encode(&prompt).map_err(unrendered)
+        Ok(self.renderer.ids(&prompt).map_err(unrendered)?.into_owned())
     }
 
-    fn rendered(&self, messages: &[Arc<Message>]) -> Result<Vec<render::Message>, Unspliced> {
-        let one = |message: &Arc<Message>| message.rendered(self.renderer).cloned();
+    fn rendered(&self, messages: &[Arc<Message>]) -> Result<Vec<renderer::Message>, Unspliced> {
+        let one = |message: &Arc<Message>| message.rendered(self.renderer);
         messages.iter().map(one).collect::<Option<_>>().ok_or_else(|| unproven("a message is not readable"))
     }
 
@@ -114,13 +122,18 @@ impl Workshop<'_> {
         Ok(class)
     }
 
-    fn ids(&self, node: &Node, tail: &Tail) -> Result<TokenList, RenderError> {
+    fn ids(&self, node: &Node, tail: &Tail, whole: &Rendering) -> Result<TokenList, Unspliced> {
         let (_, has_end) = without_end(node, self.ends, tail);
         let mut ids = node.call().prompt_token_ids.clone();
         ids.extend_from_slice(node.sampled());
         // The text behind a token that is never split is tokenised as if it stood alone, and yet not as if it stood at
         // the very beginning.
-        let closing = self.renderer.encode(&tail.closing)?;
+        let closing = self.renderer.encode(&tail.closing).map_err(unrendered)?;
+        if !whole.may_end_with(&closing) {
+            return Err(unproven(
+                "the tail's tokens are not those that the server makes of the conversation",
+            ));
+        }
         // Where the next turn's first token is what ends a turn (GLM), it has been sampled already.
         let is_repeated = closing.first() == node.sampled().last();
         let skipped = usize::from(has_end && (tail.end.is_some() || is_repeated));

@@ -10,7 +10,8 @@
 
 use rolltap_rollout::token::TokenId;
 
-use crate::render::{Inputs, LocalRenderer, Message, RenderError};
+use crate::render::RenderError;
+use crate::render::renderer::{Inputs, Message, Renderer};
 
 /// In the place of an answer.
 const SENTINELS: [&str; 2] = ["rolltap-8d1f-sentinel-one", "rolltap-b3c6-sentinel-two"];
@@ -46,7 +47,7 @@ pub(super) enum NoTail {
 
 impl Tail {
     /// The tail of a turn. `ends` says which tokens end one.
-    pub(super) fn find(renderer: &LocalRenderer, turn: &Turn<'_>, ends: &[TokenId]) -> Result<Self, NoTail> {
+    pub(super) fn find(renderer: &Renderer, turn: &Turn<'_>, ends: &[TokenId]) -> Result<Self, NoTail> {
         match Self::behind(renderer, turn, ends, Message::with_argument) {
             // No calls, or none that the template shows.
             None | Some(Err(NoTail::Shown(0))) => {
@@ -59,7 +60,7 @@ impl Tail {
 
     /// What comes behind words that `put` puts into the answer; none where it has no place for them.
     fn behind(
-        renderer: &LocalRenderer,
+        renderer: &Renderer,
         turn: &Turn<'_>,
         ends: &[TokenId],
         put: impl Fn(&Message, &str) -> Option<Message>,
@@ -70,13 +71,13 @@ impl Tail {
         let rendered = || {
             let whole = renderer.render(&turn.with(first, turn.messages.len()), turn.inputs, true)?;
             let alone = renderer.render(&turn.with(second, turn.answer + 1), turn.inputs, false)?;
-            Self::between(renderer, behind(&whole, one)?, behind(&alone, two)?, ends)
+            Self::between(renderer, behind(whole.text(), one)?, behind(alone.text(), two)?, ends)
         };
         Some(rendered())
     }
 
     /// Of what follows the answer in the whole conversation, and what follows it where it is the last message.
-    fn between(renderer: &LocalRenderer, whole: &str, alone: &str, ends: &[TokenId]) -> Result<Self, NoTail> {
+    fn between(renderer: &Renderer, whole: &str, alone: &str, ends: &[TokenId]) -> Result<Self, NoTail> {
         let shared = common_prefix(whole, alone);
         match last_end(renderer, shared, ends) {
             Some((at, end)) => {
@@ -86,7 +87,7 @@ impl Tail {
             // Nothing ends the turn; then the next must begin with a token that cannot grow together with the answer.
             None if shared.len() == alone.len() => {
                 let closing = whole.get(shared.len()..).unwrap_or_default();
-                renderer.token_at_start(closing).ok_or(NoTail::NoEndToken)?;
+                renderer.token_at_start(closing)?.ok_or(NoTail::NoEndToken)?;
                 Ok(Self { end: None, closing: closing.to_owned() })
             }
             None => Err(NoTail::NoEndToken),
@@ -106,16 +107,15 @@ impl Turn<'_> {
 }
 
 /// The token that the template puts behind a plain answer, for templates whose tokenizer does not say which one it is.
-pub(super) fn usual_end(renderer: &LocalRenderer) -> Option<TokenId> {
-    let message = |role: &str, content: &str| {
-        renderer.message(&serde_json::json!({"role": role, "content": content})).ok()
-    };
+pub(super) fn usual_end(renderer: &Renderer) -> Result<Option<TokenId>, RenderError> {
+    let message =
+        |role: &str, content: &str| renderer.message(&serde_json::json!({"role": role, "content": content}));
     let [one, _] = SENTINELS;
-    let inputs = renderer.inputs(&crate::render::RequestInputs::default()).ok()?;
+    let inputs = renderer.inputs(&crate::render::RequestInputs::default())?;
     let conversation = [message("user", "hi")?, message("assistant", one)?];
-    let text = renderer.render(&conversation, &inputs, false).ok()?;
-    let (end, _) = renderer.token_at_start(behind(&text, one).ok()?.trim_start())?;
-    Some(end)
+    let rendering = renderer.render(&conversation, &inputs, false)?;
+    let Ok(closing) = behind(rendering.text(), one) else { return Ok(None) };
+    renderer.token_at_start(closing.trim_start())
 }
 
 /// What stands behind the only occurrence of `words`.
@@ -128,9 +128,9 @@ fn behind<'a>(text: &'a str, words: &str) -> Result<&'a str, NoTail> {
 }
 
 /// The last end token in a text: where it begins, and which one.
-fn last_end(renderer: &LocalRenderer, text: &str, ends: &[TokenId]) -> Option<(usize, TokenId)> {
+fn last_end(renderer: &Renderer, text: &str, ends: &[TokenId]) -> Option<(usize, TokenId)> {
     text.char_indices().rev().find_map(|(at, _)| {
-        let (token, _) = renderer.token_at_start(text.get(at..)?)?;
+        let token = renderer.known_at_start(text.get(at..)?)?;
         ends.contains(&token).then_some((at, token))
     })
 }

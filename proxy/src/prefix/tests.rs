@@ -22,8 +22,9 @@ use super::message::Message;
 use super::node::Node;
 use super::request::Request;
 use crate::recorder::Recorder;
+use crate::render::renderer::Renderer;
 use crate::render::tests::{by_template, fixture};
-use crate::render::{RenderSettings, RequestInputs};
+use crate::render::{LocalRenderer, RenderSettings, RequestInputs};
 
 /// The fixture's `<|im_end|>`.
 const END: &str = "<|im_end|>";
@@ -40,19 +41,23 @@ struct Sampled {
 /// A template and a tokenizer, here and at the server.
 struct Model(Ready);
 
+fn local(renderer: LocalRenderer) -> Renderer {
+    Renderer::Local(Box::new(renderer))
+}
+
 impl Model {
     fn fixture() -> Self {
-        Self(Ready::of(fixture()))
+        Self(Ready::of(local(fixture())))
     }
 
     fn by(template: &str) -> Self {
-        Self(Ready::of(by_template(template, RenderSettings::default()).unwrap()))
+        Self(Ready::of(local(by_template(template, RenderSettings::default()).unwrap())))
     }
 
     fn text(&self, messages: &[Value], inputs: &RequestInputs) -> String {
         let renderer = &self.0.renderer;
         let messages: Vec<_> = messages.iter().map(|message| renderer.message(message).unwrap()).collect();
-        renderer.render(&messages, &renderer.inputs(inputs).unwrap(), true).unwrap()
+        renderer.render(&messages, &renderer.inputs(inputs).unwrap(), true).unwrap().text().to_owned()
     }
 
     fn encode(&self, text: &str) -> Vec<TokenId> {
@@ -64,8 +69,8 @@ impl Model {
         let mut ids = Vec::new();
         let mut rest = text;
         while let Some(letter) = rest.chars().next() {
-            let length =
-                self.0.renderer.token_at_start(rest).map_or(letter.len_utf8(), |(_, token)| token.len());
+            let token = self.0.renderer.token_at_start(rest).unwrap();
+            let length = token.map_or(letter.len_utf8(), |token| self.decode(&[token]).len());
             let (piece, after) = rest.split_at(length);
             ids.extend(self.encode(piece));
             rest = after;

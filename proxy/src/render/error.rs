@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The tokenizer and the template could not be made ready.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +67,12 @@ pub(crate) enum RenderError {
     /// The server that was asked in place of a tokenizer did not answer as it should.
     #[error("{path} of the upstream: {reason}")]
     Upstream { path: String, reason: String },
+    /// It does not serve such questions, or not this one.
+    #[error("{path} of the upstream: {status} {reason}")]
+    Refused { path: String, status: u16, reason: String },
+    /// It takes too long.
+    #[error("the upstream's answers were not there within {0:?}")]
+    Late(Duration),
 }
 
 impl RenderError {

@@ -4,6 +4,7 @@
 //! It verifies what vLLM renders and finds what stands after an answer. The ids that are trained on never come from
 //! here: they are vLLM's own. Where this differs from vLLM, calls lose a saving, not their truth.
 
+mod asked;
 mod content;
 mod error;
 mod files;
@@ -14,6 +15,7 @@ mod json;
 mod message;
 mod methods;
 mod python;
+pub(crate) mod renderer;
 mod syntax_tree;
 mod template;
 mod tokens;
@@ -31,11 +33,13 @@ use minijinja::Value;
 use rolltap_rollout::token::TokenId;
 use serde_json::Value as Json;
 
+pub(crate) use asked::{AskedRenderer, Learnt};
 pub use error::LoadError;
 pub(crate) use error::RenderError;
 use files::{Sources, TokenizerConfig};
-pub(crate) use inputs::{Inputs, RequestInputs};
-pub(crate) use message::Message;
+use inputs::Inputs;
+pub(crate) use inputs::RequestInputs;
+use message::Message;
 use template::Template;
 use tokens::Tokens;
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::token::TokenId;
@@ -90,7 +90,7 @@ impl UpstreamRenderer<'_> {
         let whole = Limited::new(body, LARGEST_ANSWER).collect();
         let bytes = whole.await.map_err(|error| failed(path, error.to_string()))?.to_bytes();
         if !head.status.is_success() {
-            return Err(failed(path, format!("{} {}", head.status, String::from_utf8_lossy(&bytes))));
+            return Err(not_answered(path, head.status, String::from_utf8_lossy(&bytes).into_owned()));
         }
         Ok(bytes)
     }
@@ -127,6 +127,14 @@ fn template_arguments(inputs: &RequestInputs) -> Result<Map<String, Json>, Rende
         arguments.insert("documents".to_owned(), documents);
     }
     Ok(arguments)
+}
+
+/// Some of what servers say will be the same the next time.
+fn not_answered(path: &str, status: StatusCode, reason: String) -> RenderError {
+    match status.as_u16() {
+        status @ (400 | 404 | 405 | 501) => RenderError::Refused { path: path.to_owned(), status, reason },
+        _ => failed(path, format!("{status} {reason}")),
+    }
 }
 
 fn failed(path: &str, reason: String) -> RenderError {

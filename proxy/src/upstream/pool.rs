@@ -158,7 +158,7 @@ impl Pool {
         let mut tried = Vec::new();
         let mut was_closed = false;
         loop {
-            let lease = self.lease(trial, &request.method, &tried).await?;
+            let lease = self.lease(trial, request.is_question(), &tried).await?;
             let replica = Arc::clone(&lease.served_by.replica);
             tried.push(replica.id);
             match replica.send(&self.connections, self.patience, &request).await {
@@ -185,18 +185,22 @@ impl Pool {
     }
 
     /// Waits until calls may go upstream, and takes hold of the replica that this one goes to.
-    async fn lease(&self, trial: &TrialId, method: &Method, tried: &[ReplicaId]) -> Result<Lease, SendError> {
+    async fn lease(
+        &self,
+        trial: &TrialId,
+        is_question: bool,
+        tried: &[ReplicaId],
+    ) -> Result<Lease, SendError> {
         loop {
-            // Questions are no calls: whoever asks which models there are need not wait.
-            let is_call = *method == Method::POST;
-            if is_call && self.policy.is_paused() {
+            // Whoever only asks something need not wait.
+            if !is_question && self.policy.is_paused() {
                 let _held = self.load.hold();
                 self.policy.resumed().await;
             }
             let replica = self.choose(trial, tried).ok_or_else(|| self.none_takes_calls())?;
             let lease = Lease::take(replica, Arc::clone(&self.load));
             // Counted before this is looked at, so that whoever pauses and then counts misses no call.
-            if !is_call || !self.policy.is_paused() {
+            if is_question || !self.policy.is_paused() {
                 return Ok(lease);
             }
         }

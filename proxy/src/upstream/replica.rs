@@ -245,6 +245,13 @@ pub(super) struct Outgoing<'a> {
     pub(super) body: Bytes,
 }
 
+impl Outgoing<'_> {
+    /// Whether nothing is sampled: which models there are, or the tokens of a text.
+    pub(super) fn is_question(&self) -> bool {
+        self.method != Method::POST || matches!(self.path, "/tokenize" | "/detokenize")
+    }
+}
+
 impl Failure {
     fn of(error: &hyper_util::client::legacy::Error) -> Self {
         let reason = root_cause(error);

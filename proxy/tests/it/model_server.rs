@@ -2,6 +2,7 @@
 //! ids as vLLM does (or not), and samples what a test tells it, letter by letter, as no tokenizer would write it.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -40,6 +41,10 @@ struct Inner {
     room: usize,
     /// What it samples, and what of it the answer's content shows.
     says: Mutex<(String, String)>,
+    /// Whether it tokenises for others.
+    tokenises: AtomicBool,
+    /// How often it was asked to.
+    asked: AtomicUsize,
     heard: Mutex<Vec<Value>>,
 }
 
@@ -52,10 +57,13 @@ impl ModelServer {
     pub(crate) async fn start(ids: Ids, room: usize) -> Self {
         let tokenizer = Tokenizer::from_file(model_dir().join("tokenizer.json")).unwrap();
         let says = Mutex::new(("Hello there".to_owned(), "Hello there".to_owned()));
-        let inner = Arc::new(Inner { tokenizer, ids, room, says, heard: Mutex::default() });
+        let (tokenises, asked) = (AtomicBool::new(true), AtomicUsize::new(0));
+        let heard = Mutex::default();
+        let inner = Arc::new(Inner { tokenizer, ids, room, says, tokenises, asked, heard });
         let router = Router::new()
             .route("/v1/chat/completions", post(chat))
             .route("/tokenize", post(tokenize))
+            .route("/detokenize", post(detokenize))
             .route("/openapi.json", get(description))
             .route("/health", get(async || ""))
             .route(
@@ -73,6 +81,16 @@ impl ModelServer {
     /// From now on it samples this, and its answers show `content`.
     pub(crate) fn says(&self, sampled: &str, content: &str) {
         *self.inner.says.lock().unwrap() = (sampled.to_owned(), content.to_owned());
+    }
+
+    /// From now on it knows no `/tokenize`.
+    pub(crate) fn does_not_tokenise(&self) {
+        self.inner.tokenises.store(false, Ordering::Relaxed);
+    }
+
+    /// How often it was asked for tokens or their text.
+    pub(crate) fn asked(&self) -> usize {
+        self.inner.asked.load(Ordering::Relaxed)
     }
 
     /// The requests so far.
@@ -99,7 +117,7 @@ fn given(request: &Value) -> Option<Vec<u32>> {
 async fn chat(State(server): State<Arc<Inner>>, body: Bytes) -> Response {
     let Ok(request) = serde_json::from_slice::<Value>(&body) else { return refusal("no JSON") };
     server.heard.lock().unwrap().push(request.clone());
-    let Some(text) = rendered(&request["messages"]) else { return refusal("these are no messages") };
+    let Some(text) = rendered(&request["messages"], true) else { return refusal("these are no messages") };
     let prompt = match (given(&request), server.ids) {
         (Some(_), Ids::Refused) => return refusal("no ids, please"),
         (Some(ids), Ids::Taken | Ids::InField) if ids.len() > server.room => {
@@ -135,13 +153,27 @@ async fn description(State(server): State<Arc<Inner>>) -> String {
 }
 
 async fn tokenize(State(server): State<Arc<Inner>>, body: Bytes) -> Response {
+    server.asked.fetch_add(1, Ordering::Relaxed);
     let request: Value = serde_json::from_slice(&body).unwrap();
-    match rendered(&request["messages"]) {
+    let text = match &request["prompt"] {
+        Value::String(text) => Some(text.clone()),
+        _ => rendered(&request["messages"], request["add_generation_prompt"] != json!(false)),
+    };
+    match text {
+        Some(_) if !server.tokenises.load(Ordering::Relaxed) => StatusCode::NOT_FOUND.into_response(),
         Some(text) => {
             answer(StatusCode::OK, "application/json", json!({"tokens": server.encode(&text)}).to_string())
         }
         None => refusal("these are no messages"),
     }
+}
+
+async fn detokenize(State(server): State<Arc<Inner>>, body: Bytes) -> Response {
+    server.asked.fetch_add(1, Ordering::Relaxed);
+    let request: Value = serde_json::from_slice(&body).unwrap();
+    let ids: Vec<u32> = serde_json::from_value(request["tokens"].clone()).unwrap();
+    let text = server.tokenizer.decode(&ids, false).unwrap();
+    answer(StatusCode::OK, "application/json", json!({"prompt": text}).to_string())
 }
 
 impl Inner {
@@ -151,7 +183,7 @@ impl Inner {
 }
 
 /// The fixture's template, as far as these tests go.
-fn rendered(messages: &Value) -> Option<String> {
+fn rendered(messages: &Value, add_generation_prompt: bool) -> Option<String> {
     let mut text = String::new();
     for message in messages.as_array().filter(|messages| !messages.is_empty())? {
         let role = message.get("role")?.as_str()?;
@@ -162,7 +194,7 @@ fn rendered(messages: &Value) -> Option<String> {
             _ => format!("<|im_start|>{role}\n{}<|im_end|>\n", said(message)?),
         };
     }
-    Some(text + "<|im_start|>assistant\n")
+    Some(if add_generation_prompt { text + "<|im_start|>assistant\n" } else { text })
 }
 
 fn said(message: &Value) -> Option<String> {

@@ -1,5 +1,7 @@
 //! Conversations with the small model through a proxy, as an agent has them, and what is recorded of them.
 
+use std::path::PathBuf;
+
 use reqwest::{Client, StatusCode};
 use rolltap_proxy::api::TrialOpened;
 use rolltap_rollout::call::Call;
@@ -16,12 +18,17 @@ pub(crate) const ROOM: usize = usize::MAX;
 /// A proxy before a server of the small model.
 pub(crate) async fn staged(ids: Ids, room: usize) -> (ModelServer, Stage) {
     let server = ModelServer::start(ids, room).await;
+    let stage = staged_before(&server, Some(model_dir())).await;
+    (server, stage)
+}
+
+/// The same before that server, with this tokenizer, if any.
+pub(crate) async fn staged_before(server: &ModelServer, tokenizer: Option<PathBuf>) -> Stage {
     let data = TempDir::new().unwrap();
     let mut settings = settings(&server.url, &data);
-    settings.render.tokenizer = Some(model_dir());
+    settings.render.tokenizer = tokenizer;
     let proxy = rolltap_proxy::start(settings).await.unwrap();
-    let stage = Stage { upstream: simulator(None).await, proxy, data, http: Client::new() };
-    (server, stage)
+    Stage { upstream: simulator(None).await, proxy, data, http: Client::new() }
 }
 
 pub(crate) fn user(content: &str) -> Value {

@@ -2,15 +2,23 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use axum::Router;
+use axum::body::Bytes;
+use axum::routing::post;
 use rolltap_rollout::ids::TrialId;
+use rolltap_rollout::token::TokenId;
 use serde_json::{Value as Json, json};
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 
+use super::fixture;
 use super::golden::{corpus, inputs_of, load, rendered, variable};
 use crate::policy::Policy;
 use crate::render::upstream::UpstreamRenderer;
-use crate::render::{RenderError, RequestInputs};
+use crate::render::{AskedRenderer, Learnt, RenderError, RequestInputs};
 use crate::settings::PoolSettings;
 use crate::sim;
 use crate::store::Store;
@@ -40,7 +48,52 @@ async fn texts_and_conversations_go_upstream() {
     let text = asked.decode(&conversation).await.unwrap();
     assert!(text.contains("hi") && text.ends_with("<think></think>"), "{text}");
     let stranger = UpstreamRenderer { model: "stranger", ..asked };
-    assert!(matches!(stranger.encode("a").await, Err(RenderError::Upstream { .. })));
+    assert!(matches!(stranger.encode("a").await, Err(RenderError::Refused { status: 404, .. })));
+}
+
+/// A server of the small model's tokenizer. It also says how often it was asked.
+async fn tokenizing() -> (String, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let model = Arc::new(fixture());
+    let tokenize = {
+        let (model, asked) = (Arc::clone(&model), Arc::clone(&asked));
+        move |body: Bytes| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            let request: Json = serde_json::from_slice(&body).unwrap();
+            let tokens = model.encode(request["prompt"].as_str().unwrap()).unwrap();
+            std::future::ready(json!({"tokens": tokens}).to_string())
+        }
+    };
+    let detokenize = move |body: Bytes| {
+        let request: Json = serde_json::from_slice(&body).unwrap();
+        let tokens: Vec<TokenId> = serde_json::from_value(request["tokens"].clone()).unwrap();
+        std::future::ready(json!({"prompt": model.decode(&tokens).unwrap()}).to_string())
+    };
+    let router = Router::new().route("/tokenize", post(tokenize)).route("/detokenize", post(detokenize));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (url, asked)
+}
+
+#[tokio::test]
+async fn tokens_that_are_never_split_are_told_from_others() {
+    let (url, times) = tokenizing().await;
+    let (pool, _dir) = pool(&url);
+    let told = tokio::task::spawn_blocking(move || {
+        let (trial, learnt) = (TrialId::generate(), Arc::<Learnt>::default());
+        let asked = AskedRenderer::new(pool, trial, "m".to_owned(), learnt, Handle::current());
+        let local = fixture();
+        for text in ["<|im_end|>\n", "<think>", "</tool_call>x", "the tool", "\n\n", ",", "é", "<|im", ""] {
+            let expected = local.token_at_start(text).map(|(id, _)| id);
+            assert_eq!(asked.token_at_start(text).unwrap(), expected, "{text:?}");
+            assert_eq!(asked.known_at_start(text), expected, "{text:?}");
+        }
+        let before = times.load(Ordering::Relaxed);
+        assert!(asked.token_at_start("<|im_end|> and more").unwrap().is_some());
+        times.load(Ordering::Relaxed) - before
+    });
+    assert_eq!(told.await.unwrap(), 0, "what is known is not asked again");
 }
 
 #[tokio::test]

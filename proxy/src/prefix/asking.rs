@@ -1,0 +1,93 @@
+//! Where no tokenizer is at hand, the server is asked instead: for renderings, and for what a tokenizer's files would tell.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rolltap_rollout::branch_cause::BranchCause;
+use rolltap_rollout::ids::TrialId;
+use rolltap_rollout::token::TokenId;
+use serde_json::Value;
+use tokio::runtime::Handle;
+
+use super::request::Inputs;
+use super::splice::Unspliced;
+use super::{ExactPrefix, Ready, tail};
+use crate::render::renderer::Renderer;
+use crate::render::{AskedRenderer, Learnt, RenderError};
+
+/// What servers have told, by the names of their models.
+#[derive(Debug, Default)]
+pub(super) struct Asking(Mutex<HashMap<String, Told>>);
+
+/// What the server of one model has told.
+#[derive(Clone, Debug)]
+enum Told {
+    /// It does not answer.
+    Nothing,
+    Tokens {
+        learnt: Arc<Learnt>,
+        /// The one that ends a turn, if there is one.
+        end: Option<TokenId>,
+    },
+}
+
+impl ExactPrefix {
+    /// A renderer for one call that asks the server. Only on threads that may block.
+    pub(super) fn ask(&self, trial: TrialId, inputs: &Inputs) -> Result<Ready, Unspliced> {
+        let model = inputs.model.as_ref().and_then(Value::as_str);
+        let model =
+            model.ok_or_else(|| unproven("no tokenizer is at hand, and the request names no model"))?;
+        let told = self.asking.of(model);
+        let learnt = match &told {
+            Some(Told::Tokens { learnt, .. }) => Arc::clone(learnt),
+            Some(Told::Nothing) => return Err(unproven("no tokenizer is at hand, and the server is none")),
+            None => Arc::default(),
+        };
+        let pool = Arc::clone(&self.upstream);
+        let asked = AskedRenderer::new(pool, trial, model.to_owned(), Arc::clone(&learnt), Handle::current());
+        let renderer = Renderer::Asked(asked);
+        let end = match told {
+            Some(Told::Tokens { end, .. }) => end,
+            _ => self.asking.first(model, learnt, tail::usual_end(&renderer))?,
+        };
+        Ok(Ready { ends: end.into_iter().collect(), renderer })
+    }
+}
+
+impl Asking {
+    fn of(&self, model: &str) -> Option<Told> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(model).cloned()
+    }
+
+    /// Remembers what came of the first questions, unless the server may answer otherwise the next time.
+    fn first(
+        &self,
+        model: &str,
+        learnt: Arc<Learnt>,
+        end: Result<Option<TokenId>, RenderError>,
+    ) -> Result<Option<TokenId>, Unspliced> {
+        let told = match &end {
+            Ok(end) => Told::Tokens { learnt, end: *end },
+            Err(RenderError::Refused { .. }) => Told::Nothing,
+            Err(error) => return Err(unproven(error)),
+        };
+        // Calls at the same time may all have asked first.
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Vacant(place) = all.entry(model.to_owned()) {
+            if let Err(error) = &end {
+                tracing::warn!(
+                    model, %error,
+                    "no tokenizer is at hand and the server does not tokenise for us, so prompts are not continued token for \
+                     token; name one with --tokenizer"
+                );
+            }
+            place.insert(told);
+        }
+        end.map_err(unproven)
+    }
+}
+
+fn unproven(reason: impl ToString) -> Unspliced {
+    Unspliced { cause: BranchCause::Unproven, class: None, reason: reason.to_string() }
+}
