@@ -197,7 +197,7 @@ impl Pool {
                 let _held = self.load.hold();
                 self.policy.resumed().await;
             }
-            let replica = self.choose(trial, tried).ok_or_else(|| self.none_takes_calls())?;
+            let replica = self.choose(trial, is_question, tried).ok_or_else(|| self.none_takes_calls())?;
             let lease = Lease::take(replica, Arc::clone(&self.load));
             // Counted before this is looked at, so that whoever pauses and then counts misses no call.
             if is_question || !self.policy.is_paused() {
@@ -207,7 +207,7 @@ impl Pool {
     }
 
     /// The trial's own replica; where it has none that takes calls, the least busy becomes it.
-    fn choose(&self, trial: &TrialId, tried: &[ReplicaId]) -> Option<Arc<Replica>> {
+    fn choose(&self, trial: &TrialId, is_question: bool, tried: &[ReplicaId]) -> Option<Arc<Replica>> {
         let home = self.homes.get(trial).map(|home| Arc::clone(&home)).filter(|home| home.takes_calls());
         if let Some(home) = home.as_ref().filter(|home| !tried.contains(&home.id)) {
             return Some(Arc::clone(home));
@@ -220,7 +220,8 @@ impl Pool {
             .into_iter()
             .filter(|replica| replica.takes_calls() && !tried.contains(&replica.id))
             .min_by_key(load)?;
-        if home.is_none() {
+        // A question may come when the trial is over, and nobody would forget its home again.
+        if home.is_none() && !is_question {
             chosen.trials.fetch_add(1, Ordering::Relaxed);
             if let Some(before) = self.homes.insert(trial.clone(), Arc::clone(&chosen)) {
                 before.trials.fetch_sub(1, Ordering::Relaxed);
