@@ -3,6 +3,8 @@
 //!
 //! [`ExactPrefix::plan`] says what a request goes on from ([`memory`]), where the template goes on after the answer
 //! ([`tail`]), whether the template would have shown what was sampled ([`spelling`]) and what the prompt so is ([`splice`]).
+//! What renders is the model's own files, or the server where they are not at hand ([`asking`]).
+//!
 //! Nothing is sent that is not proven: the server's own prompt of an earlier call must be what is rendered here of its
 //! messages. A kind of request ([`shape`]) for which it is not goes without until the proxy is started again.
 
