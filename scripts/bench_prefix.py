@@ -9,8 +9,9 @@ ratio of each side's sum to that of `direct`:
   rolltap CPU  of the proxy
   kept         turns whose prompt begins with the previous prompt and answer, token for token
 
-Sides: `direct`; `ids`, the least that vLLM itself can do, where the client sends ids that it made beforehand;
-`faithful` and `off`, through rolltap with capture and durability on.
+Sides: `direct`; `tokens`, the same with the ids and logprobs that training needs; `ids`, the least that vLLM itself can
+do for them, where the client sends ids that it made beforehand; `faithful` and `off`, through rolltap with capture and
+durability on.
 """
 
 from __future__ import annotations
@@ -133,7 +134,11 @@ def request(load: Load, messages: list[dict[str, str]]) -> dict[str, Any]:
     }
 
 
-def talk(base_url: str, load: Load, ids_of: Bench | None = None) -> float:
+# What a trainer needs, and rolltap asks for.
+TOKENS = {"return_token_ids": True, "logprobs": True}
+
+
+def talk(base_url: str, load: Load, tokens: bool = False, ids_of: Bench | None = None) -> float:
     """A whole session; with `ids_of`, by ids instead of text. Gives the milliseconds spent waiting."""
     system = f"Session {uuid.uuid4().hex}. You read source text."
     ids: list[int] = []
@@ -147,9 +152,10 @@ def talk(base_url: str, load: Load, ids_of: Bench | None = None) -> float:
     for turn, text in enumerate(load.texts):
         messages.append({"role": "user", "content": text})
         body = request(load, messages)
+        if tokens:
+            body |= TOKENS
         if ids_of:
-            # What rolltap asks for beside the answer.
-            body |= {"kv_transfer_params": {"prompt_token_ids": ids}, "return_token_ids": True, "logprobs": True}
+            body |= {"kv_transfer_params": {"prompt_token_ids": ids}}
         took, answer = connection.ask(body)
         waited += took
         content, sampled = said(answer, load.stream)
@@ -171,11 +177,11 @@ def kept_turns(admin: str, trial: str) -> int:
 def session(bench: Bench, side: str, load: Load) -> Cost:
     trial = None
     base_url = f"{bench.vllm}/v1"
-    if side not in ("direct", "ids"):
+    if side not in ("direct", "tokens", "ids"):
         opened = json.loads(fetch(f"{bench.admin}/v1/trials", {"task_id": "bench", "history": side}))
         trial, base_url = opened["trial_id"], opened["base_urls"]["openai"]
     server, rolltap = cpu_ms(bench.vllm_pid), cpu_ms(bench.rolltap_pid)
-    latency = talk(base_url, load, bench if side == "ids" else None)
+    latency = talk(base_url, load, side in ("tokens", "ids"), bench if side == "ids" else None)
     time.sleep(SETTLE_SECONDS)  # what is done after an answer counts too
     server, rolltap = cpu_ms(bench.vllm_pid) - server, cpu_ms(bench.rolltap_pid) - rolltap
     return Cost(latency, server, rolltap, trial and kept_turns(bench.admin, trial))
@@ -238,7 +244,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--vllm-pid", type=int, required=True, help="its API process")
     parser.add_argument("--rolltap", required=True, help="the program, built for release")
     parser.add_argument("--tokenizer", default="", help="the model's folder")
-    parser.add_argument("--sides", default="direct,ids,faithful,off")
+    parser.add_argument("--sides", default="direct,tokens,ids,faithful,off")
     parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--characters", type=int, default=5920, help="of each turn; 20 turns make 24 000 tokens")
     parser.add_argument("--answers", default="1:6,256:2", help="answer's tokens : sessions a side, …")

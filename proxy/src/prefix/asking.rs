@@ -33,6 +33,12 @@ enum Told {
 }
 
 impl ExactPrefix {
+    /// Whether a server has not yet said that it does not tokenise for us.
+    pub(super) fn may_ask(&self, inputs: &Inputs) -> bool {
+        let model = inputs.model.as_ref().and_then(Value::as_str);
+        model.is_some_and(|model| !matches!(self.asking.of(model), Some(Told::Nothing)))
+    }
+
     /// A renderer for one call that asks the server. Only on threads that may block.
     pub(super) fn ask(&self, trial: TrialId, inputs: &Inputs) -> Result<Ready, Unspliced> {
         let model = inputs.model.as_ref().and_then(Value::as_str);

@@ -79,10 +79,10 @@ impl ExactPrefix {
 
     /// The ids that the server makes of the messages; none where it does not say.
     async fn server_rendering(&self, trial: &TrialId, seed: &Seed) -> Option<Vec<TokenId>> {
-        let messages: Vec<Value> =
-            seed.conversation.messages().iter().map(|message| message.json().clone()).collect();
+        let messages = seed.conversation.messages();
+        let messages: Option<Vec<Value>> = messages.iter().map(|message| message.json()).collect();
         let model = seed.inputs.model.as_ref()?.as_str()?;
         let asked = UpstreamRenderer { pool: &self.upstream, trial, model };
-        asked.render(&messages, &seed.inputs.request, true).await.ok()
+        asked.render(&messages?, &seed.inputs.request, true).await.ok()
     }
 }

@@ -1,9 +1,13 @@
-//! A trial's conversations as they grow: every message is kept once, whichever calls had it.
+//! A trial's conversations as they grow: a tree whose branches are what was said, every message kept once.
+//!
+//! A message that comes again is known by its text. What it means is found out only where something else stands in its
+//! place already: only there may it be the same in another spelling.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::message::{Fingerprint, Message};
+use super::fingerprint::Fingerprint;
+use super::message::Message;
 
 /// A conversation up to one message.
 #[derive(Debug)]
@@ -11,56 +15,130 @@ pub(super) struct Link {
     pub(super) message: Arc<Message>,
     before: Option<Arc<Link>>,
     /// How many messages, this one included.
-    pub(super) length: usize,
-    /// Of all messages up to this one, as they were sent.
-    as_sent: Fingerprint,
-    /// Of all messages up to this one, in what must be equal.
-    pub(super) meaning: Fingerprint,
+    length: usize,
+    pub(super) place: Place,
 }
+
+/// Where in the tree a conversation stands: the number of its last link, 0 before the first message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Place(u32);
+
+/// Links behind one place whose messages mean the same, in different spellings: an index of [`Conversations::groups`].
+type Group = usize;
 
 /// A conversation; none is the empty one.
 pub(super) type Conversation = Option<Arc<Link>>;
 
-/// Every message that a trial's calls had, once.
+/// Everything that was said in a trial.
 #[derive(Debug, Default)]
-pub(super) struct Messages {
-    by_text: HashMap<Fingerprint, Arc<Message>>,
-    links: HashMap<Fingerprint, Arc<Link>>,
+pub(super) struct Conversations {
+    messages: HashMap<Fingerprint, Arc<Message>>,
+    groups: Vec<Vec<Arc<Link>>>,
+    links: u32,
+    /// What stands behind a place, by its text, in every spelling that came.
+    by_text: HashMap<(Place, Fingerprint), Group>,
+    /// What stands behind a place, by what it means.
+    by_meaning: HashMap<(Place, Fingerprint), Group>,
+    /// What stands behind a place alone, so that nobody has needed to know what it means.
+    alone: HashMap<Place, Group>,
+    /// Places where more than one message was compared.
+    compared: HashSet<Place>,
 }
 
-impl Messages {
-    /// The messages of a request; only those that never came before are read. None where one is no message.
+/// What of a request was said before.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// For each message that is known in its place: the links that it may be.
+    pub(super) steps: Vec<Vec<Arc<Link>>>,
+    /// Links that were the same message, if it did not send back other reasoning.
+    pub(super) changed: Vec<Arc<Link>>,
+}
+
+impl Conversations {
+    /// The messages of a request. None where one is no message.
     pub(super) fn take(&mut self, texts: &[&str]) -> Option<Vec<Arc<Message>>> {
         texts.iter().map(|text| self.take_one(text)).collect()
     }
 
     fn take_one(&mut self, text: &str) -> Option<Arc<Message>> {
         let as_sent = Fingerprint::of(text);
-        if let Some(known) = self.by_text.get(&as_sent) {
+        if let Some(known) = self.messages.get(&as_sent) {
             return Some(Arc::clone(known));
         }
-        let message = Arc::new(Message::read(text)?);
-        self.by_text.insert(as_sent, Arc::clone(&message));
+        let message = Arc::new(Message::of_request(text, as_sent)?);
+        self.messages.insert(as_sent, Arc::clone(&message));
         Some(message)
+    }
+
+    /// How far messages repeat what was said before.
+    pub(super) fn known(&mut self, messages: &[Arc<Message>]) -> Known {
+        let mut known = Known::default();
+        let mut places = vec![Place::default()];
+        for message in messages {
+            let groups: Vec<Group> = places.iter().filter_map(|&place| self.behind(place, message)).collect();
+            let links = groups.iter().filter_map(|&group| self.groups.get(group)).flatten().cloned();
+            let (same, changed): (Vec<_>, Vec<_>) =
+                links.partition(|link| link.message.admits_reasoning_of(message));
+            known.changed.extend(changed);
+            if same.is_empty() {
+                break;
+            }
+            places.clear();
+            places.extend(same.iter().map(|link| link.place));
+            known.steps.push(same);
+        }
+        known
+    }
+
+    /// The links behind a place that mean what this message means.
+    fn behind(&mut self, place: Place, message: &Message) -> Option<Group> {
+        if let Some(&group) = self.by_text.get(&(place, message.as_sent)) {
+            return Some(group);
+        }
+        if let Some(alone) = self.alone.remove(&place) {
+            self.compared.insert(place);
+            let meaning = self.groups.get(alone).and_then(|links| links.first()?.message.meaning());
+            if let Some(meaning) = meaning {
+                self.by_meaning.insert((place, meaning), alone);
+            }
+        } else if !self.compared.contains(&place) {
+            return None;
+        }
+        let group = *self.by_meaning.get(&(place, message.meaning()?))?;
+        self.by_text.insert((place, message.as_sent), group);
+        Some(group)
     }
 
     /// The conversation that goes on with this message.
     pub(super) fn then(&mut self, before: &Conversation, message: &Arc<Message>) -> Arc<Link> {
-        let (length, as_sent, meaning) = match before {
-            Some(link) => (link.length, link.as_sent, link.meaning),
-            None => (0, Fingerprint::NONE, Fingerprint::NONE),
+        let (place, length) = before.as_ref().map(|link| (link.place, link.length)).unwrap_or_default();
+        let group = match self.behind(place, message) {
+            Some(group) => group,
+            None => self.add_group(place, message),
         };
-        let as_sent = as_sent.then(message.as_sent);
-        let link = self.links.entry(as_sent).or_insert_with(|| {
-            Arc::new(Link {
-                message: Arc::clone(message),
-                before: before.clone(),
-                length: length + 1,
-                as_sent,
-                meaning: meaning.then(message.meaning),
-            })
-        });
-        Arc::clone(link)
+        let links = self.groups.get(group).map(Vec::as_slice).unwrap_or_default();
+        if let Some(link) = links.iter().find(|link| link.message.as_sent == message.as_sent) {
+            return Arc::clone(link);
+        }
+        self.links += 1;
+        let (message, before) = (Arc::clone(message), before.clone());
+        let link = Arc::new(Link { message, before, length: length + 1, place: Place(self.links) });
+        if let Some(links) = self.groups.get_mut(group) {
+            links.push(Arc::clone(&link));
+        }
+        link
+    }
+
+    fn add_group(&mut self, place: Place, message: &Message) -> Group {
+        let group = self.groups.len();
+        self.groups.push(Vec::with_capacity(1));
+        self.by_text.insert((place, message.as_sent), group);
+        if !self.compared.contains(&place) {
+            self.alone.insert(place, group);
+        } else if let Some(meaning) = message.meaning() {
+            self.by_meaning.insert((place, meaning), group);
+        }
+        group
     }
 
     /// The conversation that goes on with these.
@@ -70,7 +148,7 @@ impl Messages {
 
     /// Whether nothing was ever said.
     pub(super) fn is_empty(&self) -> bool {
-        self.links.is_empty()
+        self.groups.is_empty()
     }
 }
 
@@ -106,37 +184,56 @@ mod tests {
         format!(r#"{{"role":"user","content":"{n}"}}"#)
     }
 
+    fn message(text: &str) -> Arc<Message> {
+        Arc::new(Message::of_request(text, Fingerprint::of(text)).unwrap())
+    }
+
     #[test]
     fn messages_and_beginnings_are_kept_once() {
-        let mut messages = Messages::default();
+        let mut said = Conversations::default();
         let texts: Vec<String> = (0..4).map(text).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let first = messages.take(&texts).unwrap();
-        let long = messages.extended(None, &first).unwrap();
-        let again = messages.take(&texts[..2]).unwrap();
-        let short = messages.extended(None, &again).unwrap();
+        let first = said.take(&texts).unwrap();
+        let long = said.extended(None, &first).unwrap();
+        let again = said.take(&texts[..2]).unwrap();
+        let short = said.extended(None, &again).unwrap();
         assert!(Arc::ptr_eq(long.before.as_ref().unwrap().before.as_ref().unwrap(), &short));
-        assert_eq!((messages.by_text.len(), messages.links.len()), (4, 4));
-        assert_eq!(
-            long.messages().iter().map(|m| m.text().unwrap().to_owned()).collect::<Vec<_>>(),
-            ["0", "1", "2", "3"]
-        );
+        assert_eq!((said.messages.len(), said.links), (4, 4));
+        let messages = long.messages();
+        assert!(messages.iter().zip(&first).all(|(kept, sent)| Arc::ptr_eq(kept, sent)));
+        assert_eq!(said.known(&first).steps.len(), 4);
+        assert_eq!(said.by_meaning.len(), 0, "nothing had to be compared");
+    }
+
+    #[test]
+    fn other_spellings_are_known_where_something_stands_in_their_place() {
+        let mut said = Conversations::default();
+        let (plain, other) = (text(1), r#"{"content": [{"type":"text","text":"1"}],"role":"user"}"#);
+        let first = said.extended(None, &[message(&text(0)), message(&plain)]).unwrap();
+        let known = said.known(&[message(&text(0)), message(other)]);
+        assert!(matches!(known.steps.as_slice(), [_, links] if Arc::ptr_eq(&links[0], &first)));
+        // Sent so, it is a link of its own, which its first spelling finds as well.
+        said.extended(None, &[message(&text(0)), message(other)]);
+        for spelling in [&*plain, other] {
+            assert_eq!(said.known(&[message(&text(0)), message(spelling)]).steps[1].len(), 2);
+        }
+        assert_eq!(said.known(&[message(&text(0)), message(&text(2))]).steps.len(), 1);
     }
 
     #[test]
     fn a_long_conversation_is_dropped_without_a_deep_stack() {
-        let mut messages = Messages::default();
-        let message = Arc::new(Message::read(&text(0)).unwrap());
+        let mut said = Conversations::default();
+        let message = message(&text(0));
         let mut end = None;
         for _ in 0..200_000 {
-            end = Some(messages.then(&end, &message));
+            end = Some(said.then(&end, &message));
         }
-        drop(messages);
+        drop(said);
         assert_eq!(end.unwrap().length, 200_000);
     }
 
     #[test]
     fn what_is_no_message_is_refused() {
-        assert!(Messages::default().take(&["[]"]).is_none());
+        assert!(Conversations::default().take(&["[]"]).is_none());
     }
 }

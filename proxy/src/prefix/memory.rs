@@ -1,6 +1,6 @@
 //! What a trial has said so far, and which answer of it a request goes on from.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rolltap_rollout::branch_cause::BranchCause;
@@ -8,13 +8,20 @@ use rolltap_rollout::call::{Call, CallStatus};
 use rolltap_rollout::continuation::AnswerRef;
 use serde_json::Value;
 
-use super::conversation::{Conversation, Link, Messages};
-use super::message::{Fingerprint, Message};
+use super::conversation::{Conversation, Conversations, Known, Link, Place};
+use super::fingerprint::Fingerprint;
+use super::message::{Message, Words};
 use super::node::{Node, Standing};
 use super::request::{Inputs, Request};
 
 /// An answer is recognised in another conversation only if it is no everyday phrase.
 const TELLING_LENGTH: usize = 64;
+
+/// A message is looked for one in it if it has no more bytes than this: what takes a summary over is not much longer.
+const LONGEST_LOOKED_THROUGH: usize = 64 << 10;
+
+/// How many of the latest answers are looked for: a summary is taken over soon after it was written.
+const LATEST_ANSWERS: usize = 8;
 
 /// A trial's conversations and their answers.
 #[derive(Debug, Default)]
@@ -22,15 +29,26 @@ pub(crate) struct Memory(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    messages: Messages,
-    /// Answers by what was said up to them and in them.
-    nodes: HashMap<Fingerprint, Vec<Arc<Node>>>,
-    /// What was said up to each message of each request.
-    beginnings: HashSet<Fingerprint>,
+    said: Conversations,
+    /// Answers, by where their conversations stand.
+    nodes: HashMap<Place, Vec<Arc<Node>>>,
+    /// Inputs of requests, by their texts.
+    inputs: HashMap<Fingerprint, Arc<Inputs>>,
+    /// The latest answers that say enough to be recognised.
+    telling: VecDeque<Words>,
     /// The first message of each conversation that is no instruction.
     tasks: HashSet<Fingerprint>,
     /// Nothing is remembered any more.
     is_closed: bool,
+}
+
+/// A request that has been looked at.
+#[derive(Debug)]
+pub(super) struct Looked {
+    pub(super) found: Found,
+    /// Its messages as they were sent.
+    pub(super) conversation: Arc<Link>,
+    pub(super) inputs: Arc<Inputs>,
 }
 
 /// What a request goes on from.
@@ -68,15 +86,18 @@ pub(crate) struct Seed {
 impl Memory {
     /// Finds what a request goes on from, and remembers its messages. None where they are no messages, or nothing is
     /// remembered any more.
-    pub(super) fn find(&self, request: &Request<'_>) -> Option<(Found, Arc<Link>)> {
+    pub(super) fn find(&self, request: &Request<'_>) -> Option<Looked> {
         let mut state = self.lock();
         if state.is_closed {
             return None;
         }
-        let messages = state.messages.take(&request.messages)?;
-        let found = state.find(&messages, &request.inputs);
+        let messages = state.said.take(&request.messages)?;
+        let inputs = state.inputs.entry(request.inputs.fingerprint());
+        let inputs = Arc::clone(inputs.or_insert_with(|| Arc::new(request.inputs.read())));
+        let known = state.said.known(&messages);
+        let found = state.find(&messages, &known, &inputs);
         let conversation = state.remember(&messages)?;
-        Some((found, conversation))
+        Some(Looked { found, conversation, inputs })
     }
 
     /// The conversation that goes on from an answer, every message in the spelling that was kept. None where nothing is
@@ -86,7 +107,7 @@ impl Memory {
         if state.is_closed {
             return None;
         }
-        state.messages.extended(Some(Arc::clone(&node.said)), new)
+        state.said.extended(Some(Arc::clone(&node.said)), new)
     }
 
     /// Takes a call's answers. Gives the nodes whose prompts are not known to be the template's.
@@ -104,19 +125,20 @@ impl Memory {
             return Vec::new();
         }
         let readable =
-            |(choice, message): (u32, Option<Value>)| Some((choice, Message::of_answer(message?)?));
+            |(choice, message): (u32, Option<Value>)| Some((choice, Message::of_answer(&message?)?));
         let mut messages: HashMap<u32, Message> = answers.into_iter().filter_map(readable).collect();
         let mut unproven = Vec::new();
         for (place, choice) in call.choices.iter().enumerate() {
             let Some(message) = messages.remove(&choice.index) else { continue };
             let before = Some(Arc::clone(&seed.conversation));
-            let said = state.messages.then(&before, &Arc::new(message));
+            let said = state.said.then(&before, &Arc::new(message));
             let inputs = Arc::clone(&seed.inputs);
             let node = Arc::new(Node::new(Arc::clone(call), place, said, inputs, &seed.maker));
             if node.is_of_server {
                 unproven.push(Arc::clone(&node));
             }
-            state.nodes.entry(node.said.meaning).or_default().push(node);
+            state.has_said(&node.said.message);
+            state.nodes.entry(node.said.place).or_default().push(node);
         }
         unproven
     }
@@ -132,16 +154,17 @@ impl Memory {
 }
 
 impl State {
-    fn find(&self, messages: &[Arc<Message>], inputs: &Inputs) -> Found {
+    fn find(&self, messages: &[Arc<Message>], known: &Known, inputs: &Inputs) -> Found {
         let mut otherwise = None;
-        for (length, meaning) in beginnings(messages).into_iter().enumerate().rev() {
-            let (old, new) = messages.split_at(length + 1);
-            let fitting =
-                self.nodes.get(&meaning).into_iter().flatten().filter(|node| admits(&node.said, old));
-            let (same, other): (Vec<_>, Vec<_>) = fitting.partition(|node| node.inputs.key == inputs.key);
+        for (at, links) in known.steps.iter().enumerate().rev() {
+            let mut nodes: Vec<_> = links.iter().flat_map(|link| self.nodes_at(link)).collect();
+            nodes.sort_by(|a, b| a.call().call_id.cmp(&b.call().call_id));
+            let (same, other): (Vec<_>, Vec<_>) =
+                nodes.into_iter().partition(|node| node.inputs.key == inputs.key);
             if let Some((first, rest)) = same.split_first() {
                 if rest.iter().all(|node| node.has_tokens_of(first)) {
-                    return Found::Continues { node: Arc::clone(first), new: new.to_vec() };
+                    let new = messages.get(at + 1..).unwrap_or_default().to_vec();
+                    return Found::Continues { node: Arc::clone(first), new };
                 }
                 let latest = rest.last().unwrap_or(first);
                 return Found::Otherwise { parent: latest.name(), cause: BranchCause::Ambiguous };
@@ -152,19 +175,22 @@ impl State {
         }
         match otherwise {
             Some(parent) => Found::Otherwise { parent, cause: BranchCause::InputsChanged },
-            None => Found::New(self.cause_of_new(messages)),
+            None => Found::New(self.cause_of_new(messages, known)),
         }
     }
 
+    fn nodes_at(&self, link: &Link) -> &[Arc<Node>] {
+        self.nodes.get(&link.place).map(Vec::as_slice).unwrap_or_default()
+    }
+
     /// Why a conversation goes on from no answer.
-    fn cause_of_new(&self, messages: &[Arc<Message>]) -> BranchCause {
-        if self.messages.is_empty() {
+    fn cause_of_new(&self, messages: &[Arc<Message>], known: &Known) -> BranchCause {
+        if self.said.is_empty() {
             return BranchCause::FirstCall;
         }
-        let beginnings = beginnings(messages);
         // One that would fit but for the reasoning that is sent back: somebody has changed that.
-        let is_answered = beginnings.iter().any(|beginning| self.nodes.contains_key(beginning));
-        if !is_answered && beginnings.last().is_some_and(|all| self.beginnings.contains(all)) {
+        let is_answered = known.changed.iter().any(|link| !self.nodes_at(link).is_empty());
+        if !is_answered && known.steps.len() == messages.len() {
             return BranchCause::Resampled;
         }
         if self.holds_an_answer(messages) {
@@ -176,41 +202,30 @@ impl State {
         }
     }
 
-    /// Whether a message that is no answer repeats what an earlier answer said: a summary taken over.
+    fn has_said(&mut self, answer: &Message) {
+        if let Some(words) = answer.words(TELLING_LENGTH) {
+            if self.telling.len() == LATEST_ANSWERS {
+                self.telling.pop_front();
+            }
+            self.telling.push_back(words);
+        }
+    }
+
+    /// Whether a message that is no answer repeats what a late answer said: a summary taken over.
     fn holds_an_answer(&self, messages: &[Arc<Message>]) -> bool {
-        let answers = self.nodes.values().flatten().filter_map(|node| node.said.message.text());
-        let telling: Vec<&str> = answers.map(str::trim).filter(|text| text.len() >= TELLING_LENGTH).collect();
-        let others = messages.iter().filter(|message| message.role() != "assistant");
-        others.into_iter().any(|message| telling.iter().any(|text| message.says(text)))
+        let says = |message: &&Arc<Message>| self.telling.iter().any(|words| message.says(words));
+        let short = messages.iter().filter(|message| message.length() <= LONGEST_LOOKED_THROUGH);
+        short.filter(says).any(|message| message.role() != "assistant")
     }
 
     fn remember(&mut self, messages: &[Arc<Message>]) -> Conversation {
-        let conversation = self.messages.extended(None, messages);
-        self.beginnings.extend(beginnings(messages));
         self.tasks.extend(task(messages));
-        conversation
+        self.said.extended(None, messages)
     }
 }
 
-/// What was said up to each message.
-fn beginnings(messages: &[Arc<Message>]) -> Vec<Fingerprint> {
-    let mut said = Fingerprint::NONE;
-    let next = |message: &Arc<Message>| {
-        said = said.then(message.meaning);
-        said
-    };
-    messages.iter().map(next).collect()
-}
-
-/// The first message that is no instruction.
+/// What the first message that is no instruction means.
 fn task(messages: &[Arc<Message>]) -> Option<Fingerprint> {
     let is_instruction = |message: &&Arc<Message>| matches!(message.role(), "system" | "developer");
-    messages.iter().find(|message| !is_instruction(message)).map(|message| message.meaning)
-}
-
-/// Whether messages that are equal otherwise also send back no other reasoning than there was.
-fn admits(said: &Link, sent_back: &[Arc<Message>]) -> bool {
-    let stored = said.messages();
-    stored.len() == sent_back.len()
-        && stored.iter().zip(sent_back).all(|(stored, sent)| stored.admits_reasoning_of(sent))
+    messages.iter().find(|message| !is_instruction(message))?.meaning()
 }

@@ -1,126 +1,209 @@
-//! One chat message of a conversation: as it was sent, and what of it must be equal for two to be the same.
+//! One chat message of a conversation: the text that it came in, and what of it must be equal for two to be the same.
 //!
 //! Agents spell what they send back in their own way. Two messages are the same where they differ only in what no
 //! template shows or no reader would notice: `null` and `""`, the order of keys and the white space in tool arguments,
 //! white space around an answer, ids of tool calls, members that vLLM drops (`renderers/chat_utils.py`,
 //! `_parse_chat_message_content`). Reasoning is compared apart, because most agents do not send it back.
+//!
+//! A message is read when somebody needs to know what it means, which most never need: the text alone tells that an agent
+//! has sent it before.
 
-use std::fmt;
 use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
 
+use super::fingerprint::Fingerprint;
+use crate::json_cursor::Cursor;
 use crate::render::renderer::{self, Renderer};
-
-/// Says that two texts are equal without keeping either: the first 16 bytes of their SHA-256.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Fingerprint([u8; 16]);
-
-impl Fingerprint {
-    /// Of nothing yet: what a conversation begins with.
-    pub(super) const NONE: Self = Self([0; 16]);
-
-    /// Of a text.
-    pub(super) fn of(text: &str) -> Self {
-        Self::of_digest(Sha256::new().chain_update(text))
-    }
-
-    /// Of what this one is of, followed by what `next` is of.
-    pub(super) fn then(self, next: Self) -> Self {
-        Self::of_digest(Sha256::new().chain_update(self.0).chain_update(next.0))
-    }
-
-    fn of_digest(digest: Sha256) -> Self {
-        let digest: [u8; 32] = digest.finalize().into();
-        Self(*digest.first_chunk().unwrap_or(&[0; 16]))
-    }
-}
-
-impl fmt::Debug for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().take(4).try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
 
 /// A message as it is kept.
 #[derive(Debug)]
 pub(super) struct Message {
-    json: Value,
-    /// Of the text it came in.
+    text: Box<str>,
+    /// Of its text.
     pub(super) as_sent: Fingerprint,
-    /// Of what must be equal.
-    pub(super) meaning: Fingerprint,
-    /// Of an assistant's reasoning without the white space around it; none where it has none.
-    reasoning: Option<Fingerprint>,
+    /// None inside where it is no message.
+    reading: OnceLock<Option<Reading>>,
     /// As the template reads it, once it has been asked for.
     rendered: OnceLock<Option<renderer::Message>>,
 }
 
+/// What a message says.
+#[derive(Debug, PartialEq)]
+struct Reading {
+    role: Box<str>,
+    /// Of what must be equal.
+    meaning: Fingerprint,
+    /// Of the reasoning without the white space around it; none where there is none.
+    reasoning: Option<Fingerprint>,
+    /// Members that a plain message has not.
+    unusual: Vec<Box<str>>,
+}
+
 impl Message {
-    /// Reads a message. None if it is no JSON object: the server will say what is wrong.
-    pub(super) fn read(text: &str) -> Option<Self> {
-        let json: Value = serde_json::from_str(text).ok()?;
-        Self::new(json, Fingerprint::of(text))
+    /// A message of a request. None if it is no JSON object: the server will say what is wrong.
+    pub(super) fn of_request(text: &str, as_sent: Fingerprint) -> Option<Self> {
+        text.starts_with('{').then(|| Self::new(text.into(), as_sent))
     }
 
     /// An answer, as a client would send it back.
-    pub(super) fn of_answer(json: Value) -> Option<Self> {
-        let as_sent = Fingerprint::of(&json.to_string());
-        Self::new(json, as_sent)
+    pub(super) fn of_answer(json: &Value) -> Option<Self> {
+        let text = json.is_object().then(|| json.to_string())?;
+        let as_sent = Fingerprint::of(&text);
+        Some(Self::new(text.into(), as_sent))
     }
 
-    fn new(json: Value, as_sent: Fingerprint) -> Option<Self> {
-        let object = json.as_object()?;
-        let meaning = Fingerprint::of(&meaning(object).to_string());
-        let reasoning = reasoning(object).map(Fingerprint::of);
-        Some(Self { as_sent, meaning, reasoning, rendered: OnceLock::new(), json })
+    fn new(text: Box<str>, as_sent: Fingerprint) -> Self {
+        Self { text, as_sent, reading: OnceLock::new(), rendered: OnceLock::new() }
     }
 
-    /// As a chat request has it.
-    pub(super) fn json(&self) -> &Value {
-        &self.json
+    /// Of its text, in bytes.
+    pub(super) fn length(&self) -> usize {
+        self.text.len()
+    }
+
+    /// As a chat request has it. None where it is no JSON.
+    pub(super) fn json(&self) -> Option<Value> {
+        serde_json::from_str(&self.text).ok()
+    }
+
+    /// Of what must be equal; none where it is no message.
+    pub(super) fn meaning(&self) -> Option<Fingerprint> {
+        self.reading().map(|reading| reading.meaning)
     }
 
     pub(super) fn role(&self) -> &str {
-        self.json.get("role").and_then(Value::as_str).unwrap_or_default()
+        self.reading().map(|reading| &*reading.role).unwrap_or_default()
     }
 
-    /// Its text, where that is one.
-    pub(super) fn text(&self) -> Option<&str> {
-        match self.json.get("content")? {
-            Value::String(text) => Some(text),
-            Value::Array(parts) => match parts.as_slice() {
-                [only] => only.get("text")?.as_str(),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    /// Whether some text of it contains this one.
-    pub(super) fn says(&self, words: &str) -> bool {
-        match self.json.get("content") {
-            Some(Value::String(text)) => text.contains(words),
-            Some(Value::Array(parts)) => {
-                let text =
-                    |part: &Value| part.get("text").and_then(Value::as_str).map(|text| text.contains(words));
-                parts.iter().filter_map(text).any(|says| says)
-            }
-            _ => false,
-        }
+    /// Names of members that a plain message has not.
+    pub(super) fn unusual(&self) -> &[Box<str>] {
+        self.reading().map(|reading| reading.unusual.as_slice()).unwrap_or_default()
     }
 
     /// Whether the reasoning that was sent back, if any was, is that of this message.
     pub(super) fn admits_reasoning_of(&self, sent_back: &Self) -> bool {
-        sent_back.reasoning.is_none() || sent_back.reasoning == self.reasoning
+        if self.as_sent == sent_back.as_sent {
+            return true;
+        }
+        let of = |message: &Self| message.reading().and_then(|reading| reading.reasoning);
+        let sent_back = of(sent_back);
+        sent_back.is_none() || sent_back == of(self)
+    }
+
+    /// Whether some text of it contains these words.
+    pub(super) fn says(&self, words: &Words) -> bool {
+        // Clients that write all but ASCII as escapes say the same in more letters.
+        if !self.text.contains("\\u") {
+            return self.text.contains(&*words.in_json);
+        }
+        self.json().is_some_and(|message| texts(&message).any(|text| text.contains(&*words.plain)))
+    }
+
+    /// Its text, as words to look for in others; none where it is not one text of at least so many bytes.
+    pub(super) fn words(&self, at_least: usize) -> Option<Words> {
+        let message = self.json()?;
+        let mut texts = texts(&message);
+        let (text, None) = (texts.next()?.trim(), texts.next()) else { return None };
+        (text.len() >= at_least).then(|| Words::of(text))
     }
 
     /// As the template reads it. None where it cannot be read: the server will say why.
     pub(super) fn rendered(&self, renderer: &Renderer) -> Option<renderer::Message> {
-        let read = || renderer.message(&self.json).ok();
+        let read = || renderer.message(&self.json()?).ok();
         // What is kept is for files that are read once. Servers take the JSON, which is here.
         if renderer.asks() { read() } else { self.rendered.get_or_init(read).clone() }
+    }
+
+    fn reading(&self) -> Option<&Reading> {
+        let read = || Reading::of_plain(&self.text).or_else(|| Reading::of(self.json()?.as_object()?));
+        self.reading.get_or_init(read).as_ref()
+    }
+}
+
+impl Reading {
+    fn of(message: &Map<String, Value>) -> Option<Self> {
+        let role = message.get("role").and_then(Value::as_str).unwrap_or_default();
+        let unusual = message.iter().filter(|(key, value)| is_unusual(key, value));
+        Some(Self {
+            role: role.into(),
+            meaning: meaning(message),
+            reasoning: reasoning(message).map(Fingerprint::of),
+            unusual: unusual.map(|(key, _)| key.as_str().into()).collect(),
+        })
+    }
+
+    /// The same without building anything, of what most messages are: a role and a text. None for all others, and for an
+    /// answer, whose text counts without the white space around it.
+    fn of_plain(text: &str) -> Option<Self> {
+        let (mut role, mut content) = (None, None);
+        let mut cursor = Cursor::new(text);
+        cursor.object(|cursor, key| {
+            match key {
+                "role" => role = Some(cursor.plain_string()?),
+                "content" => content = Some(cursor.value()?),
+                _ => return None,
+            }
+            Some(())
+        })?;
+        let (role, content) = (role?, content?);
+        let is_plain = cursor.is_at_end()
+            && !matches!(role, "" | "assistant")
+            && content.starts_with('"')
+            && content != "\"\""
+            && has_one_spelling(content);
+        let meaning = || {
+            let role = Fingerprint::of("role").then(Fingerprint::of(&format!("\"{role}\"")));
+            let content = Fingerprint::of("content").then(Fingerprint::of(content));
+            Fingerprint::NONE.then(content).then(role)
+        };
+        is_plain.then(|| Self { role: role.into(), meaning: meaning(), reasoning: None, unusual: Vec::new() })
+    }
+}
+
+/// Words to look for.
+#[derive(Debug)]
+pub(super) struct Words {
+    plain: Box<str>,
+    /// As they stand in JSON that escapes nothing but what it must.
+    in_json: Box<str>,
+}
+
+impl Words {
+    fn of(text: &str) -> Self {
+        let quoted = Value::from(text).to_string();
+        let in_json = quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or_default();
+        Self { plain: text.into(), in_json: in_json.into() }
+    }
+}
+
+/// Whether a JSON string can be written in no other way but with escapes that nothing needs.
+fn has_one_spelling(string: &str) -> bool {
+    let mut rest = string;
+    while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
+        match rest.as_bytes().get(at + 1) {
+            Some(b'u' | b'/') | None => return false,
+            Some(_) => rest = rest.get(at + 2..).unwrap_or_default(),
+        }
+    }
+    true
+}
+
+/// The texts of a message's content.
+fn texts(message: &Value) -> impl Iterator<Item = &str> {
+    let content = message.get("content");
+    let parts = content.and_then(Value::as_array).into_iter().flatten();
+    let of_parts = parts.filter_map(|part| part.get("text").and_then(Value::as_str));
+    content.and_then(Value::as_str).into_iter().chain(of_parts)
+}
+
+fn is_unusual(key: &str, value: &Value) -> bool {
+    match (key, value) {
+        (_, Value::Null) | ("role" | "tool_call_id" | "id", _) => false,
+        ("content", value) => value.is_array(),
+        (_, Value::Array(items)) => !items.is_empty(),
+        (_, Value::String(text)) => !text.is_empty(),
+        _ => true,
     }
 }
 
@@ -130,10 +213,10 @@ fn reasoning(message: &Map<String, Value>) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// What must be equal, in one spelling.
-fn meaning(message: &Map<String, Value>) -> Value {
+/// Of what must be equal, in one spelling.
+fn meaning(message: &Map<String, Value>) -> Fingerprint {
     let is_answer = message.get("role").and_then(Value::as_str) == Some("assistant");
-    let mut same = Map::new();
+    let mut same = Vec::new();
     for (key, value) in message {
         let value = match key.as_str() {
             "content" => content(value, is_answer),
@@ -143,10 +226,13 @@ fn meaning(message: &Map<String, Value>) -> Value {
             _ => continue,
         };
         if !is_nothing(&value) {
-            same.insert(key.clone(), in_one_order(value));
+            same.push((key, in_one_order(value)));
         }
     }
-    in_one_order(Value::Object(same))
+    same.sort_unstable_by_key(|(key, _)| *key);
+    same.into_iter().fold(Fingerprint::NONE, |all, (key, value)| {
+        all.then(Fingerprint::of(key).then(Fingerprint::of(&value.to_string())))
+    })
 }
 
 fn is_nothing(value: &Value) -> bool {
@@ -220,11 +306,11 @@ mod tests {
     use super::*;
 
     fn read(message: &Value) -> Message {
-        Message::read(&message.to_string()).unwrap()
+        Message::of_answer(message).unwrap()
     }
 
     fn same(a: &Value, b: &Value) -> bool {
-        read(a).meaning == read(b).meaning
+        read(a).meaning().unwrap() == read(b).meaning().unwrap()
     }
 
     #[test]
@@ -269,6 +355,19 @@ mod tests {
     }
 
     #[test]
+    fn words_are_found_however_they_are_escaped() {
+        let words = read(&json!({"content": " é said \"so\"\n"})).words(5).unwrap();
+        assert!(
+            read(&json!({"role": "user", "content": [{"type": "text", "text": "He: é said \"so\"!"}]}))
+                .says(&words)
+        );
+        let escaped = r#"{"content": "\u00e9 said \"so\""}"#;
+        assert!(Message::of_request(escaped, Fingerprint::NONE).unwrap().says(&words));
+        assert!(!read(&json!({"content": "é said so"})).says(&words));
+        assert!(read(&json!({"content": "so"})).words(3).is_none());
+    }
+
+    #[test]
     fn reasoning_that_is_sent_back_must_be_the_same() {
         let with =
             |reasoning: Value| read(&json!({"role": "assistant", "content": "a", "reasoning": reasoning}));
@@ -283,7 +382,28 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_text_never_panics(text in ".*") {
-            let _ = Message::read(&text);
+            let message = Message::of_request(&text, Fingerprint::of(&text));
+            let _ = message.map(|message| (message.meaning(), message.role().len(), message.words(1)));
+        }
+
+        #[test]
+        fn the_short_way_reads_what_the_long_way_reads(role in "(user|tool|assistant|[a-z\"]{0,2})", content in r#"[a-z"\\/\n\u{7}é]{0,9}"#, first in any::<bool>()) {
+            let (role, content) = (("role", role), ("content", content));
+            let members = if first { [role, content] } else { [content, role] };
+            let json: Map<String, Value> = members.map(|(key, text)| (key.to_owned(), text.into())).into_iter().collect();
+            let text = Value::Object(json.clone()).to_string();
+            if let Some(short) = Reading::of_plain(&text) {
+                prop_assert_eq!(Some(short), Reading::of(&json));
+            }
+        }
+
+        #[test]
+        fn odd_spellings_are_read_alike(content in r#"([a-z]|\\\\|\\n|\\"|\\/|\\u00e9|é){0,6}"#) {
+            let text = format!(r#"{{"role": "user", "content" : "{content}" }}"#);
+            let json: Map<String, Value> = serde_json::from_str(&text).unwrap();
+            let message = Message::of_request(&text, Fingerprint::of(&text)).unwrap();
+            let long = Reading::of(&json);
+            prop_assert_eq!(message.reading(), long.as_ref());
         }
 
         #[test]

@@ -11,6 +11,7 @@
 mod asking;
 mod audit;
 mod conversation;
+mod fingerprint;
 mod memory;
 mod message;
 mod node;

@@ -7,8 +7,9 @@ use rolltap_rollout::continuation::AnswerRef;
 use rolltap_rollout::token::TokenId;
 
 use super::conversation::Link;
+use super::fingerprint::Fingerprint;
 use super::memory::Maker;
-use super::message::Fingerprint;
+
 use super::request::Inputs;
 
 /// One answer of a call, with what its prompt was made of.
@@ -90,6 +91,14 @@ impl Standing {
         let generation_prompt = with_generation_prompt.strip_prefix(history)?.into();
         Some(Self { history: TextMark::of(history), generation_prompt })
     }
+
+    /// Of a later prompt that ends with the same generation prompt, which saves a rendering without it. Where both are cut
+    /// apart does not matter, as long as they are the prompt together.
+    pub(super) fn again(&self, with_generation_prompt: &str) -> Option<Self> {
+        let generation_prompt = Some(&self.generation_prompt).filter(|prompt| !prompt.is_empty())?;
+        let history = with_generation_prompt.strip_suffix(&**generation_prompt)?;
+        Some(Self { history: TextMark::of(history), generation_prompt: generation_prompt.clone() })
+    }
 }
 
 impl TextMark {
@@ -117,5 +126,8 @@ mod tests {
         assert_eq!(standing.history.behind("hist"), None);
         assert_eq!(standing.history.behind("histor\u{e9}"), None);
         assert_eq!(Standing::of("other", "history<prompt>"), None);
+        let later = standing.again("history and more<prompt>").unwrap();
+        assert_eq!(later.history.behind("history and more and more"), Some(" and more"));
+        assert_eq!((standing.again("history and more"), later.again("history<prompt>x")), (None, None));
     }
 }

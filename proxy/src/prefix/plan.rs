@@ -9,7 +9,7 @@ use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::token_list::TokenList;
 use serde_json::Value;
 
-use super::memory::{Found, Maker, Memory, Seed};
+use super::memory::{Found, Looked, Maker, Memory, Seed};
 use super::message::Message;
 use super::node::Node;
 use super::request::Request;
@@ -43,8 +43,7 @@ impl ExactPrefix {
     ) -> Option<Plan> {
         let request = Request::read(body)?;
         let needs_messages = request.needs_messages.or(has_media.then_some("media"));
-        let (found, conversation) = memory.find(&request)?;
-        let inputs = Arc::new(request.inputs);
+        let Looked { found, conversation, inputs } = memory.find(&request)?;
         let maker = if needs_messages.is_some() { Maker::ServerOtherwise } else { Maker::Server };
         let rendered = Seed { conversation, inputs, maker };
         let (node, new) = match found {
@@ -61,6 +60,10 @@ impl ExactPrefix {
             (None, _) if !self.upstream.takes_ids(trial) => {
                 Err(unspliced(BranchCause::UpstreamUnable, "the server takes no ids".to_owned()))
             }
+            (None, None) if !self.may_ask(&rendered.inputs) => Err(unspliced(
+                BranchCause::Unproven,
+                "no tokenizer is at hand, and the server is none".to_owned(),
+            )),
             (None, ready) => self.splice(ready, trial, &node, &new, history).await,
         };
         Some(match spliced {

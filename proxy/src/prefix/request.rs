@@ -1,10 +1,14 @@
 //! What a chat request's prompt is made of: its messages, and everything else that has a say in the rendering.
 
+use std::sync::OnceLock;
+
 use serde_json::Value;
 
-use super::message::{Fingerprint, meaning_of};
+use super::fingerprint::Fingerprint;
+use super::message::meaning_of;
 use crate::json_cursor::Cursor;
-use crate::render::RequestInputs;
+use crate::render::renderer::{self, Renderer};
+use crate::render::{RenderError, RequestInputs};
 use crate::surgery::Object;
 
 /// A chat request as it goes upstream, as far as its prompt is concerned.
@@ -12,19 +16,33 @@ use crate::surgery::Object;
 pub(super) struct Request<'a> {
     /// Each message's text.
     pub(super) messages: Vec<&'a str>,
-    pub(super) inputs: Inputs,
+    pub(super) inputs: InputTexts<'a>,
     /// Why its prompt cannot be given as ids, if that is so: vLLM then needs the messages.
     pub(super) needs_messages: Option<&'static str>,
 }
 
-/// What decides the rendering beside the messages.
-#[derive(Clone, Debug)]
+/// What decides the rendering beside the messages, as it stands in the request. Tools are long, and the same in every
+/// turn: they are read once.
+#[derive(Debug)]
+pub(super) struct InputTexts<'a> {
+    tools: Option<&'a str>,
+    tool_choice: Option<&'a str>,
+    chat_template_kwargs: Option<&'a str>,
+    reasoning_effort: Option<&'a str>,
+    documents: Option<&'a str>,
+    model: Option<&'a str>,
+}
+
+/// The same, read.
+#[derive(Debug)]
 pub(super) struct Inputs {
     /// Equal for equal inputs, and only for those.
     pub(super) key: Fingerprint,
     /// As the request names it.
     pub(super) model: Option<Value>,
     pub(super) request: RequestInputs,
+    /// As the template reads it, once it has been asked for.
+    rendered: OnceLock<renderer::Inputs>,
 }
 
 /// With any of these, vLLM does not take its prompt from ids, or takes another one.
@@ -55,23 +73,44 @@ impl<'a> Request<'a> {
             .into_iter()
             .find(|key| object.asks_for(key))
             .or(no_generation_prompt.then_some("add_generation_prompt"));
-        Some(Self { messages, inputs: Inputs::of(&object), needs_messages })
+        Some(Self { messages, inputs: InputTexts::of(&object), needs_messages })
     }
 }
 
-impl Inputs {
-    fn of(object: &Object<'_>) -> Self {
-        let value = |key: &str| object.get_as::<Value>(key).filter(|value| !value.is_null());
+impl<'a> InputTexts<'a> {
+    fn of(object: &Object<'a>) -> Self {
+        Self {
+            tools: object.get("tools"),
+            tool_choice: object.get("tool_choice"),
+            chat_template_kwargs: object.get("chat_template_kwargs"),
+            reasoning_effort: object.get("reasoning_effort"),
+            documents: object.get("documents"),
+            model: object.get("model"),
+        }
+    }
+
+    /// Of the texts, however they mean the same.
+    pub(super) fn fingerprint(&self) -> Fingerprint {
+        let Self { tools, tool_choice, chat_template_kwargs, reasoning_effort, documents, model } = *self;
+        let all = [tools, tool_choice, chat_template_kwargs, reasoning_effort, documents, model];
+        let of = |text: Option<&str>| text.map_or(Fingerprint::NONE, Fingerprint::of);
+        all.into_iter().fold(Fingerprint::NONE, |all, text| all.then(of(text)))
+    }
+
+    pub(super) fn read(&self) -> Inputs {
+        let value = |text: Option<&str>| -> Option<Value> {
+            serde_json::from_str(text?).ok().filter(|value: &Value| !value.is_null())
+        };
         let request = RequestInputs {
-            tools: value("tools"),
-            tool_choice: value("tool_choice").filter(|choice| choice == "none"),
-            chat_template_kwargs: value("chat_template_kwargs"),
-            reasoning_effort: value("reasoning_effort"),
-            documents: value("documents"),
+            tools: value(self.tools),
+            tool_choice: value(self.tool_choice).filter(|choice| choice == "none"),
+            chat_template_kwargs: value(self.chat_template_kwargs),
+            reasoning_effort: value(self.reasoning_effort),
+            documents: value(self.documents),
         };
         // Of the tool choice no template is told more than whether there is one. The model's name tells adapters apart:
         // each is a policy of its own.
-        let model = value("model");
+        let model = value(self.model);
         let parts = [
             request.tools.clone(),
             request.tool_choice.clone(),
@@ -81,7 +120,19 @@ impl Inputs {
             model.clone(),
         ];
         let key = meaning_of(parts.into_iter().map(Option::unwrap_or_default).collect());
-        Self { key, model, request }
+        Inputs { key, model, request, rendered: OnceLock::new() }
+    }
+}
+
+impl Inputs {
+    /// As the template reads it.
+    pub(super) fn rendered(&self, renderer: &Renderer) -> Result<renderer::Inputs, RenderError> {
+        if let Some(rendered) = self.rendered.get() {
+            return Ok(rendered.clone());
+        }
+        let rendered = renderer.inputs(&self.request)?;
+        // What is kept is for files that are read once.
+        Ok(if renderer.asks() { rendered } else { self.rendered.get_or_init(|| rendered).clone() })
     }
 }
 
@@ -95,7 +146,7 @@ mod tests {
     fn key(more: Value) -> Fingerprint {
         let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        Request::read(&body.to_string()).unwrap().inputs.key
+        Request::read(&body.to_string()).unwrap().inputs.read().key
     }
 
     #[test]

@@ -41,20 +41,7 @@ impl Shape {
 fn of_message(message: &Message, words: &mut BTreeSet<String>) {
     let role = message.role();
     words.insert(role.to_owned());
-    let Some(members) = message.json().as_object() else { return };
-    for (key, value) in members {
-        let is_unusual = match (key.as_str(), value) {
-            (_, Value::Null) => false,
-            ("role" | "tool_call_id" | "id", _) => false,
-            ("content", value) => value.is_array(),
-            (_, Value::Array(items)) => !items.is_empty(),
-            (_, Value::String(text)) => !text.is_empty(),
-            _ => true,
-        };
-        if is_unusual {
-            words.insert(format!("{role}.{key}"));
-        }
-    }
+    words.extend(message.unusual().iter().map(|member| format!("{role}.{member}")));
 }
 
 impl fmt::Display for Shape {
@@ -68,14 +55,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::prefix::fingerprint::Fingerprint;
     use crate::prefix::request::Request;
 
     fn shape(body: &Value) -> String {
         let text = body.to_string();
         let request = Request::read(&text).unwrap();
-        let messages: Vec<_> =
-            request.messages.iter().map(|text| Arc::new(Message::read(text).unwrap())).collect();
-        Shape::of(&messages, &request.inputs).to_string()
+        let messages: Vec<_> = request
+            .messages
+            .iter()
+            .map(|text| Arc::new(Message::of_request(text, Fingerprint::of(text)).unwrap()))
+            .collect();
+        Shape::of(&messages, &request.inputs.read()).to_string()
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Workshop<'_> {
             self.standing(node).map_err(unrendered)?.as_ref().ok_or_else(|| {
                 unproven("the prompt before it is not what the template makes of its messages")
             })?;
-        let inputs = self.renderer.inputs(&node.inputs.request).map_err(unrendered)?;
+        let inputs = node.inputs.rendered(self.renderer).map_err(unrendered)?;
         let mut messages = self.rendered(&node.said.messages())?;
         let answer = messages.len().saturating_sub(1);
         messages.extend(self.rendered(new)?);
@@ -61,9 +61,15 @@ impl Workshop<'_> {
         if self.history == History::Faithful && class == Class::Rewritten {
             return Err(rewritten(node));
         }
-        let history = self.renderer.render(&messages, &inputs, false).map_err(unrendered)?;
         let ids = self.ids(node, &tail, &whole)?;
-        Ok(Spliced { ids, class, standing: Standing::of(history.text(), whole.text()) })
+        let standing = match standing.again(whole.text()) {
+            Some(standing) => Some(standing),
+            None => {
+                let history = self.renderer.render(&messages, &inputs, false).map_err(unrendered)?;
+                Standing::of(history.text(), whole.text())
+            }
+        };
+        Ok(Spliced { ids, class, standing })
     }
 
     /// How the template renders the messages before an answer: proven by the ids that the server made of them.
@@ -80,7 +86,7 @@ impl Workshop<'_> {
     }
 
     fn prove(&self, node: &Node) -> Result<Option<Standing>, RenderError> {
-        let inputs = self.renderer.inputs(&node.inputs.request)?;
+        let inputs = node.inputs.rendered(self.renderer)?;
         let mut messages = node.said.messages();
         messages.pop();
         let Ok(messages) = self.rendered(&messages) else { return Ok(None) };
@@ -98,7 +104,7 @@ impl Workshop<'_> {
         messages: &[Arc<Message>],
         inputs: &Inputs,
     ) -> Result<Vec<TokenId>, Unspliced> {
-        let inputs = self.renderer.inputs(&inputs.request).map_err(unrendered)?;
+        let inputs = inputs.rendered(self.renderer).map_err(unrendered)?;
         let prompt = self.renderer.render(&self.rendered(messages)?, &inputs, true).map_err(unrendered)?;
         Ok(self.renderer.ids(&prompt).map_err(unrendered)?.into_owned())
     }

@@ -17,7 +17,7 @@ use rolltap_rollout::token_list::TokenList;
 use serde_json::{Value, json};
 
 use super::Ready;
-use super::memory::{Found, Maker, Memory, Seed};
+use super::memory::{Found, Looked, Maker, Memory, Seed};
 use super::message::Message;
 use super::node::Node;
 use super::request::Request;
@@ -95,10 +95,10 @@ impl Model {
     fn node(&self, body: &Value, sampled: Sampled) -> Arc<Node> {
         let text = body.to_string();
         let request = Request::read(&text).unwrap();
-        let prompt = self.encode(&self.text(body["messages"].as_array().unwrap(), &request.inputs.request));
         let memory = Memory::default();
-        let (_, conversation) = memory.find(&request).unwrap();
-        let seed = Seed { conversation, inputs: Arc::new(request.inputs), maker: Maker::Server };
+        let Looked { conversation, inputs, .. } = memory.find(&request).unwrap();
+        let prompt = self.encode(&self.text(body["messages"].as_array().unwrap(), &inputs.request));
+        let seed = Seed { conversation, inputs, maker: Maker::Server };
         let (call, answers) = answered(&prompt, vec![sampled]);
         memory.answered(&seed, &call, answers).remove(0)
     }
@@ -123,7 +123,7 @@ fn ids_of(list: &TokenList) -> Vec<TokenId> {
 }
 
 fn messages(texts: &[Value]) -> Vec<Arc<Message>> {
-    texts.iter().map(|text| Arc::new(Message::read(&text.to_string()).unwrap())).collect()
+    texts.iter().map(|text| Arc::new(Message::of_answer(text).unwrap())).collect()
 }
 
 fn system(content: &str) -> Value {

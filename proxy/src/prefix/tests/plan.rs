@@ -69,7 +69,7 @@ impl Stage {
     async fn is_taken_off(&self, messages_of_it: &[Value]) -> bool {
         let body = chat(messages_of_it).to_string();
         let inputs = Request::read(&body).unwrap().inputs;
-        let shape = Shape::of(&messages(messages_of_it), &inputs);
+        let shape = Shape::of(&messages(messages_of_it), &inputs.read());
         for _ in 0..200 {
             if self.prefix.is_off(&shape) {
                 return true;
