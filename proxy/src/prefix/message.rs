@@ -1,19 +1,14 @@
-//! One chat message of a conversation: the text that it came in, and what of it must be equal for two to be the same.
-//!
-//! Agents spell what they send back in their own way. Two messages are the same where they differ only in what no
-//! template shows or no reader would notice: `null` and `""`, the order of keys and the white space in tool arguments,
-//! white space around an answer, ids of tool calls, members that vLLM drops (`renderers/chat_utils.py`,
-//! `_parse_chat_message_content`). Reasoning is compared apart, because most agents do not send it back.
+//! One chat message of a conversation, as it is kept: the text that it came in, and what was found out about it.
 //!
 //! A message is read when somebody needs to know what it means, which most never need: the text alone tells that an agent
 //! has sent it before.
 
 use std::sync::OnceLock;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::fingerprint::Fingerprint;
-use crate::json_cursor::Cursor;
+use super::meaning::Reading;
 use crate::render::renderer::{self, Renderer};
 
 /// A message as it is kept.
@@ -26,18 +21,6 @@ pub(super) struct Message {
     reading: OnceLock<Option<Reading>>,
     /// As the template reads it, once it has been asked for.
     rendered: OnceLock<Option<renderer::Message>>,
-}
-
-/// What a message says.
-#[derive(Debug, PartialEq)]
-struct Reading {
-    role: Box<str>,
-    /// Of what must be equal.
-    meaning: Fingerprint,
-    /// Of the reasoning without the white space around it; none where there is none.
-    reasoning: Option<Fingerprint>,
-    /// Members that a plain message has not.
-    unusual: Vec<Box<str>>,
 }
 
 impl Message {
@@ -121,46 +104,6 @@ impl Message {
     }
 }
 
-impl Reading {
-    fn of(message: &Map<String, Value>) -> Option<Self> {
-        let role = message.get("role").and_then(Value::as_str).unwrap_or_default();
-        let unusual = message.iter().filter(|(key, value)| is_unusual(key, value));
-        Some(Self {
-            role: role.into(),
-            meaning: meaning(message),
-            reasoning: reasoning(message).map(Fingerprint::of),
-            unusual: unusual.map(|(key, _)| key.as_str().into()).collect(),
-        })
-    }
-
-    /// The same without building anything, of what most messages are: a role and a text. None for all others, and for an
-    /// answer, whose text counts without the white space around it.
-    fn of_plain(text: &str) -> Option<Self> {
-        let (mut role, mut content) = (None, None);
-        let mut cursor = Cursor::new(text);
-        cursor.object(|cursor, key| {
-            match key {
-                "role" => role = Some(cursor.plain_string()?),
-                "content" => content = Some(cursor.value()?),
-                _ => return None,
-            }
-            Some(())
-        })?;
-        let (role, content) = (role?, content?);
-        let is_plain = cursor.is_at_end()
-            && !matches!(role, "" | "assistant")
-            && content.starts_with('"')
-            && content != "\"\""
-            && has_one_spelling(content);
-        let meaning = || {
-            let role = Fingerprint::of("role").then(Fingerprint::of(&format!("\"{role}\"")));
-            let content = Fingerprint::of("content").then(Fingerprint::of(content));
-            Fingerprint::NONE.then(content).then(role)
-        };
-        is_plain.then(|| Self { role: role.into(), meaning: meaning(), reasoning: None, unusual: Vec::new() })
-    }
-}
-
 /// Words to look for.
 #[derive(Debug)]
 pub(super) struct Words {
@@ -177,125 +120,12 @@ impl Words {
     }
 }
 
-/// Whether a JSON string can be written in no other way but with escapes that nothing needs.
-fn has_one_spelling(string: &str) -> bool {
-    let mut rest = string;
-    while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
-        match rest.as_bytes().get(at + 1) {
-            Some(b'u' | b'/') | None => return false,
-            Some(_) => rest = rest.get(at + 2..).unwrap_or_default(),
-        }
-    }
-    true
-}
-
 /// The texts of a message's content.
 fn texts(message: &Value) -> impl Iterator<Item = &str> {
     let content = message.get("content");
     let parts = content.and_then(Value::as_array).into_iter().flatten();
     let of_parts = parts.filter_map(|part| part.get("text").and_then(Value::as_str));
     content.and_then(Value::as_str).into_iter().chain(of_parts)
-}
-
-fn is_unusual(key: &str, value: &Value) -> bool {
-    match (key, value) {
-        (_, Value::Null) | ("role" | "tool_call_id" | "id", _) => false,
-        ("content", value) => value.is_array(),
-        (_, Value::Array(items)) => !items.is_empty(),
-        (_, Value::String(text)) => !text.is_empty(),
-        _ => true,
-    }
-}
-
-fn reasoning(message: &Map<String, Value>) -> Option<&str> {
-    // vLLM's name since 0.12, and the one before it.
-    let text = message.get("reasoning").or_else(|| message.get("reasoning_content"))?.as_str()?.trim();
-    (!text.is_empty()).then_some(text)
-}
-
-/// Of what must be equal, in one spelling.
-fn meaning(message: &Map<String, Value>) -> Fingerprint {
-    let is_answer = message.get("role").and_then(Value::as_str) == Some("assistant");
-    let mut same = Vec::new();
-    for (key, value) in message {
-        let value = match key.as_str() {
-            "content" => content(value, is_answer),
-            "tool_calls" => Value::Array(value.as_array().into_iter().flatten().map(tool_call).collect()),
-            "role" | "name" | "task" | "tools" => value.clone(),
-            // Reasoning is compared apart, ids mean nothing, and vLLM tells templates of nothing else.
-            _ => continue,
-        };
-        if !is_nothing(&value) {
-            same.push((key, in_one_order(value)));
-        }
-    }
-    same.sort_unstable_by_key(|(key, _)| *key);
-    same.into_iter().fold(Fingerprint::NONE, |all, (key, value)| {
-        all.then(Fingerprint::of(key).then(Fingerprint::of(&value.to_string())))
-    })
-}
-
-fn is_nothing(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
-    }
-}
-
-/// A text and a list of that one text are the same.
-fn content(content: &Value, is_answer: bool) -> Value {
-    let only_text = content.as_array().and_then(|parts| match parts.as_slice() {
-        [part] if part.get("type").and_then(Value::as_str) == Some("text") => part.get("text")?.as_str(),
-        _ => None,
-    });
-    match only_text.or_else(|| content.as_str()) {
-        Some(text) if is_answer => text.trim().into(),
-        Some(text) => text.into(),
-        None => content.as_array().map_or_else(|| content.clone(), |parts| parts.iter().map(part).collect()),
-    }
-}
-
-/// A part of a text without what stands beside it: agents move `cache_control` from turn to turn.
-fn part(part: &Value) -> Value {
-    match (part.get("type").and_then(Value::as_str), part.get("text")) {
-        (Some("text"), Some(text)) => text.clone(),
-        _ => part.clone(),
-    }
-}
-
-/// A call of a tool without its id: its name, and its arguments as values.
-fn tool_call(call: &Value) -> Value {
-    let Some(function) = call.get("function") else { return call.clone() };
-    let arguments = match function.get("arguments") {
-        Some(Value::String(text)) if text.trim().is_empty() => Value::Object(Map::new()),
-        // What is no JSON is equal by its text.
-        Some(Value::String(text)) => serde_json::from_str(text).unwrap_or_else(|_| text.clone().into()),
-        Some(Value::Null) | None => Value::Object(Map::new()),
-        Some(value) => value.clone(),
-    };
-    let name = function.get("name").cloned().unwrap_or_default();
-    Value::Array(vec![name, in_one_order(arguments)])
-}
-
-/// With the keys of every object in one order.
-pub(super) fn in_one_order(value: Value) -> Value {
-    match value {
-        Value::Object(members) => {
-            let mut members: Vec<_> =
-                members.into_iter().map(|(key, value)| (key, in_one_order(value))).collect();
-            members.sort_by(|(a, _), (b, _)| a.cmp(b));
-            Value::Object(members.into_iter().collect())
-        }
-        Value::Array(items) => Value::Array(items.into_iter().map(in_one_order).collect()),
-        plain => plain,
-    }
-}
-
-/// Fingerprint of a JSON value, however spelled.
-pub(super) fn meaning_of(value: Value) -> Fingerprint {
-    Fingerprint::of(&in_one_order(value).to_string())
 }
 
 #[cfg(test)]
@@ -307,51 +137,6 @@ mod tests {
 
     fn read(message: &Value) -> Message {
         Message::of_answer(message).unwrap()
-    }
-
-    fn same(a: &Value, b: &Value) -> bool {
-        read(a).meaning().unwrap() == read(b).meaning().unwrap()
-    }
-
-    #[test]
-    fn harmless_spellings_are_the_same_message() {
-        let call = |id: &str, arguments: Value| {
-            json!({"role": "assistant", "content": null, "tool_calls": [
-                {"id": id, "type": "function", "function": {"name": "f", "arguments": arguments}}]})
-        };
-        assert!(same(&call("a", json!(r#"{"x":1,"y":[2]}"#)), &call("b", json!(r#"{ "y": [2], "x": 1 }"#))));
-        assert!(same(&call("a", json!("")), &call("a", json!("{}"))));
-        assert!(same(&call("a", json!({"x": 1})), &call("a", json!("{\"x\":1}"))));
-        let answer = |content: Value| json!({"role": "assistant", "content": content});
-        assert!(same(&answer(json!(" hi\n")), &answer(json!("hi"))));
-        assert!(same(&answer(json!("hi")), &answer(json!([{"type": "text", "text": "hi"}]))));
-        assert!(same(
-            &answer(Value::Null),
-            &json!({"content": "", "role": "assistant", "refusal": null, "tool_calls": []})
-        ));
-        assert!(same(
-            &answer(json!("a")),
-            &json!({"content": "a", "role": "assistant", "provider_specific_fields": {"refusal": null}})
-        ));
-        assert!(same(&answer(json!("a")), &json!({"role": "assistant", "reasoning": "r", "content": "a"})));
-        let cached = |control: Value| {
-            let part = |text: &str| json!({"type": "text", "text": text, "cache_control": control});
-            json!({"role": "user", "content": [part("a"), part("b")]})
-        };
-        assert!(same(&cached(json!({"type": "ephemeral"})), &cached(Value::Null)));
-    }
-
-    #[test]
-    fn what_has_a_meaning_is_not() {
-        let user = |content: Value| json!({"role": "user", "content": content});
-        assert!(!same(&user(json!(" hi")), &user(json!("hi"))));
-        assert!(!same(&user(json!("hi")), &json!({"role": "system", "content": "hi"})));
-        let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
-        assert!(!same(&user(json!("a\nb")), &user(parts)));
-        let call = |arguments: &str| json!({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]});
-        assert!(!same(&call(r#"{"x":1}"#), &call(r#"{"x":2}"#)));
-        assert!(!same(&call("{not json"), &call("{not json }")));
-        assert!(!same(&user(json!("a")), &json!({"role": "user", "content": "a", "name": "n"})));
     }
 
     #[test]
@@ -387,30 +172,12 @@ mod tests {
         }
 
         #[test]
-        fn the_short_way_reads_what_the_long_way_reads(role in "(user|tool|assistant|[a-z\"]{0,2})", content in r#"[a-z"\\/\n\u{7}é]{0,9}"#, first in any::<bool>()) {
-            let (role, content) = (("role", role), ("content", content));
-            let members = if first { [role, content] } else { [content, role] };
-            let json: Map<String, Value> = members.map(|(key, text)| (key.to_owned(), text.into())).into_iter().collect();
-            let text = Value::Object(json.clone()).to_string();
-            if let Some(short) = Reading::of_plain(&text) {
-                prop_assert_eq!(Some(short), Reading::of(&json));
-            }
-        }
-
-        #[test]
         fn odd_spellings_are_read_alike(content in r#"([a-z]|\\\\|\\n|\\"|\\/|\\u00e9|é){0,6}"#) {
             let text = format!(r#"{{"role": "user", "content" : "{content}" }}"#);
-            let json: Map<String, Value> = serde_json::from_str(&text).unwrap();
+            let json: serde_json::Map<String, Value> = serde_json::from_str(&text).unwrap();
             let message = Message::of_request(&text, Fingerprint::of(&text)).unwrap();
             let long = Reading::of(&json);
             prop_assert_eq!(message.reading(), long.as_ref());
-        }
-
-        #[test]
-        fn the_order_of_keys_means_nothing(keys in prop::collection::hash_map("[a-d]{1,2}", ".{0,3}", 0..5)) {
-            let forth: Map<String, Value> = keys.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
-            let back: Map<String, Value> = forth.clone().into_iter().rev().collect();
-            prop_assert_eq!(meaning_of(Value::Object(forth)), meaning_of(Value::Object(back)));
         }
     }
 }

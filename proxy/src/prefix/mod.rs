@@ -12,6 +12,7 @@ mod asking;
 mod audit;
 mod conversation;
 mod fingerprint;
+mod meaning;
 mod memory;
 mod message;
 mod node;

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use super::fingerprint::Fingerprint;
-use super::message::meaning_of;
+use super::meaning::meaning_of;
 use crate::json_cursor::Cursor;
 use crate::render::renderer::{self, Renderer};
 use crate::render::{RenderError, RequestInputs};

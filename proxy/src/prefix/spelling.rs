@@ -8,7 +8,7 @@
 use rolltap_rollout::continuation::Class;
 use serde_json::Value;
 
-use super::message::in_one_order;
+use super::meaning::in_one_order;
 
 /// Compares what was sampled behind `generation_prompt` with the answer as the template shows it later, header included.
 pub(super) fn class_of(generation_prompt: &str, sampled: &str, shown: &str) -> Class {
