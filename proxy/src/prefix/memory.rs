@@ -137,8 +137,7 @@ impl Memory {
             if node.is_of_server {
                 unproven.push(Arc::clone(&node));
             }
-            state.has_said(&node.said.message);
-            state.nodes.entry(node.said.place).or_default().push(node);
+            state.add(node);
         }
         unproven
     }
@@ -158,7 +157,7 @@ impl State {
         let mut otherwise = None;
         for (at, links) in known.steps.iter().enumerate().rev() {
             let mut nodes: Vec<_> = links.iter().flat_map(|link| self.nodes_at(link)).collect();
-            nodes.sort_by(|a, b| a.call().call_id.cmp(&b.call().call_id));
+            nodes.sort_unstable_by(|a, b| a.call().call_id.cmp(&b.call().call_id));
             let (same, other): (Vec<_>, Vec<_>) =
                 nodes.into_iter().partition(|node| node.inputs.key == inputs.key);
             if let Some((first, rest)) = same.split_first() {
@@ -176,6 +175,17 @@ impl State {
         match otherwise {
             Some(parent) => Found::Otherwise { parent, cause: BranchCause::InputsChanged },
             None => Found::New(self.cause_of_new(messages, known)),
+        }
+    }
+
+    /// Of answers that are the same tokens behind the same prompt one is enough: a request that is sampled a hundred times
+    /// costs no more to go on from than one that is sampled once.
+    fn add(&mut self, node: Arc<Node>) {
+        self.has_said(&node.said.message);
+        let nodes = self.nodes.entry(node.said.place).or_default();
+        let is_same = |other: &Arc<Node>| other.inputs.key == node.inputs.key && other.has_tokens_of(&node);
+        if !nodes.iter().any(is_same) {
+            nodes.push(node);
         }
     }
 
