@@ -5,10 +5,11 @@ use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use rolltap_proxy::roles::RoleRules;
+use rolltap_proxy::store::Sync;
 use rolltap_proxy::{Address, ImplicitTrials, PoolSettings, Settings};
 
 use crate::Outcome;
@@ -41,6 +42,10 @@ pub(crate) struct Arguments {
     /// Directory of the captures. Started again on the same one, open trials go on. [default: rolltap-data]
     #[arg(long, env = "ROLLTAP_DATA", value_name = "DIR")]
     data: Option<PathBuf>,
+    /// When captures also survive the death of the machine: before anybody is told (always), 50 ms later at most
+    /// (interval), or when the system sees fit (off). The death of the proxy they always survive. [default: interval]
+    #[arg(long, env = "ROLLTAP_SYNC", value_name = "WHEN", value_parser = PossibleValuesParser::new(SYNCS))]
+    sync: Option<String>,
     /// File with the token that clients of the admin plane must bear.
     #[arg(long, env = "ROLLTAP_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
@@ -75,6 +80,9 @@ pub(crate) struct Arguments {
 
 /// Those of vLLM's modes that give logprobs rather than logits.
 const LOGPROBS_MODES: [&str; 2] = ["raw_logprobs", "processed_logprobs"];
+
+/// When captures are made durable.
+const SYNCS: [&str; 3] = ["always", "interval", "off"];
 
 /// Who may open a trial by calling.
 const IMPLICIT_TRIALS: [&str; 2] = ["loopback", "anywhere"];
@@ -145,6 +153,10 @@ fn settings(arguments: Arguments) -> anyhow::Result<Settings> {
         admin: arguments.admin.or(file.admin).unwrap_or_else(|| loopback(DEFAULT_ADMIN_PORT)),
         public_url: public_url.map(|url| url.parse()).transpose()?,
         data_dir: arguments.data.or(file.data).unwrap_or_else(|| DEFAULT_DATA.into()),
+        sync: match arguments.sync.or(file.sync) {
+            None => Sync::default(),
+            Some(when) => when.parse().map_err(|error| anyhow!("sync: {error}"))?,
+        },
         admin_token: token_file.as_deref().map(read_token).transpose()?,
         implicit_trials: match arguments.implicit_trials.or(file.implicit_trials).as_deref() {
             None => ImplicitTrials::Never,

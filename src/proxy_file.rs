@@ -23,6 +23,7 @@ pub(crate) struct ProxyFile {
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) public_url: Option<String>,
     pub(crate) data: Option<PathBuf>,
+    pub(crate) sync: Option<String>,
     pub(crate) admin_token_file: Option<PathBuf>,
     pub(crate) logprobs_mode: Option<String>,
     pub(crate) implicit_trials: Option<String>,
@@ -58,13 +59,14 @@ impl From<GenerationDefaults> for SamplingDefaults {
     }
 }
 
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "upstream",
     "upstream_api_key",
     "listen",
     "admin",
     "public_url",
     "data",
+    "sync",
     "admin_token_file",
     "logprobs_mode",
     "implicit_trials",

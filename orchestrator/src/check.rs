@@ -9,7 +9,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rolltap_proxy::store::{self, Stored, StoredTrial};
+use rolltap_proxy::store::{self, Archive, Damage, StoredTrial};
 use rolltap_rollout::check::{Captured, Checker, Options, check_trial};
 use rolltap_rollout::export::jsonl::JsonlReader;
 use rolltap_rollout::export::parquet::{self, ParquetReader};
@@ -95,12 +95,11 @@ fn check_dir<F: FnMut(&str)>(dir: &Path, options: Options, teller: &mut Teller<F
     let files: Vec<&Path> =
         [&jsonl, &parquet].into_iter().map(PathBuf::as_path).filter(|file| file.is_file()).collect();
     if files.is_empty() {
-        let stored = store::read_dir(dir)?;
-        if stored.trials.is_empty() && stored.damage.is_empty() {
+        let archive = Archive::open(dir)?;
+        if archive.is_empty() {
             return Err(CheckError::Nothing(dir.to_owned()));
         }
-        tell_damage(&stored, teller);
-        check_store(&stored, options, teller);
+        check_store(&archive, options, teller);
         return Ok(());
     }
     let data = job.data();
@@ -123,7 +122,7 @@ struct Captures {
 impl Captures {
     fn read<F: FnMut(&str)>(data: &Path, teller: &mut Teller<F>) -> Result<Self, CheckError> {
         let stored = store::read_dir(data)?;
-        tell_damage(&stored, teller);
+        tell_damage(&stored.damage, teller);
         let trials = stored.trials.into_iter();
         let trials = trials.map(|trial| (trial.facts().trial_id.to_string(), trial));
         Ok(Self { trials: Some(trials.collect()) })
@@ -142,19 +141,24 @@ fn captured(trial: &StoredTrial) -> Captured<'_> {
     Captured::new(trial.calls.iter().map(Arc::as_ref)).training(trial.facts().training)
 }
 
-fn tell_damage<F: FnMut(&str)>(stored: &Stored, teller: &mut Teller<F>) {
-    for damage in &stored.damage {
+fn tell_damage<F: FnMut(&str)>(damage: &[Damage], teller: &mut Teller<F>) {
+    for damage in damage {
         teller.breach(&damage.to_string());
     }
 }
 
-/// What each sealed trial of a capture store would give. An open one may still change.
-fn check_store<F: FnMut(&str)>(stored: &Stored, options: Options, teller: &mut Teller<F>) {
-    for trial in stored.trials.iter().filter(|trial| trial.sealed_at.is_some()) {
+/// What each sealed trial of a capture store would give, one at a time. An open one may still change.
+fn check_store<F: FnMut(&str)>(archive: &Archive, options: Options, teller: &mut Teller<F>) {
+    tell_damage(archive.damage(), teller);
+    for (trial, damage) in archive.trials() {
+        tell_damage(&damage, teller);
+        if trial.sealed_at().is_none() {
+            continue;
+        }
         let calls = trial.calls.iter().map(Arc::as_ref);
-        let rows = rollout::rows(trial.facts(), &trial.reward.clone().unwrap_or_default(), calls);
+        let rows = rollout::rows(trial.facts(), &trial.reward().cloned().unwrap_or_default(), calls);
         teller.checked.rows += rows.len() as u64;
-        for breach in check_trial(&trial.facts().trial_id, &rows, Some(&captured(trial)), options) {
+        for breach in check_trial(&trial.facts().trial_id, &rows, Some(&captured(&trial)), options) {
             teller.breach(&breach.to_string());
         }
     }

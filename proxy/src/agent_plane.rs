@@ -72,6 +72,9 @@ impl AgentPlane {
         body: Incoming,
     ) -> Result<Response<AnswerBody>, AgentError> {
         let trial = self.trial(key, &parts.headers).await?;
+        if !trial.sealed().is_cancelled() {
+            trial.wake(&self.opening.store).await;
+        }
         match Endpoint::of(&parts.method, path, parts.uri.query())? {
             Endpoint::Models => self.models(&trial, parts).await,
             Endpoint::Call(endpoint) => self.call(&trial, &endpoint, path, parts, body).await,
@@ -115,9 +118,9 @@ impl AgentPlane {
         {
             return Ok(answer);
         }
-        // The place comes first: what is sampled can then always be kept.
-        let place = self.opening.store.reserve().await?;
-        let call = trial.admit(place, started_at, fingerprint)?;
+        // The places come first: what is sampled can then always be kept.
+        let places = self.opening.store.reserve_call().await?;
+        let call = trial.admit(places, started_at, fingerprint)?;
         self.exchange(call, endpoint, Shape::of_path(path), parts, &body).await
     }
 

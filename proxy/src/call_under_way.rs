@@ -10,13 +10,13 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 use http::response;
-use rolltap_rollout::call::{Call, CallStatus};
+use rolltap_rollout::call::CallStatus;
 use tokio::sync::Notify;
 
 use crate::dialect::Back;
 use crate::recorder::Recorder;
 use crate::replay::{Replay, ReplayHead};
-use crate::store::{self, Kept, Place, StoreError};
+use crate::store::{self, Kept, KeptCall, Place, StoreError};
 use crate::streaming::{Broken, Step, Streaming};
 use crate::trial::Trial;
 use crate::upstream::UpstreamBody;
@@ -48,6 +48,8 @@ struct State {
 #[derive(Debug)]
 struct Live {
     recorder: Recorder,
+    /// Resolves once it is kept that the call goes upstream; taken by who sends it there.
+    intent: Option<Kept>,
     place: Place,
     /// The answer as it streams; dropping it makes upstream stop.
     stream: Option<Streaming>,
@@ -90,9 +92,10 @@ impl CallUnderWay {
         ordinal: u64,
         is_marked: bool,
         recorder: Recorder,
+        intent: Kept,
         place: Place,
     ) -> Self {
-        let live = Live { recorder, place, stream: None, waiting: None };
+        let live = Live { recorder, intent: Some(intent), place, stream: None, waiting: None };
         let state = Mutex::new(State { live: Some(live), replay: None, reader: 0 });
         Self { trial, ordinal, is_marked, state, changed: Notify::new() }
     }
@@ -108,6 +111,15 @@ impl CallUnderWay {
     /// Adds to the record.
     pub(crate) fn record<T>(&self, add: impl FnOnce(&mut Recorder) -> T) -> Result<T, Ended> {
         self.lock().live.as_mut().map(|live| add(&mut live.recorder)).ok_or(Ended)
+    }
+
+    /// Returns once it is kept that the call goes upstream: whatever becomes of this process, the call is known.
+    pub(crate) async fn is_intended(&self) -> Result<Result<(), StoreError>, Ended> {
+        let intent = self.lock().live.as_mut().ok_or(Ended)?.intent.take();
+        Ok(match intent {
+            Some(intent) => store::outcome(intent.await),
+            None => Ok(()),
+        })
     }
 
     /// The answer begins: it is kept from now on where its client marks retries.
@@ -202,10 +214,11 @@ impl CallUnderWay {
         let mut live = state.live.take()?;
         let plan = live.recorder.take_plan();
         let answers = live.recorder.take_answers();
-        let calls: Vec<Arc<Call>> = live.recorder.finish(status, error).into_iter().map(Arc::new).collect();
-        let is_complete = calls.iter().all(|call| call.status == CallStatus::Complete);
-        if let (Some(plan), Some(call)) = (plan, calls.first()) {
-            plan.answered(self.trial.memory(), call, answers);
+        let calls = live.recorder.finish(status, error).into_iter();
+        let mut calls: Vec<_> = calls.map(|call| KeptCall { call: Arc::new(call), told: None }).collect();
+        let is_complete = calls.iter().all(|kept| kept.call.status == CallStatus::Complete);
+        if let (Some(plan), Some(kept)) = (plan, calls.first_mut()) {
+            kept.told = Some(plan.answered(self.trial.memory(), &kept.call, answers));
         }
         self.trial.call_ended(self.ordinal, &calls);
         let kept = SharedKept(live.place.keep_calls(calls).shared());

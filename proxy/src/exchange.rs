@@ -96,6 +96,7 @@ impl AgentPlane {
             recorder.asked(facts);
         })?;
         let by_ids = if back.is_chat() { self.continued(call, &body, has_media).await? } else { None };
+        call.is_intended().await??;
         let sent = self.send(call, path, parts, body, by_ids).await?;
         let (head, body) = sent.into_parts();
         call.record(|recorder| recorder.answered(head.status, body.served_by()))?;

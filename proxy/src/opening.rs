@@ -11,7 +11,7 @@ use crate::clock;
 use crate::history::History;
 use crate::identity::TrialKey;
 use crate::prefix::ExactPrefix;
-use crate::store::{Event, Opened, Store, StoreError};
+use crate::store::{self, Event, Opened, Store, StoreError};
 use crate::trial::Trial;
 use crate::trials::{NameTaken, Trials};
 use crate::upstream::Pool;
@@ -45,10 +45,11 @@ pub(crate) enum OpenError {
 impl Opening {
     /// Opens a trial for the bearer of `key`.
     pub(crate) async fn open(&self, asked: OpenTrial, key: &TrialKey) -> Result<Arc<Trial>, OpenError> {
+        let place = self.store.reserve().await?;
         let opened = self.opened(asked, key).await;
         // Known before it is kept, so that two of one name cannot both be kept; nobody has the key until it is.
         let trial = self.trials.add(Trial::new(opened.clone()))?;
-        self.store.keep(Event::Opened(Box::new(opened))).await?;
+        store::outcome(place.keep(Event::Opened(Box::new(opened))).await)?;
         Ok(trial)
     }
 

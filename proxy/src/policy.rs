@@ -158,7 +158,7 @@ fn ordinal(index: usize) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Store;
+    use crate::store::{OpenedStore, Store, Sync};
 
     struct Scene {
         policy: Policy,
@@ -169,7 +169,7 @@ mod tests {
     impl Scene {
         fn new() -> Self {
             let data = tempfile::tempdir().unwrap();
-            let (store, _) = Store::open(data.path()).unwrap();
+            let OpenedStore { store, .. } = Store::open(data.path(), Sync::Off).unwrap();
             Self { policy: Policy::restored(&[]), store, _data: data }
         }
 

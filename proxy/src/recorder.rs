@@ -6,7 +6,7 @@ mod answers;
 pub(crate) mod lists;
 mod prompts;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use answers::Answers;
@@ -15,7 +15,6 @@ pub(crate) use prompts::Prompts;
 use rolltap_rollout::call::{Call, CallRole, CallStatus, Choice, Dialect, Flaw, Sampling, VersionSpan};
 use rolltap_rollout::ids::{CallId, TrialId};
 use rolltap_rollout::token::Logprob;
-use rolltap_rollout::token_list::TokenList;
 
 use crate::clock;
 use crate::prefix::Plan;
@@ -76,29 +75,7 @@ impl Recorder {
         started_at: Timestamp,
         prompts: Arc<Prompts>,
     ) -> Self {
-        let call = Call {
-            call_id,
-            trial_id,
-            dialect: Dialect::ChatCompletions,
-            model: String::new(),
-            status: CallStatus::Cancelled,
-            role: CallRole::Main,
-            continuation: None,
-            prompt_token_ids: TokenList::new(),
-            choices: Vec::new(),
-            sampling: Sampling::default(),
-            policy_version,
-            straddles_versions: false,
-            version_labels: BTreeMap::new(),
-            upstream: None,
-            has_media: false,
-            flaws: Vec::new(),
-            http_status: None,
-            error: None,
-            started_at,
-            first_token_at: None,
-            ended_at: started_at,
-        };
+        let call = Call::begun(call_id, trial_id, policy_version, started_at);
         Self {
             call,
             prompts,

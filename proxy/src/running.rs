@@ -1,7 +1,6 @@
 //! A proxy from its start to its end.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use crate::prefix::ExactPrefix;
 use crate::render::LoadError;
 use crate::server;
 use crate::settings::{ImplicitTrials, Settings};
-use crate::store::{self, ReadError, Store, StoreError, StoreThread};
+use crate::store::{Found, OpenedStore, Store, StoreError, StoreThread};
 use crate::trial::Trial;
 use crate::trials::Trials;
 use crate::upstream::Pool;
@@ -52,20 +51,9 @@ pub enum StartError {
     /// The captures cannot be written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Earlier captures cannot be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
     /// The tokenizer or the chat template cannot be used.
     #[error(transparent)]
     Render(#[from] LoadError),
-    /// Earlier captures are damaged in their middle.
-    #[error("{} holds damaged captures ({damage}); look with `rolltap check`, or give another --data", path.display())]
-    Damaged {
-        /// The data directory.
-        path: PathBuf,
-        /// The first damage.
-        damage: String,
-    },
 }
 
 /// Why a proxy did not end well.
@@ -94,9 +82,10 @@ pub struct RunningProxy {
 /// Starts a proxy; returns once it takes calls.
 pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
     check(&settings)?;
-    let (trials, policy) = restored(&settings)?;
-    let trials = Arc::new(trials);
-    let (store, store_thread) = Store::open(&settings.data_dir)?;
+    let mut opened = Store::open(&settings.data_dir, settings.sync)?;
+    opened.note_interrupted().await?;
+    let OpenedStore { store, thread: store_thread, trials, policy, .. } = opened;
+    let (trials, policy) = (Arc::new(restored(trials)), Policy::restored(&policy));
     let bind = |(address, source)| StartError::Bind { address, source };
     let listeners = server::bind(&settings.listen).await.map_err(bind)?;
     let mut admin = server::bind(&[settings.admin]).await.map_err(bind)?;
@@ -189,22 +178,14 @@ fn check(settings: &Settings) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Trials of the process before this one, of which open ones go on, and the policy versions.
-fn restored(settings: &Settings) -> Result<(Trials, Policy), StartError> {
+/// Trials of the process before this one, of which open ones go on.
+fn restored(found: Vec<Found>) -> Trials {
     let trials = Trials::default();
-    if !settings.data_dir.is_dir() {
-        return Ok((trials, Policy::restored(&[])));
-    }
-    let stored = store::read_dir(&settings.data_dir)?;
-    if let Some(damage) = stored.damage.iter().find(|damage| !damage.is_torn_end) {
-        return Err(StartError::Damaged { path: settings.data_dir.clone(), damage: damage.to_string() });
-    }
-    let policy = Policy::restored(stored.policy());
-    for trial in stored.trials {
+    for trial in found {
         let restored = trials.add(Trial::restored(trial));
-        debug_assert!(restored.is_ok(), "the store reads each trial once");
+        debug_assert!(restored.is_ok(), "the store tells of each trial once");
     }
-    Ok((trials, policy))
+    trials
 }
 
 fn addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {

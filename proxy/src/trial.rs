@@ -11,17 +11,17 @@ use jiff::Timestamp;
 use rolltap_rollout::call::{Call, CallStatus};
 use rolltap_rollout::ids::CallId;
 use rolltap_rollout::rollout::Reward;
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{self, Limits};
 use crate::call_under_way::CallUnderWay;
-use crate::causes::Causes;
 use crate::clock;
 use crate::dialect::responses;
 use crate::prefix::Memory;
 use crate::recorder::{Prompts, Recorder};
 use crate::retry::{Fingerprint, RecentCalls};
-use crate::store::{Opened, Place, StoredTrial};
+use crate::store::{CallPlaces, Event, Found, KeptCall, Opened, Store, Summary, completion_tokens};
 
 /// A trial that this process knows.
 #[derive(Debug)]
@@ -34,19 +34,36 @@ pub(crate) struct Trial {
     memory: Memory,
     /// What of its calls' prompts need not be read again.
     prompts: Arc<Prompts>,
+    /// Set once what it needs to be called for is in memory.
+    woken: OnceCell<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    calls: Vec<Arc<Call>>,
+    calls: Calls,
     under_way: HashMap<u64, Arc<CallUnderWay>>,
     recent: RecentCalls,
     admitted: u64,
     completion_tokens: u64,
-    /// As of when they were last asked for.
-    causes: Arc<Causes>,
+    /// As of when it was last asked for.
+    summary: Option<Arc<Summary>>,
     sealed_at: Option<Timestamp>,
     reward: Option<Reward>,
+}
+
+/// Where a trial's finished calls are.
+#[derive(Debug)]
+enum Calls {
+    /// In memory, in the order in which they ended: its next call may build on any of them.
+    Here(Vec<Arc<Call>>),
+    /// In the store alone: of a sealed trial, and of one that nobody has called for since the process began.
+    Stored,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self::Here(Vec::new())
+    }
 }
 
 /// Why a trial makes no further call.
@@ -78,23 +95,40 @@ impl Trial {
             responses: Arc::default(),
             memory: Memory::default(),
             prompts: Arc::default(),
+            woken: OnceCell::new_with(Some(())),
         }
     }
 
-    /// As it was when the process that kept it ended.
-    pub(crate) fn restored(stored: StoredTrial) -> Self {
-        let trial = Self::new(stored.opened().clone());
-        if stored.sealed_at.is_some() {
+    /// As it was when the process that kept it ended. Its calls stay where they are until somebody asks for them.
+    pub(crate) fn restored(found: Found) -> Self {
+        let mut trial = Self::new(found.opened);
+        trial.woken = OnceCell::new();
+        if found.sealed_at.is_some() {
             trial.sealed.cancel();
         }
         let mut state = trial.lock();
-        state.admitted = stored.calls.len() as u64;
-        state.completion_tokens = stored.calls.iter().map(|call| completion_tokens(call)).sum();
-        state.calls = stored.calls;
-        state.sealed_at = stored.sealed_at;
-        state.reward = stored.reward;
+        state.calls = Calls::Stored;
+        state.sealed_at = found.sealed_at;
+        state.summary = found.summary.map(Arc::new);
+        state.reward = found.reward;
         drop(state);
         trial
+    }
+
+    /// Makes a trial of the process before this one ready to be called for: its calls, and what they can go on from.
+    pub(crate) async fn wake(&self, store: &Store) {
+        let wake = || async {
+            let calls = store.calls(&self.opened.facts.trial_id).await;
+            self.memory.restore(&calls);
+            let calls: Vec<_> = calls.into_iter().map(|kept| kept.call).collect();
+            let mut state = self.lock();
+            state.admitted = calls.len() as u64;
+            state.completion_tokens = calls.iter().map(|call| completion_tokens(call)).sum();
+            if state.sealed_at.is_none() {
+                state.calls = Calls::Here(calls);
+            }
+        };
+        self.woken.get_or_init(wake).await;
     }
 
     /// What it was opened with.
@@ -117,11 +151,11 @@ impl Trial {
         &self.sealed
     }
 
-    /// Admits a call that was received at `started_at`, whose record will take `place` in the store. A retry that is
+    /// Admits a call that was received at `started_at`. It may go upstream once it is kept that it does. A retry that is
     /// marked finds it by its fingerprint.
     pub(crate) fn admit(
         self: &Arc<Self>,
-        place: Place,
+        places: CallPlaces,
         started_at: Timestamp,
         fingerprint: Option<Fingerprint>,
     ) -> Result<Arc<CallUnderWay>, Refusal> {
@@ -131,9 +165,13 @@ impl Trial {
         state.admitted += 1;
         let trial_id = self.opened.facts.trial_id.clone();
         let prompts = Arc::clone(&self.prompts);
-        let recorder = Recorder::new(CallId::generate(), trial_id, 0, started_at, prompts);
-        let call =
-            Arc::new(CallUnderWay::new(Arc::clone(self), ordinal, fingerprint.is_some(), recorder, place));
+        let call_id = CallId::generate();
+        let recorder = Recorder::new(call_id.clone(), trial_id.clone(), 0, started_at, prompts);
+        let CallPlaces { intent, record } = places;
+        let intent = intent.keep(Event::Intent { trial_id, call_id, at: started_at });
+        let is_marked = fingerprint.is_some();
+        let call = CallUnderWay::new(Arc::clone(self), ordinal, is_marked, recorder, intent, record);
+        let call = Arc::new(call);
         state.under_way.insert(ordinal, Arc::clone(&call));
         if let Some(fingerprint) = fingerprint {
             state.recent.remember(fingerprint, Arc::clone(&call));
@@ -157,11 +195,13 @@ impl Trial {
     }
 
     /// Takes the records of a call that was under way: one, or one of each prompt of a batch.
-    pub(crate) fn call_ended(&self, ordinal: u64, calls: &[Arc<Call>]) {
+    pub(crate) fn call_ended(&self, ordinal: u64, calls: &[KeptCall]) {
         let mut state = self.lock();
         state.under_way.remove(&ordinal);
-        state.completion_tokens += calls.iter().map(|call| completion_tokens(call)).sum::<u64>();
-        state.calls.extend_from_slice(calls);
+        state.completion_tokens += calls.iter().map(|kept| completion_tokens(&kept.call)).sum::<u64>();
+        if let Calls::Here(ended) = &mut state.calls {
+            ended.extend(calls.iter().map(|kept| Arc::clone(&kept.call)));
+        }
     }
 
     /// Seals the trial and ends the calls under way. Returns when that was, and whether it was now.
@@ -203,10 +243,28 @@ impl Trial {
     }
 
     /// Its finished calls so far, in the order in which they came in.
-    pub(crate) fn calls(&self) -> Vec<Arc<Call>> {
-        let mut calls = self.lock().calls.clone();
+    pub(crate) async fn calls(&self, store: &Store) -> Vec<Arc<Call>> {
+        if self.lock().sealed_at.is_none() {
+            self.wake(store).await;
+        }
+        let here = match &self.lock().calls {
+            Calls::Here(calls) => Some(calls.clone()),
+            Calls::Stored => None,
+        };
+        let mut calls = match here {
+            Some(calls) => calls,
+            None => {
+                let stored = store.calls(&self.opened.facts.trial_id).await;
+                stored.into_iter().map(|kept| kept.call).collect()
+            }
+        };
         calls.sort_by(|a, b| a.call_id.cmp(&b.call_id));
         calls
+    }
+
+    /// Nothing changes its calls any more and all of them are kept: whoever wants them reads them from the store.
+    pub(crate) fn rest(&self) {
+        self.lock().calls = Calls::Stored;
     }
 
     /// Its reward, once it is sealed: an open trial has no rollout.
@@ -215,26 +273,31 @@ impl Trial {
         state.sealed_at.map(|_| state.reward.clone().unwrap_or_default())
     }
 
-    /// Why its branches started. Found out once for the calls that there are.
-    pub(crate) fn causes(&self) -> Arc<Causes> {
-        let state = self.lock();
-        if state.causes.is_of(state.calls.len()) {
-            return Arc::clone(&state.causes);
+    /// How it went so far, in numbers. Found out once for the calls that there are.
+    pub(crate) async fn summary(&self, store: &Store) -> Arc<Summary> {
+        let known = {
+            let state = self.lock();
+            let known = state.summary.as_ref().filter(|summary| match &state.calls {
+                Calls::Here(calls) => summary.calls == calls.len() as u64,
+                Calls::Stored => true,
+            });
+            known.cloned()
+        };
+        if let Some(known) = known {
+            return known;
         }
-        let calls = state.calls.clone();
-        drop(state);
+        let calls = self.calls(store).await;
         // Calls that end meanwhile are counted the next time.
-        let causes = Arc::new(Causes::of(&calls));
-        self.lock().causes = Arc::clone(&causes);
-        causes
+        let summary = tokio::task::spawn_blocking(move || Summary::of(&calls)).await;
+        let summary = Arc::new(summary.unwrap_or_default());
+        self.lock().summary = Some(Arc::clone(&summary));
+        summary
     }
 
     /// How it stands.
-    pub(crate) fn status(&self) -> api::TrialStatus {
-        let calls = self.calls();
-        let branch_causes = self.causes().by_cause();
-        let complete = calls.iter().filter(|call| call.status == CallStatus::Complete).count() as u64;
-        let total = calls.len() as u64;
+    pub(crate) async fn status(&self, store: &Store) -> api::TrialStatus {
+        let summary = self.summary(store).await;
+        let branch_causes = summary.by_cause();
         let state = self.lock();
         let reward = state.reward.clone();
         let facts = &self.opened.facts;
@@ -247,13 +310,13 @@ impl Trial {
             agent: facts.agent.clone(),
             state: if state.sealed_at.is_some() { api::TrialState::Sealed } else { api::TrialState::Open },
             calls: api::CallCounts {
-                total,
-                complete,
-                failed: total - complete,
+                total: summary.calls,
+                complete: summary.complete,
+                failed: summary.calls - summary.complete,
                 in_flight: state.under_way.len() as u64,
             },
-            prompt_tokens: calls.iter().map(|call| call.prompt_token_ids.len() as u64).sum(),
-            completion_tokens: calls.iter().map(|call| completion_tokens(call)).sum(),
+            prompt_tokens: summary.prompt_tokens,
+            completion_tokens: summary.completion_tokens,
             branches: branch_causes.values().map(|cost| cost.branches).sum(),
             branch_causes,
             reward_valid: reward.as_ref().map(|reward| reward.valid),
@@ -289,8 +352,4 @@ impl State {
             None => Ok(()),
         }
     }
-}
-
-fn completion_tokens(call: &Call) -> u64 {
-    call.choices.iter().map(|choice| choice.token_ids.len() as u64).sum()
 }

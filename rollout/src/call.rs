@@ -117,6 +117,8 @@ pub enum CallStatus {
     Failed,
     /// The agent left, or the trial was sealed, before the answer was whole.
     Cancelled,
+    /// The proxy ended while the call was under way.
+    Interrupted,
 }
 
 /// What a call was for.
@@ -134,6 +136,50 @@ pub enum CallRole {
     Title,
     /// Asks for next to nothing, to see whether it would be answered.
     Probe,
+}
+
+impl Call {
+    /// A call of which nothing is known but that it came in.
+    pub fn begun(call_id: CallId, trial_id: TrialId, policy_version: i32, started_at: Timestamp) -> Self {
+        Self {
+            call_id,
+            trial_id,
+            dialect: Dialect::ChatCompletions,
+            model: String::new(),
+            status: CallStatus::Cancelled,
+            role: CallRole::Main,
+            continuation: None,
+            prompt_token_ids: TokenList::new(),
+            choices: Vec::new(),
+            sampling: Sampling::default(),
+            policy_version,
+            straddles_versions: false,
+            version_labels: BTreeMap::new(),
+            upstream: None,
+            has_media: false,
+            flaws: Vec::new(),
+            http_status: None,
+            error: None,
+            started_at,
+            first_token_at: None,
+            ended_at: started_at,
+        }
+    }
+
+    /// A call that was under way when its proxy ended, which was found out at `noted_at`.
+    pub fn interrupted(
+        call_id: CallId,
+        trial_id: TrialId,
+        started_at: Timestamp,
+        noted_at: Timestamp,
+    ) -> Self {
+        Self {
+            status: CallStatus::Interrupted,
+            error: Some("the proxy ended while the call was under way".to_owned()),
+            ended_at: noted_at,
+            ..Self::begun(call_id, trial_id, 0, started_at)
+        }
+    }
 }
 
 impl CallRole {

@@ -88,7 +88,9 @@ impl BranchStatus {
     fn of(node: &Node<'_>) -> Self {
         match (node.call.status, node.choice.finish_reason.as_deref()) {
             (CallStatus::Failed, _) => Self::Failed,
-            (CallStatus::Cancelled, _) | (CallStatus::Complete, Some("abort")) => Self::Aborted,
+            (CallStatus::Cancelled | CallStatus::Interrupted, _) | (CallStatus::Complete, Some("abort")) => {
+                Self::Aborted
+            }
             (CallStatus::Complete, Some("length")) => Self::Truncated,
             (CallStatus::Complete, _) => Self::Completed,
         }

@@ -73,6 +73,9 @@ async fn ready(State(plane): State<Arc<AdminPlane>>) -> Response {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining: calls under way finish, no new one is taken\n")
             .into_response();
     }
+    if let Err(error) = plane.opening.store.check() {
+        return (StatusCode::SERVICE_UNAVAILABLE, format!("no new call is taken: {error}\n")).into_response();
+    }
     "ready\n".into_response()
 }
 

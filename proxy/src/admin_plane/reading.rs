@@ -19,30 +19,29 @@ use crate::api::{CauseFigures, TrialStatus};
 use crate::causes;
 
 pub(super) async fn list(State(plane): State<Arc<AdminPlane>>) -> Json<Vec<TrialStatus>> {
-    Json(plane.opening.trials.all().iter().map(|trial| trial.status()).collect())
+    let mut all = Vec::new();
+    for trial in plane.opening.trials.all() {
+        all.push(trial.status(&plane.opening.store).await);
+    }
+    Json(all)
 }
 
 pub(super) async fn status(
     State(plane): State<Arc<AdminPlane>>,
     id: Result<Path<TrialId>, PathRejection>,
 ) -> Result<Json<TrialStatus>, AdminError> {
-    Ok(Json(plane.trial(id)?.status()))
+    Ok(Json(plane.trial(id)?.status(&plane.opening.store).await))
 }
 
-/// Looks at every trial's calls, so it leaves the threads of the agent plane alone.
-pub(super) async fn causes(
-    State(plane): State<Arc<AdminPlane>>,
-) -> Result<Json<Vec<CauseFigures>>, AdminError> {
-    let trials = plane.opening.trials.all();
-    let figures = tokio::task::spawn_blocking(move || causes::figures(&trials)).await;
-    figures.map(Json).map_err(|error| AdminError::internal(format!("the figures were not made: {error}")))
+pub(super) async fn causes(State(plane): State<Arc<AdminPlane>>) -> Json<Vec<CauseFigures>> {
+    Json(causes::figures(&plane.opening.trials.all(), &plane.opening.store).await)
 }
 
 pub(super) async fn calls(
     State(plane): State<Arc<AdminPlane>>,
     id: Result<Path<TrialId>, PathRejection>,
 ) -> Result<Response, AdminError> {
-    Ok(ndjson(plane.trial(id)?.calls()))
+    Ok(ndjson(plane.trial(id)?.calls(&plane.opening.store).await))
 }
 
 pub(super) async fn rollout(
@@ -55,7 +54,8 @@ pub(super) async fn rollout(
         let message = format!("trial {} is open: it has a rollout once it is sealed", facts.trial_id);
         return Err(AdminError::conflict(message));
     };
-    Ok(ndjson(rollout::rows(facts, &reward, trial.calls().iter().map(Arc::as_ref))))
+    let calls = trial.calls(&plane.opening.store).await;
+    Ok(ndjson(rollout::rows(facts, &reward, calls.iter().map(Arc::as_ref))))
 }
 
 /// One JSON object a line, made as the reader takes them.

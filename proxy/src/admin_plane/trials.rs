@@ -14,7 +14,7 @@ use super::error::AdminError;
 use crate::api::{OpenTrial, PutReward, TrialOpened, TrialStatus};
 use crate::dialect::chat::request::NOT_SAMPLING;
 use crate::identity::TrialKey;
-use crate::store::Event;
+use crate::store::{self, Event};
 use crate::trial::Trial;
 
 pub(super) async fn open(
@@ -40,13 +40,23 @@ pub(super) async fn seal(
     id: Result<Path<TrialId>, PathRejection>,
 ) -> Result<Json<TrialStatus>, AdminError> {
     let trial = plane.trial(id)?;
+    let store = &plane.opening.store;
+    let trial_id = trial.opened().facts.trial_id.clone();
+    // The place comes first: what is sealed is then kept, however the disk does.
+    let place = store.reserve().await?;
+    trial.wake(store).await;
     let (at, is_new) = trial.seal();
-    plane.opening.upstream.forget(&trial.opened().facts.trial_id);
-    if is_new {
-        let trial_id = trial.opened().facts.trial_id.clone();
-        plane.opening.store.keep(Event::Sealed { trial_id, at }).await?;
-    }
-    Ok(Json(trial.status()))
+    plane.opening.upstream.forget(&trial_id);
+    let event = if is_new {
+        let summary = Some(trial.summary(store).await.as_ref().clone());
+        Event::Sealed { trial_id, at, summary }
+    } else {
+        // Another request's, which may still be on its way.
+        Event::Flush
+    };
+    store::outcome(place.keep(event).await)?;
+    trial.rest();
+    Ok(Json(trial.status(store).await))
 }
 
 pub(super) async fn reward(
@@ -57,11 +67,12 @@ pub(super) async fn reward(
     let trial = plane.trial(id)?;
     let Json(put) = body?;
     let reward = reward_of(put);
-    if trial.reward(&reward)? {
-        let trial_id = trial.opened().facts.trial_id.clone();
-        plane.opening.store.keep(Event::Rewarded { trial_id, reward }).await?;
-    }
-    Ok(Json(trial.status()))
+    let store = &plane.opening.store;
+    let place = store.reserve().await?;
+    let trial_id = trial.opened().facts.trial_id.clone();
+    let event = if trial.reward(&reward)? { Event::Rewarded { trial_id, reward } } else { Event::Flush };
+    store::outcome(place.keep(event).await)?;
+    Ok(Json(trial.status(store).await))
 }
 
 /// The one number to train on is the one given, else the one named `reward`, else the only one there is.

@@ -172,12 +172,19 @@ impl From<Ended> for AgentError {
 
 impl From<StoreError> for AgentError {
     fn from(error: StoreError) -> Self {
+        // It is tried four times a second whether the disk takes anything again.
+        let code = "captures_unavailable";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError", error.to_string())
+            .with_code(code)
+            .retry_after(5)
     }
 }
 
 impl From<OpenError> for AgentError {
     fn from(error: OpenError) -> Self {
+        if let OpenError::Store(error) = error {
+            return error.into();
+        }
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError", error.to_string())
     }
 }

@@ -12,7 +12,9 @@ use super::conversation::{Conversation, Conversations, Known, Link, Place};
 use super::fingerprint::Fingerprint;
 use super::message::{Message, Words};
 use super::node::{Node, Standing};
-use super::request::{Inputs, Request};
+use super::request::{InputTexts, Inputs, Request};
+use crate::store::{KeptCall, PromptMaker, Told};
+use crate::surgery::Object;
 
 /// An answer is recognised in another conversation only if it is no everyday phrase.
 const TELLING_LENGTH: usize = 64;
@@ -72,6 +74,8 @@ pub(super) enum Maker {
     ServerOtherwise,
     /// It was put together here, and this is how the template renders its messages, if that can be told.
     Here(Option<Standing>),
+    /// The same, by the process before this one.
+    HereBefore,
 }
 
 /// What of a request is remembered once it has been answered.
@@ -83,6 +87,25 @@ pub(crate) struct Seed {
     pub(super) maker: Maker,
 }
 
+impl Seed {
+    /// What is kept of it and of the answers that came.
+    pub(super) fn told(&self, answers: &[(u32, Option<Value>)]) -> Told {
+        let text = |message: &Arc<Message>| Arc::clone(message.text());
+        let answer =
+            |(index, message): &(u32, Option<Value>)| Some((*index, message.as_ref()?.to_string().into()));
+        Told {
+            maker: match self.maker {
+                Maker::Server => PromptMaker::Server,
+                Maker::ServerOtherwise => PromptMaker::ServerOtherwise,
+                Maker::Here(_) | Maker::HereBefore => PromptMaker::Proxy,
+            },
+            messages: self.conversation.messages().iter().map(text).collect(),
+            inputs: Arc::clone(&self.inputs.text),
+            answers: answers.iter().filter_map(answer).collect(),
+        }
+    }
+}
+
 impl Memory {
     /// Finds what a request goes on from, and remembers its messages. None where they are no messages, or nothing is
     /// remembered any more.
@@ -92,8 +115,7 @@ impl Memory {
             return None;
         }
         let messages = state.said.take(&request.messages)?;
-        let inputs = state.inputs.entry(request.inputs.fingerprint());
-        let inputs = Arc::clone(inputs.or_insert_with(|| Arc::new(request.inputs.read())));
+        let inputs = state.inputs_of(&request.inputs);
         let known = state.said.known(&messages);
         let found = state.find(&messages, &known, &inputs);
         let conversation = state.remember(&messages)?;
@@ -117,31 +139,20 @@ impl Memory {
         call: &Arc<Call>,
         answers: Vec<(u32, Option<Value>)>,
     ) -> Vec<Arc<Node>> {
-        if call.status != CallStatus::Complete || call.prompt_token_ids.is_empty() {
-            return Vec::new();
-        }
         let mut state = self.lock();
-        if state.is_closed {
-            return Vec::new();
-        }
-        let readable =
-            |(choice, message): (u32, Option<Value>)| Some((choice, Message::of_answer(&message?)?));
-        let mut messages: HashMap<u32, Message> = answers.into_iter().filter_map(readable).collect();
-        let mut unproven = Vec::new();
-        for (place, choice) in call.choices.iter().enumerate() {
-            let Some(message) = messages.remove(&choice.index) else { continue };
-            let before = Some(Arc::clone(&seed.conversation));
-            let said = state.said.then(&before, &Arc::new(message));
-            let inputs = Arc::clone(&seed.inputs);
-            let node = Arc::new(Node::new(Arc::clone(call), place, said, inputs, &seed.maker));
-            if node.is_of_server {
-                unproven.push(Arc::clone(&node));
-            }
-            state.add(node);
-        }
-        unproven
+        if state.is_closed { Vec::new() } else { state.answered(seed, call, answers) }
     }
 
+    /// Takes the calls of a trial that a process before this one had, in the order in which they ended.
+    pub(crate) fn restore(&self, calls: &[KeptCall]) {
+        let mut state = self.lock();
+        for KeptCall { call, told } in calls.iter().filter(|_| !state.is_closed).collect::<Vec<_>>() {
+            if let Some(told) = told {
+                // What cannot be read is not gone on from.
+                let _ = state.restore(call, told);
+            }
+        }
+    }
     /// Forgets everything: no call will come any more.
     pub(crate) fn close(&self) {
         *self.lock() = State { is_closed: true, ..State::default() };
@@ -153,6 +164,55 @@ impl Memory {
 }
 
 impl State {
+    fn answered(
+        &mut self,
+        seed: &Seed,
+        call: &Arc<Call>,
+        answers: Vec<(u32, Option<Value>)>,
+    ) -> Vec<Arc<Node>> {
+        if call.status != CallStatus::Complete || call.prompt_token_ids.is_empty() {
+            return Vec::new();
+        }
+        let readable =
+            |(choice, message): (u32, Option<Value>)| Some((choice, Message::of_answer(&message?)?));
+        let mut messages: HashMap<u32, Message> = answers.into_iter().filter_map(readable).collect();
+        let mut unproven = Vec::new();
+        for (place, choice) in call.choices.iter().enumerate() {
+            let Some(message) = messages.remove(&choice.index) else { continue };
+            let before = Some(Arc::clone(&seed.conversation));
+            let said = self.said.then(&before, &Arc::new(message));
+            let inputs = Arc::clone(&seed.inputs);
+            let node = Arc::new(Node::new(Arc::clone(call), place, said, inputs, &seed.maker));
+            if node.is_of_server {
+                unproven.push(Arc::clone(&node));
+            }
+            self.add(node);
+        }
+        unproven
+    }
+
+    fn restore(&mut self, call: &Arc<Call>, told: &Told) -> Option<()> {
+        let texts: Vec<&str> = told.messages.iter().map(|text| &**text).collect();
+        let messages = self.said.take(&texts)?;
+        let object = Object::scan(&told.inputs).ok()?;
+        let inputs = self.inputs_of(&InputTexts::of(&object));
+        let maker = match told.maker {
+            PromptMaker::Server => Maker::Server,
+            PromptMaker::ServerOtherwise => Maker::ServerOtherwise,
+            PromptMaker::Proxy => Maker::HereBefore,
+        };
+        let seed = Seed { conversation: self.remember(&messages)?, inputs, maker };
+        let answers = told.answers.iter().map(|(index, text)| (*index, serde_json::from_str(text).ok()));
+        self.answered(&seed, call, answers.collect());
+        Some(())
+    }
+
+    /// What is the same in many requests is read once.
+    fn inputs_of(&mut self, texts: &InputTexts<'_>) -> Arc<Inputs> {
+        let known = self.inputs.entry(texts.fingerprint());
+        Arc::clone(known.or_insert_with(|| Arc::new(texts.read())))
+    }
+
     fn find(&self, messages: &[Arc<Message>], known: &Known, inputs: &Inputs) -> Found {
         let mut otherwise = None;
         for (at, links) in known.steps.iter().enumerate().rev() {
@@ -224,7 +284,7 @@ impl State {
     /// Whether a message that is no answer repeats what a late answer said: a summary taken over.
     fn holds_an_answer(&self, messages: &[Arc<Message>]) -> bool {
         let says = |message: &&Arc<Message>| self.telling.iter().any(|words| message.says(words));
-        let short = messages.iter().filter(|message| message.length() <= LONGEST_LOOKED_THROUGH);
+        let short = messages.iter().filter(|message| message.text().len() <= LONGEST_LOOKED_THROUGH);
         short.filter(says).any(|message| message.role() != "assistant")
     }
 

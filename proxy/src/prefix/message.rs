@@ -3,7 +3,7 @@
 //! A message is read when somebody needs to know what it means, which most never need: the text alone tells that an agent
 //! has sent it before.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use crate::render::renderer::{self, Renderer};
 /// A message as it is kept.
 #[derive(Debug)]
 pub(super) struct Message {
-    text: Box<str>,
+    text: Arc<str>,
     /// Of its text.
     pub(super) as_sent: Fingerprint,
     /// None inside where it is no message.
@@ -36,13 +36,13 @@ impl Message {
         Some(Self::new(text.into(), as_sent))
     }
 
-    fn new(text: Box<str>, as_sent: Fingerprint) -> Self {
+    fn new(text: Arc<str>, as_sent: Fingerprint) -> Self {
         Self { text, as_sent, reading: OnceLock::new(), rendered: OnceLock::new() }
     }
 
-    /// Of its text, in bytes.
-    pub(super) fn length(&self) -> usize {
-        self.text.len()
+    /// As it came.
+    pub(super) fn text(&self) -> &Arc<str> {
+        &self.text
     }
 
     /// As a chat request has it. None where it is no JSON.

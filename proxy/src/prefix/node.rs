@@ -23,6 +23,8 @@ pub(super) struct Node {
     pub(super) inputs: Arc<Inputs>,
     /// The server made the prompt of the messages, so it is what the template makes of them.
     pub(super) is_of_server: bool,
+    /// The prompt is known to be right, whatever its ids: it was put together here.
+    pub(super) is_trusted: bool,
     /// How the template renders the messages before the answer; none inside where that is not what the server did.
     pub(super) standing: OnceLock<Option<Standing>>,
 }
@@ -53,12 +55,14 @@ impl Node {
         inputs: Arc<Inputs>,
         maker: &Maker,
     ) -> Self {
-        let (is_of_server, standing) = match maker {
-            Maker::Server => (true, OnceLock::new()),
-            Maker::ServerOtherwise => (false, OnceLock::from(None)),
-            Maker::Here(standing) => (false, OnceLock::from(standing.clone())),
+        let standing = match maker {
+            Maker::Server | Maker::HereBefore => OnceLock::new(),
+            Maker::ServerOtherwise => OnceLock::from(None),
+            Maker::Here(standing) => OnceLock::from(standing.clone()),
         };
-        Self { call, choice, said, inputs, is_of_server, standing }
+        let is_of_server = matches!(maker, Maker::Server);
+        let is_trusted = matches!(maker, Maker::Here(_) | Maker::HereBefore);
+        Self { call, choice, said, inputs, is_of_server, is_trusted, standing }
     }
 
     pub(super) fn call(&self) -> &Call {

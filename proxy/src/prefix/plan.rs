@@ -17,6 +17,7 @@ use super::shape::Shape;
 use super::splice::{Spliced, Unspliced};
 use super::{ExactPrefix, Ready};
 use crate::history::History;
+use crate::store::Told;
 
 /// A call's prompt, decided.
 #[derive(Debug)]
@@ -135,8 +136,14 @@ impl Plan {
         }
     }
 
-    /// The call has been answered: others can go on from it.
-    pub(crate) fn answered(self, memory: &Memory, call: &Arc<Call>, answers: Vec<(u32, Option<Value>)>) {
+    /// The call has been answered: others can go on from it. Gives what is kept of its conversation.
+    pub(crate) fn answered(
+        self,
+        memory: &Memory,
+        call: &Arc<Call>,
+        answers: Vec<(u32, Option<Value>)>,
+    ) -> Arc<Told> {
+        let told = Arc::new(self.seed.told(&answers));
         self.prefix.metrics.prompt(&self.continuation);
         // Of a call that came to nothing the trial may be sealed, and no server its home any more.
         if self.ids.is_some() && call.status == CallStatus::Complete {
@@ -145,6 +152,7 @@ impl Plan {
         for node in memory.answered(&self.seed, call, answers) {
             self.prefix.prove_later(node);
         }
+        told
     }
 }
 

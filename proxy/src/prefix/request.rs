@@ -1,6 +1,6 @@
 //! What a chat request's prompt is made of: its messages, and everything else that has a say in the rendering.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
@@ -41,6 +41,8 @@ pub(super) struct Inputs {
     /// As the request names it.
     pub(super) model: Option<Value>,
     pub(super) request: RequestInputs,
+    /// As a JSON object of the request's own members.
+    pub(super) text: Arc<str>,
     /// As the template reads it, once it has been asked for.
     rendered: OnceLock<renderer::Inputs>,
 }
@@ -78,7 +80,7 @@ impl<'a> Request<'a> {
 }
 
 impl<'a> InputTexts<'a> {
-    fn of(object: &Object<'a>) -> Self {
+    pub(super) fn of(object: &Object<'a>) -> Self {
         Self {
             tools: object.get("tools"),
             tool_choice: object.get("tool_choice"),
@@ -89,12 +91,27 @@ impl<'a> InputTexts<'a> {
         }
     }
 
-    /// Of the texts, however they mean the same.
+    /// Of the texts, whether they mean the same or not.
     pub(super) fn fingerprint(&self) -> Fingerprint {
-        let Self { tools, tool_choice, chat_template_kwargs, reasoning_effort, documents, model } = *self;
-        let all = [tools, tool_choice, chat_template_kwargs, reasoning_effort, documents, model];
         let of = |text: Option<&str>| text.map_or(Fingerprint::NONE, Fingerprint::of);
-        all.into_iter().fold(Fingerprint::NONE, |all, text| all.then(of(text)))
+        self.members().into_iter().fold(Fingerprint::NONE, |all, (_, text)| all.then(of(text)))
+    }
+
+    fn text(&self) -> Arc<str> {
+        let given =
+            self.members().into_iter().filter_map(|(name, text)| Some(format!("\"{name}\":{}", text?)));
+        format!("{{{}}}", given.collect::<Vec<_>>().join(",")).into()
+    }
+
+    fn members(&self) -> [(&'static str, Option<&'a str>); 6] {
+        [
+            ("model", self.model),
+            ("tools", self.tools),
+            ("tool_choice", self.tool_choice),
+            ("chat_template_kwargs", self.chat_template_kwargs),
+            ("reasoning_effort", self.reasoning_effort),
+            ("documents", self.documents),
+        ]
     }
 
     pub(super) fn read(&self) -> Inputs {
@@ -120,7 +137,7 @@ impl<'a> InputTexts<'a> {
             model.clone(),
         ];
         let key = meaning_of(parts.into_iter().map(Option::unwrap_or_default).collect());
-        Inputs { key, model, request, rendered: OnceLock::new() }
+        Inputs { key, model, request, text: self.text(), rendered: OnceLock::new() }
     }
 }
 

@@ -1,5 +1,5 @@
 //! A call as bytes: what is small as JSON, ids and logprobs as numbers, the prompt as its difference from an earlier
-//! call's prompt and answer.
+//! call's prompt and answer; then its conversation, if somebody looked at it.
 //!
 //! Each turn of an agent repeats the conversation so far; written as a difference, a trial's calls need room for what
 //! is new in each. A record names the one it builds on by how many bytes it lies before it in the file.
@@ -16,6 +16,7 @@ use rolltap_rollout::token_list::{TokenList, common_prefix};
 use serde::Serialize;
 
 use super::numbers::{Numbers, NumbersMut};
+use super::segment::Format;
 
 /// What a call's prompt has in common with an earlier call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,19 +68,18 @@ pub(super) fn write(
     put_ids(call.prompt_token_ids.iter().skip(shared.length()), new, out);
     for choice in &call.choices {
         put_ids(choice.token_ids.iter(), choice.token_ids.len(), out);
-        out.put_number(choice.logprobs.len() as u64);
-        for logprob in &choice.logprobs {
-            // No logprob is NaN, so that is what stands for none.
-            out.extend_from_slice(&logprob.map_or(f32::NAN, Logprob::get).to_le_bytes());
-        }
+        put_logprobs(&choice.logprobs, out);
     }
     Ok(())
 }
 
 /// Reads a call; `earlier` gives the one whose record lies so many bytes before it.
-pub(super) fn read(bytes: &[u8], earlier: impl FnOnce(u64) -> Option<Arc<Call>>) -> Result<Call, String> {
+pub(super) fn read(
+    numbers: &mut Numbers<'_>,
+    format: Format,
+    earlier: impl FnOnce(u64) -> Option<Arc<Call>>,
+) -> Result<Call, String> {
     let cut_short = || "the record of a call ends too early".to_owned();
-    let mut numbers = Numbers::of(bytes);
     let length = numbers.number().ok_or_else(cut_short)?;
     let small = numbers.bytes(length).ok_or_else(cut_short)?;
     let mut call: Call = serde_json::from_slice(small).map_err(|error| error.to_string())?;
@@ -92,13 +92,13 @@ pub(super) fn read(bytes: &[u8], earlier: impl FnOnce(u64) -> Option<Arc<Call>>)
         call.prompt_token_ids = shared_ids(&earlier, of_prompt, of_answer, choice)
             .ok_or("it shares more with an earlier call than that call has")?;
     }
-    let new = take_ids(&mut numbers).ok_or_else(cut_short)?;
+    let new = take_ids(numbers).ok_or_else(cut_short)?;
     call.prompt_token_ids.extend_from_slice(&new);
     for choice in &mut call.choices {
-        choice.token_ids = take_ids(&mut numbers).ok_or_else(cut_short)?;
-        choice.logprobs = take_logprobs(&mut numbers).ok_or_else(cut_short)?;
+        choice.token_ids = take_ids(numbers).ok_or_else(cut_short)?;
+        choice.logprobs = take_logprobs(numbers, format).ok_or_else(cut_short)?;
     }
-    if numbers.is_empty() { Ok(call) } else { Err("the record of a call is longer than the call".to_owned()) }
+    Ok(call)
 }
 
 fn shared_ids(earlier: &Call, of_prompt: u64, of_answer: u64, choice: u64) -> Option<TokenList> {
@@ -221,10 +221,28 @@ fn take_ids(numbers: &mut Numbers<'_>) -> Option<Vec<TokenId>> {
     (0..length).map(|_| id(numbers)).collect()
 }
 
-fn take_logprobs(numbers: &mut Numbers<'_>) -> Option<Vec<Option<Logprob>>> {
-    let bytes = numbers.number()?.checked_mul(4).and_then(|length| numbers.bytes(length))?;
-    let (logprobs, _) = bytes.as_chunks::<4>();
-    Some(logprobs.iter().map(|&bytes| Logprob::try_from(f32::from_le_bytes(bytes)).ok()).collect())
+/// The first bytes of all, then the second ones, and so on: neighbours in it are alike, so that it compresses.
+fn put_logprobs(logprobs: &[Option<Logprob>], out: &mut Vec<u8>) {
+    out.put_number(logprobs.len() as u64);
+    for place in 0..4 {
+        // No logprob is NaN, so that is what stands for none.
+        let bytes = logprobs.iter().map(|logprob| logprob.map_or(f32::NAN, Logprob::get).to_le_bytes());
+        out.extend(bytes.filter_map(|bytes| bytes.get(place).copied()));
+    }
+}
+
+fn take_logprobs(numbers: &mut Numbers<'_>, format: Format) -> Option<Vec<Option<Logprob>>> {
+    let length = numbers.number()?;
+    let bytes = length.checked_mul(4).and_then(|length| numbers.bytes(length))?;
+    let logprob = |bytes: [u8; 4]| Logprob::try_from(f32::from_le_bytes(bytes)).ok();
+    if format == Format::V1 {
+        let (logprobs, _) = bytes.as_chunks::<4>();
+        return Some(logprobs.iter().map(|&bytes| logprob(bytes)).collect());
+    }
+    let mut planes = bytes.chunks_exact(usize::try_from(length).ok()?.max(1));
+    let [a, b, c, d] = [(); 4].map(|()| planes.next().unwrap_or_default());
+    let of_planes = a.iter().zip(b).zip(c.iter().zip(d));
+    Some(of_planes.map(|((&a, &b), (&c, &d))| logprob([a, b, c, d])).collect())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use rolltap_rollout::call::Call;
-use rolltap_rollout::ids::TrialId;
+use rolltap_rollout::ids::{CallId, TrialId};
 use rolltap_rollout::rollout::{Reward, TrialFacts};
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +12,7 @@ use crate::api::Limits;
 use crate::history::History;
 use crate::identity::KeyHash;
 use crate::model_aliases::ModelAliases;
+use crate::store::{Summary, Told};
 
 /// What a trial's story is told from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -19,16 +20,52 @@ use crate::model_aliases::ModelAliases;
 pub(crate) enum Event {
     /// A trial may make calls from now on.
     Opened(Box<Opened>),
+    /// A call is about to go upstream. It is written so, and those of the next two kinds, not in JSON.
+    #[serde(skip)]
+    Intent { trial_id: TrialId, call_id: CallId, at: Timestamp },
     /// A call ended.
-    Call(Arc<Call>),
+    #[serde(skip)]
+    Call(KeptCall),
     /// A batch of prompts ended, each a call of its own.
-    Batch(Vec<Arc<Call>>),
+    #[serde(skip)]
+    Batch(Vec<KeptCall>),
+    /// Nothing: what was handed over before it is written once it is.
+    #[serde(skip)]
+    Flush,
     /// A trial makes no further call.
-    Sealed { trial_id: TrialId, at: Timestamp },
+    Sealed {
+        trial_id: TrialId,
+        at: Timestamp,
+        /// So that nobody has to read the calls to say how it went; none in stores of before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        summary: Option<Summary>,
+    },
     /// Other weights sample from now on.
     Policy(PolicyChange),
     /// A trial's reward came.
     Rewarded { trial_id: TrialId, reward: Reward },
+}
+
+impl Event {
+    /// The trial that it is about, if it is about one.
+    pub(super) fn trial_id(&self) -> Option<&TrialId> {
+        match self {
+            Self::Opened(opened) => Some(&opened.facts.trial_id),
+            Self::Intent { trial_id, .. }
+            | Self::Sealed { trial_id, .. }
+            | Self::Rewarded { trial_id, .. } => Some(trial_id),
+            Self::Call(kept) => Some(&kept.call.trial_id),
+            Self::Batch(calls) => calls.first().map(|kept| &kept.call.trial_id),
+            Self::Policy(_) | Self::Flush => None,
+        }
+    }
+}
+
+/// A call, and the conversation that it belongs to, if somebody looked at it.
+#[derive(Clone, Debug)]
+pub(crate) struct KeptCall {
+    pub(crate) call: Arc<Call>,
+    pub(crate) told: Option<Arc<Told>>,
 }
 
 /// The policy version that holds from now on, and its name.

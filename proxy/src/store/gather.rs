@@ -3,9 +3,15 @@
 //! Waking a thread costs more than writing a record. So a record waits until the runtime has looked at whatever else is
 //! ready: under load many calls end in that time, otherwise it is over at once. The writing thread wakes this
 //! task once for a batch, and this task wakes those who wait, which costs little on the runtime's own threads.
+//!
+//! While the disk fails, nothing that was handed over is let go: those who wait are told after a while, what they handed
+//! over is written when it can be.
+
+use std::future::pending;
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::health::Health;
 use super::{Entry, Event, StoreError};
 
 /// Events written with one system call, at most.
@@ -18,52 +24,123 @@ const TURNS: usize = 4;
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) events: Vec<Event>,
+    /// The file of before is not to be trusted any more.
+    pub(super) in_new_segment: bool,
     pub(super) written: oneshot::Sender<Result<(), StoreError>>,
 }
 
+type Waiting = Vec<oneshot::Sender<Result<(), StoreError>>>;
+
+/// What was taken from the queue and is not with the writer yet.
+#[derive(Default)]
+struct Gathered {
+    events: Vec<Event>,
+    waiting: Waiting,
+    in_new_segment: bool,
+}
+
+/// A batch at the writer.
+struct Writing {
+    outcome: oneshot::Receiver<Result<(), StoreError>>,
+    waiting: Waiting,
+}
+
 /// Starts to gather entries, until a [`Entry::Finish`] came and every place is given back.
-pub(super) fn spawn(entries: mpsc::Receiver<Entry>) -> mpsc::Receiver<Batch> {
+pub(super) fn spawn(entries: mpsc::Receiver<Entry>, health: Health) -> mpsc::Receiver<Batch> {
     let (batches, to_write) = mpsc::channel(1);
-    tokio::spawn(gather(entries, batches));
+    tokio::spawn(gather(entries, batches, health));
     to_write
 }
 
-async fn gather(mut entries: mpsc::Receiver<Entry>, batches: mpsc::Sender<Batch>) {
-    let mut gathered = Vec::new();
-    while entries.recv_many(&mut gathered, BATCH).await > 0 {
+async fn gather(mut entries: mpsc::Receiver<Entry>, batches: mpsc::Sender<Batch>, health: Health) {
+    let mut gathered = Gathered::default();
+    let mut writing: Option<Writing> = None;
+    let mut is_over = false;
+    let mut came = Vec::new();
+    while !is_over || !gathered.is_empty() || writing.is_some() {
+        tokio::select! {
+            biased;
+            outcome = of(&mut writing) => {
+                let waiting = writing.take().map(|writing| writing.waiting).unwrap_or_default();
+                tell(waiting, &outcome);
+            }
+            count = entries.recv_many(&mut came, BATCH), if !is_over && gathered.events.len() < BATCH => {
+                is_over = count == 0;
+                came.drain(..).for_each(|entry| gathered.take(entry, &mut entries));
+            }
+            error = health.is_given_up(), if gathered.is_waited_for() || writing.as_ref().is_some_and(|writing| !writing.waiting.is_empty()) => {
+                tell(std::mem::take(&mut gathered.waiting), &Err(error.clone()));
+                let waiting = writing.as_mut().map(|writing| std::mem::take(&mut writing.waiting));
+                tell(waiting.unwrap_or_default(), &Err(error));
+            }
+        }
+        if writing.is_none() && !gathered.is_empty() {
+            gathered.look_for_more(&mut entries).await;
+            writing = gathered.send(&batches).await;
+        }
+    }
+}
+
+/// What becomes of the batch at the writer.
+async fn of(writing: &mut Option<Writing>) -> Result<(), StoreError> {
+    match writing {
+        Some(writing) => (&mut writing.outcome).await.unwrap_or(Err(StoreError::Closed)),
+        None => pending().await,
+    }
+}
+
+fn tell(waiting: Waiting, outcome: &Result<(), StoreError>) {
+    for kept in waiting {
+        // Nobody may be waiting any more: the record is kept all the same.
+        drop(kept.send(outcome.clone()));
+    }
+}
+
+impl Gathered {
+    fn take(&mut self, entry: Entry, entries: &mut mpsc::Receiver<Entry>) {
+        match entry {
+            Entry::Keep { event, kept } => {
+                self.events.push(event);
+                self.waiting.push(kept);
+            }
+            Entry::NewSegment => self.in_new_segment = true,
+            Entry::Finish => entries.close(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.events.is_empty() && !self.in_new_segment
+    }
+
+    fn is_waited_for(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    async fn look_for_more(&mut self, entries: &mut mpsc::Receiver<Entry>) {
         for _ in 0..TURNS {
-            let known = gathered.len();
+            let known = self.events.len();
             tokio::task::yield_now().await;
-            while gathered.len() < BATCH
+            while self.events.len() < BATCH
                 && let Ok(entry) = entries.try_recv()
             {
-                gathered.push(entry);
+                self.take(entry, entries);
             }
-            if gathered.len() == known {
+            if self.events.len() == known {
                 break;
             }
         }
-        let mut events = Vec::with_capacity(gathered.len());
-        let mut waiting = Vec::with_capacity(gathered.len());
-        for entry in gathered.drain(..) {
-            match entry {
-                Entry::Keep { event, kept } => {
-                    events.push(event);
-                    waiting.push(kept);
-                }
-                Entry::Finish => entries.close(),
-            }
-        }
+    }
+
+    /// What ends while these are written makes the next batch.
+    async fn send(&mut self, batches: &mpsc::Sender<Batch>) -> Option<Writing> {
+        let Self { events, waiting, in_new_segment } = std::mem::take(self);
         let (written, outcome) = oneshot::channel();
-        // What ends while these are written makes the next batch.
-        let sent = batches.send(Batch { events, written }).await;
-        let outcome = match sent {
-            Ok(()) => outcome.await.unwrap_or(Err(StoreError::Closed)),
-            Err(_) => Err(StoreError::Closed),
-        };
-        for kept in waiting {
-            // Nobody may be waiting any more: the record is kept all the same.
-            drop(kept.send(outcome.clone()));
+        match batches.send(Batch { events, in_new_segment, written }).await {
+            Ok(()) => Some(Writing { outcome, waiting }),
+            Err(_) => {
+                tell(waiting, &Err(StoreError::Closed));
+                None
+            }
         }
     }
 }

@@ -1,35 +1,63 @@
 //! The capture store: what happened, in order, on disk before anyone is told that it did.
 //!
-//! One append-only file of events, each a record with checksums, written by one thread. A call reserves its place in the
-//! queue before it is sent upstream ([`Store::reserve`]), so its record can always be handed over, also from a `Drop`,
-//! and a slow disk slows new calls instead of filling memory.
+//! Append-only segments of records with checksums, written by one thread. A call takes its places in the queue before it is
+//! sent upstream ([`Store::reserve_call`]), so its record can always be handed over, also from a `Drop`, and a slow disk
+//! slows new calls instead of filling memory. A disk that fails refuses new calls ([`health`]) and loses none.
+//!
+//! Writing: [`gather`] → [`writer`] → [`encoder`] → [`content`] → [`record`]. Reading: [`look`] finds every trial and where
+//! its calls lie, [`read`] reads the calls of one.
 
+mod archive;
 mod call_record;
+mod content;
+mod encoder;
 mod event;
 mod gather;
+mod health;
+mod index;
+mod lock;
+mod look;
 mod numbers;
 mod read;
 mod record;
+mod segment;
+mod summary;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod told;
 mod writer;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-pub(crate) use event::{Event, Opened, PolicyChange};
-pub use read::{Damage, ReadError, Stored, StoredTrial, read_dir};
+pub use archive::{Archive, Damage, ReadError, Stored, StoredTrial, read_dir};
+pub(crate) use event::{Event, KeptCall, Opened, PolicyChange};
+pub(crate) use look::Found;
 use rolltap_rollout::call::Call;
+use rolltap_rollout::ids::TrialId;
+pub(crate) use summary::completion_tokens;
+pub use summary::{CauseOfModel, Summary};
+pub use sync::Sync;
 use tokio::sync::{mpsc, oneshot};
+pub use told::{PromptMaker, Told};
+
+use self::encoder::Encoder;
+use self::health::Health;
+use self::index::Index;
+use self::look::{Looked, Unfinished};
+use self::read::Reader;
+use self::segment::SegmentId;
+use self::sync::Unsynced;
+use self::writer::{Segment, Writer};
+use crate::clock;
 
 /// Calls under way and records waiting to be written, together.
 const PLACES: usize = 8192;
 
-/// The name of the event file in a data directory.
-const FILE_NAME: &str = "capture.rolltap";
-
-/// What a record begins with: the content is an event in JSON.
-const EVENT: u8 = 1;
-/// The content is a call.
-const CALL: u8 = 2;
+/// A segment of more bytes is followed by another.
+const SEGMENT: u64 = 64 << 20;
 
 /// Why something could not be kept.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -37,10 +65,21 @@ pub enum StoreError {
     /// The disk refused.
     #[error("the capture store cannot write to {path}: {reason}")]
     Write {
-        /// The event file.
+        /// The file.
         path: String,
         /// What the system said.
         reason: String,
+    },
+    /// What is there cannot be read.
+    #[error(transparent)]
+    Read(#[from] Arc<ReadError>),
+    /// Another process writes there.
+    #[error("{path} is in use by another rolltap{by}: stop that one, or give another --data")]
+    InUse {
+        /// The data directory.
+        path: String,
+        /// Who, as far as it says.
+        by: String,
     },
     /// The proxy is going down.
     #[error("the capture store is closed")]
@@ -51,13 +90,31 @@ pub enum StoreError {
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     queue: mpsc::Sender<Entry>,
+    health: Health,
+    index: Arc<Mutex<Index>>,
+    dir: Arc<Path>,
 }
 
-/// The thread that writes, to be finished with.
+/// A store that was opened, and what it held.
+#[derive(Debug)]
+pub(crate) struct OpenedStore {
+    pub(crate) store: Store,
+    pub(crate) thread: StoreThread,
+    /// Every trial, in the order in which they were opened.
+    pub(crate) trials: Vec<Found>,
+    pub(crate) policy: Vec<PolicyChange>,
+    unfinished: Vec<Unfinished>,
+}
+
+/// The threads that write, to be finished with.
 #[derive(Debug)]
 pub(crate) struct StoreThread {
-    thread: std::thread::JoinHandle<Result<(), StoreError>>,
+    writer: std::thread::JoinHandle<Result<(), StoreError>>,
+    syncer: std::thread::JoinHandle<()>,
     queue: mpsc::Sender<Entry>,
+    is_ending: Arc<AtomicBool>,
+    /// Held as long as anything may be written.
+    _lock: lock::DirLock,
 }
 
 /// What the writer thread is told.
@@ -65,6 +122,8 @@ pub(crate) struct StoreThread {
 enum Entry {
     /// An event on its way to disk, and who waits for it.
     Keep { event: Event, kept: oneshot::Sender<Result<(), StoreError>> },
+    /// What was written last is not durable: the file is not to be trusted any more.
+    NewSegment,
     /// Nobody gets a place any more; those that have one may use it.
     Finish,
 }
@@ -72,6 +131,15 @@ enum Entry {
 /// A place in the queue that nobody else can take.
 #[derive(Debug)]
 pub(crate) struct Place(mpsc::OwnedPermit<Entry>);
+
+/// The places of a call.
+#[derive(Debug)]
+pub(crate) struct CallPlaces {
+    /// For what is written before it goes upstream.
+    pub(crate) intent: Place,
+    /// For what it comes to.
+    pub(crate) record: Place,
+}
 
 /// Resolves once the event would survive the death of this process.
 pub(crate) type Kept = oneshot::Receiver<Result<(), StoreError>>;
@@ -84,28 +152,99 @@ pub(crate) fn outcome(
 }
 
 impl Store {
-    /// Opens the event file of `data_dir`, made where it is missing, to append to it. Inside of a tokio runtime.
-    pub(crate) fn open(data_dir: &Path) -> Result<(Self, StoreThread), StoreError> {
-        let writer = writer::Writer::open(&data_dir.join(FILE_NAME))?;
-        let (queue, entries) = mpsc::channel(PLACES);
-        let batches = gather::spawn(entries);
-        let thread =
-            std::thread::Builder::new().name("capture-store".to_owned()).spawn(move || writer.run(batches));
-        let thread = thread.map_err(|error| StoreError::Write {
-            path: data_dir.display().to_string(),
-            reason: format!("no thread to write from: {error}"),
-        })?;
-        Ok((Self { queue: queue.clone() }, StoreThread { thread, queue }))
+    /// Opens a data directory, made where it is missing, and takes it for this process alone. Inside of a tokio runtime.
+    pub(crate) fn open(data_dir: &Path, sync: Sync) -> Result<OpenedStore, StoreError> {
+        Self::with_segments_of(SEGMENT, data_dir, sync)
     }
 
-    /// Waits for a place in the queue.
+    fn with_segments_of(bytes: u64, data_dir: &Path, sync: Sync) -> Result<OpenedStore, StoreError> {
+        let refused = |error: &dyn std::fmt::Display| StoreError::Write {
+            path: data_dir.display().to_string(),
+            reason: error.to_string(),
+        };
+        let lock = lock::DirLock::take(data_dir)?;
+        let looked = look::look(data_dir).map_err(Arc::new)?;
+        looked
+            .damage
+            .iter()
+            .for_each(|damage| tracing::error!(%damage, "a part of the captures cannot be read"));
+        let segment = last_segment(data_dir, &looked).map_err(|error| refused(&error))?;
+        let Looked { trials, policy, index, unfinished, latest, .. } = looked;
+
+        let (health, unsynced, is_ending) = (Health::new(), Unsynced::default(), Arc::default());
+        let index = Arc::new(Mutex::new(index));
+        let latest = latest.unwrap_or(SegmentId::NONE);
+        let writer = Writer {
+            dir: data_dir.to_owned(),
+            sync,
+            segment_size: bytes,
+            segment,
+            latest,
+            encoder: Encoder::new(latest).map_err(|error| refused(&error))?,
+            index: Arc::clone(&index),
+            health: health.clone(),
+            unsynced: unsynced.clone(),
+            is_ending: Arc::clone(&is_ending),
+            buffer: Vec::new(),
+        };
+        let (queue, entries) = mpsc::channel(PLACES);
+        let batches = gather::spawn(entries, health.clone());
+        let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let writer =
+            thread("capture-store").spawn(move || writer.run(batches)).map_err(|error| refused(&error))?;
+        let failed = sync_failed(data_dir, &health, &queue);
+        let syncer =
+            thread("capture-sync").spawn(move || unsynced.run(failed)).map_err(|error| refused(&error))?;
+        let store = Self { queue: queue.clone(), health, index, dir: data_dir.into() };
+        let thread = StoreThread { writer, syncer, queue, is_ending, _lock: lock };
+        Ok(OpenedStore { store, thread, trials, policy, unfinished })
+    }
+
+    /// Waits for a place in the queue. Not while nothing can be written.
     pub(crate) async fn reserve(&self) -> Result<Place, StoreError> {
+        self.health.check()?;
         self.queue.clone().reserve_owned().await.map(Place).map_err(|_| StoreError::Closed)
+    }
+
+    /// Waits for the places of a call. Not while nothing can be written.
+    pub(crate) async fn reserve_call(&self) -> Result<CallPlaces, StoreError> {
+        Ok(CallPlaces { intent: self.reserve().await?, record: self.reserve().await? })
     }
 
     /// Keeps an event; returns once it is written.
     pub(crate) async fn keep(&self, event: Event) -> Result<(), StoreError> {
         outcome(self.reserve().await?.keep(event).await)
+    }
+
+    /// Why nothing can be written, if that is so.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        self.health.check()
+    }
+
+    /// A trial's calls from disk, in the order in which they ended. What cannot be read is passed over, and said.
+    pub(crate) async fn calls(&self, trial: &TrialId) -> Vec<KeptCall> {
+        let places = self.index.lock().unwrap_or_else(PoisonError::into_inner).calls(trial);
+        let dir = Arc::clone(&self.dir);
+        let read = tokio::task::spawn_blocking(move || {
+            let mut reader = Reader::of(&dir);
+            let call = |at| {
+                let read = reader.call(at);
+                read.inspect_err(|reason| tracing::error!(?at, reason, "a captured call cannot be read")).ok()
+            };
+            places.into_iter().filter_map(call).collect()
+        });
+        read.await.unwrap_or_default()
+    }
+}
+
+impl OpenedStore {
+    /// Writes of each call that was under way when the process before this one ended that it was interrupted.
+    pub(crate) async fn note_interrupted(&mut self) -> Result<(), StoreError> {
+        for Unfinished { trial_id, call_id, at } in self.unfinished.drain(..) {
+            let call = Call::interrupted(call_id, trial_id, at, clock::now());
+            self.store.keep(Event::Call(KeptCall { call: Arc::new(call), told: None })).await?;
+        }
+        Ok(())
     }
 }
 
@@ -118,7 +257,7 @@ impl Place {
     }
 
     /// Hands over what a call came to: one record, or those of a batch.
-    pub(crate) fn keep_calls(self, mut calls: Vec<Arc<Call>>) -> Kept {
+    pub(crate) fn keep_calls(self, mut calls: Vec<KeptCall>) -> Kept {
         match (calls.pop(), calls.is_empty()) {
             (Some(call), true) => self.keep(Event::Call(call)),
             (last, _) => {
@@ -132,8 +271,40 @@ impl Place {
 impl StoreThread {
     /// Waits until everything handed over, and all that still has a place, is written. Blocks.
     pub(crate) fn finish(self) -> Result<(), StoreError> {
+        self.is_ending.store(true, Ordering::Relaxed);
         // If the thread has ended already, there is nobody to tell.
         let _ = self.queue.blocking_send(Entry::Finish);
-        self.thread.join().unwrap_or(Err(StoreError::Closed))
+        let written = self.writer.join().unwrap_or(Err(StoreError::Closed));
+        drop(self.syncer.join());
+        written
+    }
+}
+
+/// The last segment, to be gone on with. A process that died while it wrote left a part of a record: nobody was told that
+/// it is kept, so it is cut.
+fn last_segment(dir: &Path, looked: &Looked) -> std::io::Result<Option<Segment>> {
+    let Some((id, end)) = looked.last else { return Ok(None) };
+    let path = id.path(dir);
+    let file = std::fs::OpenOptions::new().append(true).open(&path)?;
+    let length = file.metadata()?.len();
+    if length > end {
+        tracing::warn!(path = %path.display(), bytes = length - end, "cut a record that a dying process had half written");
+        file.set_len(end)?;
+    }
+    Ok(Some(Segment { file: Arc::new(file), end }))
+}
+
+/// What is done when the disk does not make durable what was written: nothing more goes there.
+fn sync_failed(
+    dir: &Path,
+    health: &Health,
+    queue: &mpsc::Sender<Entry>,
+) -> impl Fn(&std::io::Error) + Send + use<> {
+    let (path, health, queue) = (dir.display().to_string(), health.clone(), queue.clone());
+    move |error| {
+        let reason = format!("{error}; what was written last may not survive the death of this machine");
+        health.fails(StoreError::Write { path: path.clone(), reason });
+        // A full queue has work for the writer, which finds out by itself.
+        drop(queue.try_send(Entry::NewSegment));
     }
 }

@@ -43,6 +43,11 @@ impl<'a> Numbers<'a> {
         Some(bytes)
     }
 
+    /// What has not been read.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,199 +1,122 @@
-//! The way back: trials out of a data directory.
+//! The way back: calls out of a data directory, a trial at a time.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::File;
-use std::io::{self, BufReader, ErrorKind, Read};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use rolltap_rollout::call::Call;
-use rolltap_rollout::ids::TrialId;
-use rolltap_rollout::rollout::{Reward, TrialFacts};
 
-use super::record::{MAGIC, Next, Records};
-use super::{CALL, EVENT, Event, FILE_NAME, Opened, PolicyChange, call_record};
+use super::call_record;
+use super::content::{Content, Kind};
+use super::event::KeptCall;
+use super::index::At;
+use super::numbers::Numbers;
+use super::record::{HEADER, read_header};
+use super::segment::{self, Format, SegmentId};
+use super::told::{self, Referred, Told};
 
-/// A trial as the store has it.
-#[derive(Clone, Debug)]
-pub struct StoredTrial {
-    opened: Opened,
-    /// Its calls, in the order in which they ended.
-    pub calls: Vec<Arc<Call>>,
-    /// When it was sealed, if it was.
-    pub sealed_at: Option<Timestamp>,
-    /// Its reward, if it came.
-    pub reward: Option<Reward>,
+/// No record is longer: answers are limited to 1 GiB of JSON.
+const LONGEST: usize = 2 << 30;
+
+/// Reads calls, and remembers those that others build on.
+pub(super) struct Reader {
+    dir: PathBuf,
+    files: HashMap<SegmentId, (File, Format)>,
+    calls: HashMap<At, Result<KeptCall, String>>,
+    texts: HashMap<At, Arc<str>>,
 }
 
-impl StoredTrial {
-    /// What the trial is.
-    pub fn facts(&self) -> &TrialFacts {
-        &self.opened.facts
+impl Reader {
+    pub(super) fn of(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), files: HashMap::new(), calls: HashMap::new(), texts: HashMap::new() }
     }
 
-    pub(crate) fn opened(&self) -> &Opened {
-        &self.opened
-    }
-}
-
-/// What a data directory holds.
-#[derive(Clone, Debug, Default)]
-pub struct Stored {
-    /// Every trial, in the order in which they were opened.
-    pub trials: Vec<StoredTrial>,
-    policy: Vec<PolicyChange>,
-    /// What could not be read, and was passed over.
-    pub damage: Vec<Damage>,
-}
-
-impl Stored {
-    /// Every change of the policy version, in order.
-    pub(crate) fn policy(&self) -> &[PolicyChange] {
-        &self.policy
-    }
-}
-
-/// Bytes that are no event.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} at byte {at}: {reason}", path.display())]
-pub struct Damage {
-    /// The event file.
-    pub path: PathBuf,
-    /// Where it begins, from the beginning of the file.
-    pub at: u64,
-    /// What is wrong.
-    pub reason: String,
-    /// Nothing comes after it: what a process leaves that dies while it writes.
-    pub is_torn_end: bool,
-}
-
-/// Why a data directory cannot be read at all.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot read {}: {source}", path.display())]
-pub struct ReadError {
-    path: PathBuf,
-    source: std::io::Error,
-}
-
-/// Reads every trial of a data directory. One without an event file has none.
-pub fn read_dir(data_dir: &Path) -> Result<Stored, ReadError> {
-    let path = data_dir.join(FILE_NAME);
-    let failed = |source| ReadError { path: path.clone(), source };
-    let file = match File::open(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound && data_dir.is_dir() => {
-            return Ok(Stored::default());
+    /// The call whose record lies there; in words, why it cannot be read.
+    pub(super) fn call(&mut self, at: At) -> Result<KeptCall, String> {
+        if let Some(known) = self.calls.get(&at) {
+            return known.clone();
         }
-        Err(error) => return Err(failed(error)),
-    };
-    let mut reader = BufReader::with_capacity(1 << 20, file);
-    match check_magic(&mut reader) {
-        // What a process leaves that dies before it has written anything.
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Stored::default()),
-        magic => magic.map_err(failed)?,
+        let read = self.read_call(at);
+        self.calls.insert(at, read.clone());
+        read
     }
-    let mut reading = Reading::default();
-    let mut records = Records::new(reader, MAGIC.len() as u64);
-    let mut content = Vec::new();
-    loop {
-        let at = records.position();
-        let (reason, is_torn_end) = match records.next(&mut content).map_err(failed)? {
-            Next::End => break,
-            Next::Record => match reading.take(at, &content) {
-                Ok(()) => continue,
-                Err(reason) => (reason, false),
-            },
-            Next::Damage(reason) => (reason, false),
-            Next::TornEnd => ("the last record was half written".to_owned(), true),
+
+    fn read_call(&mut self, at: At) -> Result<KeptCall, String> {
+        let (content, format) = self.content(at).map_err(|error| error.to_string())?;
+        if format == Format::V1 {
+            let bytes = content.strip_prefix(&[2]).ok_or("it is no call")?;
+            let call = self.of_body(at, format, &mut Numbers::of(bytes))?;
+            return Ok(KeptCall { call: Arc::new(call), told: None });
+        }
+        let content = Content::read(&content)?;
+        if content.kind != Kind::Call {
+            return Err("it is no call".to_owned());
+        }
+        let (_, content) = content.split_plain::<16>()?;
+        let body = content.body()?;
+        let mut numbers = Numbers::of(&body);
+        let call = Arc::new(self.of_body(at, format, &mut numbers)?);
+        if numbers.is_empty() {
+            return Ok(KeptCall { call, told: None });
+        }
+        let told = told::read(&mut numbers, &mut Near { reader: self, at });
+        let told = told.filter(|_| numbers.is_empty()).ok_or("its conversation cannot be read")?;
+        Ok(KeptCall { call, told: Some(Arc::new(told)) })
+    }
+
+    fn of_body(&mut self, at: At, format: Format, numbers: &mut Numbers<'_>) -> Result<Call, String> {
+        let earlier = |distance| Some(self.call(at.before(distance)?).ok()?.call);
+        call_record::read(numbers, format, earlier)
+    }
+
+    fn text(&mut self, at: At) -> Option<Arc<str>> {
+        if let Some(known) = self.texts.get(&at) {
+            return Some(Arc::clone(known));
+        }
+        let (content, _) = self.content(at).ok()?;
+        let content = Content::read(&content).ok().filter(|content| content.kind == Kind::Text)?;
+        let text: Arc<str> = std::str::from_utf8(&content.body().ok()?).ok()?.into();
+        self.texts.insert(at, Arc::clone(&text));
+        Some(text)
+    }
+
+    /// The content of the record that lies there.
+    fn content(&mut self, at: At) -> io::Result<(Vec<u8>, Format)> {
+        let (file, format) = match self.files.entry(at.segment) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let mut file = File::open(at.segment.path(&self.dir))?;
+                let format = segment::read_head(&mut file)?;
+                place.insert((file, format.ok_or(io::ErrorKind::UnexpectedEof)?))
+            }
         };
-        reading.stored.damage.push(Damage { path: path.clone(), at, reason, is_torn_end });
-        if is_torn_end {
-            break;
-        }
+        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "there is no sound record");
+        let mut header = [0; HEADER];
+        file.read_exact_at(&mut header, at.offset)?;
+        let (length, checksum) =
+            read_header(&header).filter(|(length, _)| *length <= LONGEST).ok_or_else(damaged)?;
+        let mut content = vec![0; length];
+        file.read_exact_at(&mut content, at.offset + HEADER as u64)?;
+        if crc32fast::hash(&content) == checksum { Ok((content, *format)) } else { Err(damaged()) }
     }
-    Ok(reading.stored)
 }
 
-/// Reads the beginning of an event file.
-pub(super) fn check_magic(file: &mut impl Read) -> io::Result<()> {
-    let mut begin = [0; MAGIC.len()];
-    file.read_exact(&mut begin)?;
-    let [name @ .., version] = begin;
-    let [our_name @ .., our_version] = MAGIC;
-    let wrong = |what: String| io::Error::new(ErrorKind::InvalidData, what);
-    if name != our_name {
-        return Err(wrong("it is no capture file of rolltap".to_owned()));
-    }
-    if version != our_version {
-        let what = format!("its format is version {version}, this rolltap reads version {our_version}");
-        return Err(wrong(what));
-    }
-    Ok(())
+/// What a record refers to.
+struct Near<'a> {
+    reader: &'a mut Reader,
+    at: At,
 }
 
-#[derive(Default)]
-struct Reading {
-    stored: Stored,
-    by_id: HashMap<TrialId, usize>,
-    /// By where its record begins.
-    calls: HashMap<u64, Arc<Call>>,
-}
-
-impl Reading {
-    fn take(&mut self, at: u64, content: &[u8]) -> Result<(), String> {
-        match content.split_first() {
-            Some((&EVENT, json)) => {
-                self.take_event(serde_json::from_slice(json).map_err(|error| error.to_string())?)
-            }
-            Some((&CALL, bytes)) => {
-                let earlier = |distance| self.calls.get(&at.checked_sub(distance)?).cloned();
-                let call = Arc::new(call_record::read(bytes, earlier)?);
-                self.calls.insert(at, Arc::clone(&call));
-                self.take_event(Event::Call(call))
-            }
-            Some((kind, _)) => Err(format!("a record of kind {kind}, which this rolltap does not know")),
-            None => Err("a record without content".to_owned()),
-        }
+impl Referred for Near<'_> {
+    fn conversation(&mut self, distance: u64) -> Option<Arc<Told>> {
+        self.reader.call(self.at.before(distance)?).ok()?.told
     }
 
-    fn take_event(&mut self, event: Event) -> Result<(), String> {
-        match event {
-            Event::Opened(opened) => return self.open(*opened),
-            Event::Call(call) => self.trial(&call.trial_id)?.calls.push(call),
-            Event::Batch(calls) => {
-                for call in calls {
-                    self.trial(&call.trial_id)?.calls.push(call);
-                }
-            }
-            Event::Policy(change) => return self.policy(change),
-            Event::Sealed { trial_id, at } => self.trial(&trial_id)?.sealed_at = Some(at),
-            Event::Rewarded { trial_id, reward } => self.trial(&trial_id)?.reward = Some(reward),
-        }
-        Ok(())
-    }
-
-    fn open(&mut self, opened: Opened) -> Result<(), String> {
-        let trial_id = opened.facts.trial_id.clone();
-        if self.by_id.contains_key(&trial_id) {
-            return Err(format!("trial {trial_id} is opened a second time"));
-        }
-        self.by_id.insert(trial_id, self.stored.trials.len());
-        self.stored.trials.push(StoredTrial { opened, calls: Vec::new(), sealed_at: None, reward: None });
-        Ok(())
-    }
-
-    fn policy(&mut self, change: PolicyChange) -> Result<(), String> {
-        let newest = self.stored.policy.iter().map(|change| change.version).max().unwrap_or(0);
-        if !(0..=newest.saturating_add(1)).contains(&change.version) {
-            return Err(format!("policy version {} comes after version {newest}", change.version));
-        }
-        self.stored.policy.push(change);
-        Ok(())
-    }
-
-    fn trial(&mut self, id: &TrialId) -> Result<&mut StoredTrial, String> {
-        let found = self.by_id.get(id).and_then(|&index| self.stored.trials.get_mut(index));
-        found.ok_or_else(|| format!("trial {id} was never opened"))
+    fn text(&mut self, distance: u64) -> Option<Arc<str>> {
+        self.reader.text(self.at.before(distance)?)
     }
 }

@@ -5,11 +5,8 @@
 
 use std::io::{self, Read};
 
-/// What an event file begins with: a name, and the version of its format.
-pub(super) const MAGIC: [u8; 8] = *b"rolltap\x01";
-
 /// Length, checksum of the content, checksum of these two.
-const HEADER: usize = 12;
+pub(super) const HEADER: usize = 12;
 
 /// Appends a record whose content `write` appends.
 pub(super) fn frame<E>(
@@ -40,7 +37,7 @@ fn header(content: &[u8]) -> [u8; HEADER] {
 }
 
 /// The length and checksum of the content, if the header is sound.
-fn read_header(header: &[u8]) -> Option<(usize, u32)> {
+pub(super) fn read_header(header: &[u8]) -> Option<(usize, u32)> {
     let &[a, b, c, d, e, f, g, h, i, j, k, l] = header.first_chunk::<HEADER>()?;
     let is_sound = crc32fast::hash(&[a, b, c, d, e, f, g, h]) == u32::from_le_bytes([i, j, k, l]);
     is_sound.then(|| (u32::from_le_bytes([a, b, c, d]) as usize, u32::from_le_bytes([e, f, g, h])))

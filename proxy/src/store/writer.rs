@@ -1,144 +1,153 @@
 //! The thread that writes: takes what has gathered, writes it at once, then says so.
+//!
+//! What cannot be written is tried again until it can, in the same order: nothing is given up but at the end of the
+//! process.
 
-use std::collections::{HashMap, VecDeque};
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufReader, Write};
-use std::path::Path;
-use std::sync::Arc;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use rolltap_rollout::call::Call;
-use rolltap_rollout::ids::TrialId;
 use tokio::sync::mpsc;
 
-use super::call_record::{self, Shared};
+use super::encoder::{Encoder, Placed};
 use super::gather::Batch;
-use super::record::{self, MAGIC, Next, Records};
-use super::{CALL, EVENT, Event, StoreError};
+use super::health::Health;
+use super::index::Index;
+use super::segment::{self, HEAD, SegmentId};
+use super::sync::{Sync, Unsynced};
+use super::{Event, StoreError};
 
-/// Earlier calls of a trial that a prompt is compared with: as many conversations can go on side by side.
-const COMPARED: usize = 4;
+/// Between tries to write what could not be written.
+const AGAIN: Duration = Duration::from_millis(250);
+/// How long the end of the process waits for a disk that fails.
+const LAST_TRIES: Duration = Duration::from_secs(5);
 
 pub(super) struct Writer {
-    file: File,
-    path: String,
-    /// Where the next record begins.
-    end: u64,
-    /// The latest calls of each live trial, and where their records begin.
-    recent: HashMap<TrialId, VecDeque<(u64, Arc<Call>)>>,
+    pub(super) dir: PathBuf,
+    pub(super) sync: Sync,
+    pub(super) segment_size: u64,
+    /// The segment that is written to, and where its next record begins; none where another must be begun.
+    pub(super) segment: Option<Segment>,
+    /// The latest segment that there is a file of.
+    pub(super) latest: SegmentId,
+    pub(super) encoder: Encoder,
+    pub(super) index: Arc<Mutex<Index>>,
+    pub(super) health: Health,
+    pub(super) unsynced: Unsynced,
+    /// The process ends.
+    pub(super) is_ending: Arc<AtomicBool>,
     /// What is to be written with one system call.
-    buffer: Vec<u8>,
+    pub(super) buffer: Vec<u8>,
+}
+
+/// The segment that is written to.
+pub(super) struct Segment {
+    pub(super) file: Arc<File>,
+    pub(super) end: u64,
 }
 
 impl Writer {
-    pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
-        let named = path.display().to_string();
-        let open = || {
-            if let Some(folder) = path.parent() {
-                std::fs::create_dir_all(folder)?;
-            }
-            let mut file = OpenOptions::new().create(true).read(true).append(true).open(path)?;
-            let end = sound_end(&mut file, &named)?;
-            Ok::<_, io::Error>((file, end))
-        };
-        match open() {
-            Ok((file, end)) => {
-                Ok(Self { file, path: named, end, recent: HashMap::new(), buffer: Vec::new() })
-            }
-            Err(error) => Err(StoreError::Write { path: named, reason: error.to_string() }),
-        }
-    }
-
-    /// Runs until no batch can come any more, then makes the file durable.
+    /// Runs until no batch can come any more, then makes the last segment durable.
     pub(super) fn run(mut self, mut batches: mpsc::Receiver<Batch>) -> Result<(), StoreError> {
-        while let Some(Batch { events, written }) = batches.blocking_recv() {
+        while let Some(Batch { events, in_new_segment, written }) = batches.blocking_recv() {
+            if in_new_segment {
+                self.segment = None;
+            }
             // Told even if nobody waits for it any more.
             drop(written.send(self.write(&events)));
         }
-        self.file.sync_data().map_err(|error| self.refused(&error))
+        self.unsynced.is_over();
+        self.segment.map_or(Ok(()), |segment| segment.file.sync_data()).map_err(|error| StoreError::Write {
+            path: self.latest.path(&self.dir).display().to_string(),
+            reason: error.to_string(),
+        })
     }
 
+    /// Writes, however often it takes.
     fn write(&mut self, events: &[Event]) -> Result<(), StoreError> {
-        self.buffer.clear();
-        let written = self.encode(events).and_then(|()| self.file.write_all(&self.buffer));
-        if let Err(error) = written {
-            // What is half written goes again, and no later record may build on it.
-            self.recent.clear();
-            if let Err(error) = self.file.set_len(self.end) {
-                tracing::error!(path = %self.path, %error, "cannot take back what was half written");
-            }
-            return Err(self.refused(&error));
-        }
-        self.end += self.buffer.len() as u64;
-        Ok(())
-    }
-
-    fn encode(&mut self, events: &[Event]) -> io::Result<()> {
-        for event in events {
-            match event {
-                Event::Call(call) => self.encode_call(call)?,
-                Event::Batch(calls) => calls.iter().try_for_each(|call| self.encode_call(call))?,
-                _ => {
-                    if let Event::Sealed { trial_id, .. } = event {
-                        self.recent.remove(trial_id);
-                    }
-                    record::frame(&mut self.buffer, |out| {
-                        out.push(EVENT);
-                        serde_json::to_writer(out, event)
-                    })?;
+        let mut ends_at = None;
+        loop {
+            let error = match self.try_write(events) {
+                Ok(()) => {
+                    self.health.is_well();
+                    return Ok(());
+                }
+                Err(error) => self.refused(&error),
+            };
+            self.health.fails(error.clone());
+            if self.is_ending.load(Ordering::Relaxed) {
+                let ends_at = *ends_at.get_or_insert_with(|| Instant::now() + LAST_TRIES);
+                if Instant::now() > ends_at {
+                    return Err(error);
                 }
             }
+            std::thread::sleep(AGAIN);
         }
+    }
+
+    fn try_write(&mut self, events: &[Event]) -> io::Result<()> {
+        if self.segment.as_ref().is_none_or(|segment| segment.end > self.segment_size) {
+            self.begin_segment()?;
+        }
+        let Some(Segment { file, end }) = &self.segment else { return Ok(()) };
+        let (file, end) = (Arc::clone(file), *end);
+        let mut placed = Placed::new();
+        self.buffer.clear();
+        let encoded = self.encode(events, end, &mut placed);
+        let written = encoded.and_then(|()| (&*file).write_all(&self.buffer));
+        let durable = match (&written, self.sync) {
+            (Ok(()), Sync::Always) => file.sync_data(),
+            _ => Ok(()),
+        };
+        let is_durable = durable.is_ok();
+        if let Err(error) = written.and(durable) {
+            // All of it goes again, into a file that can be trusted, and nothing may refer to what is half written.
+            self.encoder.forget();
+            let is_cut = file.set_len(end).is_ok();
+            self.segment = (is_cut && is_durable).then_some(Segment { file, end });
+            return Err(error);
+        }
+        if self.sync == Sync::Interval {
+            self.unsynced.wrote(&file);
+        }
+        self.segment = Some(Segment { file, end: end + self.buffer.len() as u64 });
+        let mut index = self.index();
+        placed.into_iter().for_each(|(trial, at)| index.add_call(trial, at));
         Ok(())
     }
 
-    fn encode_call(&mut self, call: &Arc<Call>) -> io::Result<()> {
-        let at = self.end + self.buffer.len() as u64;
-        if !self.recent.contains_key(&call.trial_id) {
-            self.recent.insert(call.trial_id.clone(), VecDeque::new());
+    fn encode(&mut self, events: &[Event], end: u64, placed: &mut Placed) -> io::Result<()> {
+        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        events
+            .iter()
+            .try_for_each(|event| self.encoder.encode(event, end, &mut index, &mut self.buffer, placed))
+    }
+
+    fn begin_segment(&mut self) -> io::Result<()> {
+        if let Some(segment) = &self.segment
+            && self.sync != Sync::Off
+        {
+            segment.file.sync_data()?;
         }
-        let Some(recent) = self.recent.get_mut(&call.trial_id) else { return Ok(()) };
-        let shares = recent.iter().map(|(begin, earlier)| (Shared::between(call, earlier), at - begin));
-        let most = shares.max_by_key(|(shared, _)| shared.length()).filter(|(shared, _)| shared.length() > 0);
-        record::frame(&mut self.buffer, |out| {
-            out.push(CALL);
-            call_record::write(call, most.map(|(shared, distance)| (distance, shared)), out)
-        })?;
-        if recent.len() == COMPARED {
-            recent.pop_front();
-        }
-        recent.push_back((at, Arc::clone(call)));
+        let id = self.latest.next();
+        let file = segment::create(&self.dir, id)?;
+        self.latest = id;
+        self.encoder.begin(id);
+        self.segment = Some(Segment { file: Arc::new(file), end: HEAD });
         Ok(())
     }
 
-    fn refused(&self, error: &dyn std::error::Error) -> StoreError {
-        tracing::error!(path = %self.path, %error, "the capture store cannot write");
-        StoreError::Write { path: self.path.clone(), reason: error.to_string() }
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-/// Where the last whole record ends. A process that died while it wrote left a part of one: nobody was told that it is
-/// kept, so it is cut.
-fn sound_end(file: &mut File, path: &str) -> io::Result<u64> {
-    let length = file.metadata()?.len();
-    if length < MAGIC.len() as u64 {
-        file.set_len(0)?;
-        file.write_all(&MAGIC)?;
-        return Ok(MAGIC.len() as u64);
-    }
-    let mut reader = BufReader::new(&*file);
-    super::read::check_magic(&mut reader)?;
-    let mut records = Records::new(reader, MAGIC.len() as u64);
-    let mut content = Vec::new();
-    loop {
-        match records.next(&mut content)? {
-            // Damage stays where it is, for whoever looks into it.
-            Next::Record | Next::Damage(_) => {}
-            Next::End => return Ok(records.position().max(length)),
-            Next::TornEnd => break,
+    fn refused(&self, error: &io::Error) -> StoreError {
+        StoreError::Write {
+            path: self.latest.path(&self.dir).display().to_string(),
+            reason: error.to_string(),
         }
     }
-    let end = records.position();
-    tracing::warn!(path, bytes = length - end, "cut a record that a dying process had half written");
-    file.set_len(end)?;
-    Ok(end)
 }

@@ -7,8 +7,10 @@ use rolltap_rollout::call::CallStatus;
 use rolltap_rollout::continuation::{Class, Continuation};
 use serde_json::{Value, json};
 
-use crate::model_server::Ids;
-use crate::stage::{request, until};
+use std::time::Duration;
+
+use crate::model_server::{Ids, model_dir};
+use crate::stage::{self, Stage, request, until};
 use crate::talk::{ROOM, ask, assistant, prompt_of, staged, talk, user, whole_of, word, words};
 
 #[tokio::test]
@@ -36,6 +38,35 @@ async fn each_turn_is_asked_for_by_the_tokens_of_those_before() {
         assert!(calls.iter().all(|call| call.flaws.is_empty() && call.status == CallStatus::Complete));
         let rows = stage.rollout(&trial).await;
         assert_eq!((rows.len(), rows[0].calls.len()), (1, 4), "one sequence");
+    }
+}
+
+#[tokio::test]
+async fn a_conversation_goes_on_in_the_next_process_token_for_token() {
+    for stream in [false, true] {
+        let (server, stage) = staged(Ids::Taken, ROOM).await;
+        let trial = stage.open(json!({})).await;
+        let mut messages = vec![user("Hi")];
+        let mut stage = Some(stage);
+        for turn in 0..5 {
+            let here = stage.as_ref().unwrap();
+            let (_, content) = ask(here, &here.here(&trial), &messages, stream).await;
+            messages.extend([assistant(&content), user("and there?")]);
+            if turn % 2 == 1 {
+                // Once behind a turn that was put together here, once behind one that was so before.
+                let Stage { upstream, proxy, data, http } = stage.take().unwrap();
+                proxy.shutdown(Duration::from_secs(5)).await.unwrap();
+                let mut settings = stage::settings(&server.url, &data);
+                settings.render.tokenizer = Some(model_dir());
+                let proxy = rolltap_proxy::start(settings).await.unwrap();
+                stage = Some(Stage { upstream, proxy, data, http });
+            }
+        }
+        let stage = stage.unwrap();
+        assert_eq!(words(&stage, &trial).await, ["first_call", "spliced", "spliced", "spliced", "spliced"]);
+        stage.seal(&trial).await;
+        let rows = stage.rollout(&trial).await;
+        assert_eq!((rows.len(), rows[0].calls.len()), (1, 5), "one sequence");
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use rolltap_proxy::StartError;
+use rolltap_proxy::store::StoreError;
 use serde_json::{Value, json};
 
 use crate::stage::{self, Stage, request};
@@ -46,26 +47,57 @@ async fn an_open_trial_goes_on_in_the_next_process_and_a_sealed_one_stays_sealed
     assert_eq!((stored.trials[0].calls.len(), stored.damage.len()), (2, 0));
 }
 
+/// The only segment.
+fn segment(data: &tempfile::TempDir) -> std::path::PathBuf {
+    data.path().join("capture-00000001.rolltap")
+}
+
 /// What a process leaves that dies while it writes.
 fn torn_end(data: &tempfile::TempDir) {
-    let path = data.path().join("capture.rolltap");
+    let path = segment(data);
     std::fs::OpenOptions::new().append(true).open(path).unwrap().write_all(&[9, 0, 0]).unwrap();
 }
 
 #[tokio::test]
-async fn damage_in_the_middle_is_named_and_not_started_over() {
+async fn damage_in_the_middle_is_named_and_gone_on_from() {
     let stage = Stage::random().await;
-    stage.open(json!({})).await;
-    let Stage { proxy, data, upstream, .. } = stage;
+    let before = stage.open(json!({})).await;
+    let Stage { proxy, data, upstream, http } = stage;
     proxy.shutdown(Duration::from_secs(5)).await.unwrap();
-    let path = data.path().join("capture.rolltap");
-    let events = std::fs::read(&path).unwrap();
-    std::fs::write(&path, [&events, &b"garbage and more garbage"[..], &events[8..]].concat()).unwrap();
-    let error = rolltap_proxy::start(stage::settings(&format!("http://{}", upstream.addr()), &data))
-        .await
-        .unwrap_err();
-    let StartError::Damaged { damage, .. } = &error else { panic!("{error}") };
-    assert!(damage.contains(&format!("capture.rolltap at byte {}", events.len())), "{damage}");
+    let path = segment(&data);
+    let length = std::fs::metadata(&path).unwrap().len();
+    std::fs::OpenOptions::new()
+        .append(true)
+        .open(&path)
+        .unwrap()
+        .write_all(b"garbage and more garbage")
+        .unwrap();
+    // What garbage is told from a torn end by: something sound behind it.
+    let sound = std::fs::read(&path).unwrap();
+    let first_record = &sound[8..usize::try_from(length).unwrap()];
+    std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(first_record).unwrap();
+    let proxy =
+        rolltap_proxy::start(stage::settings(&format!("http://{}", upstream.addr()), &data)).await.unwrap();
+    let after = Stage { proxy, data, upstream, http };
+    let behind = after.open(json!({})).await;
+    for trial in [&before, &behind] {
+        assert_eq!(after.chat(&after.here(trial), &request(json!({}))).await.status(), 200);
+    }
+    let stored = rolltap_proxy::store::read_dir(after.data.path()).unwrap();
+    let [damage] = stored.damage.as_slice() else { panic!("{:?}", stored.damage) };
+    assert_eq!((&damage.path, damage.at, damage.is_torn_end), (&path, length, false));
+    assert_eq!(stored.trials.iter().map(|trial| trial.calls.len()).collect::<Vec<_>>(), [1, 1]);
+}
+
+#[tokio::test]
+async fn two_proxies_on_one_directory_are_one_too_many() {
+    let stage = Stage::random().await;
+    let settings = stage::settings("http://127.0.0.1:1", &stage.data);
+    let error = rolltap_proxy::start(settings).await.unwrap_err();
+    let StartError::Store(StoreError::InUse { by, .. }) = &error else { panic!("{error}") };
+    assert!(by.contains(&std::process::id().to_string()), "{error}");
+    let trial = stage.open(json!({})).await;
+    assert_eq!(stage.chat(&trial, &request(json!({}))).await.status(), 200, "the first goes on");
 }
 
 #[tokio::test]
@@ -74,7 +106,12 @@ async fn the_stores_file_holds_no_key() {
     let trial = stage.open(json!({})).await;
     let answer: Value = stage.chat(&trial, &request(json!({}))).await.json().await.unwrap();
     assert!(answer["id"].is_string());
-    let kept = std::fs::read(stage.data.path().join("capture.rolltap")).unwrap();
-    let holds = |text: &str| kept.windows(text.len()).any(|window| window == text.as_bytes());
-    assert!(holds("chat_completions") && !holds(&trial.key) && !holds(&trial.key[20..40]));
+    let stored = rolltap_proxy::store::read_dir(stage.data.path()).unwrap();
+    let (facts, call) = (stored.trials[0].facts(), &stored.trials[0].calls[0]);
+    let readable = format!("{facts:?} {call:?} {:?}", stored.trials[0].told);
+    let kept = std::fs::read(segment(&stage.data)).unwrap();
+    let holds = |text: &str| {
+        readable.contains(text) || kept.windows(text.len()).any(|window| window == text.as_bytes())
+    };
+    assert!(holds(call.call_id.as_str()) && !holds(&trial.key) && !holds(&trial.key[20..40]));
 }

@@ -65,6 +65,13 @@ impl Stage {
         format!("http://{}{path}", self.proxy.agent_addrs()[0])
     }
 
+    /// A trial of the process before this one, which listened elsewhere.
+    pub(crate) fn here(&self, trial: &TrialOpened) -> TrialOpened {
+        let mut trial = trial.clone();
+        trial.base_urls.openai = self.agent(&format!("/t/{}/v1", trial.key));
+        trial
+    }
+
     pub(crate) fn direct(&self) -> String {
         format!("http://{}/v1/chat/completions", self.upstream.addr())
     }

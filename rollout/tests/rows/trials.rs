@@ -180,7 +180,7 @@ fn row(
     let len = token_ids.len();
     let status = match (last.answer.status, last.answer.finish_reason.as_deref()) {
         (CallStatus::Failed, _) => "failed",
-        (CallStatus::Cancelled, _) | (_, Some("abort")) => "aborted",
+        (CallStatus::Cancelled | CallStatus::Interrupted, _) | (_, Some("abort")) => "aborted",
         (_, Some("length")) => "truncated",
         _ => "completed",
     };

@@ -1,0 +1,106 @@
+//! Whether the store can write. While it cannot, new calls are refused and those under way wait; what was handed over is
+//! written once it can again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::StoreError;
+
+/// How long the end of a call waits for a disk that fails. Its agent is told then; the record is written later all the
+/// same.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Shared by whoever writes and whoever wants to know.
+#[derive(Clone, Debug)]
+pub(super) struct Health(Arc<watch::Sender<Condition>>);
+
+#[derive(Clone, Debug)]
+enum Condition {
+    Well,
+    Failing { since: Instant, error: StoreError },
+}
+
+impl Health {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(watch::Sender::new(Condition::Well)))
+    }
+
+    /// Writing works.
+    pub(super) fn is_well(&self) {
+        let recovered = self.0.send_if_modified(|condition| {
+            let failed = matches!(condition, Condition::Failing { .. });
+            *condition = Condition::Well;
+            failed
+        });
+        if recovered {
+            tracing::info!("the capture store can write again");
+        }
+    }
+
+    /// Writing does not work.
+    pub(super) fn fails(&self, error: StoreError) {
+        self.0.send_if_modified(|condition| {
+            if matches!(condition, Condition::Failing { .. }) {
+                return false;
+            }
+            tracing::error!(%error, "no new call is taken until the capture store can write");
+            *condition = Condition::Failing { since: Instant::now(), error };
+            true
+        });
+    }
+
+    /// Why nothing can be written, if that is so.
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        match &*self.0.borrow() {
+            Condition::Well => Ok(()),
+            Condition::Failing { error, .. } => Err(error.clone()),
+        }
+    }
+
+    /// Resolves when writing has failed for so long that those who wait must be told.
+    pub(super) async fn is_given_up(&self) -> StoreError {
+        let mut changes = self.0.subscribe();
+        loop {
+            let condition = changes.borrow_and_update().clone();
+            match condition {
+                Condition::Well => {
+                    // The sender is `self`, so it cannot be gone.
+                    let _ = changes.changed().await;
+                }
+                Condition::Failing { since, error } => {
+                    if tokio::time::timeout_at(since + PATIENCE, changes.changed()).await.is_err() {
+                        return error;
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_is_told_after_a_while_and_not_if_it_recovers() {
+        let health = Health::new();
+        let failure = || StoreError::Write { path: "p".into(), reason: "full".into() };
+        health.fails(failure());
+        assert!(health.check().unwrap_err().to_string().contains("full"));
+        let waited = health.is_given_up();
+        let recovers = async {
+            tokio::time::sleep(PATIENCE / 2).await;
+            health.is_well();
+            assert!(health.check().is_ok());
+            tokio::time::sleep(PATIENCE).await;
+            health.fails(failure());
+        };
+        let started = Instant::now();
+        let (error, ()) = tokio::join!(waited, recovers);
+        assert!(error.to_string().contains("full"));
+        assert_eq!(started.elapsed(), PATIENCE * 5 / 2);
+    }
+}

@@ -1,0 +1,235 @@
+//! Looks through a data directory: every trial, and where its calls lie. What calls said is not read.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use rolltap_rollout::call::Call;
+use rolltap_rollout::ids::{CallId, TrialId};
+use rolltap_rollout::rollout::Reward;
+
+use super::content::{Content, Kind, TrialNumber};
+use super::encoder::Mark;
+use super::event::{Event, Opened, PolicyChange};
+use super::index::{At, Index};
+use super::numbers::Numbers;
+use super::record::{Next, Records};
+use super::segment::{self, Format, HEAD, SegmentId};
+use super::{Damage, ReadError, Summary};
+
+/// What a data directory holds.
+#[derive(Debug, Default)]
+pub(super) struct Looked {
+    /// Every trial, in the order in which they were opened.
+    pub(super) trials: Vec<Found>,
+    pub(super) policy: Vec<PolicyChange>,
+    pub(super) index: Index,
+    /// Calls that were about to go upstream, of which nothing more was written.
+    pub(super) unfinished: Vec<Unfinished>,
+    /// What could not be read, and was passed over.
+    pub(super) damage: Vec<Damage>,
+    /// The last segment, and where its next record belongs; none where there is none that can be written to.
+    pub(super) last: Option<(SegmentId, u64)>,
+    /// The segment with the highest number.
+    pub(super) latest: Option<SegmentId>,
+}
+
+/// A trial, without its calls.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) opened: Opened,
+    /// When it was sealed, if it was.
+    pub(crate) sealed_at: Option<Timestamp>,
+    pub(crate) summary: Option<Summary>,
+    pub(crate) reward: Option<Reward>,
+}
+
+/// A call that was under way when the process ended.
+#[derive(Clone, Debug)]
+pub(super) struct Unfinished {
+    pub(super) trial_id: TrialId,
+    pub(super) call_id: CallId,
+    pub(super) at: Timestamp,
+}
+
+/// Looks through a data directory. Empty where there is none.
+pub(super) fn look(dir: &Path) -> Result<Looked, ReadError> {
+    let failed = |path: PathBuf| move |source| ReadError { path, source };
+    let segments = segment::list(dir).map_err(failed(dir.to_owned()))?;
+    let mut looking = Looking::default();
+    looking.looked.latest = segments.last().copied();
+    for &id in &segments {
+        let path = id.path(dir);
+        looking.segment(id, &path).map_err(failed(path))?;
+    }
+    Ok(looking.finish())
+}
+
+#[derive(Default)]
+struct Looking {
+    looked: Looked,
+    by_id: HashMap<TrialId, usize>,
+    /// Calls of which the record was seen.
+    ended: HashSet<Mark>,
+    intents: HashMap<Mark, Intent>,
+}
+
+struct Intent {
+    trial: TrialNumber,
+    call_id: CallId,
+    at: Timestamp,
+}
+
+impl Looking {
+    fn segment(&mut self, id: SegmentId, path: &Path) -> io::Result<()> {
+        let mut file = BufReader::with_capacity(1 << 20, File::open(path)?);
+        self.looked.last = None;
+        let Some(format) = segment::read_head(&mut file)? else { return Ok(()) };
+        let mut records = Records::new(file, HEAD);
+        let mut content = Vec::new();
+        let is_torn = loop {
+            let at = At { segment: id, offset: records.position() };
+            let reason = match records.next(&mut content)? {
+                Next::End => break false,
+                Next::TornEnd => break true,
+                Next::Damage(reason) => reason,
+                Next::Record => match self.take(at, format, &content) {
+                    Ok(()) => continue,
+                    Err(reason) => reason,
+                },
+            };
+            self.damaged(path, at.offset, reason, false);
+        };
+        if is_torn {
+            let reason = "the last record was half written".to_owned();
+            self.damaged(path, records.position(), reason, true);
+        }
+        if format == Format::V2 {
+            self.looked.last = Some((id, records.position()));
+        }
+        Ok(())
+    }
+
+    fn damaged(&mut self, path: &Path, at: u64, reason: String, is_torn_end: bool) {
+        self.looked.damage.push(Damage { path: path.to_owned(), at, reason, is_torn_end });
+    }
+
+    fn take(&mut self, at: At, format: Format, content: &[u8]) -> Result<(), String> {
+        if format == Format::V1 {
+            return self.take_v1(at, content);
+        }
+        let content = Content::read(content)?;
+        self.looked.index.is_used(content.trial);
+        match content.kind {
+            Kind::Text => Ok(()),
+            Kind::Event => {
+                let event = serde_json::from_slice(&content.body()?).map_err(|error| error.to_string())?;
+                self.take_event(event, content.trial)
+            }
+            Kind::Call => {
+                let (mark, _) = content.split_plain()?;
+                self.intents.remove(&mark);
+                // A disk that failed at an unlucky moment may have a record twice.
+                if self.ended.insert(mark) {
+                    self.looked.index.add_call(content.trial, at);
+                }
+                Ok(())
+            }
+            Kind::Intent => {
+                let (mark, rest) = content.split_plain()?;
+                let body = rest.body()?;
+                let intent = read_intent(content.trial, &body).ok_or("an intent that cannot be read")?;
+                if !self.ended.contains(&mark) {
+                    self.intents.insert(mark, intent);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The first format: a byte that says whether an event follows in JSON, or a call.
+    fn take_v1(&mut self, at: At, content: &[u8]) -> Result<(), String> {
+        match content.split_first() {
+            Some((1, json)) => {
+                let event: Event = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+                let number = event.trial_id().map(|trial| self.looked.index.number(trial));
+                self.take_event(event, number.unwrap_or_default())
+            }
+            Some((2, call)) => {
+                let mut numbers = Numbers::of(call);
+                let small = numbers.number().and_then(|length| numbers.bytes(length));
+                let small = small.ok_or("the record of a call ends too early")?;
+                let call: Call = serde_json::from_slice(small).map_err(|error| error.to_string())?;
+                let number = self.looked.index.number(&call.trial_id);
+                self.looked.index.add_call(number, at);
+                Ok(())
+            }
+            Some((kind, _)) => Err(format!("a record of kind {kind}, which this rolltap does not know")),
+            None => Err("a record without content".to_owned()),
+        }
+    }
+
+    fn take_event(&mut self, event: Event, number: TrialNumber) -> Result<(), String> {
+        match event {
+            Event::Opened(opened) => self.open(*opened, number)?,
+            Event::Policy(change) => self.policy(change)?,
+            Event::Sealed { trial_id, at, summary } => {
+                let trial = self.trial(&trial_id)?;
+                (trial.sealed_at, trial.summary) = (Some(at), summary);
+            }
+            Event::Rewarded { trial_id, reward } => self.trial(&trial_id)?.reward = Some(reward),
+            Event::Intent { .. } | Event::Call(_) | Event::Batch(_) | Event::Flush => {}
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, opened: Opened, number: TrialNumber) -> Result<(), String> {
+        let trial_id = opened.facts.trial_id.clone();
+        if let Some(known) = self.by_id.get(&trial_id).and_then(|&index| self.looked.trials.get(index)) {
+            let is_same = known.opened.key == opened.key;
+            return if is_same { Ok(()) } else { Err(format!("trial {trial_id} is opened a second time")) };
+        }
+        self.looked.index.is(trial_id.clone(), number);
+        self.by_id.insert(trial_id, self.looked.trials.len());
+        self.looked.trials.push(Found { opened, sealed_at: None, summary: None, reward: None });
+        Ok(())
+    }
+
+    fn policy(&mut self, change: PolicyChange) -> Result<(), String> {
+        let newest = self.looked.policy.iter().map(|change| change.version).max().unwrap_or(0);
+        if !(0..=newest.saturating_add(1)).contains(&change.version) {
+            return Err(format!("policy version {} comes after version {newest}", change.version));
+        }
+        self.looked.policy.push(change);
+        Ok(())
+    }
+
+    fn trial(&mut self, id: &TrialId) -> Result<&mut Found, String> {
+        let found = self.by_id.get(id).and_then(|&index| self.looked.trials.get_mut(index));
+        found.ok_or_else(|| format!("trial {id} was never opened"))
+    }
+
+    fn finish(mut self) -> Looked {
+        let names: HashMap<TrialNumber, &TrialId> =
+            self.by_id.keys().map(|id| (self.looked.index.number_of(id), id)).collect();
+        let mut unfinished: Vec<_> = self
+            .intents
+            .into_values()
+            .filter_map(|Intent { trial, call_id, at }| {
+                Some(Unfinished { trial_id: (*names.get(&trial)?).clone(), call_id, at })
+            })
+            .collect();
+        unfinished.sort_by(|a, b| a.call_id.cmp(&b.call_id));
+        self.looked.unfinished = unfinished;
+        self.looked
+    }
+}
+
+fn read_intent(trial: TrialNumber, body: &[u8]) -> Option<Intent> {
+    let (micros, call) = body.split_first_chunk()?;
+    let at = Timestamp::from_microsecond(i64::from_le_bytes(*micros)).ok()?;
+    let call_id = CallId::new(std::str::from_utf8(call).ok()?).ok()?;
+    Some(Intent { trial, call_id, at })
+}

@@ -1,0 +1,73 @@
+//! How a trial went, in numbers: what its status needs, without its calls.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rolltap_rollout::branch_cause::BranchCause;
+use rolltap_rollout::call::{Call, CallStatus};
+use rolltap_rollout::forest::Forest;
+use serde::{Deserialize, Serialize};
+
+use crate::api::Cost;
+
+/// How a trial went, in numbers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Calls that ended.
+    pub calls: u64,
+    /// Those that were answered whole.
+    pub complete: u64,
+    /// Prompt tokens of all calls together.
+    pub prompt_tokens: u64,
+    /// Sampled tokens of all calls together.
+    pub completion_tokens: u64,
+    /// Why branches started.
+    pub causes: Vec<CauseOfModel>,
+}
+
+/// Why branches of calls to a model started, and what that cost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CauseOfModel {
+    /// As the agent named it in the branch's first call.
+    pub model: String,
+    /// The cause.
+    pub cause: BranchCause,
+    /// How many branches, and how many tokens.
+    #[serde(flatten)]
+    pub cost: Cost,
+}
+
+impl Summary {
+    /// Of these calls.
+    pub(crate) fn of(calls: &[Arc<Call>]) -> Self {
+        let forest = Forest::build(calls.iter().map(Arc::as_ref));
+        let mut causes: BTreeMap<_, Cost> = BTreeMap::new();
+        for branch in forest.branches() {
+            let model = forest.nodes().get(branch.start).map(|node| node.call.model.clone());
+            let cost = causes.entry((model.unwrap_or_default(), branch.cause)).or_default();
+            cost.add(Cost { branches: 1, tokens: branch.reprefilled as u64 });
+        }
+        let causes = causes.into_iter().map(|((model, cause), cost)| CauseOfModel { model, cause, cost });
+        Self {
+            calls: calls.len() as u64,
+            complete: calls.iter().filter(|call| call.status == CallStatus::Complete).count() as u64,
+            prompt_tokens: calls.iter().map(|call| call.prompt_token_ids.len() as u64).sum(),
+            completion_tokens: calls.iter().map(|call| completion_tokens(call)).sum(),
+            causes: causes.collect(),
+        }
+    }
+
+    /// The causes, of whatever model.
+    pub(crate) fn by_cause(&self) -> BTreeMap<BranchCause, Cost> {
+        let mut by_cause: BTreeMap<_, Cost> = BTreeMap::new();
+        for CauseOfModel { cause, cost, .. } in &self.causes {
+            by_cause.entry(*cause).or_default().add(*cost);
+        }
+        by_cause
+    }
+}
+
+/// How many tokens a call sampled.
+pub(crate) fn completion_tokens(call: &Call) -> u64 {
+    call.choices.iter().map(|choice| choice.token_ids.len() as u64).sum()
+}

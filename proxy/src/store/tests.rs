@@ -1,0 +1,175 @@
+//! The store on a real disk.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use rolltap_rollout::call::{Call, CallStatus, Choice};
+use rolltap_rollout::ids::{CallId, TaskId, TrialId};
+use rolltap_rollout::token::{Logprob, TokenId};
+use serde_json::json;
+
+use super::*;
+
+fn ids(ids: impl IntoIterator<Item = u32>) -> Vec<TokenId> {
+    ids.into_iter().map(|id| TokenId::try_from(id).unwrap()).collect()
+}
+
+fn opened(name: &str) -> Event {
+    let opened = json!({
+        "facts": {
+            "trial_id": name, "task_id": TaskId::new("t").unwrap(), "group_id": null, "group_size": null, "sample_index": 0,
+            "attempt": 0, "agent": null, "environment": null, "model": null, "logprobs_mode": "raw_logprobs",
+            "tokenizer_hash": null, "vocab_size": null, "training": {},
+        },
+        "key": vec![name.len(); 32], "sampling": {}, "limits": {}, "metadata": {}, "at": Timestamp::UNIX_EPOCH,
+    });
+    Event::Opened(Box::new(serde_json::from_value(opened).unwrap()))
+}
+
+/// The turns of one conversation: each goes on from the one before.
+fn conversation(trial: &str, turns: usize) -> Vec<KeptCall> {
+    let mut calls: Vec<KeptCall> = Vec::new();
+    for turn in 0..turns as u32 {
+        let mut call =
+            Call::begun(CallId::generate(), TrialId::new(trial).unwrap(), 0, Timestamp::UNIX_EPOCH);
+        call.status = CallStatus::Complete;
+        let mut messages: Vec<Arc<str>> =
+            vec![format!("{{\"role\":\"system\",\"content\":\"{}\"}}", "You. ".repeat(400)).into()];
+        call.prompt_token_ids = ids(0..2000).into();
+        if let Some(KeptCall { call: before, told: Some(told) }) = calls.last() {
+            messages = told.messages.iter().cloned().chain([Arc::clone(&told.answers[0].1)]).collect();
+            call.prompt_token_ids = before.prompt_token_ids.clone();
+            call.prompt_token_ids.extend_from_slice(&before.choices[0].token_ids);
+        }
+        messages.push(format!("{{\"role\":\"user\",\"content\":\"{turn}\"}}").into());
+        call.prompt_token_ids.extend_from_slice(&ids([turn; 9]));
+        let logprobs = (0..50).map(|n| Logprob::try_from(-1.0 / (n as f32 + 1.5)).ok()).collect();
+        call.choices = vec![Choice { token_ids: ids(turn..turn + 50), logprobs, ..Choice::default() }];
+        let told = Told {
+            maker: PromptMaker::Proxy,
+            messages,
+            inputs: json!({"model": "m", "tools": "x".repeat(900)}).to_string().into(),
+            answers: vec![(0, json!({"role": "assistant", "content": turn}).to_string().into())],
+        };
+        calls.push(KeptCall { call: Arc::new(call), told: Some(Arc::new(told)) });
+    }
+    calls
+}
+
+async fn keep_all(store: &Store, calls: &[KeptCall]) {
+    for kept in calls {
+        store.keep(Event::Call(kept.clone())).await.unwrap();
+    }
+}
+
+fn assert_has(dir: &Path, trial: &str, calls: &[KeptCall]) {
+    let archive = Archive::open(dir).unwrap();
+    assert!(archive.damage().is_empty(), "{:?}", archive.damage());
+    let (stored, damage) = archive.trial(&TrialId::new(trial).unwrap()).unwrap();
+    assert!(damage.is_empty(), "{damage:?}");
+    assert_eq!(stored.calls.len(), calls.len());
+    for (at, kept) in calls.iter().enumerate() {
+        assert_eq!((&stored.calls[at], &stored.told[at]), (&kept.call, &kept.told));
+    }
+}
+
+#[tokio::test]
+async fn conversations_are_kept_and_cost_what_is_new_in_them() {
+    for sync in [Sync::Always, Sync::Interval, Sync::Off] {
+        let dir = tempfile::tempdir().unwrap();
+        let opened_store = Store::open(dir.path(), sync).unwrap();
+        let store = opened_store.store;
+        let (one, other) = (conversation("one", 12), conversation("other", 3));
+        for name in ["one", "other"] {
+            store.keep(opened(name)).await.unwrap();
+        }
+        keep_all(&store, &one).await;
+        let before = SegmentId::NONE.next().path(dir.path()).metadata().unwrap().len();
+        keep_all(&store, &other).await;
+        let after = SegmentId::NONE.next().path(dir.path()).metadata().unwrap().len();
+        assert!(before < 12 * 600 + 6000, "{before}");
+        assert!(after - before < 3 * 600, "a trial that begins like another: {}", after - before);
+        for (name, calls) in [("one", &one), ("other", &other)] {
+            assert_has(dir.path(), name, calls);
+            let read = store.calls(&TrialId::new(name).unwrap()).await;
+            assert_eq!(read.len(), calls.len());
+        }
+        tokio::task::spawn_blocking(|| opened_store.thread.finish()).await.unwrap().unwrap();
+        assert_has(dir.path(), "one", &one);
+    }
+}
+
+#[tokio::test]
+async fn each_segment_stands_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut all, calls) = (Vec::new(), conversation("one", 40));
+    // A process ends in the middle; the next goes on with the last segment.
+    for (part, calls) in calls.chunks(20).enumerate() {
+        let opened_store = Store::with_segments_of(4096, dir.path(), Sync::Off).unwrap();
+        assert_eq!(opened_store.trials.len(), part);
+        if part == 0 {
+            opened_store.store.keep(opened("one")).await.unwrap();
+        }
+        keep_all(&opened_store.store, calls).await;
+        all.extend_from_slice(calls);
+        tokio::task::spawn_blocking(|| opened_store.thread.finish()).await.unwrap().unwrap();
+        assert_has(dir.path(), "one", &all);
+    }
+    let segments = segment::list(dir.path()).unwrap();
+    assert!(segments.len() > 3, "{segments:?}");
+    // Without one of them, its own calls are gone and no other.
+    std::fs::remove_file(segments[1].path(dir.path())).unwrap();
+    let stored = read_dir(dir.path()).unwrap();
+    assert!(stored.damage.is_empty(), "{:?}", stored.damage);
+    assert!((20..40).contains(&stored.trials[0].calls.len()));
+}
+
+#[tokio::test]
+async fn a_call_that_never_ended_is_interrupted_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let intent = |call: &Call| Event::Intent {
+        trial_id: call.trial_id.clone(),
+        call_id: call.call_id.clone(),
+        at: Timestamp::UNIX_EPOCH,
+    };
+    let calls = conversation("one", 2);
+    let opened_store = Store::open(dir.path(), Sync::Off).unwrap();
+    opened_store.store.keep(opened("one")).await.unwrap();
+    for kept in &calls {
+        opened_store.store.keep(intent(&kept.call)).await.unwrap();
+    }
+    keep_all(&opened_store.store, &calls[..1]).await;
+    tokio::task::spawn_blocking(|| opened_store.thread.finish()).await.unwrap().unwrap();
+    for _ in 0..2 {
+        let mut opened_store = Store::open(dir.path(), Sync::Off).unwrap();
+        opened_store.note_interrupted().await.unwrap();
+        tokio::task::spawn_blocking(|| opened_store.thread.finish()).await.unwrap().unwrap();
+        let trial = read_dir(dir.path()).unwrap().trials.remove(0);
+        let told: Vec<_> = trial.calls.iter().map(|call| (&call.call_id, call.status)).collect();
+        let expected = [
+            (&calls[0].call.call_id, CallStatus::Complete),
+            (&calls[1].call.call_id, CallStatus::Interrupted),
+        ];
+        assert_eq!(told, expected);
+    }
+}
+
+/// Written by the version that had one file and no conversations.
+#[tokio::test]
+async fn the_first_format_is_read_and_gone_on_from() {
+    let dir = tempfile::tempdir().unwrap();
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/store/capture-v1.rolltap");
+    std::fs::copy(fixture, dir.path().join("capture.rolltap")).unwrap();
+    let expected: Vec<Call> =
+        serde_json::from_str(include_str!("../../tests/fixtures/store/calls-v1.json")).unwrap();
+    let opened_store = Store::open(dir.path(), Sync::Off).unwrap();
+    let trial = opened_store.trials[0].opened.facts.trial_id.clone();
+    let before: Vec<_> = opened_store.store.calls(&trial).await.into_iter().map(|kept| kept.call).collect();
+    assert_eq!(before.iter().map(Arc::as_ref).collect::<Vec<_>>(), expected.iter().collect::<Vec<_>>());
+    let mut new = conversation(trial.as_str(), 2);
+    keep_all(&opened_store.store, &new).await;
+    tokio::task::spawn_blocking(|| opened_store.thread.finish()).await.unwrap().unwrap();
+    new.splice(0..0, before.into_iter().map(|call| KeptCall { call, told: None }));
+    assert_has(dir.path(), trial.as_str(), &new);
+}
