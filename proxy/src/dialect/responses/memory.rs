@@ -63,11 +63,17 @@ impl Memory {
         Some(chain.into_iter().rev().flatten().cloned().collect())
     }
 
-    /// The item with an id, of whichever response.
+    /// The item with an id, of whichever response. Never a reference to it: an agent's own would refer to themselves.
     pub(super) fn item(&self, id: &str) -> Option<Value> {
         let remembered = self.lock();
         let mut items = remembered.responses.values().flat_map(|response| &response.items);
-        items.find(|item| item.get("id").and_then(Value::as_str) == Some(id)).cloned()
+        let text = |item: &Value, key| item.get(key).and_then(Value::as_str).map(str::to_owned);
+        let is_meant = |item: &&Value| {
+            let is_reference =
+                text(item, "type").map_or(item.get("role").is_none(), |kind| kind == "item_reference");
+            !is_reference && text(item, "id").as_deref() == Some(id)
+        };
+        items.find(is_meant).cloned()
     }
 
     fn lock(&self) -> MutexGuard<'_, Remembered> {
@@ -97,16 +103,29 @@ mod tests {
     #[test]
     fn a_response_is_remembered_with_those_before_it() {
         let memory = Memory::default();
-        memory.remember("a".into(), None, vec![json!({"id": 1}), json!({"id": "x"})]);
+        memory.remember("a".into(), None, vec![json!({"id": 1}), json!({"id": "x", "role": "user"})]);
         memory.remember("b".into(), Some("a".into()), vec![json!({"id": 2})]);
         memory.remember("fork".into(), Some("a".into()), vec![json!({"id": 3})]);
         assert_eq!(
             memory.items_up_to("b").unwrap(),
-            [json!({"id": 1}), json!({"id": "x"}), json!({"id": 2})]
+            [json!({"id": 1}), json!({"id": "x", "role": "user"}), json!({"id": 2})]
         );
         assert_eq!(memory.items_up_to("fork").unwrap().len(), 3);
-        assert_eq!(memory.item("x"), Some(json!({"id": "x"})));
+        assert_eq!(memory.item("x"), Some(json!({"id": "x", "role": "user"})));
         assert_eq!((memory.items_up_to("c"), memory.item("y")), (None, None));
+    }
+
+    #[test]
+    fn a_reference_is_not_what_it_refers_to() {
+        let memory = Memory::default();
+        memory.remember(
+            "a".into(),
+            None,
+            vec![json!({"id": "x"}), json!({"type": "item_reference", "id": "x"})],
+        );
+        assert_eq!(memory.item("x"), None);
+        memory.remember("b".into(), None, vec![json!({"type": "message", "id": "x"})]);
+        assert_eq!(memory.item("x"), Some(json!({"type": "message", "id": "x"})));
     }
 
     #[test]
