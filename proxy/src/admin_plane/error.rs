@@ -50,6 +50,10 @@ impl AdminError {
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
+    pub(super) fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", message)
+    }
+
     pub(super) fn unauthorized() -> Self {
         let message = "the admin plane wants the token of --admin-token-file as Authorization: Bearer TOKEN";
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message)

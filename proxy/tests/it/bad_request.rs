@@ -12,7 +12,7 @@ use crate::raw_upstream::{RawUpstream, sound};
 use crate::stage::{Stage, request, simulator, until};
 
 /// A proxy before an upstream that answers soundly and remembers what it was sent.
-async fn set() -> (Stage, RawUpstream, TrialOpened) {
+pub(crate) async fn set() -> (Stage, RawUpstream, TrialOpened) {
     let upstream = RawUpstream::start(vec![sound()]).await;
     let stage = Stage::before(simulator(None).await, &upstream.url).await;
     let trial = stage.open(json!({})).await;
@@ -24,12 +24,12 @@ fn path(trial: &TrialOpened) -> String {
 }
 
 /// The head of a call with these lines besides.
-fn head(trial: &TrialOpened, lines: &str) -> String {
+pub(crate) fn head(trial: &TrialOpened, lines: &str) -> String {
     format!("POST {} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{lines}\r\n", path(trial))
 }
 
 /// Sends the pieces and reads until the proxy closes.
-async fn exchange(stage: &Stage, pieces: &[&[u8]]) -> String {
+pub(crate) async fn exchange(stage: &Stage, pieces: &[&[u8]]) -> String {
     let mut agent = TcpStream::connect(stage.proxy.agent_addrs()[0]).await.unwrap();
     agent.set_nodelay(true).unwrap();
     for piece in pieces {
@@ -44,11 +44,11 @@ async fn exchange(stage: &Stage, pieces: &[&[u8]]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-fn status(answer: &str) -> &str {
+pub(crate) fn status(answer: &str) -> &str {
     answer.split(' ').nth(1).unwrap_or_default()
 }
 
-async fn serves_on(stage: &Stage, trial: &TrialOpened) {
+pub(crate) async fn serves_on(stage: &Stage, trial: &TrialOpened) {
     let answer = stage.chat(trial, &request(json!({"stream": true}))).await;
     assert!(answer.text().await.unwrap().ends_with("data: [DONE]\n\n"));
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test that fails panics")]
 
+mod admin_guard;
 mod asked;
 mod bad_request;
 mod bad_upstream;
