@@ -1,8 +1,10 @@
 //! `rolltap proxy`
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::num::NonZeroU64;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -10,7 +12,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use rolltap_proxy::roles::RoleRules;
 use rolltap_proxy::store::Sync;
-use rolltap_proxy::{Address, ImplicitTrials, PoolSettings, Settings};
+use rolltap_proxy::{Address, ImplicitTrials, PoolSettings, Redaction, Settings};
 
 use crate::Outcome;
 use crate::prompts::PromptArguments;
@@ -46,7 +48,8 @@ pub(crate) struct Arguments {
     /// (interval), or when the system sees fit (off). The death of the proxy they always survive. [default: interval]
     #[arg(long, env = "ROLLTAP_SYNC", value_name = "WHEN", value_parser = PossibleValuesParser::new(SYNCS))]
     sync: Option<String>,
-    /// File with the token that clients of the admin plane must bear.
+    /// File with the token that clients of the admin plane must bear, of 16 characters at least; nobody else should be
+    /// able to read it.
     #[arg(long, env = "ROLLTAP_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
     /// The upstreams' --logprobs-mode, which their answers do not tell. [default: raw_logprobs]
@@ -66,6 +69,13 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ROLLTAP_UPSTREAM_IDLE_TIMEOUT", value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(1..))]
     upstream_idle_timeout: Option<u64>,
+    /// Connections that agents may hold at once; further ones wait. [default: 16384]
+    #[arg(long, env = "ROLLTAP_MAX_CONNECTIONS", value_name = "N")]
+    max_connections: Option<NonZeroUsize>,
+    /// Let requests name URLs of images, audio and video, which the upstreams then fetch: with their network, not the
+    /// agent's. Without, media come in the request itself (data: URLs). See also vLLM's --allowed-media-domains.
+    #[arg(long, env = "ROLLTAP_ALLOW_MEDIA_URLS")]
+    allow_media_urls: bool,
     /// A model name that agents say, and the served model that they get: claude-haiku-*=qwen3. A name may end in *, and
     /// the longest that fits wins. Repeat it for several; agents get their own name back.
     #[arg(long = "model-alias", env = "ROLLTAP_MODEL_ALIAS", value_name = "NAME=SERVED", value_delimiter = ',',
@@ -108,7 +118,11 @@ Stops on Ctrl-C or SIGTERM: no new call is taken, calls under way have 30 s to e
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let mut stop = StopSignals::listen()?;
-    let proxy = rolltap_proxy::start(settings(arguments)?).await?;
+    // Captures hold all that agents read and wrote: what is made here is for this user alone.
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
+    let settings = settings(arguments)?;
+    terminal::hide_from_logs(Arc::clone(&settings.redaction));
+    let proxy = rolltap_proxy::start(settings).await?;
     for address in proxy.agent_addrs() {
         terminal::say(format_args!("agent plane listens on http://{address}"));
     }
@@ -173,6 +187,13 @@ fn settings(arguments: Arguments) -> anyhow::Result<Settings> {
         render: prompts.render_settings()?,
         roles: RoleRules::with(file.roles)?,
         training: file.training,
+        limits: file.limits.or(Settings::DEFAULT_LIMITS),
+        max_connections: arguments
+            .max_connections
+            .or(file.max_connections)
+            .unwrap_or(Settings::DEFAULT_MAX_CONNECTIONS),
+        allow_media_urls: arguments.allow_media_urls || file.allow_media_urls,
+        redaction: Arc::new(Redaction::new(&file.redact.headers, &file.redact.patterns)?),
         pool: PoolSettings {
             generation_defaults: generation_defaults.map(Into::into).unwrap_or_default(),
             ..PoolSettings::default()
@@ -214,10 +235,20 @@ fn upstreams(urls: &[String], api_key: Option<&str>) -> anyhow::Result<Vec<Addre
     Ok(urls.iter().map(|url| url.parse().and_then(authorized)).collect::<Result<_, _>>()?)
 }
 
+/// Who is neither the file's owner nor of its group.
+const OTHERS_READ: u32 = 0o004;
+
 /// A token is the file's text without the white space around it.
 pub(crate) fn read_token(path: &Path) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read token file {}", path.display()))?;
+    let mode = std::fs::metadata(path).map_or(0, |metadata| metadata.permissions().mode());
+    if mode & OTHERS_READ != 0 {
+        tracing::warn!(
+            "token file {} can be read by every user of this machine: chmod 600 it",
+            path.display()
+        );
+    }
     match text.trim() {
         "" => bail!("token file {} is empty", path.display()),
         token => Ok(token.to_owned()),

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use rolltap_orchestrator::nearest::nearest;
+use rolltap_proxy::api::Limits;
 use rolltap_proxy::roles::RoleRule;
 use rolltap_proxy::{History, SamplingDefaults, TrainingPolicy};
 use serde::Deserialize;
@@ -41,6 +42,23 @@ pub(crate) struct ProxyFile {
     pub(crate) roles: Vec<RoleRule>,
     #[serde(default)]
     pub(crate) training: TrainingPolicy,
+    #[serde(default)]
+    pub(crate) limits: Limits,
+    pub(crate) max_connections: Option<NonZeroUsize>,
+    #[serde(default)]
+    pub(crate) allow_media_urls: bool,
+    #[serde(default)]
+    pub(crate) redact: Redact,
+}
+
+/// What is a secret besides what is one always.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Redact {
+    /// Names of headers.
+    pub(crate) headers: Vec<String>,
+    /// Regular expressions.
+    pub(crate) patterns: Vec<String>,
 }
 
 /// Keys of vLLM's `generation_config.json` that are recorded.
@@ -59,7 +77,7 @@ impl From<GenerationDefaults> for SamplingDefaults {
     }
 }
 
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 24] = [
     "upstream",
     "upstream_api_key",
     "listen",
@@ -80,6 +98,10 @@ const KEYS: [&str; 20] = [
     "chat_template_content_format",
     "roles",
     "training",
+    "limits",
+    "max_connections",
+    "allow_media_urls",
+    "redact",
 ];
 
 impl ProxyFile {
@@ -143,7 +165,8 @@ mod tests {
                     logprobs_mode = \"processed_logprobs\"\nimplicit_trials = \"loopback\"\ngeneration_defaults = { top_k = 20 }\n\
                     upstream_idle_timeout = 60\nmodel_aliases = { a = \"b\" }\nhistory = \"sampled\"\ntokenizer = \"m\"\nchat_template = \"t\"\n\
                     default_chat_template_kwargs = { x = 1 }\nchat_template_content_format = \"auto\"\n\
-                    roles = [{ role = \"title\", has_tools = false }]\ntraining = { compaction = \"mask\" }";
+                    roles = [{ role = \"title\", has_tools = false }]\ntraining = { compaction = \"mask\" }\n\
+                    limits = { max_calls = 5 }\nmax_connections = 9\nallow_media_urls = true\nredact = { headers = [\"x-s\"] }";
         assert_eq!(text.lines().count(), KEYS.len());
         let file = ProxyFile::parse(text).unwrap();
         assert_eq!(file.logprobs_mode.as_deref(), Some("processed_logprobs"));

@@ -1,12 +1,14 @@
 //! How the command line talks to the person or script that started it: errors, logs, signals.
 
 use std::fmt::Display;
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, OnceLock};
 
 use anyhow::Context;
 use rolltap_orchestrator::cancellation::Cancellation;
 use rolltap_orchestrator::environment::EnvironmentKind;
 use rolltap_orchestrator::job::JobError;
+use rolltap_proxy::Redaction;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -21,9 +23,40 @@ pub(crate) fn start_logging(verbose: u8, is_server: bool) {
     let filter = EnvFilter::try_from_env("ROLLTAP_LOG").unwrap_or_else(|_| EnvFilter::new(level));
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| Lines(std::io::stderr()))
         .with_ansi(std::io::stderr().is_terminal());
     if is_server || verbose > 0 { logs.init() } else { logs.without_time().with_target(false).init() }
+}
+
+/// What is taken out of every line; only what is a secret always until a configuration is read.
+static REDACTION: OnceLock<Arc<Redaction>> = OnceLock::new();
+
+/// From here on the log goes without these secrets. Said once.
+pub(crate) fn hide_from_logs(secrets: Arc<Redaction>) {
+    // A second time there is no other configuration.
+    let _ = REDACTION.set(secrets);
+}
+
+/// A log each of whose events is a line, whatever foreign text is in it, and holds no secret.
+struct Lines<W>(W);
+
+impl<W: Write> Write for Lines<W> {
+    /// Takes an event whole: the subscriber writes each at once.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let line = text.trim_end_matches('\n').replace('\r', "\\r").replace('\n', "\\n");
+        let redacted = match REDACTION.get() {
+            Some(secrets) => secrets.redacted(&line),
+            None => Redaction::default().redacted(&line).into_owned().into(),
+        };
+        self.0.write_all(redacted.as_bytes())?;
+        self.0.write_all(b"\n")?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Prints to standard output. A reader that has left (`| head`) misses it, and nothing else happens.
@@ -92,4 +125,17 @@ pub(crate) fn cancelled_by_signals() -> anyhow::Result<Cancellation> {
         escalating.escalate();
     });
     Ok(cancellation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_line_without_secrets() {
+        let mut log = Lines(Vec::new());
+        let event = format!("INFO said=\"a\nINFO forged\r\" sk-rolltap-{}\n", "0".repeat(64));
+        log.write_all(event.as_bytes()).unwrap();
+        assert_eq!(String::from_utf8(log.0).unwrap(), "INFO said=\"a\\nINFO forged\\r\" [redacted]\n");
+    }
 }

@@ -7,6 +7,7 @@ mod cli {
     mod demo;
     mod help;
     mod run;
+    mod secrets;
     mod servers;
     mod usage;
 }

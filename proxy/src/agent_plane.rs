@@ -17,10 +17,12 @@ use hyper::body::Incoming;
 
 use crate::clock;
 use crate::dialect;
+use crate::dialect::chat::media::Fetching;
 use crate::dialect::error::{AgentError, Shape};
 use crate::endpoint::{CallEndpoint, CountEndpoint, Endpoint};
 use crate::exchange::head_for_agent;
 use crate::identity;
+use crate::inbox::{Inbox, Room};
 use crate::model_aliases::{ModelAliases, Names};
 use crate::opening::Opening;
 use crate::prefix::ExactPrefix;
@@ -32,6 +34,8 @@ use crate::trial::{Refusal, Trial};
 const LARGEST_REQUEST: u64 = 256 << 20;
 /// A client that has sent nothing of its body for this long is gone or means harm.
 const REQUEST_SILENCE: Duration = Duration::from_secs(60);
+/// One that has not sent all of it within this time is on no line that calls could be made over, and holds memory.
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// The error of the bodies that we answer with; what is wrong is in the record by then.
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -50,6 +54,10 @@ pub(crate) struct AgentPlane {
     pub(crate) roles: RoleRules,
     /// How long upstream may send nothing.
     pub(crate) longest_silence: Duration,
+    /// Whether upstream may be made to fetch media.
+    pub(crate) media: Fetching,
+    /// Where request bodies are while they are needed.
+    pub(crate) inbox: Arc<Inbox>,
 }
 
 impl AgentPlane {
@@ -61,7 +69,10 @@ impl AgentPlane {
         let (parts, body) = request.into_parts();
         let (key, path) = identity::split_path(parts.uri.path());
         let answered = self.route(key, path, &parts, body).await;
-        Ok(answered.unwrap_or_else(|error| error.into_response(Shape::of_path(path)).map(boxed)))
+        Ok(answered.unwrap_or_else(|error| {
+            let error = error.without_secrets(&self.opening.redaction);
+            error.into_response(Shape::of_path(path)).map(boxed)
+        }))
     }
 
     async fn route(
@@ -94,6 +105,9 @@ impl AgentPlane {
     }
 
     async fn models(&self, trial: &Trial, parts: &Parts) -> Result<Response<AnswerBody>, AgentError> {
+        if trial.sealed().is_cancelled() {
+            return Err(Refusal::Sealed.into());
+        }
         let trial_id = &trial.opened().facts.trial_id;
         let sent =
             self.opening.upstream.send(trial_id, Method::GET, "/v1/models", &parts.headers, Bytes::new());
@@ -110,7 +124,7 @@ impl AgentPlane {
         body: Incoming,
     ) -> Result<Response<AnswerBody>, AgentError> {
         let started_at = clock::now();
-        let body = read_request(trial, body).await?;
+        let (body, _room) = self.read_request(trial, body).await?;
         let mark = Mark::of(&parts.headers);
         let fingerprint = (mark != Mark::None).then(|| Fingerprint::of(path, &body));
         if let Some(fingerprint) = fingerprint.filter(|_| mark == Mark::Retry)
@@ -136,9 +150,17 @@ impl AgentPlane {
         if trial.sealed().is_cancelled() {
             return Err(Refusal::Sealed.into());
         }
-        let body = read_request(trial, body).await?;
-        let body = dialect::prepare_count(endpoint, &body, self.names(trial))?;
+        let (body, _room) = self.read_request(trial, body).await?;
+        let body = dialect::prepare_count(endpoint, &body, self.names(trial), self.media)?;
         self.counted(trial, endpoint, Shape::of_path(path), parts, body).await
+    }
+
+    /// A request's body, and the room that it takes as long as it is needed.
+    async fn read_request(&self, trial: &Trial, body: Incoming) -> Result<(Bytes, Room), AgentError> {
+        let mut room = Room::of(&self.inbox, &trial.opened().facts.trial_id);
+        let read = tokio::time::timeout(REQUEST_TIMEOUT, read_body(trial, body, &mut room)).await;
+        let body = read.map_err(|_| too_slow("the request body was not whole", REQUEST_TIMEOUT))??;
+        Ok((body, room))
     }
 
     /// The model names that hold for a trial.
@@ -147,8 +169,8 @@ impl AgentPlane {
     }
 }
 
-/// Reads a request's body. One that is too large or breaks off was no call.
-async fn read_request(trial: &Trial, body: Incoming) -> Result<Bytes, AgentError> {
+/// Reads a request's body, whose room in memory it takes meanwhile. One that is too large or breaks off was no call.
+async fn read_body(trial: &Trial, body: Incoming, room: &mut Room) -> Result<Bytes, AgentError> {
     let largest = trial.opened().limits.max_body_bytes.unwrap_or(LARGEST_REQUEST).min(LARGEST_REQUEST);
     // Where the head tells the size, nothing of it needs to be read.
     if body.size_hint().lower() > largest {
@@ -156,16 +178,17 @@ async fn read_request(trial: &Trial, body: Incoming) -> Result<Bytes, AgentError
     }
     let limited = Limited::new(body, usize::try_from(largest).unwrap_or(usize::MAX));
     let mut limited = std::pin::pin!(limited);
-    let mut pieces = Vec::new();
+    let (mut pieces, mut size) = (Vec::new(), 0);
     loop {
         let frame = tokio::time::timeout(REQUEST_SILENCE, limited.frame()).await;
-        let Ok(frame) = frame else {
-            let message = format!("nothing came of the request body for {} s", REQUEST_SILENCE.as_secs());
-            return Err(AgentError::new(http::StatusCode::REQUEST_TIMEOUT, "BadRequestError", message));
-        };
-        match frame {
+        match frame.map_err(|_| too_slow("nothing came of the request body", REQUEST_SILENCE))? {
             None => return Ok(joined(pieces)),
-            Some(Ok(frame)) => pieces.extend(frame.into_data()),
+            Some(Ok(frame)) => {
+                let Ok(piece) = frame.into_data() else { continue };
+                size += piece.len() as u64;
+                room.grow(size)?;
+                pieces.push(piece);
+            }
             Some(Err(error)) if error.is::<LengthLimitError>() => {
                 return Err(Refusal::BodyTooLarge(largest).into());
             }
@@ -174,6 +197,11 @@ async fn read_request(trial: &Trial, body: Incoming) -> Result<Bytes, AgentError
             }
         }
     }
+}
+
+fn too_slow(what: &str, time: Duration) -> AgentError {
+    let message = format!("{what} for {} s", time.as_secs());
+    AgentError::new(http::StatusCode::REQUEST_TIMEOUT, "BadRequestError", message)
 }
 
 /// The pieces of a body as one.

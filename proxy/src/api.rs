@@ -97,7 +97,7 @@ impl OpenTrial {
 }
 
 /// Bounds on what a trial may use.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
     /// Calls beyond this many are answered 429.
@@ -112,6 +112,18 @@ pub struct Limits {
     /// Larger request bodies are answered 413.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_body_bytes: Option<u64>,
+}
+
+impl Limits {
+    /// These, and `others` where these say nothing.
+    pub fn or(self, others: Self) -> Self {
+        Self {
+            max_calls: self.max_calls.or(others.max_calls),
+            max_completion_tokens: self.max_completion_tokens.or(others.max_completion_tokens),
+            max_calls_in_flight: self.max_calls_in_flight.or(others.max_calls_in_flight),
+            max_body_bytes: self.max_body_bytes.or(others.max_body_bytes),
+        }
+    }
 }
 
 /// The answer to `POST /v1/trials`

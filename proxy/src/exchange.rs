@@ -1,5 +1,6 @@
 //! One call: what goes upstream, and its answer on the way back.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use crate::endpoint::{CallEndpoint, CountEndpoint};
 use crate::history::History;
 use crate::prefix::prompt_ids;
 use crate::recorder::Recorder;
+use crate::redaction::Redaction;
 use crate::retry::Fingerprint;
 use crate::roles::Asked;
 use crate::silence::Silence;
@@ -80,12 +82,16 @@ impl AgentPlane {
     ) -> Result<(response::Parts, Answer), AgentError> {
         let trial = call.trial();
         let trial_id = &trial.opened().facts.trial_id;
-        call.record(|recorder| recorder.spoken(endpoint.dialect()))?;
+        call.record(|recorder| {
+            recorder.spoken(endpoint.dialect());
+            recorder.hides(Arc::clone(&self.opening.redaction));
+        })?;
         let ground = Ground {
             enforced: &trial.enforced(call.ordinal()),
             names: self.names(trial),
             defaults: self.opening.upstream.model_card(trial_id).await.defaults,
             responses: trial.responses(),
+            media: self.media,
         };
         let Prepared { path, body: edited, facts, mut back } = dialect::prepare(endpoint, body, ground)?;
         let body = edited.map_or_else(|| body.clone(), Bytes::from);
@@ -111,7 +117,7 @@ impl AgentPlane {
         let answer = if head.status.is_success() {
             whole_answer(call, &mut head, &body, &mut back).await?
         } else {
-            error_answer(call, &mut head, &body, &mut back, shape).await?
+            error_answer(call, &mut head, &self.opening.redaction, &body, &mut back, shape).await?
         };
         Ok((head, Answer::Whole(answer.unwrap_or(body))))
     }
@@ -197,7 +203,8 @@ impl AgentPlane {
         let (head, body) = sent.await?.into_parts();
         let mut head = head_for_agent(head);
         let body = read_answer(body, self.longest_silence).await?;
-        let text = String::from_utf8_lossy(&body);
+        let said = String::from_utf8_lossy(&body);
+        let text = self.opening.redaction.redacted(&said);
         let answer = if head.status.is_success() {
             dialect::count_answer(endpoint, &body)
         } else {
@@ -231,11 +238,13 @@ async fn whole_answer(
 async fn error_answer(
     call: &CallUnderWay,
     head: &mut response::Parts,
+    redaction: &Redaction,
     body: &Bytes,
     back: &mut Back,
     shape: Shape,
 ) -> Result<Option<Bytes>, AgentError> {
-    let text = String::from_utf8_lossy(body);
+    let said = String::from_utf8_lossy(body);
+    let text = redaction.redacted(&said);
     call.record(|recorder| recorder.upstream_error(&text))?;
     let error = UpstreamError::of_answer(head.status, &text);
     let as_stream = back.error_as_stream(&error);
@@ -248,7 +257,8 @@ async fn error_answer(
         None => {
             let translated = shape.translated(&error);
             set_content_type(&mut head.headers, translated.is_some().then_some("application/json"));
-            translated
+            // As it came, unless it tells a secret.
+            translated.or_else(|| matches!(text, Cow::Owned(_)).then(|| text.into_owned().into_bytes()))
         }
     };
     let kept = call.end(CallStatus::Failed, None).ok_or(Ended)?;

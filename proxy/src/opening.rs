@@ -6,11 +6,12 @@ use rolltap_rollout::ids::{InvalidId, TaskId, TrialId};
 use rolltap_rollout::rollout::TrialFacts;
 use rolltap_rollout::training::TrainingPolicy;
 
-use crate::api::OpenTrial;
+use crate::api::{Limits, OpenTrial};
 use crate::clock;
 use crate::history::History;
 use crate::identity::TrialKey;
 use crate::prefix::ExactPrefix;
+use crate::redaction::Redaction;
 use crate::store::{self, Event, Opened, Store, StoreError};
 use crate::trial::Trial;
 use crate::trials::{NameTaken, Trials};
@@ -29,6 +30,10 @@ pub(crate) struct Opening {
     pub(crate) history: History,
     /// For roles of which a trial does not say.
     pub(crate) training: TrainingPolicy,
+    /// For limits of which a trial does not say.
+    pub(crate) limits: Limits,
+    /// What may stand in no record.
+    pub(crate) redaction: Arc<Redaction>,
 }
 
 /// Why a trial is not opened.
@@ -90,7 +95,7 @@ impl Opening {
             seed: asked.seed,
             model_aliases: asked.model_aliases,
             history: asked.history.unwrap_or(self.history),
-            limits: asked.limits,
+            limits: asked.limits.or(self.limits),
             metadata: asked.metadata,
             at: clock::now(),
         }

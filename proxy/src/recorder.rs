@@ -18,6 +18,7 @@ use rolltap_rollout::token::Logprob;
 
 use crate::clock;
 use crate::prefix::Plan;
+use crate::redaction::Redaction;
 use crate::upstream::ServedBy;
 
 /// What is known of a call before it is answered.
@@ -41,6 +42,8 @@ pub(crate) struct Recorder {
     prompts: Arc<Prompts>,
     expected_choices: u32,
     upstream_error: Option<String>,
+    /// What may stand in no error that is kept.
+    redaction: Option<Arc<Redaction>>,
     /// The further prompts of a batch: each is a call of its own.
     others: Vec<Recorder>,
     served_by: Option<ServedBy>,
@@ -81,6 +84,7 @@ impl Recorder {
             prompts,
             expected_choices: 0,
             upstream_error: None,
+            redaction: None,
             others: Vec::new(),
             served_by: None,
             plan: None,
@@ -92,6 +96,11 @@ impl Recorder {
     /// In which dialect the request came, known before it is read.
     pub(crate) fn spoken(&mut self, dialect: Dialect) {
         self.call.dialect = dialect;
+    }
+
+    /// What is taken out of what is kept of errors; before [`Self::asked`], so that a whole batch has it.
+    pub(crate) fn hides(&mut self, secrets: Arc<Redaction>) {
+        self.redaction = Some(secrets);
     }
 
     /// What a rule says that the call is for; before [`Self::asked`], so that a whole batch has it.
@@ -111,6 +120,7 @@ impl Recorder {
             prompts: Arc::clone(&self.prompts),
             expected_choices: facts.choices,
             upstream_error: None,
+            redaction: self.redaction.clone(),
             others: Vec::new(),
             served_by: None,
             plan: None,
@@ -267,7 +277,12 @@ impl Recorder {
             None => (status, error),
         };
         self.call.status = status;
-        self.call.error = error;
+        let redacted = |text: String| match &self.redaction {
+            Some(redaction) => redaction.redacted(&text).into_owned(),
+            None => text,
+        };
+        self.call.error = error.map(redacted);
+        self.call.model = redacted(std::mem::take(&mut self.call.model));
         self.call.ended_at = clock::now();
         self.call.choices.sort_by_key(|choice| choice.index);
         self.note_versions();

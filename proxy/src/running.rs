@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin_plane::{self, AdminPlane};
 use crate::agent_plane::AgentPlane;
+use crate::dialect::chat::media::Fetching;
 use crate::metrics::Metrics;
 use crate::opening::Opening;
 use crate::policy::Policy;
@@ -20,7 +21,7 @@ use crate::settings::{ImplicitTrials, Settings};
 use crate::store::{Found, OpenedStore, Store, StoreError, StoreThread};
 use crate::trial::Trial;
 use crate::trials::Trials;
-use crate::upstream::Pool;
+use crate::upstream::{Address, Pool};
 
 /// Readers that do not read must not hold the end up.
 const ADMIN_GRACE: Duration = Duration::from_secs(5);
@@ -34,6 +35,12 @@ pub enum StartError {
     /// Anybody could read and reward trials.
     #[error("the admin plane at {0} is not on loopback, so it needs a token: give --admin-token-file")]
     AdminWithoutToken(SocketAddr),
+    /// It could be guessed.
+    #[error(
+        "the admin token has {0} characters, and needs {least} at least: make one with `openssl rand -hex 32`",
+        least = Settings::SHORTEST_ADMIN_TOKEN
+    )]
+    AdminTokenTooShort(usize),
     /// Somebody else listens there, or the address is not this machine's.
     #[error("cannot listen on {address}: {source}")]
     Bind {
@@ -95,6 +102,9 @@ pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
     };
     let admin_addr = admin.local_addr().unwrap_or(settings.admin);
 
+    let secrets =
+        settings.upstreams.iter().filter_map(Address::api_key).chain(settings.admin_token.as_deref());
+    secrets.for_each(|secret| settings.redaction.learn(secret));
     let upstream = Pool::start(
         settings.upstreams,
         settings.pool,
@@ -113,6 +123,8 @@ pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
         logprobs_mode: settings.logprobs_mode,
         history: settings.history,
         training: settings.training,
+        limits: settings.limits,
+        redaction: settings.redaction,
     };
     let router = admin_plane::router(AdminPlane {
         opening: opening.clone(),
@@ -134,8 +146,10 @@ pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
         prefix,
         roles: settings.roles,
         longest_silence: settings.upstream_idle_timeout,
+        media: if settings.allow_media_urls { Fetching::Allowed } else { Fetching::Refused },
+        inbox: Arc::default(),
     });
-    let agents = tokio::spawn(server::serve(listeners, plane, draining.clone()));
+    let agents = tokio::spawn(server::serve(listeners, plane, settings.max_connections, draining.clone()));
     Ok(RunningProxy { agent_addrs, admin_addr, draining, stopped, agents, admin, store: store_thread })
 }
 
@@ -169,6 +183,10 @@ impl RunningProxy {
 fn check(settings: &Settings) -> Result<(), StartError> {
     if settings.admin_token.is_none() && !settings.admin.ip().is_loopback() {
         return Err(StartError::AdminWithoutToken(settings.admin));
+    }
+    let token_length = settings.admin_token.as_ref().map(|token| token.chars().count());
+    if let Some(short) = token_length.filter(|&length| length < Settings::SHORTEST_ADMIN_TOKEN) {
+        return Err(StartError::AdminTokenTooShort(short));
     }
     if settings.implicit_trials == ImplicitTrials::OnLoopback
         && let Some(&address) = settings.listen.iter().find(|address| !address.ip().is_loopback())

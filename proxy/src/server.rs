@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -30,23 +32,38 @@ pub(crate) async fn bind(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, (
 }
 
 /// Serves until `stop`, then lets the calls under way finish. Dropping the future cuts them off.
-pub(crate) async fn serve(listeners: Vec<TcpListener>, plane: Arc<AgentPlane>, stop: CancellationToken) {
+pub(crate) async fn serve(
+    listeners: Vec<TcpListener>,
+    plane: Arc<AgentPlane>,
+    max_connections: NonZeroUsize,
+    stop: CancellationToken,
+) {
+    let connections = Arc::new(Semaphore::new(max_connections.get().min(Semaphore::MAX_PERMITS)));
     let mut accepting = JoinSet::new();
     for listener in listeners {
-        accepting.spawn(accept(listener, Arc::clone(&plane), stop.clone()));
+        accepting.spawn(accept(listener, Arc::clone(&plane), Arc::clone(&connections), stop.clone()));
     }
     drop(plane);
     while accepting.join_next().await.is_some() {}
 }
 
-async fn accept(listener: TcpListener, plane: Arc<AgentPlane>, stop: CancellationToken) {
+async fn accept(
+    listener: TcpListener,
+    plane: Arc<AgentPlane>,
+    connections: Arc<Semaphore>,
+    stop: CancellationToken,
+) {
     let graceful = GracefulShutdown::new();
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    tasks.spawn(connection(stream, Arc::clone(&plane), &graceful));
+            accepted = next_connection(&listener, &connections) => match accepted {
+                Ok((stream, permit)) => {
+                    let served = connection(stream, Arc::clone(&plane), &graceful);
+                    tasks.spawn(async move {
+                        served.await;
+                        drop(permit);
+                    });
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot take a connection of an agent");
@@ -61,6 +78,21 @@ async fn accept(listener: TcpListener, plane: Arc<AgentPlane>, stop: Cancellatio
     drop(listener);
     graceful.shutdown().await;
     while tasks.join_next().await.is_some() {}
+}
+
+/// Takes a connection once there is room for one: those that wait cost no memory here.
+async fn next_connection(
+    listener: &TcpListener,
+    connections: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let permit = match Arc::clone(connections).try_acquire_owned() {
+        Ok(permit) => permit,
+        Err(_) => {
+            tracing::warn!("agents hold as many connections as they may (--max-connections): others wait");
+            Arc::clone(connections).acquire_owned().await.map_err(io::Error::other)?
+        }
+    };
+    Ok((listener.accept().await?.0, permit))
 }
 
 fn connection(

@@ -1,14 +1,18 @@
 //! What a proxy is started with.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rolltap_rollout::training::TrainingPolicy;
 
+use crate::api::Limits;
 use crate::history::History;
 use crate::model_aliases::ModelAliases;
 use crate::public_url::PublicUrl;
+use crate::redaction::Redaction;
 use crate::render::RenderSettings;
 use crate::roles::RoleRules;
 use crate::store::Sync;
@@ -51,6 +55,14 @@ pub struct Settings {
     pub training: TrainingPolicy,
     /// How the servers are looked after.
     pub pool: PoolSettings,
+    /// Bounds on trials, where a trial does not say.
+    pub limits: Limits,
+    /// Connections that agents may hold at once; further ones wait to be taken.
+    pub max_connections: NonZeroUsize,
+    /// Whether requests may name URLs of images, audio and video, which the servers then fetch in the agent's place.
+    pub allow_media_urls: bool,
+    /// What is taken out of records and of what upstream says of errors.
+    pub redaction: Arc<Redaction>,
 }
 
 /// How upstreams are looked after.
@@ -102,11 +114,27 @@ impl Settings {
             roles: RoleRules::default(),
             training: TrainingPolicy::default(),
             pool: PoolSettings::default(),
+            limits: Self::DEFAULT_LIMITS,
+            max_connections: Self::DEFAULT_MAX_CONNECTIONS,
+            allow_media_urls: false,
+            redaction: Arc::default(),
         }
     }
 
     /// For [`Settings::upstream_idle_timeout`].
     pub const DEFAULT_UPSTREAM_IDLE_TIMEOUT: Duration = Duration::from_mins(30);
+    /// For [`Settings::limits`]: no agent that works has so many calls under way, and one that floods leaves most of the
+    /// store's places to others.
+    pub const DEFAULT_LIMITS: Limits = Limits {
+        max_calls: None,
+        max_completion_tokens: None,
+        max_calls_in_flight: Some(256),
+        max_body_bytes: None,
+    };
+    /// For [`Settings::max_connections`].
+    pub const DEFAULT_MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(16_383);
+    /// Characters that an admin token has at least.
+    pub const SHORTEST_ADMIN_TOKEN: usize = 16;
     /// vLLM's default for [`Settings::logprobs_mode`]: before temperature and penalties.
     pub const DEFAULT_LOGPROBS_MODE: &str = "raw_logprobs";
 }

@@ -39,6 +39,11 @@ impl<'a> Object<'a> {
         serde_json::from_str(self.get(key)?).ok()
     }
 
+    /// Every member, in order, those that come again included.
+    pub(crate) fn members(&self) -> impl Iterator<Item = (&str, &'a str)> {
+        self.members.iter().map(|(name, value)| (&**name, *value))
+    }
+
     /// Whether `key` is there and not `null`.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.get(key).is_some_and(|value| value != "null")

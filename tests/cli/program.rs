@@ -53,6 +53,13 @@ impl Running {
         Self { child, stdout, stderr }
     }
 
+    /// With standard error in a file: one that logs much must not wait for a reader.
+    pub(crate) fn logging_to(command: &mut Command, log: std::fs::File) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Self { child, stdout, stderr: None }
+    }
+
     /// The address at the end of the next line of standard output.
     pub(crate) fn next_url(&mut self) -> String {
         let mut line = String::new();

@@ -74,6 +74,17 @@ fn sampling_that_is_no_object() {
 }
 
 #[test]
+fn an_admin_token_that_could_be_guessed() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("token"), "secret\n").unwrap();
+    let ports = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let args = ["proxy", "--upstream", "http://h:8000", "--admin-token-file", "token"];
+    let ended = run(dir.path(), &[&args[..], &ports].concat());
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("has 6 characters, and needs 16 at least"), "{ended:?}");
+}
+
+#[test]
 fn a_proxy_without_upstream() {
     insta::assert_snapshot!(refused(&["proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]));
 }

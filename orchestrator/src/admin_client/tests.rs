@@ -69,12 +69,12 @@ async fn a_refusal_says_what_was_asked_and_what_the_server_said() {
 #[tokio::test]
 async fn a_token_is_borne() {
     let data = tempfile::tempdir().unwrap();
-    let proxy = proxy(&data, Some("open sesame")).await;
+    let proxy = proxy(&data, Some("open sesame, please")).await;
     let url = format!("http://{}", proxy.admin_addr());
     let stranger = AdminClient::new(&url, None).unwrap();
     let error = stranger.open_trial(&hello()).await.unwrap_err();
     assert!(matches!(error, AdminError::Refused { status: 401, .. }), "{error}");
-    let friend = AdminClient::new(&url, Some("open sesame".to_owned())).unwrap();
+    let friend = AdminClient::new(&url, Some("open sesame, please".to_owned())).unwrap();
     friend.open_trial(&hello()).await.unwrap();
     proxy.shutdown(Duration::from_secs(5)).await.unwrap();
 }

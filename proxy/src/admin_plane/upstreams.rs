@@ -24,7 +24,10 @@ pub(super) async fn add(
     let Json(asked) = body?;
     let address: Address = asked.url.parse()?;
     let address = match asked.api_key {
-        Some(key) => address.with_api_key(&key)?,
+        Some(key) => {
+            plane.opening.redaction.learn(&key);
+            address.with_api_key(&key)?
+        }
         None => address,
     };
     Ok((StatusCode::CREATED, Json(plane.opening.upstream.add(address)?.status())))

@@ -1,5 +1,7 @@
 //! Errors of our own on the agent plane, in the shape that the agent's client reads.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
@@ -12,7 +14,9 @@ use super::unsendable::Unsendable;
 use super::upstream_error::UpstreamError;
 use crate::call_under_way::Ended;
 use crate::identity::IdentityError;
+use crate::inbox::NoRoom;
 use crate::opening::OpenError;
+use crate::redaction::Redaction;
 use crate::store::StoreError;
 use crate::trial::Refusal;
 use crate::upstream::SendError;
@@ -69,6 +73,14 @@ impl AgentError {
     /// The body is larger than we take.
     pub(crate) fn too_large(message: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "BadRequestError", message)
+    }
+
+    /// Without what the agent may have put where no secret belongs, its key in a path above all.
+    pub(crate) fn without_secrets(mut self, redaction: &Redaction) -> Self {
+        if let Cow::Owned(message) = redaction.redacted(&self.message) {
+            self.message = message;
+        }
+        self
     }
 
     fn with_code(mut self, code: &'static str) -> Self {
@@ -161,6 +173,16 @@ impl From<Refusal> for AgentError {
             Refusal::TooManyInFlight(_) => rate_limit("trial_calls_in_flight").retry_after(1),
             Refusal::BodyTooLarge(_) => Self::too_large(refusal.to_string()).with_code("trial_limit_reached"),
         }
+    }
+}
+
+impl From<NoRoom> for AgentError {
+    fn from(full: NoRoom) -> Self {
+        let (status, kind) = match full {
+            NoRoom::OfTrial => (StatusCode::TOO_MANY_REQUESTS, "RateLimitError"),
+            NoRoom::OfAll => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError"),
+        };
+        Self::new(status, kind, full.to_string()).with_code("request_memory_full").retry_after(1)
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) mod upstream_error;
 use std::ops::Range;
 use std::sync::Arc;
 
+use chat::media::{self, Fetching};
 use error::AgentError;
 use rolltap_rollout::call::Dialect;
 use serde_json::{Map, Value};
@@ -53,6 +54,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) defaults: SamplingDefaults,
     /// The trial's stored responses.
     pub(crate) responses: &'a Arc<responses::Memory>,
+    /// Whether upstream may be made to fetch media.
+    pub(crate) media: Fetching,
 }
 
 /// How one call's answer is recorded and handed back to its agent.
@@ -136,12 +139,15 @@ pub(crate) fn prepare_count(
     endpoint: &CountEndpoint,
     body: &[u8],
     names: Names<'_>,
+    fetching: Fetching,
 ) -> Result<Vec<u8>, AgentError> {
     let text = text_of(body)?;
     let mut request = match endpoint {
         CountEndpoint::GenerateContent { model } => gemini::request::count(text, model)?,
         CountEndpoint::Messages => messages::count_request(text)?,
     };
+    let messages = request.get("messages").map(Value::to_string).unwrap_or_default();
+    media::in_messages(&messages, fetching)?;
     let model = request.get("model").and_then(Value::as_str).unwrap_or_default();
     if let Some(served) = names.served(model) {
         request.insert("model".into(), served.into());

@@ -1,5 +1,7 @@
 //! What a request to vLLM says of how tokens are sampled, and what it may not say.
 
+use std::borrow::Cow;
+
 use rolltap_rollout::call::Sampling;
 use serde_json::{Map, Value};
 
@@ -8,11 +10,13 @@ use crate::surgery::Object;
 use crate::upstream::SamplingDefaults;
 
 /// Keys by which a request could reach past its own sampling.
-const ENGINE_CONTROL: [&str; 7] = [
+const ENGINE_CONTROL: [&str; 9] = [
     "kv_transfer_params",
     "ec_transfer_params",
     "vllm_xargs",
     "prompt_token_ids",
+    "prompt_embeds",
+    "logits_processors",
     "priority",
     "request_id",
     "data_parallel_rank",
@@ -74,6 +78,10 @@ const CONSTRAINING_KEYS: [&str; 5] =
 pub(crate) fn object(text: &str) -> Result<Object<'_>, Unsendable> {
     let object = Object::scan(text)
         .map_err(|error| Unsendable::new(format!("the request body is not a JSON object: {error}")))?;
+    if object.asks_for("use_beam_search") {
+        let message = "beam search samples nothing, so its tokens have no logprobs to train on: leave use_beam_search out";
+        return Err(Unsendable::at("use_beam_search", message));
+    }
     match ENGINE_CONTROL.into_iter().find(|key| object.has(key)) {
         Some(key) => Err(Unsendable::at(
             key,
@@ -82,6 +90,25 @@ pub(crate) fn object(text: &str) -> Result<Object<'_>, Unsendable> {
         None => Ok(object),
     }
 }
+
+/// What a trial enforces, also by the other name that vLLM has for it where the request uses that one.
+pub(crate) fn by_every_name<'a>(
+    enforced: &'a Map<String, Value>,
+    request: &Object<'_>,
+) -> Cow<'a, Map<String, Value>> {
+    let mut named = Cow::Borrowed(enforced);
+    // Of these two, vLLM takes the newer.
+    if let Some(limit) = enforced.get("max_tokens")
+        && !enforced.contains_key("max_completion_tokens")
+        && request.has("max_completion_tokens")
+    {
+        named.to_mut().insert("max_completion_tokens".to_owned(), limit.clone());
+    }
+    named
+}
+
+/// As many samples as OpenAI gives for one call at most. Without a bound one call would be as many as vLLM has room for.
+const MOST_SAMPLES: u32 = 128;
 
 /// A request with what its trial enforces laid over it.
 pub(crate) struct Effective<'a> {
@@ -97,6 +124,23 @@ impl Effective<'_> {
 
     pub(crate) fn get_as<T: serde::de::DeserializeOwned>(&self, key: &str) -> Option<T> {
         serde_json::from_value(self.get(key)?).ok()
+    }
+
+    /// How many samples are asked for, of each prompt. What is no number is vLLM's to refuse.
+    pub(crate) fn samples(&self) -> Result<u32, Unsendable> {
+        let asked = match self.get("n") {
+            Some(Value::Number(number)) => number.as_f64(),
+            // vLLM reads these too.
+            Some(Value::String(text)) => text.trim().parse().ok(),
+            _ => None,
+        };
+        if asked.is_some_and(|samples: f64| samples > f64::from(MOST_SAMPLES))
+            && !self.enforced.contains_key("n")
+        {
+            let message = format!("n is larger than {MOST_SAMPLES}: ask for fewer samples, in several calls");
+            return Err(Unsendable::at("n", message));
+        }
+        Ok(self.get_as("n").unwrap_or(1))
     }
 
     pub(crate) fn sampling(&self, defaults: SamplingDefaults) -> Sampling {

@@ -20,7 +20,7 @@ static NOTHING: LazyLock<(Map<String, Value>, ModelAliases, Arc<responses::Memor
 pub(crate) fn ground() -> Ground<'static> {
     let (enforced, aliases, responses) = &*NOTHING;
     let names = Names { of_trial: aliases, of_proxy: aliases };
-    Ground { enforced, names, defaults: SamplingDefaults::default(), responses }
+    Ground { enforced, names, defaults: SamplingDefaults::default(), responses, media: Fetching::Refused }
 }
 
 /// A streaming request of each dialect.

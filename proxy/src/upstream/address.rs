@@ -33,6 +33,11 @@ impl Address {
         Ok(self)
     }
 
+    /// The key that the server wants.
+    pub(crate) fn api_key(&self) -> Option<&str> {
+        self.authorization.as_ref()?.to_str().ok()?.strip_prefix("Bearer ")
+    }
+
     pub(super) fn authorization(&self) -> Option<HeaderValue> {
         self.authorization.clone()
     }

@@ -71,6 +71,9 @@ async fn the_engine_is_not_the_agents_to_steer() {
     assert!(refused.text().await.unwrap().contains("kv_transfer_params"));
 }
 
+/// Long enough for one.
+const TOKEN: &str = "correct-horse-battery";
+
 #[tokio::test]
 async fn the_admin_plane_wants_its_token_and_never_opens_without_off_loopback() {
     let upstream = stage::simulator(None).await;
@@ -79,13 +82,16 @@ async fn the_admin_plane_wants_its_token_and_never_opens_without_off_loopback() 
     let off_loopback = Settings { admin: ([0, 0, 0, 0], 0).into(), ..open.clone() };
     assert!(matches!(rolltap_proxy::start(off_loopback).await, Err(StartError::AdminWithoutToken(_))));
 
-    let proxy = rolltap_proxy::start(Settings { admin_token: Some("secret".into()), ..open }).await.unwrap();
+    let short = Settings { admin_token: Some("fifteen-letters".into()), ..open.clone() };
+    let refused = rolltap_proxy::start(short).await.unwrap_err();
+    assert!(matches!(refused, StartError::AdminTokenTooShort(15)), "{refused}");
+    let proxy = rolltap_proxy::start(Settings { admin_token: Some(TOKEN.into()), ..open }).await.unwrap();
     let http = reqwest::Client::new();
     let status = async |token: &str| {
         let url = format!("http://{}/v1/trials", proxy.admin_addr());
         http.get(url).bearer_auth(token).send().await.unwrap().status().as_u16()
     };
-    assert_eq!((status("secret").await, status("guess").await), (200, 401));
+    assert_eq!((status(TOKEN).await, status("guess").await), (200, 401));
     let health = http.get(format!("http://{}/healthz", proxy.admin_addr())).send().await.unwrap();
     assert_eq!(health.status().as_u16(), 200);
 }

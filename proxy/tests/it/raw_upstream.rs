@@ -25,7 +25,14 @@ pub(crate) enum Then {
 /// Its address, and the request bodies that it got.
 pub(crate) struct RawUpstream {
     pub(crate) url: String,
-    heard: Arc<Mutex<Vec<Vec<u8>>>>,
+    heard: Arc<Mutex<Vec<Heard>>>,
+}
+
+/// A call as it came: its head, in lower case but for the method, and its body.
+#[derive(Clone)]
+struct Heard {
+    head: String,
+    body: Vec<u8>,
 }
 
 pub(crate) const STREAM: &str =
@@ -99,16 +106,21 @@ impl RawUpstream {
 
     /// The bodies of the calls so far.
     pub(crate) fn heard(&self) -> Vec<Vec<u8>> {
-        self.heard.lock().unwrap().clone()
+        self.heard.lock().unwrap().iter().map(|call| call.body.clone()).collect()
+    }
+
+    /// Their heads.
+    pub(crate) fn heads(&self) -> Vec<String> {
+        self.heard.lock().unwrap().iter().map(|call| call.head.clone()).collect()
     }
 }
 
-async fn serve(mut connection: TcpStream, scripts: Arc<Vec<Script>>, heard: Arc<Mutex<Vec<Vec<u8>>>>) {
+async fn serve(mut connection: TcpStream, scripts: Arc<Vec<Script>>, heard: Arc<Mutex<Vec<Heard>>>) {
     connection.set_nodelay(true).unwrap();
     while let Some((head, body)) = read_request(&mut connection).await {
         let script = if head.starts_with("POST ") {
             let mut heard = heard.lock().unwrap();
-            heard.push(body);
+            heard.push(Heard { head, body });
             scripts.get(heard.len() - 1).cloned().unwrap_or_else(sound)
         } else {
             whole("404 Not Found", "application/json", "{}")

@@ -95,6 +95,12 @@ impl Stage {
             .unwrap()
     }
 
+    /// Posts any text to a path of the agent plane as the trial's agent.
+    pub(crate) async fn post(&self, trial: &TrialOpened, path: &str, body: impl Into<String>) -> Response {
+        let url = self.agent(&format!("/t/{}{path}", trial.key));
+        self.http.post(url).header("content-type", "application/json").body(body.into()).send().await.unwrap()
+    }
+
     pub(crate) async fn seal(&self, trial: &TrialOpened) -> TrialStatus {
         let url = self.admin(&format!("/v1/trials/{}/seal", trial.trial_id));
         self.http.post(url).send().await.unwrap().json().await.unwrap()
@@ -136,4 +142,19 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl 
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     panic!("never: {what}");
+}
+
+/// A streaming request of each dialect, with its path.
+pub(crate) fn of_each_dialect() -> Vec<(&'static str, Value)> {
+    let messages = json!([{"role": "user", "content": "Hello"}]);
+    vec![
+        ("/v1/chat/completions", json!({"model": "sim", "stream": true, "messages": messages})),
+        ("/v1/completions", json!({"model": "sim", "stream": true, "prompt": "Hello"})),
+        ("/v1/responses", json!({"model": "sim", "stream": true, "input": "Hello"})),
+        ("/v1/messages", json!({"model": "sim", "stream": true, "max_tokens": 16, "messages": messages})),
+        (
+            "/v1beta/models/sim:streamGenerateContent?alt=sse",
+            json!({"contents": [{"role": "user", "parts": [{"text": "Hello"}]}]}),
+        ),
+    ]
 }

@@ -4,12 +4,12 @@ use rolltap_rollout::call::Dialect;
 use serde_json::Value;
 
 use super::answer::{Asked, Hidden};
+use super::media;
 use crate::dialect::Ground;
 use crate::dialect::sampling::{self, Effective};
 use crate::dialect::unsendable::Unsendable;
-use crate::json_cursor::Cursor;
 use crate::recorder::CallFacts;
-use crate::surgery::{Object, Splices};
+use crate::surgery::Splices;
 
 /// A request as it goes upstream, and what it said.
 #[derive(Debug)]
@@ -30,21 +30,23 @@ pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendabl
     let object = sampling::object(text)?;
     let model: String = object.get_as("model").unwrap_or_default();
     let served = ground.names.served(&model);
-    let effective = Effective { object: &object, enforced: ground.enforced };
+    let enforced = sampling::by_every_name(ground.enforced, &object);
+    let effective = Effective { object: &object, enforced: &enforced };
     let asked = asked(&effective, served.as_ref().map(|_| model.as_str().into()));
+    let has_media = media::in_messages(object.get("messages").unwrap_or_default(), ground.media)?;
     let facts = CallFacts {
         dialect: Dialect::ChatCompletions,
         model: model.clone(),
         sampling: effective.sampling(ground.defaults),
-        has_media: object.get("messages").is_some_and(has_media),
-        choices: effective.get_as("n").unwrap_or(1),
+        has_media,
+        choices: effective.samples()?,
         prompts: 1,
     };
     let mut splices = Splices::of(text);
     if let Some(served) = &served {
         object.set("model", &Value::from(&**served).to_string(), &mut splices);
     }
-    for (key, value) in ground.enforced {
+    for (key, value) in &*enforced {
         object.set(key, &value.to_string(), &mut splices);
     }
     let ours = [
@@ -66,41 +68,6 @@ fn asked(request: &Effective<'_>, renamed: Option<Box<str>>) -> Asked {
     let may_be_shown = logprobs || token_ids || request.is_guided();
     let is_hidden = !may_be_shown && request.get_as("include_reasoning") == Some(false);
     Asked { logprobs, token_ids, hidden: is_hidden.then(Hidden::default), renamed }
-}
-
-/// Kinds of content parts that are text; the prompt holds placeholders for all others.
-const TEXT_PARTS: [&str; 6] = ["text", "input_text", "output_text", "refusal", "thinking", "tool_reference"];
-
-/// Whether some message has a part that is not text. Parts of unusual form are taken for such.
-fn has_media(messages: &str) -> bool {
-    let mut found = false;
-    let mut cursor = Cursor::new(messages);
-    let read = cursor.array(|cursor| {
-        if !cursor.is_at_object() {
-            return cursor.value().map(drop);
-        }
-        cursor.object(|cursor, key| {
-            if key != "content" || !cursor.is_at_array() {
-                return cursor.value().map(drop);
-            }
-            cursor.array(|cursor| {
-                found |= !is_text(cursor.value()?);
-                Some(())
-            })
-        })
-    });
-    found || (read.is_none() && has_media_names(messages))
-}
-
-fn is_text(part: &str) -> bool {
-    let Ok(part) = Object::scan(part) else { return part.starts_with('"') };
-    part.get_as::<String>("type").is_some_and(|kind| TEXT_PARTS.contains(&kind.as_str()))
-}
-
-/// A rough look at messages of unusual form: no server may take them anyway.
-fn has_media_names(messages: &str) -> bool {
-    let names = ["image_", "input_image", "audio_", "input_audio", "video_"];
-    names.into_iter().any(|name| memchr::memmem::find(messages.as_bytes(), name.as_bytes()).is_some())
 }
 
 #[cfg(test)]
@@ -196,16 +163,6 @@ mod tests {
         let defaults = SamplingDefaults { temperature: Some(0.6), top_p: Some(0.9), top_k: None };
         let sampling = prepare("{\"top_p\":1}", Ground { defaults, ..ground() }).unwrap().facts.sampling;
         assert_eq!((sampling.temperature, sampling.top_p, sampling.top_k), (Some(0.6), Some(1.0), None));
-    }
-
-    #[test]
-    fn images_are_seen_and_talk_of_images_is_not() {
-        let image = json!({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]});
-        assert!(prepared(&image.to_string(), json!({})).facts.has_media);
-        let untyped = json!({"messages": [{"role": "user", "content": [{"image_url": {"url": "x"}}]}]});
-        assert!(prepared(&untyped.to_string(), json!({})).facts.has_media);
-        let talk = json!({"messages": [{"role": "user", "content": "image_url"}, {"role": "user", "content": [{"type": "text", "text": "\"image_url\""}]}]});
-        assert!(!prepared(&talk.to_string(), json!({})).facts.has_media);
     }
 
     #[test]

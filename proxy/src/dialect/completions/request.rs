@@ -30,7 +30,7 @@ pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendabl
     let model: String = object.get_as("model").unwrap_or_default();
     let served = ground.names.served(&model);
     let effective = Effective { object: &object, enforced: ground.enforced };
-    let samples = effective.get_as("n").unwrap_or(1);
+    let samples = effective.samples()?;
     let token_ids = object.asks_for("return_token_ids");
     let echo = object.get_as("echo").unwrap_or(false);
     // Asked for ids, vLLM leaves the prompt's text out of an echo, and nobody can put it back. Such a call passes as it

@@ -1,0 +1,94 @@
+//! Agents that want more than their part: connections, calls at once, memory.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use rolltap_proxy::api::Limits;
+use rolltap_proxy::{Settings, sim};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::raw_upstream::{RawUpstream, STREAM, Script, Then};
+use crate::stage::{Stage, request, settings, simulator, until};
+
+async fn staged(upstream: sim::RunningSim, url: &str, set: impl FnOnce(&mut Settings)) -> Stage {
+    let data = tempfile::tempdir().unwrap();
+    let mut settings = settings(url, &data);
+    set(&mut settings);
+    let proxy = rolltap_proxy::start(settings).await.unwrap();
+    Stage { upstream, proxy, data, http: reqwest::Client::new() }
+}
+
+#[tokio::test]
+async fn connections_over_the_bound_wait_until_others_end() {
+    let upstream = simulator(None).await;
+    let url = format!("http://{}", upstream.addr());
+    let stage =
+        staged(upstream, &url, |settings| settings.max_connections = NonZeroUsize::new(2).unwrap()).await;
+    let agents = stage.proxy.agent_addrs()[0];
+    let ask = async |connection: &mut TcpStream| {
+        connection.write_all(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        connection.read_u8().await.unwrap()
+    };
+    let mut held = [TcpStream::connect(agents).await.unwrap(), TcpStream::connect(agents).await.unwrap()];
+    for connection in &mut held {
+        assert_eq!(ask(connection).await, b'H');
+    }
+    let mut waiting = TcpStream::connect(agents).await.unwrap();
+    let mut answered = std::pin::pin!(ask(&mut waiting));
+    let early = tokio::time::timeout(Duration::from_millis(200), &mut answered).await;
+    assert!(early.is_err(), "the third is not answered while two are held");
+    drop(held);
+    assert_eq!(answered.await, b'H');
+}
+
+#[tokio::test]
+async fn a_trial_that_says_nothing_has_the_proxys_limits() {
+    let hanging = Script { pieces: vec![STREAM.as_bytes().to_vec()], then: Then::Hang };
+    let raw = RawUpstream::start(vec![hanging.clone(), hanging]).await;
+    let limits = Limits { max_calls_in_flight: Some(1), max_calls: Some(2), ..Settings::DEFAULT_LIMITS };
+    let stage = staged(simulator(None).await, &raw.url, |settings| settings.limits = limits).await;
+    let (plain, own) =
+        (stage.open(json!({})).await, stage.open(json!({"limits": {"max_calls_in_flight": 5}})).await);
+    let body = request(json!({"stream": true}));
+    let _first = stage.chat(&plain, &body).await;
+    assert_eq!(stage.chat(&plain, &body).await.status().as_u16(), 429);
+    let _another = stage.chat(&own, &body).await;
+    let second = stage.chat(&own, &body).await;
+    assert_eq!(second.status().as_u16(), 200);
+    second.text().await.unwrap();
+    assert_eq!(stage.chat(&own, &body).await.status().as_u16(), 429, "max_calls is the proxy's");
+}
+
+#[test]
+fn without_a_setting_calls_at_once_have_a_bound() {
+    let calls = Settings::DEFAULT_LIMITS.max_calls_in_flight.unwrap();
+    assert!((64..=1024).contains(&calls), "for agents that work in parallel, and below the store's places");
+}
+
+#[tokio::test]
+async fn bodies_that_one_trial_piles_up_are_refused_and_other_trials_are_served() {
+    let stage = Stage::random().await;
+    let (greedy, modest) = (stage.open(json!({})).await, stage.open(json!({})).await);
+    // Each says less than it could send, and never ends.
+    let piece = vec![b' '; 255 << 20];
+    let mut piled = Vec::new();
+    for _ in 0..4 {
+        let mut agent = TcpStream::connect(stage.proxy.agent_addrs()[0]).await.unwrap();
+        let head = format!(
+            "POST /t/{}/v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
+            greedy.key,
+            256 << 20
+        );
+        agent.write_all(head.as_bytes()).await.unwrap();
+        agent.write_all(&piece).await.unwrap();
+        piled.push(agent);
+    }
+    let body = request(json!({"padding": "x".repeat(8 << 20)}));
+    until("the trial's share is taken", async || stage.chat(&greedy, &body).await.status().as_u16() == 429)
+        .await;
+    assert_eq!(stage.chat(&modest, &body).await.status().as_u16(), 200);
+    drop(piled);
+    until("its room is given back", async || stage.chat(&greedy, &body).await.status().as_u16() == 200).await;
+}

@@ -1,0 +1,118 @@
+//! Secrets on their way through a proxy that logs all it can: none of them is in the log, and none in the captures.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::{HeaderMap, StatusCode};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use super::program::{Running, rolltap};
+
+const UPSTREAM_KEY: &str = "the-key-of-the-upstream";
+const ADMIN_TOKEN: &str = "the-token-of-the-admin-plane";
+
+/// A server that repeats what it must not in an error, in each of the ways that servers do.
+async fn indiscreet() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let tell = async |headers: HeaderMap, body: String| {
+        let authorization =
+            headers.get("authorization").map(|value| value.to_str().unwrap()).unwrap_or_default();
+        let message = format!(
+            "refused {authorization}\nFORGED LINE\\x1b[31m; Cookie: session=crumbs\\nX-Company-Token: company-secret; \
+             hf_abcdefghijklmnopqrstuvwxyz; body {body}"
+        );
+        (StatusCode::UNAUTHORIZED, json!({"error": {"message": message, "code": 401}}).to_string())
+    };
+    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(tell)).await });
+    url
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+async fn post(url: &str, headers: &[(&str, &str)], body: &Value) -> String {
+    let call = headers
+        .iter()
+        .fold(reqwest::Client::new().post(url), |call, (name, value)| call.header(*name, *value));
+    call.json(body).send().await.unwrap().text().await.unwrap()
+}
+
+#[tokio::test]
+async fn no_secret_is_in_the_log_or_in_the_captures_and_nobody_else_can_read_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let token_file = dir.path().join("token");
+    fs::write(&token_file, ADMIN_TOKEN).unwrap();
+    fs::set_permissions(&token_file, Permissions::from_mode(0o644)).unwrap();
+    let config =
+        "redact = { headers = [\"X-Company-Token\"], patterns = ['hf_[a-z]{20,}'] }\nupstream_api_key = ";
+    fs::write(dir.path().join("proxy.toml"), format!("{config}{UPSTREAM_KEY:?}")).unwrap();
+    let log_path = dir.path().join("log");
+    let upstream = indiscreet().await;
+    let args = ["proxy", "--config", "proxy.toml", "--upstream", &upstream, "--listen", "127.0.0.1:0"];
+    let mut command =
+        rolltap(dir.path(), &[&args[..], &["--admin", "127.0.0.1:0", "--data", "d/data"]].concat());
+    command.args(["--admin-token-file", "token"]).env("ROLLTAP_LOG", "trace");
+    let mut proxy = Running::logging_to(&mut command, File::create(&log_path).unwrap());
+    let (agents, admin) = (proxy.next_url(), proxy.next_url());
+
+    let bearer = format!("Bearer {ADMIN_TOKEN}");
+    let opened =
+        post(&format!("{admin}/v1/trials"), &[("authorization", &bearer)], &json!({"task_id": "t"})).await;
+    let trial: Value = serde_json::from_str(&opened).unwrap();
+    let key = trial["key"].as_str().unwrap();
+    let messages = json!([{"role": "user", "content": "Hello"}]);
+    let mut told = Vec::new();
+    for (path, body) in [
+        ("/v1/chat/completions", json!({"model": key, "messages": messages})),
+        ("/v1/completions", json!({"prompt": "Hello", "stream": true})),
+        ("/v1/responses", json!({"model": "m", "input": "Hello"})),
+        ("/v1/messages", json!({"model": "m", "max_tokens": 9, "messages": messages})),
+        ("/v1/messages/count_tokens", json!({"model": "m", "messages": messages})),
+        (
+            "/v1beta/models/m:generateContent",
+            json!({"contents": [{"role": "user", "parts": [{"text": "Hello"}]}]}),
+        ),
+        ("/v1/nowhere", json!({})),
+        ("/v1/chat/completions", json!([])),
+    ] {
+        let headers = [("authorization", "Bearer sk-of-somebody-else"), ("cookie", "session=crumbs")];
+        told.push(post(&format!("{agents}/t/{key}{path}"), &headers, &body).await);
+        told.push(post(&format!("{agents}/T/{key}{path}"), &[("x-api-key", key)], &body).await);
+    }
+    proxy.signal("TERM");
+    assert_eq!(proxy.wait(Duration::from_secs(20)).0, Some(0));
+
+    let log = fs::read_to_string(&log_path).unwrap();
+    assert!(log.contains("token file token can be read by every user"), "{log}");
+    assert!(log.lines().all(|line| !line.starts_with("FORGED")), "{log}");
+    let data = dir.path().join("d/data");
+    assert_eq!(mode(&data), 0o700);
+    let mut kept = Vec::new();
+    for file in fs::read_dir(&data).unwrap() {
+        let path = file.unwrap().path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+        kept.extend(fs::read(path).unwrap());
+    }
+    let kept = String::from_utf8_lossy(&kept).into_owned();
+    let hash_of_key = key.strip_prefix("sk-rolltap-").unwrap();
+    for secret in [
+        UPSTREAM_KEY,
+        ADMIN_TOKEN,
+        hash_of_key,
+        "session=crumbs",
+        "company-secret",
+        "hf_abcdef",
+        "sk-of-somebody-else",
+    ] {
+        assert!(!log.contains(secret), "{secret} is in the log: {log}");
+        assert!(!kept.contains(secret), "{secret} is in the captures");
+        // Its own key is no secret to an agent, but for those who read over its shoulder.
+        assert!(told.iter().all(|text| !text.contains(secret)), "{secret} was told: {told:?}");
+    }
+}
