@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use anyhow::Context;
 use rolltap_orchestrator::cancellation::Cancellation;
@@ -28,7 +28,10 @@ pub(crate) fn start_logging(verbose: u8, is_server: bool) {
     if is_server || verbose > 0 { logs.init() } else { logs.without_time().with_target(false).init() }
 }
 
-/// What is taken out of every line; only what is a secret always until a configuration is read.
+/// What is a secret before a configuration is read, and where there is none.
+static ALWAYS_SECRET: LazyLock<Arc<Redaction>> = LazyLock::new(Arc::default);
+
+/// What is taken out of every line, once a configuration said.
 static REDACTION: OnceLock<Arc<Redaction>> = OnceLock::new();
 
 /// From here on the log goes without these secrets. Said once.
@@ -45,10 +48,7 @@ impl<W: Write> Write for Lines<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let line = text.trim_end_matches('\n').replace('\r', "\\r").replace('\n', "\\n");
-        let redacted = match REDACTION.get() {
-            Some(secrets) => secrets.redacted(&line),
-            None => Redaction::default().redacted(&line).into_owned().into(),
-        };
+        let redacted = REDACTION.get().unwrap_or(&ALWAYS_SECRET).redacted(&line);
         self.0.write_all(redacted.as_bytes())?;
         self.0.write_all(b"\n")?;
         Ok(event.len())
