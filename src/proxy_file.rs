@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn every_known_key_is_one_of_the_file() {
         let text = "upstream = [\"http://h:8000\"]\nupstream_api_key = \"k\"\nlisten = [\"127.0.0.1:1\"]\n\
-                    admin = \"127.0.0.1:2\"\npublic_url = \"http://h\"\ndata = \"d\"\nadmin_token_file = \"t\"\n\
+                    admin = \"127.0.0.1:2\"\npublic_url = \"http://h\"\ndata = \"d\"\nsync = \"off\"\nadmin_token_file = \"t\"\n\
                     logprobs_mode = \"processed_logprobs\"\nimplicit_trials = \"loopback\"\ngeneration_defaults = { top_k = 20 }\n\
                     upstream_idle_timeout = 60\nmodel_aliases = { a = \"b\" }\nhistory = \"sampled\"\ntokenizer = \"m\"\nchat_template = \"t\"\n\
                     default_chat_template_kwargs = { x = 1 }\nchat_template_content_format = \"auto\"\n\
