@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use rolltap_proxy::roles::RoleRules;
-use rolltap_proxy::store::Sync;
+use rolltap_proxy::store::{Retention, StoreSettings, Sync};
 use rolltap_proxy::{Address, ImplicitTrials, PoolSettings, Redaction, Settings};
 
 use crate::Outcome;
@@ -48,6 +48,13 @@ pub(crate) struct Arguments {
     /// (interval), or when the system sees fit (off). The death of the proxy they always survive. [default: interval]
     #[arg(long, env = "ROLLTAP_SYNC", value_name = "WHEN", value_parser = PossibleValuesParser::new(SYNCS))]
     sync: Option<String>,
+    /// Captures of trials that were sealed more days ago than this are removed. [default: never]
+    #[arg(long, env = "ROLLTAP_RETAIN_DAYS", value_name = "DAYS")]
+    retain_days: Option<u32>,
+    /// While captures have more GiB than this, those of the trials that were sealed first are removed, none within an
+    /// hour of that. [default: never]
+    #[arg(long, env = "ROLLTAP_RETAIN_GIB", value_name = "GIB")]
+    retain_gib: Option<u32>,
     /// File with the token that clients of the admin plane must bear, of 16 characters at least; nobody else should be
     /// able to read it.
     #[arg(long, env = "ROLLTAP_ADMIN_TOKEN_FILE", value_name = "FILE")]
@@ -167,9 +174,18 @@ fn settings(arguments: Arguments) -> anyhow::Result<Settings> {
         admin: arguments.admin.or(file.admin).unwrap_or_else(|| loopback(DEFAULT_ADMIN_PORT)),
         public_url: public_url.map(|url| url.parse()).transpose()?,
         data_dir: arguments.data.or(file.data).unwrap_or_else(|| DEFAULT_DATA.into()),
-        sync: match arguments.sync.or(file.sync) {
-            None => Sync::default(),
-            Some(when) => when.parse().map_err(|error| anyhow!("sync: {error}"))?,
+        store: StoreSettings {
+            sync: match arguments.sync.or(file.sync) {
+                None => Sync::default(),
+                Some(when) => when.parse().map_err(|error| anyhow!("sync: {error}"))?,
+            },
+            retention: Retention {
+                max_age: arguments
+                    .retain_days
+                    .or(file.retain_days)
+                    .map(|days| Duration::from_hours(24 * u64::from(days))),
+                max_bytes: arguments.retain_gib.or(file.retain_gib).map(|gib| u64::from(gib) << 30),
+            },
         },
         admin_token: token_file.as_deref().map(read_token).transpose()?,
         implicit_trials: match arguments.implicit_trials.or(file.implicit_trials).as_deref() {

@@ -25,6 +25,8 @@ pub(crate) struct ProxyFile {
     pub(crate) public_url: Option<String>,
     pub(crate) data: Option<PathBuf>,
     pub(crate) sync: Option<String>,
+    pub(crate) retain_days: Option<u32>,
+    pub(crate) retain_gib: Option<u32>,
     pub(crate) admin_token_file: Option<PathBuf>,
     pub(crate) logprobs_mode: Option<String>,
     pub(crate) implicit_trials: Option<String>,
@@ -77,7 +79,7 @@ impl From<GenerationDefaults> for SamplingDefaults {
     }
 }
 
-const KEYS: [&str; 24] = [
+const KEYS: [&str; 26] = [
     "upstream",
     "upstream_api_key",
     "listen",
@@ -85,6 +87,8 @@ const KEYS: [&str; 24] = [
     "public_url",
     "data",
     "sync",
+    "retain_days",
+    "retain_gib",
     "admin_token_file",
     "logprobs_mode",
     "implicit_trials",
@@ -161,7 +165,7 @@ mod tests {
     #[test]
     fn every_known_key_is_one_of_the_file() {
         let text = "upstream = [\"http://h:8000\"]\nupstream_api_key = \"k\"\nlisten = [\"127.0.0.1:1\"]\n\
-                    admin = \"127.0.0.1:2\"\npublic_url = \"http://h\"\ndata = \"d\"\nsync = \"off\"\nadmin_token_file = \"t\"\n\
+                    admin = \"127.0.0.1:2\"\npublic_url = \"http://h\"\ndata = \"d\"\nsync = \"off\"\nretain_days = 30\nretain_gib = 500\nadmin_token_file = \"t\"\n\
                     logprobs_mode = \"processed_logprobs\"\nimplicit_trials = \"loopback\"\ngeneration_defaults = { top_k = 20 }\n\
                     upstream_idle_timeout = 60\nmodel_aliases = { a = \"b\" }\nhistory = \"sampled\"\ntokenizer = \"m\"\nchat_template = \"t\"\n\
                     default_chat_template_kwargs = { x = 1 }\nchat_template_content_format = \"auto\"\n\

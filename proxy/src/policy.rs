@@ -158,7 +158,7 @@ fn ordinal(index: usize) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{OpenedStore, Store, Sync};
+    use crate::store::{OpenedStore, Store, StoreSettings};
 
     struct Scene {
         policy: Policy,
@@ -169,7 +169,7 @@ mod tests {
     impl Scene {
         fn new() -> Self {
             let data = tempfile::tempdir().unwrap();
-            let OpenedStore { store, .. } = Store::open(data.path(), Sync::Off).unwrap();
+            let OpenedStore { store, .. } = Store::open(data.path(), StoreSettings::default()).unwrap();
             Self { policy: Policy::restored(&[]), store, _data: data }
         }
 

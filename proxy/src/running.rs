@@ -89,10 +89,16 @@ pub struct RunningProxy {
 /// Starts a proxy; returns once it takes calls.
 pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
     check(&settings)?;
-    let mut opened = Store::open(&settings.data_dir, settings.sync)?;
+    let mut opened = Store::open(&settings.data_dir, settings.store)?;
     opened.note_interrupted().await?;
-    let OpenedStore { store, thread: store_thread, trials, policy, .. } = opened;
+    let OpenedStore { store, thread: store_thread, trials, policy, mut forgotten, .. } = opened;
     let (trials, policy) = (Arc::new(restored(trials)), Policy::restored(&policy));
+    let known = Arc::clone(&trials);
+    tokio::spawn(async move {
+        while let Some(gone) = forgotten.recv().await {
+            gone.iter().for_each(|trial| known.remove(trial));
+        }
+    });
     let bind = |(address, source)| StartError::Bind { address, source };
     let listeners = server::bind(&settings.listen).await.map_err(bind)?;
     let mut admin = server::bind(&[settings.admin]).await.map_err(bind)?;

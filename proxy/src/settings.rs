@@ -15,7 +15,7 @@ use crate::public_url::PublicUrl;
 use crate::redaction::Redaction;
 use crate::render::RenderSettings;
 use crate::roles::RoleRules;
-use crate::store::Sync;
+use crate::store::StoreSettings;
 use crate::upstream::{Address, SamplingDefaults};
 
 /// Everything that [`crate::start`] needs to know.
@@ -32,8 +32,8 @@ pub struct Settings {
     pub public_url: Option<PublicUrl>,
     /// Where captures are kept.
     pub data_dir: PathBuf,
-    /// How soon what was written also survives the death of the machine.
-    pub sync: Sync,
+    /// How they are written, and for how long they are kept.
+    pub store: StoreSettings,
     /// What clients of the admin plane must bear. Off loopback there must be one.
     pub admin_token: Option<String>,
     /// Whether a key that nobody opened a trial for opens one.
@@ -103,7 +103,7 @@ impl Settings {
             admin: free_port,
             public_url: None,
             data_dir,
-            sync: Sync::default(),
+            store: StoreSettings::default(),
             admin_token: None,
             implicit_trials: ImplicitTrials::default(),
             model_aliases: ModelAliases::default(),

@@ -33,6 +33,13 @@ impl Trials {
         Ok(trial)
     }
 
+    /// Forgets a trial that the store has forgotten.
+    pub(crate) fn remove(&self, id: &TrialId) {
+        if let Some((_, trial)) = self.by_id.remove(id) {
+            self.by_key.remove(&trial.opened().key);
+        }
+    }
+
     pub(crate) fn by_id(&self, id: &TrialId) -> Option<Arc<Trial>> {
         self.by_id.get(id).map(|trial| Arc::clone(&trial))
     }

@@ -94,6 +94,7 @@ impl Encoder {
             }
             Event::Intent { trial_id, call_id, at } => {
                 let number = index.number(trial_id);
+                index.is_in(self.segment, number);
                 let mut body = at.as_microsecond().to_le_bytes().to_vec();
                 body.extend_from_slice(call_id.as_str().as_bytes());
                 let packer = &mut self.packer;
@@ -102,8 +103,10 @@ impl Encoder {
             Event::Flush => {}
             other => {
                 let number = other.trial_id().map(|trial| index.number(trial)).unwrap_or_default();
-                if let Event::Sealed { trial_id, .. } = other {
+                index.is_in(self.segment, number);
+                if let Event::Sealed { trial_id, at, .. } = other {
                     self.recent.remove(trial_id);
+                    index.is_sealed(number, *at);
                 }
                 let json = serde_json::to_vec(other)?;
                 let packer = &mut self.packer;
@@ -123,6 +126,7 @@ impl Encoder {
     ) -> io::Result<()> {
         let KeptCall { call, told } = kept;
         let number = index.number(&call.trial_id);
+        index.is_in(self.segment, number);
         let talk =
             told.as_deref().map(|told| self.place_texts(told, &call.trial_id, end, out)).transpose()?;
         let at = end + out.len() as u64;

@@ -29,6 +29,12 @@ pub(crate) enum Event {
     /// A batch of prompts ended, each a call of its own.
     #[serde(skip)]
     Batch(Vec<KeptCall>),
+    /// These trials' retention is over: what is left of them means nothing any more.
+    Forgotten {
+        trials: Vec<TrialId>,
+        /// Every change of the policy version so far, some of which stood in a segment that is gone.
+        policy: Vec<PolicyChange>,
+    },
     /// Nothing: what was handed over before it is written once it is.
     #[serde(skip)]
     Flush,
@@ -56,7 +62,7 @@ impl Event {
             | Self::Rewarded { trial_id, .. } => Some(trial_id),
             Self::Call(kept) => Some(&kept.call.trial_id),
             Self::Batch(calls) => calls.first().map(|kept| &kept.call.trial_id),
-            Self::Policy(_) | Self::Flush => None,
+            Self::Policy(_) | Self::Forgotten { .. } | Self::Flush => None,
         }
     }
 }

@@ -71,9 +71,45 @@ pub(super) fn look(dir: &Path) -> Result<Looked, ReadError> {
 struct Looking {
     looked: Looked,
     by_id: HashMap<TrialId, usize>,
+    /// Trials whose retention was over, by their places.
+    forgotten: HashSet<usize>,
+    /// What is wrong unless it is found to be what is left of trials whose retention was over.
+    doubts: Vec<(Wrong, Damage)>,
     /// Calls of which the record was seen.
     ended: HashSet<Mark>,
     intents: HashMap<Mark, Intent>,
+}
+
+/// What is wrong with a record.
+#[derive(Debug)]
+enum Wrong {
+    /// It cannot be read.
+    Unreadable(String),
+    /// It is about a trial that was never opened.
+    Unopened(TrialId),
+    /// A policy version before it is missing.
+    Policy(String),
+}
+
+impl Wrong {
+    fn reason(&self) -> String {
+        match self {
+            Self::Unreadable(reason) | Self::Policy(reason) => reason.clone(),
+            Self::Unopened(trial) => format!("trial {trial} was never opened"),
+        }
+    }
+}
+
+impl From<String> for Wrong {
+    fn from(reason: String) -> Self {
+        Self::Unreadable(reason)
+    }
+}
+
+impl From<&str> for Wrong {
+    fn from(reason: &str) -> Self {
+        Self::Unreadable(reason.to_owned())
+    }
 }
 
 struct Intent {
@@ -97,14 +133,18 @@ impl Looking {
                 Next::Damage(reason) => reason,
                 Next::Record => match self.take(at, format, &content) {
                     Ok(()) => continue,
-                    Err(reason) => reason,
+                    Err(wrong) => {
+                        let damage = damage(path, at.offset, wrong.reason());
+                        self.doubts.push((wrong, damage));
+                        continue;
+                    }
                 },
             };
-            self.damaged(path, at.offset, reason, false);
+            self.looked.damage.push(damage(path, at.offset, reason));
         };
         if is_torn {
-            let reason = "the last record was half written".to_owned();
-            self.damaged(path, records.position(), reason, true);
+            let torn = damage(path, records.position(), "the last record was half written".to_owned());
+            self.looked.damage.push(Damage { is_torn_end: true, ..torn });
         }
         if format == Format::V2 {
             self.looked.last = Some((id, records.position()));
@@ -112,16 +152,13 @@ impl Looking {
         Ok(())
     }
 
-    fn damaged(&mut self, path: &Path, at: u64, reason: String, is_torn_end: bool) {
-        self.looked.damage.push(Damage { path: path.to_owned(), at, reason, is_torn_end });
-    }
-
-    fn take(&mut self, at: At, format: Format, content: &[u8]) -> Result<(), String> {
+    fn take(&mut self, at: At, format: Format, content: &[u8]) -> Result<(), Wrong> {
         if format == Format::V1 {
             return self.take_v1(at, content);
         }
         let content = Content::read(content)?;
         self.looked.index.is_used(content.trial);
+        self.looked.index.is_in(at.segment, content.trial);
         match content.kind {
             Kind::Text => Ok(()),
             Kind::Event => {
@@ -150,12 +187,14 @@ impl Looking {
     }
 
     /// The first format: a byte that says whether an event follows in JSON, or a call.
-    fn take_v1(&mut self, at: At, content: &[u8]) -> Result<(), String> {
+    fn take_v1(&mut self, at: At, content: &[u8]) -> Result<(), Wrong> {
         match content.split_first() {
             Some((1, json)) => {
                 let event: Event = serde_json::from_slice(json).map_err(|error| error.to_string())?;
-                let number = event.trial_id().map(|trial| self.looked.index.number(trial));
-                self.take_event(event, number.unwrap_or_default())
+                let number =
+                    event.trial_id().map(|trial| self.looked.index.number(trial)).unwrap_or_default();
+                self.looked.index.is_in(at.segment, number);
+                self.take_event(event, number)
             }
             Some((2, call)) => {
                 let mut numbers = Numbers::of(call);
@@ -163,19 +202,24 @@ impl Looking {
                 let small = small.ok_or("the record of a call ends too early")?;
                 let call: Call = serde_json::from_slice(small).map_err(|error| error.to_string())?;
                 let number = self.looked.index.number(&call.trial_id);
+                self.looked.index.is_in(at.segment, number);
                 self.looked.index.add_call(number, at);
                 Ok(())
             }
-            Some((kind, _)) => Err(format!("a record of kind {kind}, which this rolltap does not know")),
-            None => Err("a record without content".to_owned()),
+            Some((kind, _)) => {
+                Err(format!("a record of kind {kind}, which this rolltap does not know").into())
+            }
+            None => Err("a record without content".into()),
         }
     }
 
-    fn take_event(&mut self, event: Event, number: TrialNumber) -> Result<(), String> {
+    fn take_event(&mut self, event: Event, number: TrialNumber) -> Result<(), Wrong> {
         match event {
             Event::Opened(opened) => self.open(*opened, number)?,
             Event::Policy(change) => self.policy(change)?,
+            Event::Forgotten { trials, policy } => self.forget(&trials, policy),
             Event::Sealed { trial_id, at, summary } => {
+                self.looked.index.is_sealed(number, at);
                 let trial = self.trial(&trial_id)?;
                 (trial.sealed_at, trial.summary) = (Some(at), summary);
             }
@@ -185,11 +229,15 @@ impl Looking {
         Ok(())
     }
 
-    fn open(&mut self, opened: Opened, number: TrialNumber) -> Result<(), String> {
+    fn open(&mut self, opened: Opened, number: TrialNumber) -> Result<(), Wrong> {
         let trial_id = opened.facts.trial_id.clone();
         if let Some(known) = self.by_id.get(&trial_id).and_then(|&index| self.looked.trials.get(index)) {
             let is_same = known.opened.key == opened.key;
-            return if is_same { Ok(()) } else { Err(format!("trial {trial_id} is opened a second time")) };
+            return if is_same {
+                Ok(())
+            } else {
+                Err(format!("trial {trial_id} is opened a second time").into())
+            };
         }
         self.looked.index.is(trial_id.clone(), number);
         self.by_id.insert(trial_id, self.looked.trials.len());
@@ -197,18 +245,31 @@ impl Looking {
         Ok(())
     }
 
-    fn policy(&mut self, change: PolicyChange) -> Result<(), String> {
+    fn forget(&mut self, trials: &[TrialId], policy: Vec<PolicyChange>) {
+        self.looked.policy = policy;
+        self.looked.index.forget(trials, &[]);
+        self.forgotten.extend(trials.iter().filter_map(|trial| self.by_id.remove(trial)));
+        let trials: HashSet<_> = trials.iter().collect();
+        self.doubts.retain(|(wrong, _)| match wrong {
+            Wrong::Unreadable(_) => true,
+            Wrong::Unopened(trial) => !trials.contains(trial),
+            Wrong::Policy(_) => false,
+        });
+    }
+
+    fn policy(&mut self, change: PolicyChange) -> Result<(), Wrong> {
         let newest = self.looked.policy.iter().map(|change| change.version).max().unwrap_or(0);
         if !(0..=newest.saturating_add(1)).contains(&change.version) {
-            return Err(format!("policy version {} comes after version {newest}", change.version));
+            let reason = format!("policy version {} comes after version {newest}", change.version);
+            return Err(Wrong::Policy(reason));
         }
         self.looked.policy.push(change);
         Ok(())
     }
 
-    fn trial(&mut self, id: &TrialId) -> Result<&mut Found, String> {
+    fn trial(&mut self, id: &TrialId) -> Result<&mut Found, Wrong> {
         let found = self.by_id.get(id).and_then(|&index| self.looked.trials.get_mut(index));
-        found.ok_or_else(|| format!("trial {id} was never opened"))
+        found.ok_or_else(|| Wrong::Unopened(id.clone()))
     }
 
     fn finish(mut self) -> Looked {
@@ -223,8 +284,19 @@ impl Looking {
             .collect();
         unfinished.sort_by(|a, b| a.call_id.cmp(&b.call_id));
         self.looked.unfinished = unfinished;
+        self.looked.damage.extend(self.doubts.into_iter().map(|(_, damage)| damage));
+        self.looked.damage.sort_by(|a, b| (&a.path, a.at).cmp(&(&b.path, b.at)));
+        let mut place = 0;
+        self.looked.trials.retain(|_| {
+            place += 1;
+            !self.forgotten.contains(&(place - 1))
+        });
         self.looked
     }
+}
+
+fn damage(path: &Path, at: u64, reason: String) -> Damage {
+    Damage { path: path.to_owned(), at, reason, is_torn_end: false }
 }
 
 fn read_intent(trial: TrialNumber, body: &[u8]) -> Option<Intent> {

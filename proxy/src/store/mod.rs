@@ -20,6 +20,7 @@ mod look;
 mod numbers;
 mod read;
 mod record;
+mod retention;
 mod segment;
 mod summary;
 mod sync;
@@ -35,6 +36,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use archive::{Archive, Damage, ReadError, Stored, StoredTrial, read_dir};
 pub(crate) use event::{Event, KeptCall, Opened, PolicyChange};
 pub(crate) use look::Found;
+pub use retention::Retention;
 use rolltap_rollout::call::Call;
 use rolltap_rollout::ids::TrialId;
 pub(crate) use summary::completion_tokens;
@@ -95,6 +97,15 @@ pub(crate) struct Store {
     dir: Arc<Path>,
 }
 
+/// How a store writes, and for how long it keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreSettings {
+    /// How soon what was written also survives the death of the machine.
+    pub sync: Sync,
+    /// When sealed trials go.
+    pub retention: Retention,
+}
+
 /// A store that was opened, and what it held.
 #[derive(Debug)]
 pub(crate) struct OpenedStore {
@@ -103,6 +114,8 @@ pub(crate) struct OpenedStore {
     /// Every trial, in the order in which they were opened.
     pub(crate) trials: Vec<Found>,
     pub(crate) policy: Vec<PolicyChange>,
+    /// Trials whose retention is over, as they go.
+    pub(crate) forgotten: mpsc::UnboundedReceiver<Vec<TrialId>>,
     unfinished: Vec<Unfinished>,
 }
 
@@ -153,11 +166,16 @@ pub(crate) fn outcome(
 
 impl Store {
     /// Opens a data directory, made where it is missing, and takes it for this process alone. Inside of a tokio runtime.
-    pub(crate) fn open(data_dir: &Path, sync: Sync) -> Result<OpenedStore, StoreError> {
-        Self::with_segments_of(SEGMENT, data_dir, sync)
+    pub(crate) fn open(data_dir: &Path, settings: StoreSettings) -> Result<OpenedStore, StoreError> {
+        Self::with_segments_of(SEGMENT, data_dir, settings)
     }
 
-    fn with_segments_of(bytes: u64, data_dir: &Path, sync: Sync) -> Result<OpenedStore, StoreError> {
+    fn with_segments_of(
+        bytes: u64,
+        data_dir: &Path,
+        settings: StoreSettings,
+    ) -> Result<OpenedStore, StoreError> {
+        let StoreSettings { sync, retention } = settings;
         let refused = |error: &dyn std::fmt::Display| StoreError::Write {
             path: data_dir.display().to_string(),
             reason: error.to_string(),
@@ -171,6 +189,7 @@ impl Store {
         let segment = last_segment(data_dir, &looked).map_err(|error| refused(&error))?;
         let Looked { trials, policy, index, unfinished, latest, .. } = looked;
 
+        let (tell_forgotten, forgotten) = mpsc::unbounded_channel();
         let (health, unsynced, is_ending) = (Health::new(), Unsynced::default(), Arc::default());
         let index = Arc::new(Mutex::new(index));
         let latest = latest.unwrap_or(SegmentId::NONE);
@@ -185,6 +204,9 @@ impl Store {
             health: health.clone(),
             unsynced: unsynced.clone(),
             is_ending: Arc::clone(&is_ending),
+            retention,
+            policy: policy.clone(),
+            forgotten: tell_forgotten,
             buffer: Vec::new(),
         };
         let (queue, entries) = mpsc::channel(PLACES);
@@ -197,7 +219,7 @@ impl Store {
             thread("capture-sync").spawn(move || unsynced.run(failed)).map_err(|error| refused(&error))?;
         let store = Self { queue: queue.clone(), health, index, dir: data_dir.into() };
         let thread = StoreThread { writer, syncer, queue, is_ending, _lock: lock };
-        Ok(OpenedStore { store, thread, trials, policy, unfinished })
+        Ok(OpenedStore { store, thread, trials, policy, forgotten, unfinished })
     }
 
     /// Waits for a place in the queue. Not while nothing can be written.

@@ -78,7 +78,8 @@ fn assert_has(dir: &Path, trial: &str, calls: &[KeptCall]) {
 async fn conversations_are_kept_and_cost_what_is_new_in_them() {
     for sync in [Sync::Always, Sync::Interval, Sync::Off] {
         let dir = tempfile::tempdir().unwrap();
-        let opened_store = Store::open(dir.path(), sync).unwrap();
+        let opened_store =
+            Store::open(dir.path(), StoreSettings { sync, ..StoreSettings::default() }).unwrap();
         let store = opened_store.store;
         let (one, other) = (conversation("one", 12), conversation("other", 3));
         for name in ["one", "other"] {
@@ -106,7 +107,7 @@ async fn each_segment_stands_alone() {
     let (mut all, calls) = (Vec::new(), conversation("one", 40));
     // A process ends in the middle; the next goes on with the last segment.
     for (part, calls) in calls.chunks(20).enumerate() {
-        let opened_store = Store::with_segments_of(4096, dir.path(), Sync::Off).unwrap();
+        let opened_store = Store::with_segments_of(4096, dir.path(), StoreSettings::default()).unwrap();
         assert_eq!(opened_store.trials.len(), part);
         if part == 0 {
             opened_store.store.keep(opened("one")).await.unwrap();
@@ -134,7 +135,7 @@ async fn a_call_that_never_ended_is_interrupted_once() {
         at: Timestamp::UNIX_EPOCH,
     };
     let calls = conversation("one", 2);
-    let opened_store = Store::open(dir.path(), Sync::Off).unwrap();
+    let opened_store = Store::open(dir.path(), StoreSettings::default()).unwrap();
     opened_store.store.keep(opened("one")).await.unwrap();
     for kept in &calls {
         opened_store.store.keep(intent(&kept.call)).await.unwrap();
@@ -142,7 +143,7 @@ async fn a_call_that_never_ended_is_interrupted_once() {
     keep_all(&opened_store.store, &calls[..1]).await;
     tokio::task::spawn_blocking(|| opened_store.thread.finish()).await.unwrap().unwrap();
     for _ in 0..2 {
-        let mut opened_store = Store::open(dir.path(), Sync::Off).unwrap();
+        let mut opened_store = Store::open(dir.path(), StoreSettings::default()).unwrap();
         opened_store.note_interrupted().await.unwrap();
         tokio::task::spawn_blocking(|| opened_store.thread.finish()).await.unwrap().unwrap();
         let trial = read_dir(dir.path()).unwrap().trials.remove(0);
@@ -163,7 +164,7 @@ async fn the_first_format_is_read_and_gone_on_from() {
     std::fs::copy(fixture, dir.path().join("capture.rolltap")).unwrap();
     let expected: Vec<Call> =
         serde_json::from_str(include_str!("../../tests/fixtures/store/calls-v1.json")).unwrap();
-    let opened_store = Store::open(dir.path(), Sync::Off).unwrap();
+    let opened_store = Store::open(dir.path(), StoreSettings::default()).unwrap();
     let trial = opened_store.trials[0].opened.facts.trial_id.clone();
     let before: Vec<_> = opened_store.store.calls(&trial).await.into_iter().map(|kept| kept.call).collect();
     assert_eq!(before.iter().map(Arc::as_ref).collect::<Vec<_>>(), expected.iter().collect::<Vec<_>>());
@@ -172,4 +173,50 @@ async fn the_first_format_is_read_and_gone_on_from() {
     tokio::task::spawn_blocking(|| opened_store.thread.finish()).await.unwrap().unwrap();
     new.splice(0..0, before.into_iter().map(|call| KeptCall { call, told: None }));
     assert_has(dir.path(), trial.as_str(), &new);
+}
+
+#[tokio::test]
+async fn trials_go_when_their_retention_is_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = |max_age: Option<u64>| StoreSettings {
+        retention: Retention { max_age: max_age.map(std::time::Duration::from_secs), max_bytes: None },
+        ..StoreSettings::default()
+    };
+    let calls = ["one", "two", "three"].map(|name| conversation(name, 20));
+    let mut opened_store = Store::with_segments_of(4096, dir.path(), settings(Some(60))).unwrap();
+    let store = &opened_store.store;
+    for (name, calls) in ["one", "two", "three"].into_iter().zip(&calls) {
+        store.keep(opened(name)).await.unwrap();
+        keep_all(store, calls).await;
+        let change = |version| PolicyChange {
+            version,
+            label: name.to_owned(),
+            is_set: true,
+            at: Timestamp::UNIX_EPOCH,
+        };
+        store.keep(Event::Policy(change(name.len() as i32 - 2))).await.unwrap();
+        if name != "two" {
+            let (trial_id, at) = (TrialId::new(name).unwrap(), Timestamp::UNIX_EPOCH);
+            store.keep(Event::Sealed { trial_id, at, summary: None }).await.unwrap();
+        }
+    }
+    let fourth = conversation("four", 20);
+    store.keep(opened("four")).await.unwrap();
+    keep_all(store, &fourth).await;
+    let gone = opened_store.forgotten.recv().await.unwrap();
+    assert_eq!(gone, [TrialId::new("one").unwrap()]);
+    let gone = opened_store.forgotten.recv().await.unwrap();
+    assert_eq!(gone, [TrialId::new("three").unwrap()]);
+    tokio::task::spawn_blocking(|| opened_store.thread.finish()).await.unwrap().unwrap();
+
+    let archive = Archive::open(dir.path()).unwrap();
+    assert!(archive.damage().is_empty(), "{:?}", archive.damage());
+    assert_eq!(archive.len(), 2);
+    assert_has(dir.path(), "two", &calls[1]);
+    assert_has(dir.path(), "four", &fourth);
+    let opened_store = Store::open(dir.path(), settings(None)).unwrap();
+    assert_eq!(
+        opened_store.policy.iter().map(|change| &*change.label).collect::<Vec<_>>(),
+        ["one", "two", "three"]
+    );
 }

@@ -10,15 +10,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rolltap_rollout::ids::TrialId;
 use tokio::sync::mpsc;
 
 use super::encoder::{Encoder, Placed};
 use super::gather::Batch;
 use super::health::Health;
 use super::index::Index;
+use super::retention::{Retention, SegmentFacts};
 use super::segment::{self, HEAD, SegmentId};
 use super::sync::{Sync, Unsynced};
-use super::{Event, StoreError};
+use super::{Event, PolicyChange, StoreError};
+use crate::clock;
 
 /// Between tries to write what could not be written.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -37,6 +40,11 @@ pub(super) struct Writer {
     pub(super) index: Arc<Mutex<Index>>,
     pub(super) health: Health,
     pub(super) unsynced: Unsynced,
+    pub(super) retention: Retention,
+    /// Every change of the policy version, for the case that a segment with one goes.
+    pub(super) policy: Vec<PolicyChange>,
+    /// Who wants to know which trials went.
+    pub(super) forgotten: mpsc::UnboundedSender<Vec<TrialId>>,
     /// The process ends.
     pub(super) is_ending: Arc<AtomicBool>,
     /// What is to be written with one system call.
@@ -52,6 +60,7 @@ pub(super) struct Segment {
 impl Writer {
     /// Runs until no batch can come any more, then makes the last segment durable.
     pub(super) fn run(mut self, mut batches: mpsc::Receiver<Batch>) -> Result<(), StoreError> {
+        self.retire_if_asked();
         while let Some(Batch { events, in_new_segment, written }) = batches.blocking_recv() {
             if in_new_segment {
                 self.segment = None;
@@ -116,6 +125,12 @@ impl Writer {
         self.segment = Some(Segment { file, end: end + self.buffer.len() as u64 });
         let mut index = self.index();
         placed.into_iter().for_each(|(trial, at)| index.add_call(trial, at));
+        drop(index);
+        let changes = events.iter().filter_map(|event| match event {
+            Event::Policy(change) => Some(change.clone()),
+            _ => None,
+        });
+        self.policy.extend(changes);
         Ok(())
     }
 
@@ -137,6 +152,53 @@ impl Writer {
         self.latest = id;
         self.encoder.begin(id);
         self.segment = Some(Segment { file: Arc::new(file), end: HEAD });
+        self.retire_if_asked();
+        Ok(())
+    }
+
+    fn retire_if_asked(&mut self) {
+        if self.retention != Retention::default()
+            && let Err(error) = self.retire()
+        {
+            tracing::warn!(%error, "captures whose retention is over could not be removed; it is tried again later");
+        }
+    }
+
+    /// Removes segments whose retention is over. It is written first that their trials are forgotten.
+    fn retire(&mut self) -> io::Result<()> {
+        let mut facts = Vec::new();
+        for id in segment::list(&self.dir)?.into_iter().filter(|id| *id != self.latest) {
+            let bytes = id.path(&self.dir).metadata()?.len();
+            facts.push(SegmentFacts { id, bytes, sealed: self.index().sealed(id) });
+        }
+        let expired = self.retention.expired(&facts, clock::now());
+        if expired.is_empty() {
+            return Ok(());
+        }
+        let trials = self.index().trials_in(&expired);
+        self.append_forgotten(Event::Forgotten { trials: trials.clone(), policy: self.policy.clone() })?;
+        self.index().forget(&trials, &expired);
+        tracing::info!(
+            trials = trials.len(),
+            segments = expired.len(),
+            "removing captures whose retention is over"
+        );
+        // Nobody may be listening any more.
+        let _ = self.forgotten.send(trials);
+        expired.iter().try_for_each(|id| std::fs::remove_file(id.path(&self.dir)))
+    }
+
+    /// Durable before anything is removed.
+    fn append_forgotten(&mut self, event: Event) -> io::Result<()> {
+        let Some(Segment { file, end }) = &self.segment else { return Ok(()) };
+        let (file, end) = (Arc::clone(file), *end);
+        self.buffer.clear();
+        self.encode(&[event], end, &mut Placed::new())?;
+        (&*file).write_all(&self.buffer).and_then(|()| file.sync_data()).inspect_err(|_| {
+            // What is half written is cut; where that fails too, it reads as a torn end or as said.
+            drop(file.set_len(end));
+        })?;
+        self.segment = Some(Segment { file, end: end + self.buffer.len() as u64 });
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use crate::prefix::shape::Shape;
 use crate::prefix::{ExactPrefix, Plan};
 use crate::render::tests::fixture_dir;
 use crate::settings::PoolSettings;
-use crate::store::{OpenedStore, Store, Sync};
+use crate::store::{OpenedStore, Store, StoreSettings};
 use crate::upstream::Pool;
 
 /// A proxy's exact prefix and one trial of it, before a server that renders as the fixture does and that no connection
@@ -29,7 +29,7 @@ impl Stage {
 
     fn with(settings: RenderSettings) -> Self {
         let data = tempfile::tempdir().unwrap();
-        let OpenedStore { store, .. } = Store::open(data.path(), Sync::Off).unwrap();
+        let OpenedStore { store, .. } = Store::open(data.path(), StoreSettings::default()).unwrap();
         let policy = Arc::new(Policy::restored(&[]));
         let patience = std::time::Duration::from_secs(1);
         let pool = Pool::start(Vec::new(), PoolSettings::default(), patience, policy, store);

@@ -22,13 +22,13 @@ use crate::render::upstream::UpstreamRenderer;
 use crate::render::{AskedRenderer, Learnt, RenderError, RequestInputs};
 use crate::settings::PoolSettings;
 use crate::sim;
-use crate::store::{OpenedStore, Store, Sync};
+use crate::store::{OpenedStore, Store, StoreSettings};
 use crate::upstream::Pool;
 
 /// A pool of one server, and the folder that its store lies in.
 fn pool(url: &str) -> (Arc<Pool>, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
-    let OpenedStore { store, .. } = Store::open(dir.path(), Sync::Off).unwrap();
+    let OpenedStore { store, .. } = Store::open(dir.path(), StoreSettings::default()).unwrap();
     let policy = Arc::new(Policy::restored(&[]));
     let addresses = vec![url.parse().unwrap()];
     (Pool::start(addresses, PoolSettings::default(), Duration::from_secs(30), policy, store), dir)

@@ -1,0 +1,80 @@
+//! Which segments may go: those whose trials were all sealed long ago. A segment goes as a whole, and with it every trial
+//! that has something in it.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::segment::SegmentId;
+
+/// Where space runs short, trials go that were sealed at least so long ago: until then their trainer may not have them.
+const YOUNGEST: SignedDuration = SignedDuration::from_hours(1);
+
+/// How long captures are kept. By default for ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// Trials that were sealed longer ago than this go.
+    pub max_age: Option<Duration>,
+    /// While all segments together have more bytes than this, the oldest go.
+    pub max_bytes: Option<u64>,
+}
+
+/// What decides whether a segment goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SegmentFacts {
+    pub(super) id: SegmentId,
+    pub(super) bytes: u64,
+    /// When the last of its trials was sealed; none while one of them is open.
+    pub(super) sealed: Option<Timestamp>,
+}
+
+impl Retention {
+    /// Those of the segments, given in order, that go now.
+    pub(super) fn expired(&self, segments: &[SegmentFacts], now: Timestamp) -> Vec<SegmentId> {
+        let mut left: u64 = segments.iter().map(|segment| segment.bytes).sum();
+        let mut expired = Vec::new();
+        for SegmentFacts { id, bytes, sealed } in segments {
+            let Some(age) = sealed.map(|sealed| now.duration_since(sealed)) else { continue };
+            let is_old = self.max_age.is_some_and(|max| age.unsigned_abs() > max && age.is_positive());
+            let is_too_much = self.max_bytes.is_some_and(|max| left > max) && age >= YOUNGEST;
+            if is_old || is_too_much {
+                left -= bytes;
+                expired.push(*id);
+            }
+        }
+        expired
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_sealed_long_ago_goes_and_nothing_open_ever_does() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let hours_ago = |hours: i64| Some(Timestamp::from_second(1_000_000 - hours * 3600).unwrap());
+        let mut id = SegmentId::NONE;
+        let segments: Vec<_> = [hours_ago(90), None, hours_ago(50), hours_ago(10), hours_ago(0)]
+            .into_iter()
+            .map(|sealed| {
+                id = id.next();
+                SegmentFacts { id, bytes: 100, sealed }
+            })
+            .collect();
+        let expired = |hours: Option<u64>, max_bytes| {
+            let retention =
+                Retention { max_age: hours.map(|hours| Duration::from_secs(hours * 3600)), max_bytes };
+            let expired = retention.expired(&segments, now).into_iter();
+            expired
+                .map(|id| segments.iter().position(|segment| segment.id == id).unwrap())
+                .collect::<Vec<_>>()
+        };
+        assert!(expired(None, None).is_empty());
+        assert_eq!(expired(Some(60), None), [0]);
+        assert_eq!(expired(Some(0), None), [0, 2, 3]);
+        assert_eq!(expired(None, Some(400)), [0]);
+        assert_eq!(expired(None, Some(250)), [0, 2, 3]);
+        assert_eq!(expired(None, Some(0)), [0, 2, 3], "the last was sealed just now");
+    }
+}
