@@ -214,6 +214,7 @@ fn settings(arguments: Arguments) -> anyhow::Result<Settings> {
             generation_defaults: generation_defaults.map(Into::into).unwrap_or_default(),
             ..PoolSettings::default()
         },
+        reader_patience: Settings::DEFAULT_READER_PATIENCE,
         logprobs_mode: match logprobs_mode {
             None => Settings::DEFAULT_LOGPROBS_MODE.to_owned(),
             Some(mode) if LOGPROBS_MODES.contains(&mode.as_str()) => mode,

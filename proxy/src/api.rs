@@ -1,9 +1,11 @@
 //! The admin plane's contract: what it takes and gives, as JSON. A client of it needs nothing else of this crate.
 
+mod feed;
 mod upstreams;
 
 use std::collections::BTreeMap;
 
+pub use feed::{ClosingCause, GroupClosing, GroupStatus, RolloutLine, SampleCounts};
 use jiff::Timestamp;
 use rolltap_rollout::branch_cause::BranchCause;
 use rolltap_rollout::call::CallRole;
@@ -17,6 +19,7 @@ pub use upstreams::{
 
 use crate::history::History;
 use crate::model_aliases::ModelAliases;
+use crate::seconds::Seconds;
 
 /// `POST /v1/trials`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,6 +70,12 @@ pub struct OpenTrial {
     /// Bounds on what the trial may use.
     #[serde(default)]
     pub limits: Limits,
+    /// How long after the seal a reward is waited for, at most. Without one the trial is complete then, with no reward.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reward_deadline: Option<Seconds>,
+    /// How long after the first seal of its trials the group closes, at the latest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_deadline: Option<Seconds>,
     /// Kept as given and handed back.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub metadata: serde_json::Map<String, serde_json::Value>,
@@ -91,6 +100,8 @@ impl OpenTrial {
             history: None,
             training: BTreeMap::new(),
             limits: Limits::default(),
+            reward_deadline: None,
+            group_deadline: None,
             metadata: serde_json::Map::new(),
         }
     }
@@ -205,6 +216,10 @@ pub struct TrialStatus {
     pub opened_at: Timestamp,
     /// When it was sealed.
     pub sealed_at: Option<Timestamp>,
+    /// When it was complete: sealed, and its reward there or given up.
+    pub completed_at: Option<Timestamp>,
+    /// A later attempt at the same sample counts instead.
+    pub superseded: bool,
     /// As given when it was opened.
     pub metadata: serde_json::Map<String, serde_json::Value>,
 }

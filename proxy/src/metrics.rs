@@ -10,6 +10,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use rolltap_rollout::continuation::Continuation;
 
+use crate::feed::Counts;
+
 /// Every number, and the registry that writes them out.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -17,6 +19,16 @@ pub(crate) struct Metrics {
     prompts: Family<Prompt, Counter>,
     audits: Family<Audited, Counter>,
     shapes_off: Gauge,
+    trials: Family<Standing, Gauge>,
+    groups: Family<Standing, Gauge>,
+    readers_cut_off: Counter,
+}
+
+/// How trials or groups stand.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Standing {
+    /// `open`, `sealed` (its reward has not come) or `complete`; of groups `open` or `closed`.
+    state: &'static str,
 }
 
 /// What became of a call's prompt.
@@ -64,7 +76,36 @@ impl Metrics {
             "Kinds of requests that are not continued token for token because a proof failed",
             shapes_off.clone(),
         );
-        Self { registry, prompts, audits, shapes_off }
+        let (trials, groups, readers_cut_off) = (Family::default(), Family::default(), Counter::default());
+        registry.register(
+            "trials",
+            "Trials by how they stand: at work, sealed without a reward yet, complete",
+            trials.clone(),
+        );
+        registry.register("groups", "Groups by whether they still take trials", groups.clone());
+        registry.register(
+            "readers_cut_off",
+            "Connections of the admin plane that were closed because their client took nothing of its answer",
+            readers_cut_off.clone(),
+        );
+        Self { registry, prompts, audits, shapes_off, trials, groups, readers_cut_off }
+    }
+
+    /// How trials and groups stand now.
+    pub(crate) fn stand(&self, counts: Counts) {
+        let set = |of: &Family<Standing, Gauge>, state, count: usize| {
+            of.get_or_create(&Standing { state }).set(i64::try_from(count).unwrap_or(i64::MAX));
+        };
+        set(&self.trials, "open", counts.trials_open);
+        set(&self.trials, "sealed", counts.trials_sealed);
+        set(&self.trials, "complete", counts.trials_complete);
+        set(&self.groups, "open", counts.groups_open);
+        set(&self.groups, "closed", counts.groups_closed);
+    }
+
+    /// A client of the admin plane took nothing for too long.
+    pub(crate) fn reader_cut_off(&self) {
+        self.readers_cut_off.inc();
     }
 
     /// A call has ended whose prompt this became of.
@@ -112,11 +153,22 @@ mod tests {
         metrics.prompt(&Continuation::Fresh { cause: BranchCause::FirstCall });
         metrics.audited(Audit::Equal);
         metrics.shape_off();
+        metrics.reader_cut_off();
+        metrics.stand(Counts {
+            trials_open: 3,
+            trials_sealed: 2,
+            trials_complete: 1,
+            groups_open: 5,
+            groups_closed: 4,
+        });
         let text = metrics.text().unwrap();
         for line in [
             "rolltap_prompts_total{kind=\"fresh\",cause=\"first_call\"} 1",
             "rolltap_prefix_audits_total{outcome=\"equal\"} 1",
             "rolltap_prefix_shapes_off 1",
+            "rolltap_trials{state=\"sealed\"} 2",
+            "rolltap_groups{state=\"closed\"} 4",
+            "rolltap_readers_cut_off_total 1",
         ] {
             assert!(text.lines().any(|written| written == line), "{line} not in {text}");
         }

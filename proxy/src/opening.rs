@@ -8,6 +8,7 @@ use rolltap_rollout::training::TrainingPolicy;
 
 use crate::api::{Limits, OpenTrial};
 use crate::clock;
+use crate::feed::{Feed, OpenRefusal};
 use crate::history::History;
 use crate::identity::TrialKey;
 use crate::prefix::ExactPrefix;
@@ -21,6 +22,7 @@ use crate::upstream::Pool;
 #[derive(Clone, Debug)]
 pub(crate) struct Opening {
     pub(crate) trials: Arc<Trials>,
+    pub(crate) feed: Arc<Feed>,
     pub(crate) upstream: Arc<Pool>,
     pub(crate) store: Store,
     pub(crate) prefix: Arc<ExactPrefix>,
@@ -42,6 +44,8 @@ pub(crate) enum OpenError {
     #[error(transparent)]
     NameTaken(#[from] NameTaken),
     #[error(transparent)]
+    Refused(#[from] OpenRefusal),
+    #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
     Name(#[from] InvalidId),
@@ -54,8 +58,24 @@ impl Opening {
         let opened = self.opened(asked, key).await;
         // Known before it is kept, so that two of one name cannot both be kept; nobody has the key until it is.
         let trial = self.trials.add(Trial::new(opened.clone()))?;
-        store::outcome(place.keep(Event::Opened(Box::new(opened))).await)?;
+        if let Err(refused) = self.enter(&opened) {
+            self.trials.remove(&trial);
+            return Err(refused.into());
+        }
+        if let Err(error) = store::outcome(place.keep(Event::Opened(Box::new(opened))).await) {
+            self.feed.ledger().withdrawn(&trial.opened().facts.trial_id);
+            self.trials.remove(&trial);
+            return Err(error.into());
+        }
         Ok(trial)
+    }
+
+    /// At once, so that of two trials in one place of a group only one is opened.
+    fn enter(&self, opened: &Opened) -> Result<(), OpenRefusal> {
+        let mut ledger = self.feed.ledger();
+        ledger.check(opened)?;
+        ledger.opened(opened);
+        Ok(())
     }
 
     /// The trial of a key that nobody opened one for: opened now. For trying things out.
@@ -96,6 +116,8 @@ impl Opening {
             model_aliases: asked.model_aliases,
             history: asked.history.unwrap_or(self.history),
             limits: asked.limits.or(self.limits),
+            reward_deadline: asked.reward_deadline,
+            group_deadline: asked.group_deadline,
             metadata: asked.metadata,
             at: clock::now(),
         }

@@ -8,9 +8,10 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin_plane::{self, AdminPlane};
+use crate::admin_plane::{self, AdminPlane, PatientListener};
 use crate::agent_plane::AgentPlane;
 use crate::dialect::chat::media::Fetching;
+use crate::feed::{Clerk, Feed, KeptTrial, Ledger};
 use crate::metrics::Metrics;
 use crate::opening::Opening;
 use crate::policy::Policy;
@@ -91,12 +92,23 @@ pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
     check(&settings)?;
     let mut opened = Store::open(&settings.data_dir, settings.store)?;
     opened.note_interrupted().await?;
-    let OpenedStore { store, thread: store_thread, trials, policy, mut forgotten, .. } = opened;
+    let OpenedStore {
+        store,
+        thread: store_thread,
+        trials,
+        policy,
+        closed_groups,
+        last_sequence,
+        mut forgotten,
+        ..
+    } = opened;
+    let kept: Vec<_> = trials.iter().map(KeptTrial::of).collect();
+    let (feed, nudges) = Feed::new(Ledger::retold(&kept, &closed_groups, last_sequence));
     let (trials, policy) = (Arc::new(restored(trials)), Policy::restored(&policy));
     let known = Arc::clone(&trials);
     tokio::spawn(async move {
         while let Some(gone) = forgotten.recv().await {
-            gone.iter().for_each(|trial| known.remove(trial));
+            gone.iter().filter_map(|trial| known.by_id(trial)).for_each(|trial| known.remove(&trial));
         }
     });
     let bind = |(address, source)| StartError::Bind { address, source };
@@ -121,8 +133,10 @@ pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
     let metrics = Arc::new(Metrics::new());
     let prefix = ExactPrefix::start(settings.render, Arc::clone(&upstream), Arc::clone(&metrics))?;
     let (draining, stopped) = (CancellationToken::new(), CancellationToken::new());
+    Clerk::start(Arc::clone(&feed), Arc::clone(&trials), store.clone(), nudges, stopped.clone());
     let opening = Opening {
         trials,
+        feed,
         upstream,
         store,
         prefix: Arc::clone(&prefix),
@@ -131,6 +145,11 @@ pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
         training: settings.training,
         limits: settings.limits,
         redaction: settings.redaction,
+    };
+    let admin = PatientListener {
+        listener: admin,
+        patience: settings.reader_patience,
+        metrics: Arc::clone(&metrics),
     };
     let router = admin_plane::router(AdminPlane {
         opening: opening.clone(),

@@ -63,6 +63,8 @@ pub struct Settings {
     pub allow_media_urls: bool,
     /// What is taken out of records and of what upstream says of errors.
     pub redaction: Arc<Redaction>,
+    /// A client of the admin plane that takes nothing of its answer for this long is cut off.
+    pub reader_patience: Duration,
 }
 
 /// How upstreams are looked after.
@@ -118,6 +120,7 @@ impl Settings {
             max_connections: Self::DEFAULT_MAX_CONNECTIONS,
             allow_media_urls: false,
             redaction: Arc::default(),
+            reader_patience: Self::DEFAULT_READER_PATIENCE,
         }
     }
 
@@ -135,6 +138,8 @@ impl Settings {
     pub const DEFAULT_MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(16_383);
     /// Characters that an admin token has at least.
     pub const SHORTEST_ADMIN_TOKEN: usize = 16;
+    /// For [`Settings::reader_patience`].
+    pub const DEFAULT_READER_PATIENCE: Duration = Duration::from_mins(1);
     /// vLLM's default for [`Settings::logprobs_mode`]: before temperature and penalties.
     pub const DEFAULT_LOGPROBS_MODE: &str = "raw_logprobs";
 }

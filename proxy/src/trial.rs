@@ -18,6 +18,7 @@ use crate::api::{self, Limits};
 use crate::call_under_way::CallUnderWay;
 use crate::clock;
 use crate::dialect::responses;
+use crate::feed::Standing;
 use crate::prefix::Memory;
 use crate::recorder::{Prompts, Recorder};
 use crate::retry::{Fingerprint, RecentCalls};
@@ -83,8 +84,17 @@ pub(crate) enum Refusal {
 
 /// Why a reward was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the trial has another reward already; a reward is given once")]
-pub(crate) struct RewardConflict;
+pub(crate) enum RewardConflict {
+    #[error("the trial has another reward already; a reward is given once")]
+    Other,
+    #[error(
+        "the trial's reward_deadline passed before a reward came: it is complete without one, and takes none any more"
+    )]
+    DeadlinePassed,
+}
+
+/// The `failure_cause` of a trial whose reward did not come in time.
+const REWARD_DEADLINE: &str = "reward_deadline";
 
 impl Trial {
     pub(crate) fn new(opened: Opened) -> Self {
@@ -232,14 +242,25 @@ impl Trial {
     /// Takes the reward; true if it was not known yet.
     pub(crate) fn reward(&self, reward: &Reward) -> Result<bool, RewardConflict> {
         let mut state = self.lock();
+        let due_at = || self.opened.reward_deadline?.after(state.sealed_at?);
         match &state.reward {
             Some(known) if known == reward => Ok(false),
-            Some(_) => Err(RewardConflict),
+            Some(known) if *known == missed() => Err(RewardConflict::DeadlinePassed),
+            Some(_) => Err(RewardConflict::Other),
+            // Nobody may have looked at the clock yet.
+            None if due_at().is_some_and(|due_at| due_at <= clock::now()) => {
+                Err(RewardConflict::DeadlinePassed)
+            }
             None => {
                 state.reward = Some(reward.clone());
                 Ok(true)
             }
         }
+    }
+
+    /// The reward now that its deadline has passed: that which came, else from now on that none did.
+    pub(crate) fn reward_or_missed(&self) -> Reward {
+        self.lock().reward.get_or_insert_with(missed).clone()
     }
 
     /// Its finished calls so far, in the order in which they came in.
@@ -295,7 +316,7 @@ impl Trial {
     }
 
     /// How it stands.
-    pub(crate) async fn status(&self, store: &Store) -> api::TrialStatus {
+    pub(crate) async fn status(&self, store: &Store, standing: Standing) -> api::TrialStatus {
         let summary = self.summary(store).await;
         let branch_causes = summary.by_cause();
         let state = self.lock();
@@ -325,6 +346,8 @@ impl Trial {
             rewards: reward.map(|reward| reward.rewards).unwrap_or_default(),
             opened_at: self.opened.at,
             sealed_at: state.sealed_at,
+            completed_at: standing.completed_at,
+            superseded: standing.superseded,
             metadata: self.opened.metadata.clone(),
         }
     }
@@ -352,4 +375,8 @@ impl State {
             None => Ok(()),
         }
     }
+}
+
+fn missed() -> Reward {
+    Reward { failure_cause: Some(REWARD_DEADLINE.to_owned()), ..Reward::default() }
 }

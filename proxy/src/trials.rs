@@ -33,11 +33,10 @@ impl Trials {
         Ok(trial)
     }
 
-    /// Forgets a trial that the store has forgotten.
-    pub(crate) fn remove(&self, id: &TrialId) {
-        if let Some((_, trial)) = self.by_id.remove(id) {
-            self.by_key.remove(&trial.opened().key);
-        }
+    /// Takes back one that could not be kept, or is not kept any more: its name is free again.
+    pub(crate) fn remove(&self, trial: &Trial) {
+        self.by_key.remove(&trial.opened().key);
+        self.by_id.remove(&trial.opened().facts.trial_id);
     }
 
     pub(crate) fn by_id(&self, id: &TrialId) -> Option<Arc<Trial>> {

@@ -1,12 +1,13 @@
 //! Errors of the admin plane.
 
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use rolltap_rollout::ids::TrialId;
+use rolltap_rollout::ids::{GroupId, TrialId};
 
 use crate::api::{ErrorBody, ErrorDetail};
+use crate::feed::CursorError;
 use crate::opening::OpenError;
 use crate::store::StoreError;
 use crate::trial::RewardConflict;
@@ -42,7 +43,20 @@ impl AdminError {
     }
 
     pub(super) fn unknown_trial(id: &TrialId) -> Self {
-        Self::not_found(format!("there is no trial {id}"))
+        Self::not_found(format!(
+            "there is no trial {id}: POST /v1/trials opens one, GET /v1/trials lists those that there are"
+        ))
+    }
+
+    pub(super) fn unknown_group(id: &GroupId) -> Self {
+        Self::not_found(format!(
+            "there is no group {id}: it begins with the first trial that is opened with this group_id; GET /v1/groups \
+             lists those that there are"
+        ))
+    }
+
+    pub(super) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
     }
 
     pub(super) fn no_such_path(method: &Method, path: &str) -> Self {
@@ -80,9 +94,21 @@ impl From<PathRejection> for AdminError {
     }
 }
 
+impl From<QueryRejection> for AdminError {
+    fn from(rejection: QueryRejection) -> Self {
+        Self::new(rejection.status(), "invalid_request", rejection.body_text())
+    }
+}
+
+impl From<CursorError> for AdminError {
+    fn from(error: CursorError) -> Self {
+        Self::invalid(error.to_string())
+    }
+}
+
 impl From<StoreError> for AdminError {
     fn from(error: StoreError) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", error.to_string())
+        Self::unavailable(error.to_string())
     }
 }
 
@@ -102,6 +128,8 @@ impl From<OpenError> for AdminError {
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::NameTaken(taken) => Self::conflict(taken.to_string()),
+            OpenError::Refused(refused) if refused.is_of_request() => Self::invalid(refused.to_string()),
+            OpenError::Refused(refused) => Self::conflict(refused.to_string()),
             OpenError::Store(error) => error.into(),
             OpenError::Name(error) => Self::invalid(error.to_string()),
         }

@@ -4,7 +4,10 @@
 //! what was wrong, where, and what to do; anything else is a defect.
 
 mod error;
+mod feed;
+mod groups;
 mod guard;
+mod patience;
 mod policy;
 mod reading;
 mod trials;
@@ -21,6 +24,7 @@ use axum::routing::{delete, get, post, put};
 use tokio_util::sync::CancellationToken;
 
 use self::error::AdminError;
+pub(crate) use self::patience::PatientListener;
 use crate::metrics::Metrics;
 use crate::opening::Opening;
 use crate::public_url::PublicUrl;
@@ -47,6 +51,10 @@ pub(crate) fn router(plane: AdminPlane) -> Router {
         .route("/v1/trials/{id}/reward", put(trials::reward))
         .route("/v1/trials/{id}/calls", get(reading::calls))
         .route("/v1/trials/{id}/rollout", get(reading::rollout))
+        .route("/v1/rollouts", get(feed::rollouts))
+        .route("/v1/groups", get(groups::list))
+        .route("/v1/groups/{id}", get(groups::status))
+        .route("/v1/groups/{id}/close", post(groups::close))
         .route("/v1/causes", get(reading::causes))
         .route("/v1/upstreams", post(upstreams::add).get(upstreams::list))
         .route("/v1/upstreams/{id}", delete(upstreams::remove))
@@ -81,6 +89,7 @@ async fn ready(State(plane): State<Arc<AdminPlane>>) -> Response {
 
 /// Numbers tell nothing that needs a token, and scrapers rarely have one.
 async fn metrics(State(plane): State<Arc<AdminPlane>>) -> Result<Response, AdminError> {
+    plane.metrics.stand(plane.opening.feed.ledger().counts());
     let text = plane.metrics.text().map_err(|error| AdminError::internal(error.to_string()))?;
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, content_type)], text).into_response())

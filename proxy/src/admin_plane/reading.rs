@@ -10,18 +10,17 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use rolltap_rollout::ids::TrialId;
-use rolltap_rollout::rollout;
 use serde::Serialize;
 
 use super::AdminPlane;
 use super::error::AdminError;
 use crate::api::{CauseFigures, TrialStatus};
-use crate::causes;
+use crate::{causes, feed};
 
 pub(super) async fn list(State(plane): State<Arc<AdminPlane>>) -> Json<Vec<TrialStatus>> {
     let mut all = Vec::new();
     for trial in plane.opening.trials.all() {
-        all.push(trial.status(&plane.opening.store).await);
+        all.push(plane.status_of(&trial).await);
     }
     Json(all)
 }
@@ -30,7 +29,8 @@ pub(super) async fn status(
     State(plane): State<Arc<AdminPlane>>,
     id: Result<Path<TrialId>, PathRejection>,
 ) -> Result<Json<TrialStatus>, AdminError> {
-    Ok(Json(plane.trial(id)?.status(&plane.opening.store).await))
+    let trial = plane.trial(id)?;
+    Ok(Json(plane.status_of(&trial).await))
 }
 
 pub(super) async fn causes(State(plane): State<Arc<AdminPlane>>) -> Json<Vec<CauseFigures>> {
@@ -54,8 +54,9 @@ pub(super) async fn rollout(
         let message = format!("trial {} is open: it has a rollout once it is sealed", facts.trial_id);
         return Err(AdminError::conflict(message));
     };
-    let calls = trial.calls(&plane.opening.store).await;
-    Ok(ndjson(rollout::rows(facts, &reward, calls.iter().map(Arc::as_ref))))
+    let superseded = plane.opening.feed.ledger().standing(&facts.trial_id).superseded;
+    let rows = feed::rows(&trial, &plane.opening.store, reward, superseded).await;
+    Ok(ndjson(rows.map_err(|error| AdminError::internal(format!("the rows were not made: {error}")))?))
 }
 
 /// One JSON object a line, made as the reader takes them.
@@ -65,5 +66,9 @@ fn ndjson<T: Serialize + Send + 'static>(items: Vec<T>) -> Response {
         line.push(b'\n');
         Ok::<_, serde_json::Error>(Bytes::from(line))
     });
-    ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(stream::iter(lines))).into_response()
+    ndjson_body(Body::from_stream(stream::iter(lines)))
+}
+
+pub(super) fn ndjson_body(lines: Body) -> Response {
+    ([(header::CONTENT_TYPE, "application/x-ndjson")], lines).into_response()
 }

@@ -14,6 +14,7 @@ use super::error::AdminError;
 use crate::api::{OpenTrial, PutReward, TrialOpened, TrialStatus};
 use crate::dialect::chat::request::NOT_SAMPLING;
 use crate::identity::TrialKey;
+use crate::opening::Opening;
 use crate::store::{self, Event};
 use crate::trial::Trial;
 
@@ -29,7 +30,12 @@ pub(super) async fn open(
     }
     let key = TrialKey::generate()
         .map_err(|error| AdminError::internal(format!("no randomness for a key: {error}")))?;
-    let trial = plane.opening.open(asked, &key).await?;
+    let opening = plane.opening.clone();
+    let (key, trial) = to_the_end(async move {
+        let trial = opening.open(asked, &key).await?;
+        Ok((key, trial))
+    })
+    .await?;
     let trial_id = trial.opened().facts.trial_id.clone();
     let base_urls = plane.public_url.base_urls(&key);
     Ok((StatusCode::CREATED, Json(TrialOpened { trial_id, key: key.reveal().to_owned(), base_urls })))
@@ -40,23 +46,28 @@ pub(super) async fn seal(
     id: Result<Path<TrialId>, PathRejection>,
 ) -> Result<Json<TrialStatus>, AdminError> {
     let trial = plane.trial(id)?;
-    let store = &plane.opening.store;
-    let trial_id = trial.opened().facts.trial_id.clone();
-    // The place comes first: what is sealed is then kept, however the disk does.
-    let place = store.reserve().await?;
-    trial.wake(store).await;
-    let (at, is_new) = trial.seal();
-    plane.opening.upstream.forget(&trial_id);
-    let event = if is_new {
-        let summary = Some(trial.summary(store).await.as_ref().clone());
-        Event::Sealed { trial_id, at, summary }
-    } else {
-        // Another request's, which may still be on its way.
-        Event::Flush
-    };
-    store::outcome(place.keep(event).await)?;
-    trial.rest();
-    Ok(Json(trial.status(store).await))
+    to_the_end(async move {
+        let Opening { feed, store, upstream, .. } = &plane.opening;
+        let trial_id = &trial.opened().facts.trial_id;
+        // The place comes first: what is sealed is then kept, however the disk does.
+        let place = store.reserve().await?;
+        trial.wake(store).await;
+        let (at, is_new) = trial.seal();
+        upstream.forget(trial_id);
+        let event = if is_new {
+            let summary = Some(trial.summary(store).await.as_ref().clone());
+            Event::Sealed { trial_id: trial_id.clone(), at, summary }
+        } else {
+            // Another request's, which may still be on its way.
+            Event::Flush
+        };
+        store::outcome(place.keep(event).await)?;
+        trial.rest();
+        feed.ledger().sealed(trial_id, at);
+        feed.settled().await;
+        Ok(Json(plane.status_of(&trial).await))
+    })
+    .await
 }
 
 pub(super) async fn reward(
@@ -67,12 +78,27 @@ pub(super) async fn reward(
     let trial = plane.trial(id)?;
     let Json(put) = body?;
     let reward = reward_of(put);
-    let store = &plane.opening.store;
-    let place = store.reserve().await?;
-    let trial_id = trial.opened().facts.trial_id.clone();
-    let event = if trial.reward(&reward)? { Event::Rewarded { trial_id, reward } } else { Event::Flush };
-    store::outcome(place.keep(event).await)?;
-    Ok(Json(trial.status(store).await))
+    to_the_end(async move {
+        let Opening { feed, store, .. } = &plane.opening;
+        let trial_id = &trial.opened().facts.trial_id;
+        let place = store.reserve().await?;
+        let is_new = trial.reward(&reward)?;
+        let rewarded = || Event::Rewarded { trial_id: trial_id.clone(), reward };
+        let event = if is_new { rewarded() } else { Event::Flush };
+        store::outcome(place.keep(event).await)?;
+        feed.ledger().rewarded(trial_id);
+        feed.settled().await;
+        Ok(Json(plane.status_of(&trial).await))
+    })
+    .await
+}
+
+/// A client that leaves in the middle must not leave a trial that is sealed or rewarded and known to be so only in part.
+async fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, AdminError>> + Send + 'static,
+) -> Result<T, AdminError> {
+    let ended = tokio::spawn(work).await;
+    ended.unwrap_or_else(|error| Err(AdminError::internal(format!("it was cut off: {error}"))))
 }
 
 /// The one number to train on is the one given, else the one named `reward`, else the only one there is.
@@ -88,6 +114,12 @@ impl AdminPlane {
     pub(super) fn trial(&self, id: Result<Path<TrialId>, PathRejection>) -> Result<Arc<Trial>, AdminError> {
         let Path(id) = id?;
         self.opening.trials.by_id(&id).ok_or_else(|| AdminError::unknown_trial(&id))
+    }
+
+    /// How a trial stands, by itself and among others.
+    pub(super) async fn status_of(&self, trial: &Trial) -> TrialStatus {
+        let standing = self.opening.feed.ledger().standing(&trial.opened().facts.trial_id);
+        trial.status(&self.opening.store, standing).await
     }
 }
 

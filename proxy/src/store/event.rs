@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use rolltap_rollout::call::Call;
-use rolltap_rollout::ids::{CallId, TrialId};
+use rolltap_rollout::ids::{CallId, GroupId, TrialId};
 use rolltap_rollout::rollout::{Reward, TrialFacts};
 use serde::{Deserialize, Serialize};
 
-use crate::api::Limits;
+use crate::api::{ClosingCause, Limits};
 use crate::history::History;
 use crate::identity::KeyHash;
 use crate::model_aliases::ModelAliases;
+use crate::seconds::Seconds;
 use crate::store::{Summary, Told};
 
 /// What a trial's story is told from.
@@ -34,6 +35,8 @@ pub(crate) enum Event {
         trials: Vec<TrialId>,
         /// Every change of the policy version so far, some of which stood in a segment that is gone.
         policy: Vec<PolicyChange>,
+        /// The newest number of the feed.
+        sequence: u64,
     },
     /// Nothing: what was handed over before it is written once it is.
     #[serde(skip)]
@@ -50,6 +53,32 @@ pub(crate) enum Event {
     Policy(PolicyChange),
     /// A trial's reward came.
     Rewarded { trial_id: TrialId, reward: Reward },
+    /// A trial is sealed and its reward is known, or known not to come.
+    Completed {
+        trial_id: TrialId,
+        #[serde(flatten)]
+        completion: Completion,
+    },
+    /// A group takes no further trial.
+    GroupClosed(GroupClosed),
+}
+
+/// When a trial was complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Completion {
+    /// Larger than that of every completion and closing before it.
+    pub(crate) sequence: u64,
+    pub(crate) at: Timestamp,
+}
+
+/// When and why a group closed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GroupClosed {
+    pub(crate) group_id: GroupId,
+    /// Larger than that of every completion and closing before it.
+    pub(crate) sequence: u64,
+    pub(crate) cause: ClosingCause,
+    pub(crate) at: Timestamp,
 }
 
 impl Event {
@@ -59,10 +88,11 @@ impl Event {
             Self::Opened(opened) => Some(&opened.facts.trial_id),
             Self::Intent { trial_id, .. }
             | Self::Sealed { trial_id, .. }
-            | Self::Rewarded { trial_id, .. } => Some(trial_id),
+            | Self::Rewarded { trial_id, .. }
+            | Self::Completed { trial_id, .. } => Some(trial_id),
             Self::Call(kept) => Some(&kept.call.trial_id),
             Self::Batch(calls) => calls.first().map(|kept| &kept.call.trial_id),
-            Self::Policy(_) | Self::Forgotten { .. } | Self::Flush => None,
+            Self::Policy(_) | Self::GroupClosed(_) | Self::Forgotten { .. } | Self::Flush => None,
         }
     }
 }
@@ -97,6 +127,10 @@ pub(crate) struct Opened {
     #[serde(default)]
     pub(crate) history: History,
     pub(crate) limits: Limits,
+    #[serde(default)]
+    pub(crate) reward_deadline: Option<Seconds>,
+    #[serde(default)]
+    pub(crate) group_deadline: Option<Seconds>,
     pub(crate) metadata: serde_json::Map<String, serde_json::Value>,
     pub(crate) at: Timestamp,
 }

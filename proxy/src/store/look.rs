@@ -12,7 +12,7 @@ use rolltap_rollout::rollout::Reward;
 
 use super::content::{Content, Kind, TrialNumber};
 use super::encoder::Mark;
-use super::event::{Event, Opened, PolicyChange};
+use super::event::{Completion, Event, GroupClosed, Opened, PolicyChange};
 use super::index::{At, Index};
 use super::numbers::Numbers;
 use super::record::{Next, Records};
@@ -25,6 +25,10 @@ pub(super) struct Looked {
     /// Every trial, in the order in which they were opened.
     pub(super) trials: Vec<Found>,
     pub(super) policy: Vec<PolicyChange>,
+    /// In the order in which they closed.
+    pub(super) closed_groups: Vec<GroupClosed>,
+    /// The newest number of completions and closings.
+    pub(super) last_sequence: u64,
     pub(super) index: Index,
     /// Calls that were about to go upstream, of which nothing more was written.
     pub(super) unfinished: Vec<Unfinished>,
@@ -44,6 +48,7 @@ pub(crate) struct Found {
     pub(crate) sealed_at: Option<Timestamp>,
     pub(crate) summary: Option<Summary>,
     pub(crate) reward: Option<Reward>,
+    pub(crate) completion: Option<Completion>,
 }
 
 /// A call that was under way when the process ended.
@@ -217,15 +222,40 @@ impl Looking {
         match event {
             Event::Opened(opened) => self.open(*opened, number)?,
             Event::Policy(change) => self.policy(change)?,
-            Event::Forgotten { trials, policy } => self.forget(&trials, policy),
+            Event::Forgotten { trials, policy, sequence } => {
+                self.looked.last_sequence = self.looked.last_sequence.max(sequence);
+                self.forget(&trials, policy);
+            }
             Event::Sealed { trial_id, at, summary } => {
                 self.looked.index.is_sealed(number, at);
                 let trial = self.trial(&trial_id)?;
                 (trial.sealed_at, trial.summary) = (Some(at), summary);
             }
             Event::Rewarded { trial_id, reward } => self.trial(&trial_id)?.reward = Some(reward),
+            Event::Completed { trial_id, completion } => {
+                if self.trial(&trial_id)?.completion != Some(completion) {
+                    self.follows(completion.sequence)?;
+                    self.trial(&trial_id)?.completion = Some(completion);
+                }
+            }
+            Event::GroupClosed(closed) => {
+                if !self.looked.closed_groups.contains(&closed) {
+                    self.follows(closed.sequence)?;
+                    self.looked.closed_groups.push(closed);
+                }
+            }
             Event::Intent { .. } | Event::Call(_) | Event::Batch(_) | Event::Flush => {}
         }
+        Ok(())
+    }
+
+    /// Readers of the feed stand at these numbers: with one given to two they would miss a trial.
+    fn follows(&mut self, sequence: u64) -> Result<(), Wrong> {
+        if sequence <= self.looked.last_sequence {
+            let last = self.looked.last_sequence;
+            return Err(format!("number {sequence} of the feed comes after {last}").into());
+        }
+        self.looked.last_sequence = sequence;
         Ok(())
     }
 
@@ -241,7 +271,13 @@ impl Looking {
         }
         self.looked.index.is(trial_id.clone(), number);
         self.by_id.insert(trial_id, self.looked.trials.len());
-        self.looked.trials.push(Found { opened, sealed_at: None, summary: None, reward: None });
+        self.looked.trials.push(Found {
+            opened,
+            sealed_at: None,
+            summary: None,
+            reward: None,
+            completion: None,
+        });
         Ok(())
     }
 

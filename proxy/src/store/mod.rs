@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use archive::{Archive, Damage, ReadError, Stored, StoredTrial, read_dir};
-pub(crate) use event::{Event, KeptCall, Opened, PolicyChange};
+pub(crate) use event::{Completion, Event, GroupClosed, KeptCall, Opened, PolicyChange};
 pub(crate) use look::Found;
 pub use retention::Retention;
 use rolltap_rollout::call::Call;
@@ -116,6 +116,10 @@ pub(crate) struct OpenedStore {
     pub(crate) policy: Vec<PolicyChange>,
     /// Trials whose retention is over, as they go.
     pub(crate) forgotten: mpsc::UnboundedReceiver<Vec<TrialId>>,
+    /// In the order in which they closed.
+    pub(crate) closed_groups: Vec<GroupClosed>,
+    /// The newest number of completions and closings.
+    pub(crate) last_sequence: u64,
     unfinished: Vec<Unfinished>,
 }
 
@@ -187,7 +191,7 @@ impl Store {
             .iter()
             .for_each(|damage| tracing::error!(%damage, "a part of the captures cannot be read"));
         let segment = last_segment(data_dir, &looked).map_err(|error| refused(&error))?;
-        let Looked { trials, policy, index, unfinished, latest, .. } = looked;
+        let Looked { trials, policy, closed_groups, last_sequence, index, unfinished, latest, .. } = looked;
 
         let (tell_forgotten, forgotten) = mpsc::unbounded_channel();
         let (health, unsynced, is_ending) = (Health::new(), Unsynced::default(), Arc::default());
@@ -206,6 +210,7 @@ impl Store {
             is_ending: Arc::clone(&is_ending),
             retention,
             policy: policy.clone(),
+            sequence: last_sequence,
             forgotten: tell_forgotten,
             buffer: Vec::new(),
         };
@@ -219,7 +224,7 @@ impl Store {
             thread("capture-sync").spawn(move || unsynced.run(failed)).map_err(|error| refused(&error))?;
         let store = Self { queue: queue.clone(), health, index, dir: data_dir.into() };
         let thread = StoreThread { writer, syncer, queue, is_ending, _lock: lock };
-        Ok(OpenedStore { store, thread, trials, policy, forgotten, unfinished })
+        Ok(OpenedStore { store, thread, trials, policy, closed_groups, last_sequence, forgotten, unfinished })
     }
 
     /// Waits for a place in the queue. Not while nothing can be written.

@@ -43,6 +43,8 @@ pub(super) struct Writer {
     pub(super) retention: Retention,
     /// Every change of the policy version, for the case that a segment with one goes.
     pub(super) policy: Vec<PolicyChange>,
+    /// The newest number of the feed, for the same case.
+    pub(super) sequence: u64,
     /// Who wants to know which trials went.
     pub(super) forgotten: mpsc::UnboundedSender<Vec<TrialId>>,
     /// The process ends.
@@ -126,12 +128,17 @@ impl Writer {
         let mut index = self.index();
         placed.into_iter().for_each(|(trial, at)| index.add_call(trial, at));
         drop(index);
-        let changes = events.iter().filter_map(|event| match event {
-            Event::Policy(change) => Some(change.clone()),
-            _ => None,
-        });
-        self.policy.extend(changes);
+        events.iter().for_each(|event| self.remember(event));
         Ok(())
+    }
+
+    fn remember(&mut self, event: &Event) {
+        match event {
+            Event::Policy(change) => self.policy.push(change.clone()),
+            Event::Completed { completion, .. } => self.sequence = self.sequence.max(completion.sequence),
+            Event::GroupClosed(closed) => self.sequence = self.sequence.max(closed.sequence),
+            _ => {}
+        }
     }
 
     fn encode(&mut self, events: &[Event], end: u64, placed: &mut Placed) -> io::Result<()> {
@@ -176,7 +183,11 @@ impl Writer {
             return Ok(());
         }
         let trials = self.index().trials_in(&expired);
-        self.append_forgotten(Event::Forgotten { trials: trials.clone(), policy: self.policy.clone() })?;
+        self.append_forgotten(Event::Forgotten {
+            trials: trials.clone(),
+            policy: self.policy.clone(),
+            sequence: self.sequence,
+        })?;
         self.index().forget(&trials, &expired);
         tracing::info!(
             trials = trials.len(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use reqwest::{Client, Response, StatusCode};
-use rolltap_proxy::api::{TrialOpened, TrialStatus};
+use rolltap_proxy::api::{GroupStatus, RolloutLine, TrialOpened, TrialStatus};
 use rolltap_proxy::{RunningProxy, Settings, sim};
 use rolltap_rollout::call::Call;
 use rolltap_rollout::row::RolloutRow;
@@ -119,10 +119,46 @@ impl Stage {
         self.lines(&format!("/v1/trials/{}/rollout", trial.trial_id)).await
     }
 
+    /// Puts a reward; the status of the answer and its body.
+    pub(crate) async fn reward(&self, trial: &TrialOpened, reward: Value) -> (u16, Value) {
+        let url = self.admin(&format!("/v1/trials/{}/reward", trial.trial_id));
+        answer(self.http.put(url).json(&reward)).await
+    }
+
+    /// Opens a trial that may be refused; the status of the answer and its body.
+    pub(crate) async fn try_open(&self, body: Value) -> (u16, Value) {
+        answer(self.http.post(self.admin("/v1/trials")).json(&body)).await
+    }
+
+    /// Complete trials; `query` is what follows the path.
+    pub(crate) async fn feed(&self, query: &str) -> Vec<RolloutLine> {
+        self.lines(&format!("/v1/rollouts{query}")).await
+    }
+
+    pub(crate) async fn group(&self, name: &str) -> GroupStatus {
+        let response = self.http.get(self.admin(&format!("/v1/groups/{name}"))).send().await.unwrap();
+        response.json().await.unwrap()
+    }
+
+    /// Ends the proxy and starts one on the same captures.
+    pub(crate) async fn restarted(self) -> Self {
+        let Self { upstream, proxy, data, http } = self;
+        proxy.shutdown(Duration::from_secs(5)).await.unwrap();
+        let url = format!("http://{}", upstream.addr());
+        let proxy = rolltap_proxy::start(settings(&url, &data)).await.unwrap();
+        Self { upstream, proxy, data, http }
+    }
+
     async fn lines<T: DeserializeOwned>(&self, path: &str) -> Vec<T> {
         let text = self.http.get(self.admin(path)).send().await.unwrap().text().await.unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
+}
+
+/// Status and JSON body of the answer.
+pub(crate) async fn answer(request: reqwest::RequestBuilder) -> (u16, Value) {
+    let response = request.send().await.unwrap();
+    (response.status().as_u16(), response.json().await.unwrap())
 }
 
 /// A chat request; `extra` is laid over it.

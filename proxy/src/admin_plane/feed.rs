@@ -1,0 +1,51 @@
+//! The feed of complete trials.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use futures_util::stream;
+use serde::Deserialize;
+
+use super::AdminPlane;
+use super::error::AdminError;
+use super::reading::ndjson_body;
+use crate::feed::{Reader, Reading};
+use crate::seconds::Seconds;
+
+/// What `GET /v1/rollouts` takes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Asked {
+    after: Option<String>,
+    wait: Option<Seconds>,
+    #[serde(default)]
+    closed_groups: bool,
+    #[serde(default)]
+    superseded: bool,
+    limit: Option<NonZeroU64>,
+}
+
+/// A line per trial, made as the reader takes them. A line that cannot be made ends the answer in the middle, so that a
+/// client notices.
+pub(super) async fn rollouts(
+    State(plane): State<Arc<AdminPlane>>,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Result<Response, AdminError> {
+    let Query(Asked { after, wait, closed_groups, superseded, limit }) = asked?;
+    let reading = Reading { after, closed_groups, superseded, limit: limit.map(NonZeroU64::get) };
+    let (feed, trials) = (Arc::clone(&plane.opening.feed), Arc::clone(&plane.opening.trials));
+    let mut reader = Reader::new(feed, trials, plane.opening.store.clone(), reading)?;
+    if let Some(wait) = wait {
+        reader.wait(wait.into(), &plane.draining).await;
+    }
+    let lines = stream::try_unfold(reader, |mut reader| async {
+        let line =
+            reader.next_line().await.inspect_err(|error| tracing::error!(%error, "a reader's answer ends"));
+        Ok::<_, crate::feed::LineError>(line?.map(|line| (line, reader)))
+    });
+    Ok(ndjson_body(Body::from_stream(lines)))
+}

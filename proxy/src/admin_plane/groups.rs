@@ -1,0 +1,49 @@
+//! Groups: how they stand, and that no further sample of one will come.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use rolltap_rollout::ids::GroupId;
+
+use super::AdminPlane;
+use super::error::AdminError;
+use crate::api::GroupStatus;
+
+pub(super) async fn list(State(plane): State<Arc<AdminPlane>>) -> Json<Vec<GroupStatus>> {
+    Json(plane.opening.feed.ledger().groups())
+}
+
+pub(super) async fn status(
+    State(plane): State<Arc<AdminPlane>>,
+    id: Result<Path<GroupId>, PathRejection>,
+) -> Result<Json<GroupStatus>, AdminError> {
+    let Path(id) = id?;
+    plane.group(&id).map(Json)
+}
+
+/// Closes a group; one that is closed stays as it is.
+pub(super) async fn close(
+    State(plane): State<Arc<AdminPlane>>,
+    id: Result<Path<GroupId>, PathRejection>,
+) -> Result<Json<GroupStatus>, AdminError> {
+    let Path(id) = id?;
+    let feed = &plane.opening.feed;
+    if !feed.ledger().close(&id) {
+        return Err(AdminError::unknown_group(&id));
+    }
+    feed.settled().await;
+    let group = plane.group(&id)?;
+    if group.closed.is_none() {
+        let message = format!("that group {id} is closed cannot be written now; ask again");
+        return Err(AdminError::unavailable(message));
+    }
+    Ok(Json(group))
+}
+
+impl AdminPlane {
+    fn group(&self, id: &GroupId) -> Result<GroupStatus, AdminError> {
+        self.opening.feed.ledger().group(id).ok_or_else(|| AdminError::unknown_group(id))
+    }
+}

@@ -1,0 +1,136 @@
+//! Keeps what is due: completions, closings, rewards that did not come in time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rolltap_rollout::ids::{GroupId, TrialId};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::agenda::Due;
+use super::{Feed, Nudge};
+use crate::api::ClosingCause;
+use crate::clock;
+use crate::store::{self, Completion, Event, GroupClosed, Store, StoreError};
+use crate::trials::Trials;
+
+/// Until the store is tried again that did not take something.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// A clock that is set forward passes deadlines: they are looked at this often at least.
+const LONGEST_NAP: Duration = Duration::from_secs(30);
+
+/// The one that gives numbers, so that no two things get the same.
+#[derive(Debug)]
+pub(crate) struct Clerk {
+    feed: Arc<Feed>,
+    trials: Arc<Trials>,
+    store: Store,
+    /// The last number that was given. One whose event could not be kept is not given again.
+    given: u64,
+}
+
+impl Clerk {
+    /// Starts one that works until `stop`.
+    pub(crate) fn start(
+        feed: Arc<Feed>,
+        trials: Arc<Trials>,
+        store: Store,
+        nudges: mpsc::Receiver<Nudge>,
+        stop: CancellationToken,
+    ) {
+        let given = feed.ledger().last();
+        let clerk = Self { feed, trials, store, given };
+        tokio::spawn(async move { stop.run_until_cancelled(clerk.run(nudges)).await });
+    }
+
+    async fn run(mut self, mut nudges: mpsc::Receiver<Nudge>) {
+        let mut waiting: Vec<Nudge> = Vec::new();
+        let mut is_behind = false;
+        loop {
+            let settled = self.settle().await;
+            // Also where it could not: what they told is kept, and what follows from it comes when the store is well.
+            for waiting in waiting.drain(..) {
+                let _ = waiting.send(());
+            }
+            if let Err(error) = &settled
+                && !is_behind
+            {
+                tracing::warn!(%error, "complete trials wait until they can be kept");
+            }
+            is_behind = settled.is_err();
+            let nap = if is_behind { RETRY_AFTER } else { self.nap() };
+            tokio::select! {
+                nudges = nudges.recv_many(&mut waiting, super::WAITING) => if nudges == 0 { return },
+                () = tokio::time::sleep(nap) => {}
+            }
+        }
+    }
+
+    /// Until the next deadline.
+    fn nap(&self) -> Duration {
+        let Some(at) = self.feed.ledger().next_deadline() else { return LONGEST_NAP };
+        let nap = at.duration_since(Timestamp::now());
+        // None where it has passed.
+        Duration::try_from(nap).map_or(Duration::ZERO, |nap| nap.min(LONGEST_NAP))
+    }
+
+    async fn settle(&mut self) -> Result<(), StoreError> {
+        loop {
+            let due = self.feed.ledger().due(clock::now());
+            match due {
+                Some(Due::Completions(trials)) => self.complete(trials).await?,
+                Some(Due::Closing(group, cause)) => self.close(group, cause).await?,
+                Some(Due::RewardMissed(trial)) => self.miss_reward(&trial).await?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Handed over together and in order; each is told once it is kept.
+    async fn complete(&mut self, trials: Vec<TrialId>) -> Result<(), StoreError> {
+        let at = clock::now();
+        let mut handed_over = Vec::with_capacity(trials.len());
+        let mut outcome = Ok(());
+        for trial_id in trials {
+            let place = match self.store.reserve().await {
+                Ok(place) => place,
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            };
+            let completion = Completion { sequence: self.next_number(), at };
+            let kept = place.keep(Event::Completed { trial_id: trial_id.clone(), completion });
+            handed_over.push((trial_id, completion, kept));
+        }
+        for (trial_id, completion, kept) in handed_over {
+            match store::outcome(kept.await) {
+                Ok(()) => self.feed.tell(|ledger| ledger.completed(&trial_id, completion)),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        outcome
+    }
+
+    async fn close(&mut self, group_id: GroupId, cause: ClosingCause) -> Result<(), StoreError> {
+        let closed = GroupClosed { group_id, sequence: self.next_number(), cause, at: clock::now() };
+        self.store.keep(Event::GroupClosed(closed.clone())).await?;
+        self.feed.tell(|ledger| ledger.closed(closed));
+        Ok(())
+    }
+
+    async fn miss_reward(&self, trial_id: &TrialId) -> Result<(), StoreError> {
+        if let Some(trial) = self.trials.by_id(trial_id) {
+            let reward = trial.reward_or_missed();
+            self.store.keep(Event::Rewarded { trial_id: trial_id.clone(), reward }).await?;
+        }
+        self.feed.tell(|ledger| ledger.rewarded(trial_id));
+        Ok(())
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.given += 1;
+        self.given
+    }
+}

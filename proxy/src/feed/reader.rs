@@ -1,0 +1,137 @@
+//! One reading of the feed: waiting for something to read, then a line per trial as the reader takes them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::cursor::Cursor;
+use super::ledger::Delivery;
+use super::{CursorError, Feed, rows};
+use crate::api::RolloutLine;
+use crate::store::Store;
+use crate::trial::Trial;
+use crate::trials::Trials;
+
+/// What a reader asks for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reading {
+    pub(crate) after: Option<String>,
+    pub(crate) closed_groups: bool,
+    pub(crate) superseded: bool,
+    /// Lines at most; none for all that there are now.
+    pub(crate) limit: Option<u64>,
+}
+
+/// Hands out lines until it has reached what was last when it began.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    feed: Arc<Feed>,
+    trials: Arc<Trials>,
+    store: Store,
+    cursor: Cursor,
+    superseded: bool,
+    left: Option<u64>,
+    until: u64,
+}
+
+/// Why a line cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LineError {
+    #[error("the rows were not made: {0}")]
+    Rows(#[from] tokio::task::JoinError),
+    #[error("a row cannot be written as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+impl Reader {
+    pub(crate) fn new(
+        feed: Arc<Feed>,
+        trials: Arc<Trials>,
+        store: Store,
+        asked: Reading,
+    ) -> Result<Self, CursorError> {
+        let ledger = feed.ledger();
+        let (until, from) = (ledger.last(), asked.after.as_deref());
+        let cursor = from.map_or(Ok(Cursor::begin(asked.closed_groups)), |text| {
+            Cursor::read(text, asked.closed_groups, until)
+        });
+        drop(ledger);
+        let Reading { superseded, limit: left, .. } = asked;
+        Ok(Self { cursor: cursor?, feed, trials, store, superseded, left, until })
+    }
+
+    /// Waits until there is a line, for so long at most, or until the proxy goes down.
+    pub(crate) async fn wait(&mut self, patience: Duration, end: &CancellationToken) {
+        let mut last = self.feed.last.subscribe();
+        let give_up = Instant::now().checked_add(patience);
+        let given_up = async {
+            match give_up {
+                Some(give_up) => tokio::time::sleep_until(give_up).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(given_up);
+        loop {
+            self.until = *last.borrow_and_update();
+            if self.next_delivery().is_some() {
+                return;
+            }
+            tokio::select! {
+                changed = last.changed() => if changed.is_err() { return },
+                () = &mut given_up => return,
+                () = end.cancelled() => return,
+            }
+        }
+    }
+
+    /// The next trial's line.
+    pub(crate) async fn next_line(&mut self) -> Result<Option<Bytes>, LineError> {
+        while self.left != Some(0)
+            && let Some(delivery) = self.next_delivery()
+        {
+            self.cursor = delivery.cursor;
+            let Some(trial) = self.trials.by_id(&delivery.trial) else { continue };
+            self.left = self.left.map(|left| left - 1);
+            return line(&trial, &self.store, delivery).await.map(Some);
+        }
+        Ok(None)
+    }
+
+    fn next_delivery(&self) -> Option<Delivery> {
+        let next = self.feed.ledger().next(self.cursor, self.superseded)?;
+        // What came since would keep a slow reader reading for ever.
+        Some(next).filter(|next| next.cursor.newest() <= self.until)
+    }
+}
+
+async fn line(trial: &Arc<Trial>, store: &Store, delivery: Delivery) -> Result<Bytes, LineError> {
+    let reward = trial.reward_if_sealed().unwrap_or_default();
+    let rows = rows(trial, store, reward.clone(), delivery.superseded).await?;
+    let facts = &trial.opened().facts;
+    let line = RolloutLine {
+        cursor: delivery.cursor.to_string(),
+        trial_id: facts.trial_id.clone(),
+        task_id: facts.task_id.clone(),
+        group_id: facts.group_id.clone(),
+        sample_index: facts.sample_index,
+        attempt: facts.attempt,
+        superseded: delivery.superseded,
+        group_remaining: delivery.of_group.map(|of_group| of_group.remaining),
+        late: delivery.of_group.map(|of_group| of_group.late),
+        completed_at: delivery.completed_at,
+        reward: reward.reward,
+        rewards: reward.rewards,
+        reward_valid: reward.valid,
+        failure_cause: reward.failure_cause,
+        rows,
+    };
+    let written = tokio::task::spawn_blocking(move || {
+        let mut line = serde_json::to_vec(&line)?;
+        line.push(b'\n');
+        Ok::<_, serde_json::Error>(line)
+    });
+    Ok(written.await??.into())
+}

@@ -1,0 +1,30 @@
+//! A trial's rows, for whoever reads them.
+
+use std::sync::Arc;
+
+use rolltap_rollout::rollout::{self, Reward};
+use rolltap_rollout::row::RolloutRow;
+use tokio::task::JoinError;
+
+use crate::store::Store;
+use crate::trial::Trial;
+
+/// The rows of a sealed trial. They are made away from the threads that serve agents, because a long trial takes a while.
+///
+/// # Errors
+/// If the runtime goes down meanwhile.
+pub(crate) async fn rows(
+    trial: &Arc<Trial>,
+    store: &Store,
+    reward: Reward,
+    superseded: bool,
+) -> Result<Vec<RolloutRow>, JoinError> {
+    let calls = trial.calls(store).await;
+    let trial = Arc::clone(trial);
+    let make = move || {
+        let mut rows = rollout::rows(&trial.opened().facts, &reward, calls.iter().map(Arc::as_ref));
+        rows.iter_mut().for_each(|row| row.superseded = superseded);
+        rows
+    };
+    tokio::task::spawn_blocking(make).await
+}
