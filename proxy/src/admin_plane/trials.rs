@@ -54,14 +54,16 @@ pub(super) async fn seal(
         trial.wake(store).await;
         let (at, is_new) = trial.seal();
         upstream.forget(trial_id);
-        let event = if is_new {
-            let summary = Some(trial.summary(store).await.as_ref().clone());
-            Event::Sealed { trial_id: trial_id.clone(), at, summary }
-        } else {
-            // Another request's, which may still be on its way.
-            Event::Flush
-        };
+        // Handed over at once: another request's flush must not overtake it.
+        let sealed = || Event::Sealed { trial_id: trial_id.clone(), at };
+        let event = if is_new { sealed() } else { Event::Flush };
         store::outcome(place.keep(event).await)?;
+        if is_new {
+            let summary = trial.summary(store).await.as_ref().clone();
+            let trial_id = trial_id.clone();
+            // Without it, whoever asks for the status later has the calls read.
+            drop(store.reserve().await.map(|place| place.keep(Event::Summed { trial_id, summary })));
+        }
         trial.rest();
         feed.ledger().sealed(trial_id, at);
         feed.settled().await;

@@ -3,6 +3,7 @@
 //! vLLM writes out all ids of the conversation so far for each turn. Where the text begins like that of an earlier
 //! prompt, so do the ids: they are taken from there, and only what is new is read.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use memchr::memchr_iter;
@@ -12,6 +13,13 @@ use super::lists::{NotAList, read_ids};
 
 /// Conversations of one trial that go on side by side, at most; the one not seen for longest goes.
 const CONVERSATIONS: usize = 3;
+
+/// Texts of all trials together have no more bytes than this. A trial that finds no room has its prompts read whole, which
+/// costs time and nothing else.
+const ROOM: usize = 64 << 20;
+
+/// Bytes of texts that all trials of this process keep.
+static KEPT: AtomicUsize = AtomicUsize::new(0);
 
 /// The prompts that a trial's next ones are likely to begin with.
 #[derive(Debug, Default)]
@@ -31,15 +39,14 @@ impl Prompts {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((shared, at)) = most_alike(&known, open) else {
             let ids = read_all(text)?;
-            remember(&mut known, Known { text: open.to_owned(), ids: ids.clone() });
+            remember(&mut known, Known::new(open, ids.clone()));
             return Ok(ids);
         };
         let mut like = known.remove(at);
         let read = like.continued(open, shared);
         match read {
             Some(new) if shared == like.text.len() => {
-                like.text.extend_from_slice(open.get(shared..).unwrap_or_default());
-                like.ids = new.clone();
+                like.extend(open.get(shared..).unwrap_or_default(), new.clone());
                 remember(&mut known, like);
                 Ok(new)
             }
@@ -48,7 +55,7 @@ impl Prompts {
                 let is_new = shared < open.len();
                 remember(&mut known, like);
                 if is_new {
-                    remember(&mut known, Known { text: open.to_owned(), ids: new.clone() });
+                    remember(&mut known, Known::new(open, new.clone()));
                 }
                 Ok(new)
             }
@@ -80,7 +87,31 @@ fn most_alike(known: &[Known], open: &[u8]) -> Option<(usize, usize)> {
     best
 }
 
+impl Known {
+    fn new(text: &[u8], ids: TokenList) -> Self {
+        KEPT.fetch_add(text.len(), Ordering::Relaxed);
+        Self { text: text.to_owned(), ids }
+    }
+
+    fn extend(&mut self, text: &[u8], ids: TokenList) {
+        KEPT.fetch_add(text.len(), Ordering::Relaxed);
+        // No more than it needs: there is one for each conversation, for as long as its trial is open.
+        self.text.reserve_exact(text.len());
+        self.text.extend_from_slice(text);
+        self.ids = ids;
+    }
+}
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        KEPT.fetch_sub(self.text.len(), Ordering::Relaxed);
+    }
+}
+
 fn remember(known: &mut Vec<Known>, newest: Known) {
+    if KEPT.load(Ordering::Relaxed) > ROOM {
+        return;
+    }
     if known.len() == CONVERSATIONS {
         known.remove(0);
     }

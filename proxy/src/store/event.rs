@@ -42,13 +42,9 @@ pub(crate) enum Event {
     #[serde(skip)]
     Flush,
     /// A trial makes no further call.
-    Sealed {
-        trial_id: TrialId,
-        at: Timestamp,
-        /// So that nobody has to read the calls to say how it went; none in stores of before.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        summary: Option<Summary>,
-    },
+    Sealed { trial_id: TrialId, at: Timestamp },
+    /// How a sealed trial went, so that nobody has to read its calls to say so.
+    Summed { trial_id: TrialId, summary: Summary },
     /// Other weights sample from now on.
     Policy(PolicyChange),
     /// A trial's reward came.
@@ -88,6 +84,7 @@ impl Event {
             Self::Opened(opened) => Some(&opened.facts.trial_id),
             Self::Intent { trial_id, .. }
             | Self::Sealed { trial_id, .. }
+            | Self::Summed { trial_id, .. }
             | Self::Rewarded { trial_id, .. }
             | Self::Completed { trial_id, .. } => Some(trial_id),
             Self::Call(kept) => Some(&kept.call.trial_id),

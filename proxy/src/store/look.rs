@@ -226,10 +226,10 @@ impl Looking {
                 self.looked.last_sequence = self.looked.last_sequence.max(sequence);
                 self.forget(&trials, policy);
             }
-            Event::Sealed { trial_id, at, summary } => {
+            Event::Summed { trial_id, summary } => self.trial(&trial_id)?.summary = Some(summary),
+            Event::Sealed { trial_id, at } => {
                 self.looked.index.is_sealed(number, at);
-                let trial = self.trial(&trial_id)?;
-                (trial.sealed_at, trial.summary) = (Some(at), summary);
+                self.trial(&trial_id)?.sealed_at = Some(at);
             }
             Event::Rewarded { trial_id, reward } => self.trial(&trial_id)?.reward = Some(reward),
             Event::Completed { trial_id, completion } => {

@@ -197,7 +197,7 @@ async fn trials_go_when_their_retention_is_over() {
         store.keep(Event::Policy(change(name.len() as i32 - 2))).await.unwrap();
         if name != "two" {
             let (trial_id, at) = (TrialId::new(name).unwrap(), Timestamp::UNIX_EPOCH);
-            store.keep(Event::Sealed { trial_id, at, summary: None }).await.unwrap();
+            store.keep(Event::Sealed { trial_id, at }).await.unwrap();
         }
     }
     let fourth = conversation("four", 20);
