@@ -1,0 +1,177 @@
+//! An agent and its runner: one trial after the other, each opened, talked to, sealed and rewarded, whatever becomes of the
+//! proxy meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::chance::Chance;
+use super::ledger::{Book, Reward, State};
+use super::speech::{Speech, Turn};
+use super::tokens;
+use super::world::{Lost, Moment, Visit, World};
+
+/// Runs until it is aborted.
+pub(crate) async fn live(world: Arc<World>, number: u64) {
+    let mut agent = Agent { chance: Chance::of(world.seed ^ 0xa9e2, number), world };
+    loop {
+        let (book, key) = agent.open().await;
+        agent.talk(&book, &key).await;
+        agent.seal(&book).await;
+        agent.reward(&book).await;
+        agent.read_back(&book).await;
+    }
+}
+
+struct Agent {
+    world: Arc<World>,
+    chance: Chance,
+}
+
+impl Agent {
+    /// Tries until a trial is open. One whose opening was not answered is left alone: nobody has its key.
+    async fn open(&mut self) -> (Book, String) {
+        loop {
+            let visit = self.world.visit().await;
+            let number = self.world.new_trial();
+            let book = Book::new(number, Speech::any(&mut self.chance));
+            self.world.enter(book.clone());
+            let asked = json!({"task_id": "crash", "trial_id": book.page().trial_id});
+            self.world.moments[Moment::Opening as usize].notify_one();
+            let Ok(opened) = visit.admin(Method::POST, "/v1/trials", &asked).await else { continue };
+            let opened: Value = serde_json::from_str(&opened).unwrap();
+            book.page().state = State::Open;
+            return (book, opened["key"].as_str().unwrap().to_owned());
+        }
+    }
+
+    async fn talk(&mut self, book: &Book, key: &str) {
+        let mut turns: Vec<Turn> = Vec::new();
+        for _ in 0..self.chance.among(1..6) {
+            let name = tokens::word(tokens::of_trial(book.page().number));
+            let words =
+                (0..self.chance.among(5..60)).map(|_| tokens::word(self.chance.among(tokens::WORDS) as u32));
+            let said = format!("{name} {}", words.collect::<Vec<_>>().join(" "));
+            let mut other = self.clone_for_other();
+            let answered = if self.chance.per_cent(10) {
+                // Agents sample in parallel on purpose.
+                tokio::join!(self.call(book, key, &turns, &said), other.call(book, key, &turns, &said)).0
+            } else {
+                self.call(book, key, &turns, &said).await
+            };
+            turns.push(Turn { said, answered });
+        }
+    }
+
+    fn clone_for_other(&mut self) -> Self {
+        Self { world: Arc::clone(&self.world), chance: Chance::of(self.chance.next(), 0) }
+    }
+
+    /// Asks until it saw the end of an answer.
+    async fn call(&mut self, book: &Book, key: &str, turns: &[Turn], say: &str) -> String {
+        let body_of = |speech: Speech| speech.body(turns, say);
+        loop {
+            let world = Arc::clone(&self.world);
+            let visit = world.visit().await;
+            let stream = self.chance.per_cent(60);
+            let speech = book.page().speech.streaming(stream);
+            let leaves = stream && self.chance.per_cent(4);
+            book.page().asked += 1;
+            let Ok(Some(text)) = self.hear(&visit, key, speech, &body_of(speech), leaves).await else {
+                continue;
+            };
+            let number = book.page().number;
+            let answer = tokens::ids_of(&text).first().and_then(|&first| tokens::answer_at(first));
+            let sent = answer.and_then(|answer| world.upstream.text(number, answer));
+            match (answer, sent) {
+                (Some(answer), Some(sent)) if sent == text => book.page().seen.insert(answer),
+                (_, sent) => {
+                    world.complain(format!("trial-{number} read {text:?}; upstream had said {sent:?}"));
+                    false
+                }
+            };
+            world.seen.fetch_add(1, Ordering::Relaxed);
+            return text;
+        }
+    }
+
+    /// The text of an answer that came whole; none where the agent itself left before its end.
+    async fn hear(
+        &self,
+        visit: &Visit<'_>,
+        key: &str,
+        speech: Speech,
+        body: &Value,
+        leaves: bool,
+    ) -> Result<Option<String>, Lost> {
+        let mut answer = visit.call(key, speech.path(), body).await?;
+        let mut came = Vec::new();
+        loop {
+            match answer.chunk().await {
+                Ok(Some(bytes)) => came.extend_from_slice(&bytes),
+                Ok(None) => {
+                    let came = String::from_utf8_lossy(&came);
+                    self.world.complain(format!("{speech:?}: the answer ended without its end: {came}"));
+                    return Ok(None);
+                }
+                Err(_) => return Err(visit.lost().await),
+            }
+            if let Some(text) = speech.ended(&came) {
+                return Ok(Some(text));
+            }
+            if leaves {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Until it is acknowledged; sometimes two runners do it at once, and what either is told counts.
+    async fn seal(&mut self, book: &Book) {
+        let path = format!("/v1/trials/{}/seal", book.page().trial_id);
+        let twice = self.chance.per_cent(30);
+        book.page().state = State::Sealing;
+        while book.page().state != State::Sealed {
+            let visit = self.world.visit().await;
+            self.world.moments[Moment::Sealing as usize].notify_one();
+            let seal = async || {
+                if visit.admin(Method::POST, &path, &json!({})).await.is_ok() {
+                    book.page().state = State::Sealed;
+                }
+            };
+            if twice {
+                tokio::join!(seal(), seal());
+            } else {
+                seal().await;
+            }
+        }
+    }
+
+    async fn reward(&mut self, book: &Book) {
+        let path = format!("/v1/trials/{}/reward", book.page().trial_id);
+        let number = (self.chance.unit() * 1000.0).round() / 1000.0;
+        book.page().reward = Reward::Sent(number);
+        loop {
+            let visit = self.world.visit().await;
+            self.world.moments[Moment::Rewarding as usize].notify_one();
+            let body = json!({"rewards": {"reward": number}});
+            if visit.admin(Method::PUT, &path, &body).await.is_ok() {
+                book.page().reward = Reward::Kept(number);
+                return;
+            }
+        }
+    }
+
+    /// Keeps what is told of the trial now, to be compared with what is told of it after a restart.
+    async fn read_back(&self, book: &Book) {
+        let trial_id = book.page().trial_id.clone();
+        let visit = self.world.visit().await;
+        let told = async |what: &str| {
+            visit.admin(Method::GET, &format!("/v1/trials/{trial_id}/{what}"), &json!({})).await
+        };
+        let (Ok(calls), Ok(rollout)) = (told("calls").await, told("rollout").await) else { return };
+        let mut page = book.page();
+        (page.calls, page.rollout) = (Some(calls), Some(rollout));
+    }
+}

@@ -1,0 +1,119 @@
+//! A disk that is full, or fails, and then works again: meanwhile new calls are refused, with a reason; running streams end or
+//! break off; what was acknowledged is kept; and no restart is needed.
+
+use std::time::{Duration, Instant};
+
+use super::shim::{Fault, Shim};
+use super::small_disk::SmallDisk;
+use super::stage::{Refused, Stage, Trial};
+
+#[tokio::test]
+async fn a_full_disk_refuses_new_calls_until_there_is_space_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(&dir.path().join("disk"), 8) else { return };
+    let stage = Stage::set(dir.path(), |launch| {
+        launch.data = disk.within.join("data");
+        launch.seen_data = disk.outside.join("data");
+        launch.entry = disk.entry();
+    });
+    goes_wrong_and_well_again(stage.await, || disk.fill(), || disk.free()).await;
+}
+
+#[tokio::test]
+async fn a_disk_that_cannot_be_written_refuses_new_calls_until_it_can() {
+    fails_and_works_again(Fault::WriteError).await;
+}
+
+#[tokio::test]
+async fn what_is_half_written_is_taken_back() {
+    fails_and_works_again(Fault::HalfWrite).await;
+}
+
+#[tokio::test]
+async fn captures_that_cannot_be_made_durable_refuse_new_calls_until_they_can() {
+    fails_and_works_again(Fault::SyncError).await;
+}
+
+#[tokio::test]
+async fn writes_that_take_a_few_bytes_at_a_time_are_no_fault() {
+    let dir = tempfile::tempdir().unwrap();
+    let shim = Shim::compile(dir.path());
+    let mut stage = Stage::set(dir.path(), |launch| launch.variables = shim.variables()).await;
+    shim.fails(Fault::ShortWrite);
+    let trial = stage.open().await.unwrap();
+    for _ in 0..20 {
+        stage.call(&trial, 50).await.unwrap();
+    }
+    stage.all_is_kept().await;
+}
+
+async fn fails_and_works_again(fault: Fault) {
+    let dir = tempfile::tempdir().unwrap();
+    let shim = Shim::compile(dir.path());
+    let stage = Stage::set(dir.path(), |launch| launch.variables = shim.variables()).await;
+    goes_wrong_and_well_again(stage, || shim.fails(fault), || shim.works()).await;
+}
+
+async fn goes_wrong_and_well_again(mut stage: Stage, break_it: impl Fn(), mend_it: impl Fn()) {
+    let (quiet, held) = (stage.open().await.unwrap(), stage.open().await.unwrap());
+    let (sealed, rewarded) = (stage.open().await.unwrap(), stage.open().await.unwrap());
+    stage.seal(&rewarded).await.unwrap();
+    for trial in [&quiet, &held, &sealed] {
+        stage.call(trial, 20).await.unwrap();
+    }
+    let running = async { tokio::join!(stage.held_call(&held), stage.held_call(&held)) };
+    let trouble = async {
+        until_upstream_works(&stage, &held, 3).await;
+        break_it();
+        is_refused(&stage, &quiet).await;
+        let (status, why) = stage.ready().await;
+        assert_eq!(status, 503, "{why}");
+        assert!(why.contains("captures") || why.contains("capture store"), "no reason: {why}");
+        // What is refused must be asked again; what is accepted is held to it.
+        let sealing = stage.seal(&sealed).await;
+        let rewarding = stage.reward(&rewarded, 0.5).await;
+        let opening = stage.open().await.map(drop);
+        println!("sealing {sealing:?}, rewarding {rewarding:?}, opening {opening:?}");
+        stage.world.upstream.let_go();
+    };
+    let (ends, ()) = tokio::join!(running, trouble);
+    println!("streams that were under way: {ends:?}");
+
+    mend_it();
+    stage.until_ready().await;
+    for trial in [&quiet, &held] {
+        stage.call(trial, 20).await.unwrap();
+    }
+    stage.seal(&sealed).await.unwrap();
+    stage.reward(&rewarded, 0.5).await.unwrap();
+    stage.open().await.unwrap();
+    stage.all_is_kept().await;
+    stage.call(&quiet, 20).await.unwrap();
+}
+
+async fn until_upstream_works(stage: &Stage, trial: &Trial, requests: u64) {
+    let number = trial.book.page().number;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while stage.world.upstream.asked(number).requests < requests {
+        assert!(Instant::now() < deadline, "upstream was not asked");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// From some call on every one is refused, and told when to come again. The last bytes of a disk may take some more.
+async fn is_refused(stage: &Stage, trial: &Trial) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut in_a_row = 0;
+    while in_a_row < 5 {
+        assert!(Instant::now() < deadline, "calls are still taken; {}", stage.launch.log_text());
+        match stage.call(trial, 200).await {
+            Ok(()) => in_a_row = 0,
+            Err(Refused::Status { code, retry_after }) => {
+                assert_eq!(code, 503);
+                assert!(retry_after.is_some_and(|seconds| seconds.parse::<u32>().is_ok()), "no Retry-After");
+                in_a_row += 1;
+            }
+            Err(Refused::BrokenOff) => panic!("a whole answer broke off"),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The program under test: `rolltap proxy` on a data directory, killed and started again.
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::process::{Command as StdCommand, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+/// Longer than any start takes on a busy machine.
+const START: Duration = Duration::from_secs(30);
+
+/// What a proxy is started with, again and again.
+#[derive(Clone, Debug)]
+pub(crate) struct Launch {
+    /// Of the captures.
+    pub(crate) data: PathBuf,
+    /// The same as the tester sees it, where the proxy runs within another mount namespace.
+    pub(crate) seen_data: PathBuf,
+    /// What stands before the program's name.
+    pub(crate) entry: Vec<String>,
+    /// Standard error of all processes, one after the other.
+    pub(crate) log: PathBuf,
+    pub(crate) upstream: String,
+    pub(crate) variables: Vec<(String, String)>,
+}
+
+/// A proxy that runs; killed when dropped.
+pub(crate) struct Proxy {
+    child: Child,
+    pub(crate) place: Place,
+    /// From the start of the process until it listened.
+    pub(crate) started_in: Duration,
+}
+
+/// Where a proxy listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) agents: String,
+    pub(crate) admin: String,
+}
+
+impl Launch {
+    /// With the captures in `dir/data` and the log beside them.
+    pub(crate) fn new(dir: &Path, upstream: &str) -> Self {
+        let (data, log) = (dir.join("data"), dir.join("proxy.log"));
+        let (upstream, variables) = (upstream.to_owned(), Vec::new());
+        Self { seen_data: data.clone(), data, entry: Vec::new(), log, upstream, variables }
+    }
+
+    pub(crate) async fn start(&self) -> Proxy {
+        let began = Instant::now();
+        let mut child = self.spawn();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut url = async || {
+            let line = tokio::time::timeout(START, lines.next_line()).await;
+            let line = line.unwrap_or_else(|_| panic!("not ready after {START:?}: {}", self.log_text()));
+            let line = line.unwrap().unwrap_or_else(|| panic!("the proxy ended: {}", self.log_text()));
+            line.split_whitespace().last().unwrap().to_owned()
+        };
+        let place = Place { agents: url().await, admin: url().await };
+        Proxy { child, place, started_in: began.elapsed() }
+    }
+
+    /// A process that may be killed before it listens.
+    pub(crate) fn spawn(&self) -> Child {
+        let log = OpenOptions::new().create(true).append(true).open(&self.log).unwrap();
+        let mut command = Command::from(self.command());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
+        command.spawn().unwrap()
+    }
+
+    /// Runs it to its end: for starts that are to fail.
+    pub(crate) async fn run(&self) -> Output {
+        Command::from(self.command()).kill_on_drop(true).output().await.unwrap()
+    }
+
+    fn command(&self) -> StdCommand {
+        let mut command = self.rolltap();
+        command.args([
+            "proxy",
+            "--listen",
+            "127.0.0.1:0",
+            "--admin",
+            "127.0.0.1:0",
+            "--upstream",
+            &self.upstream,
+        ]);
+        command.arg("--data").arg(&self.data).envs(self.variables.iter().cloned());
+        command
+    }
+
+    pub(crate) fn log_text(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// `rolltap check` on the captures: its exit code, and what it said.
+    pub(crate) fn check(&self) -> (Option<i32>, String) {
+        let output = self.rolltap().arg("check").arg(&self.data).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+    }
+
+    /// Whether the store writes calls before they go upstream.
+    pub(crate) fn has_intents(&self) -> bool {
+        let name = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("capture-"))
+        };
+        self.files().iter().any(name)
+    }
+
+    /// The files of the captures, in the order in which they were begun.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let entries = self.seen_data.read_dir().unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<_> =
+            entries.filter(|path| path.extension().is_some_and(|end| end == "rolltap")).collect();
+        files.sort();
+        files
+    }
+
+    /// The program, untouched by the tester's own environment.
+    fn rolltap(&self) -> StdCommand {
+        let program = env!("CARGO_BIN_EXE_rolltap");
+        let mut command = match self.entry.split_first() {
+            Some((first, rest)) => {
+                let mut command = StdCommand::new(first);
+                command.args(rest).arg(program);
+                command
+            }
+            None => StdCommand::new(program),
+        };
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ROLLTAP_")) {
+            command.env_remove(name);
+        }
+        command
+    }
+}
+
+impl Proxy {
+    /// `kill -9`; returns once it is gone.
+    pub(crate) async fn kill(&mut self) {
+        self.child.kill().await.unwrap();
+    }
+
+    /// Stops it as a user does; gives the exit code.
+    pub(crate) async fn stop(mut self) -> Option<i32> {
+        let kill = format!("kill -TERM {}", self.child.id().unwrap());
+        assert!(StdCommand::new("sh").args(["-c", &kill]).status().unwrap().success());
+        self.child.wait().await.unwrap().code()
+    }
+}

@@ -1,0 +1,164 @@
+//! One proxy, and somebody who calls it one call after the other and writes down what was acknowledged.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use reqwest::{Method, Response};
+use serde_json::{Value, json};
+
+use super::ledger::{Book, Reward, State};
+use super::proxy::{Launch, Proxy};
+use super::speech::Speech;
+use super::tokens;
+use super::upstream::{HOLD, Upstream};
+use super::verify;
+use super::world::World;
+
+pub(crate) struct Stage {
+    pub(crate) world: Arc<World>,
+    pub(crate) launch: Launch,
+    pub(crate) proxy: Proxy,
+}
+
+/// A trial that is open, and its key.
+#[derive(Clone)]
+pub(crate) struct Trial {
+    pub(crate) book: Book,
+    key: String,
+}
+
+/// What is left of an answer that did not come to its end.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// Before it began.
+    Status { code: u16, retry_after: Option<String> },
+    /// In the middle, by an event or by the connection's end.
+    BrokenOff,
+}
+
+impl Stage {
+    /// `change` sees what the proxy will be started with.
+    pub(crate) async fn set(dir: &Path, change: impl FnOnce(&mut Launch)) -> Self {
+        let upstream = Upstream::start(7, Duration::ZERO).await;
+        let mut launch = Launch::new(dir, &upstream.url);
+        change(&mut launch);
+        let (world, proxy) = (World::new(7, upstream), launch.start().await);
+        Self { world, launch, proxy }
+    }
+
+    /// `kill -9`, and another proxy on the same captures.
+    pub(crate) async fn kill_and_start(&mut self) {
+        self.proxy.kill().await;
+        self.proxy = self.launch.start().await;
+    }
+
+    pub(crate) async fn admin(&self, method: Method, path: &str, body: Value) -> Response {
+        let url = format!("{}{path}", self.proxy.place.admin);
+        self.world.http.request(method, url).json(&body).send().await.unwrap()
+    }
+
+    pub(crate) async fn open(&self) -> Result<Trial, Refused> {
+        let book = Book::new(self.world.new_trial(), Speech::chat());
+        self.world.enter(book.clone());
+        let asked = json!({"task_id": "disk", "trial_id": book.page().trial_id});
+        let opened = accepted(self.admin(Method::POST, "/v1/trials", asked).await)?;
+        let opened: Value = opened.json().await.unwrap();
+        book.page().state = State::Open;
+        Ok(Trial { book, key: opened["key"].as_str().unwrap().to_owned() })
+    }
+
+    /// So many words are said; what comes back is written down if its end was seen.
+    pub(crate) async fn call(&self, trial: &Trial, words: usize) -> Result<(), Refused> {
+        self.hear(trial, false, &"word ".repeat(words)).await
+    }
+
+    /// A stream that stops half-way until upstream lets it go.
+    pub(crate) async fn held_call(&self, trial: &Trial) -> Result<(), Refused> {
+        self.hear(trial, true, HOLD).await
+    }
+
+    async fn hear(&self, trial: &Trial, stream: bool, say: &str) -> Result<(), Refused> {
+        let number = trial.book.page().number;
+        let speech = Speech::chat().streaming(stream);
+        let body = speech.body(&[], &format!("{} {say}", tokens::word(tokens::of_trial(number))));
+        trial.book.page().asked += 1;
+        let url = format!("{}/t/{}{}", self.proxy.place.agents, trial.key, speech.path());
+        let sent = self.world.http.post(url).json(&body).send().await.map_err(|_| Refused::BrokenOff)?;
+        let mut answer = accepted(sent)?;
+        let mut came = Vec::new();
+        while let Ok(Some(bytes)) = answer.chunk().await {
+            came.extend_from_slice(&bytes);
+        }
+        let text = speech.ended(&came).ok_or(Refused::BrokenOff)?;
+        let answer = tokens::answer_at(tokens::ids_of(&text)[0]).unwrap();
+        assert_eq!(self.world.upstream.text(number, answer).as_deref(), Some(&*text));
+        trial.book.page().seen.insert(answer);
+        Ok(())
+    }
+
+    pub(crate) async fn seal(&self, trial: &Trial) -> Result<(), Refused> {
+        let path = format!("/v1/trials/{}/seal", trial.book.page().trial_id);
+        trial.book.page().state = State::Sealing;
+        accepted(self.admin(Method::POST, &path, json!({})).await)?;
+        trial.book.page().state = State::Sealed;
+        Ok(())
+    }
+
+    pub(crate) async fn reward(&self, trial: &Trial, number: f64) -> Result<(), Refused> {
+        let path = format!("/v1/trials/{}/reward", trial.book.page().trial_id);
+        trial.book.page().reward = Reward::Sent(number);
+        accepted(self.admin(Method::PUT, &path, json!({"rewards": {"reward": number}})).await)?;
+        trial.book.page().reward = Reward::Kept(number);
+        Ok(())
+    }
+
+    /// Status and text of `/readyz`.
+    pub(crate) async fn ready(&self) -> (u16, String) {
+        let answer = self.admin(Method::GET, "/readyz", json!({})).await;
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    }
+
+    pub(crate) async fn until_ready(&self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.ready().await.0 != 200 {
+            assert!(
+                Instant::now() < deadline,
+                "never ready: {:?}\n{}",
+                self.ready().await,
+                self.launch.log_text()
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Every broken promise, of all trials.
+    pub(crate) async fn breaches(&self) -> Vec<String> {
+        self.world.has_intents.store(self.launch.has_intents(), Ordering::Relaxed);
+        let mut breaches = Vec::new();
+        for book in self.world.books() {
+            let verdict = verify::trial(&self.world, &self.proxy.place.admin, &book).await;
+            breaches.extend(verdict.breaches);
+        }
+        breaches
+    }
+
+    /// Nothing that was acknowledged is missing, now and after the next restart, and the captures are sound.
+    pub(crate) async fn all_is_kept(&mut self) {
+        assert_eq!(self.breaches().await, [""; 0]);
+        self.kill_and_start().await;
+        assert_eq!(self.breaches().await, [""; 0], "after a restart; {}", self.launch.log_text());
+        let (code, said) = self.launch.check();
+        assert_eq!(code, Some(0), "{said}");
+    }
+}
+
+/// The answer, if its status is that of success.
+fn accepted(answer: Response) -> Result<Response, Refused> {
+    if answer.status().is_success() {
+        return Ok(answer);
+    }
+    let retry_after = answer.headers().get("retry-after").map(|value| value.to_str().unwrap().to_owned());
+    Err(Refused::Status { code: answer.status().as_u16(), retry_after })
+}
