@@ -25,6 +25,14 @@ demo:
 bench-proxy:
     cargo bench --package rolltap-proxy --bench cost
 
+# What captures cost on disk, in memory and at the next start; with --tokenizer DIR in tokens of a real model.
+bench-storage *ARGUMENTS:
+    cargo bench --package rolltap-proxy --bench storage -- {{ARGUMENTS}}
+
+# Kills the proxy under load so many times and verifies after each that nothing acknowledged is lost.
+crash-test ROUNDS="500" SEED="":
+    CRASH_ROUNDS={{ROUNDS}} {{ if SEED == "" { "" } else { "CRASH_SEED=" + SEED } }} cargo test --test crash -- --nocapture nothing_acknowledged
+
 # Overhead of trivial trials in Docker, beyond the agent's own work (needs the testbed).
 bench-trials:
     ./scripts/bench-trials

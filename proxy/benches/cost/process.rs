@@ -13,7 +13,7 @@ pub(crate) struct Process {
     child: Child,
     pub(crate) address: SocketAddr,
     /// Of the proxy.
-    admin: Option<SocketAddr>,
+    pub(crate) admin: Option<SocketAddr>,
 }
 
 impl Process {
