@@ -119,6 +119,7 @@ impl Agent {
                 Err(_) => return Err(visit.lost().await),
             }
             if let Some(text) = speech.ended(&came) {
+                self.world.moments[Moment::Answered as usize].notify_one();
                 return Ok(Some(text));
             }
             if leaves {

@@ -92,13 +92,19 @@ impl Run {
     async fn load_and_kill(&mut self, mut proxy: Proxy) {
         self.world.comes_up(&proxy.place);
         let answers = self.world.seen.load(Ordering::Relaxed) + self.chance.among(0..ANSWERS);
-        let moment = match self.chance.among(0..6) {
+        let moment = match self.chance.among(0..8) {
             0 => Some(Moment::Opening),
             1 => Some(Moment::Sealing),
             2 => Some(Moment::Rewarding),
+            3 => Some(Moment::Done),
+            4 | 5 => Some(Moment::Answered),
             _ => None,
         };
-        let hit = self.chance.below(HIT);
+        let hit = match moment {
+            // What was acknowledged must be safe at once.
+            Some(Moment::Done | Moment::Answered) => Duration::ZERO,
+            _ => self.chance.below(HIT),
+        };
         let load = async {
             while self.world.seen.load(Ordering::Relaxed) < answers {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -109,7 +115,9 @@ impl Run {
                 told.notified().await;
                 told.notified().await;
             }
-            tokio::time::sleep(hit).await;
+            if !hit.is_zero() {
+                tokio::time::sleep(hit).await;
+            }
         };
         // No agent comes to that moment if the load is short.
         let _ = tokio::time::timeout(LOAD, load).await;

@@ -22,8 +22,8 @@ pub(crate) struct World {
     next_trial: AtomicU32,
     books: Mutex<Vec<Book>>,
     complaints: Mutex<Vec<String>>,
-    /// Told just before such a request is sent.
-    pub(crate) moments: [Notify; 3],
+    /// Told when it is such a moment.
+    pub(crate) moments: [Notify; 5],
     pub(crate) seen: AtomicU64,
     pub(crate) lost: AtomicU64,
     /// The store keeps a call before it goes upstream.
@@ -33,9 +33,14 @@ pub(crate) struct World {
 /// What a kill may be timed to hit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Moment {
+    /// Such a request is about to be sent.
     Opening,
     Sealing,
     Rewarding,
+    /// Somebody was told just now that something is done.
+    Done,
+    /// An agent saw the end of an answer just now.
+    Answered,
 }
 
 /// The proxy died before it answered whole.
@@ -132,6 +137,9 @@ impl Visit<'_> {
         let Ok(text) = answer.text().await else { return Err(self.lost().await) };
         if !status.is_success() {
             self.world.complain(format!("{method} {path}: {status}: {text}"));
+        }
+        if method != Method::GET {
+            self.world.moments[Moment::Done as usize].notify_one();
         }
         Ok(text)
     }
