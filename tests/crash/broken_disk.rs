@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
+
 use super::shim::{Fault, Shim};
 use super::small_disk::SmallDisk;
 use super::stage::{Refused, Stage, Trial};
@@ -44,6 +46,18 @@ async fn writes_that_take_a_few_bytes_at_a_time_are_no_fault() {
     for _ in 0..20 {
         stage.call(&trial, 50).await.unwrap();
     }
+    stage.all_is_kept().await;
+}
+
+#[tokio::test]
+async fn a_slow_disk_slows_calls_and_refuses_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let shim = Shim::compile(dir.path());
+    let mut stage = Stage::set(dir.path(), |launch| launch.variables = shim.variables()).await;
+    shim.fails(Fault::SlowWrite);
+    let trial = stage.open().await.unwrap();
+    let calls = join_all((0..200).map(|_| stage.call(&trial, 50))).await;
+    assert!(calls.iter().all(Result::is_ok), "{calls:?}");
     stage.all_is_kept().await;
 }
 

@@ -53,6 +53,7 @@ static ssize_t allowed(int fd, size_t count) {
         }
         return (ssize_t)(count / 2);
     }
+    if (fails(fd, "slow-write")) usleep(30000);
     if (fails(fd, "short-write")) return count > 7 ? 7 : (ssize_t)count;
     return (ssize_t)count;
 }

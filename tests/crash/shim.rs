@@ -13,6 +13,8 @@ pub(crate) enum Fault {
     HalfWrite,
     /// A write takes seven bytes at most. Nothing is wrong with that.
     ShortWrite,
+    /// A write takes 30 ms.
+    SlowWrite,
     /// Writes work; making them durable is an I/O error.
     SyncError,
 }
@@ -53,6 +55,7 @@ impl Shim {
             Fault::WriteError => "write-error",
             Fault::HalfWrite => "half-write",
             Fault::ShortWrite => "short-write",
+            Fault::SlowWrite => "slow-write",
             Fault::SyncError => "sync-error",
         };
         // In one step: the proxy reads the file while it is written.
