@@ -29,9 +29,9 @@ bench-proxy:
 bench-storage *ARGUMENTS:
     cargo bench --package rolltap-proxy --bench storage -- {{ARGUMENTS}}
 
-# Kills the proxy under load so many times and verifies after each that nothing acknowledged is lost.
+# Kills the proxy under load so many times, on one data directory, and verifies after each that nothing acknowledged is lost.
 crash-test ROUNDS="500" SEED="":
-    CRASH_ROUNDS={{ROUNDS}} {{ if SEED == "" { "" } else { "CRASH_SEED=" + SEED } }} cargo test --test crash -- --nocapture nothing_acknowledged
+    CRASH_ROUNDS={{ROUNDS}} {{ if SEED == "" { "" } else { "CRASH_SEED=" + SEED } }} cargo test --release --test crash -- --nocapture nothing_acknowledged
 
 # Overhead of trivial trials in Docker, beyond the agent's own work (needs the testbed).
 bench-trials:

@@ -52,6 +52,7 @@ async fn a_damaged_byte_is_named_and_costs_its_own_record() {
             damaged_byte(&said, &name).unwrap_or_else(|| panic!("byte {at} of {name} is not named: {said}"));
         assert!(byte <= at, "byte {at} is damaged, {byte} is named: {said}");
 
+        fs::remove_file(&stage.launch.log).unwrap();
         stage.proxy = stage.launch.start().await;
         assert!(stage.launch.log_text().contains(&name), "the damage is not reported");
         let breaches = stage.breaches().await;
