@@ -102,14 +102,6 @@ impl Launch {
         (output.status.code(), String::from_utf8_lossy(&said).into_owned())
     }
 
-    /// Whether the store writes calls before they go upstream.
-    pub(crate) fn has_intents(&self) -> bool {
-        let name = |path: &PathBuf| {
-            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("capture-"))
-        };
-        self.files().iter().any(name)
-    }
-
     /// The files of the captures, in the order in which they were begun.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         let entries = self.seen_data.read_dir().unwrap().map(|entry| entry.unwrap().path());

@@ -13,7 +13,7 @@ async fn a_second_proxy_on_the_same_captures_is_refused_and_harms_nothing() {
     let second = tokio::time::timeout(Duration::from_secs(20), stage.launch.run()).await;
     let second = second.expect("the second proxy does not end");
     let said = String::from_utf8(second.stderr).unwrap();
-    assert_eq!(second.status.code(), Some(1), "{said}");
+    assert_eq!(second.status.code(), Some(2), "{said}");
     assert!(said.contains(stage.launch.data.to_str().unwrap()), "which directory is it? {said}");
     assert!(!said.contains("panicked"), "{said}");
 

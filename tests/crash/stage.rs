@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use reqwest::{Method, Response};
@@ -135,7 +134,6 @@ impl Stage {
 
     /// Every broken promise, of all trials.
     pub(crate) async fn breaches(&self) -> Vec<String> {
-        self.world.has_intents.store(self.launch.has_intents(), Ordering::Relaxed);
         let mut breaches = Vec::new();
         for book in self.world.books() {
             let verdict = verify::trial(&self.world, &self.proxy.place.admin, &book).await;

@@ -1,7 +1,6 @@
 //! Holds what a restarted proxy tells of a trial against what its agent and its runner were told before.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 
 use rolltap_rollout::call::{Call, CallStatus};
 use serde_json::Value;
@@ -15,9 +14,9 @@ use super::world::World;
 pub(crate) struct Verdict {
     pub(crate) breaches: Vec<String>,
     /// Calls that are there without being whole.
-    pub(crate) partial: u64,
+    pub(crate) partial: usize,
     /// Whole calls whose end nobody saw.
-    pub(crate) unseen: u64,
+    pub(crate) unseen: usize,
 }
 
 /// Looks at a trial while nobody calls it. `admin` is the plane's URL.
@@ -41,11 +40,12 @@ pub(crate) async fn trial(world: &World, admin: &str, book: &Book) -> Verdict {
     let status: Value = serde_json::from_str(&status.1).unwrap();
     verdict.life(&page, &status);
     let read: Vec<Call> = calls.1.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let whole = read.iter().filter(|call| call.status == CallStatus::Complete).count();
+    verdict.partial = read.len() - whole;
+    verdict.unseen = whole.saturating_sub(page.seen.len());
     if !page.is_settled {
         let asked = world.upstream.asked(page.number);
-        verdict.calls(&page, &read, asked.requests, world.has_intents.load(Ordering::Relaxed), |answer| {
-            asked.answers.get(&answer)
-        });
+        verdict.calls(&page, &read, asked.requests, |answer| asked.answers.get(&answer));
     }
     if page.state == State::Sealed {
         if !Book::is_as_ever(&mut page.calls, calls.1) {
@@ -94,7 +94,6 @@ impl Verdict {
         page: &Page,
         calls: &[Call],
         requests: u64,
-        has_intents: bool,
         sent: impl Fn(u32) -> Option<&'a Sent>,
     ) {
         let mut whole = BTreeSet::new();
@@ -103,7 +102,6 @@ impl Verdict {
             if !names.insert(call.call_id.to_string()) {
                 self.breach(page, format!("call {} is there twice", call.call_id));
             }
-            self.partial += u64::from(call.status != CallStatus::Complete);
             match self.call(page, call, &sent) {
                 None => {}
                 Some(answer) if !answers.insert(answer) => {
@@ -118,12 +116,11 @@ impl Verdict {
         for answer in page.seen.difference(&whole) {
             self.breach(page, format!("answer {answer}, whose end its agent saw, is not there"));
         }
-        self.unseen += whole.difference(&page.seen).count() as u64;
         let count = calls.len() as u64;
         if count > page.asked {
             self.breach(page, format!("{count} calls are there, and {} were made", page.asked));
         }
-        if has_intents && count < requests {
+        if count < requests {
             self.breach(page, format!("upstream got {requests} calls, and {count} are there"));
         }
     }

@@ -1,6 +1,6 @@
 //! What the agents share: the upstream, the way to whichever proxy runs now, and their books.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,8 +26,6 @@ pub(crate) struct World {
     pub(crate) moments: [Notify; 5],
     pub(crate) seen: AtomicU64,
     pub(crate) lost: AtomicU64,
-    /// The store keeps a call before it goes upstream.
-    pub(crate) has_intents: AtomicBool,
 }
 
 /// What a kill may be timed to hit.
@@ -68,7 +66,6 @@ impl World {
             moments: std::array::from_fn(|_| Notify::new()),
             seen: AtomicU64::new(0),
             lost: AtomicU64::new(0),
-            has_intents: AtomicBool::new(false),
         })
     }
 
