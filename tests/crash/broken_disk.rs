@@ -87,7 +87,9 @@ async fn goes_wrong_and_well_again(mut stage: Stage, break_it: impl Fn(), mend_i
         let sealing = stage.seal(&sealed).await;
         let rewarding = stage.reward(&rewarded, 0.5).await;
         let opening = stage.open().await.map(drop);
-        println!("sealing {sealing:?}, rewarding {rewarding:?}, opening {opening:?}");
+        for refused in [sealing, rewarding, opening].into_iter().filter_map(Result::err) {
+            is_told_when_to_come_again(&refused);
+        }
         stage.world.upstream.let_go();
     };
     let (ends, ()) = tokio::join!(running, trouble);
@@ -122,12 +124,15 @@ async fn is_refused(stage: &Stage, trial: &Trial) {
         assert!(Instant::now() < deadline, "calls are still taken; {}", stage.launch.log_text());
         match stage.call(trial, 200).await {
             Ok(()) => in_a_row = 0,
-            Err(Refused::Status { code, retry_after }) => {
-                assert_eq!(code, 503);
-                assert!(retry_after.is_some_and(|seconds| seconds.parse::<u32>().is_ok()), "no Retry-After");
+            Err(refused) => {
+                is_told_when_to_come_again(&refused);
                 in_a_row += 1;
             }
-            Err(Refused::BrokenOff) => panic!("a whole answer broke off"),
         }
     }
+}
+
+fn is_told_when_to_come_again(refused: &Refused) {
+    let Refused::Status { code: 503, retry_after: Some(seconds) } = refused else { panic!("{refused:?}") };
+    assert!(seconds.parse::<u32>().is_ok(), "{seconds}");
 }
