@@ -27,6 +27,11 @@ async fn written(dir: &Path) -> (Stage, Vec<Trial>) {
     (stage, trials)
 }
 
+/// Each time is a start of the program or two: ten, unless the tester wants more.
+fn times(variable: &str) -> u32 {
+    std::env::var(variable).map_or(10, |text| text.parse().unwrap())
+}
+
 /// The trials that breaches tell of.
 fn named(breaches: &[String]) -> BTreeSet<&str> {
     breaches.iter().filter_map(|breach| breach.split(':').next()).collect()
@@ -40,7 +45,7 @@ async fn a_damaged_byte_is_named_and_costs_its_own_record() {
     let (sound, file) = sound.max_by_key(|(bytes, _)| bytes.len()).unwrap();
     let name = file.file_name().unwrap().to_str().unwrap().to_owned();
     let mut chance = Chance::of(3, 0);
-    for _ in 0..12 {
+    for _ in 0..times("CRASH_FLIPS") {
         let at = chance.among(64..sound.len() as u64) as usize;
         let mut damaged = sound.clone();
         damaged[at] ^= 1 << chance.among(0..8);
@@ -105,10 +110,8 @@ async fn a_torn_end_is_cut_and_everything_before_it_is_there() {
     let last = from as usize..sound.len();
     assert!(last.len() > 100, "the last call is {last:?} of {}", file.display());
 
-    // Each start is a process: the tests of the store itself cut at every byte.
-    let (mut chance, cuts) =
-        (Chance::of(5, 0), std::env::var("CRASH_CUTS").map_or(10, |text| text.parse().unwrap()));
-    for _ in 0..cuts {
+    let mut chance = Chance::of(5, 0);
+    for _ in 0..times("CRASH_CUTS") {
         let cut = chance.among(last.start as u64..last.end as u64) as usize;
         fs::write(&file, &sound[..cut]).unwrap();
         trial.book.page().seen = before.clone();
