@@ -43,7 +43,7 @@ async fn nothing_acknowledged_is_lost_when_the_proxy_is_killed() {
     let mut run = Run { launch, world, chance: Chance::of(seed, u64::MAX), told: Told::default() };
     for round in 1..=rounds {
         let proxy = run.start().await;
-        let every_trial = round % if rounds > 10 { 50 } else { 5 } == 0;
+        let every_trial = round % if rounds > 10 { 100 } else { 5 } == 0;
         run.verify(&proxy.place, every_trial).await;
         run.load_and_kill(proxy).await;
         assert!(agents.iter().all(|agent| !agent.is_finished()), "an agent gave up");
