@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::http::header::RETRY_AFTER;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use rolltap_rollout::ids::{GroupId, TrialId};
@@ -78,7 +79,9 @@ impl IntoResponse for AdminError {
     fn into_response(self) -> Response {
         let error =
             ErrorDetail { message: self.message, kind: self.kind.to_owned(), code: self.status.as_u16() };
-        (self.status, Json(ErrorBody { error })).into_response()
+        // What is unavailable is so for a while: a disk that fails is tried four times a second.
+        let retry_after = (self.status == StatusCode::SERVICE_UNAVAILABLE).then_some([(RETRY_AFTER, "5")]);
+        (self.status, retry_after, Json(ErrorBody { error })).into_response()
     }
 }
 
