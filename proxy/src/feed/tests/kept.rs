@@ -70,7 +70,7 @@ async fn what_was_due_when_the_process_ended_is_done_by_the_next() {
     let mut first = trial("first", (Some("g"), 0, 0));
     first.facts.group_size = Some(2);
     let rewarded = |name| Event::Rewarded { trial_id: id(name), reward: Reward::default() };
-    let sealed = |name, second| Event::Sealed { trial_id: id(name), at: at(second), summary: None };
+    let sealed = |name, second| Event::Sealed { trial_id: id(name), at: at(second) };
     let opened = [Event::Opened(Box::new(first)), opened("second", 1)];
     let ends = [sealed("second", 1), sealed("first", 2), rewarded("first"), rewarded("second")];
     let data = kept(opened.into_iter().chain(ends).collect()).await;
