@@ -83,9 +83,7 @@ impl AgentPlane {
         body: Incoming,
     ) -> Result<Response<AnswerBody>, AgentError> {
         let trial = self.trial(key, &parts.headers).await?;
-        if !trial.sealed().is_cancelled() {
-            trial.wake(&self.opening.store).await;
-        }
+        trial.wake(&self.opening.store).await;
         match Endpoint::of(&parts.method, path, parts.uri.query())? {
             Endpoint::Models => self.models(&trial, parts).await,
             Endpoint::Call(endpoint) => self.call(&trial, &endpoint, path, parts, body).await,

@@ -125,8 +125,12 @@ impl Trial {
         trial
     }
 
-    /// Makes a trial of the process before this one ready to be called for: its calls, and what they can go on from.
+    /// Makes a trial of the process before this one ready to be called for: its calls, and what they can go on from. A
+    /// sealed one is never called for again.
     pub(crate) async fn wake(&self, store: &Store) {
+        if self.sealed.is_cancelled() {
+            return;
+        }
         let wake = || async {
             let calls = store.calls(&self.opened.facts.trial_id).await;
             self.memory.restore(&calls);
@@ -265,9 +269,7 @@ impl Trial {
 
     /// Its finished calls so far, in the order in which they came in.
     pub(crate) async fn calls(&self, store: &Store) -> Vec<Arc<Call>> {
-        if self.lock().sealed_at.is_none() {
-            self.wake(store).await;
-        }
+        self.wake(store).await;
         let here = match &self.lock().calls {
             Calls::Here(calls) => Some(calls.clone()),
             Calls::Stored => None,

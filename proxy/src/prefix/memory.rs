@@ -1,6 +1,6 @@
 //! What a trial has said so far, and which answer of it a request goes on from.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rolltap_rollout::branch_cause::BranchCause;
@@ -78,6 +78,16 @@ pub(super) enum Maker {
     HereBefore,
 }
 
+/// What a call's choices said, by their index. One that could not be read is not among them.
+pub(super) type Answers = BTreeMap<u32, Arc<Message>>;
+
+/// The answers in the form in which clients send them back.
+pub(super) fn read_answers(answers: Vec<(u32, Option<Value>)>) -> Answers {
+    let readable =
+        |(choice, message): (u32, Option<Value>)| Some((choice, Arc::new(Message::of_answer(&message?)?)));
+    answers.into_iter().filter_map(readable).collect()
+}
+
 /// What of a request is remembered once it has been answered.
 #[derive(Clone, Debug)]
 pub(crate) struct Seed {
@@ -89,10 +99,8 @@ pub(crate) struct Seed {
 
 impl Seed {
     /// What is kept of it and of the answers that came.
-    pub(super) fn told(&self, answers: &[(u32, Option<Value>)]) -> Told {
+    pub(super) fn told(&self, answers: &Answers) -> Told {
         let text = |message: &Arc<Message>| Arc::clone(message.text());
-        let answer =
-            |(index, message): &(u32, Option<Value>)| Some((*index, message.as_ref()?.to_string().into()));
         Told {
             maker: match self.maker {
                 Maker::Server => PromptMaker::Server,
@@ -101,7 +109,7 @@ impl Seed {
             },
             messages: self.conversation.messages().iter().map(text).collect(),
             inputs: Arc::clone(&self.inputs.text),
-            answers: answers.iter().filter_map(answer).collect(),
+            answers: answers.iter().map(|(index, message)| (*index, text(message))).collect(),
         }
     }
 }
@@ -133,12 +141,7 @@ impl Memory {
     }
 
     /// Takes a call's answers. Gives the nodes whose prompts are not known to be the template's.
-    pub(super) fn answered(
-        &self,
-        seed: &Seed,
-        call: &Arc<Call>,
-        answers: Vec<(u32, Option<Value>)>,
-    ) -> Vec<Arc<Node>> {
+    pub(super) fn answered(&self, seed: &Seed, call: &Arc<Call>, answers: &Answers) -> Vec<Arc<Node>> {
         let mut state = self.lock();
         if state.is_closed { Vec::new() } else { state.answered(seed, call, answers) }
     }
@@ -146,11 +149,12 @@ impl Memory {
     /// Takes the calls of a trial that a process before this one had, in the order in which they ended.
     pub(crate) fn restore(&self, calls: &[KeptCall]) {
         let mut state = self.lock();
-        for KeptCall { call, told } in calls.iter().filter(|_| !state.is_closed).collect::<Vec<_>>() {
-            if let Some(told) = told {
-                // What cannot be read is not gone on from.
-                let _ = state.restore(call, told);
-            }
+        if state.is_closed {
+            return;
+        }
+        for KeptCall { call, told } in calls {
+            // What cannot be read is not gone on from.
+            let _ = told.as_ref().and_then(|told| state.restore(call, told));
         }
     }
     /// Forgets everything: no call will come any more.
@@ -164,23 +168,15 @@ impl Memory {
 }
 
 impl State {
-    fn answered(
-        &mut self,
-        seed: &Seed,
-        call: &Arc<Call>,
-        answers: Vec<(u32, Option<Value>)>,
-    ) -> Vec<Arc<Node>> {
+    fn answered(&mut self, seed: &Seed, call: &Arc<Call>, answers: &Answers) -> Vec<Arc<Node>> {
         if call.status != CallStatus::Complete || call.prompt_token_ids.is_empty() {
             return Vec::new();
         }
-        let readable =
-            |(choice, message): (u32, Option<Value>)| Some((choice, Message::of_answer(&message?)?));
-        let mut messages: HashMap<u32, Message> = answers.into_iter().filter_map(readable).collect();
         let mut unproven = Vec::new();
         for (place, choice) in call.choices.iter().enumerate() {
-            let Some(message) = messages.remove(&choice.index) else { continue };
+            let Some(message) = answers.get(&choice.index) else { continue };
             let before = Some(Arc::clone(&seed.conversation));
-            let said = self.said.then(&before, &Arc::new(message));
+            let said = self.said.then(&before, message);
             let inputs = Arc::clone(&seed.inputs);
             let node = Arc::new(Node::new(Arc::clone(call), place, said, inputs, &seed.maker));
             if node.is_of_server {
@@ -202,8 +198,8 @@ impl State {
             PromptMaker::Proxy => Maker::HereBefore,
         };
         let seed = Seed { conversation: self.remember(&messages)?, inputs, maker };
-        let answers = told.answers.iter().map(|(index, text)| (*index, serde_json::from_str(text).ok()));
-        self.answered(&seed, call, answers.collect());
+        let answers = told.answers.iter().map(|(index, text)| (*index, Arc::new(Message::kept(text))));
+        self.answered(&seed, call, &answers.collect());
         Some(())
     }
 

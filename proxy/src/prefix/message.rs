@@ -36,6 +36,11 @@ impl Message {
         Some(Self::new(text.into(), as_sent))
     }
 
+    /// An answer that was kept.
+    pub(super) fn kept(text: &Arc<str>) -> Self {
+        Self::new(Arc::clone(text), Fingerprint::of(text))
+    }
+
     fn new(text: Arc<str>, as_sent: Fingerprint) -> Self {
         Self { text, as_sent, reading: OnceLock::new(), rendered: OnceLock::new() }
     }

@@ -9,7 +9,7 @@ use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::token_list::TokenList;
 use serde_json::Value;
 
-use super::memory::{Found, Looked, Maker, Memory, Seed};
+use super::memory::{Found, Looked, Maker, Memory, Seed, read_answers};
 use super::message::Message;
 use super::node::Node;
 use super::request::Request;
@@ -143,13 +143,14 @@ impl Plan {
         call: &Arc<Call>,
         answers: Vec<(u32, Option<Value>)>,
     ) -> Arc<Told> {
+        let answers = read_answers(answers);
         let told = Arc::new(self.seed.told(&answers));
         self.prefix.metrics.prompt(&self.continuation);
         // Of a call that came to nothing the trial may be sealed, and no server its home any more.
         if self.ids.is_some() && call.status == CallStatus::Complete {
             self.prefix.audit_later(&call.trial_id, &self.seed);
         }
-        for node in memory.answered(&self.seed, call, answers) {
+        for node in memory.answered(&self.seed, call, &answers) {
             self.prefix.prove_later(node);
         }
         told

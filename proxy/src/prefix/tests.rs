@@ -17,7 +17,7 @@ use rolltap_rollout::token_list::TokenList;
 use serde_json::{Value, json};
 
 use super::Ready;
-use super::memory::{Found, Looked, Maker, Memory, Seed};
+use super::memory::{Found, Looked, Maker, Memory, Seed, read_answers};
 use super::message::Message;
 use super::node::Node;
 use super::request::Request;
@@ -100,7 +100,7 @@ impl Model {
         let prompt = self.encode(&self.text(body["messages"].as_array().unwrap(), &inputs.request));
         let seed = Seed { conversation, inputs, maker: Maker::Server };
         let (call, answers) = answered(&prompt, vec![sampled]);
-        memory.answered(&seed, &call, answers).remove(0)
+        memory.answered(&seed, &call, &read_answers(answers)).remove(0)
     }
 }
 

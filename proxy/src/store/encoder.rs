@@ -104,7 +104,7 @@ impl Encoder {
             other => {
                 let number = other.trial_id().map(|trial| index.number(trial)).unwrap_or_default();
                 index.is_in(self.segment, number);
-                if let Event::Sealed { trial_id, at, .. } = other {
+                if let Event::Sealed { trial_id, at } = other {
                     self.recent.remove(trial_id);
                     index.is_sealed(number, *at);
                 }

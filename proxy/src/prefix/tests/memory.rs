@@ -43,7 +43,7 @@ impl Trial {
             stop_reason: None,
         };
         let (call, said) = answered(&ids(&[self.calls.get()]), answers.iter().map(sampled).collect());
-        self.memory.answered(&asked.seed, &call, said).iter().map(|node| node.name()).collect()
+        self.memory.answered(&asked.seed, &call, &read_answers(said)).iter().map(|node| node.name()).collect()
     }
 
     /// One call with one answer: how it was found, and the answer's name.
@@ -233,12 +233,12 @@ fn what_was_not_answered_whole_is_not_gone_on_from() {
     let (call, said) = answered(&ids(&[1]), sampled());
     for status in [CallStatus::Failed, CallStatus::Cancelled] {
         let call = Arc::new(Call { status, ..(*call).clone() });
-        assert!(trial.memory.answered(&asked.seed, &call, said.clone()).is_empty());
+        assert!(trial.memory.answered(&asked.seed, &call, &read_answers(said.clone())).is_empty());
     }
     let (no_prompt, said) = answered(&[], sampled());
-    assert!(trial.memory.answered(&asked.seed, &no_prompt, said).is_empty());
+    assert!(trial.memory.answered(&asked.seed, &no_prompt, &read_answers(said)).is_empty());
     assert!(
-        trial.memory.answered(&asked.seed, &call, vec![(0, None)]).is_empty(),
+        trial.memory.answered(&asked.seed, &call, &read_answers(vec![(0, None)])).is_empty(),
         "nobody knows what it said"
     );
     assert_eq!(trial.finds(&[user("a"), assistant("b"), user("c")]), starts("history_edited"));

@@ -65,7 +65,7 @@ fn a_third_turn_goes_on_from_a_spliced_one() {
     let seed = Seed { conversation, inputs, maker: Maker::Here(spliced.standing.clone()) };
     let prompt = ids_of(&spliced.ids);
     let (call, said) = answered(&prompt, vec![model.says("Bye")]);
-    assert!(memory.answered(&seed, &call, said).is_empty(), "nothing is to be proven of it");
+    assert!(memory.answered(&seed, &call, &read_answers(said)).is_empty(), "nothing is to be proven of it");
     let body = chat(&[user("a"), assistant("Hello"), user("c"), assistant("Bye"), user("d")]).to_string();
     let Some(Looked { found: Found::Continues { node, .. }, .. }) =
         memory.find(&Request::read(&body).unwrap())
@@ -234,7 +234,7 @@ fn what_the_server_did_not_render_so_is_not_gone_on_from() {
     let request = Request::read(&body).unwrap();
     let Looked { conversation, inputs, .. } = memory.find(&request).unwrap();
     let seed = Seed { conversation, inputs, maker: Maker::Server };
-    let node = memory.answered(&seed, &call, said).remove(0);
+    let node = memory.answered(&seed, &call, &read_answers(said)).remove(0);
     assert_eq!(judged(&model, &node, &[user("c")]), [text, text]);
 }
 
