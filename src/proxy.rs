@@ -125,8 +125,6 @@ Stops on Ctrl-C or SIGTERM: no new call is taken, calls under way have 30 s to e
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let mut stop = StopSignals::listen()?;
-    // Captures hold all that agents read and wrote: what is made here is for this user alone.
-    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     let settings = settings(arguments)?;
     terminal::hide_from_logs(Arc::clone(&settings.redaction));
     let proxy = rolltap_proxy::start(settings).await?;

@@ -16,7 +16,10 @@ impl DirLock {
         let path = dir.join("LOCK");
         let open = || {
             make(dir)?;
-            File::options().create(true).truncate(false).read(true).write(true).open(&path)
+            let mut options = File::options();
+            #[cfg(unix)]
+            std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+            options.create(true).truncate(false).read(true).write(true).open(&path)
         };
         let refused = |error: std::io::Error| StoreError::Write {
             path: path.display().to_string(),
