@@ -76,6 +76,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ROLLTAP_UPSTREAM_IDLE_TIMEOUT", value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(1..))]
     upstream_idle_timeout: Option<u64>,
+    /// MiB of memory that open trials may take, about. Those that no agent has called for longest are read from the
+    /// captures when one calls again. [default: 160]
+    #[arg(long, env = "ROLLTAP_MEMORY_MIB", value_name = "MIB")]
+    memory_mib: Option<u32>,
     /// Connections that agents may hold at once; further ones wait. [default: 16384]
     #[arg(long, env = "ROLLTAP_MAX_CONNECTIONS", value_name = "N")]
     max_connections: Option<NonZeroUsize>,
@@ -202,6 +206,10 @@ fn settings(arguments: Arguments) -> anyhow::Result<Settings> {
         roles: RoleRules::with(file.roles)?,
         training: file.training,
         limits: file.limits.or(Settings::DEFAULT_LIMITS),
+        memory: arguments
+            .memory_mib
+            .or(file.memory_mib)
+            .map_or(Settings::DEFAULT_MEMORY, |mib| u64::from(mib) << 20),
         max_connections: arguments
             .max_connections
             .or(file.max_connections)

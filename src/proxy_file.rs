@@ -46,6 +46,7 @@ pub(crate) struct ProxyFile {
     pub(crate) training: TrainingPolicy,
     #[serde(default)]
     pub(crate) limits: Limits,
+    pub(crate) memory_mib: Option<u32>,
     pub(crate) max_connections: Option<NonZeroUsize>,
     #[serde(default)]
     pub(crate) allow_media_urls: bool,
@@ -79,7 +80,7 @@ impl From<GenerationDefaults> for SamplingDefaults {
     }
 }
 
-const KEYS: [&str; 26] = [
+const KEYS: [&str; 27] = [
     "upstream",
     "upstream_api_key",
     "listen",
@@ -103,6 +104,7 @@ const KEYS: [&str; 26] = [
     "roles",
     "training",
     "limits",
+    "memory_mib",
     "max_connections",
     "allow_media_urls",
     "redact",
@@ -170,7 +172,7 @@ mod tests {
                     upstream_idle_timeout = 60\nmodel_aliases = { a = \"b\" }\nhistory = \"sampled\"\ntokenizer = \"m\"\nchat_template = \"t\"\n\
                     default_chat_template_kwargs = { x = 1 }\nchat_template_content_format = \"auto\"\n\
                     roles = [{ role = \"title\", has_tools = false }]\ntraining = { compaction = \"mask\" }\n\
-                    limits = { max_calls = 5 }\nmax_connections = 9\nallow_media_urls = true\nredact = { headers = [\"x-s\"] }";
+                    limits = { max_calls = 5 }\nmemory_mib = 7\nmax_connections = 9\nallow_media_urls = true\nredact = { headers = [\"x-s\"] }";
         assert_eq!(text.lines().count(), KEYS.len());
         let file = ProxyFile::parse(text).unwrap();
         assert_eq!(file.logprobs_mode.as_deref(), Some("processed_logprobs"));

@@ -83,7 +83,6 @@ impl AgentPlane {
         body: Incoming,
     ) -> Result<Response<AnswerBody>, AgentError> {
         let trial = self.trial(key, &parts.headers).await?;
-        trial.wake(&self.opening.store).await;
         match Endpoint::of(&parts.method, path, parts.uri.query())? {
             Endpoint::Models => self.models(&trial, parts).await,
             Endpoint::Call(endpoint) => self.call(&trial, &endpoint, path, parts, body).await,
@@ -132,7 +131,9 @@ impl AgentPlane {
         }
         // The places come first: what is sampled can then always be kept.
         let places = self.opening.store.reserve_call().await?;
-        let call = trial.admit(places, started_at, fingerprint)?;
+        let awake = trial.awake(&self.opening.store).await;
+        let call = trial.admit(&awake, places, started_at, fingerprint)?;
+        drop(awake);
         self.exchange(call, endpoint, Shape::of_path(path), parts, &body).await
     }
 

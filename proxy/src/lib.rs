@@ -36,6 +36,7 @@ mod server;
 mod settings;
 mod silence;
 pub mod sim;
+mod sleeping;
 mod sse;
 pub mod store;
 mod streaming;

@@ -22,6 +22,8 @@ pub(crate) struct Metrics {
     trials: Family<Standing, Gauge>,
     groups: Family<Standing, Gauge>,
     readers_cut_off: Counter,
+    trial_memory: Gauge,
+    trials_asleep: Counter,
 }
 
 /// How trials or groups stand.
@@ -88,7 +90,38 @@ impl Metrics {
             "Connections of the admin plane that were closed because their client took nothing of its answer",
             readers_cut_off.clone(),
         );
-        Self { registry, prompts, audits, shapes_off, trials, groups, readers_cut_off }
+        let (trial_memory, trials_asleep) = (Gauge::default(), Counter::default());
+        registry.register(
+            "trial_memory_bytes",
+            "What open trials take of memory, about (see --memory-mib)",
+            trial_memory.clone(),
+        );
+        registry.register(
+            "trials_put_to_sleep",
+            "Times that an open trial gave its memory back, to be read from the captures when it is called for again",
+            trials_asleep.clone(),
+        );
+        Self {
+            registry,
+            prompts,
+            audits,
+            shapes_off,
+            trials,
+            groups,
+            readers_cut_off,
+            trial_memory,
+            trials_asleep,
+        }
+    }
+
+    /// So many bytes are taken by open trials.
+    pub(crate) fn trial_memory(&self, bytes: u64) {
+        self.trial_memory.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// An open trial gave its memory back.
+    pub(crate) fn trial_asleep(&self) {
+        self.trials_asleep.inc();
     }
 
     /// How trials and groups stand now.
@@ -154,6 +187,8 @@ mod tests {
         metrics.audited(Audit::Equal);
         metrics.shape_off();
         metrics.reader_cut_off();
+        metrics.trial_memory(7);
+        metrics.trial_asleep();
         metrics.stand(Counts {
             trials_open: 3,
             trials_sealed: 2,
@@ -169,6 +204,8 @@ mod tests {
             "rolltap_trials{state=\"sealed\"} 2",
             "rolltap_groups{state=\"closed\"} 4",
             "rolltap_readers_cut_off_total 1",
+            "rolltap_trial_memory_bytes 7",
+            "rolltap_trials_put_to_sleep_total 1",
         ] {
             assert!(text.lines().any(|written| written == line), "{line} not in {text}");
         }

@@ -19,6 +19,7 @@ use crate::prefix::ExactPrefix;
 use crate::render::LoadError;
 use crate::server;
 use crate::settings::{ImplicitTrials, Settings};
+use crate::sleeping;
 use crate::store::{Found, OpenedStore, Store, StoreError, StoreThread};
 use crate::trial::Trial;
 use crate::trials::Trials;
@@ -133,6 +134,13 @@ pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
     let metrics = Arc::new(Metrics::new());
     let prefix = ExactPrefix::start(settings.render, Arc::clone(&upstream), Arc::clone(&metrics))?;
     let (draining, stopped) = (CancellationToken::new(), CancellationToken::new());
+    tokio::spawn(sleeping::watch(
+        Arc::clone(&trials),
+        store.clone(),
+        settings.memory,
+        Arc::clone(&metrics),
+        stopped.clone(),
+    ));
     Clerk::start(Arc::clone(&feed), Arc::clone(&trials), store.clone(), nudges, stopped.clone());
     let opening = Opening {
         trials,

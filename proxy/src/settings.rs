@@ -57,6 +57,9 @@ pub struct Settings {
     pub pool: PoolSettings,
     /// Bounds on trials, where a trial does not say.
     pub limits: Limits,
+    /// What open trials may take of memory, in bytes, about: those that nobody has called for longest are read from the store
+    /// when they are called for again.
+    pub memory: u64,
     /// Connections that agents may hold at once; further ones wait to be taken.
     pub max_connections: NonZeroUsize,
     /// Whether requests may name URLs of images, audio and video, which the servers then fetch in the agent's place.
@@ -117,6 +120,7 @@ impl Settings {
             training: TrainingPolicy::default(),
             pool: PoolSettings::default(),
             limits: Self::DEFAULT_LIMITS,
+            memory: Self::DEFAULT_MEMORY,
             max_connections: Self::DEFAULT_MAX_CONNECTIONS,
             allow_media_urls: false,
             redaction: Arc::default(),
@@ -134,6 +138,8 @@ impl Settings {
         max_calls_in_flight: Some(256),
         max_body_bytes: None,
     };
+    /// For [`Settings::memory`].
+    pub const DEFAULT_MEMORY: u64 = 160 << 20;
     /// For [`Settings::max_connections`].
     pub const DEFAULT_MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(16_383);
     /// Characters that an admin token has at least.

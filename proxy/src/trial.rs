@@ -1,7 +1,12 @@
 //! One live trial: which calls it may make, which are under way, what it has been told.
 //!
+//! What its next call may build on is in memory while it is awake ([`sleep`]).
+//!
 //! A trial is sealed once. Sealing ends every call under way, their records included, before it returns; nothing
 //! changes the trial's calls after that.
+
+mod sleep;
+mod status;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,14 +16,15 @@ use jiff::Timestamp;
 use rolltap_rollout::call::{Call, CallStatus};
 use rolltap_rollout::ids::CallId;
 use rolltap_rollout::rollout::Reward;
-use tokio::sync::OnceCell;
+use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{self, Limits};
+use self::sleep::Weight;
+pub(crate) use self::sleep::{Awake, Idle};
+use crate::api::Limits;
 use crate::call_under_way::CallUnderWay;
 use crate::clock;
 use crate::dialect::responses;
-use crate::feed::Standing;
 use crate::prefix::Memory;
 use crate::recorder::{Prompts, Recorder};
 use crate::retry::{Fingerprint, RecentCalls};
@@ -35,8 +41,8 @@ pub(crate) struct Trial {
     memory: Memory,
     /// What of its calls' prompts need not be read again.
     prompts: Arc<Prompts>,
-    /// Set once what it needs to be called for is in memory.
-    woken: OnceCell<()>,
+    /// Whether what it needs to be called for is in memory.
+    is_awake: RwLock<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -46,6 +52,8 @@ struct State {
     recent: RecentCalls,
     admitted: u64,
     completion_tokens: u64,
+    /// What its calls take of memory.
+    weight: Weight,
     /// As of when it was last asked for.
     summary: Option<Arc<Summary>>,
     sealed_at: Option<Timestamp>,
@@ -57,7 +65,7 @@ struct State {
 enum Calls {
     /// In memory, in the order in which they ended: its next call may build on any of them.
     Here(Vec<Arc<Call>>),
-    /// In the store alone: of a sealed trial, and of one that nobody has called for since the process began.
+    /// In the store alone: of a sealed trial, and of one that is asleep.
     Stored,
 }
 
@@ -105,14 +113,14 @@ impl Trial {
             responses: Arc::default(),
             memory: Memory::default(),
             prompts: Arc::default(),
-            woken: OnceCell::new_with(Some(())),
+            is_awake: RwLock::new(true),
         }
     }
 
     /// As it was when the process that kept it ended. Its calls stay where they are until somebody asks for them.
     pub(crate) fn restored(found: Found) -> Self {
         let mut trial = Self::new(found.opened);
-        trial.woken = OnceCell::new();
+        trial.is_awake = RwLock::new(false);
         if found.sealed_at.is_some() {
             trial.sealed.cancel();
         }
@@ -123,26 +131,6 @@ impl Trial {
         state.reward = found.reward;
         drop(state);
         trial
-    }
-
-    /// Makes a trial of the process before this one ready to be called for: its calls, and what they can go on from. A
-    /// sealed one is never called for again.
-    pub(crate) async fn wake(&self, store: &Store) {
-        if self.sealed.is_cancelled() {
-            return;
-        }
-        let wake = || async {
-            let calls = store.calls(&self.opened.facts.trial_id).await;
-            self.memory.restore(&calls);
-            let calls: Vec<_> = calls.into_iter().map(|kept| kept.call).collect();
-            let mut state = self.lock();
-            state.admitted = calls.len() as u64;
-            state.completion_tokens = calls.iter().map(|call| completion_tokens(call)).sum();
-            if state.sealed_at.is_none() {
-                state.calls = Calls::Here(calls);
-            }
-        };
-        self.woken.get_or_init(wake).await;
     }
 
     /// What it was opened with.
@@ -169,6 +157,7 @@ impl Trial {
     /// marked finds it by its fingerprint.
     pub(crate) fn admit(
         self: &Arc<Self>,
+        _awake: &Awake<'_>,
         places: CallPlaces,
         started_at: Timestamp,
         fingerprint: Option<Fingerprint>,
@@ -213,6 +202,7 @@ impl Trial {
         let mut state = self.lock();
         state.under_way.remove(&ordinal);
         state.completion_tokens += calls.iter().map(|kept| completion_tokens(&kept.call)).sum::<u64>();
+        calls.iter().for_each(|kept| state.weight.add(&kept.call));
         if let Calls::Here(ended) = &mut state.calls {
             ended.extend(calls.iter().map(|kept| Arc::clone(&kept.call)));
         }
@@ -269,7 +259,6 @@ impl Trial {
 
     /// Its finished calls so far, in the order in which they came in.
     pub(crate) async fn calls(&self, store: &Store) -> Vec<Arc<Call>> {
-        self.wake(store).await;
         let here = match &self.lock().calls {
             Calls::Here(calls) => Some(calls.clone()),
             Calls::Stored => None,
@@ -294,64 +283,6 @@ impl Trial {
     pub(crate) fn reward_if_sealed(&self) -> Option<Reward> {
         let state = self.lock();
         state.sealed_at.map(|_| state.reward.clone().unwrap_or_default())
-    }
-
-    /// How it went so far, in numbers. Found out once for the calls that there are.
-    pub(crate) async fn summary(&self, store: &Store) -> Arc<Summary> {
-        let known = {
-            let state = self.lock();
-            let known = state.summary.as_ref().filter(|summary| match &state.calls {
-                Calls::Here(calls) => summary.calls == calls.len() as u64,
-                Calls::Stored => true,
-            });
-            known.cloned()
-        };
-        if let Some(known) = known {
-            return known;
-        }
-        let calls = self.calls(store).await;
-        // Calls that end meanwhile are counted the next time.
-        let summary = tokio::task::spawn_blocking(move || Summary::of(&calls)).await;
-        let summary = Arc::new(summary.unwrap_or_default());
-        self.lock().summary = Some(Arc::clone(&summary));
-        summary
-    }
-
-    /// How it stands.
-    pub(crate) async fn status(&self, store: &Store, standing: Standing) -> api::TrialStatus {
-        let summary = self.summary(store).await;
-        let branch_causes = summary.by_cause();
-        let state = self.lock();
-        let reward = state.reward.clone();
-        let facts = &self.opened.facts;
-        api::TrialStatus {
-            trial_id: facts.trial_id.clone(),
-            task_id: facts.task_id.clone(),
-            group_id: facts.group_id.clone(),
-            sample_index: facts.sample_index,
-            attempt: facts.attempt,
-            agent: facts.agent.clone(),
-            state: if state.sealed_at.is_some() { api::TrialState::Sealed } else { api::TrialState::Open },
-            calls: api::CallCounts {
-                total: summary.calls,
-                complete: summary.complete,
-                failed: summary.calls - summary.complete,
-                in_flight: state.under_way.len() as u64,
-            },
-            prompt_tokens: summary.prompt_tokens,
-            completion_tokens: summary.completion_tokens,
-            branches: branch_causes.values().map(|cost| cost.branches).sum(),
-            branch_causes,
-            reward_valid: reward.as_ref().map(|reward| reward.valid),
-            reward: reward.as_ref().and_then(|reward| reward.reward),
-            failure_cause: reward.as_ref().and_then(|reward| reward.failure_cause.clone()),
-            rewards: reward.map(|reward| reward.rewards).unwrap_or_default(),
-            opened_at: self.opened.at,
-            sealed_at: state.sealed_at,
-            completed_at: standing.completed_at,
-            superseded: standing.superseded,
-            metadata: self.opened.metadata.clone(),
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

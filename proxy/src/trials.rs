@@ -48,6 +48,12 @@ impl Trials {
         self.by_key.get(&key.hash()).map(|trial| Arc::clone(&trial)).ok_or(IdentityError::Unknown)
     }
 
+    /// Every trial that may make further calls, in no order.
+    pub(crate) fn open(&self) -> Vec<Arc<Trial>> {
+        let open = self.by_id.iter().filter(|trial| !trial.sealed().is_cancelled());
+        open.map(|trial| Arc::clone(&trial)).collect()
+    }
+
     /// Every trial, by name.
     pub(crate) fn all(&self) -> Vec<Arc<Trial>> {
         let mut trials: Vec<_> = self.by_id.iter().map(|entry| Arc::clone(&entry)).collect();

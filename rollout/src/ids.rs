@@ -83,6 +83,19 @@ impl CallId {
     pub fn generate() -> Self {
         Self(uuid::Uuid::now_v7().to_string())
     }
+
+    /// The bytes that a generated name spells; none of another name.
+    pub fn as_bytes(&self) -> Option<[u8; 16]> {
+        let uuid = uuid::Uuid::try_parse(&self.0).ok()?;
+        // A UUID has several spellings.
+        (*uuid.hyphenated().encode_lower(&mut uuid::Uuid::encode_buffer()) == *self.0)
+            .then_some(uuid.into_bytes())
+    }
+
+    /// The name that spells these bytes, the other way round.
+    pub fn of_bytes(bytes: [u8; 16]) -> Self {
+        Self(uuid::Uuid::from_bytes(bytes).to_string())
+    }
 }
 
 impl TrialId {
@@ -123,5 +136,14 @@ mod tests {
     fn generated_call_ids_are_in_order_of_time() {
         let ids: Vec<_> = (0..100).map(|_| CallId::generate()).collect();
         assert!(ids.is_sorted());
+    }
+
+    #[test]
+    fn a_generated_call_id_is_its_bytes_and_no_other_is() {
+        let id = CallId::generate();
+        assert_eq!(CallId::of_bytes(id.as_bytes().unwrap()), id);
+        for other in [id.as_str().to_uppercase(), id.as_str().replace('-', ""), "call-1".to_owned()] {
+            assert_eq!(CallId::new(other).unwrap().as_bytes(), None);
+        }
     }
 }

@@ -51,7 +51,6 @@ pub(super) async fn seal(
         let trial_id = &trial.opened().facts.trial_id;
         // The place comes first: what is sealed is then kept, however the disk does.
         let place = store.reserve().await?;
-        trial.wake(store).await;
         let (at, is_new) = trial.seal();
         upstream.forget(trial_id);
         // Handed over at once: another request's flush must not overtake it.

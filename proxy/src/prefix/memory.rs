@@ -157,6 +157,15 @@ impl Memory {
             let _ = told.as_ref().and_then(|told| state.restore(call, told));
         }
     }
+
+    /// Forgets everything: what the next call goes on from is restored before it comes.
+    pub(crate) fn forget(&self) {
+        let mut state = self.lock();
+        if !state.is_closed {
+            *state = State::default();
+        }
+    }
+
     /// Forgets everything: no call will come any more.
     pub(crate) fn close(&self) {
         *self.lock() = State { is_closed: true, ..State::default() };

@@ -8,6 +8,7 @@ use rolltap_rollout::call::Call;
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::rollout::{Reward, TrialFacts};
 
+use super::event::ReadCall;
 use super::look::{self, Found, Looked};
 use super::read::Reader;
 use super::told::Told;
@@ -103,7 +104,7 @@ impl Archive {
         let (mut calls, mut told, mut damage) = (Vec::new(), Vec::new(), Vec::new());
         for at in self.looked.index.calls(&found.opened.facts.trial_id) {
             match reader.call(at) {
-                Ok(kept) => {
+                Ok(ReadCall { kept, .. }) => {
                     calls.push(kept.call);
                     told.push(kept.told);
                 }

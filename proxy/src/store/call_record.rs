@@ -1,10 +1,11 @@
-//! A call as bytes: what is small as JSON, ids and logprobs as numbers, the prompt as its difference from an earlier
+//! A call as bytes: what is small as JSON, ids as numbers, logprobs apart ([`logprobs`]), the prompt as its difference from an earlier
 //! call's prompt and answer; then its conversation, if somebody looked at it.
 //!
 //! Each turn of an agent repeats the conversation so far; written as a difference, a trial's calls need room for what
 //! is new in each. A record names the one it builds on by how many bytes it lies before it in the file.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -15,8 +16,11 @@ use rolltap_rollout::token::{Logprob, TokenId};
 use rolltap_rollout::token_list::{TokenList, common_prefix};
 use serde::Serialize;
 
+use super::logprobs::{self, Planes, Taking};
 use super::numbers::{Numbers, NumbersMut};
-use super::segment::Format;
+
+/// How what is small begins where the call's name is with it.
+const NAME: &str = "\"call_id\":";
 
 /// What a call's prompt has in common with an earlier call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,16 +54,20 @@ impl Shared {
     }
 }
 
-/// Appends a call. `earlier` says how many bytes before it lies the record of a call that its prompt shares with.
+/// Appends a call but for its name and its logprobs, which are put into `planes`; gives where in `out` what is small stands.
+/// `earlier` says how many bytes before it lies the record of a call that its prompt shares with.
 pub(super) fn write(
     call: &Call,
     earlier: Option<(u64, Shared)>,
     out: &mut Vec<u8>,
-) -> Result<(), serde_json::Error> {
+    planes: &mut Planes,
+) -> Result<Range<usize>, serde_json::Error> {
     let mut small = Vec::with_capacity(1024);
     serde_json::to_writer(&mut small, &without_lists(call))?;
     out.put_number(small.len() as u64);
+    let start = out.len();
     out.extend_from_slice(&small);
+    let small = start..out.len();
     let (distance, shared) = earlier.unwrap_or_default();
     for number in [distance, shared.of_prompt as u64, shared.of_answer as u64, shared.choice as u64] {
         out.put_number(number);
@@ -68,21 +76,41 @@ pub(super) fn write(
     put_ids(call.prompt_token_ids.iter().skip(shared.length()), new, out);
     for choice in &call.choices {
         put_ids(choice.token_ids.iter(), choice.token_ids.len(), out);
-        put_logprobs(&choice.logprobs, out);
+        out.put_number(choice.logprobs.len() as u64);
+        planes.put(&choice.logprobs);
     }
-    Ok(())
+    Ok(small)
+}
+
+/// What is small in a call that was written, as it stands there.
+pub(super) fn small<'a>(body: &mut Numbers<'a>) -> Option<&'a [u8]> {
+    let length = body.number()?;
+    body.bytes(length)
+}
+
+/// Whether what is small begins with the call's name.
+pub(super) fn is_named(small: &[u8]) -> bool {
+    small.strip_prefix(b"{").is_some_and(|rest| rest.starts_with(NAME.as_bytes()))
+}
+
+/// What of a call stands apart from all else.
+pub(super) enum Apart<'a> {
+    /// In the first format: nothing.
+    V1,
+    /// In the second one: nothing either, but the logprobs are in another order.
+    V2,
+    /// The name, where it is not with what is small; the logprobs.
+    V3(Option<CallId>, Taking<'a>),
 }
 
 /// Reads a call; `earlier` gives the one whose record lies so many bytes before it.
 pub(super) fn read(
     numbers: &mut Numbers<'_>,
-    format: Format,
+    mut apart: Apart<'_>,
     earlier: impl FnOnce(u64) -> Option<Arc<Call>>,
 ) -> Result<Call, String> {
     let cut_short = || "the record of a call ends too early".to_owned();
-    let length = numbers.number().ok_or_else(cut_short)?;
-    let small = numbers.bytes(length).ok_or_else(cut_short)?;
-    let mut call: Call = serde_json::from_slice(small).map_err(|error| error.to_string())?;
+    let mut call = read_small(small(numbers).ok_or_else(cut_short)?, &apart)?;
     let [distance, of_prompt, of_answer, choice] =
         [(); 4].map(|()| numbers.number()).map(Option::unwrap_or_default);
     if distance > 0 {
@@ -96,9 +124,21 @@ pub(super) fn read(
     call.prompt_token_ids.extend_from_slice(&new);
     for choice in &mut call.choices {
         choice.token_ids = take_ids(numbers).ok_or_else(cut_short)?;
-        choice.logprobs = take_logprobs(numbers, format).ok_or_else(cut_short)?;
+        choice.logprobs = take_logprobs(numbers, &mut apart).ok_or_else(cut_short)?;
     }
     Ok(call)
+}
+
+fn read_small(small: &[u8], apart: &Apart<'_>) -> Result<Call, String> {
+    let with_name;
+    let small = match (apart, small.strip_prefix(b"{")) {
+        (Apart::V3(Some(name), _), Some(rest)) => {
+            with_name = [format!("{{{NAME}\"{name}\",").as_bytes(), rest].concat();
+            &with_name
+        }
+        _ => small,
+    };
+    serde_json::from_slice(small).map_err(|error| error.to_string())
 }
 
 fn shared_ids(earlier: &Call, of_prompt: u64, of_answer: u64, choice: u64) -> Option<TokenList> {
@@ -114,7 +154,9 @@ fn shared_ids(earlier: &Call, of_prompt: u64, of_answer: u64, choice: u64) -> Op
 /// A call but for its lists, which stand empty in their places.
 #[derive(Serialize)]
 struct WithoutLists<'a> {
-    call_id: &'a CallId,
+    /// Where the record's mark is not the name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    call_id: Option<&'a CallId>,
     trial_id: &'a TrialId,
     dialect: Dialect,
     model: &'a str,
@@ -174,7 +216,7 @@ fn without_lists(call: &Call) -> WithoutLists<'_> {
         ended_at,
     } = call;
     WithoutLists {
-        call_id,
+        call_id: Some(call_id).filter(|call_id| call_id.as_bytes().is_none()),
         trial_id,
         dialect: *dialect,
         model,
@@ -221,28 +263,13 @@ fn take_ids(numbers: &mut Numbers<'_>) -> Option<Vec<TokenId>> {
     (0..length).map(|_| id(numbers)).collect()
 }
 
-/// The first bytes of all, then the second ones, and so on: neighbours in it are alike, so that it compresses.
-fn put_logprobs(logprobs: &[Option<Logprob>], out: &mut Vec<u8>) {
-    out.put_number(logprobs.len() as u64);
-    for place in 0..4 {
-        // No logprob is NaN, so that is what stands for none.
-        let bytes = logprobs.iter().map(|logprob| logprob.map_or(f32::NAN, Logprob::get).to_le_bytes());
-        out.extend(bytes.filter_map(|bytes| bytes.get(place).copied()));
-    }
-}
-
-fn take_logprobs(numbers: &mut Numbers<'_>, format: Format) -> Option<Vec<Option<Logprob>>> {
+fn take_logprobs(numbers: &mut Numbers<'_>, apart: &mut Apart<'_>) -> Option<Vec<Option<Logprob>>> {
     let length = numbers.number()?;
-    let bytes = length.checked_mul(4).and_then(|length| numbers.bytes(length))?;
-    let logprob = |bytes: [u8; 4]| Logprob::try_from(f32::from_le_bytes(bytes)).ok();
-    if format == Format::V1 {
-        let (logprobs, _) = bytes.as_chunks::<4>();
-        return Some(logprobs.iter().map(|&bytes| logprob(bytes)).collect());
+    match apart {
+        Apart::V1 => Some(logprobs::of_bytes(numbers.bytes(length.checked_mul(4)?)?)),
+        Apart::V2 => Some(logprobs::of_joined_planes(numbers.bytes(length.checked_mul(4)?)?)),
+        Apart::V3(_, planes) => planes.take(usize::try_from(length).ok()?),
     }
-    let mut planes = bytes.chunks_exact(usize::try_from(length).ok()?.max(1));
-    let [a, b, c, d] = [(); 4].map(|()| planes.next().unwrap_or_default());
-    let of_planes = a.iter().zip(b).zip(c.iter().zip(d));
-    Some(of_planes.map(|((&a, &b), (&c, &d))| logprob([a, b, c, d])).collect())
 }
 
 #[cfg(test)]

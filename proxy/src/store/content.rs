@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::io;
 
+use super::logprobs::Planes;
 use super::numbers::{Numbers, NumbersMut};
 
 /// Names a trial within the store. 0 is no trial.
@@ -25,20 +26,24 @@ pub(super) enum Kind {
 
 /// The bit of the first byte that says that the body is compressed.
 const IS_COMPRESSED: u8 = 0x80;
+/// The bit that says: with words of an earlier record in mind (see [`super::prelude`]).
+const HAS_WORDS: u8 = 0x40;
 /// Shorter bodies do not get smaller.
 const COMPRESSED_FROM: usize = 64;
 /// zstd's fastest but for those that give much away: calls wait for it.
 const LEVEL: i32 = 1;
+/// With words in mind more is found at this level, for a tenth of a millisecond more where a turn is long.
+const LEVEL_WITH_WORDS: i32 = 5;
 /// No body is longer: answers are limited to 1 GiB.
 const LONGEST: u64 = 4 << 30;
 
 /// What bodies are compressed with in mind: words that nearly every record has. Part of the format, so it never changes.
-const DICTIONARY: &[u8] = include_bytes!("dictionary.txt");
+pub(super) const DICTIONARY: &[u8] = include_bytes!("dictionary.txt");
 
 impl Kind {
     fn of(byte: u8) -> Option<Self> {
         // 1 and 2 are the kinds of the first format.
-        match byte & !IS_COMPRESSED {
+        match byte & !(IS_COMPRESSED | HAS_WORDS) {
             16 => Some(Self::Event),
             17 => Some(Self::Call),
             18 => Some(Self::Intent),
@@ -57,16 +62,37 @@ impl Kind {
     }
 }
 
+/// What a body is compressed with in mind.
+pub(super) struct Words {
+    /// How many bytes before this record lies the one that they are made of.
+    pub(super) distance: u64,
+    /// The [`DICTIONARY`] first.
+    pub(super) words: Vec<u8>,
+}
+
 /// Makes contents.
 pub(super) struct Packer {
     compressor: zstd::bulk::Compressor<'static>,
+    /// Is given other words each time.
+    with_words: zstd::bulk::Compressor<'static>,
+    /// Has nothing in mind.
+    of_planes: zstd::bulk::Compressor<'static>,
     compressed: Vec<u8>,
 }
 
 impl Packer {
     pub(super) fn new() -> io::Result<Self> {
         let compressor = zstd::bulk::Compressor::with_dictionary(LEVEL, DICTIONARY)?;
-        Ok(Self { compressor, compressed: Vec::new() })
+        let mut with_words = zstd::bulk::Compressor::new(LEVEL_WITH_WORDS)?;
+        // Other words than those it was written with would give another body, and nothing else would tell.
+        with_words.include_checksum(true)?;
+        let of_planes = zstd::bulk::Compressor::new(LEVEL)?;
+        Ok(Self { compressor, with_words, of_planes, compressed: Vec::new() })
+    }
+
+    /// Appends logprobs, for a record to have in front of its body.
+    pub(super) fn pack_planes(&mut self, planes: &Planes, out: &mut Vec<u8>) -> io::Result<()> {
+        planes.pack(&mut self.of_planes, out)
     }
 
     /// Appends a record's content. `plain` stands in front of the body and is never compressed.
@@ -76,24 +102,42 @@ impl Packer {
         trial: TrialNumber,
         plain: &[u8],
         body: &[u8],
+        words: Option<Words>,
         out: &mut Vec<u8>,
     ) -> io::Result<()> {
-        self.compressed.clear();
-        if body.len() >= COMPRESSED_FROM {
-            self.compressed.reserve(zstd::zstd_safe::compress_bound(body.len()));
-            self.compressor.compress_to_buffer(body, &mut self.compressed)?;
-        }
+        self.compress(body, words.as_ref())?;
         let is_compressed = !self.compressed.is_empty() && self.compressed.len() + 4 < body.len();
-        out.push(if is_compressed { kind.byte() | IS_COMPRESSED } else { kind.byte() });
+        let words = words.filter(|_| is_compressed);
+        let flags = (u8::from(is_compressed) * IS_COMPRESSED) | (u8::from(words.is_some()) * HAS_WORDS);
+        out.push(kind.byte() | flags);
         out.put_number(trial.0);
         out.extend_from_slice(plain);
         if is_compressed {
             out.put_number(body.len() as u64);
+            if let Some(words) = words {
+                out.put_number(words.distance);
+            }
             out.extend_from_slice(&self.compressed);
         } else {
             out.extend_from_slice(body);
         }
         Ok(())
+    }
+
+    fn compress(&mut self, body: &[u8], words: Option<&Words>) -> io::Result<()> {
+        self.compressed.clear();
+        if body.len() < COMPRESSED_FROM {
+            return Ok(());
+        }
+        self.compressed.reserve(zstd::zstd_safe::compress_bound(body.len()));
+        let compressor = match words {
+            None => &mut self.compressor,
+            Some(Words { words, .. }) => {
+                self.with_words.set_dictionary(LEVEL_WITH_WORDS, words)?;
+                &mut self.with_words
+            }
+        };
+        compressor.compress_to_buffer(body, &mut self.compressed).map(drop)
     }
 }
 
@@ -103,6 +147,7 @@ pub(super) struct Content<'a> {
     pub(super) kind: Kind,
     pub(super) trial: TrialNumber,
     is_compressed: bool,
+    has_words: bool,
     rest: &'a [u8],
 }
 
@@ -118,6 +163,7 @@ impl<'a> Content<'a> {
             kind,
             trial: TrialNumber(trial),
             is_compressed: first & IS_COMPRESSED != 0,
+            has_words: first & HAS_WORDS != 0,
             rest: numbers.rest(),
         })
     }
@@ -128,16 +174,38 @@ impl<'a> Content<'a> {
         Ok((*plain, Self { rest, ..self }))
     }
 
-    /// What was compressed, as it was.
+    /// The logprobs in front of its body, and what follows them.
+    pub(super) fn split_planes(self) -> Result<(Planes, Self), String> {
+        let mut numbers = Numbers::of(self.rest);
+        let planes = Planes::read(&mut numbers).ok_or("logprobs that cannot be read")?;
+        Ok((planes, Self { rest: numbers.rest(), ..self }))
+    }
+
+    /// What was compressed, as it was, where that takes no other record.
     pub(super) fn body(self) -> Result<Cow<'a, [u8]>, String> {
+        self.body_with(|distance, _| Err(format!("it takes the record {distance} bytes before it")))
+    }
+
+    /// What was compressed, as it was. `words` gives those that it was compressed with in mind, by how many bytes before it
+    /// the record lies that they are made of, and by the length of the body.
+    pub(super) fn body_with(
+        self,
+        words: impl FnOnce(u64, usize) -> Result<Vec<u8>, String>,
+    ) -> Result<Cow<'a, [u8]>, String> {
         if !self.is_compressed {
             return Ok(Cow::Borrowed(self.rest));
         }
         let mut numbers = Numbers::of(self.rest);
         let length = numbers.number().filter(|&length| length <= LONGEST).ok_or("a record of no length")?;
-        let mut decompressor =
-            zstd::bulk::Decompressor::with_dictionary(DICTIONARY).map_err(|error| error.to_string())?;
         let length = usize::try_from(length).map_err(|error| error.to_string())?;
+        let dictionary = if self.has_words {
+            let distance = numbers.number().ok_or("a record that ends too early")?;
+            Cow::Owned(words(distance, length)?)
+        } else {
+            Cow::Borrowed(DICTIONARY)
+        };
+        let mut decompressor =
+            zstd::bulk::Decompressor::with_dictionary(&dictionary).map_err(|error| error.to_string())?;
         let body = decompressor.decompress(numbers.rest(), length).map_err(|error| error.to_string())?;
         if body.len() == length { Ok(Cow::Owned(body)) } else { Err("a record of another length".to_owned()) }
     }
@@ -155,7 +223,7 @@ mod tests {
             let body = word.repeat(times).into_bytes();
             let mut out = vec![9];
             let mut packer = Packer::new().unwrap();
-            packer.pack(Kind::Call, TrialNumber(trial), &plain, &body, &mut out).unwrap();
+            packer.pack(Kind::Call, TrialNumber(trial), &plain, &body, None, &mut out).unwrap();
             let content = Content::read(&out[1..]).unwrap();
             prop_assert_eq!((content.kind, content.trial), (Kind::Call, TrialNumber(trial)));
             let (front, content) = content.split_plain::<3>().unwrap();
@@ -164,7 +232,25 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_never_panic(content in prop::collection::vec(any::<u8>(), 0..60), first in prop::sample::select(vec![16_u8, 17, 0x90, 0x91])) {
+        fn what_is_packed_with_words_in_mind_takes_them(word in "[a-z]{20,40}", times in 3_usize..200) {
+            let body = word.repeat(times).into_bytes();
+            let words = [DICTIONARY, word.as_bytes()].concat();
+            let mut out = Vec::new();
+            let with = Words { distance: 7, words: words.clone() };
+            Packer::new().unwrap().pack(Kind::Text, TrialNumber(1), &[], &body, Some(with), &mut out).unwrap();
+            let content = Content::read(&out).unwrap();
+            let read = content.body_with(|distance, length| {
+                assert_eq!((distance, length), (7, body.len()));
+                Ok(words.clone())
+            });
+            prop_assert_eq!(&*read.unwrap(), &*body);
+            prop_assert!(content.body().is_err());
+            let other = [DICTIONARY, word.to_uppercase().as_bytes()].concat();
+            prop_assert!(content.body_with(|_, _| Ok(other)).is_err(), "other words are not taken for these");
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(content in prop::collection::vec(any::<u8>(), 0..60), first in prop::sample::select(vec![16_u8, 17, 0x90, 0x91, 0xd1])) {
             let content = [vec![first], content].concat();
             if let Ok(content) = Content::read(&content) {
                 let _ = content.body();

@@ -15,6 +15,8 @@ use crate::model_aliases::ModelAliases;
 use crate::seconds::Seconds;
 use crate::store::{Summary, Told};
 
+use super::index::At;
+
 /// What a trial's story is told from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -41,6 +43,12 @@ pub(crate) enum Event {
     /// Nothing: what was handed over before it is written once it is.
     #[serde(skip)]
     Flush,
+    /// Nothing: a trial's calls are in memory no more. What was handed over before it is written once it is.
+    #[serde(skip)]
+    Asleep { trial_id: TrialId },
+    /// Nothing: a trial's latest calls were read again, and its next ones build on them.
+    #[serde(skip)]
+    Woken { trial_id: TrialId, latest: Vec<ReadCall> },
     /// A trial makes no further call.
     Sealed { trial_id: TrialId, at: Timestamp },
     /// How a sealed trial went, so that nobody has to read its calls to say so.
@@ -86,7 +94,9 @@ impl Event {
             | Self::Sealed { trial_id, .. }
             | Self::Summed { trial_id, .. }
             | Self::Rewarded { trial_id, .. }
-            | Self::Completed { trial_id, .. } => Some(trial_id),
+            | Self::Completed { trial_id, .. }
+            | Self::Asleep { trial_id }
+            | Self::Woken { trial_id, .. } => Some(trial_id),
             Self::Call(kept) => Some(&kept.call.trial_id),
             Self::Batch(calls) => calls.first().map(|kept| &kept.call.trial_id),
             Self::Policy(_) | Self::GroupClosed(_) | Self::Forgotten { .. } | Self::Flush => None,
@@ -99,6 +109,14 @@ impl Event {
 pub(crate) struct KeptCall {
     pub(crate) call: Arc<Call>,
     pub(crate) told: Option<Arc<Told>>,
+}
+
+/// A call that was read, where it lies, and what its record begins with.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadCall {
+    pub(super) at: At,
+    pub(super) kept: KeptCall,
+    pub(super) small: Arc<[u8]>,
 }
 
 /// The policy version that holds from now on, and its name.

@@ -151,7 +151,7 @@ impl Looking {
             let torn = damage(path, records.position(), "the last record was half written".to_owned());
             self.looked.damage.push(Damage { is_torn_end: true, ..torn });
         }
-        if format == Format::V2 {
+        if format == Format::V3 {
             self.looked.last = Some((id, records.position()));
         }
         Ok(())
@@ -182,7 +182,8 @@ impl Looking {
             Kind::Intent => {
                 let (mark, rest) = content.split_plain()?;
                 let body = rest.body()?;
-                let intent = read_intent(content.trial, &body).ok_or("an intent that cannot be read")?;
+                let intent =
+                    read_intent(content.trial, mark, &body).ok_or("an intent that cannot be read")?;
                 if !self.ended.contains(&mark) {
                     self.intents.insert(mark, intent);
                 }
@@ -244,7 +245,12 @@ impl Looking {
                     self.looked.closed_groups.push(closed);
                 }
             }
-            Event::Intent { .. } | Event::Call(_) | Event::Batch(_) | Event::Flush => {}
+            Event::Intent { .. }
+            | Event::Call(_)
+            | Event::Batch(_)
+            | Event::Flush
+            | Event::Asleep { .. }
+            | Event::Woken { .. } => {}
         }
         Ok(())
     }
@@ -335,9 +341,13 @@ fn damage(path: &Path, at: u64, reason: String) -> Damage {
     Damage { path: path.to_owned(), at, reason, is_torn_end: false }
 }
 
-fn read_intent(trial: TrialNumber, body: &[u8]) -> Option<Intent> {
-    let (micros, call) = body.split_first_chunk()?;
+fn read_intent(trial: TrialNumber, mark: Mark, body: &[u8]) -> Option<Intent> {
+    let (micros, name) = body.split_first_chunk()?;
     let at = Timestamp::from_microsecond(i64::from_le_bytes(*micros)).ok()?;
-    let call_id = CallId::new(std::str::from_utf8(call).ok()?).ok()?;
+    let call_id = match name {
+        // The mark is the name.
+        [] => CallId::of_bytes(mark),
+        name => CallId::new(std::str::from_utf8(name).ok()?).ok()?,
+    };
     Some(Intent { trial, call_id, at })
 }

@@ -16,8 +16,10 @@ mod gather;
 mod health;
 mod index;
 mod lock;
+mod logprobs;
 mod look;
 mod numbers;
+mod prelude;
 mod read;
 mod record;
 mod retention;
@@ -46,6 +48,7 @@ use tokio::sync::{mpsc, oneshot};
 pub use told::{PromptMaker, Told};
 
 use self::encoder::Encoder;
+use self::event::ReadCall;
 use self::health::Health;
 use self::index::Index;
 use self::look::{Looked, Unfinished};
@@ -250,6 +253,21 @@ impl Store {
 
     /// A trial's calls from disk, in the order in which they ended. What cannot be read is passed over, and said.
     pub(crate) async fn calls(&self, trial: &TrialId) -> Vec<KeptCall> {
+        self.read(trial).await.into_iter().map(|read| read.kept).collect()
+    }
+
+    /// The same, of a trial that is going to make further calls.
+    pub(crate) async fn calls_to_go_on_from(&self, trial: &TrialId) -> Vec<KeptCall> {
+        let read = self.read(trial).await;
+        let latest = read.get(read.len().saturating_sub(encoder::COMPARED)..).unwrap_or_default().to_vec();
+        // Without it, the next call is written whole.
+        if let Ok(place) = self.reserve().await {
+            drop(place.keep(Event::Woken { trial_id: trial.clone(), latest }));
+        }
+        read.into_iter().map(|read| read.kept).collect()
+    }
+
+    async fn read(&self, trial: &TrialId) -> Vec<ReadCall> {
         let places = self.index.lock().unwrap_or_else(PoisonError::into_inner).calls(trial);
         let dir = Arc::clone(&self.dir);
         let read = tokio::task::spawn_blocking(move || {

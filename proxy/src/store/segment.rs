@@ -24,6 +24,8 @@ pub(super) enum Format {
     V1,
     /// Records name their trial by a number in front of their content, and may be compressed.
     V2,
+    /// Compressed with what the trial said before in mind; a call is named once, and its logprobs stand apart.
+    V3,
 }
 
 impl SegmentId {
@@ -77,7 +79,7 @@ pub(super) fn create(dir: &Path, id: SegmentId) -> io::Result<File> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(&path)?;
     let [a, b, c, d, e, f, g] = MAGIC;
-    let begun = file.write_all(&[a, b, c, d, e, f, g, 2]).and_then(|()| file.sync_data());
+    let begun = file.write_all(&[a, b, c, d, e, f, g, 3]).and_then(|()| file.sync_data());
     let begun = begun.and_then(|()| File::open(dir)?.sync_all());
     if begun.is_err() {
         // It would stand in the way of the next try.
@@ -99,7 +101,8 @@ pub(super) fn read_head(file: &mut impl Read) -> io::Result<Option<Format>> {
         _ if name != MAGIC => Err(wrong("it is no capture file of rolltap".to_owned())),
         1 => Ok(Some(Format::V1)),
         2 => Ok(Some(Format::V2)),
-        _ => Err(wrong(format!("its format is version {version}, this rolltap reads versions 1 and 2"))),
+        3 => Ok(Some(Format::V3)),
+        _ => Err(wrong(format!("its format is version {version}, this rolltap reads versions 1 to 3"))),
     }
 }
 
@@ -125,7 +128,8 @@ mod tests {
         create(dir.path(), SegmentId::NONE.next()).unwrap();
         assert!(create(dir.path(), SegmentId::NONE.next()).is_err(), "never twice");
         let head = fs::read(SegmentId::NONE.next().path(dir.path())).unwrap();
-        assert_eq!(read_head(&mut &*head).unwrap(), Some(Format::V2));
+        assert_eq!(read_head(&mut &*head).unwrap(), Some(Format::V3));
+        assert_eq!(read_head(&mut &b"rolltap\x02"[..]).unwrap(), Some(Format::V2));
         assert_eq!(read_head(&mut &b"rolltap\x01"[..]).unwrap(), Some(Format::V1));
         assert_eq!(read_head(&mut &head[..5]).unwrap(), None);
         assert!(read_head(&mut &b"rolltap\x09"[..]).unwrap_err().to_string().contains("version 9"));

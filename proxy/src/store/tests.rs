@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use proptest::prelude::*;
 use rolltap_rollout::call::{Call, CallStatus, Choice};
 use rolltap_rollout::ids::{CallId, TaskId, TrialId};
 use rolltap_rollout::token::{Logprob, TokenId};
@@ -101,6 +102,78 @@ async fn conversations_are_kept_and_cost_what_is_new_in_them() {
     }
 }
 
+/// Text as it is said, made of a few words.
+fn words(seed: u32, count: usize) -> String {
+    let all =
+        ["let", "mut", "state", "self", "return", "error", "path", "into", "the", "of", "a", "file", "no"];
+    let mut random = seed;
+    let mut next = || {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        all[(random >> 16) as usize % all.len()]
+    };
+    (0..count).map(|_| next()).collect::<Vec<_>>().join(" ")
+}
+
+/// Calls of two trials by turns, each of which goes on from some call before it, with texts and answers of any length.
+fn tangled(plan: &[(usize, u32, usize)]) -> [Vec<KeptCall>; 2] {
+    let mut trials = [Vec::<KeptCall>::new(), Vec::new()];
+    for (turn, &(back, seed, length)) in plan.iter().enumerate() {
+        let (trial, name) = (&mut trials[turn % 2], ["one", "other"][turn % 2]);
+        let mut call = Call::begun(CallId::generate(), TrialId::new(name).unwrap(), 0, Timestamp::UNIX_EPOCH);
+        call.status = CallStatus::Complete;
+        let mut messages: Vec<Arc<str>> = Vec::new();
+        if let Some(KeptCall { call: before, told: Some(told) }) = trial.iter().rev().nth(back) {
+            messages = told.messages.iter().cloned().chain([Arc::clone(&told.answers[0].1)]).collect();
+            call.prompt_token_ids = before.prompt_token_ids.clone();
+            call.prompt_token_ids.extend_from_slice(&before.choices[0].token_ids);
+        }
+        messages.push(words(seed, length).into());
+        call.prompt_token_ids.extend_from_slice(&ids((0..length as u32).map(|id| id * seed % 150_000)));
+        let sampled = length as u32 / 3;
+        let logprobs = (0..sampled).map(|n| Logprob::try_from(-1.0 / (n as f32 + 1.5)).ok()).collect();
+        call.choices = vec![Choice { token_ids: ids(seed..seed + sampled), logprobs, ..Choice::default() }];
+        let answers = vec![(0, words(seed / 2, length / 3).into())];
+        let told = Told { maker: PromptMaker::Server, messages, inputs: "{}".into(), answers };
+        trial.push(KeptCall { call: Arc::new(call), told: Some(Arc::new(told)) });
+    }
+    trials
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn whatever_goes_on_from_whatever_is_read_as_it_was(
+        plan in prop::collection::vec((0..4_usize, 1..1000_u32, 1..1500_usize), 1..70),
+        segment in prop::sample::select(vec![30_000, 64 << 20]),
+        naps in prop::collection::vec(0..90_usize, 0..6),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let opened_store = Store::with_segments_of(segment, dir.path(), StoreSettings::default()).unwrap();
+            let store = opened_store.store;
+            let trials = tangled(&plan);
+            for name in ["one", "other"] {
+                store.keep(opened(name)).await.unwrap();
+            }
+            for turn in 0..plan.len() {
+                let kept = trials[turn % 2][turn / 2].clone();
+                let trial_id = kept.call.trial_id.clone();
+                store.keep(Event::Call(kept)).await.unwrap();
+                if naps.contains(&turn) {
+                    store.keep(Event::Asleep { trial_id: trial_id.clone() }).await.unwrap();
+                    let read = store.calls_to_go_on_from(&trial_id).await;
+                    assert_eq!(read.len(), turn / 2 + 1);
+                }
+            }
+            tokio::task::spawn_blocking(|| opened_store.thread.finish()).await.unwrap().unwrap();
+            assert_has(dir.path(), "one", &trials[0]);
+            assert_has(dir.path(), "other", &trials[1]);
+        });
+    }
+}
+
 #[tokio::test]
 async fn each_segment_stands_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -156,23 +229,33 @@ async fn a_call_that_never_ended_is_interrupted_once() {
     }
 }
 
-/// Written by the version that had one file and no conversations.
-#[tokio::test]
-async fn the_first_format_is_read_and_gone_on_from() {
+/// A directory with the file of an earlier version, and the calls that it holds as that version told them.
+fn of_version(file: &str, fixture: &str, calls: &str) -> (tempfile::TempDir, Vec<Call>) {
     let dir = tempfile::tempdir().unwrap();
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/store/capture-v1.rolltap");
-    std::fs::copy(fixture, dir.path().join("capture.rolltap")).unwrap();
-    let expected: Vec<Call> =
-        serde_json::from_str(include_str!("../../tests/fixtures/store/calls-v1.json")).unwrap();
-    let opened_store = Store::open(dir.path(), StoreSettings::default()).unwrap();
-    let trial = opened_store.trials[0].opened.facts.trial_id.clone();
-    let before: Vec<_> = opened_store.store.calls(&trial).await.into_iter().map(|kept| kept.call).collect();
-    assert_eq!(before.iter().map(Arc::as_ref).collect::<Vec<_>>(), expected.iter().collect::<Vec<_>>());
-    let mut new = conversation(trial.as_str(), 2);
-    keep_all(&opened_store.store, &new).await;
-    tokio::task::spawn_blocking(|| opened_store.thread.finish()).await.unwrap().unwrap();
-    new.splice(0..0, before.into_iter().map(|call| KeptCall { call, told: None }));
-    assert_has(dir.path(), trial.as_str(), &new);
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/store");
+    std::fs::copy(fixtures.join(fixture), dir.path().join(file)).unwrap();
+    (dir, serde_json::from_str(&std::fs::read_to_string(fixtures.join(calls)).unwrap()).unwrap())
+}
+
+/// The first had one file and no conversations; the second had neither words in mind nor logprobs apart.
+#[tokio::test]
+async fn earlier_formats_are_read_and_gone_on_from() {
+    for (dir, expected) in [
+        of_version("capture.rolltap", "capture-v1.rolltap", "calls-v1.json"),
+        of_version("capture-00000001.rolltap", "capture-v2.rolltap", "calls-v2.json"),
+    ] {
+        let opened_store = Store::open(dir.path(), StoreSettings::default()).unwrap();
+        let trial = opened_store.trials[0].opened.facts.trial_id.clone();
+        let before = opened_store.store.calls(&trial).await;
+        let calls: Vec<_> = before.iter().map(|kept| kept.call.as_ref()).collect();
+        assert_eq!(calls, expected.iter().collect::<Vec<_>>());
+        let new = conversation(trial.as_str(), 2);
+        keep_all(&opened_store.store, &new).await;
+        tokio::task::spawn_blocking(|| opened_store.thread.finish()).await.unwrap().unwrap();
+        let files = segment::list(dir.path()).unwrap();
+        assert_eq!(files.len(), 2, "nothing is added to a file of another format: {files:?}");
+        assert_has(dir.path(), trial.as_str(), &[before, new].concat());
+    }
 }
 
 #[tokio::test]

@@ -28,6 +28,7 @@ mod responses;
 mod retries;
 mod rewards;
 mod roles;
+mod sleeping;
 mod slow_readers;
 mod stage;
 mod steering;

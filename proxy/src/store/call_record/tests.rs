@@ -46,9 +46,28 @@ fn call(prompt: &[u32], answers: Vec<(Vec<u32>, Vec<Option<f32>>)>) -> Call {
     }
 }
 
-fn of(bytes: &[u8], earlier: impl FnOnce(u64) -> Option<Arc<Call>>) -> Result<Call, String> {
-    let mut numbers = Numbers::of(bytes);
-    let call = read(&mut numbers, Format::V2, earlier)?;
+/// A call as it is written: its name, its body, its logprobs.
+#[derive(Default)]
+struct Written {
+    name: Option<CallId>,
+    body: Vec<u8>,
+    planes: Planes,
+}
+
+fn written(call: &Call, earlier: Option<(u64, Shared)>) -> Written {
+    let mut written = Written::default();
+    let small = write(call, earlier, &mut written.body, &mut written.planes).unwrap();
+    written.name = (!is_named(&written.body[small])).then(|| call.call_id.clone());
+    written
+}
+
+fn of(
+    body: &[u8],
+    Written { name, planes, .. }: &Written,
+    earlier: impl FnOnce(u64) -> Option<Arc<Call>>,
+) -> Result<Call, String> {
+    let mut numbers = Numbers::of(body);
+    let call = read(&mut numbers, Apart::V3(name.clone(), planes.taking()), earlier)?;
     if numbers.is_empty() { Ok(call) } else { Err("more than a call".to_owned()) }
 }
 
@@ -59,19 +78,25 @@ fn a_turn_is_written_as_what_is_new_in_it() {
     let next = call(&next, vec![(vec![7; 3], vec![])]);
     let shared = Shared::between(&next, &first);
     assert_eq!(shared, Shared { of_prompt: 4000, of_answer: 200, choice: 0 });
-    let mut bytes = Vec::new();
-    write(&next, Some((9, shared)), &mut bytes).unwrap();
-    assert!(bytes.len() < 1000);
+    let bytes = written(&next, Some((9, shared)));
+    assert!(bytes.body.len() < 1000);
     let earlier = Arc::new(first);
-    assert_eq!(of(&bytes, |distance| (distance == 9).then(|| Arc::clone(&earlier))), Ok(next));
-    assert!(of(&bytes, |_| None).unwrap_err().contains("9 bytes before"));
+    let found = |distance| (distance == 9).then(|| Arc::clone(&earlier));
+    assert_eq!(of(&bytes.body, &bytes, found), Ok(next));
+    assert!(of(&bytes.body, &bytes, |_| None).unwrap_err().contains("9 bytes before"));
 }
 
 fn any_call() -> impl Strategy<Value = Call> {
     let ids = || prop::collection::vec(prop_oneof![0..3_u32, any::<u32>().prop_map(|id| id >> 1)], 0..6);
     let logprob = prop::option::of(any::<f32>().prop_map(|value| -value.abs()));
     let answers = prop::collection::vec((ids(), prop::collection::vec(logprob, 0..6)), 0..3);
-    (ids(), answers).prop_map(|(prompt, answers)| call(&prompt, answers))
+    (ids(), answers, any::<bool>()).prop_map(|(prompt, answers, is_named_by_us)| {
+        let mut call = call(&prompt, answers);
+        if !is_named_by_us {
+            call.call_id = CallId::new("of-somebody-else").unwrap();
+        }
+        call
+    })
 }
 
 proptest! {
@@ -80,9 +105,8 @@ proptest! {
         let earlier = Arc::new(earlier);
         let shared = Shared::between(&call, &earlier);
         for builds_on in [None, Some((4, shared))] {
-            let mut bytes = Vec::new();
-            write(&call, builds_on, &mut bytes).unwrap();
-            let read = of(&bytes, |_| Some(Arc::clone(&earlier))).unwrap();
+            let bytes = written(&call, builds_on);
+            let read = of(&bytes.body, &bytes, |_| Some(Arc::clone(&earlier))).unwrap();
             prop_assert_eq!(&read, &call);
         }
     }
@@ -90,9 +114,11 @@ proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..60), cut in any::<prop::sample::Index>()) {
         let earlier = Arc::new(call(&[1, 2], vec![]));
-        let _ = of(&bytes, |_| Some(Arc::clone(&earlier)));
-        let mut sound = Vec::new();
-        write(&earlier, None, &mut sound).unwrap();
-        prop_assert!(of(&sound[..cut.index(sound.len())], |_| None).is_err());
+        let sound = written(&earlier, None);
+        let _ = of(&bytes, &sound, |_| Some(Arc::clone(&earlier)));
+        for apart in [Apart::V1, Apart::V2] {
+            let _ = read(&mut Numbers::of(&bytes), apart, |_| Some(Arc::clone(&earlier)));
+        }
+        prop_assert!(of(&sound.body[..cut.index(sound.body.len())], &sound, |_| None).is_err());
     }
 }

@@ -1,0 +1,127 @@
+//! An open trial that nobody calls for keeps nothing in memory: its calls lie in the store, and are read when it is called
+//! for again. So is one of the process before this one.
+
+use std::sync::PoisonError;
+
+use jiff::Timestamp;
+use rolltap_rollout::call::Call;
+use tokio::sync::RwLockReadGuard;
+
+use super::{Calls, Trial};
+use crate::clock;
+use crate::store::{Event, Store, completion_tokens};
+
+/// Bytes that a call takes beside its tokens.
+const OF_CALL: u64 = 4 << 10;
+/// Of a token that is new in a prompt: its id, its share of a message, and of the message as the template reads it.
+const OF_TOKEN: u64 = 14;
+/// Of a sampled token: the same, and its logprob.
+const OF_SAMPLED: u64 = 24;
+
+/// Holds a trial awake.
+#[derive(Debug)]
+pub(crate) struct Awake<'a>(
+    #[expect(dead_code, reason = "it is there to be held")] RwLockReadGuard<'a, bool>,
+);
+
+/// About how much memory a trial's calls take.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Weight {
+    bytes: u64,
+    /// Tokens of the longest prompt, with its answer: what later prompts share.
+    longest: u64,
+    last_call: Option<Timestamp>,
+}
+
+impl Weight {
+    pub(super) fn add(&mut self, call: &Call) {
+        let (prompt, sampled) = (call.prompt_token_ids.len() as u64, completion_tokens(call));
+        let new = prompt.saturating_sub(self.longest);
+        self.bytes += OF_CALL + new * OF_TOKEN + sampled * OF_SAMPLED;
+        self.longest = self.longest.max(prompt + sampled);
+        self.last_call = Some(clock::now());
+    }
+}
+
+/// A trial that could sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Idle {
+    /// When its last call ended.
+    pub(crate) since: Timestamp,
+    /// What it takes of memory, in bytes.
+    pub(crate) bytes: u64,
+    /// Calls that it has made so far.
+    admitted: u64,
+}
+
+impl Trial {
+    /// Makes it ready to be called for, and holds it so. A sealed one is never called for again.
+    pub(crate) async fn awake(&self, store: &Store) -> Awake<'_> {
+        let is_awake = self.is_awake.read().await;
+        if *is_awake || self.sealed.is_cancelled() {
+            return Awake(is_awake);
+        }
+        drop(is_awake);
+        let mut is_awake = self.is_awake.write().await;
+        if !*is_awake && !self.sealed.is_cancelled() {
+            self.wake(store).await;
+            *is_awake = true;
+        }
+        Awake(is_awake.downgrade())
+    }
+
+    async fn wake(&self, store: &Store) {
+        let kept = store.calls_to_go_on_from(&self.opened.facts.trial_id).await;
+        self.memory.restore(&kept);
+        let mut state = self.lock();
+        if state.sealed_at.is_some() {
+            return;
+        }
+        state.admitted = state.admitted.max(kept.len() as u64);
+        state.completion_tokens = kept.iter().map(|kept| completion_tokens(&kept.call)).sum();
+        kept.iter().for_each(|kept| state.weight.add(&kept.call));
+        state.calls = Calls::Here(kept.into_iter().map(|kept| kept.call).collect());
+    }
+
+    /// How long nobody has called for it, and what it takes meanwhile. None while somebody does, and where it takes nothing.
+    pub(crate) fn idle(&self) -> Option<Idle> {
+        if self.sealed.is_cancelled() {
+            return None;
+        }
+        let state = self.lock();
+        let is_idle = state.under_way.is_empty() && state.weight.bytes > 0;
+        let since = state.weight.last_call.filter(|_| is_idle)?;
+        Some(Idle { since, bytes: state.weight.bytes, admitted: state.admitted })
+    }
+
+    /// What its calls take of memory, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.lock().weight.bytes
+    }
+
+    /// Forgets what the store has, if nobody has called for it since it was seen to be `idle`; says whether it did.
+    pub(crate) async fn sleep(&self, idle: Idle, store: &Store) -> bool {
+        let trial_id = self.opened.facts.trial_id.clone();
+        // What its calls came to is in the store once this is.
+        if store.keep(Event::Asleep { trial_id }).await.is_err() {
+            return false;
+        }
+        let Ok(mut is_awake) = self.is_awake.try_write() else { return false };
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_as_it_was = state.under_way.is_empty() && state.admitted == idle.admitted;
+        if !is_as_it_was || state.sealed_at.is_some() {
+            return false;
+        }
+        let ended = match &state.calls {
+            Calls::Here(calls) => calls.len() as u64,
+            Calls::Stored => return false,
+        };
+        state.summary.take_if(|summary| summary.calls != ended);
+        state.calls = Calls::Stored;
+        state.weight = Weight::default();
+        self.prompts.clear();
+        self.memory.forget();
+        *is_awake = false;
+        true
+    }
+}

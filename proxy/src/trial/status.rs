@@ -1,0 +1,73 @@
+//! How a trial stands, for those who ask.
+
+use std::sync::Arc;
+
+use super::{Calls, Trial};
+use crate::api;
+use crate::feed::Standing;
+use crate::store::{Store, Summary};
+
+impl Trial {
+    /// How it went so far, in numbers. Found out once for the calls that there are.
+    pub(crate) async fn summary(&self, store: &Store) -> Arc<Summary> {
+        let (known, admitted) = {
+            let state = self.lock();
+            let known = state.summary.as_ref().filter(|summary| match &state.calls {
+                Calls::Here(calls) => summary.calls == calls.len() as u64,
+                Calls::Stored => true,
+            });
+            (known.cloned(), state.admitted)
+        };
+        if let Some(known) = known {
+            return known;
+        }
+        let calls = self.calls(store).await;
+        // Calls that end meanwhile are counted the next time.
+        let summary = tokio::task::spawn_blocking(move || Summary::of(&calls)).await;
+        let summary = Arc::new(summary.unwrap_or_default());
+        let mut state = self.lock();
+        // Of calls that are in the store alone nobody could tell later that there are more.
+        if matches!(state.calls, Calls::Here(_)) || state.admitted == admitted {
+            state.summary = Some(Arc::clone(&summary));
+        }
+        drop(state);
+        summary
+    }
+
+    /// How it stands.
+    pub(crate) async fn status(&self, store: &Store, standing: Standing) -> api::TrialStatus {
+        let summary = self.summary(store).await;
+        let branch_causes = summary.by_cause();
+        let state = self.lock();
+        let reward = state.reward.clone();
+        let facts = &self.opened.facts;
+        api::TrialStatus {
+            trial_id: facts.trial_id.clone(),
+            task_id: facts.task_id.clone(),
+            group_id: facts.group_id.clone(),
+            sample_index: facts.sample_index,
+            attempt: facts.attempt,
+            agent: facts.agent.clone(),
+            state: if state.sealed_at.is_some() { api::TrialState::Sealed } else { api::TrialState::Open },
+            calls: api::CallCounts {
+                total: summary.calls,
+                complete: summary.complete,
+                failed: summary.calls - summary.complete,
+                in_flight: state.under_way.len() as u64,
+            },
+            prompt_tokens: summary.prompt_tokens,
+            completion_tokens: summary.completion_tokens,
+            branches: branch_causes.values().map(|cost| cost.branches).sum(),
+            branch_causes,
+            reward_valid: reward.as_ref().map(|reward| reward.valid),
+            reward: reward.as_ref().and_then(|reward| reward.reward),
+            failure_cause: reward.as_ref().and_then(|reward| reward.failure_cause.clone()),
+            rewards: reward.map(|reward| reward.rewards).unwrap_or_default(),
+            opened_at: self.opened.at,
+            sealed_at: state.sealed_at,
+            completed_at: standing.completed_at,
+            superseded: standing.superseded,
+            metadata: self.opened.metadata.clone(),
+        }
+    }
+}

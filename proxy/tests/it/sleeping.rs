@@ -1,0 +1,80 @@
+//! Open trials that give their memory back, and are called for again.
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::model_server::{Ids, ModelServer, model_dir};
+use crate::stage::{Stage, request, settings, simulator, until};
+use crate::talk::{ROOM, ask, assistant, user, words};
+
+/// A number of the proxy's metrics.
+async fn metric(stage: &Stage, name: &str) -> u64 {
+    let text = stage.http.get(stage.admin("/metrics")).send().await.unwrap().text().await.unwrap();
+    let line = text.lines().find(|line| line.split(' ').next() == Some(name));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default()
+}
+
+async fn asleep(stage: &Stage) -> u64 {
+    metric(stage, "rolltap_trials_put_to_sleep_total").await
+}
+
+/// A proxy that keeps no idle trial in memory.
+async fn forgetful(server: &ModelServer) -> Stage {
+    let data = TempDir::new().unwrap();
+    let mut settings = settings(&server.url, &data);
+    settings.render.tokenizer = Some(model_dir());
+    settings.memory = 0;
+    let proxy = rolltap_proxy::start(settings).await.unwrap();
+    Stage { upstream: simulator(None).await, proxy, data, http: reqwest::Client::new() }
+}
+
+#[tokio::test]
+async fn a_conversation_goes_on_token_for_token_after_each_sleep() {
+    let server = ModelServer::start(Ids::Taken, ROOM).await;
+    let stage = forgetful(&server).await;
+    let trial = stage.open(json!({"limits": {"max_calls": 4}})).await;
+    let mut messages = vec![user("Hi")];
+    for turn in 1..=4 {
+        let (_, content) = ask(&stage, &trial, &messages, turn % 2 == 0).await;
+        messages.extend([assistant(&content), user("and there?")]);
+        until("the trial is asleep", async || asleep(&stage).await >= turn).await;
+        // Whoever asks how it stands does not wake it.
+        assert_eq!(
+            (stage.status(&trial).await.calls.total, stage.calls(&trial).await.len()),
+            (turn, turn as usize)
+        );
+    }
+    assert_eq!(words(&stage, &trial).await, ["first_call", "spliced", "spliced", "spliced"]);
+    let (refused, why) = ask(&stage, &trial, &messages, false).await;
+    assert_eq!(refused, 429, "its limits hold: {why}");
+    let sealed = stage.seal(&trial).await;
+    assert_eq!((sealed.calls.total, sealed.calls.complete, sealed.branches), (4, 4, 1));
+    let rows = stage.rollout(&trial).await;
+    assert_eq!((rows.len(), rows[0].calls.len()), (1, 4), "one sequence");
+}
+
+#[tokio::test]
+async fn nothing_is_lost_of_trials_that_are_called_while_they_fall_asleep() {
+    let server = ModelServer::start(Ids::Taken, ROOM).await;
+    let stage = forgetful(&server).await;
+    let mut trials = Vec::new();
+    for _ in 0..8 {
+        trials.push(stage.open(json!({})).await);
+    }
+    // Long enough for some looks at the memory, so that trials fall asleep between calls and right before them.
+    let agents = trials.iter().map(async |trial| {
+        let mut calls = 0;
+        let body = request(json!({"messages": [user("Hi")]}));
+        while asleep(&stage).await < 12 {
+            assert_eq!(stage.chat(trial, &body).await.status(), 200);
+            calls += 1;
+            tokio::time::sleep(std::time::Duration::from_millis(7 * (calls % 20))).await;
+        }
+        calls as usize
+    });
+    let made = futures_util::future::join_all(agents).await;
+    for (trial, made) in trials.iter().zip(made) {
+        let status = stage.seal(trial).await;
+        assert_eq!((status.calls.total, stage.calls(trial).await.len()), (made as u64, made));
+    }
+}
