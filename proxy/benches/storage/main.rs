@@ -56,7 +56,7 @@ fn measure(tokenizer: Option<&Path>) {
             tokens.sampled
         );
         println!(
-            "  captures: {:.1} bytes per sampled token, prompts included (goal 16)",
+            "  captures: {:.2} bytes per sampled token, prompts included (goal 16)",
             per(bytes, tokens.sampled)
         );
         println!("  the same calls as lines of JSON: {:.1}", per(jsonl, tokens.sampled));

@@ -33,7 +33,7 @@ const COMPRESSED_FROM: usize = 64;
 /// zstd's fastest but for those that give much away: calls wait for it.
 const LEVEL: i32 = 1;
 /// With words in mind more is found at this level, for a tenth of a millisecond more where a turn is long.
-const LEVEL_WITH_WORDS: i32 = 5;
+const LEVEL_WITH_WORDS: i32 = 6;
 /// No body is longer: answers are limited to 1 GiB.
 const LONGEST: u64 = 4 << 30;
 
@@ -86,7 +86,10 @@ impl Packer {
         let mut with_words = zstd::bulk::Compressor::new(LEVEL_WITH_WORDS)?;
         // Other words than those it was written with would give another body, and nothing else would tell.
         with_words.include_checksum(true)?;
-        let of_planes = zstd::bulk::Compressor::new(LEVEL)?;
+        // Records say it themselves.
+        with_words.include_contentsize(false)?;
+        let mut of_planes = zstd::bulk::Compressor::new(LEVEL)?;
+        of_planes.include_contentsize(false)?;
         Ok(Self { compressor, with_words, of_planes, compressed: Vec::new() })
     }
 
