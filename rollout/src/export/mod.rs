@@ -1,7 +1,15 @@
 //! The file formats that rollouts leave in, one file each. All are made from [`crate::row::RolloutRow`].
 
+#[cfg(test)]
+mod arbitrary;
+mod exact;
 pub mod exporter;
 #[cfg(test)]
 mod fixture;
 pub mod jsonl;
+mod lines;
 pub mod parquet;
+mod refusal;
+mod row_facts;
+mod turn;
+pub mod verifiers;
