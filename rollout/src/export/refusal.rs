@@ -36,3 +36,19 @@ pub(crate) fn refuse_unfit(trial: &Trial) -> Result<(), ExportError> {
 fn is_logprob(value: f32) -> bool {
     value.is_finite() && value <= 0.0
 }
+
+/// The advantage of a trial, for a format that has no reward for the trainer to make one of. None where nothing of the
+/// trial is trained, so that none is needed.
+///
+/// # Errors
+/// Tokens are trained and there is no advantage.
+pub(crate) fn advantage(trial: &Trial) -> Result<Option<f64>, ExportError> {
+    match (trial.advantage, trial.rows.iter().find(|row| is_trained(row))) {
+        (Some(advantage), _) => Ok(Some(advantage)),
+        (None, None) => Ok(None),
+        (None, Some(row)) => Err(refused(
+            row,
+            "it has no advantage, and the format no reward to make one of; choose one with --advantage",
+        )),
+    }
+}

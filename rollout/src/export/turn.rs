@@ -33,6 +33,11 @@ impl<'a> Turn<'a> {
     }
 
     /// Of the answer's tokens.
+    pub(crate) fn loss_mask(&self) -> &'a [u8] {
+        self.row.loss_mask.get(self.answer.clone()).unwrap_or_default()
+    }
+
+    /// Of the answer's tokens.
     pub(crate) fn trainable_mask(&self) -> &'a [u8] {
         self.row.trainable_mask.get(self.answer.clone()).unwrap_or_default()
     }
