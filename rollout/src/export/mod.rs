@@ -13,5 +13,6 @@ pub mod prime_rl;
 mod refusal;
 mod row_facts;
 mod temperature;
+pub mod tinker;
 mod turn;
 pub mod verifiers;
