@@ -6,6 +6,7 @@ mod exact;
 pub mod exporter;
 #[cfg(test)]
 mod fixture;
+pub mod harbor;
 pub mod jsonl;
 mod lines;
 pub mod parquet;

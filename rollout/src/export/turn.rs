@@ -18,6 +18,11 @@ pub(crate) struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
+    /// All that the call was asked with.
+    pub(crate) fn prompt_ids(&self) -> &'a [i32] {
+        self.row.token_ids.get(..self.answer.start).unwrap_or_default()
+    }
+
     /// What its prompt has beyond the turns before.
     pub(crate) fn context_ids(&self) -> &'a [i32] {
         self.row.token_ids.get(self.context.clone()).unwrap_or_default()
