@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod arbitrary;
+pub mod atif;
 mod exact;
 pub mod exporter;
 #[cfg(test)]
