@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod arbitrary;
 pub mod atif;
+pub mod atropos;
 mod exact;
 pub mod exporter;
 #[cfg(test)]
