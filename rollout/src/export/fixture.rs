@@ -19,7 +19,8 @@ pub(crate) fn forked() -> Trial {
     trial("forked", 1, 0.0, -0.5, &calls)
 }
 
-fn trial(name: &str, sample_index: u32, reward: f64, advantage: f64, calls: &[Call]) -> Trial {
+/// A trial of the group "group" with these calls.
+pub(crate) fn trial(name: &str, sample_index: u32, reward: f64, advantage: f64, calls: &[Call]) -> Trial {
     let facts = TrialFacts {
         trial_id: TrialId::new(name).unwrap(),
         task_id: TaskId::new("org/task").unwrap(),

@@ -1,9 +1,12 @@
 //! The file formats that rollouts leave in, one file each. All are made from [`crate::row::RolloutRow`].
 
 #[cfg(test)]
+mod any_trial;
+#[cfg(test)]
 mod arbitrary;
 pub mod atif;
 pub mod atropos;
+pub mod compared;
 mod exact;
 pub mod exporter;
 #[cfg(test)]
@@ -11,10 +14,15 @@ mod fixture;
 pub mod harbor;
 pub mod jsonl;
 mod lines;
+mod naming;
 pub mod parquet;
 pub mod prime_rl;
+#[cfg(test)]
+mod read_back;
 mod refusal;
 mod row_facts;
+mod sequence;
+pub mod skyrl;
 mod temperature;
 pub mod tinker;
 mod turn;

@@ -1,0 +1,85 @@
+//! Trials of every form for the property tests of formats: retries, sub-agents, masked calls, several policy versions,
+//! logprobs down to the last bit, groups that are whole, failed trials.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::exporter::{Group, Trial};
+use super::fixture::trial;
+use crate::call::{Call, CallRole};
+use crate::forest::tests::call;
+use crate::token::Logprob;
+
+/// One call: which earlier answer it extends, if any; ids after that; ids sampled; the bits of the first logprob; how
+/// many versions later than the call before; whether it only gives a title.
+type Turn = (Option<prop::sample::Index>, Vec<u32>, Vec<u32>, u32, i32, bool);
+
+fn turn() -> impl Strategy<Value = Turn> {
+    let ids = || vec(0..50_u32, 1..4);
+    (
+        proptest::option::weighted(0.8, any::<prop::sample::Index>()),
+        ids(),
+        ids(),
+        any::<u32>(),
+        0..2,
+        prop::bool::weighted(0.1),
+    )
+}
+
+fn calls(turns: &[Turn]) -> Vec<Call> {
+    let mut sequences: Vec<Vec<u32>> = Vec::new();
+    let mut version = 0;
+    let mut calls = Vec::new();
+    for ((parent, tail, sampled, bits, later, is_title), n) in turns.iter().zip(0..) {
+        let parent = parent
+            .filter(|_| !sequences.is_empty())
+            .map(|index| sequences[index.index(sequences.len())].clone());
+        // No prompt of one conversation begins like another by chance.
+        let prompt = [parent.unwrap_or_else(|| vec![100 + n]), tail.clone()].concat();
+        let mut call = call(n, &prompt, &[sampled]);
+        // The sign bit set: no logprob is above 0.
+        let logprob = Logprob::try_from(f32::from_bits(bits | 1 << 31)).ok();
+        call.choices[0].logprobs[0] = logprob;
+        version += later;
+        call.policy_version = version;
+        call.role = if *is_title { CallRole::Title } else { CallRole::Main };
+        sequences.push([prompt, sampled.clone()].concat());
+        calls.push(call);
+    }
+    calls
+}
+
+/// A group of one to three trials of one to three branches or so, whole; some of them masked and without a reward.
+pub(crate) fn any_group() -> impl Strategy<Value = Vec<Trial>> {
+    let trial = (vec(turn(), 1..6), proptest::option::weighted(0.8, -1.0..1.0_f64));
+    vec(trial, 1..4).prop_map(|trials| {
+        let group = Some(Group { ordinal: 0, trials: trials.len() });
+        let made = trials.iter().zip(0..).map(|((turns, reward), index)| {
+            let mut trial = trial_of(index, *reward, &calls(turns));
+            trial.group = group;
+            trial
+        });
+        made.collect()
+    })
+}
+
+fn trial_of(index: u32, reward: Option<f64>, calls: &[Call]) -> Trial {
+    let mut trial =
+        trial(&format!("t{index}"), index, reward.unwrap_or_default(), 0.5 - f64::from(index), calls);
+    if reward.is_none() {
+        trial.reward = None;
+        trial.advantage = None;
+        for row in &mut trial.rows {
+            row.reward = None;
+            row.trainable_mask.fill(0);
+            row.loss_mask.fill(0);
+        }
+    }
+    trial
+}
+
+/// The rows that a format of [`super::compared`] writes of a trial.
+pub(crate) fn compared_rows(trial: &Trial) -> Vec<&crate::row::RolloutRow> {
+    let trained: Vec<_> = trial.rows.iter().filter(|row| row.loss_mask.contains(&1)).collect();
+    if trained.is_empty() { vec![&trial.rows[0]] } else { trained }
+}
