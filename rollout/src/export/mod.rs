@@ -16,6 +16,7 @@ pub mod jsonl;
 mod lines;
 mod naming;
 pub mod parquet;
+mod policy_number;
 pub mod prime_rl;
 #[cfg(test)]
 mod read_back;
@@ -25,5 +26,6 @@ mod sequence;
 pub mod skyrl;
 mod temperature;
 pub mod tinker;
+pub mod trl;
 mod turn;
 pub mod verifiers;

@@ -58,3 +58,8 @@ pub(crate) fn float_bits(list: &Value) -> Vec<u32> {
 pub(crate) fn bits(floats: &[f32]) -> Vec<u32> {
     floats.iter().map(|value| value.to_bits()).collect()
 }
+
+/// What is left out, as it is told.
+pub(crate) fn told(omissions: &[Omission]) -> Vec<String> {
+    omissions.iter().map(|Omission { what, count }| format!("{count} {what}")).collect()
+}

@@ -86,9 +86,9 @@ mod tests {
 
     use super::*;
     use crate::export::any_trial::{any_group, compared_rows};
-    use crate::export::exporter::{Omission, Trial};
+    use crate::export::exporter::Trial;
     use crate::export::fixture::{forked, straight};
-    use crate::export::read_back::{bits, float_bits, ints, objects, written};
+    use crate::export::read_back::{bits, float_bits, ints, objects, told, written};
 
     #[test]
     fn a_branch_is_a_step_and_the_group_names_the_instance() {
@@ -98,13 +98,11 @@ mod tests {
             r#"{"trial_id":"forked","prompt_token_ids":[[1,2],[1,2]],"response_ids":[[3,4,5],[3,7,8,9]],"rewards":[0.0,0.0],"loss_masks":[[1,0,1],[0,0,1,1]],"stop_reasons":["stop","stop"],"rollout_logprobs":[[-3.0,0.0,-5.0],[-3.0,0.0,-8.0,-9.0]],"trajectory_ids":[{"instance_id":"group","repetition_id":1},{"instance_id":"group","repetition_id":1}],"is_last_step":[false,true]}"#,
         ];
         assert_eq!(lines, expected);
-        let told: Vec<_> =
-            omissions.iter().map(|Omission { what, count }| format!("{count} {what}")).collect();
         let expected = [
             "2 trials: their advantage, which the trainer works out itself",
             "3 branches: the policy versions of their tokens",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(told(&omissions), expected);
     }
 
     #[test]
