@@ -29,3 +29,4 @@ pub mod tinker;
 pub mod trl;
 mod turn;
 pub mod verifiers;
+pub mod verl;
