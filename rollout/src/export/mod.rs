@@ -24,6 +24,7 @@ mod refusal;
 mod row_facts;
 mod sequence;
 pub mod skyrl;
+pub mod slime;
 mod temperature;
 pub mod tinker;
 pub mod trl;
