@@ -83,3 +83,9 @@ pub(crate) fn compared_rows(trial: &Trial) -> Vec<&crate::row::RolloutRow> {
     let trained: Vec<_> = trial.rows.iter().filter(|row| row.loss_mask.contains(&1)).collect();
     if trained.is_empty() { vec![&trial.rows[0]] } else { trained }
 }
+
+/// The trial with no more than one branch on which something is trained, as for `--on-fork longest`.
+pub(crate) fn one_branch(mut trial: Trial) -> Trial {
+    trial.rows.truncate(1);
+    trial
+}

@@ -31,8 +31,6 @@ pub struct ComparedTrial {
     pub(crate) is_stand_in: bool,
     pub(crate) advantage: Option<f64>,
     pub(crate) group: Option<Group>,
-    /// Branches of it that the export leaves out, beside those that train nothing.
-    pub(crate) left_out: usize,
 }
 
 /// What a trainer that compares trials itself reads: the shape of a trial as lines.
@@ -116,7 +114,6 @@ impl<W: Write, S: ComparedShape> ComparedExporter<W, S> {
             is_stand_in: trial.reward.is_none(),
             advantage: trial.advantage,
             group: trial.group,
-            left_out: trial.left_out,
         })
     }
 

@@ -15,13 +15,16 @@ pub mod harbor;
 pub mod jsonl;
 mod lines;
 mod naming;
+pub mod openrlhf;
 pub mod parquet;
 mod policy_number;
+mod positions;
 pub mod prime_rl;
 #[cfg(test)]
 mod read_back;
 mod refusal;
 mod row_facts;
+mod runs;
 mod sequence;
 pub mod skyrl;
 pub mod slime;
