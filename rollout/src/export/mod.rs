@@ -4,6 +4,7 @@
 mod any_trial;
 #[cfg(test)]
 mod arbitrary;
+pub mod areal;
 pub mod atif;
 pub mod atropos;
 pub mod compared;
