@@ -16,6 +16,7 @@ pub mod harbor;
 pub mod jsonl;
 mod lines;
 mod naming;
+pub mod nemo_rl;
 pub mod openrlhf;
 pub mod parquet;
 mod policy_number;

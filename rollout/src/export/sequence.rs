@@ -23,11 +23,13 @@ pub(crate) struct Sequence<'a> {
 
 impl<'a> Sequence<'a> {
     /// # Errors
-    /// The row is not what `rollout/1` says, it trains a token that nothing precedes, or tokens that stand for images.
+    /// The row is not what `rollout/1` says, nothing stands before its first sampled token, or it trains tokens of which
+    /// some stand for images.
     pub(crate) fn of(row: &'a RolloutRow) -> Result<Self, ExportError> {
         refuse_lengths(row)?;
         refuse_values(row)?;
-        let split = usize::try_from(row.prompt_len).ok().filter(|&split| split < row.token_ids.len());
+        let split =
+            usize::try_from(row.prompt_len).ok().filter(|&split| 0 < split && split < row.token_ids.len());
         let parts = split.and_then(|split| {
             let (prompt, response) = row.token_ids.split_at_checked(split)?;
             Some(Self {
@@ -42,12 +44,6 @@ impl<'a> Sequence<'a> {
             let problem = format!("prompt_len is {}, of {} tokens", row.prompt_len, row.token_ids.len());
             refused(row, problem)
         })?;
-        if row.loss_mask.first() == Some(&1) {
-            return Err(refused(
-                row,
-                "its first token is trained, and no token stands before it to predict it from",
-            ));
-        }
         if row.has_media && trains(row) {
             return Err(refused(
                 row,
@@ -128,7 +124,7 @@ mod tests {
             (|row| row.logprobs.truncate(5), "logprobs has 5 values, token_ids has 6"),
             (|row| row.token_version.clear(), "token_version has 0 values, token_ids has 6"),
             (|row| row.prompt_len = 6, "prompt_len is 6, of 6 tokens"),
-            (|row| row.loss_mask[0] = 1, "its first token is trained"),
+            (|row| row.prompt_len = 0, "prompt_len is 0, of 6 tokens"),
             (|row| row.has_media = true, "its calls held images, audio or video"),
         ];
         for (spoil, told) in cases {
