@@ -25,6 +25,7 @@ pub mod prime_rl;
 #[cfg(test)]
 mod read_back;
 mod refusal;
+pub mod rllm;
 mod row_facts;
 mod runs;
 mod sequence;
