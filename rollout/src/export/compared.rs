@@ -92,18 +92,12 @@ impl<W: Write, S: ComparedShape> ComparedExporter<W, S> {
         {
             return Err(refused(row, "it has no reward, and yet tokens that are trained"));
         }
-        let mut rows = trial.rows;
-        let branches = rows.len();
-        let first_trained = rows.iter().position(trains).unwrap_or(0);
-        let mut index = 0;
-        rows.retain(|row| {
-            index += 1;
-            trains(row) || index == first_trained + 1
-        });
+        let branches = trial.rows.len();
+        let rows = held(trial.rows);
         self.tally.add("branches: nothing on them is trained", branches - rows.len());
         if trial.reward.is_none() {
             self.tally
-                .add("trials: they have no reward; masked, with the mean of their group in its place", 1);
+                .add("trials: that they have no reward (masked; where a number must stand it is the mean of their group)", 1);
         }
         let ordinal = self.trials;
         self.trials += 1;
@@ -149,6 +143,20 @@ impl<W: Write, S: ComparedShape> Exporter for ComparedExporter<W, S> {
         self.lines.finish()?;
         Ok(self.tally.omissions())
     }
+}
+
+/// What of a trial's rows waits for its group: those that train something, or the first one, without the texts of calls.
+fn held(mut rows: Vec<RolloutRow>) -> Vec<RolloutRow> {
+    if rows.iter().any(trains) {
+        rows.retain(trains);
+    } else {
+        rows.truncate(1);
+    }
+    for call in rows.iter_mut().flat_map(|row| &mut row.calls) {
+        call.messages = None;
+        call.sampling = String::new();
+    }
+    rows
 }
 
 #[cfg(test)]

@@ -57,6 +57,7 @@ impl ComparedShape for Skyrl {
         let Some(first) = steps.first() else { return Ok(()) };
         self.samples.add(first.row)?;
         out.leave_out_advantage(trial);
+        out.tally.add("trials: their rewards by name", usize::from(!first.row.rewards.is_empty()));
         out.tally.add("branches: the policy versions of their tokens", steps.len());
         let name = TrajectoryId { instance_id: group_name(first.row), repetition_id: first.row.sample_index };
         let line = Line {

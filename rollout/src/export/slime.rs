@@ -5,14 +5,15 @@
 //! on. `reward`, `status`, and `weight_versions`: the names of the policy versions of what is trained, oldest first.
 //! `group_index` numbers groups, `rollout_id` trials and `index` lines, each within the file; they start anew in another
 //! file. `remove_sample` is true where the trial has no reward, so that what stands in its place is no reward either.
-//! `prompt` and `response`, which are text, are left empty. `metadata` says what the line is of and holds the advantage
-//! where one was asked for. A list of these dictionaries under `samples` is what `--load-debug-rollout-data` reads, once
-//! `torch.save` has written it.
+//! `prompt` and `response`, which are text, are left empty. `metadata` says what the line is of and holds the verifier's
+//! rewards by name, and the advantage where one was asked for. A list of these dictionaries under `samples` is what
+//! `--load-debug-rollout-data` reads, once `torch.save` has written it.
 //!
 //! Branches of a trial share its `rollout_id`, so the loss counts the trial once. miles compares rewards by it too. slime
 //! does not: as soon as a trial of the batch has forked it compares all of the batch as one group, unless it is given a
 //! function to do so by `group_index` and `rollout_id` (`--custom-reward-post-process-path`).
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use serde::Serialize;
@@ -57,6 +58,7 @@ struct Metadata<'a> {
     group_id: Option<&'a str>,
     sample_index: i32,
     branch_index: i32,
+    rewards: &'a BTreeMap<String, f64>,
     advantage: Option<f64>,
 }
 
@@ -101,6 +103,7 @@ impl Slime {
                 group_id: row.group_id.as_deref(),
                 sample_index: row.sample_index,
                 branch_index: row.branch_index,
+                rewards: &row.rewards,
                 advantage: trial.advantage,
             },
         }
@@ -109,8 +112,6 @@ impl Slime {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -124,9 +125,9 @@ mod tests {
     fn a_branch_is_a_sample_and_a_trial_a_rollout() {
         let (lines, omissions) = written(SlimeExporter::new, [straight(), forked()]).unwrap();
         let expected = [
-            r#"{"group_index":0,"index":0,"rollout_id":0,"prompt":"","tokens":[1,2,3,4,5,6],"response":"","response_length":4,"reward":1.0,"loss_mask":[1,0,1,1],"weight_versions":["0"],"rollout_log_probs":[-3.0,0.0,-5.0,-6.0],"remove_sample":false,"status":"completed","metadata":{"trial_id":"straight","task_id":"org/task","group_id":"group","sample_index":0,"branch_index":0,"advantage":0.5}}"#,
-            r#"{"group_index":0,"index":1,"rollout_id":1,"prompt":"","tokens":[1,2,3,4,5],"response":"","response_length":3,"reward":0.0,"loss_mask":[1,0,1],"weight_versions":["0"],"rollout_log_probs":[-3.0,0.0,-5.0],"remove_sample":false,"status":"completed","metadata":{"trial_id":"forked","task_id":"org/task","group_id":"group","sample_index":1,"branch_index":0,"advantage":-0.5}}"#,
-            r#"{"group_index":0,"index":2,"rollout_id":1,"prompt":"","tokens":[1,2,3,7,8,9],"response":"","response_length":4,"reward":0.0,"loss_mask":[0,0,1,1],"weight_versions":["0"],"rollout_log_probs":[-3.0,0.0,-8.0,-9.0],"remove_sample":false,"status":"completed","metadata":{"trial_id":"forked","task_id":"org/task","group_id":"group","sample_index":1,"branch_index":1,"advantage":-0.5}}"#,
+            r#"{"group_index":0,"index":0,"rollout_id":0,"prompt":"","tokens":[1,2,3,4,5,6],"response":"","response_length":4,"reward":1.0,"loss_mask":[1,0,1,1],"weight_versions":["0"],"rollout_log_probs":[-3.0,0.0,-5.0,-6.0],"remove_sample":false,"status":"completed","metadata":{"trial_id":"straight","task_id":"org/task","group_id":"group","sample_index":0,"branch_index":0,"rewards":{},"advantage":0.5}}"#,
+            r#"{"group_index":0,"index":1,"rollout_id":1,"prompt":"","tokens":[1,2,3,4,5],"response":"","response_length":3,"reward":0.0,"loss_mask":[1,0,1],"weight_versions":["0"],"rollout_log_probs":[-3.0,0.0,-5.0],"remove_sample":false,"status":"completed","metadata":{"trial_id":"forked","task_id":"org/task","group_id":"group","sample_index":1,"branch_index":0,"rewards":{},"advantage":-0.5}}"#,
+            r#"{"group_index":0,"index":2,"rollout_id":1,"prompt":"","tokens":[1,2,3,7,8,9],"response":"","response_length":4,"reward":0.0,"loss_mask":[0,0,1,1],"weight_versions":["0"],"rollout_log_probs":[-3.0,0.0,-8.0,-9.0],"remove_sample":false,"status":"completed","metadata":{"trial_id":"forked","task_id":"org/task","group_id":"group","sample_index":1,"branch_index":1,"rewards":{},"advantage":-0.5}}"#,
         ];
         assert_eq!(lines, expected);
         assert_eq!(omissions, []);

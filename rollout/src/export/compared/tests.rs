@@ -62,7 +62,9 @@ fn a_missing_reward_does_not_move_the_baseline_of_the_others() {
     let trials = [named("a", 0, 3, Some(1.0)), named("b", 0, 3, None), named("c", 0, 3, Some(0.5))];
     let (lines, omissions) = told(trials);
     assert_eq!(lines, [r#"["a",1.0,0,[0]]"#, r#"["b",0.75,1,[0]]"#, r#"["c",0.5,2,[0]]"#]);
-    let what = "trials: they have no reward; masked, with the mean of their group in its place".to_owned();
+    let what =
+        "trials: that they have no reward (masked; where a number must stand it is the mean of their group)"
+            .to_owned();
     assert_eq!(omissions, [Omission { what, count: 1 }]);
     assert_eq!(
         told([named("a", 0, 2, None), named("b", 0, 2, None)]).0,
@@ -83,6 +85,15 @@ fn branches_that_train_nothing_are_left_out_all_but_one() {
     assert_eq!(masked(&[1]), (vec![r#"["forked",0.0,0,[0]]"#.to_owned()], vec![omission.clone()]));
     assert_eq!(masked(&[0]), (vec![r#"["forked",0.0,0,[1]]"#.to_owned()], vec![omission.clone()]));
     assert_eq!(masked(&[0, 1]), (vec![r#"["forked",0.0,0,[0]]"#.to_owned()], vec![omission]));
+}
+
+#[test]
+fn what_waits_for_its_group_waits_without_the_texts_of_its_calls() {
+    let mut rows = straight().rows;
+    rows[0].calls[1].messages = Some("[]".repeat(1000));
+    let calls = held(rows).remove(0).calls;
+    assert!(calls.iter().all(|call| call.messages.is_none() && call.sampling.is_empty()));
+    assert_eq!(calls.len(), 2);
 }
 
 #[test]
