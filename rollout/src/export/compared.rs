@@ -15,7 +15,7 @@ use std::io::Write;
 
 use super::exporter::{ExportError, Exporter, Group, Omission, Trial};
 use super::lines::{Lines, Tally, refuse_numbers, refused};
-use super::sequence::trains;
+use super::row_facts::is_trained;
 use crate::row::RolloutRow;
 
 /// A trial of a group that is whole.
@@ -88,7 +88,7 @@ impl<W: Write, S: ComparedShape> ComparedExporter<W, S> {
     fn taken(&mut self, trial: Trial) -> Result<ComparedTrial, ExportError> {
         refuse_numbers(&trial)?;
         if trial.reward.is_none()
-            && let Some(row) = trial.rows.iter().find(|row| trains(row))
+            && let Some(row) = trial.rows.iter().find(|row| is_trained(row))
         {
             return Err(refused(row, "it has no reward, and yet tokens that are trained"));
         }
@@ -147,8 +147,8 @@ impl<W: Write, S: ComparedShape> Exporter for ComparedExporter<W, S> {
 
 /// What of a trial's rows waits for its group: those that train something, or the first one, without the texts of calls.
 fn held(mut rows: Vec<RolloutRow>) -> Vec<RolloutRow> {
-    if rows.iter().any(trains) {
-        rows.retain(trains);
+    if rows.iter().any(is_trained) {
+        rows.retain(is_trained);
     } else {
         rows.truncate(1);
     }

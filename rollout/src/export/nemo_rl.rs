@@ -17,8 +17,9 @@ use serde::Serialize;
 use super::compared::{ComparedExporter, ComparedShape, ComparedTrial, TrialLines};
 use super::exporter::ExportError;
 use super::positions::only_branch;
+use super::row_facts::{has_versions, is_trained};
 use super::runs::trained_runs;
-use super::sequence::{Sequence, trains};
+use super::sequence::Sequence;
 
 /// Writes results of a Gym environment.
 pub type NemoRlExporter<W> = ComparedExporter<W, NemoRl>;
@@ -62,7 +63,7 @@ impl ComparedShape for NemoRl {
         let Some(branch) = only_branch(trial)? else { return Ok(()) };
         let row = branch.row;
         out.leave_out_advantage(trial);
-        out.tally.add("trials: the policy versions of their tokens", 1);
+        out.tally.add("trials: the policy versions of their tokens", usize::from(has_versions(row)));
         out.tally.add("trials: their rewards by name", usize::from(!row.rewards.is_empty()));
         out.tally.add(
             "trials: that they are of their group (the trainer goes by the first prompt, and theirs is another)",
@@ -70,7 +71,7 @@ impl ComparedShape for NemoRl {
         );
         let line = Line {
             message_log: messages(&branch),
-            loss_multiplier: if trains(row) { 1.0 } else { 0.0 },
+            loss_multiplier: if is_trained(row) { 1.0 } else { 0.0 },
             full_result: FullResult { reward: trial.reward },
             trial_id: &row.trial_id,
             task_id: &row.task_id,
@@ -128,7 +129,9 @@ mod tests {
 
     #[test]
     fn a_branch_is_pieces_that_are_trained_or_not() {
-        let (lines, omissions) = written(NemoRlExporter::new, [Trial { group: None, ..straight() }]).unwrap();
+        let mut trial = Trial { group: None, ..straight() };
+        trial.rows[0].version_labels.insert("0".into(), "step-7".into());
+        let (lines, omissions) = written(NemoRlExporter::new, [trial]).unwrap();
         let expected = [
             r#"{"message_log":[{"role":"user","content":"","token_ids":[1,2]},{"role":"assistant","content":"","token_ids":[3],"generation_logprobs":[-3.0]},{"role":"user","content":"","token_ids":[4]},{"role":"assistant","content":"","token_ids":[5,6],"generation_logprobs":[-5.0,-6.0]}],"loss_multiplier":1.0,"full_result":{"reward":1.0},"trial_id":"straight","task_id":"org/task","group_id":"group","sample_index":0}"#,
         ];

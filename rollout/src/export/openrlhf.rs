@@ -16,6 +16,7 @@ use serde::{Serialize, Serializer};
 use super::compared::{ComparedExporter, ComparedShape, ComparedTrial, TrialLines};
 use super::exporter::ExportError;
 use super::positions::Positions;
+use super::row_facts::has_versions;
 use super::runs::trained_runs;
 use super::sequence::Sequence;
 
@@ -63,7 +64,7 @@ impl ComparedShape for Openrlhf {
     ) -> Result<(), ExportError> {
         let Some(Sequence { row, .. }) = self.positions.take(trial)? else { return Ok(()) };
         out.leave_out_advantage(trial);
-        out.tally.add("trials: the policy versions of their tokens", 1);
+        out.tally.add("trials: the policy versions of their tokens", usize::from(has_versions(row)));
         out.tally.add("trials: their rewards by name", usize::from(!row.rewards.is_empty()));
         let line = Line {
             prompt: "",
@@ -98,8 +99,9 @@ mod tests {
 
     #[test]
     fn what_is_trained_is_told_as_ranges() {
-        let (lines, omissions) =
-            written(OpenrlhfExporter::new, [Trial { group: None, ..straight() }]).unwrap();
+        let mut trial = Trial { group: None, ..straight() };
+        trial.rows[0].version_labels.insert("0".into(), "step-7".into());
+        let (lines, omissions) = written(OpenrlhfExporter::new, [trial]).unwrap();
         let expected = [
             r#"{"prompt":"","label":"","images":null,"mm_train_inputs":null,"reward":1.0,"scores":1.0,"observation_tokens":[1,2,3,4,5,6],"action_ranges":[[2,3],[4,6]],"rollout_log_probs":[0.0,0.0,-3.0,0.0,-5.0,-6.0],"truncated":false,"extra_logs":{},"trial_id":"straight","task_id":"org/task","group_id":"group","sample_index":0}"#,
         ];

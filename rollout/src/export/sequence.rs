@@ -5,6 +5,7 @@
 
 use super::exporter::ExportError;
 use super::lines::refused;
+use super::row_facts::is_trained;
 use crate::row::RolloutRow;
 
 /// A row whose lists fit each other.
@@ -44,7 +45,7 @@ impl<'a> Sequence<'a> {
             let problem = format!("prompt_len is {}, of {} tokens", row.prompt_len, row.token_ids.len());
             refused(row, problem)
         })?;
-        if row.has_media && trains(row) {
+        if row.has_media && is_trained(row) {
             return Err(refused(
                 row,
                 "its calls held images, audio or video, for which its tokens are placeholders that this format \
@@ -53,11 +54,6 @@ impl<'a> Sequence<'a> {
         }
         Ok(sequence)
     }
-}
-
-/// Whether any token of the row is trained.
-pub(crate) fn trains(row: &RolloutRow) -> bool {
-    row.loss_mask.contains(&1)
 }
 
 fn refuse_lengths(row: &RolloutRow) -> Result<(), ExportError> {

@@ -17,6 +17,7 @@ use serde::Serialize;
 use super::compared::{ComparedExporter, ComparedShape, ComparedTrial, TrialLines};
 use super::exporter::ExportError;
 use super::naming::{Samples, group_name};
+use super::row_facts::has_versions;
 use super::sequence::Sequence;
 
 /// Writes step-wise generator output.
@@ -58,7 +59,8 @@ impl ComparedShape for Skyrl {
         self.samples.add(first.row)?;
         out.leave_out_advantage(trial);
         out.tally.add("trials: their rewards by name", usize::from(!first.row.rewards.is_empty()));
-        out.tally.add("branches: the policy versions of their tokens", steps.len());
+        let versioned = steps.iter().filter(|step| has_versions(step.row)).count();
+        out.tally.add("branches: the policy versions of their tokens", versioned);
         let name = TrajectoryId { instance_id: group_name(first.row), repetition_id: first.row.sample_index };
         let line = Line {
             trial_id: &first.row.trial_id,
@@ -93,7 +95,9 @@ mod tests {
 
     #[test]
     fn a_branch_is_a_step_and_the_group_names_the_instance() {
-        let (lines, omissions) = written(SkyrlExporter::new, [straight(), forked()]).unwrap();
+        let mut fork = forked();
+        fork.rows.iter_mut().for_each(|row| drop(row.version_labels.insert("0".into(), "step-7".into())));
+        let (lines, omissions) = written(SkyrlExporter::new, [straight(), fork]).unwrap();
         let expected = [
             r#"{"trial_id":"straight","prompt_token_ids":[[1,2]],"response_ids":[[3,4,5,6]],"rewards":[1.0],"loss_masks":[[1,0,1,1]],"stop_reasons":["stop"],"rollout_logprobs":[[-3.0,0.0,-5.0,-6.0]],"trajectory_ids":[{"instance_id":"group","repetition_id":0}],"is_last_step":[true]}"#,
             r#"{"trial_id":"forked","prompt_token_ids":[[1,2],[1,2]],"response_ids":[[3,4,5],[3,7,8,9]],"rewards":[0.0,0.0],"loss_masks":[[1,0,1],[0,0,1,1]],"stop_reasons":["stop","stop"],"rollout_logprobs":[[-3.0,0.0,-5.0],[-3.0,0.0,-8.0,-9.0]],"trajectory_ids":[{"instance_id":"group","repetition_id":1},{"instance_id":"group","repetition_id":1}],"is_last_step":[false,true]}"#,
@@ -101,7 +105,7 @@ mod tests {
         assert_eq!(lines, expected);
         let expected = [
             "2 trials: their advantage, which the trainer works out itself",
-            "3 branches: the policy versions of their tokens",
+            "2 branches: the policy versions of their tokens",
         ];
         assert_eq!(told(&omissions), expected);
     }

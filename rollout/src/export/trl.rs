@@ -20,7 +20,8 @@ use super::exporter::{ExportError, Exporter, Omission, Trial};
 use super::lines::{Lines, Tally, refuse_numbers, refused};
 use super::naming::group_number;
 use super::policy_number::PolicyNumbers;
-use super::sequence::{Sequence, trains};
+use super::row_facts::is_trained;
+use super::sequence::Sequence;
 use crate::row::RolloutRow;
 
 /// Writes samples for the asynchronous trainer.
@@ -101,7 +102,7 @@ impl<W: Write> Exporter for TrlExporter<W> {
         refuse_numbers(&trial)?;
         let group_id = group_number(trial.group, self.trials);
         self.trials += 1;
-        let (trained, masked): (Vec<_>, Vec<_>) = trial.rows.iter().partition(|row| trains(row));
+        let (trained, masked): (Vec<_>, Vec<_>) = trial.rows.iter().partition(|row| is_trained(row));
         if trained.is_empty() {
             self.tally.add("trials: nothing of them is trained, so that they have no sample", 1);
         } else {
