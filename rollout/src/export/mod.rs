@@ -8,6 +8,8 @@ pub mod areal;
 pub mod atif;
 pub mod atropos;
 pub mod compared;
+#[cfg(test)]
+mod every_format;
 mod exact;
 pub mod exporter;
 #[cfg(test)]

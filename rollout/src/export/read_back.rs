@@ -12,6 +12,13 @@ use super::exporter::{ExportError, Exporter, Omission, Trial};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Output(Rc<RefCell<Vec<u8>>>);
 
+impl Output {
+    /// All that was written.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.0.borrow().clone()
+    }
+}
+
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.borrow_mut().write(bytes)
@@ -31,7 +38,7 @@ pub(crate) fn written<E: Exporter>(
     let mut exporter = Box::new(new(output.clone()));
     trials.into_iter().try_for_each(|trial| exporter.write(trial))?;
     let omissions = exporter.finish()?;
-    let text = String::from_utf8(output.0.take()).unwrap();
+    let text = String::from_utf8(output.bytes()).unwrap();
     Ok((text.lines().map(str::to_owned).collect(), omissions))
 }
 

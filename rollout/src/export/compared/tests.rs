@@ -58,6 +58,12 @@ fn groups_come_whole_however_their_trials_come() {
 }
 
 #[test]
+fn a_group_that_never_became_whole_is_written_at_the_end() {
+    let (lines, _) = told([named("a", 0, 3, Some(1.0)), named("b", 0, 3, None)]);
+    assert_eq!(lines, [r#"["a",1.0,0,[0]]"#, r#"["b",1.0,1,[0]]"#]);
+}
+
+#[test]
 fn a_missing_reward_does_not_move_the_baseline_of_the_others() {
     let trials = [named("a", 0, 3, Some(1.0)), named("b", 0, 3, None), named("c", 0, 3, Some(0.5))];
     let (lines, omissions) = told(trials);
