@@ -8,6 +8,7 @@ use super::exporter::{Group, Trial};
 use super::fixture::trial;
 use crate::call::{Call, CallRole};
 use crate::forest::tests::call;
+use crate::row::RolloutRow;
 use crate::token::Logprob;
 
 /// One call: which earlier answer it extends, if any; ids after that; ids sampled; the bits of the first logprob; how
@@ -78,10 +79,26 @@ fn trial_of(index: u32, reward: Option<f64>, calls: &[Call]) -> Trial {
     trial
 }
 
+/// The rows of a trial on which something is trained, each up to its last trained token.
+pub(crate) fn trained_rows(trial: &Trial) -> Vec<RolloutRow> {
+    let trained = trial.rows.iter().filter(|row| row.loss_mask.contains(&1)).cloned();
+    let cut = trained.map(|mut row| {
+        while row.loss_mask.last() == Some(&0) {
+            row.loss_mask.pop();
+        }
+        let length = row.loss_mask.len();
+        row.token_ids.drain(length..);
+        row.logprobs.drain(length..);
+        row.token_version.drain(length..);
+        row
+    });
+    cut.collect()
+}
+
 /// The rows that a format of [`super::compared`] writes of a trial.
-pub(crate) fn compared_rows(trial: &Trial) -> Vec<&crate::row::RolloutRow> {
-    let trained: Vec<_> = trial.rows.iter().filter(|row| row.loss_mask.contains(&1)).collect();
-    if trained.is_empty() { vec![&trial.rows[0]] } else { trained }
+pub(crate) fn compared_rows(trial: &Trial) -> Vec<RolloutRow> {
+    let trained = trained_rows(trial);
+    if trained.is_empty() { vec![trial.rows[0].clone()] } else { trained }
 }
 
 /// The trial with no more than one branch on which something is trained, as for `--on-fork longest`.

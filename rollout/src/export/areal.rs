@@ -3,7 +3,8 @@
 //!
 //! `{trial_id, group_id, sample_index, input_ids, loss_mask, logprobs, versions, rewards}`: the last five have an entry per
 //! branch; all but `rewards` are lists of its tokens, unshifted, to be padded to the longest. `attention_mask` is 1 on
-//! every token. `versions` are −1 where nothing was sampled.
+//! every token. `versions` are −1 where nothing was sampled. A branch ends with its last trained token: AReaL puts the
+//! reward on the last of all, and passes over it where it is masked.
 //!
 //! AReaL compares rewards by place: each `group_size` rows in a row. So where `rewards` are the trials' own, a trial of
 //! several branches is refused, as are groups of several sizes. Exported with an advantage (`--advantage grpo`), `rewards`
@@ -131,6 +132,18 @@ mod tests {
         assert!(refusal.starts_with("trial forked, branch 0: 2 of its branches are trained"), "{refusal}");
         let lines = objects(ArealExporter::new, [Trial { group: None, ..plain(straight()) }]);
         assert_eq!(lines[0]["rewards"], json!([1.0]));
+    }
+
+    #[test]
+    fn the_last_token_is_trained_for_there_the_trainer_puts_the_reward() {
+        let mut trial = Trial { group: None, ..straight() };
+        trial.rows[0].loss_mask[4..].fill(0);
+        let line = objects(ArealExporter::new, [trial.clone()]).remove(0);
+        assert_eq!((&line["input_ids"], &line["loss_mask"]), (&json!([[1, 2, 3]]), &json!([[0, 0, 1]])));
+        let (_, omissions) = written(ArealExporter::new, [trial]).unwrap();
+        assert!(
+            told(&omissions).contains(&"1 branches: tokens after the last one that is trained".to_owned())
+        );
     }
 
     #[test]

@@ -9,6 +9,8 @@
 //!
 //! A branch on which nothing is trained costs a forward pass and can do harm: one trainer takes a trial's advantage from
 //! its last branch, and finds none if that is masked. Such branches are left out, all but one where a trial has no others.
+//! So is what stands on a branch after its last trained token: a trainer that puts the reward on the last token of all
+//! loses it where that one is masked.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -16,6 +18,7 @@ use std::io::Write;
 use super::exporter::{ExportError, Exporter, Group, Omission, Trial};
 use super::lines::{Lines, Tally, refuse_numbers, refused};
 use super::row_facts::is_trained;
+use super::sequence::cut_tail;
 use crate::row::RolloutRow;
 
 /// A trial of a group that is whole.
@@ -93,8 +96,10 @@ impl<W: Write, S: ComparedShape> ComparedExporter<W, S> {
             return Err(refused(row, "it has no reward, and yet tokens that are trained"));
         }
         let branches = trial.rows.len();
-        let rows = held(trial.rows);
+        let mut rows = held(trial.rows);
         self.tally.add("branches: nothing on them is trained", branches - rows.len());
+        let tails = rows.iter_mut().map(cut_tail).filter(|&had_tail| had_tail).count();
+        self.tally.add("branches: tokens after the last one that is trained", tails);
         if trial.reward.is_none() {
             self.tally
                 .add("trials: that they have no reward (masked; where a number must stand it is the mean of their group)", 1);

@@ -178,7 +178,7 @@ mod tests {
             let lines = objects(NemoRlExporter::new, group.clone());
             prop_assert_eq!(lines.len(), group.len());
             for (line, trial) in lines.iter().zip(&group) {
-                let row = compared_rows(trial)[0];
+                let row = compared_rows(trial).remove(0);
                 let (mut ids, mut mask) = (Vec::new(), Vec::new());
                 for message in line["message_log"].as_array().unwrap() {
                     let tokens = ints(&message["token_ids"]);

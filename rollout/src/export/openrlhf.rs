@@ -1,9 +1,9 @@
 //! OpenRLHF (package `openrlhf` 0.11.2): one line per trial, the response that an agent executor's `execute` returns.
 //!
-//! `observation_tokens` and `rollout_log_probs` are of the whole branch, unshifted (the trainer drops the first of each);
-//! `action_ranges` are the stretches `[start, end)` that are trained; `reward`, `scores` (the same), `truncated`. `prompt`
-//! and `label`, which are text, are empty; `images` and `mm_train_inputs` are null and `extra_logs` empty. `trial_id`,
-//! `task_id`, `group_id` and `sample_index` say what the line is of.
+//! `observation_tokens` and `rollout_log_probs` are of the branch up to its last trained token, unshifted (the trainer
+//! drops the first of each); `action_ranges` are the stretches `[start, end)` that are trained; `reward`, `scores` (the
+//! same), `truncated`. `prompt` and `label`, which are text, are empty; `images` and `mm_train_inputs` are null and
+//! `extra_logs` empty. `trial_id`, `task_id`, `group_id` and `sample_index` say what the line is of.
 //!
 //! The trainer compares each `n_samples_per_prompt` lines in a row. So a trial of several branches is refused, as are
 //! groups of several sizes.
@@ -150,7 +150,7 @@ mod tests {
             let lines = objects(OpenrlhfExporter::new, group.clone());
             prop_assert_eq!(lines.len(), group.len());
             for (line, trial) in lines.iter().zip(&group) {
-                let row = compared_rows(trial)[0];
+                let row = compared_rows(trial).remove(0);
                 prop_assert_eq!(&ints(&line["observation_tokens"]), &row.token_ids);
                 prop_assert_eq!(float_bits(&line["rollout_log_probs"]), bits(&row.logprobs));
                 let mut mask = vec![0; row.token_ids.len()];

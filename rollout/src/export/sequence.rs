@@ -45,6 +45,12 @@ impl<'a> Sequence<'a> {
             let problem = format!("prompt_len is {}, of {} tokens", row.prompt_len, row.token_ids.len());
             refused(row, problem)
         })?;
+        if let Some(index) = row.loss_mask.iter().zip(sequence.prompt).position(|(&mask, _)| mask == 1) {
+            return Err(refused(
+                row,
+                format!("loss_mask[{index}] is 1, and the prompt has {} tokens", row.prompt_len),
+            ));
+        }
         if row.has_media && is_trained(row) {
             return Err(refused(
                 row,
@@ -54,6 +60,26 @@ impl<'a> Sequence<'a> {
         }
         Ok(sequence)
     }
+}
+
+/// Takes off a row what stands after its last trained token, if anything is trained and the lists fit each other; says
+/// whether there was something.
+///
+/// It would cost a forward pass for nothing, and worse: trainers that put the reward on the last token of a row lose it
+/// where that token is masked, and train the row on nothing.
+pub(crate) fn cut_tail(row: &mut RolloutRow) -> bool {
+    let Some(last) = row.loss_mask.iter().rposition(|&mask| mask == 1) else { return false };
+    let length = last + 1;
+    if length == row.token_ids.len() || refuse_lengths(row).is_err() {
+        return false;
+    }
+    row.token_ids.truncate(length);
+    row.sampled_mask.truncate(length);
+    row.trainable_mask.truncate(length);
+    row.loss_mask.truncate(length);
+    row.logprobs.truncate(length);
+    row.token_version.truncate(length);
+    true
 }
 
 fn refuse_lengths(row: &RolloutRow) -> Result<(), ExportError> {
@@ -109,7 +135,7 @@ mod tests {
             spoil(&mut row);
             Sequence::of(&row).unwrap_err().to_string()
         };
-        let cases: [Case; 9] = [
+        let cases: [Case; 10] = [
             (|row| row.logprobs[2] = f32::NAN, "logprobs[2] is NaN, not a finite number of at most 0"),
             (|row| row.logprobs[4] = 0.25, "logprobs[4] is 0.25, not a finite number of at most 0"),
             (
@@ -121,6 +147,7 @@ mod tests {
             (|row| row.token_version.clear(), "token_version has 0 values, token_ids has 6"),
             (|row| row.prompt_len = 6, "prompt_len is 6, of 6 tokens"),
             (|row| row.prompt_len = 0, "prompt_len is 0, of 6 tokens"),
+            (|row| row.prompt_len = 3, "loss_mask[2] is 1, and the prompt has 3 tokens"),
             (|row| row.has_media = true, "its calls held images, audio or video"),
         ];
         for (spoil, told) in cases {
@@ -135,5 +162,26 @@ mod tests {
         row.has_media = true;
         row.loss_mask.fill(0);
         assert!(Sequence::of(&row).is_ok());
+    }
+
+    #[test]
+    fn a_row_ends_with_its_last_trained_token() {
+        let mut row = straight().rows.remove(0);
+        assert!(!cut_tail(&mut row));
+        row.loss_mask[5] = 0;
+        assert!(cut_tail(&mut row));
+        assert_eq!((&*row.token_ids, &*row.loss_mask), (&[1, 2, 3, 4, 5][..], &[0, 0, 1, 0, 1][..]));
+        assert!(Sequence::of(&row).is_ok());
+        row.loss_mask.fill(0);
+        assert!(!cut_tail(&mut row), "of a row that trains nothing no token is the last");
+    }
+
+    #[test]
+    fn lists_that_do_not_fit_are_left_to_be_refused() {
+        let mut row = straight().rows.remove(0);
+        row.loss_mask[5] = 0;
+        row.logprobs.push(-1.0);
+        assert!(!cut_tail(&mut row));
+        assert!(Sequence::of(&row).is_err());
     }
 }

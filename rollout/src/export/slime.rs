@@ -1,13 +1,13 @@
 //! slime (commit 624b824) and miles (commit 31f1ca9), neither of which is in a package index: one line per branch, the
 //! dictionary of a `Sample`, as `Sample.from_dict` of either reads it.
 //!
-//! `tokens` are of the whole branch; `response_length`, `loss_mask` and `rollout_log_probs` from the first sampled token
-//! on. `reward`, `status`, and `weight_versions`: the names of the policy versions of what is trained, oldest first.
-//! `group_index` numbers groups, `rollout_id` trials and `index` lines, each within the file; they start anew in another
-//! file. `remove_sample` is true where the trial has no reward, so that what stands in its place is no reward either.
-//! `prompt` and `response`, which are text, are left empty. `metadata` says what the line is of and holds the verifier's
-//! rewards by name, and the advantage where one was asked for. A list of these dictionaries under `samples` is what
-//! `--load-debug-rollout-data` reads, once `torch.save` has written it.
+//! `tokens` are of the branch up to its last trained token; `response_length`, `loss_mask` and `rollout_log_probs` from
+//! the first sampled token on. `reward`, `status`, and `weight_versions`: the names of the policy versions of what is
+//! trained, oldest first. `group_index` numbers groups, `rollout_id` trials and `index` lines, each within the file;
+//! they start anew in another file. `remove_sample` is true where the trial has no reward, so that what stands in its
+//! place is no reward either. `prompt` and `response`, which are text, are left empty. `metadata` says what the line is
+//! of and holds the verifier's rewards by name, and the advantage where one was asked for. A list of these dictionaries
+//! under `samples` is what `--load-debug-rollout-data` reads, once `torch.save` has written it.
 //!
 //! Branches of a trial share its `rollout_id`, so the loss counts the trial once. miles compares rewards by it too. slime
 //! does not: as soon as a trial of the batch has forked it compares all of the batch as one group, unless it is given a
@@ -180,8 +180,8 @@ mod tests {
                 prop_assert_eq!(float_bits(&line["rollout_log_probs"]), bits(&row.logprobs[start..]));
                 prop_assert!(trial.reward.is_none() || line["reward"].as_f64() == trial.reward);
                 prop_assert_eq!(line["remove_sample"].as_bool(), Some(trial.reward.is_none()));
-                let rollout = rollouts.entry(line["rollout_id"].as_u64()).or_insert(&row.trial_id);
-                prop_assert_eq!(*rollout, &row.trial_id);
+                let rollout = rollouts.entry(line["rollout_id"].as_u64()).or_insert(row.trial_id.clone());
+                prop_assert_eq!(&*rollout, &row.trial_id);
             }
             prop_assert_eq!(rollouts.len(), group.len());
         }

@@ -1,10 +1,10 @@
 //! TRL (package `trl` 1.16.0): one line per branch, a `RolloutSample` of its asynchronous GRPO trainer.
 //!
-//! `input_ids`, `completion_mask` and `old_log_probs` are of the whole branch, unshifted; `advantage`, `model_version`,
-//! `group_id` and `metrics` as there. `prompt` and `completion`, which TRL only shows to people, are not in the line.
-//! For `GRPOTrainer(rollout_func=…)`, cut the three lists at `prompt_len`: what is before are its `prompt_ids`, what is
-//! after its `completion_ids`, `env_mask` and `logprobs`. `trial_id`, `task_id`, `sample_index` and `branch_index` say what
-//! the line is of.
+//! `input_ids`, `completion_mask` and `old_log_probs` are of the branch up to its last trained token, unshifted;
+//! `advantage`, `model_version`, `group_id` and `metrics` as there. `prompt` and `completion`, which TRL only shows to
+//! people, are not in the line. For `GRPOTrainer(rollout_func=…)`, cut the three lists at `prompt_len`: what is before
+//! are its `prompt_ids`, what is after its `completion_ids`, `env_mask` and `logprobs`. `trial_id`, `task_id`,
+//! `sample_index` and `branch_index` say what the line is of.
 //!
 //! The trainer takes the advantage as it is and a mean over tokens, so a trial's branches all bear the trial's advantage
 //! and a fork does not weigh more for being two. It drops a sample by `model_version`, which is the oldest that sampled a
@@ -21,7 +21,7 @@ use super::lines::{Lines, Tally, refuse_numbers, refused};
 use super::naming::group_number;
 use super::policy_number::PolicyNumbers;
 use super::row_facts::is_trained;
-use super::sequence::Sequence;
+use super::sequence::{Sequence, cut_tail};
 use crate::row::RolloutRow;
 
 /// Writes samples for the asynchronous trainer.
@@ -98,8 +98,10 @@ fn metrics(trial: &Trial, row: &RolloutRow) -> BTreeMap<String, f64> {
 }
 
 impl<W: Write> Exporter for TrlExporter<W> {
-    fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
+    fn write(&mut self, mut trial: Trial) -> Result<(), ExportError> {
         refuse_numbers(&trial)?;
+        let tails = trial.rows.iter_mut().map(cut_tail).filter(|&had_tail| had_tail).count();
+        self.tally.add("branches: tokens after the last one that is trained", tails);
         let group_id = group_number(trial.group, self.trials);
         self.trials += 1;
         let (trained, masked): (Vec<_>, Vec<_>) = trial.rows.iter().partition(|row| is_trained(row));
@@ -124,7 +126,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::export::any_trial::any_group;
+    use crate::export::any_trial::{any_group, trained_rows};
     use crate::export::fixture::{forked, straight};
     use crate::export::read_back::{bits, float_bits, ints, objects, told, written};
 
@@ -182,8 +184,8 @@ mod tests {
         #[test]
         fn what_is_written_reads_back(group in any_group()) {
             let samples = objects(TrlExporter::new, group.clone());
-            let rows: Vec<_> = group.iter().flat_map(|trial| trial.rows.iter().map(move |row| (trial, row))).collect();
-            let rows: Vec<_> = rows.into_iter().filter(|(_, row)| row.loss_mask.contains(&1)).collect();
+            let rows: Vec<_> =
+                group.iter().flat_map(|trial| trained_rows(trial).into_iter().map(move |row| (trial, row))).collect();
             prop_assert_eq!(samples.len(), rows.len());
             for (sample, (trial, row)) in samples.iter().zip(rows) {
                 prop_assert_eq!(&ints(&sample["input_ids"]), &row.token_ids);

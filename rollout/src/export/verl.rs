@@ -9,7 +9,8 @@
 //!
 //! GRPO takes a trial's score from its last output, at the first token that is trained there, and gives it to all of them:
 //! a trial counts once however often it forked, but trains nothing if that last output is masked. So no masked output
-//! stands in the list. Other estimators treat each output as a trial of its own.
+//! stands in the list. Other estimators treat each output as a trial of its own, and those that go token by token lose the
+//! reward, which verl puts on an output's last token, where that is masked. So each ends with its last trained token.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -135,6 +136,14 @@ mod tests {
         let outputs = line["outputs"].as_array().unwrap();
         assert_eq!(outputs.len(), 1);
         assert_eq!(outputs[0]["response_mask"], json!([1, 0, 1]));
+    }
+
+    #[test]
+    fn the_last_token_is_trained_for_there_the_trainer_puts_the_reward() {
+        let mut trial = Trial { group: None, ..straight() };
+        trial.rows[0].loss_mask[4..].fill(0);
+        let output = objects(VerlExporter::new, [trial]).remove(0)["outputs"][0].clone();
+        assert_eq!((&output["response_ids"], &output["response_mask"]), (&json!([3]), &json!([1])));
     }
 
     #[test]
