@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use super::exporter::{ExportError, Exporter, Group, Omission, Trial};
-use super::lines::{Lines, Tally, refuse_numbers, refused};
+use super::lines::{Lines, Tally, refused};
+use super::refusal::refuse_unfit;
 use super::row_facts::is_trained;
 use super::sequence::cut_tail;
 use crate::row::RolloutRow;
@@ -89,7 +90,7 @@ impl<W: Write, S: ComparedShape + Default> ComparedExporter<W, S> {
 
 impl<W: Write, S: ComparedShape> ComparedExporter<W, S> {
     fn taken(&mut self, trial: Trial) -> Result<ComparedTrial, ExportError> {
-        refuse_numbers(&trial)?;
+        refuse_unfit(&trial)?;
         if trial.reward.is_none()
             && let Some(row) = trial.rows.iter().find(|row| is_trained(row))
         {

@@ -38,10 +38,11 @@ type Spoil = (fn(&mut Trial), &'static str);
 /// Several trainers take each of these without a word.
 #[test]
 fn broken_rows_are_refused_by_trial_and_place_and_leave_nothing() {
-    let spoil: [Spoil; 4] = [
+    let spoil: [Spoil; 5] = [
         (|trial| trial.rows[0].logprobs[2] = f32::NAN, "logprobs[2] is NaN"),
         (|trial| trial.rows[0].logprobs[5] = 0.5, "logprobs[5] is 0.5"),
-        (|trial| trial.rows[0].logprobs.truncate(5), "logprobs has 5 values, token_ids has 6"),
+        (|trial| trial.rows[0].logprobs.truncate(5), "its lists per token have 6 and [6, 6, 6, 5] values"),
+        (|trial| trial.rows[0].has_media = true, "it held images, audio or video"),
         (|trial| trial.reward = Some(f64::NAN), "its reward is NaN"),
     ];
     for (spoil, told) in spoil {

@@ -17,9 +17,10 @@ use std::io::Write;
 use serde::Serialize;
 
 use super::exporter::{ExportError, Exporter, Omission, Trial};
-use super::lines::{Lines, Tally, refuse_numbers, refused};
+use super::lines::{Lines, Tally};
 use super::naming::group_number;
 use super::policy_number::PolicyNumbers;
+use super::refusal::{advantage, refuse_unfit};
 use super::row_facts::is_trained;
 use super::sequence::{Sequence, cut_tail};
 use crate::row::RolloutRow;
@@ -59,15 +60,9 @@ impl<W: Write> TrlExporter<W> {
         row: &RolloutRow,
         trial: &Trial,
         group_id: i64,
-        versions: PolicyNumbers,
+        (advantage, versions): (f64, PolicyNumbers),
     ) -> Result<(), ExportError> {
         let sequence = Sequence::of(row)?;
-        let advantage = trial.advantage.ok_or_else(|| {
-            refused(
-                row,
-                "it has no advantage, which this trainer takes as it is; export with --advantage grpo",
-            )
-        })?;
         let (oldest, newest) = versions.span(row);
         self.tally.add(
             "branches: that they are of several policy versions (the oldest is told)",
@@ -99,19 +94,19 @@ fn metrics(trial: &Trial, row: &RolloutRow) -> BTreeMap<String, f64> {
 
 impl<W: Write> Exporter for TrlExporter<W> {
     fn write(&mut self, mut trial: Trial) -> Result<(), ExportError> {
-        refuse_numbers(&trial)?;
+        refuse_unfit(&trial)?;
         let tails = trial.rows.iter_mut().map(cut_tail).filter(|&had_tail| had_tail).count();
         self.tally.add("branches: tokens after the last one that is trained", tails);
         let group_id = group_number(trial.group, self.trials);
         self.trials += 1;
         let (trained, masked): (Vec<_>, Vec<_>) = trial.rows.iter().partition(|row| is_trained(row));
-        if trained.is_empty() {
+        let Some(advantage) = advantage(&trial)?.filter(|_| !trained.is_empty()) else {
             self.tally.add("trials: nothing of them is trained, so that they have no sample", 1);
-        } else {
-            self.tally.add("branches: nothing on them is trained", masked.len());
-        }
-        let versions = PolicyNumbers::of(&trial.rows);
-        trained.into_iter().try_for_each(|row| self.write_branch(row, &trial, group_id, versions))
+            return Ok(());
+        };
+        self.tally.add("branches: nothing on them is trained", masked.len());
+        let weight = (advantage, PolicyNumbers::of(&trial.rows));
+        trained.into_iter().try_for_each(|row| self.write_branch(row, &trial, group_id, weight))
     }
 
     fn finish(self: Box<Self>) -> Result<Vec<Omission>, ExportError> {
