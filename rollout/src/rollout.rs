@@ -177,6 +177,7 @@ fn row(source: &Source<'_>, index: usize, branch: &Branch, owned: &mut HashSet<u
         version_labels: labels(&path),
         prompt_len: saturating_i32(first.start()),
         reward: reward.reward,
+        advantage: None,
         rewards: reward.rewards.clone(),
         reward_valid: reward.valid,
         failure_cause: reward.failure_cause.clone(),

@@ -63,6 +63,9 @@ pub struct RolloutRow {
     pub prompt_len: i32,
     /// The verifier's reward; none (never 0) where there is none.
     pub reward: Option<f64>,
+    /// The trial's advantage within its group, the same for each of its branches; none where nobody weighed trials
+    /// against each other, as in all rows but those of an export that was asked to.
+    pub advantage: Option<f64>,
     /// Every number that the verifier gave, by name.
     pub rewards: BTreeMap<String, f64>,
     /// Whether the reward measures the agent: false where something else failed.

@@ -61,7 +61,7 @@ invariants! {
     SpanRole = "span_role",
     /// `prompt_len` is the index of the first sampled token, and there is one.
     PromptLen = "prompt_len",
-    /// `reward` and `rewards` are finite.
+    /// `reward`, `advantage` and `rewards` are finite.
     RewardFinite = "reward_finite",
     /// `status` is one of those known.
     Status = "status",

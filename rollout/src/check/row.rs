@@ -204,6 +204,9 @@ fn rewards(row: &RolloutRow, found: &mut Findings<'_>) {
     found.require(row.reward.is_none_or(f64::is_finite), Invariant::RewardFinite, || {
         format!("reward is {:?}; a reward that is not there is null", row.reward)
     });
+    found.require(row.advantage.is_none_or(f64::is_finite), Invariant::RewardFinite, || {
+        format!("advantage is {:?}", row.advantage)
+    });
     for (name, value) in &row.rewards {
         found.require(value.is_finite(), Invariant::RewardFinite, || format!("rewards[{name:?}] is {value}"));
     }

@@ -112,6 +112,7 @@ fn trial_columns(row: &RolloutRow) -> Columns {
         ("environment", format!("{:?}", row.environment)),
         ("num_branches", row.num_branches.to_string()),
         ("reward", format!("{:?}", row.reward)),
+        ("advantage", format!("{:?}", row.advantage)),
         ("rewards", format!("{:?}", row.rewards)),
         ("reward_valid", row.reward_valid.to_string()),
         ("failure_cause", format!("{:?}", row.failure_cause)),

@@ -4,7 +4,9 @@
 //! that holds one is refused rather than written as `null`, which a reader would take for "no reward".
 
 use std::io::{self, BufRead, Write};
+use std::marker::PhantomData;
 
+use super::part::RowPart;
 use crate::row::RolloutRow;
 
 /// Why a row was not written.
@@ -87,6 +89,7 @@ fn refuse_non_finite(row: &RolloutRow) -> Result<(), WriteError> {
     let rewards = row.rewards.iter().find(|(_, value)| !value.is_finite());
     let found = None
         .or_else(|| row.reward.filter(not_finite).map(|value| ("reward".to_owned(), value)))
+        .or_else(|| row.advantage.filter(not_finite).map(|value| ("advantage".to_owned(), value)))
         .or_else(|| rewards.map(|(name, value)| (format!("rewards[{name:?}]"), *value)))
         .or_else(|| logprobs.map(|(index, value)| (format!("logprobs[{index}]"), f64::from(*value))))
         .or_else(|| non_finite_of_a_call(row));
@@ -118,22 +121,30 @@ fn not_finite(value: &f64) -> bool {
 /// A line that is no row is an error of its own, and the lines after it can still be read; after a failure of the
 /// input itself the iterator is at its end.
 #[derive(Debug)]
-pub struct JsonlReader<R> {
+pub struct JsonlReader<R, T = RolloutRow> {
     input: R,
     line: u64,
     buffer: Vec<u8>,
     has_failed: bool,
+    part: PhantomData<T>,
 }
 
 impl<R: BufRead> JsonlReader<R> {
     /// A reader at line 1.
     pub fn new(input: R) -> Self {
-        Self { input, line: 0, buffer: Vec::new(), has_failed: false }
+        Self::of_parts(input)
     }
 }
 
-impl<R: BufRead> Iterator for JsonlReader<R> {
-    type Item = Result<RolloutRow, ReadError>;
+impl<R: BufRead, T: RowPart> JsonlReader<R, T> {
+    /// A reader at line 1 that takes of each row only what `T` holds. What else stands in the row is not looked at.
+    pub fn of_parts(input: R) -> Self {
+        Self { input, line: 0, buffer: Vec::new(), has_failed: false, part: PhantomData }
+    }
+}
+
+impl<R: BufRead, T: RowPart> Iterator for JsonlReader<R, T> {
+    type Item = Result<T, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.has_failed {
@@ -153,7 +164,7 @@ impl<R: BufRead> Iterator for JsonlReader<R> {
     }
 }
 
-fn parse(text: &[u8], line: u64) -> Result<RolloutRow, ReadError> {
+fn parse<T: RowPart>(text: &[u8], line: u64) -> Result<T, ReadError> {
     let mut json = serde_json::Deserializer::from_slice(text);
     let row = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();

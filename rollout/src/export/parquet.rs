@@ -10,5 +10,6 @@ mod record;
 mod scalar;
 mod write;
 
+pub(super) use column::Column;
 pub use read::{ParquetReader, ReadError};
 pub use write::{ParquetWriter, WriteError};

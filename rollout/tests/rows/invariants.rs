@@ -150,6 +150,9 @@ fn mutations_of_one_row() -> Vec<Mutation> {
         mutation(I::RewardFinite, Some(0), "reward is Some(NaN)", |t| {
             t.rows.iter_mut().for_each(|row| row.reward = Some(f64::NAN));
         }),
+        mutation(I::RewardFinite, Some(0), "advantage is Some(inf)", |t| {
+            t.rows.iter_mut().for_each(|row| row.advantage = Some(f64::INFINITY));
+        }),
         mutation(I::RewardFinite, Some(0), "rewards[\"tests\"] is inf", |t| {
             t.rows.iter_mut().for_each(|row| row.rewards.extend([("tests".into(), f64::INFINITY)]));
         }),

@@ -113,7 +113,7 @@ fn reading_goes_on_after_a_bad_line() {
 
 #[test]
 fn unknown_keys_are_ignored() {
-    let text = example_line().replacen('{', "{\"advantage\":0.5,", 1);
+    let text = example_line().replacen('{', "{\"surprise\":0.5,", 1);
     let row = JsonlReader::new(text.as_bytes()).next().unwrap().unwrap();
     assert_eq!(row, example().rows[0]);
 }
@@ -122,8 +122,9 @@ fn unknown_keys_are_ignored() {
 #[test]
 fn numbers_that_json_lacks_are_refused() {
     type Spoil = fn(&mut RolloutRow);
-    let spoil: [(&str, Spoil); 5] = [
+    let spoil: [(&str, Spoil); 6] = [
         ("reward", |row| row.reward = Some(f64::NAN)),
+        ("advantage", |row| row.advantage = Some(f64::NEG_INFINITY)),
         ("rewards[\"x\"]", |row| row.rewards.extend([("x".to_owned(), f64::INFINITY)])),
         ("logprobs[2]", |row| row.logprobs[2] = f32::NEG_INFINITY),
         ("calls[1].temperature", |row| row.calls[1].temperature = Some(f64::NAN)),

@@ -77,6 +77,7 @@ pub(crate) struct Facts {
     pub(crate) texts: [Option<String>; 4],
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) reward: Option<f64>,
+    pub(crate) advantage: Option<f64>,
     pub(crate) rewards: BTreeMap<String, f64>,
     pub(crate) reward_valid: bool,
     pub(crate) knows_vocab_size: bool,
@@ -94,6 +95,7 @@ impl Facts {
             texts: [None, None, None, None],
             labels: BTreeMap::new(),
             reward: Some(1.0),
+            advantage: None,
             rewards: BTreeMap::from([("reward".to_owned(), 1.0)]),
             reward_valid: true,
             knows_vocab_size: true,
@@ -208,6 +210,7 @@ fn row(
         version_labels: facts.labels.clone(),
         prompt_len: nodes[path[0]].prompt.len() as i32,
         reward: facts.reward,
+        advantage: facts.advantage,
         rewards: facts.rewards.clone(),
         reward_valid: facts.reward_valid,
         failure_cause: facts.texts[1].clone(),
@@ -338,10 +341,11 @@ fn facts() -> impl Strategy<Value = Facts> {
     let place = (option::of((text(), 1..i32::MAX / 2)), 0..i32::MAX / 2, 0..=i32::MAX, any::<bool>());
     let texts = (text(), [option::of(text()), option::of(text()), option::of(text()), option::of(text())]);
     let maps = (btree_map(text(), text(), 0..4), btree_map(text(), finite(), 0..4));
-    let rest = (option::of(finite()), any::<bool>(), any::<bool>(), "[a-z0-9][a-zA-Z0-9._-]{0,20}");
+    let numbers = (option::of(finite()), option::of(finite()));
+    let rest = (numbers, any::<bool>(), any::<bool>(), "[a-z0-9][a-zA-Z0-9._-]{0,20}");
     (place, texts, maps, rest).prop_map(|(place, (task_id, texts), (labels, rewards), rest)| {
         let (group, sample_index, attempt, superseded) = place;
-        let (reward, reward_valid, knows_vocab_size, trial_id) = rest;
+        let ((reward, advantage), reward_valid, knows_vocab_size, trial_id) = rest;
         Facts {
             trial_id,
             group,
@@ -352,6 +356,7 @@ fn facts() -> impl Strategy<Value = Facts> {
             texts,
             labels,
             reward,
+            advantage,
             rewards,
             reward_valid,
             knows_vocab_size,

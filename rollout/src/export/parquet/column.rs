@@ -11,7 +11,7 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
 use super::scalar::Scalar;
 
 /// The type of a column, or of what a list, map or struct holds.
-pub(super) trait Column: Sized {
+pub trait Column: Sized {
     /// Whether the type has a value that Parquet holds as null.
     const IS_NULLABLE: bool = false;
 
@@ -26,6 +26,12 @@ pub(super) trait Column: Sized {
     /// The value at `index`, which is below the array's length.
     fn from_array(array: &dyn Array, index: usize) -> Result<Self, Mismatch>;
 
+    /// Every value of an array that is the elements of a list.
+    fn all_from_array(array: &dyn Array) -> Result<Vec<Self>, Mismatch> {
+        let element = |i| Self::from_array(array, i).map_err(|mismatch| mismatch.inside(&format!("[{i}]")));
+        (0..array.len()).map(element).collect()
+    }
+
     /// The value where a file has no such column: files of an earlier rolltap lack what came later. As in JSON Lines,
     /// only what can be null can be left out.
     fn absent() -> Option<Self> {
@@ -35,8 +41,8 @@ pub(super) trait Column: Sized {
 
 /// What was found is not what a row holds.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Mismatch {
-    /// The column, then indices, keys and inner fields. Empty until the first [`Self::inside`].
+pub struct Mismatch {
+    /// The column, then indices, keys and inner fields. Empty until it is seen from a struct.
     pub(super) path: String,
     /// What was found and what was expected.
     pub(super) problem: String,
@@ -144,12 +150,20 @@ impl<S: Scalar> Column for S {
     where
         Self: 'a,
     {
-        S::to_array(values.map(Some))
+        S::all_to_array(values)
     }
 
     fn from_array(array: &dyn Array, index: usize) -> Result<Self, Mismatch> {
         not_null(array, index, S::data_type)?;
         S::from_array(array, index)
+    }
+
+    fn all_from_array(array: &dyn Array) -> Result<Vec<Self>, Mismatch> {
+        if let Some(values) = S::all_from_array(array) {
+            return Ok(values);
+        }
+        let element = |i| <Self as Column>::from_array(array, i).map_err(|m| m.inside(&format!("[{i}]")));
+        (0..array.len()).map(element).collect()
     }
 }
 
@@ -194,9 +208,7 @@ impl<C: Column> Column for Vec<C> {
     fn from_array(array: &dyn Array, index: usize) -> Result<Self, Mismatch> {
         let lists: &ListArray = downcast(array)?;
         not_null(array, index, Self::data_type)?;
-        let list = lists.value(index);
-        let element = |i| C::from_array(&list, i).map_err(|mismatch| mismatch.inside(&format!("[{i}]")));
-        (0..list.len()).map(element).collect()
+        C::all_from_array(&lists.value(index))
     }
 }
 

@@ -3,6 +3,7 @@
 //! The Parquet decoder panics on some damaged pages. What it does to a file of unknown origin must not end a proxy or a
 //! job, so each call of it is [`contained`] and its panic becomes an error like any other.
 
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use arrow_array::{Array, RecordBatch, StructArray};
@@ -14,7 +15,8 @@ use parquet::arrow::arrow_reader::{
 use parquet::errors::ParquetError;
 use parquet::file::reader::ChunkReader;
 
-use super::column::{Column, compatible};
+use super::column::compatible;
+use crate::export::part::RowPart;
 use crate::row::RolloutRow;
 
 /// A row can hold a million tokens, so few are decoded at a time.
@@ -62,23 +64,30 @@ pub enum ReadError {
 ///
 /// The first error ends the iterator: after it nothing tells where the next row begins.
 #[derive(Debug)]
-pub struct ParquetReader {
+pub struct ParquetReader<T = RolloutRow> {
     batches: ParquetRecordBatchReader,
     batch: Batch,
     row_groups: RowGroups,
     rows_read: u64,
     has_failed: bool,
+    part: PhantomData<T>,
 }
 
 impl ParquetReader {
     /// Opens a file (a [`std::fs::File`], or bytes in memory) and checks its columns.
     pub fn new(input: impl ChunkReader + 'static) -> Result<Self, ReadError> {
+        Self::of_parts(input)
+    }
+}
+
+impl<T: RowPart> ParquetReader<T> {
+    /// Opens a file, checks its columns, and reads only those that `T` holds.
+    pub fn of_parts(input: impl ChunkReader + 'static) -> Result<Self, ReadError> {
         // Another writer's Arrow schema would name its own variants of the same Parquet types.
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let open = || ParquetRecordBatchReaderBuilder::try_new_with_options(input, options);
         let builder = contained(open).unwrap_or_else(|panic| Err(ParquetError::General(panic)))?;
-        let (expected, found) =
-            (RolloutRow::data_type(), DataType::Struct(builder.schema().fields().clone()));
+        let (expected, found) = (T::data_type(), DataType::Struct(builder.schema().fields().clone()));
         compatible(&expected, &found)
             .map_err(|m| ReadError::Schema { column: m.path, problem: m.problem })?;
         let known = known_columns(&expected, &found);
@@ -86,10 +95,17 @@ impl ParquetReader {
         let row_groups = RowGroups::new(builder.metadata().row_groups().iter().map(|group| group.num_rows()));
         let build = || builder.with_projection(projection).with_batch_size(ROWS_AT_A_TIME).build();
         let batches = contained(build).unwrap_or_else(|panic| Err(ParquetError::General(panic)))?;
-        Ok(Self { batches, batch: Batch::default(), row_groups, rows_read: 0, has_failed: false })
+        Ok(Self {
+            batches,
+            batch: Batch::default(),
+            row_groups,
+            rows_read: 0,
+            has_failed: false,
+            part: PhantomData,
+        })
     }
 
-    fn read_next(&mut self) -> Option<Result<RolloutRow, ReadError>> {
+    fn read_next(&mut self) -> Option<Result<T, ReadError>> {
         while self.batch.is_read() {
             match contained(|| self.batches.next()) {
                 Ok(Some(Ok(batch))) => self.batch = Batch::new(batch),
@@ -101,13 +117,12 @@ impl ParquetReader {
                 Err(panic) => return Some(Err(self.damaged(panic))),
             }
         }
-        let row =
-            RolloutRow::from_array(&self.batch.rows, self.batch.next).map_err(|mismatch| ReadError::Value {
-                row_group: self.row_groups.of(self.rows_read),
-                row: self.rows_read,
-                column: mismatch.path,
-                problem: mismatch.problem,
-            });
+        let row = T::from_array(&self.batch.rows, self.batch.next).map_err(|mismatch| ReadError::Value {
+            row_group: self.row_groups.of(self.rows_read),
+            row: self.rows_read,
+            column: mismatch.path,
+            problem: mismatch.problem,
+        });
         self.batch.next += 1;
         self.rows_read += 1;
         Some(row)
@@ -118,8 +133,8 @@ impl ParquetReader {
     }
 }
 
-impl Iterator for ParquetReader {
-    type Item = Result<RolloutRow, ReadError>;
+impl<T: RowPart> Iterator for ParquetReader<T> {
+    type Item = Result<T, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.has_failed {

@@ -8,11 +8,12 @@ use arrow_schema::{ArrowError, DataType, Fields};
 use jiff::Timestamp;
 
 use super::column::{Column, Mismatch, cell, downcast, field, not_null};
+use crate::export::part::{RowAge, RowFacts, SpanAge};
 use crate::row::{CallSpan, RolloutRow};
 
 /// Makes a struct of Rust a struct of Arrow. A field that is forgotten here does not compile.
 macro_rules! record {
-    ($record:ident { $($name:ident: $column:ty,)* }) => {
+    ($record:ident { $($name:ident: $column:ty),* $(,)? }) => {
         impl Column for $record {
             fn data_type() -> DataType {
                 DataType::Struct(Fields::from(vec![$(field::<$column>(stringify!($name)),)*]))
@@ -59,6 +60,7 @@ record!(RolloutRow {
     version_labels: BTreeMap<String, String>,
     prompt_len: i32,
     reward: Option<f64>,
+    advantage: Option<f64>,
     rewards: BTreeMap<String, f64>,
     reward_valid: bool,
     failure_cause: Option<String>,
@@ -91,3 +93,27 @@ record!(CallSpan {
     sampling: String,
     messages: Option<String>,
 });
+
+// Parts of a row: only these columns are read of a file.
+
+record!(RowFacts {
+    trial_id: String,
+    task_id: String,
+    group_id: Option<String>,
+    group_size: Option<i32>,
+    sample_index: i32,
+    attempt: i32,
+    superseded: bool,
+    reward: Option<f64>,
+    rewards: BTreeMap<String, f64>,
+    reward_valid: bool,
+});
+
+record!(RowAge {
+    trial_id: String,
+    trainable_mask: Vec<u8>,
+    token_version: Vec<i32>,
+    calls: Vec<SpanAge>,
+});
+
+record!(SpanAge { start: i32, end: i32, constrained: bool });

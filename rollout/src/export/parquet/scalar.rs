@@ -22,8 +22,21 @@ pub(super) trait Scalar: Sized {
     where
         Self: 'a;
 
+    /// The values as one array, of which none is null.
+    fn all_to_array<'a>(values: impl Iterator<Item = &'a Self>) -> Result<ArrayRef, ArrowError>
+    where
+        Self: 'a,
+    {
+        Self::to_array(values.map(Some))
+    }
+
     /// The value at `index`, which is not null.
     fn from_array(array: &dyn Array, index: usize) -> Result<Self, Mismatch>;
+
+    /// Every value at once, where the type has a shortcut and none is null: lists of tokens are long.
+    fn all_from_array(_: &dyn Array) -> Option<Vec<Self>> {
+        None
+    }
 }
 
 macro_rules! primitive {
@@ -37,8 +50,17 @@ macro_rules! primitive {
                 Ok(Arc::new(values.map(Option::<&Self>::copied).collect::<PrimitiveArray<$arrow>>()))
             }
 
+            fn all_to_array<'a>(values: impl Iterator<Item = &'a Self>) -> Result<ArrayRef, ArrowError> {
+                Ok(Arc::new(PrimitiveArray::<$arrow>::from_iter_values(values.copied())))
+            }
+
             fn from_array(array: &dyn Array, index: usize) -> Result<Self, Mismatch> {
                 downcast(array).map(|array: &PrimitiveArray<$arrow>| array.value(index))
+            }
+
+            fn all_from_array(array: &dyn Array) -> Option<Vec<Self>> {
+                let array: &PrimitiveArray<$arrow> = downcast(array).ok()?;
+                (array.null_count() == 0).then(|| array.values().to_vec())
             }
         }
     };
