@@ -6,6 +6,7 @@
 
 mod check;
 mod demo;
+mod export;
 mod prompts;
 mod proxy;
 mod proxy_file;
@@ -40,6 +41,7 @@ Try it:
   rolltap demo                          the whole path on embedded parts, in a minute
   rolltap run -p TASK -a terminal --upstream http://127.0.0.1:8000
   rolltap check jobs/NAME
+  rolltap export jobs/NAME --format jsonl -o train.jsonl
 
 Every option with [env: …] can be given in the environment too; what is on the command line wins.
 
@@ -52,6 +54,7 @@ enum Command {
     Proxy(Box<proxy::Arguments>),
     Run(Box<run::Arguments>),
     Check(check::Arguments),
+    Export(Box<export::Arguments>),
     Sim(sim::Arguments),
 }
 
@@ -86,6 +89,7 @@ async fn execute(command: Command) -> anyhow::Result<Outcome> {
         Command::Proxy(arguments) => Box::pin(proxy::run(*arguments)).await,
         Command::Run(arguments) => Box::pin(run::run(*arguments)).await,
         Command::Check(arguments) => check::run(&arguments),
+        Command::Export(arguments) => Box::pin(export::run(*arguments)).await,
         Command::Sim(arguments) => Box::pin(sim::run(arguments)).await,
     }
 }

@@ -5,7 +5,9 @@ mod cli {
     pub(crate) mod program;
 
     mod demo;
+    mod export;
     mod help;
+    mod rollouts;
     mod run;
     mod secrets;
     mod servers;

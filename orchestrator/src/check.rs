@@ -4,20 +4,15 @@
 //! against the calls in its capture store and against each other, or the rows that a capture store would give.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::BufReader;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rolltap_proxy::store::{self, Archive, Damage, StoredTrial};
 use rolltap_rollout::check::{Captured, Checker, Options, check_trial};
-use rolltap_rollout::export::jsonl::JsonlReader;
-use rolltap_rollout::export::parquet::{self, ParquetReader};
 use rolltap_rollout::ids::TrialId;
-use rolltap_rollout::rollout;
 use rolltap_rollout::row::RolloutRow;
 
-use crate::job_dir::JobDir;
+use crate::source::{JobFiles, Source, SourceError, rows};
 
 /// What was looked at, and how much of it is wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,51 +23,17 @@ pub struct Checked {
     pub breaches: u64,
 }
 
-/// Why there was nothing to look at.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckError {
-    /// Nothing there.
-    #[error("{} does not exist", .0.display())]
-    NotFound(PathBuf),
-    /// Something else is there.
-    #[error("{} is no job directory (rollouts.jsonl, rollouts.parquet), no data directory of a proxy with trials in it, and no .jsonl or .parquet file", .0.display())]
-    Nothing(PathBuf),
-    /// The file system said no.
-    #[error("cannot read {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The file is no Parquet, or not of rollouts.
-    #[error("{} cannot be read", path.display())]
-    Parquet {
-        /// The file.
-        path: PathBuf,
-        /// What the reader said.
-        #[source]
-        source: parquet::ReadError,
-    },
-    /// The capture store cannot be read.
-    #[error(transparent)]
-    Store(#[from] store::ReadError),
-}
-
 /// Checks whatever is at `path`, and tells each breach as it is found.
 ///
 /// # Errors
 /// There is nothing to check, or it cannot be opened. What cannot be understood within a file is a breach.
-pub fn check(path: &Path, vocab_size: Option<u32>, tell: impl FnMut(&str)) -> Result<Checked, CheckError> {
+pub fn check(path: &Path, vocab_size: Option<u32>, tell: impl FnMut(&str)) -> Result<Checked, SourceError> {
     let options = Options { vocab_size, ..Options::default() };
     let mut teller = Teller { checked: Checked::default(), tell };
-    if path.is_file() {
-        check_file(path, &Captures::default(), options, &mut teller)?;
-    } else if path.is_dir() {
-        check_dir(path, options, &mut teller)?;
-    } else {
-        return Err(CheckError::NotFound(path.to_owned()));
+    match Source::at(path)? {
+        Source::File(file) => check_file(&file, &Captures::default(), options, &mut teller)?,
+        Source::Job(job) => check_job(&job, options, &mut teller)?,
+        Source::Store(archive) => check_store(&archive, options, &mut teller),
     }
     Ok(teller.checked)
 }
@@ -89,25 +50,19 @@ impl<F: FnMut(&str)> Teller<F> {
     }
 }
 
-fn check_dir<F: FnMut(&str)>(dir: &Path, options: Options, teller: &mut Teller<F>) -> Result<(), CheckError> {
-    let job = JobDir::at(dir);
-    let (jsonl, parquet) = (job.rollouts_jsonl(), job.rollouts_parquet());
-    let files: Vec<&Path> =
-        [&jsonl, &parquet].into_iter().map(PathBuf::as_path).filter(|file| file.is_file()).collect();
-    if files.is_empty() {
-        let archive = Archive::open(dir)?;
-        if archive.is_empty() {
-            return Err(CheckError::Nothing(dir.to_owned()));
-        }
-        check_store(&archive, options, teller);
-        return Ok(());
-    }
-    let data = job.data();
-    let captures = if data.is_dir() { Captures::read(&data, teller)? } else { Captures::default() };
-    for file in &files {
+fn check_job<F: FnMut(&str)>(
+    job: &JobFiles,
+    options: Options,
+    teller: &mut Teller<F>,
+) -> Result<(), SourceError> {
+    let captures = match &job.data {
+        Some(data) => Captures::read(data, teller)?,
+        None => Captures::default(),
+    };
+    for file in &job.rows {
         check_file(file, &captures, options, teller)?;
     }
-    if let [jsonl, parquet] = files.as_slice() {
+    if let [jsonl, parquet] = job.rows.as_slice() {
         compare(jsonl, parquet, teller)?;
     }
     Ok(())
@@ -120,7 +75,7 @@ struct Captures {
 }
 
 impl Captures {
-    fn read<F: FnMut(&str)>(data: &Path, teller: &mut Teller<F>) -> Result<Self, CheckError> {
+    fn read<F: FnMut(&str)>(data: &Path, teller: &mut Teller<F>) -> Result<Self, SourceError> {
         let stored = store::read_dir(data)?;
         tell_damage(&stored.damage, teller);
         let trials = stored.trials.into_iter();
@@ -155,8 +110,7 @@ fn check_store<F: FnMut(&str)>(archive: &Archive, options: Options, teller: &mut
         if trial.sealed_at().is_none() {
             continue;
         }
-        let calls = trial.calls.iter().map(Arc::as_ref);
-        let rows = rollout::rows(trial.facts(), &trial.reward().cloned().unwrap_or_default(), calls);
+        let rows = archive.rows(&trial);
         teller.checked.rows += rows.len() as u64;
         for breach in check_trial(&trial.facts().trial_id, &rows, Some(&captured(&trial)), options) {
             teller.breach(&breach.to_string());
@@ -169,11 +123,11 @@ fn check_file<F: FnMut(&str)>(
     captures: &Captures,
     options: Options,
     teller: &mut Teller<F>,
-) -> Result<(), CheckError> {
+) -> Result<(), SourceError> {
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     let mut checker = Checker::new(options);
     let mut seen = BTreeSet::new();
-    for row in open(path)? {
+    for row in rows::<RolloutRow>(path)? {
         teller.checked.rows += 1;
         let row = match row {
             Ok(row) => row,
@@ -201,8 +155,8 @@ fn check_file<F: FnMut(&str)>(
 }
 
 /// Both files of a job hold the same rows in the same order.
-fn compare<F: FnMut(&str)>(jsonl: &Path, parquet: &Path, teller: &mut Teller<F>) -> Result<(), CheckError> {
-    let (mut lines, mut records) = (open(jsonl)?, open(parquet)?);
+fn compare<F: FnMut(&str)>(jsonl: &Path, parquet: &Path, teller: &mut Teller<F>) -> Result<(), SourceError> {
+    let (mut lines, mut records) = (rows::<RolloutRow>(jsonl)?, rows::<RolloutRow>(parquet)?);
     for number in 1_u64.. {
         match (lines.next(), records.next()) {
             (None, None) => break,
@@ -225,22 +179,8 @@ fn compare<F: FnMut(&str)>(jsonl: &Path, parquet: &Path, teller: &mut Teller<F>)
     Ok(())
 }
 
-type Rows = Box<dyn Iterator<Item = Result<RolloutRow, String>>>;
-
-fn open(path: &Path) -> Result<Rows, CheckError> {
-    let file = File::open(path).map_err(|source| CheckError::Read { path: path.to_owned(), source })?;
-    match path.extension().and_then(|extension| extension.to_str()) {
-        Some("jsonl" | "ndjson") => Ok(Box::new(
-            JsonlReader::new(BufReader::new(file)).map(|row| row.map_err(|error| error.to_string())),
-        )),
-        Some("parquet") => {
-            let reader = ParquetReader::new(file)
-                .map_err(|source| CheckError::Parquet { path: path.to_owned(), source })?;
-            Ok(Box::new(reader.map(|row| row.map_err(|error| error.to_string()))))
-        }
-        _ => Err(CheckError::Nothing(path.to_owned())),
-    }
-}
-
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+pub(crate) use tests::rows_of as sound_rows;

@@ -35,6 +35,11 @@ fn of_check() {
 }
 
 #[test]
+fn of_export() {
+    insta::assert_snapshot!(help(&["export"]));
+}
+
+#[test]
 fn of_sim() {
     insta::assert_snapshot!(help(&["sim"]));
 }

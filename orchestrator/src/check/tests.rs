@@ -1,16 +1,16 @@
-use std::fs;
+use std::fs::{self, File};
 
 use rolltap_rollout::call::{Call, CallRole, CallStatus, Choice, Dialect, Sampling};
 use rolltap_rollout::export::jsonl::JsonlWriter;
 use rolltap_rollout::export::parquet::ParquetWriter;
 use rolltap_rollout::ids::{CallId, TaskId};
-use rolltap_rollout::rollout::{Reward, TrialFacts};
+use rolltap_rollout::rollout::{self, Reward, TrialFacts};
 use rolltap_rollout::token::{Logprob, TokenId};
 use rolltap_rollout::training::TrainingPolicy;
 
 use super::*;
 
-fn rows_of(trial_id: &str) -> Vec<RolloutRow> {
+pub(crate) fn rows_of(trial_id: &str) -> Vec<RolloutRow> {
     let facts = TrialFacts {
         trial_id: TrialId::new(trial_id).unwrap(),
         task_id: TaskId::new("hello").unwrap(),
@@ -131,10 +131,10 @@ fn a_vocabulary_given_by_hand_counts_too() {
 fn other_things_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let nothing = |path: &Path| check(path, None, |_| {}).unwrap_err();
-    assert!(matches!(nothing(dir.path()), CheckError::Nothing(_)));
-    assert!(matches!(nothing(&dir.path().join("x")), CheckError::NotFound(_)));
+    assert!(matches!(nothing(dir.path()), SourceError::Nothing(_)));
+    assert!(matches!(nothing(&dir.path().join("x")), SourceError::NotFound(_)));
     fs::write(dir.path().join("x.txt"), "").unwrap();
-    assert!(matches!(nothing(&dir.path().join("x.txt")), CheckError::Nothing(_)));
+    assert!(matches!(nothing(&dir.path().join("x.txt")), SourceError::Nothing(_)));
     fs::write(dir.path().join("x.parquet"), "no parquet").unwrap();
-    assert!(matches!(nothing(&dir.path().join("x.parquet")), CheckError::Parquet { .. }));
+    assert!(matches!(nothing(&dir.path().join("x.parquet")), SourceError::Parquet { .. }));
 }

@@ -23,6 +23,7 @@ pub(crate) use ledger::{Counts, KeptTrial, Ledger, Standing};
 pub(crate) use reader::{LineError, Reader, Reading};
 pub(crate) use refusal::OpenRefusal;
 pub(crate) use rows::rows;
+pub(crate) use samples::{Sample, Samples};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// Requests that wait for the clerk, at most; more wait to be let wait.

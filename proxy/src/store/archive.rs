@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use rolltap_rollout::call::Call;
-use rolltap_rollout::ids::TrialId;
-use rolltap_rollout::rollout::{Reward, TrialFacts};
+use rolltap_rollout::ids::{GroupId, TrialId};
+use rolltap_rollout::rollout::{self, Reward, TrialFacts};
+use rolltap_rollout::row::RolloutRow;
 
 use super::event::ReadCall;
 use super::look::{self, Found, Looked};
 use super::read::Reader;
 use super::told::Told;
+use crate::feed::{Sample, Samples};
 
 /// Bytes that are no event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,6 +44,7 @@ pub struct ReadError {
 pub struct Archive {
     dir: PathBuf,
     looked: Looked,
+    samples: Samples,
 }
 
 /// A trial as the store has it.
@@ -69,7 +72,12 @@ impl Archive {
     /// # Errors
     /// It cannot be opened, or a file in it is none of ours.
     pub fn open(data_dir: &Path) -> Result<Self, ReadError> {
-        Ok(Self { dir: data_dir.to_owned(), looked: look::look(data_dir)? })
+        let looked = look::look(data_dir)?;
+        let mut samples = Samples::default();
+        for facts in looked.trials.iter().map(|found| &found.opened.facts) {
+            samples.add(Sample::of(facts), facts.attempt, &facts.trial_id);
+        }
+        Ok(Self { dir: data_dir.to_owned(), looked, samples })
     }
 
     /// How many trials there are.
@@ -85,6 +93,25 @@ impl Archive {
     /// What could not be read, but for calls.
     pub fn damage(&self) -> &[Damage] {
         &self.looked.damage
+    }
+
+    /// Groups that take no further trial.
+    pub fn closed_groups(&self) -> impl Iterator<Item = &GroupId> {
+        self.looked.closed_groups.iter().map(|closed| &closed.group_id)
+    }
+
+    /// Whether a later attempt at the same sample counts instead of this trial.
+    pub fn is_superseded(&self, facts: &TrialFacts) -> bool {
+        self.samples.is_superseded(&Sample::of(facts), facts.attempt)
+    }
+
+    /// The rows that a trial would give, were it sealed as it is.
+    pub fn rows(&self, trial: &StoredTrial) -> Vec<RolloutRow> {
+        let reward = trial.reward().cloned().unwrap_or_default();
+        let mut rows = rollout::rows(trial.facts(), &reward, trial.calls.iter().map(Arc::as_ref));
+        let superseded = self.is_superseded(trial.facts());
+        rows.iter_mut().for_each(|row| row.superseded = superseded);
+        rows
     }
 
     /// Every trial in the order in which they were opened, each with what of its calls could not be read. One at a time is
@@ -127,6 +154,11 @@ impl StoredTrial {
     /// When it was sealed, if it was.
     pub fn sealed_at(&self) -> Option<Timestamp> {
         self.found.sealed_at
+    }
+
+    /// Whether its calls and its reward are what they will stay: it is sealed, and the reward is there or its time is over.
+    pub fn is_complete(&self) -> bool {
+        self.found.sealed_at.is_some() && (self.found.reward.is_some() || self.found.completion.is_some())
     }
 
     /// Its reward, if it came.

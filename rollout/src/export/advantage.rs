@@ -15,7 +15,7 @@ named! {
     pub enum Advantage {
         /// no advantages: the trainer weighs trials itself
         None = "none",
-        /// reward less the group's mean, by its standard deviation
+        /// reward less the group's mean, divided by its standard deviation
         Grpo = "grpo",
         /// reward less the mean of the group's other trials
         Rloo = "rloo",

@@ -73,9 +73,18 @@ impl Survey {
         self.add(facts, false)
     }
 
-    /// Whether the trial was seen.
-    pub fn knows(&self, trial_id: &str) -> bool {
-        self.by_id.contains_key(trial_id)
+    /// Whether it matters which groups are closed: some group has not as many trials as it has to have.
+    pub fn asks_for_closed_groups(&self) -> bool {
+        let mut groups: HashMap<&str, (HashSet<i32>, Option<usize>)> = HashMap::new();
+        for Seen { facts, .. } in self.trials.iter().filter(|seen| !seen.facts.superseded) {
+            let Some(group_id) = facts.group_id.as_deref() else { continue };
+            let (samples, size) = groups.entry(group_id).or_default();
+            samples.insert(facts.sample_index);
+            *size = facts.group_size.and_then(|size| usize::try_from(size).ok());
+        }
+        let is_open =
+            |(samples, size): &(HashSet<i32>, Option<usize>)| size.is_none_or(|size| samples.len() < size);
+        !self.rules.open_groups && groups.values().any(is_open)
     }
 
     fn add(&mut self, facts: RowFacts, has_rows: bool) -> Result<(), SeenTwice> {

@@ -1,0 +1,173 @@
+//! `rolltap export`: rollouts into the form that a trainer reads.
+//!
+//! Two passes over the input: the first learns how every trial went, the second writes those that are taken, one after the
+//! other. The output appears whole or not at all.
+
+mod input;
+mod output;
+mod progress;
+mod report;
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use rolltap_proxy::store::Damage;
+use rolltap_rollout::export::choice::{Refusal, Tally};
+use rolltap_rollout::export::exporter::{ExportError, Omission, Trial};
+use rolltap_rollout::export::format::Format;
+use rolltap_rollout::export::plan::{Plan, PlanError};
+use rolltap_rollout::export::rules::Rules;
+use rolltap_rollout::export::survey::{SeenTwice, Survey};
+use tokio_util::sync::CancellationToken;
+
+use self::input::Input;
+use self::output::Draft;
+pub use self::output::{Output, OutputError};
+pub use self::progress::ExportProgress;
+pub use self::report::ExportReport;
+use crate::source::SourceError;
+
+/// What is exported, and how.
+#[derive(Clone, Debug)]
+pub struct ExportSettings {
+    /// A job directory, a proxy's data directory, or a file of rows.
+    pub input: PathBuf,
+    /// Where to.
+    pub output: Output,
+    /// In which form.
+    pub format: Format,
+    /// What of it.
+    pub rules: Rules,
+}
+
+/// Why nothing was exported. Nothing is left behind.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportFailure {
+    /// There is nothing to read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// There is nowhere to write to.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// A row cannot be read.
+    #[error("{}: {problem}", path.display())]
+    Row {
+        /// The file.
+        path: PathBuf,
+        /// Where in it, and what is wrong.
+        problem: String,
+    },
+    /// Nobody can tell what was there.
+    #[error("the captures are damaged: {0}; `rolltap check` tells all of it")]
+    Damaged(Damage),
+    /// Two sources in one.
+    #[error(transparent)]
+    SeenTwice(#[from] SeenTwice),
+    /// The trials do not let anybody decide.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A trial cannot be exported.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    /// The format cannot hold it, or it could not be written.
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    /// No trial is left.
+    #[error("nothing to export: {0}")]
+    Nothing(String),
+    /// Between the two passes somebody wrote there.
+    #[error("the input changed while it was read; export again when nobody writes to it")]
+    Changed,
+    /// The user stopped it.
+    #[error("stopped; nothing was written")]
+    Cancelled,
+}
+
+impl ExportFailure {
+    /// Whether it is the user's mistake, found before anything was read.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Source(_) | Self::Output(OutputError::Exists(_) | OutputError::Unusable { .. }))
+    }
+}
+
+/// Trials read ahead of the one that is written.
+const AHEAD: usize = 2;
+
+/// Exports; says what became of it.
+///
+/// # Errors
+/// As of [`ExportFailure`].
+pub fn export(
+    settings: &ExportSettings,
+    progress: &ExportProgress,
+    cancelled: &CancellationToken,
+) -> Result<ExportReport, ExportFailure> {
+    settings.output.check()?;
+    let input = Input::open(&settings.input)?;
+    let mut survey = Survey::new(settings.rules.clone());
+    progress.surveys(&settings.input);
+    let unfinished = input.survey(&mut survey, |seen| progressed(progress, cancelled, seen))?;
+    let plan = survey.plan()?;
+    if plan.trials() == 0 {
+        return Err(ExportFailure::Nothing(report::nothing(&plan, unfinished)));
+    }
+    progress.writes(plan.trials());
+    let mut draft = settings.output.draft()?;
+    let (tally, omissions) =
+        write(settings, &input, &plan, &mut draft, |written| progressed(progress, cancelled, written))?;
+    if tally.trials != plan.trials() as u64 {
+        return Err(ExportFailure::Changed);
+    }
+    draft.keep()?;
+    progress.ends();
+    Ok(ExportReport::new(settings, &plan, unfinished, tally, omissions))
+}
+
+fn progressed(
+    progress: &ExportProgress,
+    cancelled: &CancellationToken,
+    trials: usize,
+) -> Result<(), ExportFailure> {
+    progress.trials(trials);
+    if cancelled.is_cancelled() { Err(ExportFailure::Cancelled) } else { Ok(()) }
+}
+
+/// One thread reads, checks and chooses, this one writes.
+fn write(
+    settings: &ExportSettings,
+    input: &Input,
+    plan: &Plan,
+    draft: &mut Draft,
+    mut progressed: impl FnMut(usize) -> Result<(), ExportFailure>,
+) -> Result<(Tally, Vec<Omission>), ExportFailure> {
+    let mut exporter = settings.format.exporter(draft)?;
+    thread::scope(|scope| {
+        let (trials, to_write): (SyncSender<Trial>, Receiver<Trial>) = sync_channel(AHEAD);
+        let reading = scope.spawn(move || read(input, plan, &trials));
+        let mut written = 0;
+        // Where this fails, the reader finds nobody to hand trials to, and ends.
+        let wrote = to_write.into_iter().try_for_each(|trial| {
+            exporter.write(trial)?;
+            written += 1;
+            progressed(written)
+        });
+        let read = reading.join().unwrap_or(Err(ExportFailure::Changed));
+        wrote?;
+        Ok((read?, exporter.finish()?))
+    })
+}
+
+fn read(input: &Input, plan: &Plan, trials: &SyncSender<Trial>) -> Result<Tally, ExportFailure> {
+    let mut tally = Tally::default();
+    for rows in input.trials()? {
+        let Some(trial) = plan.take(rows?, &mut tally)? else { continue };
+        if trials.send(trial).is_err() {
+            break; // whoever writes says why
+        }
+    }
+    Ok(tally)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! An export's input, read twice: for what is to be known of all trials, and trial by trial.
+
+use std::path::{Path, PathBuf};
+
+use rolltap_proxy::store::{Archive, Damage, StoredTrial};
+use rolltap_rollout::export::part::{RowAge, RowFacts, RowPart};
+use rolltap_rollout::export::survey::Survey;
+use rolltap_rollout::row::RolloutRow;
+
+use super::ExportFailure;
+use crate::source::{self, JobFiles, Source};
+
+/// Where trials are read from.
+pub(super) enum Input {
+    /// A file of rows, and the capture store of the job that it is of.
+    Rows { file: PathBuf, captures: Option<PathBuf> },
+    /// A capture store by itself, whose rows are made as they are asked for.
+    Store(Box<Archive>),
+}
+
+/// All rows of one trial after the other.
+pub(super) type Trials<'a> = Box<dyn Iterator<Item = Result<Vec<RolloutRow>, ExportFailure>> + 'a>;
+
+impl Input {
+    pub(super) fn open(path: &Path) -> Result<Self, ExportFailure> {
+        Ok(match Source::at(path)? {
+            Source::File(file) => Self::Rows { file, captures: None },
+            Source::Job(JobFiles { rows, data }) => {
+                // The last is Parquet, where there are both: of it only what is asked for has to be read.
+                let file = rows.into_iter().next_back().unwrap_or_default();
+                Self::Rows { file, captures: data }
+            }
+            Source::Store(archive) => Self::Store(archive),
+        })
+    }
+
+    /// Takes all trials in; says how many are still under way.
+    pub(super) fn survey(
+        &self,
+        survey: &mut Survey,
+        mut progressed: impl FnMut(usize) -> Result<(), ExportFailure>,
+    ) -> Result<u64, ExportFailure> {
+        match self {
+            Self::Rows { file, captures } => {
+                for rows in by_trial::<RowFacts>(file)? {
+                    if let Some(first) = rows?.into_iter().next() {
+                        survey.trial(first)?;
+                        progressed(survey.len())?;
+                    }
+                }
+                if survey.asks_for_ages() {
+                    for rows in by_trial::<RowAge>(file)? {
+                        survey.age(&rows?);
+                        progressed(survey.len())?;
+                    }
+                }
+                if let (Some(captures), true) = (captures, survey.asks_for_closed_groups()) {
+                    take_closed_groups(&Archive::open(captures).map_err(source::SourceError::from)?, survey);
+                }
+                Ok(0)
+            }
+            Self::Store(archive) => survey_store(archive, survey, progressed),
+        }
+    }
+
+    pub(super) fn trials(&self) -> Result<Trials<'_>, ExportFailure> {
+        match self {
+            Self::Rows { file, .. } => Ok(Box::new(by_trial(file)?)),
+            Self::Store(archive) => {
+                let trials = archive.trials().filter(|(trial, _)| trial.is_complete());
+                Ok(Box::new(trials.map(|(trial, damage)| stored_rows(archive, &trial, damage))))
+            }
+        }
+    }
+}
+
+fn survey_store(
+    archive: &Archive,
+    survey: &mut Survey,
+    mut progressed: impl FnMut(usize) -> Result<(), ExportFailure>,
+) -> Result<u64, ExportFailure> {
+    intact(archive.damage().to_vec())?;
+    let mut unfinished = 0;
+    for (trial, damage) in archive.trials() {
+        if !trial.is_complete() {
+            unfinished += 1;
+            continue;
+        }
+        let rows = stored_rows(archive, &trial, damage)?;
+        match rows.first() {
+            Some(first) => survey.trial(first.into())?,
+            None => survey.trial_without_rows(without_rows(archive, &trial))?,
+        }
+        if survey.asks_for_ages() {
+            survey.age(&rows.iter().map(RowAge::from).collect::<Vec<_>>());
+        }
+        progressed(survey.len())?;
+    }
+    take_closed_groups(archive, survey);
+    Ok(unfinished)
+}
+
+fn take_closed_groups(archive: &Archive, survey: &mut Survey) {
+    archive.closed_groups().for_each(|group| survey.group_is_closed(group.to_string()));
+}
+
+fn stored_rows(
+    archive: &Archive,
+    trial: &StoredTrial,
+    damage: Vec<Damage>,
+) -> Result<Vec<RolloutRow>, ExportFailure> {
+    intact(damage)?;
+    Ok(archive.rows(trial))
+}
+
+/// A record that a dying process left half written is one that nobody was told of.
+fn intact(damage: Vec<Damage>) -> Result<(), ExportFailure> {
+    match damage.into_iter().find(|damage| !damage.is_torn_end) {
+        Some(damage) => Err(ExportFailure::Damaged(damage)),
+        None => Ok(()),
+    }
+}
+
+/// What the rows of a trial would say, had it any.
+fn without_rows(archive: &Archive, trial: &StoredTrial) -> RowFacts {
+    let facts = trial.facts();
+    let number = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
+    let reward = trial.reward().cloned().unwrap_or_default();
+    RowFacts {
+        trial_id: facts.trial_id.to_string(),
+        task_id: facts.task_id.to_string(),
+        group_id: facts.group_id.as_ref().map(ToString::to_string),
+        group_size: facts.group_size.map(number),
+        sample_index: number(facts.sample_index),
+        attempt: number(facts.attempt),
+        superseded: archive.is_superseded(facts),
+        reward: reward.reward,
+        rewards: reward.rewards,
+        reward_valid: reward.valid,
+    }
+}
+
+/// The rows of a file, those of a trial together. What comes after a row that cannot be read is not looked at.
+fn by_trial<T: RowPart + 'static>(
+    file: &Path,
+) -> Result<impl Iterator<Item = Result<Vec<T>, ExportFailure>>, ExportFailure> {
+    let path = file.to_owned();
+    let mut rows = source::rows::<T>(file)?.peekable();
+    Ok(std::iter::from_fn(move || {
+        let failed = |problem| ExportFailure::Row { path: path.clone(), problem };
+        let mut trial: Vec<T> = match rows.next()? {
+            Ok(first) => vec![first],
+            Err(problem) => return Some(Err(failed(problem))),
+        };
+        let is_of_it = |next: &Result<T, String>, trial: &[T]| {
+            let id = trial.first().map(RowPart::trial_id);
+            next.as_ref().is_ok_and(|next| Some(next.trial_id()) == id)
+        };
+        while let Some(next) = rows.next_if(|next| is_of_it(next, &trial)) {
+            trial.extend(next.ok());
+        }
+        Some(Ok(trial))
+    }))
+}

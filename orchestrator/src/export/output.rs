@@ -1,0 +1,166 @@
+//! Where an export goes. A file is written aside and put in its place when it is whole.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, BufWriter, Seek, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+/// Where to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Standard output, once all of it is made.
+    Stdout,
+    /// A file.
+    File {
+        /// Its place.
+        path: PathBuf,
+        /// One that is there is replaced.
+        replaces: bool,
+    },
+}
+
+/// Why an export cannot go there.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    /// Something is there already.
+    #[error("{} exists already; --force replaces it", .0.display())]
+    Exists(PathBuf),
+    /// Nothing can be put there.
+    #[error("cannot write to {}: {problem}", path.display())]
+    Unusable {
+        /// The place.
+        path: PathBuf,
+        /// What is in the way.
+        problem: String,
+    },
+    /// It could not be brought to its end.
+    #[error("cannot write {to}: {source}")]
+    Write {
+        /// Where to.
+        to: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Output {
+    /// Says early what would come in the way at the end.
+    pub(super) fn check(&self) -> Result<(), OutputError> {
+        let Self::File { path, replaces } = self else { return Ok(()) };
+        let unusable =
+            |problem: &str| Err(OutputError::Unusable { path: path.clone(), problem: problem.to_owned() });
+        match fs::metadata(path) {
+            Ok(found) if !found.is_file() => unusable("it is there and no file; - is standard output"),
+            Ok(_) if !replaces => Err(OutputError::Exists(path.clone())),
+            _ if path.file_name().is_none() => unusable("it names no file"),
+            _ if !parent(path).is_dir() => unusable("its directory does not exist"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Begins to write aside.
+    pub(super) fn draft(&self) -> Result<Draft, OutputError> {
+        let draft = match self {
+            Self::Stdout => {
+                tempfile::tempfile().map(|file| Draft::Spool(BufWriter::with_capacity(BUFFER, file)))
+            }
+            Self::File { path, replaces } => aside(path).map(|file| Draft::Aside {
+                file: BufWriter::with_capacity(BUFFER, file),
+                path: path.clone(),
+                replaces: *replaces,
+            }),
+        };
+        draft.map_err(|source| OutputError::Unusable { path: self.place(), problem: source.to_string() })
+    }
+
+    fn place(&self) -> PathBuf {
+        match self {
+            Self::Stdout => std::env::temp_dir(),
+            Self::File { path, .. } => path.clone(),
+        }
+    }
+}
+
+const BUFFER: usize = 1 << 20;
+
+/// On the same file system as its place. Gone by itself, unless it is kept.
+fn aside(path: &Path) -> io::Result<NamedTempFile> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut draft = tempfile::Builder::new();
+    // What the user's umask leaves of it, as of any other file.
+    draft.permissions(Permissions::from_mode(0o666));
+    draft.prefix(&format!(".{name}.")).suffix(".part").tempfile_in(parent(path))
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// An export that is not whole yet.
+#[derive(Debug)]
+pub(super) enum Draft {
+    /// On its way to standard output.
+    Spool(BufWriter<File>),
+    /// On its way to a file.
+    Aside { file: BufWriter<NamedTempFile>, path: PathBuf, replaces: bool },
+}
+
+impl Write for Draft {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Spool(file) => file.write(bytes),
+            Self::Aside { file, .. } => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Spool(file) => file.flush(),
+            Self::Aside { file, .. } => file.flush(),
+        }
+    }
+}
+
+impl Draft {
+    /// Hands the whole of it over: to standard output, or into its place, where it survives the death of the machine.
+    pub(super) fn keep(self) -> Result<(), OutputError> {
+        let failed = |to: &str| {
+            let to = to.to_owned();
+            move |source| OutputError::Write { to, source }
+        };
+        match self {
+            Self::Spool(file) => print(file).map_err(failed("standard output")),
+            Self::Aside { file, path, replaces } => {
+                let failed = failed(&path.display().to_string());
+                let file = file.into_inner().map_err(|error| failed(error.into_error()));
+                put(file?, &path, replaces)
+            }
+        }
+    }
+}
+
+fn print(file: BufWriter<File>) -> io::Result<()> {
+    let mut file = file.into_inner()?;
+    file.rewind()?;
+    let mut out = io::stdout().lock();
+    io::copy(&mut file, &mut out)?;
+    out.flush()
+}
+
+fn put(file: NamedTempFile, path: &Path, replaces: bool) -> Result<(), OutputError> {
+    let failed = |source| OutputError::Write { to: path.display().to_string(), source };
+    file.as_file().sync_all().map_err(failed)?;
+    let put = if replaces { file.persist(path) } else { file.persist_noclobber(path) };
+    match put {
+        Ok(_) => File::open(parent(path)).and_then(|dir| dir.sync_all()).map_err(failed),
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(OutputError::Exists(path.to_owned()))
+        }
+        Err(error) => Err(failed(error.error)),
+    }
+}

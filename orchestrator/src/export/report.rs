@@ -1,0 +1,103 @@
+//! What became of an export, in words.
+
+use std::fmt;
+
+use rolltap_rollout::export::choice::Tally;
+use rolltap_rollout::export::exporter::Omission;
+use rolltap_rollout::export::named::Named;
+use rolltap_rollout::export::plan::Plan;
+use rolltap_rollout::export::rules::Failed;
+
+use super::{ExportSettings, Output};
+
+/// What became of an export, a fact a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportReport {
+    /// What was written.
+    pub tally: Tally,
+    /// What the format has no place for.
+    pub omissions: Vec<Omission>,
+    lines: Vec<String>,
+}
+
+impl fmt::Display for ExportReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.lines.join("\n"))
+    }
+}
+
+impl ExportReport {
+    pub(super) fn new(
+        settings: &ExportSettings,
+        plan: &Plan,
+        unfinished: u64,
+        tally: Tally,
+        omissions: Vec<Omission>,
+    ) -> Self {
+        let mut lines = vec![headline(settings, plan, tally)];
+        lines.extend(left_out(plan, unfinished).into_iter().map(|line| format!("left out: {line}")));
+        if tally.branches_left_out > 0 {
+            let branches = counted(tally.branches_left_out, "branch", "branches");
+            lines.push(format!("left out: {branches} of forked trials (--on-fork all takes them)"));
+        }
+        if plan.failed() > 0 {
+            let trials = counted(plan.failed(), "trial", "trials");
+            lines.push(match settings.rules.failed {
+                Failed::Zero => format!("counted as 0: {trials} failed (--failed zero)"),
+                Failed::Mask | Failed::Drop | Failed::DropGroup => {
+                    format!("masked: {trials} failed (--failed says what else can become of them)")
+                }
+            });
+        }
+        if tally.constrained > 0 {
+            let tokens = counted(tally.constrained, "token", "tokens");
+            lines.push(format!("masked: {tokens} of constrained calls (--train-constrained trains them)"));
+        }
+        if plan.alone() > 0 {
+            let trials = counted(plan.alone(), "trial", "trials");
+            lines.push(format!("advantage 0: {trials}, of whose group no other trial counts"));
+        }
+        let format = settings.format.name();
+        lines.extend(
+            omissions.iter().map(|omission| format!("not in {format}: {} {}", omission.count, omission.what)),
+        );
+        Self { tally, omissions, lines }
+    }
+}
+
+fn headline(settings: &ExportSettings, plan: &Plan, tally: Tally) -> String {
+    let to = match &settings.output {
+        Output::Stdout => "standard output".to_owned(),
+        Output::File { path, .. } => path.display().to_string(),
+    };
+    let groups = match plan.groups() {
+        0 => String::new(),
+        groups => format!(" in {}", counted(groups as u64, "group", "groups")),
+    };
+    format!(
+        "{}{groups}, {}, {} trained of {} to {to} ({})",
+        counted(tally.trials, "trial", "trials"),
+        counted(tally.branches, "branch", "branches"),
+        tally.trained,
+        counted(tally.tokens, "token", "tokens"),
+        settings.format.name(),
+    )
+}
+
+fn left_out(plan: &Plan, unfinished: u64) -> Vec<String> {
+    let under_way = (unfinished > 0).then(|| {
+        format!("{} not complete: no seal or no reward yet", counted(unfinished, "trial", "trials"))
+    });
+    let others = plan.left_out().map(|(why, count)| format!("{} {why}", counted(count, "trial", "trials")));
+    under_way.into_iter().chain(others).collect()
+}
+
+/// Where all trials were left out.
+pub(super) fn nothing(plan: &Plan, unfinished: u64) -> String {
+    let why = left_out(plan, unfinished);
+    if why.is_empty() { "there is no trial in the input".to_owned() } else { why.join("; ") }
+}
+
+fn counted(count: u64, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}

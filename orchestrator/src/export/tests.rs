@@ -1,0 +1,91 @@
+use std::path::Path;
+
+use rolltap_rollout::export::advantage::Advantage;
+use rolltap_rollout::export::jsonl::JsonlWriter;
+use rolltap_rollout::export::rules::{Failed, OnFork};
+
+use super::*;
+use crate::check::sound_rows;
+
+fn settings(dir: &Path) -> ExportSettings {
+    let input = dir.join("in.jsonl");
+    let mut rows = JsonlWriter::new(std::fs::File::create(&input).unwrap());
+    for trial in ["one", "two", "three"] {
+        sound_rows(trial).iter().for_each(|row| rows.write(row).unwrap());
+    }
+    rows.finish().unwrap();
+    ExportSettings {
+        input,
+        output: Output::File { path: dir.join("out.jsonl"), replaces: false },
+        format: Format::Jsonl,
+        rules: Rules {
+            on_fork: OnFork::All,
+            failed: Failed::Mask,
+            advantage: Advantage::None,
+            open_groups: false,
+            superseded: false,
+            train_constrained: false,
+            reward: None,
+            staleness: None,
+        },
+    }
+}
+
+fn files(dir: &Path) -> usize {
+    dir.read_dir().unwrap().count()
+}
+
+#[test]
+fn an_export_that_is_stopped_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let cancelled = CancellationToken::new();
+    cancelled.cancel();
+    let failure = export(&settings, &ExportProgress::Quiet, &cancelled).unwrap_err();
+    assert!(matches!(failure, ExportFailure::Cancelled), "{failure}");
+    assert_eq!(files(dir.path()), 1);
+}
+
+/// Half of a trial is written when the export ends.
+#[test]
+fn an_export_that_is_stopped_while_it_writes_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let input = Input::open(&settings.input).unwrap();
+    let mut survey = Survey::new(settings.rules.clone());
+    input.survey(&mut survey, |_| Ok(())).unwrap();
+    let mut draft = settings.output.draft().unwrap();
+    let plan = survey.plan().unwrap();
+    let stop = |written| if written == 2 { Err(ExportFailure::Cancelled) } else { Ok(()) };
+    let failure = write(&settings, &input, &plan, &mut draft, stop).unwrap_err();
+    assert!(matches!(failure, ExportFailure::Cancelled), "{failure}");
+    assert_eq!(files(dir.path()), 2, "the draft is there");
+    drop(draft);
+    assert_eq!(files(dir.path()), 1);
+}
+
+/// Between the passes another process wrote the input anew.
+#[test]
+fn an_input_that_changed_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let input = Input::open(&settings.input).unwrap();
+    let mut survey = Survey::new(settings.rules.clone());
+    input.survey(&mut survey, |_| Ok(())).unwrap();
+    std::fs::write(&settings.input, "").unwrap();
+    let plan = survey.plan().unwrap();
+    let mut draft = settings.output.draft().unwrap();
+    let (tally, _) = write(&settings, &input, &plan, &mut draft, |_| Ok(())).unwrap();
+    assert_ne!(tally.trials, plan.trials() as u64, "which is what `export` looks at");
+}
+
+#[test]
+fn a_file_that_appears_meanwhile_is_not_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let draft = settings.output.draft().unwrap();
+    std::fs::write(dir.path().join("out.jsonl"), "precious").unwrap();
+    assert!(matches!(draft.keep(), Err(OutputError::Exists(_))));
+    assert_eq!(std::fs::read_to_string(dir.path().join("out.jsonl")).unwrap(), "precious");
+    assert_eq!(files(dir.path()), 2);
+}
