@@ -29,6 +29,10 @@ bench-proxy:
 bench-storage *ARGUMENTS:
     cargo bench --package rolltap-proxy --bench storage -- {{ARGUMENTS}}
 
+# What `rolltap export` takes beside the same conversion in Python (needs the testbed).
+bench-export *ARGUMENTS:
+    ./scripts/bench-export {{ARGUMENTS}}
+
 # Kills the proxy under load so many times, on one data directory, and verifies after each that nothing acknowledged is lost.
 crash-test ROUNDS="500" SEED="":
     CRASH_ROUNDS={{ROUNDS}} {{ if SEED == "" { "" } else { "CRASH_SEED=" + SEED } }} cargo test --release --test crash -- --nocapture nothing_acknowledged

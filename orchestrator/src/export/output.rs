@@ -1,7 +1,7 @@
 //! Where an export goes. A file is written aside and put in its place when it is whole.
 
 use std::fs::{self, File, Permissions};
-use std::io::{self, BufWriter, Seek, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -122,6 +122,15 @@ impl Write for Draft {
         match self {
             Self::Spool(file) => file.flush(),
             Self::Aside { file, .. } => file.flush(),
+        }
+    }
+}
+
+impl Seek for Draft {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        match self {
+            Self::Spool(file) => file.seek(to),
+            Self::Aside { file, .. } => file.seek(to),
         }
     }
 }

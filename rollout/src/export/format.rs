@@ -1,6 +1,6 @@
 //! Every format that an export can have, by name: what it is, and what it takes where a user did not say.
 
-use std::io::Write;
+use std::io::{Seek, Write};
 
 use super::advantage::Advantage;
 use super::exporter::{ExportError, Exporter};
@@ -35,11 +35,14 @@ impl Format {
         }
     }
 
-    /// Starts a file of this format.
+    /// Starts a file of this format. Some write at its end what stands at its beginning, so it can seek.
     ///
     /// # Errors
     /// The output failed.
-    pub fn exporter<'a>(self, out: impl Write + Send + 'a) -> Result<Box<dyn Exporter + 'a>, ExportError> {
+    pub fn exporter<'a>(
+        self,
+        out: impl Write + Seek + Send + 'a,
+    ) -> Result<Box<dyn Exporter + 'a>, ExportError> {
         Ok(match self {
             Self::Jsonl => Box::new(JsonlExporter::new(out)),
             Self::Parquet => Box::new(ParquetExporter::new(out)?),
