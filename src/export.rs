@@ -1,5 +1,6 @@
 //! `rolltap export`
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -7,8 +8,9 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use rolltap_orchestrator::export::{self, ExportFailure, ExportProgress, ExportSettings, Output};
 use rolltap_rollout::export::advantage::Advantage;
-use rolltap_rollout::export::format::Format;
+use rolltap_rollout::export::format::{Format, FormatOptions};
 use rolltap_rollout::export::named::Named;
+use rolltap_rollout::export::prime_rl::PrimeRlOptions;
 use rolltap_rollout::export::rules::{Failed, OnFork, Rules, Staleness};
 use tokio_util::sync::CancellationToken;
 
@@ -68,15 +70,30 @@ pub(crate) struct Arguments {
     /// distribution sampled from.
     #[arg(long, help_heading = WEIGHT)]
     train_constrained: bool,
+
+    /// Tokens of a micro-batch at most: the trainer's model.seq_len. [default: 32768]
+    #[arg(long, value_name = "NUMBER", help_heading = PRIME_RL)]
+    seq_len: Option<NonZeroUsize>,
+    /// Fill micro-batches up to a multiple of this. [default: 1]
+    #[arg(long, value_name = "NUMBER", help_heading = PRIME_RL)]
+    pad_to_multiple_of: Option<NonZeroUsize>,
+    /// The name under which prime-rl tells of these samples. [default: rolltap]
+    #[arg(long, value_name = "NAME", help_heading = PRIME_RL)]
+    env_name: Option<String>,
+    /// The temperature of calls of which nobody recorded one. [default: such calls are refused]
+    #[arg(long, value_name = "NUMBER", help_heading = PRIME_RL)]
+    assumed_temperature: Option<f64>,
 }
 
+const PRIME_RL: &str = "Of prime-rl";
 const WHICH: &str = "Which trials";
 const WEIGHT: &str = "What is trained";
 
 const AFTER_HELP: &str = "\
 Examples:
   rolltap export jobs/2026-11-21__03-42-00 --format jsonl -o train.jsonl
-  rolltap export rollouts.parquet --format jsonl --advantage grpo -o train.jsonl
+  rolltap export rollouts.parquet --format verifiers --failed drop-group -o traces.jsonl
+  rolltap export jobs/2026-11-21__03-42-00 --format prime-rl --seq-len 65536 -o rank_0.bin
   rolltap export /var/lib/rolltap --format jsonl --max-staleness 4 -o - | head -1
 
 docs/exports.md has what each format holds, what it cannot hold, and its defaults.
@@ -92,6 +109,7 @@ fn named<T: Named + Send + Sync>() -> impl TypedValueParser<Value = T> {
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    refuse_strays(&arguments)?;
     let quiet = arguments.quiet;
     let settings = settings(arguments);
     let cancelled = CancellationToken::new();
@@ -125,7 +143,36 @@ fn failed(failure: ExportFailure) -> anyhow::Result<Outcome> {
     Ok(Outcome::Failed)
 }
 
+/// Given to another format, these would change nothing, which nobody means.
+fn refuse_strays(arguments: &Arguments) -> anyhow::Result<()> {
+    let given = [
+        ("--seq-len", arguments.seq_len.is_some()),
+        ("--pad-to-multiple-of", arguments.pad_to_multiple_of.is_some()),
+        ("--env-name", arguments.env_name.is_some()),
+        ("--assumed-temperature", arguments.assumed_temperature.is_some()),
+    ];
+    match given.iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) if arguments.format != Format::PrimeRl => {
+            anyhow::bail!("{option} is of --format prime-rl, and this is {}", arguments.format.name())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn prime_rl(arguments: &Arguments) -> PrimeRlOptions {
+    let default = PrimeRlOptions::default();
+    PrimeRlOptions {
+        seq_len: arguments.seq_len.map_or(default.seq_len, NonZeroUsize::get),
+        pad_to_multiple_of: arguments
+            .pad_to_multiple_of
+            .map_or(default.pad_to_multiple_of, NonZeroUsize::get),
+        env_name: arguments.env_name.clone().unwrap_or(default.env_name),
+        assumed_temperature: arguments.assumed_temperature,
+    }
+}
+
 fn settings(arguments: Arguments) -> ExportSettings {
+    let prime_rl = prime_rl(&arguments);
     let format = arguments.format;
     let staleness = arguments.max_staleness;
     let policy_version = arguments.policy_version;
@@ -137,6 +184,7 @@ fn settings(arguments: Arguments) -> ExportSettings {
             Output::File { path: arguments.output, replaces: arguments.force }
         },
         format,
+        options: FormatOptions { prime_rl },
         rules: Rules {
             on_fork: arguments.on_fork.unwrap_or(format.on_fork()),
             failed: arguments.failed,

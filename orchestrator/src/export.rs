@@ -15,7 +15,7 @@ use std::thread;
 use rolltap_proxy::store::Damage;
 use rolltap_rollout::export::choice::{Refusal, Tally};
 use rolltap_rollout::export::exporter::{ExportError, Omission, Trial};
-use rolltap_rollout::export::format::Format;
+use rolltap_rollout::export::format::{Format, FormatOptions};
 use rolltap_rollout::export::plan::{Plan, PlanError};
 use rolltap_rollout::export::rules::Rules;
 use rolltap_rollout::export::survey::{SeenTwice, Survey};
@@ -37,6 +37,8 @@ pub struct ExportSettings {
     pub output: Output,
     /// In which form.
     pub format: Format,
+    /// What the format asks beside.
+    pub options: FormatOptions,
     /// What of it.
     pub rules: Rules,
 }
@@ -141,7 +143,7 @@ fn write(
     draft: &mut Draft,
     mut progressed: impl FnMut(usize) -> Result<(), ExportFailure>,
 ) -> Result<(Tally, Vec<Omission>), ExportFailure> {
-    let mut exporter = settings.format.exporter(draft)?;
+    let mut exporter = settings.format.exporter(draft, &settings.options)?;
     thread::scope(|scope| {
         let (trials, to_write): (SyncSender<Trial>, Receiver<Trial>) = sync_channel(AHEAD);
         let reading = scope.spawn(move || read(input, plan, &trials));

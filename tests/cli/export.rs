@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use rolltap_rollout::export::format::Format;
+use rolltap_rollout::export::named::Named;
 use rolltap_rollout::row::RolloutRow;
 
 use super::program::{Ended, run};
@@ -223,6 +225,38 @@ fn standard_output_gets_all_or_nothing() {
     write_jsonl(&dir.path().join("in.jsonl"), &rows);
     let ended = run(dir.path(), &args);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
+}
+
+/// One success, one forked success, one that is none, one that failed: each format takes them by default, and what it has
+/// no place for is told.
+#[test]
+fn every_format_takes_a_group_with_a_fork_and_a_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    write_jsonl(&dir.path().join("in.jsonl"), &group());
+    let mut told = String::new();
+    for format in Format::ALL {
+        let output = format!("out.{}", format.name());
+        let mut args = vec!["export", "in.jsonl", "--quiet", "--format", format.name(), "-o", &output];
+        if *format == Format::PrimeRl {
+            args.extend(["--assumed-temperature", "1"]);
+        }
+        let ended = run(dir.path(), &args);
+        assert_eq!(ended.code, Some(0), "{}: {ended:?}", format.name());
+        assert!(fs::metadata(dir.path().join(&output)).unwrap().len() > 0, "{}", format.name());
+        told += &format!("{}\n", ended.stderr);
+    }
+    insta::assert_snapshot!(told);
+}
+
+#[test]
+fn options_of_another_format_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["export", "x.jsonl", "--format", "tinker", "-o", "y", "--seq-len", "100"];
+    let ended = run(dir.path(), &args);
+    assert_eq!(
+        (ended.code, ended.stderr.as_str()),
+        (Some(2), "error: --seq-len is of --format prime-rl, and this is tinker\n")
+    );
 }
 
 #[test]

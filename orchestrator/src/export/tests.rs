@@ -18,6 +18,7 @@ fn settings(dir: &Path) -> ExportSettings {
         input,
         output: Output::File { path: dir.join("out.jsonl"), replaces: false },
         format: Format::Jsonl,
+        options: FormatOptions::default(),
         rules: Rules {
             on_fork: OnFork::All,
             failed: Failed::Mask,

@@ -1,59 +1,104 @@
 //! Every format that an export can have, by name: what it is, and what it takes where a user did not say.
+//!
+//! **Forks.** All branches go where the trainer takes several sequences of one trial without taking each for a trial; the
+//! longest alone where it would. **Advantages** are made, by GRPO's rule, where the trainer takes them; not where it makes
+//! them of rewards.
 
 use std::io::{Seek, Write};
 
 use super::advantage::Advantage;
+use super::atif::AtifExporter;
+use super::atropos::AtroposExporter;
 use super::exporter::{ExportError, Exporter};
+use super::harbor::{HarborDetailsExporter, HarborExporter};
 use super::named::named;
+use super::prime_rl::{PrimeRlExporter, PrimeRlOptions};
 use super::rules::OnFork;
+use super::tinker::TinkerExporter;
+use super::verifiers::VerifiersExporter;
 use super::whole_rows::{JsonlExporter, ParquetExporter};
 
-named! {
-    /// A form in which rollouts leave for a trainer.
-    pub enum Format {
-        /// rollout/1, a JSON line per branch
-        Jsonl = "jsonl",
-        /// rollout/1, a Parquet row per branch
-        Parquet = "parquet",
-    }
+/// What single formats ask beside the rollouts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FormatOptions {
+    /// Of `prime-rl`.
+    pub prime_rl: PrimeRlOptions,
 }
 
-impl Format {
-    /// What becomes of forked trials where nobody said: all branches where the trainer takes several sequences of one
-    /// trial, the longest where it would take each for a trial.
-    pub fn on_fork(self) -> OnFork {
-        match self {
-            Self::Jsonl | Self::Parquet => OnFork::All,
+/// A line per format: what its users read, its name, what becomes of forks and how trials are weighed by default, and what
+/// writes it.
+macro_rules! formats {
+    ($(
+        #[doc = $about:literal]
+        $format:ident = $name:literal, $on_fork:ident, $advantage:ident, |$out:ident, $options:pat_param| $exporter:expr;
+    )*) => {
+        named! {
+            /// A form in which rollouts leave for a trainer.
+            pub enum Format { $(#[doc = $about] $format = $name,)* }
         }
-    }
 
-    /// How trials are weighed where nobody said: by GRPO's rule where the trainer takes advantages, not at all where it
-    /// makes them of rewards.
-    pub fn advantage(self) -> Advantage {
-        match self {
-            Self::Jsonl | Self::Parquet => Advantage::None,
+        impl Format {
+            /// What becomes of forked trials where nobody said.
+            pub fn on_fork(self) -> OnFork {
+                match self {
+                    $(Self::$format => OnFork::$on_fork,)*
+                }
+            }
+
+            /// How trials are weighed where nobody said.
+            pub fn advantage(self) -> Advantage {
+                match self {
+                    $(Self::$format => Advantage::$advantage,)*
+                }
+            }
+
+            /// Starts a file of this format. Some write at its end what stands at its beginning, so it can seek.
+            ///
+            /// # Errors
+            /// The output failed.
+            pub fn exporter<'a>(
+                self,
+                out: impl Write + Seek + Send + 'a,
+                options: &FormatOptions,
+            ) -> Result<Box<dyn Exporter + 'a>, ExportError> {
+                match self {
+                    $(Self::$format => {
+                        let ($out, $options) = (out, options);
+                        Ok(Box::new($exporter))
+                    })*
+                }
+            }
         }
-    }
+    };
+}
 
-    /// Starts a file of this format. Some write at its end what stands at its beginning, so it can seek.
-    ///
-    /// # Errors
-    /// The output failed.
-    pub fn exporter<'a>(
-        self,
-        out: impl Write + Seek + Send + 'a,
-    ) -> Result<Box<dyn Exporter + 'a>, ExportError> {
-        Ok(match self {
-            Self::Jsonl => Box::new(JsonlExporter::new(out)),
-            Self::Parquet => Box::new(ParquetExporter::new(out)?),
-        })
-    }
+formats! {
+    /// rollout/1: all that a row holds, a JSON line per branch
+    Jsonl = "jsonl", All, None, |out, _| JsonlExporter::new(out);
+    /// rollout/1: the same, a Parquet row per branch
+    Parquet = "parquet", All, None, |out, _| ParquetExporter::new(out)?;
+    /// verifiers 0.4: a trace of its v1 interface per trial
+    Verifiers = "verifiers", All, None, |out, _| VerifiersExporter::new(out);
+    /// prime-rl (559b447): packed micro-batches of one rank and step, in msgpack
+    PrimeRl = "prime-rl", All, Grpo, |out, options| PrimeRlExporter::new(out, options.prime_rl.clone());
+    /// tinker 0.38: a Datum per branch
+    Tinker = "tinker", All, Grpo, |out, _| TinkerExporter::new(out);
+    /// Harbor's generic rollout {reward, token_ids, mask_ids} per branch, without logprobs
+    Harbor = "harbor", Longest, None, |out, _| HarborExporter::new(out);
+    /// harbor 0.25: rollout_details of a trial, turn by turn
+    HarborDetails = "harbor-details", All, None, |out, _| HarborDetailsExporter::new(out);
+    /// ATIF-v1.8 (harbor 0.25): a trajectory per trial, further branches embedded
+    Atif = "atif", All, None, |out, _| AtifExporter::new(out);
+    /// atroposlib 0.4: a scored group per line, the body of POST /scored_data
+    Atropos = "atropos", Longest, None, |out, _| AtroposExporter::new(out);
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::io::Cursor;
 
+    use super::super::fixture::{forked, straight};
     use super::super::named::Named;
     use super::*;
 
@@ -63,5 +108,28 @@ mod tests {
         assert_eq!(names.len(), Format::ALL.len());
         assert!(Format::ALL.iter().all(|format| Format::named(format.name()) == Some(*format)));
         assert_eq!(Format::named("csv"), None);
+    }
+
+    /// A straight trial, and of a forked one what the format takes by default, weighed as it wants.
+    #[test]
+    fn every_format_takes_a_fork_as_it_does_by_default() {
+        let mut options = FormatOptions::default();
+        options.prime_rl.assumed_temperature = Some(1.0);
+        for format in Format::ALL {
+            let mut file = Cursor::new(Vec::new());
+            let mut exporter = format.exporter(&mut file, &options).unwrap();
+            for mut trial in [straight(), forked()] {
+                if format.advantage() == Advantage::None {
+                    trial.advantage = None;
+                }
+                if format.on_fork() == OnFork::Longest && trial.rows.len() > 1 {
+                    trial.left_out = 1;
+                    trial.rows.remove(0);
+                }
+                exporter.write(trial).unwrap_or_else(|error| panic!("{}: {error}", format.name()));
+            }
+            exporter.finish().unwrap();
+            assert!(!file.into_inner().is_empty(), "{}", format.name());
+        }
     }
 }
