@@ -38,7 +38,7 @@ impl ExportReport {
         lines.extend(left_out(plan, unfinished).into_iter().map(|line| format!("left out: {line}")));
         if tally.branches_left_out > 0 {
             let branches = counted(tally.branches_left_out, "branch", "branches");
-            lines.push(format!("left out: {branches} of forked trials (--on-fork all takes them)"));
+            lines.push(format!("left out: {branches} of forked trials (--on-fork longest)"));
         }
         if plan.failed() > 0 {
             let trials = counted(plan.failed(), "trial", "trials");
