@@ -6,6 +6,7 @@ mod cli {
 
     mod demo;
     mod export;
+    mod export_of_a_store;
     mod help;
     mod rollouts;
     mod run;

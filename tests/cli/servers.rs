@@ -9,7 +9,7 @@ use super::program::{Running, repository, rolltap, run};
 
 /// The simulator with its example script, and the proxy with its example configuration in front of it; ports and paths
 /// are the test's own.
-fn start(dir: &Path) -> (Running, Running, String, String) {
+pub(crate) fn start(dir: &Path) -> (Running, Running, String, String) {
     let script = repository("configs/sim-script.toml");
     let mut sim = Running::start(dir, &["sim", "--listen", "127.0.0.1:0", "--script", &script]);
     let upstream = sim.next_url();
@@ -21,7 +21,7 @@ fn start(dir: &Path) -> (Running, Running, String, String) {
     (sim, proxy, agents, admin)
 }
 
-async fn post(url: &str, body: Value) -> Value {
+pub(crate) async fn post(url: &str, body: Value) -> Value {
     let answer = reqwest::Client::new().post(url).json(&body).send().await.unwrap();
     assert!(answer.status().is_success(), "{url}: {}", answer.text().await.unwrap());
     answer.json().await.unwrap()
