@@ -7,15 +7,23 @@
 use std::io::{Seek, Write};
 
 use super::advantage::Advantage;
+use super::areal::ArealExporter;
 use super::atif::AtifExporter;
 use super::atropos::AtroposExporter;
 use super::exporter::{ExportError, Exporter};
 use super::harbor::{HarborDetailsExporter, HarborExporter};
 use super::named::named;
+use super::nemo_rl::NemoRlExporter;
+use super::openrlhf::OpenrlhfExporter;
 use super::prime_rl::{PrimeRlExporter, PrimeRlOptions};
+use super::rllm::RllmExporter;
 use super::rules::OnFork;
+use super::skyrl::SkyrlExporter;
+use super::slime::SlimeExporter;
 use super::tinker::TinkerExporter;
+use super::trl::TrlExporter;
 use super::verifiers::VerifiersExporter;
+use super::verl::VerlExporter;
 use super::whole_rows::{JsonlExporter, ParquetExporter};
 
 /// What single formats ask beside the rollouts.
@@ -83,6 +91,24 @@ formats! {
     PrimeRl = "prime-rl", All, Grpo, |out, options| PrimeRlExporter::new(out, options.prime_rl.clone());
     /// tinker 0.38: a Datum per branch
     Tinker = "tinker", All, Grpo, |out, _| TinkerExporter::new(out);
+    /// SkyRL 0.4: step-wise generator output of a trial, a branch a step
+    Skyrl = "skyrl", All, None, |out, _| SkyrlExporter::new(out);
+    /// TRL 1.16: a RolloutSample of the asynchronous GRPO trainer per branch
+    Trl = "trl", All, Grpo, |out, _| TrlExporter::new(out);
+    /// verl 0.9: the AgentLoopOutputs of a trial
+    Verl = "verl", All, None, |out, _| VerlExporter::new(out);
+    /// slime (624b824): a Sample per branch
+    Slime = "slime", All, None, |out, _| SlimeExporter::new(out);
+    /// miles (31f1ca9): the same, which it reads too
+    Miles = "miles", All, None, |out, _| SlimeExporter::new(out);
+    /// OpenRLHF 0.11: the response of an agent executor per trial
+    Openrlhf = "openrlhf", Longest, None, |out, _| OpenrlhfExporter::new(out);
+    /// AReaL (4aef98d): the tensors of an episode per trial; all branches only with advantages
+    Areal = "areal", Longest, None, |out, _| ArealExporter::new(out);
+    /// NeMo-RL (7ea279a): the result of its Gym environment per trial
+    NemoRl = "nemo-rl", Longest, None, |out, _| NemoRlExporter::new(out);
+    /// rLLM (9beb6e0): an Episode per trial
+    Rllm = "rllm", All, None, |out, _| RllmExporter::new(out);
     /// Harbor's generic rollout {reward, token_ids, mask_ids} per branch, without logprobs
     Harbor = "harbor", Longest, None, |out, _| HarborExporter::new(out);
     /// harbor 0.25: rollout_details of a trial, turn by turn
