@@ -1,0 +1,136 @@
+"""What the proxy hands out: `rollout/1` rows, and complete trials."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class CallSpan(TypedDict):
+    """Where one call's sampled tokens stand in its branch."""
+
+    call_id: str
+    choice_index: int
+    parent_call_id: str | None
+    role: str
+    """`main`, `sub_agent`, `compaction`, `title` or `probe`."""
+    prompt_len: int
+    start: int
+    """First sampled token."""
+    end: int
+    """One past the last sampled token."""
+    finish_reason: str | None
+    version: int
+    sampled_at: str
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    constrained: bool
+    """The recorded logprob is not that of the distribution sampled from."""
+    sampling: str
+    """Every sampling key of the request, a JSON object as text."""
+    messages: str | None
+    """The request's messages, JSON as text."""
+
+
+class Row(TypedDict):
+    """One branch of a sealed trial. All per-token lists have the length of `token_ids`."""
+
+    schema_version: str
+    trial_id: str
+    group_id: str | None
+    group_size: int | None
+    sample_index: int
+    attempt: int
+    superseded: bool
+    task_id: str
+    environment: str | None
+    branch_index: int
+    num_branches: int
+    is_last_branch: bool
+    branch_cause: str
+    branch_reprefilled: int | None
+    token_ids: list[int]
+    sampled_mask: list[int]
+    trainable_mask: list[int]
+    loss_mask: list[int]
+    """What this branch trains; a token that several branches share is in one of their masks."""
+    logprobs: list[float]
+    """Nats; 0.0 where not sampled."""
+    token_version: list[int]
+    """-1 where not sampled."""
+    version_labels: dict[str, str]
+    prompt_len: int
+    """Index of the first sampled token."""
+    reward: float | None
+    rewards: dict[str, float]
+    reward_valid: bool
+    failure_cause: str | None
+    is_truncated: bool
+    stop_reason: str | None
+    status: str
+    """`completed`, `truncated`, `aborted` or `failed`."""
+    model: str
+    tokenizer_hash: str | None
+    vocab_size: int | None
+    logprobs_mode: str
+    has_media: bool
+    calls: list[CallSpan]
+
+
+class TrialFacts(TypedDict):
+    """What every trial that is handed out says."""
+
+    trial_id: str
+    task_id: str
+    group_id: str | None
+    sample_index: int
+    reward: float | None
+    rewards: dict[str, float]
+    reward_valid: bool
+    failure_cause: str | None
+    rows: list[Row]
+    """None where the trial has not a single sampled token."""
+
+
+class Trial(TrialFacts, total=False):
+    """A complete trial. The feed's lines have these too."""
+
+    cursor: str
+    attempt: int
+    superseded: bool
+    completed_at: str
+    group_remaining: int | None
+    """Of a closed group: how many of its trials follow."""
+    late: bool
+    """It was complete only after its group had closed."""
+
+
+def loss_mask(row: Row, *, constrained: bool = False) -> list[int]:
+    """What to train of a row that no export has masked: all of it 0 where the reward does not measure the agent.
+
+    Answers that were constrained (structured output, a forced tool choice) are 0 too unless `constrained`: their
+    logprobs are not those of the distribution that they were sampled from.
+    """
+    if not row["reward_valid"] or row["reward"] is None:
+        return [0] * len(row["loss_mask"])
+    mask = list(row["loss_mask"])
+    for call in row["calls"]:
+        if call["constrained"] and not constrained:
+            mask[call["start"] : call["end"]] = [0] * (call["end"] - call["start"])
+    return mask
+
+
+def alone(trial: Trial) -> Row:
+    """The branch that trains the most, for a trainer that takes one sequence per trial.
+
+    It trains what it shares with the branches that are left out, too.
+    """
+    if not trial["rows"]:
+        raise ValueError(f"trial {trial['trial_id']} sampled no token, so that there is nothing to hand over")
+    row = max(trial["rows"], key=lambda row: sum(row["trainable_mask"]))
+    return {**row, "loss_mask": row["trainable_mask"]}
+
+
+def earned(trial: Trial) -> float | None:
+    """What the trial is trained on; None where its reward does not measure the agent."""
+    return trial["reward"] if trial["reward_valid"] else None

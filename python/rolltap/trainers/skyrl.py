@@ -1,0 +1,110 @@
+"""SkyRL (package `skyrl` 0.4.0): step-wise generator output, from an export or from agents that run now.
+
+A line of `rolltap export --format skyrl` is a trajectory, a step being a branch. Train with `generator.step_wise_trajectories=true`:
+SkyRL takes the advantage from a trajectory's last step and gives it to all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from skyrl.train.generators.base import GeneratorInput, GeneratorInterface, GeneratorOutput, TrajectoryID
+from skyrl.train.generators.utils import concatenate_generator_outputs
+
+from rolltap.client import DEFAULT_URL, AsyncClient
+from rolltap.row import Trial, earned, loss_mask
+from rolltap.trial import Agent, run_trial
+
+
+def generator_output(lines: Iterable[Mapping[str, Any]]) -> GeneratorOutput:
+    """The generator output of exported lines, checked by SkyRL."""
+    return concatenate_generator_outputs([_typed(line) for line in lines], step_wise=True)
+
+
+def _typed(line: Mapping[str, Any]) -> GeneratorOutput:
+    steps = {key: value for key, value in line.items() if isinstance(value, list)}
+    return {**steps, "trajectory_ids": [TrajectoryID(**name) for name in line["trajectory_ids"]]}
+
+
+class Generator(GeneratorInterface):
+    """Runs the agent once per trajectory that SkyRL asks for, as a trial of the prompt's group.
+
+    The agent gets SkyRL's `prompt`, `env_class` and `env_extras`. A trial whose reward does not measure the agent
+    keeps its place in the group: masked, with the mean of the others as its reward, so that it moves nobody's baseline.
+    """
+
+    def __init__(
+        self, agent: Agent, url: str = DEFAULT_URL, *, token: str | None = None, **opening: Any
+    ) -> None:
+        self._agent = agent
+        self._url = url
+        self._token = token
+        self._opening = opening
+
+    async def generate(self, input_batch: GeneratorInput) -> GeneratorOutput:
+        """Runs all trajectories of the batch at once; how many calls are under way is the proxy's and vLLM's to limit."""
+        names = input_batch["trajectory_ids"]
+        if names is None:
+            raise ValueError("a batch without trajectory_ids: groups could not be told apart")
+        opening = {**self._opening, "sampling": input_batch.get("sampling_params") or self._opening.get("sampling")}
+        metadata = input_batch.get("batch_metadata")
+        step = "" if metadata is None else f"{metadata.training_phase}-{metadata.global_step}-"
+        async with AsyncClient(self._url, token=self._token) as client:
+            runs = [
+                run_trial(
+                    client,
+                    self._agent,
+                    _task(input_batch, place),
+                    task_id=name.instance_id,
+                    metadata={"skyrl": f"{step}{name.to_string()}"},
+                    **opening,
+                )
+                for place, name in enumerate(names)
+            ]
+            trials = await asyncio.gather(*runs)
+        return generator_output(map(_line, trials, names, _rewards(trials, names)))
+
+
+def _task(batch: GeneratorInput, place: int) -> dict[str, Any]:
+    extras = batch.get("env_extras")
+    return {
+        "prompt": batch["prompts"][place],
+        "env_class": batch["env_classes"][place],
+        "env_extras": extras[place] if extras else {},
+    }
+
+
+def _rewards(trials: Sequence[Trial], names: Sequence[TrajectoryID]) -> list[float]:
+    known: dict[str, list[float]] = {}
+    for trial, name in zip(trials, names):
+        if (reward := earned(trial)) is not None:
+            known.setdefault(name.instance_id, []).append(reward)
+    means = {instance: fmean(rewards) for instance, rewards in known.items()}
+    rewards = [earned(trial) for trial in trials]
+    return [
+        means.get(name.instance_id, 0.0) if reward is None else reward
+        for reward, name in zip(rewards, names)
+    ]
+
+
+def _line(trial: Trial, name: TrajectoryID, reward: float) -> dict[str, Any]:
+    masks = [loss_mask(row) for row in trial["rows"]]
+    # A branch of which nothing is trained would only cost a forward pass, but a trajectory needs a step.
+    kept = [(row, mask) for row, mask in zip(trial["rows"], masks) if any(mask)]
+    kept = kept or list(zip(trial["rows"], masks))[:1]
+    if not kept:
+        raise ValueError(f"trial {trial['trial_id']} sampled no token, and SkyRL takes no empty response")
+    starts = [row["prompt_len"] for row, _ in kept]
+    return {
+        "prompt_token_ids": [row["token_ids"][:start] for (row, _), start in zip(kept, starts)],
+        "response_ids": [row["token_ids"][start:] for (row, _), start in zip(kept, starts)],
+        "rewards": [float(reward)] * len(kept),
+        "loss_masks": [mask[start:] for (_, mask), start in zip(kept, starts)],
+        "stop_reasons": [row["stop_reason"] or row["status"] for row, _ in kept],
+        "rollout_logprobs": [row["logprobs"][start:] for (row, _), start in zip(kept, starts)],
+        "trajectory_ids": [vars(name)] * len(kept),
+        "is_last_step": [place == len(kept) - 1 for place in range(len(kept))],
+    }

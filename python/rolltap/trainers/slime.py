@@ -1,0 +1,114 @@
+"""slime (commit 624b824) and miles (commit 31f1ca9): samples, from an export or from agents that run now.
+
+A line of `rolltap export --format slime` is a `Sample`. Name what your own module makes of these in slime's arguments:
+
+```python
+# my_rollout.py: --custom-generate-function-path my_rollout.generate
+#                --custom-reward-post-process-path my_rollout.post_process_rewards
+from rolltap.trainers.slime import generate_with, post_process_rewards
+
+generate = generate_with(my_agent)
+```
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+from slime.utils.types import Sample
+
+from rolltap.client import DEFAULT_URL, AsyncClient
+from rolltap.row import Row, Trial, earned, loss_mask
+from rolltap.trial import Agent, run_trial
+
+
+def sample(line: Mapping[str, Any]) -> Sample:
+    """The sample of an exported line."""
+    return Sample.from_dict(dict(line))
+
+
+def save_debug_data(lines: Iterable[Mapping[str, Any]], path: str | os.PathLike[str], rollout_id: int = 0) -> None:
+    """A file for `--load-debug-rollout-data`, with which slime trains on what is there and starts no engine."""
+    import torch
+
+    torch.save({"rollout_id": rollout_id, "samples": [sample(line).to_dict() for line in lines]}, path)
+
+
+def generate_with(
+    agent: Agent, url: str = DEFAULT_URL, *, token: str | None = None, **opening: Any
+) -> Callable[[Any, Sample, Mapping[str, Any]], Awaitable[list[Sample]]]:
+    """A function for `--custom-generate-function-path` that runs the agent once per sample, as a trial.
+
+    The agent gets `prompt`, `label` and `metadata` of the sample. A forked trial comes back as several samples with one
+    `rollout_id`, so that the loss counts it once. Where the reward does not measure the agent the samples are masked.
+    """
+
+    async def generate(args: Any, asked: Sample, sampling_params: Mapping[str, Any]) -> list[Sample]:
+        task = {"prompt": asked.prompt, "label": asked.label, "metadata": asked.metadata}
+        async with AsyncClient(url, token=token) as client:
+            trial = await run_trial(client, agent, task, task_id=f"slime-{asked.group_index}", **opening)
+        made = [sample({**asked.to_dict(), **_line(row, trial, asked)}) for row in trial["rows"]]
+        return made or [_failed(asked)]
+
+    return generate
+
+
+def post_process_rewards(args: Any, samples: Sequence[Sample]) -> tuple[list[float], list[float]]:
+    """For `--custom-reward-post-process-path`: compares rewards within a group, each trial once.
+
+    slime's own way compares the whole batch as one group as soon as a trial of it has forked.
+    """
+    raw = [sample.get_reward_value(args) for sample in samples]
+    if args.advantage_estimator not in _COMPARED or not args.rewards_normalization:
+        return raw, list(raw)
+    groups: dict[Any, dict[Any, float]] = {}
+    for one, reward in zip(samples, raw):
+        if not one.remove_sample:
+            groups.setdefault(one.group_index, {})[_trial_of(one)] = reward
+    scale = args.advantage_estimator in _SCALED and args.grpo_std_normalization
+    rules = {group: _rule(list(rewards.values()), scale) for group, rewards in groups.items()}
+    return raw, [
+        0.0 if one.remove_sample else (reward - rules[one.group_index][0]) / rules[one.group_index][1]
+        for one, reward in zip(samples, raw)
+    ]
+
+
+_COMPARED = ("grpo", "gspo", "cispo", "reinforce_plus_plus_baseline")
+_SCALED = ("grpo", "gspo", "cispo")
+
+
+def _rule(rewards: Sequence[float], scale: bool) -> tuple[float, float]:
+    """What to take off a reward, and what to divide the rest by; as slime has it."""
+    deviation = stdev(rewards) if len(rewards) > 1 else 0.0
+    return fmean(rewards), deviation + 1e-6 if scale else 1.0
+
+
+def _trial_of(one: Sample) -> Any:
+    return one.index if one.rollout_id is None else one.rollout_id
+
+
+def _line(row: Row, trial: Trial, asked: Sample) -> dict[str, Any]:
+    start, mask, reward = row["prompt_len"], loss_mask(row), earned(trial)
+    versions = {version for version, trained in zip(row["token_version"], mask) if trained}
+    return {
+        "rollout_id": asked.index,
+        "tokens": row["token_ids"],
+        "response_length": len(row["token_ids"]) - start,
+        "loss_mask": mask[start:],
+        "rollout_log_probs": row["logprobs"][start:],
+        "weight_versions": [row["version_labels"].get(str(version), str(version)) for version in sorted(versions)],
+        "reward": 0.0 if reward is None else reward,
+        "remove_sample": reward is None,
+        "status": row["status"],
+        "metadata": {**asked.metadata, "trial_id": row["trial_id"], "branch_index": row["branch_index"]},
+    }
+
+
+def _failed(asked: Sample) -> Sample:
+    """A trial without a single sampled token: slime trains nothing of it and may ask again."""
+    asked.status = Sample.Status.ABORTED
+    asked.remove_sample = True
+    return asked

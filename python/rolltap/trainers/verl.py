@@ -1,0 +1,103 @@
+"""verl (package `verl` 0.9.1): outputs of an agent loop, from an export or from agents that run now.
+
+A line of `rolltap export --format verl` is what one `run` of an agent loop returns: an output per branch. Several of them
+at once are taken by verl's trainer with a TransferQueue (`verl.trainer.ppo.v1`) alone. For the other, export with
+`--on-fork longest`, and give `AgentLoop` `several=False`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
+
+from rolltap.client import DEFAULT_URL, AsyncClient
+from rolltap.row import Row, Trial, alone, earned, loss_mask
+from rolltap.trial import run_trial
+
+
+def outputs(line: Mapping[str, Any]) -> list[AgentLoopOutput]:
+    """The outputs of an exported line."""
+    return [AgentLoopOutput.model_validate(output) for output in line["outputs"]]
+
+
+class AgentLoop(AgentLoopBase):
+    """Runs an agent once per sample, as a trial. Name it in verl's configuration of agent loops:
+
+    ```yaml
+    - name: rolltap
+      _target_: rolltap.trainers.verl.AgentLoop
+      agent: my_module:my_agent   # an async function of (trial, task) that gives a reward
+      url: http://127.0.0.1:7071
+    ```
+
+    The task that the agent gets is the sample's line of the data set. Where an agent's own failure leaves no reward,
+    `run` fails: verl then drops the whole prompt, for it has no place for a sample without a reward.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        agent: str,
+        url: str = DEFAULT_URL,
+        token: str | None = None,
+        several: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        module, _, name = agent.partition(":")
+        self._agent = getattr(importlib.import_module(module), name)
+        self._url = url
+        self._token = token
+        self._several = several
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput] | AgentLoopOutput:
+        """One sample of one prompt."""
+        async with AsyncClient(self._url, token=self._token) as client:
+            trial = await run_trial(
+                client, self._agent, kwargs, task_id=str(kwargs.get("uid", "verl")), sampling=_sampling(sampling_params)
+            )
+        made = outputs(_line(trial, several=self._several))
+        return made if self._several else made[0]
+
+
+# What verl asks its own server for beside sampling: rolltap sees to it that logprobs come.
+_NOT_SAMPLING = {"logprobs", "prompt_logprobs", "max_new_tokens", "max_tokens"}
+
+
+def _sampling(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in params.items() if key not in _NOT_SAMPLING}
+
+
+def _line(trial: Trial, *, several: bool) -> dict[str, Any]:
+    reward = earned(trial)
+    if reward is None:
+        raise RuntimeError(f"trial {trial['trial_id']} has no valid reward: {trial['failure_cause']}")
+    rows = trial["rows"] if several else [alone(trial)]
+    # verl reads the trial's score where its last output trains, so none stands there that trains nothing.
+    trained = [row for row in rows if any(loss_mask(row))]
+    if not trained:
+        raise RuntimeError(f"trial {trial['trial_id']} has nothing to train on")
+    return {"outputs": [_output(row, reward, trial["rewards"]) for row in trained]}
+
+
+def _output(row: Row, reward: float, rewards: Mapping[str, float]) -> dict[str, Any]:
+    start, mask = row["prompt_len"], loss_mask(row)
+    versions = {version for version, trained in zip(row["token_version"], mask) if trained}
+    steps = [int(row["version_labels"].get(str(version), version)) for version in versions]
+    return {
+        "prompt_ids": row["token_ids"][:start],
+        "response_ids": row["token_ids"][start:],
+        "response_mask": mask[start:],
+        "response_logprobs": row["logprobs"][start:],
+        "reward_score": reward,
+        "num_turns": 2 * len(row["calls"]),
+        "metrics": {},
+        "extra_fields": {
+            "min_global_steps": min(steps),
+            "max_global_steps": max(steps),
+            "reward_extra_info": dict(rewards),
+        },
+    }

@@ -1,0 +1,65 @@
+"""An agent's run as a trial: opened, run, sealed, rewarded, and back as rows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Union
+
+from rolltap.client import AsyncClient, OpenedTrial
+from rolltap.row import Row, Trial
+
+Outcome = Union[float, Mapping[str, float], None]
+"""What was earned: a number, several by name of which `reward` is trained on, or None where nothing can be said."""
+
+Agent = Callable[[OpenedTrial, Mapping[str, Any]], Awaitable[Outcome]]
+"""Works at a task with the trial's base URLs until it is done, and has the result judged."""
+
+
+async def run_trial(
+    client: AsyncClient, agent: Agent, task: Mapping[str, Any], *, task_id: str, **opening: Any
+) -> Trial:
+    """Opens a trial (`opening` has further fields of `POST /v1/trials`), runs the agent, seals, and gives the reward.
+
+    An agent that fails leaves a trial whose reward is not valid, with the exception's name as its cause: its tokens
+    come back all the same, for a trainer that compares groups needs each member. Cancellation seals the trial and
+    goes on as cancellation.
+    """
+    opened = await client.open_trial(task_id, **opening)
+    try:
+        judged: tuple[Outcome, str | None] = (await agent(opened, task), None)
+    except Exception as error:  # noqa: BLE001  (whatever the agent does, the trial has to end)
+        judged = (None, type(error).__name__)
+    except asyncio.CancelledError:
+        await asyncio.shield(client.seal(opened.trial_id))
+        raise
+    await client.seal(opened.trial_id)
+    reward = _reward(*judged)
+    await client.reward(opened.trial_id, **reward)
+    return _trial(opened.trial_id, task_id, opening, reward, await client.rollout(opened.trial_id))
+
+
+def _reward(outcome: Outcome, failure: str | None) -> dict[str, Any]:
+    if outcome is None:
+        return {"rewards": {}, "valid": False, "failure_cause": failure or "no_reward"}
+    rewards = dict(outcome) if isinstance(outcome, Mapping) else {"reward": float(outcome)}
+    return {"rewards": rewards}
+
+
+def _trial(
+    trial_id: str, task_id: str, opening: Mapping[str, Any], reward: Mapping[str, Any], rows: list[Row]
+) -> Trial:
+    # A trial without rows says nothing of its reward; the proxy's rule for the one number is in its documentation.
+    rewards = reward["rewards"]
+    only = next(iter(rewards.values())) if len(rewards) == 1 else None
+    return {
+        "trial_id": trial_id,
+        "task_id": task_id,
+        "group_id": opening.get("group_id"),
+        "sample_index": opening.get("sample_index", 0),
+        "reward": rows[0]["reward"] if rows else rewards.get("reward", only),
+        "rewards": rewards,
+        "reward_valid": reward.get("valid", True),
+        "failure_cause": reward.get("failure_cause"),
+        "rows": rows,
+    }
