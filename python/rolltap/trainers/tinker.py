@@ -18,7 +18,8 @@ from rolltap.row import Row, Trial, earned, loss_mask
 
 def datum(line: Mapping[str, Any]) -> tinker.Datum:
     """The datum of an exported line."""
-    return tinker.Datum.model_validate(line)
+    tensors = {name: tinker.TensorData(**tensor) for name, tensor in line["loss_fn_inputs"].items()}
+    return tinker.Datum(tinker.ModelInput.model_validate(line["model_input"]), tensors)
 
 
 def trajectory(trial: Trial) -> Trajectory:

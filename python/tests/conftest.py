@@ -1,0 +1,110 @@
+"""A captured group for all tests: the proxy stands before a simulator, and `rolltap export` before the trainers.
+
+tests/real/trainers.rs starts the proxy and says in the environment where it is: ROLLTAP_TEST_ADMIN, its admin plane;
+ROLLTAP_TEST_PROGRAM, the program `rolltap`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from rolltap import Client, OpenedTrial, Row, read_lines
+
+# Stand-ins for the trainers that are in no package index.
+sys.path.insert(0, str(Path(__file__).parent / "schemas"))
+
+
+def chat(trial: OpenedTrial, messages: list[dict[str, str]]) -> dict[str, str]:
+    """A call as an agent makes it; gives the answer's message."""
+    body = {"model": "sim", "messages": messages, "max_tokens": 12}
+    answer = httpx.post(f"{trial.base_urls['openai']}/chat/completions", json=body, timeout=30)
+    answer.raise_for_status()
+    message = answer.json()["choices"][0]["message"]
+    return {"role": "assistant", "content": message["content"]}
+
+
+def two_turns(trial: OpenedTrial, *lasts: str) -> None:
+    """A conversation whose second turn is asked in each of these ways: with several, the trial forks."""
+    begun = [{"role": "user", "content": "What lies in the folder?"}]
+    begun.append(chat(trial, begun))
+    for last in lasts:
+        chat(trial, [*begun, {"role": "user", "content": last}])
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A group of three: one that went straight on, one that forked, and one whose verifier failed."""
+
+    group_id: str
+    rows: list[Row]
+    folder: Path
+    program: str
+
+    def of(self, sample_index: int) -> list[Row]:
+        """The branches of one of them."""
+        return [row for row in self.rows if row["sample_index"] == sample_index]
+
+    @property
+    def trained(self) -> list[Row]:
+        """The branches of the two with a reward."""
+        return [row for row in self.rows if row["reward_valid"]]
+
+    def export(self, format: str, *arguments: str) -> Path:
+        """The group in this format, by the program itself."""
+        path = self.folder / f"{format}.{uuid.uuid4().hex[:8]}"
+        source = self.folder / "rollouts.jsonl"
+        command = [self.program, "export", str(source), "--format", format, "-o", str(path), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return path
+
+    def lines(self, format: str, *arguments: str) -> list[dict]:
+        """The lines of such an export."""
+        return list(read_lines(self.export(format, *arguments)))
+
+
+@pytest.fixture(scope="session")
+def admin() -> str:
+    """The proxy's admin plane."""
+    return os.environ["ROLLTAP_TEST_ADMIN"]
+
+
+@pytest.fixture(scope="session")
+def client(admin: str) -> Iterator[Client]:
+    with Client(admin) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def capture(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    group_id = f"captured-{uuid.uuid4().hex}"
+    client.set_policy(7)
+    rows: list[Row] = []
+    for index, lasts in enumerate([("Open it.",), ("Open it.", "Leave it closed."), ("Open it.",)]):
+        trial = client.open_trial("org/folder", group_id=group_id, group_size=3, sample_index=index)
+        two_turns(trial, *lasts)
+        client.seal(trial.trial_id)
+        if index < 2:
+            client.reward(trial.trial_id, {"reward": 1.0 - index, "style": 0.5})
+        else:
+            client.reward(trial.trial_id, {}, valid=False, failure_cause="VerifierTimeoutError")
+        rows += client.rollout(trial.trial_id)
+    folder = tmp_path_factory.mktemp("exports")
+    text = "".join(f"{json.dumps(row)}\n" for row in rows)
+    (folder / "rollouts.jsonl").write_text(text)
+    return Capture(group_id, rows, folder, os.environ["ROLLTAP_TEST_PROGRAM"])
+
+
+def of_trained(row: Row, values: list) -> list:
+    """Those at the tokens that the row trains."""
+    return [value for value, trained in zip(values, row["loss_mask"], strict=True) if trained]

@@ -1,0 +1,39 @@
+"""AReaL's tensors, by the checks of its executor (4aef98d; it is in no package index)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from conftest import Capture
+
+from rolltap.trainers.areal import tensors
+
+
+def check_trajectory_format(data: dict) -> None:
+    """What AReaL asserts of what a workflow returns, in our words: required keys, and tensors of one shape."""
+    assert {"input_ids", "attention_mask"} <= set(data)
+    batch, width = data["input_ids"].shape
+    for name, tensor in data.items():
+        assert torch.is_tensor(tensor) and tensor.shape[0] == batch, name
+        assert tensor.ndim == 1 or tensor.shape == (batch, width), name
+
+
+def test_a_line_is_the_tensors_of_an_episode(capture: Capture) -> None:
+    lines = capture.lines("areal", "--advantage", "grpo", "--on-fork", "all")
+    one = 0.5 / (0.5**0.5 + 1e-6)
+    for index, (line, weight) in enumerate(zip(lines, [one, -one, 0.0], strict=True)):
+        made = tensors(line)
+        check_trajectory_format(made)
+        rows = capture.of(index)
+        assert made["rewards"].tolist() == np.full(len(rows), weight, np.float32).tolist()
+        for at, row in enumerate(rows):
+            length = len(row["token_ids"])
+            assert made["attention_mask"][at].sum().item() == length
+            assert made["input_ids"][at, :length].tolist() == row["token_ids"]
+            mask = row["loss_mask"] if row["reward_valid"] else [0] * length
+            assert made["loss_mask"][at].sum().item() == sum(mask)
+            assert made["loss_mask"][at, :length].tolist() == mask
+            captured = np.asarray(row["logprobs"], np.float32)
+            assert made["logprobs"][at, :length].numpy().tobytes() == captured.tobytes()
+            sampled = [7 if version >= 0 else -1 for version in row["token_version"]]
+            assert made["versions"][at].tolist() == sampled + [-1] * (made["versions"].shape[1] - length)

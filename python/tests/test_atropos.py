@@ -1,0 +1,41 @@
+"""Atropos' own server, in this process: registered, posted to, and asked for a batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import Capture
+
+from atroposlib.api.server import app
+from starlette.testclient import TestClient
+
+from rolltap.row import alone
+from rolltap.trainers.atropos import post
+
+
+def test_the_server_hands_out_the_group_as_a_batch(capture: Capture) -> None:
+    lines = capture.lines("atropos", "--on-fork", "longest")
+    trainer = {
+        "wandb_group": "g",
+        "wandb_project": "p",
+        "batch_size": 3,
+        "max_token_len": 4096,
+        "checkpoint_dir": "",
+        "save_checkpoint_interval": 1,
+        "starting_step": 0,
+        "num_steps": 1,
+    }
+    with TestClient(app) as server:
+        server.get("/reset_data")
+        server.post("/register", json=trainer).raise_for_status()
+        server.get("/batch")
+        assert post(lines, server) == 1
+        (batch,) = server.get("/batch").json()["batch"]
+    rows = [alone({"trial_id": "x", "rows": capture.of(index)}) for index in range(3)]
+    assert batch["tokens"] == [row["token_ids"] for row in rows]
+    assert batch["scores"] == [1.0, 0.0, 0.5]
+    for row, masks, logprobs in zip(rows, batch["masks"], batch["inference_logprobs"], strict=True):
+        mask = row["loss_mask"] if row["reward_valid"] else [0] * len(row["token_ids"])
+        assert masks == [token if trained else -100 for token, trained in zip(row["token_ids"], mask)]
+        expected = [value if trained else 1.0 for value, trained in zip(row["logprobs"], mask)]
+        assert np.array_equal(np.asarray(logprobs, np.float32), np.asarray(expected, np.float32))

@@ -1,0 +1,224 @@
+"""The client against the real proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from conftest import Capture, chat, two_turns
+
+from rolltap import AsyncClient, Client, RolltapError, run_trial
+from rolltap.lines import LineBuffer, read_lines
+from rolltap.row import alone, earned, loss_mask
+
+
+def test_the_captured_group_is_what_the_tests_take_it_for(capture: Capture) -> None:
+    assert [len(capture.of(index)) for index in range(3)] == [1, 2, 1]
+    first, second = capture.of(1)
+    assert second["branch_cause"] in ("fork", "history_edited")
+    shared = second["calls"][0]["end"]
+    assert first["token_ids"][:shared] == second["token_ids"][:shared]
+    assert sum(first["loss_mask"][:shared]) > 0 and sum(second["loss_mask"][:shared]) == 0
+    assert sum(second["trainable_mask"][:shared]) == sum(first["loss_mask"][:shared])
+    assert all(row["version_labels"] == {str(row["calls"][0]["version"]): "7"} for row in capture.rows)
+
+
+def test_a_refusal_has_the_proxys_own_words(client: Client) -> None:
+    with pytest.raises(RolltapError) as refused:
+        client.open_trial("task", no_such_field=1)
+    assert refused.value.status in (400, 422) and "no_such_field" in refused.value.message
+    with pytest.raises(RolltapError) as unknown:
+        client.seal("nobody")
+    assert unknown.value.status == 404 and "nobody" in unknown.value.message
+
+
+def test_a_reward_is_given_once(client: Client) -> None:
+    trial = client.open_trial("task")
+    client.seal(trial.trial_id)
+    client.reward(trial.trial_id, {"reward": 1.0})
+    client.reward(trial.trial_id, {"reward": 1.0})
+    with pytest.raises(RolltapError) as again:
+        client.reward(trial.trial_id, {"reward": 0.0})
+    assert again.value.status == 409
+    assert client.trial(trial.trial_id)["trial_id"] == trial.trial_id
+
+
+def test_the_policy_is_named_paused_and_resumed(client: Client) -> None:
+    before = client.policy()["label"]
+    client.set_policy("between")
+    assert client.policy()["label"] == "between"
+    client.pause(wait=True)
+    assert client.policy()["paused"] is True
+    client.resume()
+    assert client.policy()["paused"] is False
+    client.set_policy(before)
+
+
+def test_the_feed_goes_on_from_a_cursor(client: Client, capture: Capture) -> None:
+    read = list(client.rollouts(wait=0, closed_groups=True, follow=False))
+    mine = [trial for trial in read if trial["group_id"] == capture.group_id]
+    assert [trial["group_remaining"] for trial in mine] == [2, 1, 0]
+    assert [row for trial in mine for row in trial["rows"]] == capture.rows
+    after = list(client.rollouts(after=mine[0]["cursor"], wait=0, closed_groups=True, limit=2, follow=True))
+    assert [trial["trial_id"] for trial in after] == [trial["trial_id"] for trial in mine[1:]]
+
+
+def test_what_is_complete_while_waiting_comes(client: Client) -> None:
+    last = [trial["cursor"] for trial in client.rollouts(wait=0, follow=False)][-1:]
+    trial = client.open_trial("task")
+
+    def complete() -> None:
+        client.seal(trial.trial_id)
+        client.reward(trial.trial_id, {"reward": 0.5})
+
+    threading.Timer(0.2, complete).start()
+    came = next(client.rollouts(after=last[0] if last else None, wait=30))
+    assert (came["trial_id"], came["reward"], came["rows"]) == (trial.trial_id, 0.5, [])
+
+
+def test_a_malformed_cursor_is_no_reason_to_ask_again(client: Client) -> None:
+    with pytest.raises(RolltapError) as refused:
+        next(client.rollouts(after="not a cursor", wait=0))
+    assert refused.value.status == 400
+
+
+class BreaksOff(BaseHTTPRequestHandler):
+    """Says half of a line at first, and the rest of the feed when it is asked again from where it stood."""
+
+    asked: list[str] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        lines = [b'{"cursor": "1"}\n{"cursor": "2", "task', b"", b'{"cursor": "2", "task_id": "\xe2\x80\xa8"}\n']
+        if len(self.asked) == 2:
+            self.send_error(503)
+            return
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(lines[len(self.asked) - 1])
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def broken_server() -> Iterator[str]:
+    BreaksOff.asked = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), BreaksOff)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again_from_its_last_whole_line() -> None:
+    with broken_server() as url, Client(url) as client:
+        read = list(client.rollouts(wait=0, limit=2))
+    assert [trial["cursor"] for trial in read] == ["1", "2"]
+    assert read[1]["task_id"] == "\u2028"
+    assert ["after" in path for path in BreaksOff.asked] == [False, True, True]
+
+
+def test_the_same_for_asyncio() -> None:
+    async def read(url: str) -> list[str]:
+        async with AsyncClient(url) as client:
+            return [trial["cursor"] async for trial in client.rollouts(wait=0, limit=2)]
+
+    with broken_server() as url:
+        assert asyncio.run(read(url)) == ["1", "2"]
+
+
+def test_lines_come_whole_however_the_stream_is_cut() -> None:
+    stream = b'{"a":"\xe2\x80\xa8"}\n\n{"b":2}\nrest'
+    for cut in range(len(stream)):
+        buffer = LineBuffer()
+        lines = buffer.feed(stream[:cut]) + buffer.feed(stream[cut:])
+        assert lines == [b'{"a":"\xe2\x80\xa8"}', b'{"b":2}'], cut
+
+
+def test_a_line_that_is_no_json_is_told_by_its_number(tmp_path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"a": 1}\n\nnot json\n')
+    with pytest.raises(ValueError, match=r"x\.jsonl, line 3"):
+        list(read_lines(tmp_path / "x.jsonl"))
+
+
+def run(admin: str, agent, **opening):
+    async def go():
+        async with AsyncClient(admin) as client:
+            return await run_trial(client, agent, {"turns": 2}, task_id="task", **opening)
+
+    return asyncio.run(go())
+
+
+def test_an_agent_runs_as_a_trial(admin: str) -> None:
+    async def agent(trial, task):
+        await asyncio.to_thread(two_turns, trial, "Open it.")
+        return {"reward": 0.25, "turns": task["turns"]}
+
+    trial = run(admin, agent, sample_index=4)
+    assert (trial["reward"], trial["rewards"], trial["sample_index"]) == (0.25, {"reward": 0.25, "turns": 2.0}, 4)
+    assert earned(trial) == 0.25 and len(trial["rows"][0]["calls"]) == 2
+
+
+def test_an_agent_that_fails_leaves_a_masked_trial(admin: str) -> None:
+    async def agent(trial, task):
+        await asyncio.to_thread(chat, trial, [{"role": "user", "content": "hello"}])
+        raise TimeoutError("too late")
+
+    trial = run(admin, agent)
+    assert (trial["reward_valid"], trial["failure_cause"]) == (False, "TimeoutError")
+    assert earned(trial) is None
+    assert sum(trial["rows"][0]["loss_mask"]) > 0 and sum(loss_mask(trial["rows"][0])) == 0
+
+
+def test_a_cancelled_agent_leaves_a_sealed_trial(admin: str) -> None:
+    name = f"cancelled-{uuid.uuid4().hex}"
+
+    async def cancelled(client: AsyncClient) -> None:
+        begun = asyncio.Event()
+
+        async def agent(trial, task):
+            begun.set()
+            await asyncio.Event().wait()
+
+        running = asyncio.create_task(run_trial(client, agent, {}, task_id="task", trial_id=name))
+        await begun.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    async def go() -> None:
+        async with AsyncClient(admin) as client:
+            await cancelled(client)
+            assert (await client.trial(name))["state"] == "sealed"
+
+    asyncio.run(go())
+
+
+def test_constrained_answers_are_masked_unless_asked_for(capture: Capture) -> None:
+    row = capture.of(0)[0]
+    first, second = row["calls"]
+    constrained = {**row, "calls": [{**first, "constrained": True}, second]}
+    mask = loss_mask(constrained)
+    assert sum(mask[first["start"] : first["end"]]) == 0
+    assert mask[second["start"] :] == row["loss_mask"][second["start"] :]
+    assert loss_mask(constrained, constrained=True) == row["loss_mask"]
+
+
+def test_alone_the_longest_branch_trains_what_it_shares(capture: Capture) -> None:
+    rows = capture.of(1)
+    trial = {"trial_id": "x", "rows": rows}
+    row = alone(trial)
+    assert sum(row["loss_mask"]) == max(sum(row["trainable_mask"]) for row in rows)
+    assert row["loss_mask"] == row["trainable_mask"]
+    with pytest.raises(ValueError, match="no token"):
+        alone({"trial_id": "x", "rows": []})

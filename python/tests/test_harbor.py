@@ -1,0 +1,58 @@
+"""Harbor's own models: rollout details in a trial's agent context, and trajectories by its validation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import Capture
+
+from harbor.models.agent.context import AgentContext
+
+from rolltap.trainers.harbor import rollout_details, trajectory
+
+
+def turns_of(rows) -> list:
+    """Each answer once, on the branch that trains it."""
+    calls = [[(row, call) for call in row["calls"] if any(row["loss_mask"][call["start"] : call["end"]])] for row in rows]
+    return [branch for branch in calls if branch]
+
+
+def same(row, call, prompt, completion, logprobs) -> None:
+    start, end = call["start"], call["end"]
+    assert prompt == row["token_ids"][:start] and completion == row["token_ids"][start:end]
+    assert np.array_equal(np.asarray(logprobs, np.float32), np.asarray(row["logprobs"][start:end], np.float32))
+
+
+def test_a_line_has_the_details_of_a_trial(capture: Capture) -> None:
+    for index, line in enumerate(capture.lines("harbor-details")):
+        details = AgentContext(rollout_details=rollout_details(line)).rollout_details
+        rows = capture.of(index)
+        if not rows[0]["reward_valid"]:
+            assert details == [] and line["verifier_result"] is None
+            continue
+        assert line["verifier_result"]["rewards"] == rows[0]["rewards"]
+        for detail, branch in zip(details, turns_of(rows), strict=True):
+            lists = (detail["prompt_token_ids"], detail["completion_token_ids"], detail["logprobs"])
+            for (row, call), *turn in zip(branch, *lists, strict=True):
+                same(row, call, *turn)
+
+
+def test_a_line_is_a_trajectory(capture: Capture) -> None:
+    for index, line in enumerate(capture.lines("atif")):
+        made = trajectory(line)
+        rows = capture.of(index)
+        told = [made, *(made.subagent_trajectories or [])]
+        assert len(told) == len(rows)
+        if not rows[0]["reward_valid"]:
+            assert all(step.metrics.logprobs is None for one in told for step in one.steps)
+            continue
+        for one, branch in zip(told, turns_of(rows), strict=True):
+            for step, (row, call) in zip(one.steps, branch, strict=True):
+                metrics = step.metrics
+                same(row, call, metrics.prompt_token_ids, metrics.completion_token_ids, metrics.logprobs)
+
+
+def test_the_generic_rollout_of_harbors_documentation(capture: Capture) -> None:
+    for row, line in zip(capture.rows, capture.lines("harbor"), strict=True):
+        mask = row["loss_mask"] if row["reward_valid"] else [0] * len(row["token_ids"])
+        assert line == {"reward": row["reward"], "token_ids": row["token_ids"], "mask_ids": mask}

@@ -1,0 +1,41 @@
+"""OpenRLHF's own way from a response to an Experience, which it makes without Ray or an engine."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+from conftest import Capture
+
+from rolltap.row import alone
+from rolltap.trainers.openrlhf import response
+
+
+@pytest.fixture
+def generator(monkeypatch: pytest.MonkeyPatch) -> type:
+    """The trainer's class. Its modules import vLLM for an engine that nothing here starts."""
+    wanted = {"vllm": "SamplingParams", "vllm.inputs": "TokensPrompt", "vllm.utils": "random_uuid"}
+    for name, member in wanted.items():
+        module = ModuleType(name)
+        setattr(module, member, object)
+        monkeypatch.setitem(sys.modules, name, module)
+    return importlib.import_module("openrlhf.trainer.ppo_utils.samples_generator").SamplesGenerator
+
+
+def test_a_line_becomes_an_experience(capture: Capture, generator: type) -> None:
+    lines = capture.lines("openrlhf")
+    assert [line["reward"] for line in lines] == [1.0, 0.0, 0.5]
+    for index, line in enumerate(lines):
+        rows = capture.of(index)
+        row = alone({"trial_id": "x", "rows": rows})
+        made = generator._process_response_into_experience(None, response(line), max_len=4096)
+        mask = row["loss_mask"] if row["reward_valid"] else [0] * len(row["token_ids"])
+        assert made.sequences.tolist() == [row["token_ids"]]
+        assert made.action_mask.tolist() == [mask[1:]]
+        captured = np.asarray(row["logprobs"][1:], np.float32)
+        assert made.rollout_log_probs.numpy().tobytes() == captured.tobytes()
+        assert made.rewards.tolist() == [line["reward"]]
+        assert made.truncated.tolist() == [row["is_truncated"]]

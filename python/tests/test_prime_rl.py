@@ -1,0 +1,41 @@
+"""prime-rl's micro-batches, by the layout of its wire: it is in no package index."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+from conftest import Capture
+from prime_rl.transports.rollouts.types import MicroBatch
+
+from rolltap.trainers.prime_rl import micro_batches, place
+
+
+def test_a_file_holds_packed_branches(capture: Capture) -> None:
+    (made,) = micro_batches(capture.export("prime-rl"))
+    rows = capture.trained
+    lengths = [len(row["token_ids"]) for row in rows]
+    assert made.seq_lens == made.sequence_lengths == lengths
+    columns = (made.input_ids, made.loss_mask, made.advantages, made.inference_logprobs, made.position_ids)
+    assert {len(column) for column in (*columns, made.temperatures, made.env_names)} == {sum(lengths)}
+    one = 0.5 / (0.5**0.5 + 1e-6)
+    start = 0
+    for row, length, advantage in zip(rows, lengths, [one, -one, -one], strict=True):
+        ids, mask, advantages, logprobs, positions = (column[start : start + length] for column in columns)
+        start += length
+        assert ids == row["token_ids"] and positions == list(range(length))
+        assert [int(trained) for trained in mask] == row["loss_mask"]
+        weights = np.asarray(row["loss_mask"], np.float32)
+        assert advantages == pytest.approx((weights * advantage).tolist())
+        captured = np.asarray(row["logprobs"], np.float32) * weights
+        assert np.array_equal(np.asarray(logprobs, np.float32), captured)
+
+
+def test_the_file_goes_where_the_trainer_looks(capture: Capture, tmp_path) -> None:
+    exported = capture.export("prime-rl")
+    whole = exported.read_bytes()
+    placed = place(exported, tmp_path, step=3)
+    assert placed == tmp_path / "rollouts" / "step_3" / "rank_0.bin"
+    assert placed.read_bytes() == whole and not exported.exists()
+    # The trainer reads it with prime-rl's own decoder: a list of positional micro-batches, and nothing after it.
+    assert len(msgspec.msgpack.Decoder(list[MicroBatch]).decode(whole)) == 1

@@ -1,0 +1,88 @@
+"""SkyRL's own concatenation, validation and merging of step-wise output."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from conftest import Capture, two_turns
+
+from skyrl.train.generators.base import TrajectoryID
+from skyrl.train.generators.utils import merge_stepwise_output
+from skyrl.train.utils.trainer_utils import validate_generator_output
+
+from rolltap.trainers.skyrl import Generator, generator_output
+
+
+def test_lines_are_generator_output(capture: Capture) -> None:
+    made = generator_output(capture.lines("skyrl"))
+    validate_generator_output(3, made, step_wise=True)
+    rows = capture.rows
+    assert len(made["response_ids"]) == len(rows) == 4
+    for step, row in enumerate(rows):
+        start = row["prompt_len"]
+        assert made["prompt_token_ids"][step] + made["response_ids"][step] == row["token_ids"]
+        assert len(made["prompt_token_ids"][step]) == start
+        trained = row["loss_mask"][start:] if row["reward_valid"] else [0] * (len(row["token_ids"]) - start)
+        assert made["loss_masks"][step] == trained
+        captured = np.asarray(row["logprobs"][start:], np.float32)
+        assert np.array_equal(np.asarray(made["rollout_logprobs"][step], np.float32), captured)
+        assert made["trajectory_ids"][step] == TrajectoryID(capture.group_id, row["sample_index"])
+    assert made["is_last_step"] == [True, False, True, True]
+    # What failed stands at the mean of the others, so that it moves nobody's baseline.
+    assert made["rewards"] == [1.0, 0.0, 0.0, 0.5]
+
+
+def by_turns(rows) -> dict:
+    """A trial's calls as SkyRL's own agents hand them over, each with its whole prompt."""
+    calls = [(row, call) for row in rows for call in row["calls"]]
+    ids = TrajectoryID("x", 0)
+    return {
+        "prompt_token_ids": [row["token_ids"][: call["start"]] for row, call in calls],
+        "response_ids": [row["token_ids"][call["start"] : call["end"]] for row, call in calls],
+        "rewards": [1.0] * len(calls),
+        "loss_masks": [[1] * (call["end"] - call["start"]) for _, call in calls],
+        "stop_reasons": [call["finish_reason"] for _, call in calls],
+        "rollout_logprobs": [row["logprobs"][call["start"] : call["end"]] for row, call in calls],
+        "trajectory_ids": [ids] * len(calls),
+        "is_last_step": [place == len(calls) - 1 for place in range(len(calls))],
+        "rollout_metrics": None,
+    }
+
+
+def test_skyrls_own_merge_makes_a_branch_of_its_calls(capture: Capture) -> None:
+    (row,) = capture.of(0)
+    merged = merge_stepwise_output(by_turns([row]))
+    assert merged["prompt_token_ids"] == [row["token_ids"][: row["prompt_len"]]]
+    assert merged["response_ids"] == [row["token_ids"][row["prompt_len"] :]]
+    assert merged["loss_masks"] == [row["loss_mask"][row["prompt_len"] :]]
+    assert merged["rollout_logprobs"] == [row["logprobs"][row["prompt_len"] :]]
+
+
+def generate(admin: str, agent, instances: list[str]) -> dict:
+    batch = {
+        "prompts": [[{"role": "user", "content": "Open it."}] for _ in instances],
+        "env_classes": ["folder"] * len(instances),
+        "env_extras": [{"place": place} for place in range(len(instances))],
+        "sampling_params": {"temperature": 0.5},
+        "trajectory_ids": [TrajectoryID(name, instances[:at].count(name)) for at, name in enumerate(instances)],
+        "batch_metadata": None,
+    }
+    return asyncio.run(Generator(agent, admin).generate(batch))
+
+
+def test_the_generator_runs_agents(admin: str) -> None:
+    async def agent(trial, task):
+        place = task["env_extras"]["place"]
+        await asyncio.to_thread(two_turns, trial, "Open it.", *["Leave it."][: place % 2])
+        if place == 2:
+            raise TimeoutError
+        return float(place)
+
+    made = generate(admin, agent, ["a", "a", "b", "b"])
+    validate_generator_output(4, made, step_wise=True)
+    assert [name.to_string() for name in made["trajectory_ids"]] == ["a_0", "a_1", "a_1", "b_0", "b_1", "b_1"]
+    assert made["rewards"] == [0.0, 1.0, 1.0, 3.0, 3.0, 3.0]
+    assert [any(mask) for mask in made["loss_masks"]] == [True, True, True, False, True, True]
+    assert made["is_last_step"] == [True, False, True, True, False, True]

@@ -1,0 +1,86 @@
+"""slime's and miles' Sample, by their schema (neither is in a package index), and slime's reading of its debug files."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from conftest import Capture, two_turns
+from slime.utils.types import Sample
+
+from rolltap.trainers.slime import generate_with, post_process_rewards, sample, save_debug_data
+
+
+def test_a_line_is_a_sample(capture: Capture) -> None:
+    made = [sample(line) for line in capture.lines("slime")]
+    assert len(made) == len(capture.rows)
+    for row, one in zip(capture.rows, made):
+        one.check()
+        start = row["prompt_len"]
+        assert one.tokens == row["token_ids"] and one.response_length == len(row["token_ids"]) - start
+        assert one.loss_mask == (row["loss_mask"][start:] if row["reward_valid"] else [0] * one.response_length)
+        captured = np.asarray(row["logprobs"][start:], np.float32)
+        assert np.array_equal(np.asarray(one.rollout_log_probs, np.float32), captured)
+        assert one.remove_sample is not row["reward_valid"]
+        assert one.weight_versions == ["7"]
+    assert [one.rollout_id for one in made] == [0, 1, 1, 2]
+    assert [one.group_index for one in made] == [0] * 4
+
+
+def test_the_file_that_slime_trains_from(capture: Capture, tmp_path) -> None:
+    lines = capture.lines("slime")
+    save_debug_data(lines, tmp_path / "5.pt", rollout_id=5)
+    data = torch.load(tmp_path / "5.pt", weights_only=False)
+    assert data["rollout_id"] == 5
+    assert [Sample.from_dict(one) for one in data["samples"]] == [sample(line) for line in lines]
+
+
+def grpo(**changed) -> SimpleNamespace:
+    told = {"advantage_estimator": "grpo", "rewards_normalization": True, "grpo_std_normalization": True}
+    return SimpleNamespace(**{**told, "reward_key": None, **changed})
+
+
+def test_rewards_are_compared_in_their_group_and_each_trial_once(capture: Capture) -> None:
+    made = [sample(line) for line in capture.lines("slime")]
+    raw, rewards = post_process_rewards(grpo(), made)
+    assert len(raw) == len(rewards) == 4
+    # slime's deviation is that of a sample: of 1 and 0 it is the root of a half.
+    assert rewards == pytest.approx([0.5**0.5, -(0.5**0.5), -(0.5**0.5), 0.0], abs=1e-5)
+    _, unscaled = post_process_rewards(grpo(grpo_std_normalization=False), made)
+    assert unscaled == [0.5, -0.5, -0.5, 0.0]
+    raw, as_they_are = post_process_rewards(grpo(rewards_normalization=False), made)
+    assert as_they_are == raw
+
+
+def test_an_unforked_batch_is_normalised_as_slime_does_it() -> None:
+    rewards = [1.0, 0.0, 0.0, 1.0, 1.0, 1.0]
+    made = [Sample(index=at, group_index=at // 3, reward=reward) for at, reward in enumerate(rewards)]
+    groups = torch.tensor(rewards).reshape(-1, 3)
+    groups = groups - groups.mean(-1, keepdim=True)
+    expected = (groups / (groups.std(-1, keepdim=True) + 1e-6)).flatten().tolist()
+    assert post_process_rewards(grpo(), made)[1] == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_generate_function_runs_an_agent(admin: str) -> None:
+    async def agent(trial, task):
+        assert task["label"] == "four"
+        await asyncio.to_thread(two_turns, trial, task["prompt"], "Leave it.")
+        return 0.5
+
+    asked = Sample(index=9, group_index=3, prompt="Open it.", label="four", metadata={"own": 1})
+    made = asyncio.run(generate_with(agent, admin)(None, asked, {}))
+    assert [(one.index, one.group_index, one.rollout_id) for one in made] == [(9, 3, 9)] * 2
+    for one in made:
+        one.check()
+        assert (one.status, one.reward, one.label, one.metadata["own"]) == (Sample.Status.TRUNCATED, 0.5, "four", 1)
+
+
+def test_an_agent_that_never_calls_is_aborted(admin: str) -> None:
+    async def agent(trial, task):
+        return 0.5
+
+    (made,) = asyncio.run(generate_with(agent, admin)(None, Sample(index=1), {}))
+    assert made.status is Sample.Status.ABORTED and made.remove_sample

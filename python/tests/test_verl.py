@@ -1,0 +1,75 @@
+"""verl's AgentLoopOutput, its tensors, and its own advantage over several outputs of a sample."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from conftest import Capture, two_turns
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase
+
+from rolltap.trainers.verl import AgentLoop, outputs
+
+
+def test_a_line_is_the_outputs_of_a_run(capture: Capture) -> None:
+    lines = capture.lines("verl")
+    assert [(line["uid"], line["session_id"]) for line in lines] == [(capture.group_id, index) for index in range(len(lines))]
+    made = [output for line in lines for output in outputs(line)]
+    rows = [row for row in capture.rows if row["sample_index"] < len(lines)]
+    assert len(made) == len(rows)
+    for row, output in zip(rows, made):
+        start = row["prompt_len"]
+        tensors = output.as_dict()
+        assert tensors["prompts"].tolist() == row["token_ids"][:start]
+        assert tensors["responses"].tolist() == row["token_ids"][start:]
+        trained = row["loss_mask"][start:] if row["reward_valid"] else [0] * (len(row["token_ids"]) - start)
+        assert tensors["response_mask"].tolist() == trained
+        captured = np.asarray(row["logprobs"][start:], np.float32)
+        assert tensors["rollout_log_probs"].numpy().tobytes() == captured.tobytes()
+        expected = 0.5 if row["reward"] is None else row["reward"]
+        assert tensors["rm_scores"].sum().item() == tensors["rm_scores"][-1].item() == expected
+        assert tensors["extra_fields"]["min_global_steps"] == tensors["extra_fields"]["max_global_steps"] == 7
+
+
+def loop(admin: str, agent, several: bool) -> AgentLoop:
+    """An agent loop whose base class was told of no model: `run` uses none of it."""
+    module = ModuleType("rolltap_test_agent")
+    module.agent = agent
+    sys.modules["rolltap_test_agent"] = module
+    started = AgentLoopBase.__init__
+    AgentLoopBase.__init__ = lambda self, *args, **kwargs: None
+    try:
+        return AgentLoop(agent="rolltap_test_agent:agent", url=admin, several=several)
+    finally:
+        AgentLoopBase.__init__ = started
+        del sys.modules["rolltap_test_agent"]
+
+
+async def forks(trial, task):
+    await asyncio.to_thread(two_turns, trial, "Open it.", task["raw_prompt"])
+    return {"reward": 0.5, "style": 1.0}
+
+
+def test_the_agent_loop_runs_an_agent(admin: str) -> None:
+    sampling = {"temperature": 0.7, "logprobs": True}
+    made = asyncio.run(loop(admin, forks, several=True).run(sampling, raw_prompt="Leave it.", uid="u"))
+    assert len(made) == 2
+    assert all(output.reward_score == 0.5 for output in made)
+    assert made[-1].extra_fields["reward_extra_info"] == {"reward": 0.5, "style": 1.0}
+    one = asyncio.run(loop(admin, forks, several=False).run(sampling, raw_prompt="Leave it.", uid="u"))
+    assert one.response_mask[0] == one.response_mask[-1] == 1
+    assert sum(one.response_mask) > sum(made[-1].response_mask)
+
+
+def test_a_sample_without_a_reward_fails(admin: str) -> None:
+    async def fails(trial, task):
+        await asyncio.to_thread(two_turns, trial, "Open it.")
+        raise TimeoutError
+
+    with pytest.raises(RuntimeError, match="TimeoutError"):
+        asyncio.run(loop(admin, fails, several=True).run({}, uid="u"))
