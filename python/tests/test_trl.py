@@ -88,6 +88,7 @@ def test_the_worker_hands_over_closed_groups(capture: Capture, client: Client, a
     protocol: RolloutWorkerProtocol = worker
     protocol.start()
     try:
+        assert client.policy()["label"] == "0"
         name = f"live-{uuid.uuid4().hex}"
         for index, reward in enumerate([1.0, 0.0]):
             trial = client.open_trial("live", group_id=name, group_size=2, sample_index=index)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import sys
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import numpy as np
 import pytest
-import torch
 from conftest import Capture, two_turns
-
+from torch.nn.utils.rnn import pad_sequence
+from verl import DataProto
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase
+from verl.trainer.ppo.core_algos import AdvantageEstimator
 
 from rolltap.trainers.verl import AgentLoop, outputs
 
@@ -34,6 +36,40 @@ def test_a_line_is_the_outputs_of_a_run(capture: Capture) -> None:
         expected = 0.5 if row["reward"] is None else row["reward"]
         assert tensors["rm_scores"].sum().item() == tensors["rm_scores"][-1].item() == expected
         assert tensors["extra_fields"]["min_global_steps"] == tensors["extra_fields"]["max_global_steps"] == 7
+
+
+@pytest.fixture
+def compute_advantage(monkeypatch: pytest.MonkeyPatch):
+    """verl's own, for several outputs per sample. Its package imports a TransferQueue that nothing here starts."""
+    queue = ModuleType("transfer_queue")
+    queue.KVBatchMeta = queue.BatchMeta = object
+    monkeypatch.setitem(sys.modules, "transfer_queue", queue)
+    return importlib.import_module("verl.trainer.ppo.v1.utils").compute_advantage_for_multi_trajectories
+
+
+def test_verls_own_advantage_counts_a_forked_trial_once(capture: Capture, compute_advantage) -> None:
+    lines = capture.lines("verl")
+    keyed = [
+        (f"{line['uid']}_{line['session_id']}_{index}", line["uid"], output.as_dict())
+        for line in lines
+        for index, output in enumerate(outputs(line))
+    ]
+    columns = {
+        name: pad_sequence([tensors[theirs] for *_, tensors in keyed], batch_first=True)
+        for name, theirs in [("token_level_rewards", "rm_scores"), ("response_mask", "response_mask")]
+    }
+    data = DataProto.from_dict(columns, {"uid": np.array([uid for _, uid, _ in keyed], dtype=object)})
+    made = compute_advantage(data, [key for key, *_ in keyed], AdvantageEstimator.GRPO)
+    rewards = np.array([line["outputs"][-1]["reward_score"] for line in lines])
+    expected = (rewards - rewards.mean()) / (rewards.std(ddof=1) + 1e-6)
+    place = 0
+    for line, advantage in zip(lines, expected):
+        for output in outputs(line):
+            mask = np.asarray(output.response_mask)
+            given = made.batch["advantages"][place, : len(mask)].numpy()
+            assert given == pytest.approx(mask * advantage, abs=1e-5)
+            place += 1
+    assert place == len(keyed) > len(lines)
 
 
 def loop(admin: str, agent, several: bool) -> AgentLoop:

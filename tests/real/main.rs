@@ -29,5 +29,6 @@ mod recomputed;
 mod responses;
 mod stage;
 mod terminus;
+mod trainers;
 mod transparency;
 mod witness;

@@ -105,13 +105,16 @@ class RolloutWorker:
         self._client = Client(url, token=token)
         self._advantages = advantages
         self._numbers = itertools.count()
+        self._is_named = False
         self._stopped = threading.Event()
         self._alive_at = time.time()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="rolltap-rollouts", daemon=True)
 
     def start(self) -> None:
-        """Begins to read."""
+        """Begins to read. Where the trainer has named no weights yet, those that are served are its step 0."""
+        if not self._is_named:
+            self.update_model_version(0)
         self._thread.start()
 
     def stop(self) -> None:
@@ -123,6 +126,7 @@ class RolloutWorker:
 
     def update_model_version(self, model_version: int) -> None:
         """Names the trainer's new weights at the proxy."""
+        self._is_named = True
         self._client.set_policy(model_version)
 
     def check_health(self, stale_after_s: float) -> None:

@@ -1,0 +1,47 @@
+//! The `rolltap` package for Python on the trainers' own packages: python/tests, with a proxy before the simulator.
+
+use rolltap_proxy::sim;
+use tokio::process::Command;
+
+use crate::stage::{Stage, testbed};
+
+const PACKAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python");
+
+/// The trainers' Python, in the folder of the package.
+fn python() -> Command {
+    let mut python = Command::new(testbed("ROLLTAP_TESTBED_TRAINERS"));
+    python
+        .current_dir(PACKAGE)
+        .env("PYTHONPATH", PACKAGE)
+        // Nothing here is for anybody else to know, and nothing is fetched.
+        .env("HF_HUB_OFFLINE", "1")
+        .env("RAY_USAGE_STATS_ENABLED", "0");
+    python
+}
+
+async fn succeeds(mut command: Command) {
+    let output = command.output().await.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test]
+#[ignore = "needs the trainers' packages: run ./scripts/test"]
+async fn trainers_take_what_was_captured() {
+    let upstream = sim::start(sim::Settings::default()).await.unwrap();
+    let stage = Stage::before(format!("http://{}", upstream.addr())).await;
+    let mut tests = python();
+    tests
+        .args(["-m", "pytest", "--quiet", "--tb=short"])
+        .env("ROLLTAP_TEST_ADMIN", stage.admin(""))
+        .env("ROLLTAP_TEST_PROGRAM", env!("CARGO_BIN_EXE_rolltap"));
+    succeeds(tests).await;
+}
+
+#[tokio::test]
+#[ignore = "needs the trainers' packages: run ./scripts/test"]
+async fn the_package_is_typed() {
+    let mut check = python();
+    check.args(["-m", "mypy", "--no-error-summary", "--cache-dir", "/dev/null"]);
+    succeeds(check).await;
+}
