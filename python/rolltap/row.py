@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypedDict
 
 
@@ -113,11 +114,16 @@ def loss_mask(row: Row, *, constrained: bool = False) -> list[int]:
     """
     if not row["reward_valid"] or row["reward"] is None:
         return [0] * len(row["loss_mask"])
-    mask = list(row["loss_mask"])
+    return list(row["loss_mask"]) if constrained else unconstrained(row, row["loss_mask"])
+
+
+def unconstrained(row: Row, mask: Sequence[int]) -> list[int]:
+    """The mask without answers that were constrained."""
+    made = list(mask)
     for call in row["calls"]:
-        if call["constrained"] and not constrained:
-            mask[call["start"] : call["end"]] = [0] * (call["end"] - call["start"])
-    return mask
+        if call["constrained"]:
+            made[call["start"] : call["end"]] = [0] * (call["end"] - call["start"])
+    return made
 
 
 def alone(trial: Trial) -> Row:

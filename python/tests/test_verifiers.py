@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+from itertools import compress
+from types import ModuleType
+
 import numpy as np
 import pytest
-from conftest import Capture
-
-from verifiers.v1.trace import WireTrace
+from conftest import Capture, two_turns
+from verifiers.v1.agent import Agent
+from verifiers.v1.configs.agent import AgentConfig
+from verifiers.v1.task import Task, TaskData
+from verifiers.v1.trace import Trace, WireTrace
+from verifiers.v1.utils.decorators import reward
 
 from rolltap.trainers.verifiers import trace
 
@@ -34,3 +42,38 @@ def test_the_wire_and_an_exact_record_bring_back_the_same(capture: Capture) -> N
         again = WireTrace.model_validate(made.to_record(float_decimals=None))
         assert [node.logprobs for node in again.nodes] == [node.logprobs for node in made.nodes]
         assert [node.token_ids for node in again.nodes] == [node.token_ids for node in made.nodes]
+
+
+class Folder(Task[TaskData]):
+    """A task whose reward looks at how many turns were captured."""
+
+    @reward
+    async def two_of_three(self, trace: Trace) -> float:
+        return 2.0 / trace.num_turns
+
+
+async def forks(trial, task) -> None:
+    await asyncio.to_thread(two_turns, trial, task["prompt"], "Leave it.")
+
+
+def test_verifiers_own_agent_runs_the_harness(admin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("rolltap_test_agent")
+    module.agent = forks
+    monkeypatch.setitem(sys.modules, "rolltap_test_agent", module)
+    harness = {"id": "rolltap_harness", "agent": "rolltap_test_agent:agent", "url": admin}
+    config = AgentConfig.model_validate({"model": "sim", "harness": harness, "runtime": {"type": "subprocess"}})
+
+    async def run() -> Trace:
+        return await Agent(config).run(Folder(TaskData(idx=0, name="folder", prompt="Open it.")))
+
+    made = asyncio.run(run())
+    assert made.ok, made.errors
+    assert made.reward == pytest.approx(2 / 3)
+    assert len(made.branches) == 2
+    first, second = made.branches
+    shared = sum(len(node.token_ids) for node in made.nodes[:2])
+    assert first.token_ids[:shared] == second.token_ids[:shared] != []
+    for branch in made.branches:
+        logprobs = list(compress(branch.logprobs, branch.sampled_mask))
+        assert len(branch.token_ids) == len(branch.sampled_mask) == len(branch.logprobs)
+        assert len(logprobs) == 24 and all(value < 0 for value in logprobs)
