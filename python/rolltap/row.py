@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 
 class CallSpan(TypedDict):
@@ -124,6 +124,28 @@ def unconstrained(row: Row, mask: Sequence[int]) -> list[int]:
         if call["constrained"]:
             made[call["start"] : call["end"]] = [0] * (call["end"] - call["start"])
     return made
+
+
+class Response(NamedTuple):
+    """A row as trainers take it that keep the prompt apart. The last three are of one length."""
+
+    prompt_ids: list[int]
+    ids: list[int]
+    mask: list[int]
+    logprobs: list[float]
+
+
+def response(row: Row, mask: Sequence[int]) -> Response:
+    """The row from its first sampled token to its last trained one, `mask` being of the whole row.
+
+    What follows would cost a forward pass for nothing, and trainers that put the reward on the last token would lose it
+    there. Where nothing is trained the row stays whole.
+    """
+    start = row["prompt_len"]
+    end = next((at + 1 for at in reversed(range(len(mask))) if mask[at]), len(mask))
+    return Response(
+        row["token_ids"][:start], row["token_ids"][start:end], list(mask[start:end]), row["logprobs"][start:end]
+    )
 
 
 def alone(trial: Trial) -> Row:

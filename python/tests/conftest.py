@@ -91,7 +91,10 @@ def capture(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Capture
     client.set_policy(7)
     rows: list[Row] = []
     for index, lasts in enumerate([("Open it.",), ("Open it.", "Leave it closed."), ("Open it.",)]):
-        trial = client.open_trial("org/folder", group_id=group_id, group_size=3, sample_index=index)
+        sampling = {"temperature": 1.0}
+        trial = client.open_trial(
+            "org/folder", group_id=group_id, group_size=3, sample_index=index, sampling=sampling
+        )
         two_turns(trial, *lasts)
         client.seal(trial.trial_id)
         if index < 2:

@@ -53,6 +53,6 @@ def test_a_line_is_a_trajectory(capture: Capture) -> None:
 
 
 def test_the_generic_rollout_of_harbors_documentation(capture: Capture) -> None:
-    for row, line in zip(capture.rows, capture.lines("harbor"), strict=True):
+    for row, line in zip(capture.rows, capture.lines("harbor", "--on-fork", "all"), strict=True):
         mask = row["loss_mask"] if row["reward_valid"] else [0] * len(row["token_ids"])
         assert line == {"reward": row["reward"], "token_ids": row["token_ids"], "mask_ids": mask}

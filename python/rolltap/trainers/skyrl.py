@@ -15,7 +15,7 @@ from skyrl.train.generators.base import GeneratorInput, GeneratorInterface, Gene
 from skyrl.train.generators.utils import concatenate_generator_outputs
 
 from rolltap.client import DEFAULT_URL, AsyncClient
-from rolltap.row import Trial, earned, loss_mask
+from rolltap.row import Trial, earned, loss_mask, response
 from rolltap.trial import Agent, run_trial
 
 
@@ -97,14 +97,14 @@ def _line(trial: Trial, name: TrajectoryID, reward: float) -> dict[str, Any]:
     kept = kept or list(zip(trial["rows"], masks))[:1]
     if not kept:
         raise ValueError(f"trial {trial['trial_id']} sampled no token, and SkyRL takes no empty response")
-    starts = [row["prompt_len"] for row, _ in kept]
+    steps = [response(row, mask) for row, mask in kept]
     return {
-        "prompt_token_ids": [row["token_ids"][:start] for (row, _), start in zip(kept, starts)],
-        "response_ids": [row["token_ids"][start:] for (row, _), start in zip(kept, starts)],
-        "rewards": [float(reward)] * len(kept),
-        "loss_masks": [mask[start:] for (_, mask), start in zip(kept, starts)],
+        "prompt_token_ids": [step.prompt_ids for step in steps],
+        "response_ids": [step.ids for step in steps],
+        "rewards": [float(reward)] * len(steps),
+        "loss_masks": [step.mask for step in steps],
         "stop_reasons": [row["stop_reason"] or row["status"] for row, _ in kept],
-        "rollout_logprobs": [row["logprobs"][start:] for (row, _), start in zip(kept, starts)],
-        "trajectory_ids": [vars(name)] * len(kept),
-        "is_last_step": [place == len(kept) - 1 for place in range(len(kept))],
+        "rollout_logprobs": [step.logprobs for step in steps],
+        "trajectory_ids": [vars(name)] * len(steps),
+        "is_last_step": [place == len(steps) - 1 for place in range(len(steps))],
     }

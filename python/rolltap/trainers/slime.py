@@ -21,7 +21,7 @@ from typing import Any
 from slime.utils.types import Sample
 
 from rolltap.client import DEFAULT_URL, AsyncClient
-from rolltap.row import Row, Trial, earned, loss_mask
+from rolltap.row import Row, Trial, earned, loss_mask, response
 from rolltap.trial import Agent, run_trial
 
 
@@ -91,14 +91,15 @@ def _trial_of(one: Sample) -> Any:
 
 
 def _line(row: Row, trial: Trial, asked: Sample) -> dict[str, Any]:
-    start, mask, reward = row["prompt_len"], loss_mask(row), earned(trial)
+    mask, reward = loss_mask(row), earned(trial)
+    prompt_ids, ids, response_mask, logprobs = response(row, mask)
     versions = {version for version, trained in zip(row["token_version"], mask) if trained}
     return {
         "rollout_id": asked.index,
-        "tokens": row["token_ids"],
-        "response_length": len(row["token_ids"]) - start,
-        "loss_mask": mask[start:],
-        "rollout_log_probs": row["logprobs"][start:],
+        "tokens": prompt_ids + ids,
+        "response_length": len(ids),
+        "loss_mask": response_mask,
+        "rollout_log_probs": logprobs,
         "weight_versions": [row["version_labels"].get(str(version), str(version)) for version in sorted(versions)],
         "reward": 0.0 if reward is None else reward,
         "remove_sample": reward is None,

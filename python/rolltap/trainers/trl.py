@@ -19,7 +19,7 @@ import numpy as np
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
 from rolltap.client import DEFAULT_URL, AsyncClient, Client
-from rolltap.row import Row, Trial, alone, earned, loss_mask
+from rolltap.row import Row, Trial, alone, earned, loss_mask, response
 from rolltap.trial import Agent, run_trial
 
 Advantages = Callable[[Sequence[float]], Sequence[float]]
@@ -215,11 +215,11 @@ def passed_on(reward: Sequence[float | None], **_: Any) -> list[float | None]:
 
 def _one_sequence(trial: Trial) -> dict[str, Any]:
     row = alone(trial)
-    start = row["prompt_len"]
+    prompt_ids, completion_ids, mask, logprobs = response(row, loss_mask(row))
     return {
-        "prompt_ids": row["token_ids"][:start],
-        "completion_ids": row["token_ids"][start:],
-        "logprobs": row["logprobs"][start:],
-        "env_mask": loss_mask(row)[start:],
+        "prompt_ids": prompt_ids,
+        "completion_ids": completion_ids,
+        "logprobs": logprobs,
+        "env_mask": mask,
         "reward": earned(trial),
     }

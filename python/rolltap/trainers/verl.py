@@ -14,7 +14,7 @@ from typing import Any
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 
 from rolltap.client import DEFAULT_URL, AsyncClient
-from rolltap.row import Row, Trial, alone, earned, loss_mask
+from rolltap.row import Row, Trial, alone, earned, loss_mask, response
 from rolltap.trial import run_trial
 
 
@@ -84,14 +84,15 @@ def _line(trial: Trial, *, several: bool) -> dict[str, Any]:
 
 
 def _output(row: Row, reward: float, rewards: Mapping[str, float]) -> dict[str, Any]:
-    start, mask = row["prompt_len"], loss_mask(row)
+    mask = loss_mask(row)
+    prompt_ids, response_ids, response_mask, logprobs = response(row, mask)
     versions = {version for version, trained in zip(row["token_version"], mask) if trained}
     steps = [int(row["version_labels"].get(str(version), version)) for version in versions]
     return {
-        "prompt_ids": row["token_ids"][:start],
-        "response_ids": row["token_ids"][start:],
-        "response_mask": mask[start:],
-        "response_logprobs": row["logprobs"][start:],
+        "prompt_ids": prompt_ids,
+        "response_ids": response_ids,
+        "response_mask": response_mask,
+        "response_logprobs": logprobs,
         "reward_score": reward,
         "num_turns": 2 * len(row["calls"]),
         "metrics": {},
