@@ -48,15 +48,15 @@ def test_a_reward_is_given_once(client: Client) -> None:
     assert client.trial(trial.trial_id)["trial_id"] == trial.trial_id
 
 
-def test_the_policy_is_named_paused_and_resumed(client: Client) -> None:
-    before = client.policy()["label"]
+def test_the_policy_is_named_paused_and_resumed(client: Client, capture: Capture) -> None:
+    assert client.policy()["label"] == "7"
     client.set_policy("between")
     assert client.policy()["label"] == "between"
     client.pause(wait=True)
     assert client.policy()["paused"] is True
     client.resume()
     assert client.policy()["paused"] is False
-    client.set_policy(before)
+    client.set_policy(7)
 
 
 def test_the_feed_goes_on_from_a_cursor(client: Client, capture: Capture) -> None:
