@@ -52,9 +52,17 @@ pub(super) fn of_call(small: &[u8], call: &Call, room: usize) -> Vec<u8> {
     let sampled: usize = answers.iter().map(|ids| ids.len()).sum();
     let of_prompt = (room / LONGEST_ID).saturating_sub(sampled);
     let prompt = &call.prompt_token_ids;
-    let mut put = |id: TokenId| words.put_number(u32::from(id).into());
-    prompt.iter_from(prompt.len().saturating_sub(of_prompt)).for_each(|&id| put(id));
-    answers.concat().into_iter().take(room / LONGEST_ID).for_each(put);
+    let mut put = |ids: &[TokenId]| ids.iter().for_each(|&id| words.put_number(u32::from(id).into()));
+    let mut before = prompt.len().saturating_sub(of_prompt);
+    for ids in prompt.slices() {
+        put(ids.get(before..).unwrap_or_default());
+        before = before.saturating_sub(ids.len());
+    }
+    let mut left = room / LONGEST_ID;
+    for ids in answers {
+        put(ids.get(..left).unwrap_or(ids));
+        left = left.saturating_sub(ids.len());
+    }
     words
 }
 

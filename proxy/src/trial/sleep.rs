@@ -2,6 +2,7 @@
 //! for again. So is one of the process before this one.
 
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use rolltap_rollout::call::Call;
@@ -17,6 +18,10 @@ const OF_CALL: u64 = 4 << 10;
 const OF_TOKEN: u64 = 14;
 /// Of a sampled token: the same, and its logprob.
 const OF_SAMPLED: u64 = 24;
+
+/// A trial is read again at about 100 MiB of its weight a second, so it sleeps only when it has not been called for a
+/// hundred times as long as that takes.
+const IDLE_PER_MIB: Duration = Duration::from_secs(1);
 
 /// Holds a trial awake.
 #[derive(Debug)]
@@ -83,7 +88,8 @@ impl Trial {
         state.calls = Calls::Here(kept.into_iter().map(|kept| kept.call).collect());
     }
 
-    /// How long nobody has called for it, and what it takes meanwhile. None while somebody does, and where it takes nothing.
+    /// How long nobody has called for it, and what it takes meanwhile. None while somebody does, or did a moment ago, and where
+    /// it takes nothing.
     pub(crate) fn idle(&self) -> Option<Idle> {
         if self.sealed.is_cancelled() {
             return None;
@@ -91,6 +97,10 @@ impl Trial {
         let state = self.lock();
         let is_idle = state.under_way.is_empty() && state.weight.bytes > 0;
         let since = state.weight.last_call.filter(|_| is_idle)?;
+        let for_long = IDLE_PER_MIB.mul_f64(state.weight.bytes as f64 / f64::from(1 << 20));
+        if clock::now().duration_since(since).unsigned_abs() < for_long {
+            return None;
+        }
         Some(Idle { since, bytes: state.weight.bytes, admitted: state.admitted })
     }
 
