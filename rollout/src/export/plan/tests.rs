@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::super::part::{RowAge, RowFacts, SpanAge};
-use super::super::rules::{OnFork, Staleness};
+use super::super::rules::{Failed, OnFork, Staleness};
 use super::*;
 
 fn rules() -> Rules {
