@@ -8,4 +8,6 @@ mod jsonl;
 #[cfg(test)]
 mod parquet;
 #[cfg(test)]
+mod parts;
+#[cfg(test)]
 mod trials;
