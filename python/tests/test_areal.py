@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 import torch
-from conftest import Capture
+from conftest import Capture, two_turns
 
-from rolltap.trainers.areal import tensors
+from rolltap.trainers.areal import Workflow, tensors
 
 
 def check_trajectory_format(data: dict) -> None:
@@ -37,3 +39,18 @@ def test_a_line_is_the_tensors_of_an_episode(capture: Capture) -> None:
             assert made["logprobs"][at, :length].numpy().tobytes() == captured.tobytes()
             sampled = [7 if version >= 0 else -1 for version in row["token_version"]]
             assert made["versions"][at].tolist() == sampled + [-1] * (made["versions"].shape[1] - length)
+
+
+def test_the_workflow_runs_an_agent(admin: str, client, capture: Capture) -> None:
+    async def agent(trial, task):
+        await asyncio.to_thread(two_turns, trial, task["question"], "Leave it.")
+        return task["reward"]
+
+    workflow = Workflow(agent, admin)
+    made = asyncio.run(workflow.arun_episode(None, {"question": "Open it.", "reward": 0.5}))
+    check_trajectory_format(made)
+    assert made["rewards"].tolist() == [0.5]
+    mask = made["loss_mask"] == 1
+    assert mask.sum() > 0 and (made["logprobs"][mask] < 0).all()
+    assert ((made["versions"] == 7) == mask).all()
+    assert asyncio.run(workflow.arun_episode(None, {"question": "Open it.", "reward": None})) is None

@@ -1,4 +1,4 @@
-"""AReaL (commit 4aef98d): the tensors that a workflow's `arun_episode` returns."""
+"""AReaL (commit 4aef98d): the tensors of an episode, from an export or from a workflow that runs agents now."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from areal.api.workflow_api import RolloutWorkflow
+
+from rolltap.client import DEFAULT_URL, AsyncClient
+from rolltap.row import Trial, alone, earned, loss_mask
+from rolltap.trial import Agent, run_trial
 
 _PER_TOKEN = {
     "input_ids": (torch.int32, 0),
@@ -30,3 +35,40 @@ def tensors(line: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 def _filled(rows: Sequence[Sequence[Any]], width: int, dtype: torch.dtype, filling: Any) -> torch.Tensor:
     return torch.tensor([[*row, *[filling] * (width - len(row))] for row in rows], dtype=dtype)
+
+
+class Workflow(RolloutWorkflow):
+    """Runs the agent once per episode, as a trial; the agent gets the episode's data.
+
+    AReaL compares rewards by their place in the batch, so a forked trial gives the branch that trains the most. A trial
+    whose reward does not measure the agent is rejected, and AReaL asks for another.
+    """
+
+    def __init__(
+        self, agent: Agent, url: str = DEFAULT_URL, *, token: str | None = None, **opening: Any
+    ) -> None:
+        self._agent = agent
+        self._url = url
+        self._token = token
+        self._opening = {"task_id": "areal", **opening}
+
+    async def arun_episode(self, engine: Any, data: dict[str, Any]) -> dict[str, torch.Tensor] | None:
+        """One episode; the engine is not asked, for the agent calls it through the proxy."""
+        async with AsyncClient(self._url, token=self._token) as client:
+            trial = await run_trial(client, self._agent, data, **self._opening)
+        reward = earned(trial)
+        return None if reward is None or not trial["rows"] else tensors(_line(trial, reward))
+
+
+def _line(trial: Trial, reward: float) -> dict[str, Any]:
+    row = alone(trial)
+    names = row["version_labels"]
+    return {
+        "input_ids": [row["token_ids"]],
+        "loss_mask": [loss_mask(row)],
+        "logprobs": [row["logprobs"]],
+        "versions": [
+            [-1 if version < 0 else int(names.get(str(version), version)) for version in row["token_version"]]
+        ],
+        "rewards": [reward],
+    }

@@ -1,0 +1,12 @@
+"""`areal.api.workflow_api` by what a workflow has to have (AReaL 4aef98d, which is in no package index)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+
+class RolloutWorkflow(ABC):
+    @abstractmethod
+    async def arun_episode(self, engine: Any, data: dict[str, Any]) -> dict[str, Any] | None:
+        """Tensors, or None for an episode that is rejected."""

@@ -1,0 +1,21 @@
+"""miles' Sample, by its schema: it is in no package index."""
+
+from __future__ import annotations
+
+import numpy as np
+from conftest import Capture
+
+from rolltap.trainers.miles import sample
+
+
+def test_a_line_is_a_sample(capture: Capture) -> None:
+    for row, line in zip(capture.rows, capture.lines("miles"), strict=True):
+        made = sample(line)
+        made.validate()
+        start = row["prompt_len"]
+        assert made.tokens == row["token_ids"] and len(made.tokens) - made.response_length == start
+        assert made.loss_mask == (row["loss_mask"][start:] if row["reward_valid"] else [0] * made.response_length)
+        captured = np.asarray(row["logprobs"][start:], np.float32)
+        assert np.array_equal(np.asarray(made.rollout_log_probs, np.float32), captured)
+        # miles compares trials by it, and counts each once.
+        assert made.rollout_id == row["sample_index"]
