@@ -12,6 +12,7 @@ from skyrl.train.generators.base import TrajectoryID
 from skyrl.train.generators.utils import merge_stepwise_output
 from skyrl.train.utils.trainer_utils import validate_generator_output
 
+from rolltap import Client
 from rolltap.trainers.skyrl import Generator, generator_output
 
 
@@ -65,14 +66,14 @@ def generate(admin: str, agent, instances: list[str]) -> dict:
         "prompts": [[{"role": "user", "content": "Open it."}] for _ in instances],
         "env_classes": ["folder"] * len(instances),
         "env_extras": [{"place": place} for place in range(len(instances))],
-        "sampling_params": {"temperature": 0.5},
+        "sampling_params": {"temperature": 0.5, "logprobs": 1, "max_tokens": 1, "top_k": None},
         "trajectory_ids": [TrajectoryID(name, instances[:at].count(name)) for at, name in enumerate(instances)],
         "batch_metadata": None,
     }
     return asyncio.run(Generator(agent, admin).generate(batch))
 
 
-def test_the_generator_runs_agents(admin: str) -> None:
+def test_the_generator_runs_agents(admin: str, client: Client) -> None:
     async def agent(trial, task):
         place = task["env_extras"]["place"]
         await asyncio.to_thread(two_turns, trial, "Open it.", *["Leave it."][: place % 2])
@@ -80,7 +81,16 @@ def test_the_generator_runs_agents(admin: str) -> None:
             raise TimeoutError
         return float(place)
 
-    made = generate(admin, agent, ["a", "a", "b", "b"])
+    seen = []
+
+    async def watched(trial, task):
+        seen.append(trial.trial_id)
+        return await agent(trial, task)
+
+    made = generate(admin, watched, ["a", "a", "b", "b"])
+    calls = [call for name in seen for row in client.rollout(name) for call in row["calls"]]
+    # SkyRL's temperature holds for the agent; what else it would ask an engine for does not reach the agent's calls.
+    assert {call["temperature"] for call in calls} == {0.5} and max(call["end"] - call["start"] for call in calls) > 1
     validate_generator_output(4, made, step_wise=True)
     assert [name.to_string() for name in made["trajectory_ids"]] == ["a_0", "a_1", "a_1", "b_0", "b_1", "b_1"]
     assert made["rewards"] == [0.0, 1.0, 1.0, 3.0, 3.0, 3.0]

@@ -16,6 +16,7 @@ from skyrl.train.generators.utils import concatenate_generator_outputs
 
 from rolltap.client import DEFAULT_URL, AsyncClient
 from rolltap.row import Trial, earned, loss_mask, response
+from rolltap.sampling import of_a_trial
 from rolltap.trial import Agent, run_trial
 
 
@@ -49,7 +50,7 @@ class Generator(GeneratorInterface):
         names = input_batch["trajectory_ids"]
         if names is None:
             raise ValueError("a batch without trajectory_ids: groups could not be told apart")
-        opening = {**self._opening, "sampling": input_batch.get("sampling_params") or self._opening.get("sampling")}
+        opening = {"sampling": of_a_trial(input_batch.get("sampling_params")), **self._opening}
         metadata = input_batch.get("batch_metadata")
         step = "" if metadata is None else f"{metadata.training_phase}-{metadata.global_step}-"
         async with AsyncClient(self._url, token=self._token) as client:

@@ -23,6 +23,7 @@ from verifiers.v1.types import AssistantMessage, UserMessage
 
 from rolltap.client import DEFAULT_URL, AsyncClient
 from rolltap.row import Row, unconstrained
+from rolltap.sampling import of_a_trial
 
 
 def trace(line: Mapping[str, Any]) -> WireTrace:
@@ -63,10 +64,10 @@ class RolltapHarness(Harness[RolltapHarnessConfig]):
         """One trial."""
         module, _, name = self.config.agent.partition(":")
         agent = getattr(importlib.import_module(module), name)
-        sampling = ctx.sampling.model_dump(exclude_none=True)
+        sampling = of_a_trial(ctx.sampling.model_dump())
         async with AsyncClient(self.config.url, token=self.config.token) as client:
             trial = await client.open_trial(
-                str(data.name or data.id or data.idx), model=ctx.model, sampling=sampling or None
+                str(data.name or data.id or data.idx), model=ctx.model, sampling=sampling
             )
             try:
                 await agent(trial, {"prompt": data.prompt, "task": data, "runtime": runtime})

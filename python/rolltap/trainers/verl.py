@@ -15,6 +15,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutp
 
 from rolltap.client import DEFAULT_URL, AsyncClient
 from rolltap.row import Row, Trial, alone, earned, loss_mask, response
+from rolltap.sampling import of_a_trial
 from rolltap.trial import run_trial
 
 
@@ -57,18 +58,10 @@ class AgentLoop(AgentLoopBase):
         """One sample of one prompt."""
         async with AsyncClient(self._url, token=self._token) as client:
             trial = await run_trial(
-                client, self._agent, kwargs, task_id=str(kwargs.get("uid", "verl")), sampling=_sampling(sampling_params)
+                client, self._agent, kwargs, task_id=str(kwargs.get("uid", "verl")), sampling=of_a_trial(sampling_params)
             )
         made = outputs(_line(trial, several=self._several))
         return made if self._several else made[0]
-
-
-# What verl asks its own server for beside sampling: rolltap sees to it that logprobs come.
-_NOT_SAMPLING = {"logprobs", "prompt_logprobs", "max_new_tokens", "max_tokens"}
-
-
-def _sampling(params: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in params.items() if key not in _NOT_SAMPLING}
 
 
 def _line(trial: Trial, *, several: bool) -> dict[str, Any]:
