@@ -18,9 +18,8 @@ def test_a_file_holds_packed_branches(capture: Capture) -> None:
     assert made.seq_lens == made.sequence_lengths == lengths
     columns = (made.input_ids, made.loss_mask, made.advantages, made.inference_logprobs, made.position_ids)
     assert {len(column) for column in (*columns, made.temperatures, made.env_names)} == {sum(lengths)}
-    one = 0.5 / (0.5**0.5 + 1e-6)
     start = 0
-    for row, length, advantage in zip(rows, lengths, [one, -one, -one], strict=True):
+    for row, length, advantage in zip(rows, lengths, [0.5, -0.5, -0.5], strict=True):
         ids, mask, advantages, logprobs, positions = (column[start : start + length] for column in columns)
         start += length
         assert ids == row["token_ids"] and positions == list(range(length))

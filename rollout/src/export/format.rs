@@ -88,9 +88,9 @@ formats! {
     /// verifiers 0.4: a trace of its v1 interface per trial
     Verifiers = "verifiers", All, None, |out, _| VerifiersExporter::new(out);
     /// prime-rl (559b447): packed micro-batches of one rank and step, in msgpack
-    PrimeRl = "prime-rl", All, Grpo, |out, options| PrimeRlExporter::new(out, options.prime_rl.clone());
+    PrimeRl = "prime-rl", All, Mean, |out, options| PrimeRlExporter::new(out, options.prime_rl.clone());
     /// tinker 0.38: a Datum per branch
-    Tinker = "tinker", All, Grpo, |out, _| TinkerExporter::new(out);
+    Tinker = "tinker", All, Mean, |out, _| TinkerExporter::new(out);
     /// SkyRL 0.4: step-wise generator output of a trial, a branch a step
     Skyrl = "skyrl", All, None, |out, _| SkyrlExporter::new(out);
     /// TRL 1.16: a RolloutSample of the asynchronous GRPO trainer per branch
