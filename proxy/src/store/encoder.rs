@@ -28,7 +28,7 @@ const WORTH_SHARING: usize = 256;
 /// Texts of at least so many bytes are kept once in a segment.
 const LONG_TEXT: usize = 512;
 /// Records of calls that are shorter are written at once, with no more than the dictionary in mind.
-const WORTH_WORDS: usize = 1024;
+const WORTH_WORDS: usize = 2048;
 
 /// A call that others can be written as the difference from.
 #[derive(Debug)]
