@@ -34,7 +34,7 @@ impl ExportReport {
         tally: Tally,
         omissions: Vec<Omission>,
     ) -> Self {
-        let mut lines = vec![headline(settings, plan, tally)];
+        let mut lines = vec![headline(settings, plan, &tally)];
         lines.extend(left_out(plan, unfinished).into_iter().map(|line| format!("left out: {line}")));
         if tally.branches_left_out > 0 {
             let branches = counted(tally.branches_left_out, "branch", "branches");
@@ -57,6 +57,7 @@ impl ExportReport {
             let trials = counted(plan.alone(), "trial", "trials");
             lines.push(format!("advantage 0: {trials}, of whose group no other trial counts"));
         }
+        lines.extend(tally.sampled.told());
         let format = settings.format.name();
         lines.extend(
             omissions.iter().map(|omission| format!("not in {format}: {} {}", omission.count, omission.what)),
@@ -65,7 +66,7 @@ impl ExportReport {
     }
 }
 
-fn headline(settings: &ExportSettings, plan: &Plan, tally: Tally) -> String {
+fn headline(settings: &ExportSettings, plan: &Plan, tally: &Tally) -> String {
     let to = match &settings.output {
         Output::Stdout => "standard output".to_owned(),
         Output::File { path, .. } => path.display().to_string(),

@@ -22,7 +22,6 @@ use super::exporter::{ExportError, Exporter, Group, Omission, Trial};
 use super::lines::{Lines, Tally, refused};
 use super::refusal::refuse_unfit;
 use super::row_facts::{has_versions, is_trained};
-use super::temperature::{OFF_TEMPERATURE, is_off_temperature};
 use body::Body;
 
 /// Writes bodies of `POST /scored_data` as of `atroposlib` 0.4.0; see the module.
@@ -74,7 +73,6 @@ impl<W: Write> AtroposExporter<W> {
                 "rows: their temperature (unknown, 0, or not one for the branch), which trainers take to be 1",
                 usize::from(body::temperature(row).is_none()),
             );
-            told.add(OFF_TEMPERATURE, usize::from(is_off_temperature(row)));
         }
     }
 }

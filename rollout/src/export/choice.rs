@@ -4,6 +4,7 @@ use super::exporter::Trial;
 use super::mask::{longest, mask_all, mask_constrained, trained};
 use super::plan::{Plan, Verdict};
 use super::rules::OnFork;
+use super::sampled::Sampled;
 use crate::check::{Breach, Checker, Options};
 use crate::row::RolloutRow;
 
@@ -26,7 +27,7 @@ pub enum Refusal {
 }
 
 /// What was exported.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Trials.
     pub trials: u64,
@@ -40,6 +41,8 @@ pub struct Tally {
     pub trained: u64,
     /// Tokens that would be trained, had they been sampled freely.
     pub constrained: u64,
+    /// How those that are trained were sampled.
+    pub sampled: Sampled,
 }
 
 impl Plan {
@@ -74,6 +77,7 @@ impl Plan {
         tally.branches_left_out += left_out as u64;
         tally.tokens += rows.iter().map(|row| row.token_ids.len() as u64).sum::<u64>();
         tally.trained += trained_of(&rows);
+        rows.iter().for_each(|row| tally.sampled.add(row));
         let &Verdict { reward, advantage, group, .. } = verdict;
         Ok(Some(Trial { rows, reward, advantage, group, left_out }))
     }

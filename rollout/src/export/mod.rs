@@ -41,6 +41,7 @@ pub mod rllm;
 mod row_facts;
 pub mod rules;
 mod runs;
+pub mod sampled;
 mod sequence;
 pub mod skyrl;
 pub mod slime;

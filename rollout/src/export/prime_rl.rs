@@ -23,7 +23,7 @@ use super::exporter::{ExportError, Exporter, Omission, Trial};
 use super::lines::{Tally, refused};
 use super::refusal::{advantage, refuse_unfit};
 use super::row_facts::has_versions;
-use super::temperature::{OFF_TEMPERATURE, divisor, is_off_temperature};
+use super::temperature::divisor;
 use super::turn::turns;
 use crate::row::RolloutRow;
 use pack::{MicroBatch, Packer, Sample};
@@ -86,7 +86,6 @@ impl<W: Write + Seek> PrimeRlExporter<W> {
         }
         told.add("rows: their trial, group and reward (a micro-batch has the advantage alone)", 1);
         told.add("rows: their policy versions", usize::from(has_versions(&row)));
-        told.add(OFF_TEMPERATURE, usize::from(is_off_temperature(&row)));
         let temperatures = temperatures(&row, self.options.assumed_temperature)?;
         match self.packer.add(Sample { row, kept, advantage, temperatures }) {
             Some(full) => self.write_batch(&full),

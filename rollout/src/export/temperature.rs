@@ -30,13 +30,3 @@ pub(crate) fn divisor(row: &RolloutRow, turn: &Turn<'_>, assumed: Option<f64>) -
         )),
     }
 }
-
-/// What is told of a row that [`is_off_temperature`].
-pub(crate) const OFF_TEMPERATURE: &str =
-    "rows: sampled at another temperature than 1 with raw logprobs, trained as if at 1";
-
-/// Whether a raw logprob of a trained token is of another distribution than the one that was sampled from.
-pub(crate) fn is_off_temperature(row: &RolloutRow) -> bool {
-    row.logprobs_mode == "raw_logprobs"
-        && row.calls.iter().any(|call| call.temperature.is_some_and(|temperature| temperature != 1.0))
-}
