@@ -133,3 +133,51 @@ async fn damaged_captures_are_refused() {
     assert!(ended.stderr.contains("the captures are damaged: "), "{}", ended.stderr);
     assert!(!dir.path().join("out.jsonl").exists());
 }
+
+/// A file of rows has nothing of a trial that sampled nothing; the captures beside it do.
+#[tokio::test]
+async fn a_silent_failure_takes_its_group_with_it_from_a_job_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let (sim, proxy, _, admin) = start(dir.path());
+    let trial = |name, group, sample_index, calls, reward| Asked {
+        name,
+        group: (group, Some(2)),
+        sample_index,
+        attempt: 0,
+        calls,
+        reward,
+    };
+    for asked in [
+        trial("worked", "spoilt", 0, true, Some(1.0)),
+        trial("silent", "spoilt", 1, false, None),
+        trial("one", "sound", 0, true, Some(1.0)),
+        trial("two", "sound", 1, true, Some(0.0)),
+    ] {
+        live(&admin, &asked).await;
+    }
+    let put = reqwest::Client::new().put(format!("{admin}/v1/trials/silent/reward"));
+    let failure = json!({"rewards": {}, "valid": false, "failure_cause": "AgentTimeoutError"});
+    assert!(put.json(&failure).send().await.unwrap().status().is_success());
+    drop((sim, proxy));
+
+    assert_eq!(export(dir.path(), "rows.jsonl", &[]).code, Some(0));
+    let job = dir.path().join("job");
+    std::fs::create_dir(&job).unwrap();
+    std::fs::rename(dir.path().join("rows.jsonl"), job.join("rollouts.jsonl")).unwrap();
+    std::fs::rename(dir.path().join("data"), job.join("data")).unwrap();
+    for input in ["job/data", "job"] {
+        let output = format!("{}.jsonl", input.replace('/', "-"));
+        let args =
+            ["export", input, "--quiet", "--format", "jsonl", "--open-groups", "--failed", "drop-group"];
+        let ended = run(dir.path(), &[&args[..], &["-o", &output]].concat());
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let told: Vec<_> = ended.stderr.lines().skip(1).collect();
+        let expected = [
+            "left out: 1 trial failed (--failed drop)",
+            "left out: 1 trial of groups in which a trial failed (--failed drop-group)",
+        ];
+        assert_eq!(told, expected, "{input}");
+        let rows = read_jsonl(&dir.path().join(output));
+        assert_eq!(rows.iter().map(|row| row.trial_id.as_str()).collect::<Vec<_>>(), ["one", "two"]);
+    }
+}

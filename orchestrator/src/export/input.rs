@@ -54,10 +54,13 @@ impl Input {
                         progressed(survey.len())?;
                     }
                 }
-                if let (Some(captures), true) = (captures, survey.asks_for_closed_groups()) {
-                    take_closed_groups(&Archive::open(captures).map_err(source::SourceError::from)?, survey);
+                match captures {
+                    Some(captures) => {
+                        let archive = Archive::open(captures).map_err(source::SourceError::from)?;
+                        survey_beside_rows(&archive, survey, progressed)
+                    }
+                    None => Ok(0),
                 }
-                Ok(0)
             }
             Self::Store(archive) => survey_store(archive, survey, progressed),
         }
@@ -97,6 +100,35 @@ fn survey_store(
         progressed(survey.len())?;
     }
     take_closed_groups(archive, survey);
+    Ok(unfinished)
+}
+
+/// What a file of rows cannot say of its job: which trials sampled nothing, and which groups are closed. A trial that is
+/// in neither has rows, and whoever wrote the file left it out.
+fn survey_beside_rows(
+    archive: &Archive,
+    survey: &mut Survey,
+    mut progressed: impl FnMut(usize) -> Result<(), ExportFailure>,
+) -> Result<u64, ExportFailure> {
+    let mut unfinished = 0;
+    // To look at a trial is to read its calls.
+    if archive.len() > survey.len() {
+        intact(archive.damage().to_vec())?;
+        for (trial, damage) in archive.trials() {
+            if survey.has(trial.facts().trial_id.as_str()) {
+                continue;
+            }
+            if !trial.is_complete() {
+                unfinished += 1;
+            } else if stored_rows(archive, &trial, damage)?.is_empty() {
+                survey.trial_without_rows(without_rows(archive, &trial))?;
+                progressed(survey.len())?;
+            }
+        }
+    }
+    if survey.asks_for_closed_groups() {
+        take_closed_groups(archive, survey);
+    }
     Ok(unfinished)
 }
 

@@ -52,6 +52,11 @@ impl Survey {
         self.trials.len()
     }
 
+    /// Whether this trial was seen.
+    pub fn has(&self, trial_id: &str) -> bool {
+        self.by_id.contains_key(trial_id)
+    }
+
     /// Whether no trial was seen.
     pub fn is_empty(&self) -> bool {
         self.trials.is_empty()
