@@ -169,6 +169,7 @@ fn without_rows(archive: &Archive, trial: &StoredTrial) -> RowFacts {
         reward: reward.reward,
         rewards: reward.rewards,
         reward_valid: reward.valid,
+        tokenizer_hash: facts.tokenizer_hash.clone(),
     }
 }
 

@@ -37,6 +37,8 @@ pub struct RowFacts {
     pub rewards: BTreeMap<String, f64>,
     /// Whether the reward measures the agent.
     pub reward_valid: bool,
+    /// Hash of the tokenizer, where it is known.
+    pub tokenizer_hash: Option<String>,
 }
 
 /// How old a row's tokens are.
@@ -94,6 +96,7 @@ impl From<&RolloutRow> for RowFacts {
             reward: row.reward,
             rewards: row.rewards.clone(),
             reward_valid: row.reward_valid,
+            tokenizer_hash: row.tokenizer_hash.clone(),
         }
     }
 }

@@ -93,6 +93,20 @@ pub enum PlanError {
         /// The other.
         second: String,
     },
+    /// One list of ids would be of two vocabularies.
+    #[error(
+        "trials {first} and {second} are of two tokenizers ({known} and {said}), whose ids mean different tokens; export them apart"
+    )]
+    Tokenizers {
+        /// One of the trials.
+        first: String,
+        /// The hash of its tokenizer.
+        known: String,
+        /// The other.
+        second: String,
+        /// The hash of that one's.
+        said: String,
+    },
     /// Nobody could tell when it is whole.
     #[error("trial {trial_id} says that group {group_id} has {said:?} trials, another one says {known:?}")]
     GroupSize {

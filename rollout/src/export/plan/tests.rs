@@ -30,6 +30,7 @@ fn trial(name: &str, sample_index: i32, reward: Option<f64>) -> RowFacts {
         reward,
         rewards: BTreeMap::new(),
         reward_valid: reward.is_some(),
+        tokenizer_hash: None,
     }
 }
 
@@ -212,6 +213,21 @@ fn another_of_a_trials_rewards_can_be_trained_on() {
     assert_eq!(advantages(&plan), [("a", Some(1.0)), ("b", Some(-1.0)), ("c", Some(0.0))].into());
     let error = planned(named("test"), trials()).unwrap_err();
     assert_eq!(error, PlanError::NoSuchReward { name: "test".to_owned(), known: vec!["tests".to_owned()] });
+}
+
+/// Their ids are of two vocabularies, and no trainer looks.
+#[test]
+fn trials_of_two_tokenizers_are_refused() {
+    let with = |trial: RowFacts, hash: &str| RowFacts { tokenizer_hash: Some(hash.to_owned()), ..trial };
+    let [a, b, c] = three();
+    let error = planned(rules(), [with(a.clone(), "0123"), b.clone(), with(c.clone(), "4567")]).unwrap_err();
+    let expected = "trials a and c are of two tokenizers (0123 and 4567), whose ids mean different tokens; export them apart";
+    assert_eq!(error.to_string(), expected);
+    let unknown = [with(a.clone(), "0123"), b.clone(), with(c.clone(), "0123")];
+    assert_eq!(planned(rules(), unknown).unwrap().trials(), 3, "nothing speaks against what is unknown");
+    let dropped = Rules { failed: Failed::Drop, ..rules() };
+    let plan = planned(dropped, [with(a, "0123"), b, with(c, "4567")]).unwrap();
+    assert_eq!(plan.trials(), 2, "what is left out is of no matter");
 }
 
 /// A branch whose trainable tokens were sampled by these versions.

@@ -15,6 +15,7 @@ pub(super) fn weigh(candidates: &[Candidate<'_>], rules: &Rules) -> Result<Plan,
         *left_out.entry(why).or_default() += 1;
     }
     let taken: Vec<_> = candidates.iter().filter(|candidate| candidate.left_out.is_none()).collect();
+    one_tokenizer(&taken)?;
     let (groups, ungrouped) = grouped(&taken);
     let mut verdicts = HashMap::new();
     for candidate in ungrouped {
@@ -36,6 +37,22 @@ pub(super) fn weigh(candidates: &[Candidate<'_>], rules: &Rules) -> Result<Plan,
     }
     let failed = taken.iter().filter(|candidate| candidate.is_failed).count() as u64;
     Ok(Plan { rules: rules.clone(), verdicts, left_out, groups: groups.len(), failed, alone })
+}
+
+/// Of those that are known.
+fn one_tokenizer(taken: &[&Candidate<'_>]) -> Result<(), PlanError> {
+    let facts = taken.iter().map(|candidate| &candidate.seen.facts);
+    let mut known = facts.filter_map(|facts| Some((&facts.trial_id, facts.tokenizer_hash.as_ref()?)));
+    let Some((first, hash)) = known.next() else { return Ok(()) };
+    match known.find(|(_, other)| *other != hash) {
+        Some((second, other)) => Err(PlanError::Tokenizers {
+            first: first.clone(),
+            known: hash.clone(),
+            second: second.clone(),
+            said: other.clone(),
+        }),
+        None => Ok(()),
+    }
 }
 
 type Members<'a> = Vec<&'a Candidate<'a>>;
