@@ -10,6 +10,8 @@
 //! comes before the `:` in the episode's `id`: here the group, with `%` and `:` written as `%25` and `%3A`. All steps of a
 //! trajectory get its one advantage, however often the trial forked; a loss averaged per sequence counts each branch. A
 //! trajectory without steps takes no part in its group, so neither does the reward of a trial of which nothing is trained.
+//! `is_correct` is a reward above 0, for nobody else says what solved means: rLLM's rejection sampling takes a group in
+//! which some episode is correct and some is not, and tells pass rates by it.
 //! `advantage` is that of the export where one was asked for, which `use_precomputed_advantage` trains as it is.
 
 use std::io::Write;
@@ -113,11 +115,15 @@ impl ComparedShape for Rllm {
             usize::from(steps.is_empty()),
         );
         out.tally.add("trials: their rewards by name", usize::from(!row.rewards.is_empty()));
+        out.tally.add(
+            "trials: what solved means (is_correct is a reward above 0)",
+            usize::from(!trial.is_stand_in && trial.reward != 0.0 && trial.reward != 1.0),
+        );
         let episode = Episode {
             id: format!("{}:{}", encoded(group_name(row)), row.sample_index),
             task: &row.task_id,
             termination_reason: termination_reason(row),
-            is_correct: false,
+            is_correct: trial.reward > 0.0,
             trajectories: [Trajectory {
                 uid: &row.trial_id,
                 name: "rolltap",
@@ -228,10 +234,24 @@ mod tests {
             r#""completion_ids":[5,6],"logprobs":[-5.0,-6.0],"prompt_length":4,"completion_length":2"#,
         );
         let expected = format!(
-            r#"{{"id":"group:0","task":"org/task","termination_reason":"env_done","is_correct":false,"trajectories":[{{"uid":"straight","name":"rolltap","task":"org/task","steps":[{first},{last}],"reward":1.0,"info":{{}}}}],"metrics":{{}},"info":{{"trial_id":"straight","group_id":"group","sample_index":0}}}}"#
+            r#"{{"id":"group:0","task":"org/task","termination_reason":"env_done","is_correct":true,"trajectories":[{{"uid":"straight","name":"rolltap","task":"org/task","steps":[{first},{last}],"reward":1.0,"info":{{}}}}],"metrics":{{}},"info":{{"trial_id":"straight","group_id":"group","sample_index":0}}}}"#
         );
         assert_eq!(lines, [expected]);
         assert_eq!(omissions, []);
+    }
+
+    /// rLLM's rejection sampling drops a group of which none, or all, are correct.
+    #[test]
+    fn an_episode_is_correct_where_its_reward_is_above_0() {
+        let rewarded = |reward: f64| Trial { reward: Some(reward), group: None, ..straight() };
+        for (reward, is_correct) in [(1.0, true), (0.25, true), (0.0, false), (-1.0, false)] {
+            let (lines, omissions) = written(RllmExporter::new, [rewarded(reward)]).unwrap();
+            let episode: Value = serde_json::from_str(&lines[0]).unwrap();
+            assert_eq!(episode["is_correct"], is_correct, "{reward}");
+            let what = "1 trials: what solved means (is_correct is a reward above 0)";
+            let is_told = told(&omissions).contains(&what.to_owned());
+            assert_eq!(is_told, reward != 0.0 && reward != 1.0, "{reward}");
+        }
     }
 
     #[test]
