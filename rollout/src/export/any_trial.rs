@@ -58,6 +58,8 @@ pub(crate) fn any_group() -> impl Strategy<Value = Vec<Trial>> {
         let made = trials.iter().zip(0..).map(|((turns, reward), index)| {
             let mut trial = trial_of(index, *reward, &calls(turns));
             trial.group = group;
+            let size = group.and_then(|group| i32::try_from(group.trials).ok());
+            trial.rows.iter_mut().for_each(|row| row.group_size = size);
             trial
         });
         made.collect()

@@ -126,11 +126,27 @@ mod tests {
     #[test]
     fn groups_of_two_sizes_are_refused() {
         let group = Some(Group { ordinal: 1, trials: 1 });
-        let small = Trial { group, ..straight() };
+        let mut small = Trial { group, ..straight() };
+        small.rows[0].group_size = None;
         let refusal = written(OpenrlhfExporter::new, [straight(), one_branch(forked()), small])
             .unwrap_err()
             .to_string();
         assert!(refusal.contains("its group has 1 trials here and the first one 2"), "{refusal}");
+    }
+
+    /// Two of three are left, and of every group: the sizes agree, and the trainer still counts threes.
+    #[test]
+    fn groups_that_lack_a_trial_are_refused() {
+        let lacking = [straight(), one_branch(forked())].map(|mut trial| {
+            trial.rows[0].group_size = Some(3);
+            trial
+        });
+        let refusal = written(OpenrlhfExporter::new, lacking).unwrap_err().to_string();
+        assert!(
+            refusal.starts_with("trial straight, branch 0: its group has 2 trials here of 3"),
+            "{refusal}"
+        );
+        assert!(refusal.contains("--failed mask"), "{refusal}");
     }
 
     #[test]
