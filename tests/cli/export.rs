@@ -121,7 +121,7 @@ fn failed_trials_are_what_was_asked_for() {
         rows.last().map(|row| (row.trial_id.clone(), row.reward, row.reward_valid)).unwrap()
     };
     assert_eq!(of(&["--failed", "mask"]), ("d".to_owned(), None, false));
-    assert_eq!(of(&["--failed", "zero"]), ("d".to_owned(), Some(0.0), false));
+    assert_eq!(of(&["--failed", "zero"]), ("d".to_owned(), Some(0.0), true));
     assert_eq!(of(&["--failed", "drop"]).0, "c");
     let said = refused(&group(), &["--failed", "drop-group"]);
     assert!(said.contains("nothing to export: 1 trial failed"), "{said}");

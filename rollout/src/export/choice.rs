@@ -89,6 +89,8 @@ impl Plan {
             mask_all(row);
         } else {
             row.reward = verdict.reward;
+            // Who reads the rows next would take a failed trial that counts as 0 for one that has to be masked.
+            row.reward_valid = true;
         }
     }
 }

@@ -119,7 +119,7 @@ fn a_failed_trial_that_counts_as_zero_is_trained() {
     let failed = trials[1].as_ref().unwrap();
     assert_eq!(
         (failed.reward, failed.rows[0].reward, failed.rows[0].reward_valid),
-        (Some(0.0), Some(0.0), false)
+        (Some(0.0), Some(0.0), true)
     );
     assert_eq!(masks(failed), forked().rows.iter().map(both).collect::<Vec<_>>());
 }
@@ -222,4 +222,26 @@ proptest! {
         }
         prop_assert_eq!(tally.trained, trained);
     }
+}
+
+/// Whoever exports the rows again need not be told again what was decided.
+#[test]
+fn a_failed_trial_that_counts_as_0_does_so_in_what_is_made_of_its_rows() {
+    let fail = |row: &mut RolloutRow| {
+        if row.trial_id == "straight" {
+            (row.reward, row.reward_valid) = (None, false);
+            row.failure_cause = Some("AgentTimeoutError".to_owned());
+        }
+    };
+    let (trials, _) = exported(Rules { failed: Failed::Zero, ..rules() }, fail).unwrap();
+    let row = &trials[0].as_ref().unwrap().rows[0];
+    assert_eq!((row.reward, row.reward_valid), (Some(0.0), true));
+    assert_eq!(row.failure_cause.as_deref(), Some("AgentTimeoutError"), "why stays");
+    let (masked, _) = exported(rules(), fail).unwrap();
+    assert!(!masked[0].as_ref().unwrap().rows[0].reward_valid);
+
+    let mut survey = Survey::new(rules());
+    trials.iter().flatten().for_each(|trial| survey.trial(RowFacts::from(&trial.rows[0])).unwrap());
+    let plan = survey.plan().unwrap();
+    assert_eq!((plan.failed(), plan.trials()), (0, 2));
 }
