@@ -8,8 +8,11 @@
 //!
 //! The trainer asserts that each turn goes on where the one before ended, so a trial of several branches is refused. It
 //! compares trials whose first piece is the same tokens: of a group whose prompts differ (a date, a container's name)
-//! each trial is its own baseline and teaches nothing, which is told by count.
+//! each trial is its own baseline and teaches nothing, which is told by count. So is the other way round: of two groups
+//! whose first piece is the same the trainer makes one.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 
 use serde::Serialize;
@@ -29,6 +32,17 @@ pub type NemoRlExporter<W> = ComparedExporter<W, NemoRl>;
 pub struct NemoRl {
     /// The group of the trial before, and the first prompt in it.
     group: Option<(usize, Vec<i32>)>,
+    /// Who had a prompt first, by the prompt's hash: the prompts of all groups are too much to keep.
+    owners: HashMap<u64, Owner>,
+    hasher: RandomState,
+}
+
+/// Those that a trainer has to compare with each other alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Group(usize),
+    /// Of a trial without a group.
+    Trial(usize),
 }
 
 #[derive(Serialize)]
@@ -69,6 +83,10 @@ impl ComparedShape for NemoRl {
             "trials: that they are of their group (the trainer goes by the first prompt, and theirs is another)",
             usize::from(!self.has_prompt_of_group(trial, &branch)),
         );
+        out.tally.add(
+            "trials: that they are of another group (the trainer goes by the first prompt, and an earlier group has the same)",
+            usize::from(!self.has_prompt_of_its_own(trial, &branch)),
+        );
         let line = Line {
             message_log: messages(&branch),
             loss_multiplier: if is_trained(row) { 1.0 } else { 0.0 },
@@ -83,6 +101,12 @@ impl ComparedShape for NemoRl {
 }
 
 impl NemoRl {
+    /// Whether no trial before, but those of its group, has the trial's prompt.
+    fn has_prompt_of_its_own(&mut self, trial: &ComparedTrial, branch: &Sequence<'_>) -> bool {
+        let owner = trial.group.map_or(Owner::Trial(trial.ordinal), |group| Owner::Group(group.ordinal));
+        *self.owners.entry(self.hasher.hash_one(branch.prompt)).or_insert(owner) == owner
+    }
+
     /// Whether the trial's prompt is that of the first trial of its group.
     fn has_prompt_of_group(&mut self, trial: &ComparedTrial, branch: &Sequence<'_>) -> bool {
         let Some(group) = trial.group else { return true };
@@ -123,7 +147,7 @@ mod tests {
 
     use super::*;
     use crate::export::any_trial::{any_group, compared_rows, one_branch};
-    use crate::export::exporter::Trial;
+    use crate::export::exporter::{Group, Trial};
     use crate::export::fixture::{forked, straight};
     use crate::export::read_back::{float_bits, ints, objects, told, written};
 
@@ -158,6 +182,23 @@ mod tests {
         assert!(told(&omissions).contains(&what.to_owned()));
         let (_, omissions) = written(NemoRlExporter::new, [straight(), one_branch(forked())]).unwrap();
         assert!(!told(&omissions).contains(&what.to_owned()));
+    }
+
+    #[test]
+    fn two_groups_of_one_prompt_are_told_of() {
+        let of = |ordinal| {
+            let group = Some(Group { ordinal, trials: 2 });
+            [straight(), one_branch(forked())].map(|trial| Trial { group, ..trial })
+        };
+        let what = "2 trials: that they are of another group (the trainer goes by the first prompt, and an earlier group has the same)";
+        let (_, omissions) = written(NemoRlExporter::new, of(0).into_iter().chain(of(1))).unwrap();
+        assert!(told(&omissions).contains(&what.to_owned()), "{omissions:?}");
+        let other = of(1).map(|mut trial| {
+            trial.rows[0].token_ids[0] = 7;
+            trial
+        });
+        let (_, omissions) = written(NemoRlExporter::new, of(0).into_iter().chain(other)).unwrap();
+        assert!(!told(&omissions).iter().any(|told| told.contains("of another group")), "{omissions:?}");
     }
 
     #[test]
