@@ -114,16 +114,29 @@ pub fn export(
     if plan.trials() == 0 {
         return Err(ExportFailure::Nothing(report::nothing(&plan, unfinished)));
     }
+    let report = write_all(settings, &input, &plan, unfinished, progress, cancelled)?;
+    progress.ends();
+    Ok(report)
+}
+
+/// The second pass, and the output in its place.
+fn write_all(
+    settings: &ExportSettings,
+    input: &Input,
+    plan: &Plan,
+    unfinished: u64,
+    progress: &ExportProgress,
+    cancelled: &CancellationToken,
+) -> Result<ExportReport, ExportFailure> {
     progress.writes(plan.trials());
     let mut draft = settings.output.draft()?;
     let (tally, omissions) =
-        write(settings, &input, &plan, &mut draft, |written| progressed(progress, cancelled, written))?;
+        write(settings, input, plan, &mut draft, |written| progressed(progress, cancelled, written))?;
     if tally.trials != plan.trials() as u64 {
         return Err(ExportFailure::Changed);
     }
     draft.keep()?;
-    progress.ends();
-    Ok(ExportReport::new(settings, &plan, unfinished, tally, omissions))
+    Ok(ExportReport::new(settings, plan, unfinished, tally, omissions))
 }
 
 fn progressed(

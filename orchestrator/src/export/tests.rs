@@ -75,9 +75,10 @@ fn an_input_that_changed_is_told() {
     input.survey(&mut survey, |_| Ok(())).unwrap();
     std::fs::write(&settings.input, "").unwrap();
     let plan = survey.plan().unwrap();
-    let mut draft = settings.output.draft().unwrap();
-    let (tally, _) = write(&settings, &input, &plan, &mut draft, |_| Ok(())).unwrap();
-    assert_ne!(tally.trials, plan.trials() as u64, "which is what `export` looks at");
+    let (progress, cancelled) = (ExportProgress::Quiet, CancellationToken::new());
+    let failure = write_all(&settings, &input, &plan, 0, &progress, &cancelled).unwrap_err();
+    assert!(matches!(failure, ExportFailure::Changed), "{failure}");
+    assert_eq!(files(dir.path()), 1);
 }
 
 #[test]
