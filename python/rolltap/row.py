@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import compress
 from typing import NamedTuple, TypedDict
 
 
@@ -124,6 +125,37 @@ def unconstrained(row: Row, mask: Sequence[int]) -> list[int]:
         if call["constrained"]:
             made[call["start"] : call["end"]] = [0] * (call["end"] - call["start"])
     return made
+
+
+class PolicyNumbers:
+    """The numbers by which a trainer knows the weights that sampled a trial's tokens.
+
+    A trainer that names its own step at each update finds that step in the label of a version, and measures staleness by
+    it. Where not every version of the trial bears a whole number as its label (an upstream's own is a word), rolltap's
+    count of the versions is all there is. The same rule as that of an export.
+    """
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        labels = {
+            version: _number(row["version_labels"].get(str(version)))
+            for row in rows
+            for version in set(compress(row["token_version"], row["sampled_mask"]))
+        }
+        numbers = {version: label for version, label in labels.items() if label is not None}
+        self._labels = numbers if len(numbers) == len(labels) else {}
+
+    def number(self, version: int) -> int:
+        """Of a token's version; -1 where nothing was sampled."""
+        return self._labels.get(version, version)
+
+    def trained(self, row: Row, mask: Sequence[int]) -> set[int]:
+        """Of those that sampled what `mask` trains of the row."""
+        return {self.number(version) for version in set(compress(row["token_version"], mask))}
+
+
+def _number(label: str | None) -> int | None:
+    # Trainers hold it in 64 bits.
+    return int(label) if label and label.isascii() and label.isdigit() and len(label) < 19 else None
 
 
 class Response(NamedTuple):

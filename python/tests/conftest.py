@@ -108,6 +108,14 @@ def capture(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Capture
     return Capture(group_id, rows, folder, os.environ["ROLLTAP_TEST_PROGRAM"])
 
 
+@pytest.fixture
+def unnumbered(client: Client, capture: Capture) -> Iterator[int]:
+    """The weights have a name that is no number, as an upstream's own; gives the proxy's count of them."""
+    client.set_policy("default")
+    yield client.policy()["version"]
+    client.set_policy(7)
+
+
 def of_trained(row: Row, values: list) -> list:
     """Those at the tokens that the row trains."""
     return [value for value, trained in zip(values, row["loss_mask"], strict=True) if trained]

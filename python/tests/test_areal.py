@@ -54,3 +54,13 @@ def test_the_workflow_runs_an_agent(admin: str, client, capture: Capture) -> Non
     assert mask.sum() > 0 and (made["logprobs"][mask] < 0).all()
     assert ((made["versions"] == 7) == mask).all()
     assert asyncio.run(workflow.arun_episode(None, {"question": "Open it.", "reward": None})) is None
+
+
+def test_weights_whose_name_is_no_number_are_counted(admin: str, unnumbered: int) -> None:
+    async def agent(trial, task):
+        await asyncio.to_thread(two_turns, trial, "Open it.")
+        return 1.0
+
+    made = asyncio.run(Workflow(agent, admin).arun_episode(None, {}))
+    mask = made["loss_mask"] == 1
+    assert mask.any() and (made["versions"][mask] == unnumbered).all() and (made["versions"][~mask] == -1).all()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow.parquet as pq
+import pytest
 from conftest import Capture
+
+from rolltap.row import PolicyNumbers
 
 PER_TOKEN = ("token_ids", "sampled_mask", "token_version")
 
@@ -35,3 +38,24 @@ def test_parquet(capture: Capture) -> None:
     for row, read in zip(capture.rows, table.to_pylist(maps_as_pydicts="strict"), strict=True):
         same(row, read)
         assert read["rewards"] == row["rewards"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "numbers"),
+    [
+        ({"0": "40", "1": "41"}, (40, 41)),
+        ({"0": "40"}, (0, 1)),
+        ({"0": "40", "1": "default"}, (0, 1)),
+        ({"0": "-2", "1": "41"}, (0, 1)),
+    ],
+)
+def test_weights_have_their_labels_as_numbers_where_all_are(capture: Capture, labels, numbers) -> None:
+    first, second = capture.of(1)
+    rows = [
+        {**first, "version_labels": labels, "token_version": [at - 1 for at in first["sampled_mask"]]},
+        {**second, "version_labels": labels, "token_version": [2 * at - 1 for at in second["loss_mask"]]},
+    ]
+    rows[1]["sampled_mask"] = second["loss_mask"]
+    told = PolicyNumbers(rows)
+    assert (told.number(0), told.number(1), told.number(-1)) == (*numbers, -1)
+    assert [told.trained(row, row["loss_mask"]) for row in rows] == [{number} for number in numbers]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import Capture, of_trained, two_turns
 
-from rolltap import Client
+from rolltap import AsyncClient, Client, run_trial
 
 from accelerate import PartialState
 from trl.experimental.async_grpo.async_grpo_trainer import (
@@ -124,6 +124,18 @@ def test_the_worker_gives_what_the_export_gives(capture: Capture, client: Client
             assert getattr(one, name).tobytes() == getattr(other, name).tobytes()
         # TRL's own worker takes the deviation of all, the export that of a sample.
         assert (one.advantage, one.model_version) == (pytest.approx(other.advantage * 2**0.5, 1e-5), other.model_version)
+
+
+def test_weights_whose_name_is_no_number_are_counted(admin: str, unnumbered: int) -> None:
+    async def run():
+        async with AsyncClient(admin) as client:
+            return await run_trial(client, agent, {}, task_id="unnumbered")
+
+    async def agent(trial, task):
+        await asyncio.to_thread(two_turns, trial, "Open it.")
+        return 1.0
+
+    assert [made.model_version for made in group_samples([asyncio.run(run())], 0)] == [unnumbered]
 
 
 def test_a_worker_without_a_proxy_says_so() -> None:

@@ -109,3 +109,9 @@ def test_a_sample_without_a_reward_fails(admin: str) -> None:
 
     with pytest.raises(RuntimeError, match="TimeoutError"):
         asyncio.run(loop(admin, fails, several=True).run({}, uid="u"))
+
+
+def test_weights_whose_name_is_no_number_are_counted(admin: str, unnumbered: int) -> None:
+    made = asyncio.run(loop(admin, forks, several=True).run({}, raw_prompt="Leave it.", uid="u"))
+    steps = [(one.extra_fields["min_global_steps"], one.extra_fields["max_global_steps"]) for one in made]
+    assert steps == [(unnumbered, unnumbered)] * 2

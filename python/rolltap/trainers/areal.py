@@ -9,7 +9,7 @@ import torch
 from areal.api.workflow_api import RolloutWorkflow
 
 from rolltap.client import DEFAULT_URL, AsyncClient
-from rolltap.row import Trial, alone, earned, loss_mask
+from rolltap.row import PolicyNumbers, Trial, alone, earned, loss_mask
 from rolltap.trial import Agent, run_trial
 
 _PER_TOKEN = {
@@ -62,13 +62,11 @@ class Workflow(RolloutWorkflow):
 
 def _line(trial: Trial, reward: float) -> dict[str, Any]:
     row = alone(trial)
-    names = row["version_labels"]
+    numbers = PolicyNumbers(trial["rows"])
     return {
         "input_ids": [row["token_ids"]],
         "loss_mask": [loss_mask(row)],
         "logprobs": [row["logprobs"]],
-        "versions": [
-            [-1 if version < 0 else int(names.get(str(version), version)) for version in row["token_version"]]
-        ],
+        "versions": [[numbers.number(version) for version in row["token_version"]]],
         "rewards": [reward],
     }

@@ -19,7 +19,7 @@ import numpy as np
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
 from rolltap.client import DEFAULT_URL, AsyncClient, Client
-from rolltap.row import Row, Trial, alone, earned, loss_mask, response
+from rolltap.row import PolicyNumbers, Row, Trial, alone, earned, loss_mask, response
 from rolltap.trial import Agent, run_trial
 
 Advantages = Callable[[Sequence[float]], Sequence[float]]
@@ -67,11 +67,7 @@ def _line(
         "completion_mask": mask,
         "old_log_probs": row["logprobs"],
         "advantage": advantage,
-        "model_version": min(
-            int(row["version_labels"].get(str(version), version))
-            for version, trained in zip(row["token_version"], mask)
-            if trained
-        ),
+        "model_version": min(PolicyNumbers(trial["rows"]).trained(row, mask)),
         "group_id": group_id,
         "metrics": {
             "reward": reward,

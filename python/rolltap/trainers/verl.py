@@ -14,7 +14,7 @@ from typing import Any
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 
 from rolltap.client import DEFAULT_URL, AsyncClient
-from rolltap.row import Row, Trial, alone, earned, loss_mask, response
+from rolltap.row import PolicyNumbers, Row, Trial, alone, earned, loss_mask, response
 from rolltap.sampling import of_a_trial
 from rolltap.trial import run_trial
 
@@ -73,14 +73,14 @@ def _line(trial: Trial, *, several: bool) -> dict[str, Any]:
     trained = [row for row in rows if any(loss_mask(row))]
     if not trained:
         raise RuntimeError(f"trial {trial['trial_id']} has nothing to train on")
-    return {"outputs": [_output(row, reward, trial["rewards"]) for row in trained]}
+    numbers = PolicyNumbers(trial["rows"])
+    return {"outputs": [_output(row, reward, trial["rewards"], numbers) for row in trained]}
 
 
-def _output(row: Row, reward: float, rewards: Mapping[str, float]) -> dict[str, Any]:
+def _output(row: Row, reward: float, rewards: Mapping[str, float], numbers: PolicyNumbers) -> dict[str, Any]:
     mask = loss_mask(row)
     prompt_ids, response_ids, response_mask, logprobs = response(row, mask)
-    versions = {version for version, trained in zip(row["token_version"], mask) if trained}
-    steps = [int(row["version_labels"].get(str(version), version)) for version in versions]
+    steps = numbers.trained(row, mask)
     return {
         "prompt_ids": prompt_ids,
         "response_ids": response_ids,
