@@ -148,14 +148,33 @@ class PolicyNumbers:
         """Of a token's version; -1 where nothing was sampled."""
         return self._labels.get(version, version)
 
-    def trained(self, row: Row, mask: Sequence[int]) -> set[int]:
-        """Of those that sampled what `mask` trains of the row."""
-        return {self.number(version) for version in set(compress(row["token_version"], mask))}
+    def trained(self, row: Row) -> set[int]:
+        """Of those that sampled what is trained of the row."""
+        return {self.number(version) for version in set(compress(row["token_version"], row["loss_mask"]))}
 
 
 def _number(label: str | None) -> int | None:
     # Trainers hold it in 64 bits.
     return int(label) if label and label.isascii() and label.isdigit() and len(label) < 19 else None
+
+
+def ready(row: Row, *, constrained: bool = False) -> Row:
+    """The row as an export gives it: masked (see `loss_mask`), and without what follows the last token that is trained.
+
+    That would cost a forward pass for nothing, and trainers that put the reward on the last token would lose it there.
+    Where nothing is trained the row stays whole. `calls` stay as they are.
+    """
+    mask = loss_mask(row, constrained=constrained)
+    end = next((at + 1 for at in reversed(range(len(mask))) if mask[at]), len(mask))
+    return {
+        **row,
+        "token_ids": row["token_ids"][:end],
+        "sampled_mask": row["sampled_mask"][:end],
+        "trainable_mask": row["trainable_mask"][:end],
+        "loss_mask": mask[:end],
+        "logprobs": row["logprobs"][:end],
+        "token_version": row["token_version"][:end],
+    }
 
 
 class Response(NamedTuple):
@@ -167,16 +186,11 @@ class Response(NamedTuple):
     logprobs: list[float]
 
 
-def response(row: Row, mask: Sequence[int]) -> Response:
-    """The row from its first sampled token to its last trained one, `mask` being of the whole row.
-
-    What follows would cost a forward pass for nothing, and trainers that put the reward on the last token would lose it
-    there. Where nothing is trained the row stays whole.
-    """
+def response(row: Row) -> Response:
+    """The row from its first sampled token on."""
     start = row["prompt_len"]
-    end = next((at + 1 for at in reversed(range(len(mask))) if mask[at]), len(mask))
     return Response(
-        row["token_ids"][:start], row["token_ids"][start:end], list(mask[start:end]), row["logprobs"][start:end]
+        row["token_ids"][:start], row["token_ids"][start:], row["loss_mask"][start:], row["logprobs"][start:]
     )
 
 

@@ -6,6 +6,7 @@ ROLLTAP_TEST_PROGRAM, the program `rolltap`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -18,15 +19,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rolltap import Client, OpenedTrial, Row, read_lines
+from rolltap import AsyncClient, Client, OpenedTrial, Row, Trial, read_lines, run_trial
 
 # Stand-ins for the trainers that are in no package index.
 sys.path.insert(0, str(Path(__file__).parent / "schemas"))
 
 
-def chat(trial: OpenedTrial, messages: list[dict[str, str]]) -> dict[str, str]:
+def chat(trial: OpenedTrial, messages: list[dict[str, str]], **asked: object) -> dict[str, str]:
     """A call as an agent makes it; gives the answer's message."""
-    body = {"model": "sim", "messages": messages, "max_tokens": 12}
+    body = {"model": "sim", "messages": messages, "max_tokens": 12, **asked}
     answer = httpx.post(f"{trial.base_urls['openai']}/chat/completions", json=body, timeout=30)
     answer.raise_for_status()
     message = answer.json()["choices"][0]["message"]
@@ -39,6 +40,23 @@ def two_turns(trial: OpenedTrial, *lasts: str) -> None:
     begun.append(chat(trial, begun))
     for last in lasts:
         chat(trial, [*begun, {"role": "user", "content": last}])
+
+
+def masked_end(trial: OpenedTrial) -> None:
+    """A conversation whose last answer is not trained: it was constrained."""
+    begun = [{"role": "user", "content": "What lies in the folder?"}]
+    begun.append(chat(trial, begun))
+    chat(trial, [*begun, {"role": "user", "content": "List it."}], response_format={"type": "json_object"})
+
+
+def export(program: str, folder: Path, format: str, *arguments: str) -> Path:
+    """Those in the folder's rollouts.jsonl, by the program itself."""
+    path = folder / f"{format}.{uuid.uuid4().hex[:8]}"
+    source = folder / "rollouts.jsonl"
+    command = [program, "export", str(source), "--format", format, "-o", str(path), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return path
 
 
 @dataclass(frozen=True)
@@ -61,12 +79,7 @@ class Capture:
 
     def export(self, format: str, *arguments: str) -> Path:
         """The group in this format, by the program itself."""
-        path = self.folder / f"{format}.{uuid.uuid4().hex[:8]}"
-        source = self.folder / "rollouts.jsonl"
-        command = [self.program, "export", str(source), "--format", format, "-o", str(path), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return path
+        return export(self.program, self.folder, format, *arguments)
 
     def lines(self, format: str, *arguments: str) -> list[dict]:
         """The lines of such an export."""
@@ -106,6 +119,38 @@ def capture(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Capture
     text = "".join(f"{json.dumps(row)}\n" for row in rows)
     (folder / "rollouts.jsonl").write_text(text)
     return Capture(group_id, rows, folder, os.environ["ROLLTAP_TEST_PROGRAM"])
+
+
+@dataclass(frozen=True)
+class OneTrial:
+    """A trial, as the feed has it and as it is exported."""
+
+    trial: Trial
+    folder: Path
+    program: str
+
+    def line(self, format: str) -> dict:
+        """The one line of an export."""
+        (line,) = read_lines(export(self.program, self.folder, format))
+        return line
+
+
+@pytest.fixture(scope="session")
+def ends_masked(capture: Capture, admin: str, tmp_path_factory: pytest.TempPathFactory) -> OneTrial:
+    """One whose last answer is not trained."""
+
+    async def agent(trial: OpenedTrial, task: object) -> float:
+        await asyncio.to_thread(masked_end, trial)
+        return 1.0
+
+    async def run() -> Trial:
+        async with AsyncClient(admin) as client:
+            return await run_trial(client, agent, {}, task_id="ends-masked", group_id=uuid.uuid4().hex, group_size=1)
+
+    trial = asyncio.run(run())
+    folder = tmp_path_factory.mktemp("ends-masked")
+    (folder / "rollouts.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in trial["rows"]))
+    return OneTrial(trial, folder, capture.program)
 
 
 @pytest.fixture

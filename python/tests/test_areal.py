@@ -6,9 +6,9 @@ import asyncio
 
 import numpy as np
 import torch
-from conftest import Capture, two_turns
+from conftest import Capture, OneTrial, chat, masked_end, two_turns
 
-from rolltap.trainers.areal import Workflow, tensors
+from rolltap.trainers.areal import Workflow, _line, tensors
 
 
 def check_trajectory_format(data: dict) -> None:
@@ -54,6 +54,30 @@ def test_the_workflow_runs_an_agent(admin: str, client, capture: Capture) -> Non
     assert mask.sum() > 0 and (made["logprobs"][mask] < 0).all()
     assert ((made["versions"] == 7) == mask).all()
     assert asyncio.run(workflow.arun_episode(None, {"question": "Open it.", "reward": None})) is None
+
+
+def test_the_workflow_ends_with_what_is_trained_as_the_export_does(admin: str, ends_masked: OneTrial) -> None:
+    async def agent(trial, task):
+        await asyncio.to_thread(masked_end, trial)
+        return 1.0
+
+    made = asyncio.run(Workflow(agent, admin).arun_episode(None, {}))
+    # AReaL puts the reward on the last token, and passes over it where it is masked.
+    assert made["loss_mask"][0, -1] == 1
+    exported = tensors(ends_masked.line("areal"))
+    live = tensors(_line(ends_masked.trial))
+    assert {name: tensor.tolist() for name, tensor in live.items()} == {
+        name: tensor.tolist() for name, tensor in exported.items()
+    }
+
+
+def test_an_episode_without_anything_to_train_is_rejected(admin: str) -> None:
+    async def agent(trial, task):
+        asked = {"messages": [{"role": "user", "content": "List it."}], "response_format": {"type": "json_object"}}
+        await asyncio.to_thread(chat, trial, **asked)
+        return 1.0
+
+    assert asyncio.run(Workflow(agent, admin).arun_episode(None, {})) is None
 
 
 def test_weights_whose_name_is_no_number_are_counted(admin: str, unnumbered: int) -> None:

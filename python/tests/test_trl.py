@@ -10,7 +10,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from conftest import Capture, of_trained, two_turns
+from conftest import Capture, OneTrial, of_trained, two_turns
 
 from rolltap import AsyncClient, Client, run_trial
 
@@ -124,6 +124,15 @@ def test_the_worker_gives_what_the_export_gives(capture: Capture, client: Client
             assert getattr(one, name).tobytes() == getattr(other, name).tobytes()
         # TRL's own worker takes the deviation of all, the export that of a sample.
         assert (one.advantage, one.model_version) == (pytest.approx(other.advantage * 2**0.5, 1e-5), other.model_version)
+
+
+def test_a_sample_ends_with_what_is_trained_as_the_export_does(ends_masked: OneTrial) -> None:
+    (live,) = group_samples([ends_masked.trial], 0)
+    exported = sample(ends_masked.line("trl"))
+    assert live.completion_mask[-1] == 1
+    for name in ("input_ids", "completion_mask", "old_log_probs"):
+        assert getattr(live, name).tobytes() == getattr(exported, name).tobytes()
+    assert live.model_version == exported.model_version
 
 
 def test_weights_whose_name_is_no_number_are_counted(admin: str, unnumbered: int) -> None:

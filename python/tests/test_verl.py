@@ -9,13 +9,13 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from conftest import Capture, two_turns
+from conftest import Capture, OneTrial, two_turns
 from torch.nn.utils.rnn import pad_sequence
 from verl import DataProto
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase
 from verl.trainer.ppo.core_algos import AdvantageEstimator
 
-from rolltap.trainers.verl import AgentLoop, outputs
+from rolltap.trainers.verl import AgentLoop, _line, outputs
 
 
 def test_a_line_is_the_outputs_of_a_run(capture: Capture) -> None:
@@ -109,6 +109,12 @@ def test_a_sample_without_a_reward_fails(admin: str) -> None:
 
     with pytest.raises(RuntimeError, match="TimeoutError"):
         asyncio.run(loop(admin, fails, several=True).run({}, uid="u"))
+
+
+def test_a_live_output_is_the_exported_one(ends_masked: OneTrial) -> None:
+    (live,), (exported,) = outputs(_line(ends_masked.trial, several=True)), outputs(ends_masked.line("verl"))
+    assert live.response_mask[-1] == 1
+    assert live.model_dump() == exported.model_dump()
 
 
 def test_weights_whose_name_is_no_number_are_counted(admin: str, unnumbered: int) -> None:

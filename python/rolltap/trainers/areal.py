@@ -9,7 +9,7 @@ import torch
 from areal.api.workflow_api import RolloutWorkflow
 
 from rolltap.client import DEFAULT_URL, AsyncClient
-from rolltap.row import PolicyNumbers, Trial, alone, earned, loss_mask
+from rolltap.row import PolicyNumbers, Trial, alone, earned, ready
 from rolltap.trial import Agent, run_trial
 
 _PER_TOKEN = {
@@ -41,7 +41,7 @@ class Workflow(RolloutWorkflow):
     """Runs the agent once per episode, as a trial; the agent gets the episode's data.
 
     AReaL compares rewards by their place in the batch, so a forked trial gives the branch that trains the most. A trial
-    whose reward does not measure the agent is rejected, and AReaL asks for another.
+    whose reward does not measure the agent, or of which nothing is trained, is rejected, and AReaL asks for another.
     """
 
     def __init__(
@@ -56,16 +56,21 @@ class Workflow(RolloutWorkflow):
         """One episode; the engine is not asked, for the agent calls it through the proxy."""
         async with AsyncClient(self._url, token=self._token) as client:
             trial = await run_trial(client, self._agent, data, **self._opening)
-        reward = earned(trial)
-        return None if reward is None or not trial["rows"] else tensors(_line(trial, reward))
+        line = _line(trial)
+        return None if line is None else tensors(line)
 
 
-def _line(trial: Trial, reward: float) -> dict[str, Any]:
-    row = alone(trial)
+def _line(trial: Trial) -> dict[str, Any] | None:
+    reward = earned(trial)
+    if reward is None or not trial["rows"]:
+        return None
+    row = ready(alone(trial))
+    if not any(row["loss_mask"]):
+        return None
     numbers = PolicyNumbers(trial["rows"])
     return {
         "input_ids": [row["token_ids"]],
-        "loss_mask": [loss_mask(row)],
+        "loss_mask": [row["loss_mask"]],
         "logprobs": [row["logprobs"]],
         "versions": [[numbers.number(version) for version in row["token_version"]]],
         "rewards": [reward],

@@ -15,7 +15,7 @@ from skyrl.train.generators.base import GeneratorInput, GeneratorInterface, Gene
 from skyrl.train.generators.utils import concatenate_generator_outputs
 
 from rolltap.client import DEFAULT_URL, AsyncClient
-from rolltap.row import Trial, earned, loss_mask, response
+from rolltap.row import Trial, earned, ready, response
 from rolltap.sampling import of_a_trial
 from rolltap.trial import Agent, run_trial
 
@@ -92,19 +92,18 @@ def _rewards(trials: Sequence[Trial], names: Sequence[TrajectoryID]) -> list[flo
 
 
 def _line(trial: Trial, name: TrajectoryID, reward: float) -> dict[str, Any]:
-    masks = [loss_mask(row) for row in trial["rows"]]
+    rows = [ready(row) for row in trial["rows"]]
     # A branch of which nothing is trained would only cost a forward pass, but a trajectory needs a step.
-    kept = [(row, mask) for row, mask in zip(trial["rows"], masks) if any(mask)]
-    kept = kept or list(zip(trial["rows"], masks))[:1]
+    kept = [row for row in rows if any(row["loss_mask"])] or rows[:1]
     if not kept:
         raise ValueError(f"trial {trial['trial_id']} sampled no token, and SkyRL takes no empty response")
-    steps = [response(row, mask) for row, mask in kept]
+    steps = [response(row) for row in kept]
     return {
         "prompt_token_ids": [step.prompt_ids for step in steps],
         "response_ids": [step.ids for step in steps],
         "rewards": [float(reward)] * len(steps),
         "loss_masks": [step.mask for step in steps],
-        "stop_reasons": [row["stop_reason"] or row["status"] for row, _ in kept],
+        "stop_reasons": [row["stop_reason"] or row["status"] for row in kept],
         "rollout_logprobs": [step.logprobs for step in steps],
         "trajectory_ids": [vars(name)] * len(steps),
         "is_last_step": [place == len(steps) - 1 for place in range(len(steps))],

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import compress
 from statistics import fmean, stdev
 from typing import Any
 
 from slime.utils.types import Sample
 
 from rolltap.client import DEFAULT_URL, AsyncClient
-from rolltap.row import Row, Trial, earned, loss_mask, response
+from rolltap.row import Row, Trial, earned, ready, response
 from rolltap.trial import Agent, run_trial
 
 
@@ -50,7 +51,7 @@ def generate_with(
         task = {"prompt": asked.prompt, "label": asked.label, "metadata": asked.metadata}
         async with AsyncClient(url, token=token) as client:
             trial = await run_trial(client, agent, task, task_id=f"slime-{asked.group_index}", **opening)
-        made = [sample({**asked.to_dict(), **_line(row, trial, asked)}) for row in trial["rows"]]
+        made = [sample({**asked.to_dict(), **_line(ready(row), trial, asked)}) for row in trial["rows"]]
         return made or [_failed(asked)]
 
     return generate
@@ -91,14 +92,14 @@ def _trial_of(one: Sample) -> Any:
 
 
 def _line(row: Row, trial: Trial, asked: Sample) -> dict[str, Any]:
-    mask, reward = loss_mask(row), earned(trial)
-    prompt_ids, ids, response_mask, logprobs = response(row, mask)
-    versions = {version for version, trained in zip(row["token_version"], mask) if trained}
+    reward = earned(trial)
+    prompt_ids, ids, mask, logprobs = response(row)
+    versions = set(compress(row["token_version"], row["loss_mask"]))
     return {
         "rollout_id": asked.index,
         "tokens": prompt_ids + ids,
         "response_length": len(ids),
-        "loss_mask": response_mask,
+        "loss_mask": mask,
         "rollout_log_probs": logprobs,
         "weight_versions": [row["version_labels"].get(str(version), str(version)) for version in sorted(versions)],
         "reward": 0.0 if reward is None else reward,

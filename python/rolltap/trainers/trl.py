@@ -19,7 +19,7 @@ import numpy as np
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
 from rolltap.client import DEFAULT_URL, AsyncClient, Client
-from rolltap.row import PolicyNumbers, Row, Trial, alone, earned, loss_mask, response
+from rolltap.row import PolicyNumbers, Row, Trial, alone, earned, ready, response
 from rolltap.trial import Agent, run_trial
 
 Advantages = Callable[[Sequence[float]], Sequence[float]]
@@ -52,22 +52,20 @@ def group_samples(group: Sequence[Trial], group_id: int, advantages: Advantages 
     valid = [(trial, reward) for trial in group if (reward := earned(trial)) is not None]
     worth = advantages([reward for _, reward in valid]) if valid else []
     return [
-        sample(_line(trial, reward, row, mask, advantage, group_id))
+        sample(_line(trial, reward, row, advantage, group_id))
         for (trial, reward), advantage in zip(valid, worth)
-        for row in trial["rows"]
-        if any(mask := loss_mask(row))
+        for row in map(ready, trial["rows"])
+        if any(row["loss_mask"])
     ]
 
 
-def _line(
-    trial: Trial, reward: float, row: Row, mask: list[int], advantage: float, group_id: int
-) -> dict[str, Any]:
+def _line(trial: Trial, reward: float, row: Row, advantage: float, group_id: int) -> dict[str, Any]:
     return {
         "input_ids": row["token_ids"],
-        "completion_mask": mask,
+        "completion_mask": row["loss_mask"],
         "old_log_probs": row["logprobs"],
         "advantage": advantage,
-        "model_version": min(PolicyNumbers(trial["rows"]).trained(row, mask)),
+        "model_version": min(PolicyNumbers(trial["rows"]).trained(row)),
         "group_id": group_id,
         "metrics": {
             "reward": reward,
@@ -210,8 +208,7 @@ def passed_on(reward: Sequence[float | None], **_: Any) -> list[float | None]:
 
 
 def _one_sequence(trial: Trial) -> dict[str, Any]:
-    row = alone(trial)
-    prompt_ids, completion_ids, mask, logprobs = response(row, loss_mask(row))
+    prompt_ids, completion_ids, mask, logprobs = response(ready(alone(trial)))
     return {
         "prompt_ids": prompt_ids,
         "completion_ids": completion_ids,

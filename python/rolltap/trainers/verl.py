@@ -14,7 +14,7 @@ from typing import Any
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 
 from rolltap.client import DEFAULT_URL, AsyncClient
-from rolltap.row import PolicyNumbers, Row, Trial, alone, earned, loss_mask, response
+from rolltap.row import PolicyNumbers, Row, Trial, alone, earned, ready, response
 from rolltap.sampling import of_a_trial
 from rolltap.trial import run_trial
 
@@ -70,7 +70,7 @@ def _line(trial: Trial, *, several: bool) -> dict[str, Any]:
         raise RuntimeError(f"trial {trial['trial_id']} has no valid reward: {trial['failure_cause']}")
     rows = trial["rows"] if several else [alone(trial)]
     # verl reads the trial's score where its last output trains, so none stands there that trains nothing.
-    trained = [row for row in rows if any(loss_mask(row))]
+    trained = [row for row in map(ready, rows) if any(row["loss_mask"])]
     if not trained:
         raise RuntimeError(f"trial {trial['trial_id']} has nothing to train on")
     numbers = PolicyNumbers(trial["rows"])
@@ -78,9 +78,8 @@ def _line(trial: Trial, *, several: bool) -> dict[str, Any]:
 
 
 def _output(row: Row, reward: float, rewards: Mapping[str, float], numbers: PolicyNumbers) -> dict[str, Any]:
-    mask = loss_mask(row)
-    prompt_ids, response_ids, response_mask, logprobs = response(row, mask)
-    steps = numbers.trained(row, mask)
+    prompt_ids, response_ids, response_mask, logprobs = response(row)
+    steps = numbers.trained(row)
     return {
         "prompt_ids": prompt_ids,
         "response_ids": response_ids,
