@@ -112,18 +112,26 @@ def loss_mask(row: Row, *, constrained: bool = False) -> list[int]:
 
     Answers that were constrained (structured output, a forced tool choice) are 0 too unless `constrained`: their
     logprobs are not those of the distribution that they were sampled from.
+
+    Raises ValueError where tokens would be trained and the row held images, audio or video.
     """
     if not row["reward_valid"] or row["reward"] is None:
         return [0] * len(row["loss_mask"])
-    return list(row["loss_mask"]) if constrained else unconstrained(row, row["loss_mask"])
+    return checked(row, row["loss_mask"], constrained=constrained)
 
 
-def unconstrained(row: Row, mask: Sequence[int]) -> list[int]:
-    """The mask without answers that were constrained."""
+def checked(row: Row, mask: Sequence[int], *, constrained: bool = False) -> list[int]:
+    """What of this mask can be trained, whatever the reward; see `loss_mask`."""
     made = list(mask)
     for call in row["calls"]:
-        if call["constrained"]:
+        if call["constrained"] and not constrained:
             made[call["start"] : call["end"]] = [0] * (call["end"] - call["start"])
+    if row["has_media"] and any(made):
+        # They stand in the ids as placeholders; a trainer without them would compute other logprobs than were sampled.
+        raise ValueError(
+            f"trial {row['trial_id']}, branch {row['branch_index']}: it held images, audio or video, which a rollout "
+            "does not carry; leave the trial out"
+        )
     return made
 
 

@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import Capture
 
-from rolltap.row import PolicyNumbers
+from rolltap import loss_mask
+from rolltap.row import PolicyNumbers, ready
 
 PER_TOKEN = ("token_ids", "sampled_mask", "token_version")
 
@@ -59,3 +60,12 @@ def test_weights_have_their_labels_as_numbers_where_all_are(capture: Capture, la
     told = PolicyNumbers(rows)
     assert (told.number(0), told.number(1), told.number(-1)) == (*numbers, -1)
     assert [told.trained(row) for row in rows] == [{number} for number in numbers]
+
+
+def test_what_held_images_is_not_trained_on(capture: Capture) -> None:
+    row = {**capture.of(0)[0], "has_media": True}
+    for make in (loss_mask, ready):
+        with pytest.raises(ValueError, match=f"trial {row['trial_id']}, branch 0: it held images"):
+            make(row)
+    failed = {**capture.of(2)[0], "has_media": True}
+    assert not any(loss_mask(failed)), "nothing of it is trained, so that nothing is wrong"

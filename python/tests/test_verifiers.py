@@ -16,7 +16,7 @@ from verifiers.v1.task import Task, TaskData
 from verifiers.v1.trace import Trace, WireTrace
 from verifiers.v1.utils.decorators import reward
 
-from rolltap.trainers.verifiers import trace
+from rolltap.trainers.verifiers import _nodes, trace
 
 
 def test_a_line_is_a_trace_whose_branches_are_ours(capture: Capture) -> None:
@@ -42,6 +42,11 @@ def test_the_wire_and_an_exact_record_bring_back_the_same(capture: Capture) -> N
         again = WireTrace.model_validate(made.to_record(float_decimals=None))
         assert [node.logprobs for node in again.nodes] == [node.logprobs for node in made.nodes]
         assert [node.token_ids for node in again.nodes] == [node.token_ids for node in made.nodes]
+
+
+def test_the_harness_refuses_what_held_images(capture: Capture) -> None:
+    with pytest.raises(ValueError, match="it held images"):
+        list(_nodes([{**capture.of(0)[0], "has_media": True}], 0))
 
 
 class Folder(Task[TaskData]):

@@ -22,7 +22,7 @@ from verifiers.v1.trace import Trace, WireTrace
 from verifiers.v1.types import AssistantMessage, UserMessage
 
 from rolltap.client import DEFAULT_URL, AsyncClient
-from rolltap.row import Row, unconstrained
+from rolltap.row import Row, checked
 from rolltap.sampling import of_a_trial
 
 
@@ -81,7 +81,7 @@ def _nodes(rows: Sequence[Row], first: int) -> Iterator[MessageNode]:
     """The nodes of all branches, numbered from `first`; an answer that branches share is one."""
     known: dict[tuple[str, int], int] = {}
     for row in rows:
-        mask = unconstrained(row, row["trainable_mask"])
+        mask = checked(row, row["trainable_mask"])
         parent, place = None, 0
         for call in row["calls"]:
             answer, start, end = (call["call_id"], call["choice_index"]), call["start"], call["end"]
