@@ -202,6 +202,14 @@ def response(row: Row) -> Response:
     )
 
 
+def stand_in() -> Response:
+    """In the place of a trial that sampled nothing, where a trainer wants a sequence of each: two tokens, not trained.
+
+    They are the model's first, whatever that is. A prompt or an answer without any token would end the trainer's step.
+    """
+    return Response([0], [0], [0], [0.0])
+
+
 def alone(trial: Trial) -> Row:
     """The branch that trains the most, for a trainer that takes one sequence per trial.
 
@@ -214,5 +222,5 @@ def alone(trial: Trial) -> Row:
 
 
 def earned(trial: Trial) -> float | None:
-    """What the trial is trained on; None where its reward does not measure the agent."""
-    return trial["reward"] if trial["reward_valid"] else None
+    """What the trial is trained on; None where its reward does not measure the agent, or nothing was sampled."""
+    return trial["reward"] if trial["reward_valid"] and trial["rows"] else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Union
 
 from rolltap.client import AsyncClient, OpenedTrial
@@ -37,6 +37,20 @@ async def run_trial(
     reward = _reward(*judged)
     await client.reward(opened.trial_id, **reward)
     return _trial(opened.trial_id, task_id, opening, reward, await client.rollout(opened.trial_id))
+
+
+async def run_trials(runs: Iterable[Awaitable[Trial]]) -> list[Trial]:
+    """Runs of trials side by side, in their order; raises what the first of them raised once all have ended.
+
+    Raised at once, it would close the client under the others, whose trials would stay open.
+    """
+    ended = await asyncio.gather(*runs, return_exceptions=True)
+    trials: list[Trial] = []
+    for one in ended:
+        if isinstance(one, BaseException):
+            raise one
+        trials.append(one)
+    return trials
 
 
 def _reward(outcome: Outcome, failure: str | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from skyrl.train.generators.base import TrajectoryID
 from skyrl.train.generators.utils import merge_stepwise_output
 from skyrl.train.utils.trainer_utils import validate_generator_output
 
-from rolltap import Client
+from rolltap import Client, RolltapError
 from rolltap.trainers.skyrl import Generator, generator_output
 
 
@@ -96,3 +96,32 @@ def test_the_generator_runs_agents(admin: str, client: Client) -> None:
     assert made["rewards"] == [0.0, 1.0, 1.0, 3.0, 3.0, 3.0]
     assert [any(mask) for mask in made["loss_masks"]] == [True, True, True, False, True, True]
     assert made["is_last_step"] == [True, False, True, True, False, True]
+
+
+def test_a_trial_that_sampled_nothing_does_not_end_the_batch(admin: str) -> None:
+    async def agent(trial, task):
+        if task["env_extras"]["place"] == 1:
+            raise ConnectionError
+        if task["env_extras"]["place"] > 1:
+            await asyncio.to_thread(two_turns, trial, "Open it.")
+        return 0.0 if task["env_extras"]["place"] == 0 else 1.0
+
+    made = generate(admin, agent, ["a", "a", "a", "a"])
+    validate_generator_output(4, made, step_wise=True)
+    assert [any(mask) for mask in made["loss_masks"]] == [False, False, True, True]
+    assert made["rewards"] == [1.0] * 4, "those that sampled nothing move nobody's baseline"
+    assert made["stop_reasons"][:2] == ["nothing_sampled", "ConnectionError"]
+
+
+def test_a_refused_trial_lets_the_others_end(admin: str, client: Client) -> None:
+    begun: list[str] = []
+
+    async def agent(trial, task):
+        begun.append(trial.trial_id)
+        await asyncio.to_thread(two_turns, trial, "Open it.")
+        return 1.0
+
+    with pytest.raises(RolltapError):
+        generate(admin, agent, ["a", ""])
+    (name,) = begun
+    assert client.rollout(name)[0]["reward"] == 1.0

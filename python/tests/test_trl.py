@@ -184,3 +184,13 @@ def test_the_rollout_function_of_the_synchronous_trainer(admin: str) -> None:
         assert mask[0] == mask[-1] == 1 and 0 in mask
         assert all((value < 0) == (trained == 1) for value, trained in zip(logprobs, mask))
     assert passed_on(reward=made["reward"], prompts=None) == [0.5, 0.5]
+
+
+def test_a_prompt_whose_trial_sampled_nothing_trains_nothing(admin: str) -> None:
+    async def agent(trial, task):
+        raise ConnectionError
+
+    made = rollout_func(agent, admin)(["Open it."], None)
+    (completion,), (mask,) = made["completion_ids"], made["env_mask"]
+    assert len(completion) == len(mask) > 0 and not any(mask) and len(made["prompt_ids"][0]) > 0
+    assert made["reward"] == [None]

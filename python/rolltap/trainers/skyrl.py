@@ -6,7 +6,6 @@ SkyRL takes the advantage from a trajectory's last step and gives it to all of t
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -15,9 +14,9 @@ from skyrl.train.generators.base import GeneratorInput, GeneratorInterface, Gene
 from skyrl.train.generators.utils import concatenate_generator_outputs
 
 from rolltap.client import DEFAULT_URL, AsyncClient
-from rolltap.row import Trial, earned, ready, response
+from rolltap.row import Trial, earned, ready, response, stand_in
 from rolltap.sampling import of_a_trial
-from rolltap.trial import Agent, run_trial
+from rolltap.trial import Agent, run_trial, run_trials
 
 
 def generator_output(lines: Iterable[Mapping[str, Any]]) -> GeneratorOutput:
@@ -33,8 +32,9 @@ def _typed(line: Mapping[str, Any]) -> GeneratorOutput:
 class Generator(GeneratorInterface):
     """Runs the agent once per trajectory that SkyRL asks for, as a trial of the prompt's group.
 
-    The agent gets SkyRL's `prompt`, `env_class` and `env_extras`. A trial whose reward does not measure the agent
-    keeps its place in the group: masked, with the mean of the others as its reward, so that it moves nobody's baseline.
+    The agent gets SkyRL's `prompt`, `env_class` and `env_extras`. A trial whose reward does not measure the agent, or
+    that sampled nothing, keeps its place in the group: masked, with the mean of the others as its reward, so that it
+    moves nobody's baseline. Where the proxy refuses a trial the batch fails, once the others have ended.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Generator(GeneratorInterface):
                 )
                 for place, name in enumerate(names)
             ]
-            trials = await asyncio.gather(*runs)
+            trials = await run_trials(runs)
         return generator_output(map(_line, trials, names, _rewards(trials, names)))
 
 
@@ -95,15 +95,14 @@ def _line(trial: Trial, name: TrajectoryID, reward: float) -> dict[str, Any]:
     rows = [ready(row) for row in trial["rows"]]
     # A branch of which nothing is trained would only cost a forward pass, but a trajectory needs a step.
     kept = [row for row in rows if any(row["loss_mask"])] or rows[:1]
-    if not kept:
-        raise ValueError(f"trial {trial['trial_id']} sampled no token, and SkyRL takes no empty response")
-    steps = [response(row) for row in kept]
+    steps = [response(row) for row in kept] or [stand_in()]
+    reasons = [row["stop_reason"] or row["status"] for row in kept] or [trial["failure_cause"] or "nothing_sampled"]
     return {
         "prompt_token_ids": [step.prompt_ids for step in steps],
         "response_ids": [step.ids for step in steps],
         "rewards": [float(reward)] * len(steps),
         "loss_masks": [step.mask for step in steps],
-        "stop_reasons": [row["stop_reason"] or row["status"] for row in kept],
+        "stop_reasons": reasons,
         "rollout_logprobs": [step.logprobs for step in steps],
         "trajectory_ids": [vars(name)] * len(steps),
         "is_last_step": [place == len(steps) - 1 for place in range(len(steps))],

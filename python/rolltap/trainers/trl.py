@@ -19,8 +19,8 @@ import numpy as np
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
 from rolltap.client import DEFAULT_URL, AsyncClient, Client
-from rolltap.row import PolicyNumbers, Row, Trial, alone, earned, ready, response
-from rolltap.trial import Agent, run_trial
+from rolltap.row import PolicyNumbers, Row, Trial, alone, earned, ready, response, stand_in
+from rolltap.trial import Agent, run_trial, run_trials
 
 Advantages = Callable[[Sequence[float]], Sequence[float]]
 """From the rewards of a group, those that are valid, to what each is worth."""
@@ -178,13 +178,14 @@ def rollout_func(
     """A function for `GRPOTrainer(rollout_func=…)` that runs the agent once per prompt.
 
     The agent gets `{"prompt": …}`. TRL takes one sequence per prompt, so a forked trial gives the branch that trains
-    the most. `reward` in what the function returns reaches the reward functions: give `passed_on` as one.
+    the most. A trial that sampled nothing gives two tokens that are not trained, and no reward. `reward` in what the
+    function returns reaches the reward functions: give `passed_on` as one.
     """
 
     async def run_all(prompts: Sequence[Any]) -> list[Trial]:
         async with AsyncClient(url, token=token) as client:
             runs = (run_trial(client, agent, {"prompt": prompt}, task_id=task_id, **opening) for prompt in prompts)
-            return await asyncio.gather(*runs)
+            return await run_trials(runs)
 
     def run(prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
         columns: dict[str, list[Any]] = {
@@ -208,7 +209,8 @@ def passed_on(reward: Sequence[float | None], **_: Any) -> list[float | None]:
 
 
 def _one_sequence(trial: Trial) -> dict[str, Any]:
-    prompt_ids, completion_ids, mask, logprobs = response(ready(alone(trial)))
+    sequence = response(ready(alone(trial))) if trial["rows"] else stand_in()
+    prompt_ids, completion_ids, mask, logprobs = sequence
     return {
         "prompt_ids": prompt_ids,
         "completion_ids": completion_ids,

@@ -67,7 +67,7 @@ class AgentLoop(AgentLoopBase):
 def _line(trial: Trial, *, several: bool) -> dict[str, Any]:
     reward = earned(trial)
     if reward is None:
-        raise RuntimeError(f"trial {trial['trial_id']} has no valid reward: {trial['failure_cause']}")
+        raise RuntimeError(f"trial {trial['trial_id']} has no valid reward: {trial['failure_cause'] or 'nothing sampled'}")
     rows = trial["rows"] if several else [alone(trial)]
     # verl reads the trial's score where its last output trains, so none stands there that trains nothing.
     trained = [row for row in map(ready, rows) if any(row["loss_mask"])]
