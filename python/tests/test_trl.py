@@ -155,6 +155,34 @@ def test_a_worker_without_a_proxy_says_so() -> None:
     worker.stop()
 
 
+def test_the_cursor_of_a_stopped_worker_is_before_what_is_not_queued(admin: str, client: Client) -> None:
+    trials = client.rollouts(wait=0, closed_groups=True, follow=False)
+    before = [trial["cursor"] for trial in trials][-1]
+    name = f"full-{uuid.uuid4().hex}"
+    for index in range(2):
+        trial = client.open_trial("full", group_id=name, group_size=2, sample_index=index)
+        two_turns(trial, "Open it.")
+        client.seal(trial.trial_id)
+        client.reward(trial.trial_id, {"reward": float(index)})
+    worker = RolloutWorker(admin, after=before, max_queued=1)
+    worker.start()
+    while not worker.rollout_buffer.full():
+        worker.check_health(30)
+        time.sleep(0.01)
+    worker.stop()
+    first = worker.rollout_buffer.get()
+    assert worker.cursor == before
+    again = RolloutWorker(admin, after=worker.cursor)
+    again.start()
+    try:
+        made = [again.rollout_buffer.get(timeout=30) for _ in range(2)]
+    finally:
+        again.stop()
+        client.set_policy(7)
+    assert made[0].input_ids.tolist() == first.input_ids.tolist()
+    assert [one.advantage for one in made] == pytest.approx([-1.0, 1.0])
+
+
 def test_a_failed_worker_raises_its_failure(admin: str) -> None:
     worker = RolloutWorker(admin, after="no cursor at all")
     worker.start()

@@ -95,7 +95,7 @@ class RolloutWorker:
         self.rollout_buffer: queue.Queue[RolloutSample] = queue.Queue(max_queued)
         self.metrics_queue: queue.Queue[dict[str, float]] = queue.Queue(4096)
         self.cursor = after
-        """After the last group that was handed over; keep it with the trainer's checkpoint."""
+        """After the last group that is whole in the queue. What the trainer has not taken from there yet is before it."""
         self._client = Client(url, token=token)
         self._advantages = advantages
         self._numbers = itertools.count()
@@ -134,8 +134,9 @@ class RolloutWorker:
     def _work(self) -> None:
         try:
             for group in self._groups():
-                for made in group_samples(group, next(self._numbers), self._advantages):
-                    self._put(made)
+                made = group_samples(group, next(self._numbers), self._advantages)
+                if not all(map(self._put, made)):
+                    return
                 self.cursor = group[-1]["cursor"]
         except Exception as error:  # noqa: BLE001  (the trainer asks for it in check_health)
             self._failure = error
@@ -157,13 +158,16 @@ class RolloutWorker:
                     group = []
             self._alive_at = time.time()
 
-    def _put(self, made: RolloutSample) -> None:
+    def _put(self, made: RolloutSample) -> bool:
+        """Whether it is in the queue; it is not where the worker was stopped first."""
         while not self._stopped.is_set():
             self._alive_at = made.enqueued_at = time.time()
             try:
-                return self.rollout_buffer.put(made, timeout=1)
+                self.rollout_buffer.put(made, timeout=1)
             except queue.Full:
                 continue
+            return True
+        return False
 
     def _count(self, what: str) -> None:
         try:
