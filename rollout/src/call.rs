@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::continuation::Continuation;
 use crate::ids::{CallId, TrialId};
+use crate::origin::Origin;
 use crate::token::{Logprob, TokenId};
 use crate::token_list::TokenList;
 
@@ -105,6 +106,22 @@ pub enum Dialect {
     Messages,
     /// `POST /v1beta/models/{model}:generateContent` (Gemini)
     GenerateContent,
+    /// None that was seen: the agent handed the call's tokens back itself ([`crate::returned`]).
+    Returned,
+}
+
+impl Dialect {
+    /// Who kept the tokens of calls in this dialect.
+    pub fn origin(self) -> Origin {
+        match self {
+            Self::ChatCompletions
+            | Self::Completions
+            | Self::Responses
+            | Self::Messages
+            | Self::GenerateContent => Origin::Captured,
+            Self::Returned => Origin::Agent,
+        }
+    }
 }
 
 /// How a call ended.

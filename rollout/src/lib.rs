@@ -2,7 +2,7 @@
 //!
 //! [`call`]s form a [`forest`], its leaves are branches, and a sealed trial's branches with its reward are a
 //! [`rollout`]: one [`row::RolloutRow`] per branch (`rollout/1`). [`check`] holds every invariant of such rows,
-//! [`export`] their file formats. Nothing here does I/O beyond the writers and readers that it is handed.
+//! [`export`] their file formats. [`returned`] reads what agents that keep tokens themselves hand back. Nothing here does I/O beyond the writers and readers that it is handed.
 
 pub mod branch_cause;
 pub mod call;
@@ -11,6 +11,8 @@ pub mod continuation;
 pub mod export;
 pub mod forest;
 pub mod ids;
+pub mod origin;
+pub mod returned;
 pub mod roles;
 pub mod rollout;
 pub mod row;

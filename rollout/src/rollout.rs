@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::call::{Call, CallRole, CallStatus};
 use crate::forest::{Branch, Forest, Node};
 use crate::ids::{GroupId, TaskId, TrialId};
+use crate::origin::Origin;
 use crate::roles::roles;
 use crate::row::{CallSpan, RolloutRow, SCHEMA_VERSION};
 use crate::training::TrainingPolicy;
@@ -189,6 +190,7 @@ fn row(source: &Source<'_>, index: usize, branch: &Branch, owned: &mut HashSet<u
         vocab_size: facts.vocab_size.map(saturating_i32),
         logprobs_mode: facts.logprobs_mode.clone(),
         has_media: path.iter().any(|turn| turn.node.call.has_media),
+        origin: Some(origin(&path).as_str().to_owned()),
         calls: path.iter().map(|turn| span(&source.forest, turn)).collect(),
     })
 }
@@ -270,6 +272,12 @@ fn span(forest: &Forest<'_>, &Turn { node, role, .. }: &Turn<'_>) -> CallSpan {
 fn labels(path: &[Turn<'_>]) -> BTreeMap<String, String> {
     let labels = path.iter().flat_map(|turn| &turn.node.call.version_labels);
     labels.map(|(version, label)| (version.to_string(), label.clone())).collect()
+}
+
+/// What an agent handed back is not captured, whatever stands beside it.
+fn origin(path: &[Turn<'_>]) -> Origin {
+    let is_agents = |turn: &Turn<'_>| turn.node.call.dialect.origin() == Origin::Agent;
+    if path.iter().any(is_agents) { Origin::Agent } else { Origin::Captured }
 }
 
 /// A call that names no model was still meant for one.

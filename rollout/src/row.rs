@@ -88,6 +88,9 @@ pub struct RolloutRow {
     pub logprobs_mode: String,
     /// Some call of the branch held images, audio or video.
     pub has_media: bool,
+    /// Who kept the tokens: see [`crate::origin::Origin`]. None in files of rolltap before agents could hand tokens back,
+    /// which means `captured`.
+    pub origin: Option<String>,
     /// The calls along the branch, in order; their spans cover the sampled tokens exactly.
     pub calls: Vec<CallSpan>,
 }

@@ -7,6 +7,7 @@ use super::trial::first_difference;
 use super::{Findings, Invariant};
 use crate::call::{Call, CallRole, CallStatus, Choice};
 use crate::forest::Forest;
+use crate::origin::Origin;
 use crate::roles::roles;
 use crate::row::{CallSpan, RolloutRow};
 use crate::token::TokenId;
@@ -85,6 +86,7 @@ pub(super) fn check(row: &RolloutRow, is_aligned: bool, captured: &Captured<'_>,
             continue;
         };
         let role = captured.role(call, choice);
+        origin(index, row, call, found);
         facts(index, span, (choice, role), found);
         if is_aligned {
             prompt(index, span, row, call, found);
@@ -96,6 +98,14 @@ pub(super) fn check(row: &RolloutRow, is_aligned: bool, captured: &Captured<'_>,
             }
         }
     }
+}
+
+fn origin(index: usize, row: &RolloutRow, call: &Call, found: &mut Findings<'_>) {
+    let (here, of_call) = (Origin::of(row), call.dialect.origin());
+    // One that is not known is told as such.
+    found.require(here.is_none_or(|here| here == of_call), Invariant::CapturedOrigin, || {
+        format!("origin is {:?}, that of calls[{index}] is {:?}", row.origin, of_call.as_str())
+    });
 }
 
 fn facts(index: usize, span: &CallSpan, (choice, role): (&Choice, CallRole), found: &mut Findings<'_>) {

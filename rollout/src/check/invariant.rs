@@ -59,6 +59,8 @@ invariants! {
     SpanSampling = "span_sampling",
     /// A span's `role` is one of those known.
     SpanRole = "span_role",
+    /// `origin` is one of those known.
+    Origin = "origin",
     /// `prompt_len` is the index of the first sampled token, and there is one.
     PromptLen = "prompt_len",
     /// `reward`, `advantage` and `rewards` are finite.
@@ -89,13 +91,15 @@ invariants! {
     /// Of the branches that share a trainable token, the lowest owns it.
     LossOwnerLowest = "loss_owner_lowest",
 
-    // Of rows held against what was captured.
+    // Of rows held against what was captured, or against what the agent handed back.
     /// Each span is an answer that was captured.
     CapturedCall = "captured_call",
     /// A branch, cut at a span's start, is the prompt that was captured.
     CapturedPrompt = "captured_prompt",
     /// A span's tokens, logprobs, versions and finish reason are those captured.
     CapturedAnswer = "captured_answer",
+    /// A row's `origin` is that of its calls.
+    CapturedOrigin = "captured_origin",
     /// A span's role is the one that the captured calls give it.
     CapturedRole = "captured_role",
     /// A trainable token belongs to a call that can be trained on, of a role that the trial trains, and has a captured

@@ -6,6 +6,7 @@ use serde::de::IgnoredAny;
 
 use super::{Findings, Invariant};
 use crate::call::CallRole;
+use crate::origin::Origin;
 use crate::rollout::BranchStatus;
 use crate::row::{CallSpan, RolloutRow, SCHEMA_VERSION};
 
@@ -15,6 +16,7 @@ pub(super) fn check(row: &RolloutRow, vocab_size: Option<u32>, found: &mut Findi
     rewards(row, found);
     ending(row, found);
     positions(row, found);
+    origin(row, found);
     for (index, span) in row.calls.iter().enumerate() {
         sampling(index, span, found);
         role(index, span, found);
@@ -197,6 +199,13 @@ fn role(index: usize, span: &CallSpan, found: &mut Findings<'_>) {
     found.require(is_known, Invariant::SpanRole, || {
         let known = CallRole::ALL.map(CallRole::as_str).join(", ");
         format!("calls[{index}].role is {:?}, not one of {known}", span.role)
+    });
+}
+
+fn origin(row: &RolloutRow, found: &mut Findings<'_>) {
+    found.require(Origin::of(row).is_some(), Invariant::Origin, || {
+        let known = Origin::ALL.map(Origin::as_str).join(", ");
+        format!("origin is {:?}, not one of {known}", row.origin)
     });
 }
 

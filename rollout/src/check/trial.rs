@@ -117,6 +117,7 @@ fn trial_columns(row: &RolloutRow) -> Columns {
         ("reward_valid", row.reward_valid.to_string()),
         ("failure_cause", format!("{:?}", row.failure_cause)),
         ("logprobs_mode", format!("{:?}", row.logprobs_mode)),
+        ("origin", format!("{:?}", row.origin)),
     ]
 }
 

@@ -178,6 +178,9 @@ fn mutations_of_one_row() -> Vec<Mutation> {
         mutation(I::GroupPosition, Some(0), "sample_index is 10", |t| {
             t.rows.iter_mut().for_each(|row| row.sample_index = 10);
         }),
+        mutation(I::Origin, Some(2), "origin is Some(\"hearsay\"), not one of captured, agent", |t| {
+            t.rows.iter_mut().for_each(|row| row.origin = Some("hearsay".into()));
+        }),
         mutation(I::GroupPosition, Some(0), "attempt is -1", |t| {
             t.rows.iter_mut().for_each(|row| row.attempt = -1)
         }),
@@ -287,6 +290,14 @@ fn mutations_of_what_was_captured() -> Vec<Mutation> {
         mutation(I::CapturedTrainable, Some(2), "with [MissingChoice]", |t| {
             t.calls[3].flaws.push(Flaw::MissingChoice);
         }),
+        mutation(
+            I::CapturedOrigin,
+            Some(2),
+            "origin is Some(\"agent\"), that of calls[0] is \"captured\"",
+            |t| {
+                t.rows.iter_mut().for_each(|row| row.origin = Some("agent".into()));
+            },
+        ),
         mutation(I::CapturedRole, Some(2), "calls[0].role is \"probe\", by what was captured", |t| {
             t.rows[2].calls[0].role = "probe".into();
         }),

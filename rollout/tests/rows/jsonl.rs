@@ -4,6 +4,7 @@ use std::io::{self, BufReader, Read};
 
 use proptest::prelude::*;
 use rolltap_rollout::export::jsonl::{JsonlReader, JsonlWriter, ReadError, WriteError};
+use rolltap_rollout::origin::Origin;
 use rolltap_rollout::row::RolloutRow;
 
 use crate::trials::{example, trials};
@@ -119,6 +120,15 @@ fn unknown_keys_are_ignored() {
 }
 
 /// `null` would come back as "no reward", which means something else.
+#[test]
+fn a_line_of_an_earlier_rolltap_was_captured() {
+    let line = example_line();
+    let earlier = line.replace(",\"origin\":\"captured\"", "");
+    assert_ne!(earlier, line);
+    let row = JsonlReader::new(earlier.as_bytes()).next().unwrap().unwrap();
+    assert_eq!((&row.origin, Origin::of(&row)), (&None, Some(Origin::Captured)));
+}
+
 #[test]
 fn numbers_that_json_lacks_are_refused() {
     type Spoil = fn(&mut RolloutRow);

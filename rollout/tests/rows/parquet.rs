@@ -270,9 +270,10 @@ fn a_missing_column_is_named() {
 
 #[test]
 fn a_column_that_an_earlier_rolltap_did_not_write_is_null() {
-    let later = ["branch_reprefilled", "advantage"];
+    let later = ["branch_reprefilled", "advantage", "origin"];
     let without = foreign(|name, array| (!later.contains(&name)).then(|| (name.to_owned(), array)));
-    let expected = example().rows.into_iter().map(|row| RolloutRow { branch_reprefilled: None, ..row });
+    let expected =
+        example().rows.into_iter().map(|row| RolloutRow { branch_reprefilled: None, origin: None, ..row });
     assert_eq!(read(without), expected.collect::<Vec<_>>());
 }
 

@@ -222,6 +222,7 @@ fn row(
         vocab_size: facts.knows_vocab_size.then_some(VOCAB_SIZE as i32),
         logprobs_mode: facts.texts[3].clone().unwrap_or_default(),
         has_media: facts.superseded,
+        origin: Some("captured".to_owned()),
         calls: path.iter().map(|&node| span(nodes, &nodes[node])).collect(),
     };
     for &index in path {

@@ -72,6 +72,7 @@ record!(RolloutRow {
     vocab_size: Option<i32>,
     logprobs_mode: String,
     has_media: bool,
+    origin: Option<String>,
     calls: Vec<CallSpan>,
 });
 

@@ -1,0 +1,161 @@
+//! Trajectories of ATIF. A step of the agent with token metrics is a turn; a step copied from another trajectory is not,
+//! because it stands there.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::Unreadable;
+use super::turn::{RawTurn, Segment, Turn};
+use crate::call::{CallRole, Flaw};
+
+/// What a trajectory file holds of tokens.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Document {
+    /// The file's own conversation, then those of the sub-agents that are embedded in it.
+    pub segments: Vec<Segment>,
+    /// The file that goes on where this one ends, as it is named there.
+    pub continued_in: Option<String>,
+    /// Files with the trajectories of sub-agents, as they are named there.
+    pub sub_agents_in: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Trajectory<'a> {
+    #[serde(borrow)]
+    schema_version: Cow<'a, str>,
+    agent: Option<Agent>,
+    #[serde(borrow)]
+    steps: Vec<Step<'a>>,
+    continued_trajectory_ref: Option<String>,
+    #[serde(borrow)]
+    subagent_trajectories: Option<Vec<Trajectory<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct Agent {
+    model_name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Step<'a> {
+    #[serde(borrow)]
+    source: Cow<'a, str>,
+    model_name: Option<String>,
+    #[serde(borrow)]
+    message: Option<&'a RawValue>,
+    #[serde(borrow)]
+    observation: Option<Observation<'a>>,
+    #[serde(borrow)]
+    metrics: Option<Metrics<'a>>,
+    is_copied_context: Option<bool>,
+    llm_call_count: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Observation<'a> {
+    #[serde(borrow)]
+    results: Option<Vec<Observed<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct Observed<'a> {
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+    subagent_trajectory_ref: Option<Vec<Reference>>,
+}
+
+#[derive(Deserialize)]
+struct Reference {
+    trajectory_path: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Metrics<'a> {
+    #[serde(borrow)]
+    prompt_token_ids: Option<&'a RawValue>,
+    #[serde(borrow)]
+    completion_token_ids: Option<&'a RawValue>,
+    #[serde(borrow)]
+    logprobs: Option<&'a RawValue>,
+}
+
+/// Reads one trajectory file. Keys that it does not know are passed over.
+///
+/// # Errors
+/// The bytes are no JSON, not a trajectory, or of a version beyond 1.8.
+pub fn trajectory(json: &[u8]) -> Result<Document, Unreadable> {
+    let root: Trajectory<'_> = serde_json::from_slice(json)?;
+    let mut document = Document::default();
+    add(&root, CallRole::Main, &mut document)?;
+    document.continued_in = root.continued_trajectory_ref;
+    Ok(document)
+}
+
+fn add(trajectory: &Trajectory<'_>, role: CallRole, document: &mut Document) -> Result<(), Unreadable> {
+    let minor = trajectory.schema_version.strip_prefix("ATIF-v1.").and_then(|minor| minor.parse().ok());
+    if minor.is_none_or(|minor: u8| minor > 8) {
+        return Err(Unreadable::Version(trajectory.schema_version.clone().into_owned()));
+    }
+    document.segments.push(Segment { role, turns: trajectory.turns() });
+    let observed = trajectory.steps.iter().flat_map(Step::observed);
+    let references = observed.flat_map(|observed| observed.subagent_trajectory_ref.iter().flatten());
+    document.sub_agents_in.extend(references.filter_map(|reference| reference.trajectory_path.clone()));
+    let mut embedded = trajectory.subagent_trajectories.iter().flatten();
+    embedded.try_for_each(|sub_agent| add(sub_agent, CallRole::SubAgent, document))
+}
+
+impl Trajectory<'_> {
+    fn turns(&self) -> Vec<Turn> {
+        let mut turns: Vec<Turn> = Vec::new();
+        let mut has_media = false;
+        for step in &self.steps {
+            if let Some(turn) = step.turn(turns.last()) {
+                let named = step.model_name.as_ref();
+                let model = named.or_else(|| self.agent.as_ref()?.model_name.as_ref()).cloned();
+                turns.push(Turn { model, has_media, ..turn });
+            }
+            has_media |= step.has_media();
+        }
+        turns
+    }
+}
+
+impl<'a> Step<'a> {
+    fn observed(&self) -> impl Iterator<Item = &Observed<'a>> {
+        self.observation.iter().flat_map(|observation| observation.results.iter().flatten())
+    }
+
+    fn turn(&self, before: Option<&Turn>) -> Option<Turn> {
+        let metrics = self.metrics.as_ref().filter(|_| self.source == "agent")?;
+        let raw = RawTurn {
+            prompt: metrics.prompt_token_ids,
+            answer: metrics.completion_token_ids,
+            logprobs: metrics.logprobs,
+        };
+        if self.is_copied_context == Some(true) || raw.is_silent() {
+            return None;
+        }
+        // Of several calls in one step nobody can tell what was sampled where.
+        let is_several = self.llm_call_count.is_some_and(|count| count != 1);
+        Some(raw.read(before, if is_several { vec![Flaw::Unreadable] } else { Vec::new() }))
+    }
+
+    fn has_media(&self) -> bool {
+        let mut contents = self.message.into_iter().chain(self.observed().filter_map(|seen| seen.content));
+        contents.any(is_media)
+    }
+}
+
+/// A list of parts with one that is not text.
+fn is_media(content: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    struct Part<'a> {
+        #[serde(borrow)]
+        r#type: Cow<'a, str>,
+    }
+    content.get().starts_with('[')
+        && serde_json::from_str::<Vec<Part<'_>>>(content.get())
+            .map_or(true, |parts| parts.iter().any(|part| part.r#type != "text"))
+}
