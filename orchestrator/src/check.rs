@@ -1,17 +1,23 @@
 //! `rolltap check`: every invariant of rollouts, on a job directory, a capture store, or a single file.
 //!
 //! The invariants are [`rolltap_rollout::check`]'s. Here is what they are held against: rows of both files of a job
-//! against the calls in its capture store and against each other, or the rows that a capture store would give.
+//! against the calls in its capture store, or what agents handed back, and against each other, or the rows that a capture store would give.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use rolltap_proxy::store::{self, Archive, Damage, StoredTrial};
+use rolltap_rollout::call::Call;
 use rolltap_rollout::check::{Captured, Checker, Options, check_trial};
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::row::RolloutRow;
+use rolltap_rollout::training::TrainingPolicy;
 
+use crate::job_dir::JobDir;
+use crate::returned;
 use crate::source::{JobFiles, Source, SourceError, rows};
 
 /// What was looked at, and how much of it is wrong.
@@ -32,7 +38,7 @@ pub fn check(path: &Path, vocab_size: Option<u32>, tell: impl FnMut(&str)) -> Re
     let mut teller = Teller { checked: Checked::default(), tell };
     match Source::at(path)? {
         Source::File(file) => check_file(&file, &Captures::default(), options, &mut teller)?,
-        Source::Job(job) => check_job(&job, options, &mut teller)?,
+        Source::Job(job) => check_job(&JobDir::at(path), &job, options, &mut teller)?,
         Source::Store(archive) => check_store(&archive, options, &mut teller),
     }
     Ok(teller.checked)
@@ -51,14 +57,16 @@ impl<F: FnMut(&str)> Teller<F> {
 }
 
 fn check_job<F: FnMut(&str)>(
+    dir: &JobDir,
     job: &JobFiles,
     options: Options,
     teller: &mut Teller<F>,
 ) -> Result<(), SourceError> {
-    let captures = match &job.data {
+    let mut captures = match &job.data {
         Some(data) => Captures::read(data, teller)?,
         None => Captures::default(),
     };
+    captures.returned = taken_from_agents(dir, teller)?;
     for file in &job.rows {
         check_file(file, &captures, options, teller)?;
     }
@@ -68,10 +76,38 @@ fn check_job<F: FnMut(&str)>(
     Ok(())
 }
 
-/// The calls of a job's capture store, by trial. Empty for a job whose proxy was another's.
+/// The calls of a job by trial.
 #[derive(Default)]
 struct Captures {
+    /// Those of its capture store; none for a job whose proxy was another's.
     trials: Option<BTreeMap<String, StoredTrial>>,
+    /// What agents handed back of trials of which nothing was captured.
+    returned: BTreeMap<String, Vec<Call>>,
+}
+
+/// What agents handed back, of the trials whose results say that their rows were made of it. None of it is there any more
+/// where the file is gone, so that rows made of it are breaches.
+fn taken_from_agents<F: FnMut(&str)>(
+    dir: &JobDir,
+    teller: &mut Teller<F>,
+) -> Result<BTreeMap<String, Vec<Call>>, SourceError> {
+    let read = |source| SourceError::Read { path: dir.path().to_owned(), source };
+    let mut taken = BTreeMap::new();
+    for name in dir.trials().map_err(read)? {
+        let trial = dir.trial(&name);
+        let result = fs::read(trial.result()).ok();
+        let result = result.and_then(|text| serde_json::from_slice::<serde_json::Value>(&text).ok());
+        if result.is_none_or(|result| result.pointer("/rolltap/returned/taken") != Some(&true.into())) {
+            continue;
+        }
+        // No row is held against a time.
+        let (found, problems) = returned::look(&trial, &name, Timestamp::UNIX_EPOCH);
+        if found.is_none() {
+            problems.iter().for_each(|problem| teller.breach(&format!("trial {name}: {problem}")));
+        }
+        taken.insert(name.to_string(), found.map(|found| found.calls).unwrap_or_default());
+    }
+    Ok(taken)
 }
 
 impl Captures {
@@ -80,20 +116,31 @@ impl Captures {
         tell_damage(&stored.damage, teller);
         let trials = stored.trials.into_iter();
         let trials = trials.map(|trial| (trial.facts().trial_id.to_string(), trial));
-        Ok(Self { trials: Some(trials.collect()) })
+        Ok(Self { trials: Some(trials.collect()), ..Self::default() })
     }
 
     fn of(&self, trial_id: &str) -> Option<Captured<'_>> {
-        Some(captured(self.trials.as_ref()?.get(trial_id)?))
+        let stored = self.trials.as_ref().and_then(|trials| trials.get(trial_id));
+        match self.returned.get(trial_id) {
+            // Of a trial with captured calls none else count.
+            Some(calls) if stored.is_none_or(|stored| stored.calls.is_empty()) => Some(handed_back(calls)),
+            _ => stored.map(captured),
+        }
     }
 
     fn all(&self) -> impl Iterator<Item = (&str, Captured<'_>)> {
-        self.trials.iter().flatten().map(|(trial_id, trial)| (trial_id.as_str(), captured(trial)))
+        let stored = self.trials.iter().flatten().map(|(trial_id, _)| trial_id);
+        let names: BTreeSet<_> = stored.chain(self.returned.keys()).map(String::as_str).collect();
+        names.into_iter().filter_map(|trial_id| Some((trial_id, self.of(trial_id)?)))
     }
 }
 
 fn captured(trial: &StoredTrial) -> Captured<'_> {
     Captured::new(trial.calls.iter().map(Arc::as_ref)).training(trial.facts().training)
+}
+
+fn handed_back(calls: &[Call]) -> Captured<'_> {
+    Captured::new(calls).training(TrainingPolicy::default())
 }
 
 fn tell_damage<F: FnMut(&str)>(damage: &[Damage], teller: &mut Teller<F>) {

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use jiff::{Timestamp, Zoned};
+use rolltap_rollout::ids::TrialId;
 use serde::Serialize;
 
 use crate::environment::LogDirs;
@@ -60,7 +61,7 @@ impl JobDir {
     /// # Errors
     /// A directory of that name exists, the name is not usable, or the file system refuses.
     pub fn create(jobs_dir: &Path, name: &str) -> Result<Self, JobDirError> {
-        if rolltap_rollout::ids::TrialId::new(name).is_err() {
+        if TrialId::new(name).is_err() {
             return Err(JobDirError::Name(name.to_owned()));
         }
         let failed = |path: &Path, source| JobDirError::Create { path: path.to_owned(), source };
@@ -119,6 +120,22 @@ impl JobDir {
     /// The rollouts as a Parquet file.
     pub fn rollouts_parquet(&self) -> PathBuf {
         self.path.join("rollouts.parquet")
+    }
+
+    /// The directory of a trial, which may not be there.
+    pub(crate) fn trial(&self, name: &TrialId) -> TrialDir {
+        TrialDir { path: self.path.join(name.as_str()) }
+    }
+
+    /// The trials whose directories are there, in order of their names.
+    pub(crate) fn trials(&self) -> io::Result<Vec<TrialId>> {
+        let entries = fs::read_dir(&self.path)?;
+        let names =
+            entries.map(|entry| Ok(entry?.file_name().to_str().and_then(|name| TrialId::new(name).ok())));
+        let mut trials: Vec<_> = names.filter_map(io::Result::transpose).collect::<io::Result<_>>()?;
+        trials.retain(|trial| self.trial(trial).config().is_file());
+        trials.sort();
+        Ok(trials)
     }
 
     /// Creates the directory of a trial and the folders in it.

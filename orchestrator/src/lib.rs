@@ -15,6 +15,7 @@ pub mod job;
 pub mod job_dir;
 pub mod nearest;
 mod records;
+pub mod returned;
 pub mod source;
 pub mod summary;
 pub mod task;

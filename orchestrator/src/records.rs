@@ -129,6 +129,7 @@ impl Records {
                 "reward_valid": outcome.reward_is_valid(),
                 "failure": outcome.failure,
                 "proxy": outcome.status,
+                "returned": outcome.returned,
             },
         })
     }

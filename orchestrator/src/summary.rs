@@ -9,6 +9,7 @@ use rolltap_proxy::api::Cost;
 use rolltap_rollout::branch_cause::BranchCause;
 
 use crate::job::JobReport;
+use crate::returned::Returned;
 use crate::trial::TrialOutcome;
 
 /// A job's report as text for people.
@@ -22,6 +23,9 @@ impl fmt::Display for Summary<'_> {
         writeln!(f, "{}\n", tasks_table(&report.trials))?;
         if let Some(causes) = causes_table(&causes_of(&report.trials)) {
             writeln!(f, "{causes}\n")?;
+        }
+        for line in returned_lines(&report.trials) {
+            writeln!(f, "{line}")?;
         }
         let missing = report.planned.saturating_sub(report.trials.len());
         if missing > 0 {
@@ -136,6 +140,37 @@ fn remedy(cause: BranchCause) -> Option<&'static str> {
         | BranchCause::StopStringRemoved
         | BranchCause::Ambiguous => None,
     }
+}
+
+/// Trials told by name, of those whose agents handed back something doubtful. The others are in the job's log.
+const DOUBTFUL_TOLD: usize = 10;
+
+/// What agents handed back of their tokens: how much of it was taken, and where it is not what was captured.
+fn returned_lines(trials: &[TrialOutcome]) -> Vec<String> {
+    let returned = |trial| -> Option<(&TrialOutcome, &Returned)> {
+        let trial: &TrialOutcome = trial;
+        Some((trial, trial.returned.as_ref()?))
+    };
+    let returned: Vec<_> = trials.iter().filter_map(returned).collect();
+    let taken: Vec<_> = returned.iter().filter(|(_, returned)| returned.taken).collect();
+    let sum = |of: fn(&Returned) -> usize| -> usize { taken.iter().map(|(_, returned)| of(returned)).sum() };
+    let mut lines = Vec::new();
+    if !taken.is_empty() {
+        let (turns, trainable) = (sum(|returned| returned.turns), sum(|returned| returned.trainable));
+        lines.push(format!(
+            "tokens of {} trials are what their agents handed back, since nothing was captured: {turns} turns, \
+             {trainable} can be trained on",
+            taken.len()
+        ));
+    }
+    let doubtful: Vec<_> = returned.iter().filter(|(_, returned)| returned.is_doubtful()).collect();
+    for (trial, returned) in doubtful.iter().take(DOUBTFUL_TOLD) {
+        lines.extend(returned.notes().into_iter().map(|note| format!("warning: {}: {note}", trial.name)));
+    }
+    if let Some(more @ 1..) = doubtful.len().checked_sub(DOUBTFUL_TOLD) {
+        lines.push(format!("warning: {more} more trials whose agents handed back something doubtful"));
+    }
+    lines
 }
 
 fn table(header: &[&str], right_aligned: std::ops::Range<usize>) -> Table {

@@ -1,7 +1,8 @@
 //! Harbor's own Terminus-2, in tmux in a folder of this machine: it keeps ids too, and both records must agree.
 
 use rolltap_proxy::sim;
-use serde_json::{Value, json};
+use rolltap_rollout::returned::{self, Comparison, Segment, compare, rollout_details, trajectory};
+use serde_json::json;
 use tempfile::TempDir;
 
 use crate::clients::{are_whole, printed, script};
@@ -32,13 +33,18 @@ async fn terminus_2_finishes_a_task() {
     let seen = printed(&terminus.output().await.unwrap());
     assert_eq!(std::fs::read_to_string(folder.path().join("work/hello.txt")).unwrap(), "Hello, world!\n");
     let calls = stage.calls(&trial).await;
-    assert_eq!((calls.len(), &seen["episodes"]), (3, &json!(3)));
+    assert_eq!((calls.len(), &seen["metadata"]["n_episodes"]), (3, &json!(3)));
     are_whole(&calls);
-    let prompts: Vec<_> = calls.iter().map(|call| &call.prompt_token_ids).collect();
-    let answers: Vec<_> = calls.iter().map(|call| &call.choices[0].token_ids).collect();
-    assert_eq!(seen["prompt_token_ids"], json!(prompts));
-    assert_eq!(seen["completion_token_ids"], json!(answers));
-    let logprobs = |call: &Value| call.as_array().unwrap().len();
-    let kept: Vec<_> = seen["logprobs"].as_array().unwrap().iter().map(logprobs).collect();
-    assert_eq!(kept, answers.iter().map(|ids| ids.len()).collect::<Vec<_>>());
+    let account = rollout_details(seen.to_string().as_bytes()).unwrap();
+    let trajectory = std::fs::read(folder.path().join("logs/agent/trajectory.json")).unwrap();
+    for segments in [account, trajectory_of(&trajectory)] {
+        let returned = returned::calls(&trial.trial_id, jiff::Timestamp::UNIX_EPOCH, segments);
+        are_whole(&returned);
+        let same = Comparison { captured: 3, returned: 3, same: 3, ..Comparison::default() };
+        assert_eq!(compare(&calls, &returned), same);
+    }
+}
+
+fn trajectory_of(json: &[u8]) -> Vec<Segment> {
+    trajectory(json).unwrap().segments
 }

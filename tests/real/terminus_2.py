@@ -1,10 +1,9 @@
-"""Runs Harbor's own Terminus-2 in a folder of this machine, against a proxy; prints what it did as JSON.
+"""Runs Harbor's own Terminus-2 in a folder of this machine, against a proxy; prints its account (`AgentContext`) as JSON.
 
 usage: terminus_2.py BASE_URL MODEL FOLDER MAX_TURNS INSTRUCTION
 """
 
 import asyncio
-import json
 import logging
 import os
 import shutil
@@ -74,13 +73,7 @@ async def run(base_url: str, model: str, folder: str, max_turns: str, instructio
         await agent.run(instruction, environment, context)
     finally:
         await environment.exec("tmux kill-server")
-    details = (context.rollout_details or [{}])[0]
-    print(json.dumps({
-        "episodes": (context.metadata or {}).get("n_episodes"),
-        "prompt_token_ids": details.get("prompt_token_ids"),
-        "completion_token_ids": details.get("completion_token_ids"),
-        "logprobs": details.get("logprobs"),
-    }))
+    print(context.model_dump_json())
 
 
 if __name__ == "__main__":

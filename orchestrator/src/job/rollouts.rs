@@ -1,16 +1,20 @@
-//! The end of a job: every trial's rollout, fetched from the admin plane and written to the job directory.
+//! The end of a job: every trial's rollout, fetched from the admin plane, or made of what its agent handed back where
+//! nothing was captured, and written to the job directory.
 
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 use futures_util::TryStreamExt;
+use rolltap_proxy::api::TrialStatus;
 use rolltap_rollout::export::{jsonl, parquet};
 use rolltap_rollout::ids::TrialId;
+use rolltap_rollout::rollout::{Reward, TrialFacts};
 use rolltap_rollout::row::RolloutRow;
 
 use super::JobContext;
 use crate::admin_client::{AdminClient, AdminError};
+use crate::returned;
 use crate::trial::{TrialOutcome, chain};
 
 /// The files that a job's rollouts were written to.
@@ -37,19 +41,29 @@ pub(super) enum GatherError {
     Hurried,
 }
 
-/// Writes the rows of all trials that the proxy knows, in the order of `trials`; says which could not be had.
+/// Writes the rows of all trials that the proxy knows, in the order of `trials`; says which could not be had. `facts` are
+/// those of all trials of the job, in any order.
 pub(super) async fn gather(
     context: &JobContext,
     trials: &[TrialOutcome],
+    facts: &[TrialFacts],
 ) -> Result<(RolloutFiles, Vec<String>), GatherError> {
     let (jsonl, parquet) = (context.dir.rollouts_jsonl(), context.dir.rollouts_parquet());
     let mut writers = Writers::create(&jsonl, &parquet)?;
     let mut missing = Vec::new();
     for trial in trials.iter().filter(|trial| trial.opened) {
-        let rows = context.cancellation.unless_hurried(fetch(&context.admin, &trial.name)).await;
-        match rows.ok_or(GatherError::Hurried)? {
+        let is_returned = trial.returned.as_ref().is_some_and(|returned| returned.taken);
+        let facts = if is_returned { facts.iter().find(|facts| facts.trial_id == trial.name) } else { None };
+        let rows = match (facts, &trial.status) {
+            (Some(facts), Some(status)) => returned_rows(context, trial, facts, status),
+            _ => {
+                let fetched = context.cancellation.unless_hurried(fetch(&context.admin, &trial.name)).await;
+                fetched.ok_or(GatherError::Hurried)?.map_err(|error| chain(&error))
+            }
+        };
+        match rows {
             Ok(rows) => writers.write(&rows)?,
-            Err(error) => missing.push(format!("no rollout of {}: {}", trial.name, chain(&error))),
+            Err(problem) => missing.push(format!("no rollout of {}: {problem}", trial.name)),
         }
     }
     let rows = writers.finish(&jsonl, &parquet)?;
@@ -58,6 +72,26 @@ pub(super) async fn gather(
 
 async fn fetch(admin: &AdminClient, trial: &TrialId) -> Result<Vec<RolloutRow>, AdminError> {
     admin.rollout(trial).await?.try_collect().await
+}
+
+/// The rows of what the agent handed back, read once more: they were not kept while other trials ran.
+fn returned_rows(
+    context: &JobContext,
+    trial: &TrialOutcome,
+    facts: &TrialFacts,
+    status: &TrialStatus,
+) -> Result<Vec<RolloutRow>, String> {
+    let dir = context.dir.trial(&trial.name);
+    let (found, problems) = returned::look(&dir, &trial.name, trial.agent_finished_at());
+    let found =
+        found.ok_or_else(|| format!("what its agent handed back is gone: {}", problems.join("; ")))?;
+    let reward = Reward {
+        rewards: status.rewards.clone(),
+        reward: status.reward,
+        valid: status.reward_valid.unwrap_or(false),
+        failure_cause: status.failure_cause.clone(),
+    };
+    returned::rows(facts, &reward, status.superseded, &found.calls)
 }
 
 /// Both files under way, as drafts beside their places: a file that is there is whole.

@@ -17,6 +17,7 @@ use crate::cancellation::Cancellation;
 use crate::environment::{Host, JobLabel};
 use crate::job_dir::{JobDir, Log, default_job_name, write_json};
 use crate::records::Records;
+use crate::returned::Returned;
 use crate::task::Task;
 use crate::trial::{self, Cause, Phase, TrialFailure, TrialOutcome, TrialPlan, chain};
 
@@ -119,11 +120,12 @@ impl Job {
         progress.start(planned);
         let order: HashMap<_, _> =
             plans.iter().enumerate().map(|(at, plan)| (plan.name.clone(), at)).collect();
+        let facts = plans.iter().map(|plan| plan.facts(&self.context)).collect::<Vec<_>>();
         let mut trials = self.run_trials(plans, &progress).await;
         trials.sort_by_key(|trial| order.get(&trial.name).copied());
         progress.end();
         let mut problems = Vec::new();
-        let rollouts = match rollouts::gather(&self.context, &trials).await {
+        let rollouts = match rollouts::gather(&self.context, &trials, &facts).await {
             Ok((files, missing)) => {
                 problems.extend(missing);
                 Some(files)
@@ -152,6 +154,9 @@ impl Job {
                 Err(error) => self.bury(&plan, &error).await,
             };
             self.log.line(format!("{} ended, reward {:?}", outcome.name, outcome.reward));
+            for note in outcome.returned.iter().flat_map(Returned::notes) {
+                self.log.line(format!("{} handed back: {note}", outcome.name));
+            }
             done.push(outcome);
             progress.trial_ended(&done, planned);
             if let Err(problem) = self.write_result(&done, planned, None) {

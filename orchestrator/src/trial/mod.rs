@@ -3,6 +3,7 @@
 
 mod failure;
 mod outcome;
+mod returned;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,6 +91,7 @@ impl Trial<'_> {
             // What the agent left running in it is part of its work until the tests have seen it.
             drop(terminal);
             self.put_reward().await;
+            self.look_at_returned().await;
             if let Some(environment) = environment {
                 self.stop(environment).await;
             }

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{TrialFailure, TrialPlan};
+use crate::returned::Returned;
 
 /// What came of a trial.
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub struct TrialOutcome {
     pub reward: Option<f64>,
     /// Why the trial failed.
     pub failure: Option<TrialFailure>,
+    /// Tokens that the agent handed back itself; none where it handed back nothing.
+    pub returned: Option<Returned>,
     /// What the agent says about its own run.
     pub agent_metadata: Map<String, Value>,
     /// When the trial began.
@@ -78,6 +81,7 @@ impl TrialOutcome {
             rewards: BTreeMap::new(),
             reward: None,
             failure: None,
+            returned: None,
             agent_metadata: Map::new(),
             started_at: now,
             finished_at: now,
@@ -85,6 +89,11 @@ impl TrialOutcome {
             agent_execution: None,
             verifier: None,
         }
+    }
+
+    /// When the agent's time was over, as far as it had any.
+    pub(crate) fn agent_finished_at(&self) -> Timestamp {
+        self.agent_execution.map_or(self.started_at, |timing| timing.finished_at)
     }
 
     /// The outcome of a trial that got no further than this.

@@ -1,0 +1,61 @@
+//! A trial whose agent hands tokens back itself.
+
+use futures_util::TryStreamExt;
+use rolltap_rollout::call::Call;
+use rolltap_rollout::returned::compare;
+use rolltap_rollout::rollout::TrialFacts;
+use rolltap_rollout::training::TrainingPolicy;
+
+use super::{Trial, TrialPlan, chain};
+use crate::admin_client::AdminError;
+use crate::job::JobContext;
+use crate::returned::{self, Returned};
+
+impl TrialPlan {
+    /// What rows say of the trial where nothing of it was captured. Nobody knows of what server the tokens are.
+    pub(crate) fn facts(&self, context: &JobContext) -> TrialFacts {
+        TrialFacts {
+            trial_id: self.name.clone(),
+            task_id: self.task_id.clone(),
+            group_id: Some(self.group_id.clone()),
+            group_size: Some(self.group_size),
+            sample_index: self.sample_index,
+            attempt: 0,
+            agent: Some(context.agent.name().to_owned()),
+            environment: Some(context.environment.to_string()),
+            model: context.model.clone(),
+            logprobs_mode: "unknown".to_owned(),
+            tokenizer_hash: None,
+            vocab_size: None,
+            training: TrainingPolicy::default(),
+        }
+    }
+}
+
+impl Trial<'_> {
+    /// What the agent handed back of its tokens, now that its logs are here: taken where the proxy captured nothing of the
+    /// trial, held against the capture where it did.
+    pub(super) async fn look_at_returned(&mut self) {
+        let Some(captured) = self.outcome.status.as_ref().map(|status| status.calls.total) else { return };
+        let (dir, name) = (self.dir.clone(), self.plan.name.clone());
+        let at = self.outcome.agent_finished_at();
+        let looked = tokio::task::spawn_blocking(move || returned::look(&dir, &name, at)).await;
+        let (found, problems) = looked.unwrap_or_else(|error| (None, vec![chain(&error)]));
+        let mut told = Returned { problems, ..found.as_ref().map(Returned::of).unwrap_or_default() };
+        match &found {
+            None if told.problems.is_empty() => return,
+            None => {}
+            Some(_) if captured == 0 => told.taken = true,
+            Some(found) => match self.captured().await {
+                Ok(calls) => told.comparison = Some(compare(&calls, &found.calls)),
+                Err(error) => told.problems.push(format!("{} not compared: {}", found.file, chain(&error))),
+            },
+        }
+        told.notes().into_iter().for_each(|note| self.log.line(format!("handed back: {note}")));
+        self.outcome.returned = Some(told);
+    }
+
+    async fn captured(&self) -> Result<Vec<Call>, AdminError> {
+        self.context.admin.calls(&self.plan.name).await?.try_collect().await
+    }
+}
