@@ -155,6 +155,23 @@ def test_a_worker_without_a_proxy_says_so() -> None:
     worker.stop()
 
 
+def test_trials_of_no_group_are_counted_and_left_out(admin: str, client: Client) -> None:
+    trials = client.rollouts(wait=0, closed_groups=True, follow=False)
+    before = [trial["cursor"] for trial in trials][-1]
+    trial = client.open_trial("ungrouped")
+    two_turns(trial, "Open it.")
+    client.seal(trial.trial_id)
+    client.reward(trial.trial_id, {"reward": 1.0})
+    worker = RolloutWorker(admin, after=before)
+    worker.start()
+    try:
+        assert worker.metrics_queue.get(timeout=30) == {"rolltap/ungrouped_trials": 1.0}
+    finally:
+        worker.stop()
+        client.set_policy(7)
+    assert worker.rollout_buffer.empty()
+
+
 def test_the_cursor_of_a_stopped_worker_is_before_what_is_not_queued(admin: str, client: Client) -> None:
     trials = client.rollouts(wait=0, closed_groups=True, follow=False)
     before = [trial["cursor"] for trial in trials][-1]

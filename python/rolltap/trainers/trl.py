@@ -80,7 +80,7 @@ class RolloutWorker:
     Agents run elsewhere (`rolltap run`, or whatever opens trials at the proxy) against the vLLM that the trainer puts
     its weights into. Each new version of these is named at the proxy, so that tokens bear the number of the trainer's
     own step. A trial that was complete only after its group had closed is counted and left out, for what it would have
-    been compared with is trained already.
+    been compared with is trained already; so is one of no group, which there is nothing to compare with.
     """
 
     def __init__(
@@ -151,6 +151,9 @@ class RolloutWorker:
                 self._alive_at = time.time()
                 if trial.get("late"):
                     self._count("rolltap/late_trials")
+                    continue
+                if trial["group_id"] is None:
+                    self._count("rolltap/ungrouped_trials")
                     continue
                 group.append(trial)
                 if not trial.get("group_remaining"):
