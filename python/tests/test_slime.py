@@ -11,7 +11,7 @@ import torch
 from conftest import Capture, two_turns
 from slime.utils.types import Sample
 
-from rolltap.trainers.slime import generate_with, post_process_rewards, sample, save_debug_data
+from rolltap.trainers.slime import _line, generate_with, post_process_rewards, sample, save_debug_data
 
 
 def test_a_line_is_a_sample(capture: Capture) -> None:
@@ -84,4 +84,11 @@ def test_an_agent_that_never_calls_is_aborted(admin: str) -> None:
         return 0.5
 
     (made,) = asyncio.run(generate_with(agent, admin)(None, Sample(index=1), {}))
-    assert made.status is Sample.Status.ABORTED and made.remove_sample
+    assert made.status is Sample.Status.ABORTED and made.remove_sample and made.reward == 0.0
+
+
+@pytest.mark.parametrize(("sample_index", "status"), [(0, "truncated"), (2, "aborted")])
+def test_a_branch_that_broke_off_is_aborted_only_without_a_reward(capture: Capture, sample_index, status) -> None:
+    row = {**capture.of(sample_index)[0], "status": "aborted"}
+    trial = {**{name: row[name] for name in ("reward", "reward_valid")}, "rows": [row]}
+    assert _line(row, trial, Sample(index=1))["status"] == status

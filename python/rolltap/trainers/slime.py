@@ -104,13 +104,21 @@ def _line(row: Row, trial: Trial, asked: Sample) -> dict[str, Any]:
         "weight_versions": [row["version_labels"].get(str(version), str(version)) for version in sorted(versions)],
         "reward": 0.0 if reward is None else reward,
         "remove_sample": reward is None,
-        "status": row["status"],
+        "status": _status(row, reward),
         "metadata": {**asked.metadata, "trial_id": row["trial_id"], "branch_index": row["branch_index"]},
     }
+
+
+def _status(row: Row, reward: float | None) -> str:
+    """slime sends the whole group back to its buffer where one is aborted. A branch that broke off in a trial that was
+    judged all the same is none of those: it is as if cut short."""
+    return "truncated" if row["status"] == "aborted" and reward is not None else row["status"]
 
 
 def _failed(asked: Sample) -> Sample:
     """A trial without a single sampled token: slime trains nothing of it and may ask again."""
     asked.status = Sample.Status.ABORTED
+    # A number, as slime wants of every sample; it is compared with nobody.
+    asked.reward = 0.0
     asked.remove_sample = True
     return asked
