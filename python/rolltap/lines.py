@@ -16,11 +16,17 @@ class LineBuffer:
     """
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest: list[bytes] = []
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The lines that are whole with this piece, without their line feeds; blank ones are left out."""
-        *lines, self._rest = (self._rest + piece).split(b"\n")
+        # A line of a long trial comes in thousands of pieces: each is looked at once, and joined at the end.
+        end, *others = piece.split(b"\n")
+        self._rest.append(end)
+        if not others:
+            return []
+        lines = [b"".join(self._rest), *others[:-1]]
+        self._rest = others[-1:]
         return [line for line in lines if line.strip()]
 
 

@@ -67,6 +67,8 @@ class Row(TypedDict):
     rewards: dict[str, float]
     reward_valid: bool
     failure_cause: str | None
+    advantage: float | None
+    """The trial's within its group, where an export was asked to weigh trials; None from the proxy."""
     is_truncated: bool
     stop_reason: str | None
     status: str

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from conftest import Capture
 
-from rolltap import loss_mask
+from rolltap import Row, loss_mask
+from rolltap.lines import LineBuffer
 from rolltap.row import PolicyNumbers, ready
 
 PER_TOKEN = ("token_ids", "sampled_mask", "token_version")
@@ -27,6 +30,10 @@ def same(row, read) -> None:
     assert np.array_equal(np.asarray(read["logprobs"], np.float32), captured)
     spans = [(call["call_id"], call["start"], call["end"]) for call in row["calls"]]
     assert [(call["call_id"], call["start"], call["end"]) for call in read["calls"]] == spans
+
+
+def test_a_row_has_the_names_of_its_type(capture: Capture) -> None:
+    assert all(set(row) == set(Row.__annotations__) for row in capture.rows)
 
 
 def test_json_lines(capture: Capture) -> None:
@@ -69,3 +76,23 @@ def test_what_held_images_is_not_trained_on(capture: Capture) -> None:
             make(row)
     failed = {**capture.of(2)[0], "has_media": True}
     assert not any(loss_mask(failed)), "nothing of it is trained, so that nothing is wrong"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_lines_that_come_in_pieces_come_out_whole(size: int) -> None:
+    lines = [b'{"a": 1}', "{\"b\": \"\u2028\"}".encode(), b"{}"]
+    sent = b"\n\n".join(lines) + b"\n" + b"broken off"
+    buffer = LineBuffer()
+    came = [line for at in range(0, len(sent), size) for line in buffer.feed(sent[at : at + size])]
+    assert came == lines
+
+
+def test_a_long_line_costs_no_more_than_its_length() -> None:
+    buffer, piece, pieces = LineBuffer(), b"x" * 1024, 20_000
+    begun = time.process_time()
+    for _ in range(pieces):
+        assert buffer.feed(piece) == []
+        # Looked at anew with each piece, the line would take minutes.
+        assert time.process_time() - begun < 20
+    (line,) = buffer.feed(b"\n")
+    assert len(line) == pieces * len(piece)
