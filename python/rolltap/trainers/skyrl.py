@@ -30,7 +30,9 @@ def _typed(line: Mapping[str, Any]) -> GeneratorOutput:
 
 
 class Generator(GeneratorInterface):
-    """Runs the agent once per trajectory that SkyRL asks for, as a trial of the prompt's group.
+    """Runs the agent once per trajectory that SkyRL asks for, as a trial.
+
+    SkyRL compares them itself, by prompt, so the proxy is told of no group.
 
     The agent gets SkyRL's `prompt`, `env_class` and `env_extras`. A trial whose reward does not measure the agent, or
     that sampled nothing, keeps its place in the group: masked, with the mean of the others as its reward, so that it

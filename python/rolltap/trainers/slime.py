@@ -1,4 +1,4 @@
-"""slime (commit 624b824) and miles (commit 31f1ca9): samples, from an export or from agents that run now.
+"""slime (commit 624b824): samples, from an export or from agents that run now.
 
 A line of `rolltap export --format slime` is a `Sample`. Name what your own module makes of these in slime's arguments:
 
