@@ -14,7 +14,7 @@ from conftest import Capture, chat, two_turns
 
 from rolltap import AsyncClient, Client, RolltapError, run_trial
 from rolltap.lines import LineBuffer, read_lines
-from rolltap.row import alone, earned, loss_mask, response
+from rolltap.row import alone, earned, loss_mask, ready, response
 
 
 def test_the_captured_group_is_what_the_tests_take_it_for(capture: Capture) -> None:
@@ -218,10 +218,10 @@ def test_a_response_ends_with_its_last_trained_token(capture: Capture) -> None:
     row = capture.of(0)[0]
     first, second = row["calls"]
     mask = [*row["loss_mask"][: second["start"]], *[0] * (second["end"] - second["start"])]
-    made = response(row, mask)
+    made = response(ready({**row, "loss_mask": mask}))
     assert made.prompt_ids + made.ids == row["token_ids"][: first["end"]]
     assert made.mask == [1] * len(made.ids) and made.logprobs == row["logprobs"][first["start"] : first["end"]]
-    whole = response(row, [0] * len(mask))
+    whole = response(ready({**row, "loss_mask": [0] * len(mask)}))
     assert whole.prompt_ids + whole.ids == row["token_ids"] and len(whole.mask) == len(whole.logprobs) == len(whole.ids)
 
 
