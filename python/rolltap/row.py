@@ -69,6 +69,8 @@ class Row(TypedDict):
     failure_cause: str | None
     advantage: float | None
     """The trial's within its group, where an export was asked to weigh trials; None from the proxy."""
+    origin: str | None
+    """Whose record the tokens are: "captured", or "agent" where the agent handed them back."""
     is_truncated: bool
     stop_reason: str | None
     status: str
