@@ -1,5 +1,7 @@
 //! Open trials that give their memory back, and are called for again.
 
+use std::time::Duration;
+
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -68,7 +70,8 @@ async fn nothing_is_lost_of_trials_that_are_called_while_they_fall_asleep() {
         while asleep(&stage).await < 12 {
             assert_eq!(stage.chat(trial, &body).await.status(), 200);
             calls += 1;
-            tokio::time::sleep(std::time::Duration::from_millis(7 * (calls % 20))).await;
+            // Longer than such a trial must be idle before it may sleep, and never the same twice.
+            tokio::time::sleep(Duration::from_millis(100 + 37 * (calls % 10))).await;
         }
         calls as usize
     });
