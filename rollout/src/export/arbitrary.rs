@@ -4,12 +4,11 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::exporter::{ExportError, Exporter, Group, Omission, Trial};
+use super::exporter::{ExportError, Exporter, Group, Trial};
+use super::fixture;
+use super::read_back::{run, told};
 use crate::forest::tests::call;
-use crate::ids::{GroupId, TaskId, TrialId};
-use crate::rollout::{Reward, TrialFacts, rows};
 use crate::token::Logprob;
-use crate::training::TrainingPolicy;
 
 /// What a call goes on from (none: it starts over), what it adds, and its answer with the logprobs that are known.
 type Drawn = (Option<prop::sample::Index>, Vec<u32>, Vec<(u32, Option<f32>)>);
@@ -45,29 +44,9 @@ fn built(drawn: &[Drawn], (reward, advantage, temperature): (f64, f64, f64)) -> 
         ends.push([prompt, ids].concat());
         calls.push(call);
     }
-    let facts = TrialFacts {
-        trial_id: TrialId::new("any").unwrap(),
-        task_id: TaskId::new("org/task").unwrap(),
-        group_id: Some(GroupId::new("group").unwrap()),
-        group_size: Some(1),
-        sample_index: 0,
-        attempt: 0,
-        agent: None,
-        environment: None,
-        model: Some("model".into()),
-        logprobs_mode: "processed_logprobs".into(),
-        tokenizer_hash: None,
-        vocab_size: None,
-        training: TrainingPolicy::default(),
-    };
-    let given = Reward { reward: Some(reward), valid: true, ..Reward::default() };
-    Trial {
-        rows: rows(&facts, &given, &calls),
-        reward: Some(reward),
-        advantage: Some(advantage),
-        group: Some(Group { ordinal: 0, trials: 1 }),
-        left_out: 0,
-    }
+    let mut trial = fixture::trial("any", 0, reward, advantage, &calls);
+    trial.rows.iter_mut().for_each(|row| row.group_size = Some(1));
+    Trial { group: Some(Group { ordinal: 0, trials: 1 }), ..trial }
 }
 
 /// A trial, as it comes out where it failed and is kept for its group's sake.
@@ -88,8 +67,5 @@ pub(crate) fn exported<'a, E: Exporter>(
     new: impl FnOnce(&'a mut Vec<u8>) -> E,
     trials: impl IntoIterator<Item = Trial>,
 ) -> Result<Vec<String>, ExportError> {
-    let mut exporter = Box::new(new(out));
-    trials.into_iter().try_for_each(|trial| exporter.write(trial))?;
-    let told = exporter.finish()?;
-    Ok(told.into_iter().map(|Omission { what, count }| format!("{count} {what}")).collect())
+    Ok(told(&run(new(out), trials)?))
 }

@@ -84,7 +84,7 @@ impl ComparedShape for Areal {
         }
         let branches = trial.rows.iter().map(Sequence::of).collect::<Result<Vec<_>, _>>()?;
         let numbers = PolicyNumbers::of(&trial.rows);
-        out.tally.add("trials: their rewards by name", usize::from(!first.rewards.is_empty()));
+        out.leave_out_rewards_by_name(first);
         out.tally.add(
             "trials: their reward, in the place of which the advantage stands",
             usize::from(has_advantage),

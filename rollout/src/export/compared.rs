@@ -18,7 +18,7 @@ use std::io::Write;
 use super::exporter::{ExportError, Exporter, Group, Omission, Trial};
 use super::lines::{Lines, Tally, refused};
 use super::refusal::refuse_unfit;
-use super::row_facts::is_trained;
+use super::row_facts::{has_versions, is_trained};
 use super::sequence::cut_tail;
 use crate::row::RolloutRow;
 
@@ -62,6 +62,16 @@ impl<W> TrialLines<'_, W> {
     pub(crate) fn leave_out_advantage(&mut self, trial: &ComparedTrial) {
         let asked = usize::from(trial.advantage.is_some());
         self.tally.add("trials: their advantage, which the trainer works out itself", asked);
+    }
+
+    /// Counts a trial whose verifier gave several numbers by name, of which the format has one.
+    pub(crate) fn leave_out_rewards_by_name(&mut self, row: &RolloutRow) {
+        self.tally.add("trials: their rewards by name", usize::from(!row.rewards.is_empty()));
+    }
+
+    /// Counts a trial whose policy versions say something.
+    pub(crate) fn leave_out_versions(&mut self, row: &RolloutRow) {
+        self.tally.add("trials: the policy versions of their tokens", usize::from(has_versions(row)));
     }
 }
 

@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::compared::{ComparedExporter, ComparedShape, ComparedTrial, TrialLines};
 use super::exporter::ExportError;
 use super::positions::only_branch;
-use super::row_facts::{has_versions, is_trained};
+use super::row_facts::is_trained;
 use super::runs::trained_runs;
 use super::sequence::Sequence;
 
@@ -77,8 +77,8 @@ impl ComparedShape for NemoRl {
         let Some(branch) = only_branch(trial)? else { return Ok(()) };
         let row = branch.row;
         out.leave_out_advantage(trial);
-        out.tally.add("trials: the policy versions of their tokens", usize::from(has_versions(row)));
-        out.tally.add("trials: their rewards by name", usize::from(!row.rewards.is_empty()));
+        out.leave_out_versions(row);
+        out.leave_out_rewards_by_name(row);
         out.tally.add(
             "trials: that they are of their group (the trainer goes by the first prompt, and theirs is another)",
             usize::from(!self.has_prompt_of_group(trial, &branch)),

@@ -16,7 +16,6 @@ use serde::{Serialize, Serializer};
 use super::compared::{ComparedExporter, ComparedShape, ComparedTrial, TrialLines};
 use super::exporter::ExportError;
 use super::positions::Positions;
-use super::row_facts::has_versions;
 use super::runs::trained_runs;
 use super::sequence::Sequence;
 
@@ -64,8 +63,8 @@ impl ComparedShape for Openrlhf {
     ) -> Result<(), ExportError> {
         let Some(Sequence { row, .. }) = self.positions.take(trial)? else { return Ok(()) };
         out.leave_out_advantage(trial);
-        out.tally.add("trials: the policy versions of their tokens", usize::from(has_versions(row)));
-        out.tally.add("trials: their rewards by name", usize::from(!row.rewards.is_empty()));
+        out.leave_out_versions(row);
+        out.leave_out_rewards_by_name(row);
         let line = Line {
             prompt: "",
             label: "",

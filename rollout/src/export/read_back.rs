@@ -29,15 +29,23 @@ impl Write for Output {
     }
 }
 
+/// Has these trials written; what is left out.
+pub(crate) fn run<E: Exporter>(
+    exporter: E,
+    trials: impl IntoIterator<Item = Trial>,
+) -> Result<Vec<Omission>, ExportError> {
+    let mut exporter = Box::new(exporter);
+    trials.into_iter().try_for_each(|trial| exporter.write(trial))?;
+    exporter.finish()
+}
+
 /// The lines of a file with these trials, and what it leaves out.
 pub(crate) fn written<E: Exporter>(
     new: impl FnOnce(Output) -> E,
     trials: impl IntoIterator<Item = Trial>,
 ) -> Result<(Vec<String>, Vec<Omission>), ExportError> {
     let output = Output::default();
-    let mut exporter = Box::new(new(output.clone()));
-    trials.into_iter().try_for_each(|trial| exporter.write(trial))?;
-    let omissions = exporter.finish()?;
+    let omissions = run(new(output.clone()), trials)?;
     let text = String::from_utf8(output.bytes()).unwrap();
     Ok((text.lines().map(str::to_owned).collect(), omissions))
 }

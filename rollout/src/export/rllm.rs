@@ -114,7 +114,7 @@ impl ComparedShape for Rllm {
             "trials: that they are of their group (nothing of them is trained, and they have no step)",
             usize::from(steps.is_empty()),
         );
-        out.tally.add("trials: their rewards by name", usize::from(!row.rewards.is_empty()));
+        out.leave_out_rewards_by_name(row);
         out.tally.add(
             "trials: what solved means (is_correct is a reward above 0)",
             usize::from(!trial.is_stand_in && trial.reward != 0.0 && trial.reward != 1.0),

@@ -67,15 +67,12 @@ impl Sampled {
                 listed(several.iter().map(|(temperature, rows)| (temperature.to_string(), *rows)))
             )),
         }
-        let raw = self.raw.temperatures();
-        if raw.iter().any(|(temperature, _)| *temperature != 1.0) {
+        let mut raw = self.raw.temperatures();
+        raw.retain(|(temperature, _)| *temperature != 1.0);
+        if !raw.is_empty() {
             told.push(format!(
                 "sampled at another temperature than 1 with raw logprobs, trained as if at 1: {}",
-                listed(
-                    raw.iter()
-                        .filter(|(temperature, _)| *temperature != 1.0)
-                        .map(|(temperature, rows)| (temperature.to_string(), *rows))
-                )
+                listed(raw.iter().map(|(temperature, rows)| (temperature.to_string(), *rows)))
             ));
         }
         if !self.processed.others.is_empty() {

@@ -58,7 +58,7 @@ impl ComparedShape for Skyrl {
         let Some(first) = steps.first() else { return Ok(()) };
         self.samples.add(first.row)?;
         out.leave_out_advantage(trial);
-        out.tally.add("trials: their rewards by name", usize::from(!first.row.rewards.is_empty()));
+        out.leave_out_rewards_by_name(first.row);
         let versioned = steps.iter().filter(|step| has_versions(step.row)).count();
         out.tally.add("branches: the policy versions of their tokens", versioned);
         let name = TrajectoryId { instance_id: group_name(first.row), repetition_id: first.row.sample_index };
