@@ -1,7 +1,6 @@
 //! An open trial that nobody calls for keeps nothing in memory: its calls lie in the store, and are read when it is called
 //! for again. So is one of the process before this one.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -117,7 +116,7 @@ impl Trial {
             return false;
         }
         let Ok(mut is_awake) = self.is_awake.try_write() else { return false };
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         let is_as_it_was = state.under_way.is_empty() && state.admitted == idle.admitted;
         if !is_as_it_was || state.sealed_at.is_some() {
             return false;
