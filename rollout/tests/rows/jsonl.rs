@@ -7,7 +7,8 @@ use rolltap_rollout::export::jsonl::{JsonlReader, JsonlWriter, ReadError, WriteE
 use rolltap_rollout::origin::Origin;
 use rolltap_rollout::row::RolloutRow;
 
-use crate::trials::{example, trials};
+use crate::trials::any::trials;
+use crate::trials::example;
 
 fn written(rows: &[RolloutRow]) -> Vec<u8> {
     let mut writer = JsonlWriter::new(Vec::new());

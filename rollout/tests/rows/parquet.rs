@@ -16,7 +16,8 @@ use proptest::prelude::*;
 use rolltap_rollout::export::parquet::{ParquetReader, ParquetWriter, ReadError};
 use rolltap_rollout::row::{RolloutRow, SCHEMA_VERSION};
 
-use crate::trials::{example, trials};
+use crate::trials::any::trials;
+use crate::trials::example;
 
 fn written(rows: &[RolloutRow], rows_per_group: usize) -> Bytes {
     let mut writer = ParquetWriter::with_row_groups_of(Vec::new(), rows_per_group).unwrap();

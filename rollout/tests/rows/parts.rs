@@ -7,7 +7,8 @@ use rolltap_rollout::export::parquet::{ParquetReader, ParquetWriter};
 use rolltap_rollout::export::part::{RowAge, RowFacts, RowPart};
 use rolltap_rollout::row::RolloutRow;
 
-use crate::trials::{example, trials};
+use crate::trials::any::trials;
+use crate::trials::example;
 
 fn jsonl(rows: &[RolloutRow]) -> Vec<u8> {
     let mut writer = JsonlWriter::new(Vec::new());
