@@ -4,7 +4,9 @@ Rollouts are made once: groups of eight trials of one branch, calls that each ad
 sample. Each side reads the same Parquet file and writes the same lines, in a process of its own; sides take turns.
 Printed are the medians of seconds and of tokens (prompts included) a second, and the greatest peak of memory.
 
-The Python side neither checks rows nor syncs its output, and has no failed, stale or forked trials to decide about.
+`pyarrow` is the least that Python can do: the lists of a row are JSON as they are, put in place by hand. `cookbook` is
+what a user of Tinker has: the calls with their whole prompts, merged and made into data by tinker-cookbook. Neither
+checks rows or syncs its output, and they have no failed, stale or forked trials to decide about.
 """
 
 from __future__ import annotations
@@ -231,7 +233,46 @@ def to_tinker(source: Path, target: Path) -> None:
                 out.write("\n")
 
 
-CONVERSIONS = {"jsonl": to_jsonl, "tinker": to_tinker}
+def to_tinker_by_cookbook(source: Path, target: Path) -> None:
+    """The same by the trainer's own code: each call's whole prompt and its answer, which tinker-cookbook merges."""
+    import tinker
+    from tinker_cookbook.completers import TokensWithLogprobs
+    from tinker_cookbook.rl.data_processing import trajectory_to_data
+    from tinker_cookbook.rl.types import Trajectory, Transition
+
+    weighed = advantages(source)
+    columns = ["trial_id", "token_ids", "logprobs", "calls.list.element.start", "calls.list.element.end"]
+    with target.open("w") as out:
+        for batch in pq.ParquetFile(source).iter_batches(batch_size=GROUP, columns=columns):
+            for row in batch.to_pylist():
+                ids, logprobs = row["token_ids"], row["logprobs"]
+                transitions = [
+                    Transition(
+                        ob=tinker.ModelInput.from_ints(ids[: call["start"]]),
+                        ac=TokensWithLogprobs(
+                            tokens=ids[call["start"] : call["end"]],
+                            maybe_logprobs=logprobs[call["start"] : call["end"]],
+                        ),
+                        reward=0.0,
+                        episode_done=call is row["calls"][-1],
+                    )
+                    for call in row["calls"]
+                ]
+                trajectory = Trajectory(transitions=transitions, final_ob=tinker.ModelInput.empty())
+                for datum in trajectory_to_data(trajectory, weighed[row["trial_id"]], include_provenance=False):
+                    inputs = {
+                        name: {"data": tensor.tolist(), "dtype": tensor.dtype, "shape": tensor.shape}
+                        for name, tensor in datum.loss_fn_inputs.items()
+                        if name != "mask"  # the cookbook takes it out as well, before it sends
+                    }
+                    out.write(json.dumps({"model_input": datum.model_input.model_dump(), "loss_fn_inputs": inputs}))
+                    out.write("\n")
+
+
+CONVERSIONS = {
+    "jsonl": {"pyarrow": to_jsonl},
+    "tinker": {"pyarrow": to_tinker, "cookbook": to_tinker_by_cookbook},
+}
 
 
 def measured(command: list[str]) -> tuple[float, int]:
@@ -255,7 +296,9 @@ def compare(arguments: argparse.Namespace, source: Path, directory: Path) -> Non
         target = directory / f"out.{name}"
         sides = {
             "rolltap": [arguments.rolltap, "export", str(source), "--format", name, "-o", str(target), "-q"],
-            "python": [sys.executable, __file__, "--convert", name, str(source), str(target)],
+        } | {
+            side: [sys.executable, __file__, "--convert", name, side, str(source), str(target)]
+            for side in CONVERSIONS[name]
         }
         results = defaultdict(list)
         for _ in range(arguments.rounds):
@@ -266,7 +309,8 @@ def compare(arguments: argparse.Namespace, source: Path, directory: Path) -> Non
         for side, runs in results.items():
             peak = max(memory for _, memory in runs)
             print(f"{name:10} {side:8} {medians[side]:8.2f} {tokens / medians[side]:12.0f} {peak:9}")
-        print(f"{name:10} rolltap is {medians['python'] / medians['rolltap']:.1f} times as fast")
+            if side != "rolltap":
+                print(f"{name:10} rolltap is {medians[side] / medians['rolltap']:.1f} times as fast as {side}")
 
 
 def main() -> None:
@@ -275,8 +319,8 @@ def main() -> None:
         generate(Path(path), int(rollouts), int(tokens))
         return
     if sys.argv[1:2] == ["--convert"]:
-        _, _, name, source, target = sys.argv
-        CONVERSIONS[name](Path(source), Path(target))
+        _, _, name, side, source, target = sys.argv
+        CONVERSIONS[name][side](Path(source), Path(target))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rolltap", required=True, help="the program, built for release")

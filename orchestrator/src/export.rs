@@ -3,13 +3,13 @@
 //! Two passes over the input: the first learns how every trial went, the second writes those that are taken, one after the
 //! other. The output appears whole or not at all.
 
+mod ahead;
 mod input;
 mod output;
 mod progress;
 mod report;
 
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use rolltap_proxy::store::Damage;
@@ -19,8 +19,10 @@ use rolltap_rollout::export::format::{Format, FormatOptions};
 use rolltap_rollout::export::plan::{Plan, PlanError};
 use rolltap_rollout::export::rules::Rules;
 use rolltap_rollout::export::survey::{SeenTwice, Survey};
+use rolltap_rollout::row::RolloutRow;
 use tokio_util::sync::CancellationToken;
 
+use self::ahead::{Sender, ahead};
 use self::input::Input;
 use self::output::Draft;
 pub use self::output::{Output, OutputError};
@@ -93,9 +95,6 @@ impl ExportFailure {
     }
 }
 
-/// Trials read ahead of the one that is written.
-const AHEAD: usize = 2;
-
 /// Exports; says what became of it.
 ///
 /// # Errors
@@ -148,7 +147,8 @@ fn progressed(
     if cancelled.is_cancelled() { Err(ExportFailure::Cancelled) } else { Ok(()) }
 }
 
-/// One thread reads, checks and chooses, this one writes.
+/// One thread reads, one checks and chooses, this one writes. Where a step fails, the one before finds nobody to hand
+/// trials to, and ends.
 fn write(
     settings: &ExportSettings,
     input: &Input,
@@ -158,30 +158,55 @@ fn write(
 ) -> Result<(Tally, Vec<Omission>), ExportFailure> {
     let mut exporter = settings.format.exporter(draft, &settings.options)?;
     thread::scope(|scope| {
-        let (trials, to_write): (SyncSender<Trial>, Receiver<Trial>) = sync_channel(AHEAD);
-        let reading = scope.spawn(move || read(input, plan, &trials));
+        let (read, to_choose) = ahead();
+        let (chosen, mut to_write) = ahead();
+        let reading = scope.spawn(move || read_all(input, &read));
+        let choosing = scope.spawn(move || choose_all(plan, to_choose, &chosen));
         let mut written = 0;
-        // Where this fails, the reader finds nobody to hand trials to, and ends.
-        let wrote = to_write.into_iter().try_for_each(|trial| {
+        let wrote = to_write.try_for_each(|trial: Trial| {
             exporter.write(trial)?;
             written += 1;
             progressed(written)
         });
+        drop(to_write);
+        let tally = choosing.join().unwrap_or(Err(ExportFailure::Changed));
         let read = reading.join().unwrap_or(Err(ExportFailure::Changed));
         wrote?;
-        Ok((read?, exporter.finish()?))
+        let tally = tally?;
+        read?;
+        Ok((tally, exporter.finish()?))
     })
 }
 
-fn read(input: &Input, plan: &Plan, trials: &SyncSender<Trial>) -> Result<Tally, ExportFailure> {
-    let mut tally = Tally::default();
+fn read_all(input: &Input, read: &Sender<Vec<RolloutRow>>) -> Result<(), ExportFailure> {
     for rows in input.trials()? {
-        let Some(trial) = plan.take(rows?, &mut tally)? else { continue };
-        if trials.send(trial).is_err() {
-            break; // whoever writes says why
+        let rows = rows?;
+        let tokens = tokens_of(&rows);
+        if read.send(rows, tokens).is_err() {
+            break; // whoever is gone says why
+        }
+    }
+    Ok(())
+}
+
+fn choose_all(
+    plan: &Plan,
+    to_choose: impl Iterator<Item = Vec<RolloutRow>>,
+    chosen: &Sender<Trial>,
+) -> Result<Tally, ExportFailure> {
+    let mut tally = Tally::default();
+    for rows in to_choose {
+        let Some(trial) = plan.take(rows, &mut tally)? else { continue };
+        let tokens = tokens_of(&trial.rows);
+        if chosen.send(trial, tokens).is_err() {
+            break; // whoever is gone says why
         }
     }
     Ok(tally)
+}
+
+fn tokens_of(rows: &[RolloutRow]) -> usize {
+    rows.iter().map(|row| row.token_ids.len()).sum()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use std::io::{self, BufRead, Write};
 use std::marker::PhantomData;
 
+use super::json;
 use super::part::RowPart;
 use crate::row::RolloutRow;
 
@@ -72,7 +73,7 @@ impl<W: Write> JsonlWriter<W> {
     pub fn write(&mut self, row: &RolloutRow) -> Result<(), WriteError> {
         refuse_non_finite(row)?;
         self.line.clear();
-        serde_json::to_writer(&mut self.line, row)?;
+        json::append(&mut self.line, row)?;
         self.line.push(b'\n');
         Ok(self.out.write_all(&self.line)?)
     }

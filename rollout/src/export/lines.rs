@@ -5,6 +5,7 @@ use std::io::Write;
 use serde::Serialize;
 
 use super::exporter::{ExportError, Omission, Trial};
+use super::json;
 use crate::row::RolloutRow;
 
 /// An output of one JSON object a line, written by way of one buffer that is used again.
@@ -22,7 +23,7 @@ impl<W: Write> Lines<W> {
     /// Appends an object of that trial. Numbers get as many digits as bring back the same bits.
     pub(crate) fn write(&mut self, trial_id: &str, object: &impl Serialize) -> Result<(), ExportError> {
         self.line.clear();
-        let formed = serde_json::to_writer(&mut self.line, object);
+        let formed = json::append(&mut self.line, object);
         formed
             .map_err(|source| ExportError::Form { trial_id: trial_id.to_owned(), source: source.into() })?;
         self.line.push(b'\n');

@@ -21,6 +21,7 @@ pub mod exporter;
 mod fixture;
 pub mod format;
 pub mod harbor;
+mod json;
 pub mod jsonl;
 mod lines;
 mod mask;

@@ -1,0 +1,100 @@
+//! How far one step of an export may be ahead of the next: so many tokens, however many trials they are of.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// Tokens on the way from one step to the next. A row holds some 25 bytes for each.
+const TOKENS: usize = 1 << 20;
+/// Trials on the way, however small.
+const TRIALS: usize = 64;
+
+/// A way from one step to the next.
+pub(super) fn ahead<T>() -> (Sender<T>, impl Iterator<Item = T>) {
+    let (sender, receiver): (_, Receiver<Item<T>>) = sync_channel(TRIALS);
+    let room = Arc::new(Room::default());
+    (Sender { sender, room }, receiver.into_iter().map(|item| item.value))
+}
+
+/// Where one step hands on what it made.
+pub(super) struct Sender<T> {
+    sender: SyncSender<Item<T>>,
+    room: Arc<Room>,
+}
+
+/// Nobody takes anything any more.
+#[derive(Debug)]
+pub(super) struct Gone;
+
+impl<T> Sender<T> {
+    /// Waits for room. What is larger than all room goes alone.
+    pub(super) fn send(&self, value: T, tokens: usize) -> Result<(), Gone> {
+        let share = Share::take(&self.room, tokens);
+        self.sender.send(Item { value, _share: share }).map_err(|_| Gone)
+    }
+}
+
+struct Item<T> {
+    value: T,
+    _share: Share,
+}
+
+#[derive(Default)]
+struct Room {
+    taken: Mutex<usize>,
+    freed: Condvar,
+}
+
+/// A part of the room, given back when dropped: when the next step takes the value, or when that step is gone and its
+/// queue with it.
+struct Share {
+    room: Arc<Room>,
+    tokens: usize,
+}
+
+impl Share {
+    fn take(room: &Arc<Room>, tokens: usize) -> Self {
+        let taken = room.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = |taken: &mut usize| *taken > 0 && taken.saturating_add(tokens) > TOKENS;
+        let mut taken = room.freed.wait_while(taken, is_full).unwrap_or_else(PoisonError::into_inner);
+        *taken = taken.saturating_add(tokens);
+        Self { room: Arc::clone(room), tokens }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut taken = self.room.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        *taken = taken.saturating_sub(self.tokens);
+        self.room.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn everything_arrives_in_order_whatever_its_size() {
+        let (sender, mut received) = ahead();
+        let sizes = [1, TOKENS / 2, TOKENS, 2 * TOKENS, 0, usize::MAX, 3];
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                sizes.iter().enumerate().try_for_each(|(at, &size)| sender.send(at, size)).unwrap()
+            });
+            assert_eq!(received.by_ref().collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 6]);
+        });
+    }
+
+    #[test]
+    fn whoever_waits_for_room_is_told_when_nobody_is_left_to_make_any() {
+        let (sender, received) = ahead();
+        sender.send((), TOKENS).unwrap();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(move || sender.send((), TOKENS));
+            drop(received);
+            assert!(waiting.join().unwrap().is_err());
+        });
+    }
+}
