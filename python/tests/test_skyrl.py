@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from conftest import Capture, two_turns
 
-from skyrl.train.generators.base import TrajectoryID
+from skyrl.train.config import SkyRLTrainConfig
+from skyrl.train.generators.base import GeneratorOutput, TrajectoryID
 from skyrl.train.generators.utils import merge_stepwise_output
+from skyrl.train.trainer import RayPPOTrainer
 from skyrl.train.utils.trainer_utils import validate_generator_output
 
 from rolltap import Client, RolltapError
@@ -33,6 +36,34 @@ def test_lines_are_generator_output(capture: Capture) -> None:
     assert made["is_last_step"] == [True, False, True, True]
     # What failed stands at the mean of the others, so that it moves nobody's baseline.
     assert made["rewards"] == [1.0, 0.0, 0.0, 0.5]
+
+
+def advantages(made: GeneratorOutput) -> list[set[float]]:
+    """What SkyRL's own trainer gives each token that is in a loss, by step; its engines and models are not asked."""
+    trainer = object.__new__(RayPPOTrainer)
+    trainer.cfg = SkyRLTrainConfig()
+    trainer.cfg.generator.step_wise_trajectories = True
+    trainer.cfg.generator.n_samples_per_prompt = 3
+    trainer.cfg.trainer.train_batch_size = trainer.cfg.trainer.policy_mini_batch_size = 1
+    trainer.cfg.trainer.critic.model.path = None
+    trainer.all_metrics = {}
+    trainer.tokenizer = SimpleNamespace(pad_token_id=0)
+    trainer.dispatch = SimpleNamespace(get_lcm_dp_size=lambda: 1)
+    uids = [name.instance_id for name in made["trajectory_ids"]]
+    batch = trainer.convert_to_training_input(*trainer.postprocess_generator_output(made, uids))
+    batch["values"] = None
+    batch = trainer.compute_advantages_and_returns(batch)
+    steps = zip(batch["advantages"], batch["loss_mask"], strict=True)
+    return [{round(value.item(), 4) for value in values[mask.bool()]} for values, mask in steps]
+
+
+def test_skyrl_compares_trials_not_branches(capture: Capture) -> None:
+    made = generator_output(capture.lines("skyrl"))
+    # Three trials with 1, 0 and, for the failed one, the mean. Four branches would have another mean and deviation.
+    assert advantages(made) == [{1.0}, {-1.0}, {-1.0}, set()]
+    without = generator_output(capture.lines("skyrl"))
+    without["is_last_step"] = [True] * 4
+    assert advantages(without)[:3] != [{1.0}, {-1.0}, {-1.0}], "what is shown is that of is_last_step"
 
 
 def by_turns(rows) -> dict:
