@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use rolltap_orchestrator::agents::{AgentOptions, AgentSpec};
 use rolltap_orchestrator::environment::EnvironmentKind;
-use rolltap_orchestrator::job::{JobSettings, Progress, ProxyChoice, Upstreams, run_job};
+use rolltap_orchestrator::job::{JobAgent, JobSettings, Progress, ProxyChoice, Upstreams, run_job};
 use rolltap_orchestrator::summary::Summary;
 use rolltap_orchestrator::task::{self, Task};
 use rolltap_proxy::Address;
@@ -136,8 +136,7 @@ fn settings(arguments: Arguments) -> anyhow::Result<JobSettings> {
     };
     Ok(JobSettings {
         tasks: tasks(&arguments.path)?,
-        agent,
-        model: arguments.model,
+        agents: vec![JobAgent::new(agent, arguments.model)],
         samples: arguments.samples,
         concurrency: arguments.concurrency,
         environment: arguments.environment,

@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 use rolltap_orchestrator::agents::{AgentOptions, AgentSpec};
 use rolltap_orchestrator::cancellation::Cancellation;
 use rolltap_orchestrator::environment::EnvironmentKind;
-use rolltap_orchestrator::job::{JobReport, JobSettings, Progress, ProxyChoice, Upstreams, run_job};
+use rolltap_orchestrator::job::{
+    JobAgent, JobReport, JobSettings, Progress, ProxyChoice, Upstreams, run_job,
+};
 use rolltap_orchestrator::task::Task;
 
 /// An image that is there, nothing to build: what remains is the cost of a trial itself.
@@ -47,8 +49,7 @@ async fn job(agent: &str, at_once: u32) -> (JobReport, Duration) {
     let jobs = tempfile::tempdir().unwrap();
     let settings = JobSettings {
         tasks: vec![Task::load(Path::new(TASK)).unwrap()],
-        agent: AgentSpec::new(agent, AgentOptions::default()).unwrap(),
-        model: None,
+        agents: vec![JobAgent::new(AgentSpec::new(agent, AgentOptions::default()).unwrap(), None)],
         samples: NonZeroU32::new(at_once).unwrap(),
         concurrency: NonZeroUsize::new(at_once as usize).unwrap(),
         environment: EnvironmentKind::Docker,

@@ -10,7 +10,7 @@ use rolltap_proxy::sim;
 use crate::agents::AgentSpec;
 use crate::cancellation::Cancellation;
 use crate::environment::EnvironmentKind;
-use crate::job::{JobError, JobReport, JobSettings, Progress, ProxyChoice, Upstreams, run_job};
+use crate::job::{JobAgent, JobError, JobReport, JobSettings, Progress, ProxyChoice, Upstreams, run_job};
 use crate::job_dir::default_job_name;
 use crate::task::{self, TaskError};
 
@@ -94,8 +94,7 @@ pub async fn run(
     let job_name = settings.job_name.unwrap_or_else(|| format!("demo-{}", default_job_name(&Zoned::now())));
     let job = JobSettings {
         tasks,
-        agent: AgentSpec::Terminal { max_turns: Some(10) },
-        model: None,
+        agents: vec![JobAgent::new(AgentSpec::Terminal { max_turns: Some(10) }, None)],
         samples: SAMPLES,
         concurrency: CONCURRENCY,
         environment: EnvironmentKind::Local,

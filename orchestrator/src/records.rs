@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use crate::environment::EnvironmentKind;
-use crate::job::{JobSettings, ProxyChoice};
+use crate::job::{JobAgent, JobSettings, ProxyChoice};
 use crate::job_dir::JobDir;
 use crate::trial::{Cause, TrialOutcome, TrialPlan};
 
@@ -25,12 +25,10 @@ pub(crate) struct Records {
     job_name: String,
     jobs_dir: String,
     job_dir: String,
-    agent_name: &'static str,
-    /// Harbor's `AgentConfig`.
-    agent: Value,
+    /// Harbor's `AgentConfig` of each agent.
+    agents: Vec<Value>,
     /// Harbor's `EnvironmentConfig`.
     environment: Value,
-    model: Option<String>,
     samples: u32,
     concurrency: usize,
     timeout_multiplier: f64,
@@ -45,10 +43,8 @@ impl Records {
             job_name: job_name.to_owned(),
             jobs_dir: dir.path().parent().unwrap_or(dir.path()).display().to_string(),
             job_dir: dir.path().display().to_string(),
-            agent_name: settings.agent.name(),
-            agent: agent_config(settings),
+            agents: settings.agents.iter().map(agent_config).collect(),
             environment: environment_config(settings.environment),
-            model: settings.model.clone(),
             samples: settings.samples.get(),
             concurrency: settings.concurrency.get(),
             timeout_multiplier: settings.timeout_multiplier,
@@ -68,7 +64,9 @@ impl Records {
 
     /// `JobConfig`
     pub(crate) fn job_config(&self, plans: &[TrialPlan]) -> Value {
-        let first_samples = plans.iter().filter(|plan| plan.sample_index == 0);
+        // Every agent works at every task.
+        let first = plans.first().map(|plan| &plan.agent);
+        let first_samples = plans.iter().filter(|plan| plan.sample_index == 0 && Some(&plan.agent) == first);
         json!({
             "job_name": self.job_name,
             "jobs_dir": self.jobs_dir,
@@ -76,7 +74,7 @@ impl Records {
             "timeout_multiplier": self.timeout_multiplier,
             "n_concurrent_trials": self.concurrency,
             "environment": self.environment,
-            "agents": [self.agent],
+            "agents": self.agents,
             "tasks": first_samples.map(task_config).collect::<Vec<_>>(),
             "rolltap": self.own,
         })
@@ -89,21 +87,21 @@ impl Records {
             "trial_name": plan.name,
             "trials_dir": self.job_dir,
             "timeout_multiplier": self.timeout_multiplier,
-            "agent": self.agent,
+            "agent": agent_config(&plan.agent),
             "environment": self.environment,
             "job_id": self.job_id,
             "rolltap": {
                 "group_id": plan.group_id,
                 "group_size": plan.group_size,
                 "sample_index": plan.sample_index,
-                "attempt": 0,
+                "attempt": plan.attempt,
             },
         })
     }
 
     /// `TrialResult`
     pub(crate) fn trial_result(&self, plan: &TrialPlan, outcome: &TrialOutcome) -> Value {
-        let model = self.model.as_ref().map(|name| json!({"name": name, "provider": null}));
+        let model = plan.agent.model.as_ref().map(|name| json!({"name": name, "provider": null}));
         let rewards = (!outcome.rewards.is_empty()).then(|| json!({"rewards": outcome.rewards}));
         json!({
             "id": plan.id,
@@ -114,7 +112,7 @@ impl Records {
             "source": null,
             "task_checksum": plan.task_checksum,
             "config": self.trial_config(plan),
-            "agent_info": {"name": self.agent_name, "version": VERSION, "model_info": model},
+            "agent_info": {"name": plan.agent.spec.name(), "version": VERSION, "model_info": model},
             "agent_result": agent_result(outcome),
             "verifier_result": rewards,
             "exception_info": exception_info(outcome),
@@ -163,24 +161,19 @@ impl Records {
                 "n_retries": 0,
                 "n_input_tokens": n_input,
                 "n_output_tokens": n_output,
-                "evals": {self.evals_key(): evals(trials)},
+                "evals": evals_by_agent(trials),
             },
         })
     }
-
-    fn evals_key(&self) -> String {
-        let parts = [Some(self.agent_name), self.model.as_deref(), Some(NO_DATASET)];
-        parts.into_iter().flatten().collect::<Vec<_>>().join("__")
-    }
 }
 
-fn agent_config(settings: &JobSettings) -> Value {
-    let mut kwargs = match serde_json::to_value(&settings.agent) {
+fn agent_config(agent: &JobAgent) -> Value {
+    let mut kwargs = match serde_json::to_value(&agent.spec) {
         Ok(Value::Object(fields)) => fields,
         _ => Map::new(),
     };
     kwargs.remove("name");
-    json!({"name": settings.agent.name(), "model_name": settings.model, "kwargs": kwargs})
+    json!({"name": agent.spec.name(), "model_name": agent.model, "kwargs": kwargs})
 }
 
 /// Harbor knows no `local`, and refuses a type that it does not know, so ours stands where third parties name theirs.
@@ -230,8 +223,21 @@ fn failure_name(outcome: &TrialOutcome) -> Option<&'static str> {
     outcome.failure.as_ref().map(|failure| failure.cause.name())
 }
 
+fn evals_by_agent(trials: &[TrialOutcome]) -> BTreeMap<String, Value> {
+    let mut by_agent: BTreeMap<String, Vec<&TrialOutcome>> = BTreeMap::new();
+    for trial in trials {
+        by_agent.entry(evals_key(&trial.agent)).or_default().push(trial);
+    }
+    by_agent.into_iter().map(|(key, trials)| (key, evals(&trials))).collect()
+}
+
+fn evals_key(agent: &JobAgent) -> String {
+    let parts = [Some(agent.spec.name()), agent.model.as_deref(), Some(NO_DATASET)];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("__")
+}
+
 /// `AgentDatasetStats`
-fn evals(trials: &[TrialOutcome]) -> Value {
+fn evals(trials: &[&TrialOutcome]) -> Value {
     let mut rewards: BTreeMap<&str, BTreeMap<String, Vec<&str>>> = BTreeMap::new();
     let mut exceptions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for trial in trials {

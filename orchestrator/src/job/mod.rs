@@ -1,5 +1,6 @@
 //! A job: many trials from one configuration, so many at once, their rollouts gathered at the end.
 
+mod agent;
 mod checksum;
 mod plan;
 mod preflight;
@@ -15,13 +16,13 @@ use jiff::Timestamp;
 use rolltap_proxy::{Address, History, InvalidAddress, RenderSettings};
 use serde_json::{Map, Value};
 
+pub use agent::{AgentLimit, JobAgent};
 pub use preflight::PreflightError;
 pub use progress::Progress;
 pub use rollouts::RolloutFiles;
 pub use run::run_job;
 
 use crate::admin_client::{AdminClient, AdminError};
-use crate::agents::AgentSpec;
 use crate::cancellation::Cancellation;
 use crate::environment::{EnvironmentError, EnvironmentKind, Host};
 use crate::job_dir::{JobDir, JobDirError};
@@ -34,11 +35,9 @@ use crate::trial::TrialOutcome;
 pub struct JobSettings {
     /// The tasks, each under a name of its own.
     pub tasks: Vec<Task>,
-    /// Who works at them.
-    pub agent: AgentSpec,
-    /// The model as upstream names it; none for the only one that it serves.
-    pub model: Option<String>,
-    /// Samples of each task; together they are its group.
+    /// Who works at them, each at all of them.
+    pub agents: Vec<JobAgent>,
+    /// Samples of each task by each agent; together they are a group.
     pub samples: NonZeroU32,
     /// Trials at once.
     pub concurrency: NonZeroUsize,
@@ -97,6 +96,17 @@ pub enum JobError {
     /// An empty list of tasks.
     #[error("no task to run")]
     NoTasks,
+    /// An empty list of agents.
+    #[error("no agent to run")]
+    NoAgents,
+    /// Two agents would be one.
+    #[error(
+        "two agents of the job are the same, {label:?}: give them different models, or ask for more samples"
+    )]
+    SameAgent {
+        /// Both of them.
+        label: String,
+    },
     /// Two tasks would be one group.
     #[error("two tasks are named {name:?}: {} and {}; give each a name of its own", first.display(), second.display())]
     SameName {
@@ -197,8 +207,6 @@ pub(crate) struct JobContext {
     pub(crate) host: Host,
     pub(crate) environment: EnvironmentKind,
     pub(crate) admin: AdminClient,
-    pub(crate) agent: AgentSpec,
-    pub(crate) model: Option<String>,
     pub(crate) history: Option<History>,
     pub(crate) sampling: Map<String, Value>,
     pub(crate) records: Records,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rolltap_proxy::{RunningProxy, Settings};
 
 use super::preflight::{self, PreflightError};
-use super::{JobError, JobSettings, ProxyChoice};
+use super::{JobAgent, JobError, JobSettings, ProxyChoice};
 use crate::admin_client::AdminClient;
 use crate::agents::AgentSpec;
 use crate::trial::chain;
@@ -20,20 +20,30 @@ pub(super) enum JobProxy {
     External,
 }
 
-/// The job's model, found before anything starts. Only an embedded proxy's upstreams can be asked by then.
-pub(super) async fn choose_model(settings: &JobSettings) -> Result<Option<String>, PreflightError> {
-    let JobSettings { agent, model, .. } = settings;
-    if !agent.calls_model() {
+/// The job's agents with their models, found before anything starts.
+pub(super) async fn choose_models(settings: &JobSettings) -> Result<Vec<JobAgent>, PreflightError> {
+    let mut agents = Vec::new();
+    for agent in &settings.agents {
+        let model = choose_model(agent, &settings.proxy).await?;
+        agents.push(JobAgent { model, ..agent.clone() });
+    }
+    Ok(agents)
+}
+
+/// An agent's model. Only an embedded proxy's upstreams can be asked before anything starts.
+async fn choose_model(agent: &JobAgent, proxy: &ProxyChoice) -> Result<Option<String>, PreflightError> {
+    let JobAgent { spec, model, .. } = agent;
+    if !spec.calls_model() {
         return Ok(model.clone());
     }
-    match &settings.proxy {
+    match proxy {
         ProxyChoice::Embedded(upstreams) if upstreams.addresses.is_empty() => {
-            Err(PreflightError::NoUpstream { agent: agent.name() })
+            Err(PreflightError::NoUpstream { agent: spec.name() })
         }
         ProxyChoice::Embedded(upstreams) => preflight::choose_model(upstreams, model.clone()).await,
         // A command may know its model by itself; our own agent cannot.
-        ProxyChoice::External { .. } if model.is_none() && matches!(agent, AgentSpec::Terminal { .. }) => {
-            Err(PreflightError::ModelNeeded { agent: agent.name() })
+        ProxyChoice::External { .. } if model.is_none() && matches!(spec, AgentSpec::Terminal { .. }) => {
+            Err(PreflightError::ModelNeeded { agent: spec.name() })
         }
         ProxyChoice::External { .. } => Ok(model.clone()),
     }

@@ -10,7 +10,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 use uuid::Uuid;
 
 use super::plan::plan;
-use super::proxy::{JobProxy, choose_model};
+use super::proxy::{JobProxy, choose_models};
 use super::{JobContext, JobError, JobReport, JobSettings, Progress, rollouts};
 use crate::agents::AgentSpec;
 use crate::cancellation::Cancellation;
@@ -31,12 +31,13 @@ pub async fn run_job(
     cancellation: Cancellation,
 ) -> Result<JobReport, JobError> {
     check(&settings)?;
-    settings.model = choose_model(&settings).await?;
+    settings.agents = choose_models(&settings).await?;
     let job_name = settings.job_name.clone().unwrap_or_else(|| default_job_name(&Zoned::now()));
     let id = Uuid::now_v7();
     let tasks = std::mem::take(&mut settings.tasks);
     let tasks = tasks.into_iter().map(|task| with_scaled_limits(task, settings.timeout_multiplier)).collect();
-    let plans = plan(id, &job_name, tasks, settings.samples)?;
+    let agents: Vec<_> = settings.agents.iter().cloned().map(Arc::new).collect();
+    let plans = plan(id, &job_name, tasks, &agents, settings.samples)?;
     let dir = JobDir::create(&settings.jobs_dir, &job_name)?;
     let records = Records::new(id, &job_name, &settings, &dir);
     match Job::start(settings, dir.clone(), records, &plans, cancellation).await {
@@ -53,7 +54,7 @@ fn check(settings: &JobSettings) -> Result<(), JobError> {
     if !(multiplier.is_finite() && multiplier > 0.0) {
         return Err(JobError::TimeoutMultiplier(multiplier));
     }
-    if settings.agent == AgentSpec::Oracle {
+    if settings.agents.iter().any(|agent| agent.spec == AgentSpec::Oracle) {
         let scripts = settings.tasks.iter().map(Task::solution_script);
         if let Some(missing) = scripts.into_iter().find(|script| !script.is_file()) {
             return Err(JobError::NoSolution(missing));
@@ -104,8 +105,6 @@ impl Job {
             host,
             environment: kind,
             admin,
-            agent: settings.agent,
-            model: settings.model,
             history: settings.history,
             sampling: settings.sampling,
             records,

@@ -19,7 +19,7 @@ pub use outcome::{Timing, TrialOutcome};
 
 use crate::agents::Assignment;
 use crate::environment::{Environment, LogDirs, TrialLabel};
-use crate::job::JobContext;
+use crate::job::{JobAgent, JobContext};
 use crate::job_dir::{Log, TrialDir};
 use crate::task::Task;
 use crate::verifier::{self, VerifierError};
@@ -40,6 +40,8 @@ pub struct TrialPlan {
     pub name: TrialId,
     /// What to do.
     pub task: Arc<Task>,
+    /// Who does it.
+    pub agent: Arc<JobAgent>,
     /// Which version of the task: a hash over its files.
     pub task_checksum: String,
     /// The task's name, as the proxy takes it.
@@ -50,6 +52,8 @@ pub struct TrialPlan {
     pub group_size: u32,
     /// Which one this is, from 0.
     pub sample_index: u32,
+    /// Which try at this sample, from 0. A later one supersedes those before it.
+    pub attempt: u32,
 }
 
 /// Runs a trial from beginning to end. Whatever fails is in the outcome, and no environment is left behind.
@@ -112,8 +116,9 @@ impl Trial<'_> {
             group_id: Some(plan.group_id.clone()),
             group_size: Some(plan.group_size),
             sample_index: plan.sample_index,
-            agent: Some(self.context.agent.name().to_owned()),
-            model: self.context.model.clone(),
+            attempt: plan.attempt,
+            agent: Some(plan.agent.spec.name().to_owned()),
+            model: plan.agent.model.clone(),
             history: self.context.history,
             environment: Some(self.context.environment.to_string()),
             sampling: self.context.sampling.clone(),
@@ -169,13 +174,13 @@ impl Trial<'_> {
             task: &self.plan.task,
             environment,
             trial: opened,
-            model: self.context.model.as_deref(),
+            model: self.plan.agent.model.as_deref(),
             timeout: self.plan.task.config.agent.timeout_sec.map(seconds),
             logs: &logs,
             cancel: stop,
         };
         let timing = Timing::start();
-        let work = Box::pin(self.context.agent.run(assignment));
+        let work = Box::pin(self.plan.agent.spec.run(assignment));
         let outcome = tokio::select! {
             outcome = work => outcome,
             () = async { stop.cancelled().await; tokio::time::sleep(CANCEL_GRACE).await } => Default::default(),

@@ -1,6 +1,7 @@
 //! What came of a trial.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -10,6 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{TrialFailure, TrialPlan};
+use crate::job::JobAgent;
 use crate::returned::Returned;
 
 /// What came of a trial.
@@ -21,6 +23,10 @@ pub struct TrialOutcome {
     pub task_name: String,
     /// Which sample of its group.
     pub sample_index: u32,
+    /// Which try at this sample, from 0.
+    pub attempt: u32,
+    /// Who worked.
+    pub agent: Arc<JobAgent>,
     /// Whether the proxy knows the trial, so that there may be a rollout of it.
     pub opened: bool,
     /// The proxy's last word on the trial: calls, tokens, branches.
@@ -76,6 +82,8 @@ impl TrialOutcome {
             name: plan.name.clone(),
             task_name: plan.task.name.clone(),
             sample_index: plan.sample_index,
+            attempt: plan.attempt,
+            agent: Arc::clone(&plan.agent),
             opened: false,
             status: None,
             rewards: BTreeMap::new(),
