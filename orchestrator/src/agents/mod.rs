@@ -107,7 +107,7 @@ impl AgentSpec {
     }
 
     /// As in [`NAMES`].
-    pub fn name(&self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
             Self::Oracle => "oracle",
             Self::Nop => "nop",

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use super::docker::{DockerHost, Image};
 use super::local::{LocalEnvironment, LocalHost, Plan};
-use super::{Environment, EnvironmentError, EnvironmentKind, JobLabel, TrialLabel};
+use super::{Environment, EnvironmentError, EnvironmentKind, JobLabel, Share, TrialLabel};
 use crate::task::Task;
 
 /// Where a job's environments are made. One per job; [`Host::close`] puts everything away.
@@ -23,6 +23,18 @@ pub struct Prepared(PreparedKind);
 enum PreparedKind {
     Docker(Image),
     Local(Plan),
+}
+
+impl Prepared {
+    /// The same, with directories of this host that containers see as well. An engine that cannot see them (one of another
+    /// machine) starts its containers without; the local environment has this host's own paths.
+    #[must_use]
+    pub fn sharing(mut self, shares: Vec<Share>) -> Self {
+        if let PreparedKind::Docker(image) = &mut self.0 {
+            image.shares = shares;
+        }
+        self
+    }
 }
 
 impl Host {

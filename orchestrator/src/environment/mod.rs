@@ -142,6 +142,15 @@ impl LogDirs {
     }
 }
 
+/// A directory of this host that an environment sees too, and cannot write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Where it is on this host, absolute.
+    pub host: PathBuf,
+    /// Where it is seen inside, absolute.
+    pub inside: String,
+}
+
 /// A command to run inside.
 #[derive(Clone, Debug, Default)]
 pub struct Exec {

@@ -19,7 +19,7 @@ pub enum PreflightError {
     )]
     NoUpstream {
         /// The agent.
-        agent: &'static str,
+        agent: String,
     },
     /// The server does not answer as one.
     #[error(
@@ -53,7 +53,7 @@ pub enum PreflightError {
     #[error("agent {agent:?} needs a model's name when --proxy is given: add -m MODEL")]
     ModelNeeded {
         /// The agent.
-        agent: &'static str,
+        agent: String,
     },
 }
 

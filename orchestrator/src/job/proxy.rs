@@ -38,12 +38,12 @@ async fn choose_model(agent: &JobAgent, proxy: &ProxyChoice) -> Result<Option<St
     }
     match proxy {
         ProxyChoice::Embedded(upstreams) if upstreams.addresses.is_empty() => {
-            Err(PreflightError::NoUpstream { agent: spec.name() })
+            Err(PreflightError::NoUpstream { agent: spec.name().to_owned() })
         }
         ProxyChoice::Embedded(upstreams) => preflight::choose_model(upstreams, model.clone()).await,
         // A command may know its model by itself; our own agent cannot.
         ProxyChoice::External { .. } if model.is_none() && matches!(spec, AgentSpec::Terminal { .. }) => {
-            Err(PreflightError::ModelNeeded { agent: spec.name() })
+            Err(PreflightError::ModelNeeded { agent: spec.name().to_owned() })
         }
         ProxyChoice::External { .. } => Ok(model.clone()),
     }

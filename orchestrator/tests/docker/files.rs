@@ -3,9 +3,31 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use rolltap_orchestrator::environment::EnvironmentError;
+use rolltap_orchestrator::environment::{EnvironmentError, Share, TrialLabel};
 
-use crate::stage::{output, prebuilt, start, with_host};
+use crate::stage::{output, prebuilt, run, start, with_host};
+
+#[tokio::test]
+#[ignore = "needs Docker: run scripts/test"]
+async fn a_shared_directory_is_read_and_not_written_and_one_that_is_not_there_is_left_out() {
+    with_host(async |host, _| {
+        let shared = tempfile::tempdir().unwrap();
+        fs::write(shared.path().join("program"), "here").unwrap();
+        let task = prebuilt("");
+        let see =
+            |from: &std::path::Path| Share { host: from.to_owned(), inside: "/opt/some/program".to_owned() };
+        let prepared = host.prepare(&task).await.unwrap();
+        let with = prepared.clone().sharing(vec![see(shared.path())]);
+        let environment = host.start(&with, &task, &TrialLabel::new("shared")).await.unwrap();
+        assert_eq!(output(&environment, "cat /opt/some/program/program").await, "here");
+        assert_ne!(run(&environment, "echo changed > /opt/some/program/program").await.exit_code, Some(0));
+        assert_eq!(fs::read_to_string(shared.path().join("program")).unwrap(), "here");
+        let without = prepared.sharing(vec![see(&shared.path().join("nowhere"))]);
+        let environment = host.start(&without, &task, &TrialLabel::new("not shared")).await.unwrap();
+        assert_eq!(output(&environment, "test -e /opt/some || echo none").await, "none");
+    })
+    .await;
+}
 
 #[tokio::test]
 #[ignore = "needs Docker: run scripts/test"]

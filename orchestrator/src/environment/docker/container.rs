@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bollard::Docker;
 use bollard::errors::Error;
-use bollard::models::{ContainerCreateBody, HostConfig};
+use bollard::models::{ContainerCreateBody, HostConfig, Mount, MountType};
 use bollard::query_parameters::{
     CreateContainerOptions, DownloadFromContainerOptions, InspectContainerOptions, LogsOptionsBuilder,
     StartContainerOptions, UploadToContainerOptions,
@@ -26,7 +26,7 @@ use super::labels::unique_name;
 use crate::environment::archive::{self, Archive};
 use crate::environment::output::Tail;
 use crate::environment::unpack::{DOWNLOAD_BYTES, Destinations, Downloaded, unpack};
-use crate::environment::{EnvironmentError, LogDirs, Paths, TrialLabel, error};
+use crate::environment::{EnvironmentError, LogDirs, Paths, Share, TrialLabel, error};
 use crate::task::Task;
 
 /// Processes and threads of one container: no honest work needs more, and a fork bomb stops at it.
@@ -61,13 +61,10 @@ impl Image {
         task: &Task,
         trial: &TrialLabel,
     ) -> Result<Container, EnvironmentError> {
-        let name = unique_name(&trial.0, Uuid::now_v7());
-        let options = CreateContainerOptions { name: Some(name), ..CreateContainerOptions::default() };
-        let created =
-            self.job.engine.api.create_container(Some(options), self.description(task, trial)).await;
         let image = &self.facts.name;
-        let id =
-            created.map_err(EnvironmentError::engine(format!("create a container of image {image}")))?.id;
+        let id = Box::pin(self.create(task, trial))
+            .await
+            .map_err(EnvironmentError::engine(format!("create a container of image {image}")))?;
         let container = Container {
             job: Arc::clone(&self.job),
             id,
@@ -82,6 +79,22 @@ impl Image {
             tracing::warn!(error = %left, "a container that did not start is left until the job ends");
         }
         Err(EnvironmentError::Engine { action: format!("start a container of image {image}"), source })
+    }
+
+    /// Creates the container, without the shared directories where the engine does not see them: it may be another machine's.
+    async fn create(&self, task: &Task, trial: &TrialLabel) -> Result<String, Error> {
+        let mut description = self.description(task, trial);
+        loop {
+            let name = unique_name(&trial.0, Uuid::now_v7());
+            let options = CreateContainerOptions { name: Some(name), ..CreateContainerOptions::default() };
+            let created = self.job.engine.api.create_container(Some(options), description.clone()).await;
+            match (created, &mut description.host_config) {
+                (Err(error), Some(HostConfig { mounts: mounts @ Some(_), .. })) if is_unseen(&error) => {
+                    *mounts = None;
+                }
+                (created, _) => return Ok(created?.id),
+            }
+        }
     }
 
     fn description(&self, task: &Task, trial: &TrialLabel) -> ContainerCreateBody {
@@ -107,11 +120,28 @@ impl Image {
                 // With it one container could answer for another's address, or for the host's, on the bridge they share.
                 cap_drop: Some(vec!["NET_RAW".to_owned()]),
                 network_mode: Some(self.job.network.name.clone()),
+                mounts: (!self.shares.is_empty()).then(|| self.shares.iter().map(mount).collect()),
                 ..HostConfig::default()
             }),
             ..ContainerCreateBody::default()
         }
     }
+}
+
+fn mount(share: &Share) -> Mount {
+    Mount {
+        typ: Some(MountType::BIND),
+        source: Some(share.host.display().to_string()),
+        target: Some(share.inside.clone()),
+        read_only: Some(true),
+        ..Mount::default()
+    }
+}
+
+/// The engine has no such directory.
+fn is_unseen(error: &Error) -> bool {
+    let Error::DockerResponseServerError { message, .. } = error else { return false };
+    message.contains("bind source path does not exist")
 }
 
 impl Container {

@@ -18,7 +18,7 @@ use super::labels::slug;
 use crate::environment::archive;
 use crate::environment::build_context::build_context;
 use crate::environment::output::Tail;
-use crate::environment::{EnvironmentError, error};
+use crate::environment::{EnvironmentError, Share, error};
 use crate::task::Task;
 
 /// What a task's containers are started from.
@@ -28,6 +28,8 @@ pub(in crate::environment) struct Image {
     pub(super) facts: Facts,
     /// The task's, or else the image's.
     pub(super) workdir: String,
+    /// What its containers see of this host.
+    pub(in crate::environment) shares: Vec<Share>,
 }
 
 /// What is known of an image.
@@ -79,7 +81,7 @@ impl Job {
         };
         let facts = outcome.get_or_init(|| make).await.clone().map_err(EnvironmentError::Shared)?;
         let workdir = task.config.environment.workdir.clone().unwrap_or_else(|| facts.workdir.clone());
-        Ok(Image { job: Arc::clone(self), facts, workdir })
+        Ok(Image { job: Arc::clone(self), facts, workdir, shares: Vec::new() })
     }
 
     async fn facts(&self, name: String) -> Result<Facts, EnvironmentError> {
