@@ -10,6 +10,7 @@ use rolltap_orchestrator::environment::EnvironmentKind;
 use rolltap_orchestrator::job::{JobAgent, JobSettings, Progress, ProxyChoice, Upstreams, run_job};
 use rolltap_orchestrator::summary::Summary;
 use rolltap_orchestrator::task::{self, Task};
+use rolltap_orchestrator::trial::TimeoutPolicy;
 use rolltap_proxy::Address;
 use serde_json::{Map, Value};
 
@@ -145,7 +146,7 @@ fn settings(arguments: Arguments) -> anyhow::Result<JobSettings> {
         proxy,
         history,
         sampling: arguments.sampling.unwrap_or_default(),
-        timeout_multiplier: arguments.timeout_multiplier,
+        timeouts: TimeoutPolicy::multiplied(arguments.timeout_multiplier),
     })
 }
 

@@ -20,6 +20,7 @@ use rolltap_orchestrator::job::{
     JobAgent, JobReport, JobSettings, Progress, ProxyChoice, Upstreams, run_job,
 };
 use rolltap_orchestrator::task::Task;
+use rolltap_orchestrator::trial::TimeoutPolicy;
 
 /// An image that is there, nothing to build: what remains is the cost of a trial itself.
 const TASK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/tasks/hello-prebuilt");
@@ -58,7 +59,7 @@ async fn job(agent: &str, at_once: u32) -> (JobReport, Duration) {
         proxy: ProxyChoice::Embedded(Upstreams::default()),
         history: None,
         sampling: serde_json::Map::new(),
-        timeout_multiplier: 1.0,
+        timeouts: TimeoutPolicy::default(),
     };
     let begun = Instant::now();
     let report = run_job(settings, Progress::for_stderr(true), Cancellation::default()).await.unwrap();

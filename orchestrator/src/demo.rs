@@ -13,6 +13,7 @@ use crate::environment::EnvironmentKind;
 use crate::job::{JobAgent, JobError, JobReport, JobSettings, Progress, ProxyChoice, Upstreams, run_job};
 use crate::job_dir::default_job_name;
 use crate::task::{self, TaskError};
+use crate::trial::TimeoutPolicy;
 
 /// With this seed both tasks have samples that pass and samples that fail.
 pub const DEFAULT_SEED: u64 = 6;
@@ -103,7 +104,7 @@ pub async fn run(
         proxy: ProxyChoice::Embedded(Upstreams { addresses: vec![upstream], ..Upstreams::default() }),
         history: None,
         sampling: serde_json::Map::new(),
-        timeout_multiplier: 1.0,
+        timeouts: TimeoutPolicy::default(),
     };
     let report = run_job(job, progress, cancellation).await;
     model.shutdown().await;

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::environment::EnvironmentKind;
 use crate::job::{JobAgent, JobSettings, ProxyChoice};
 use crate::job_dir::JobDir;
-use crate::trial::{Cause, TrialOutcome, TrialPlan};
+use crate::trial::{Cause, TimeoutPolicy, TrialOutcome, TrialPlan};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -31,7 +31,7 @@ pub(crate) struct Records {
     environment: Value,
     samples: u32,
     concurrency: usize,
-    timeout_multiplier: f64,
+    timeouts: TimeoutPolicy,
     /// Settings of ours alone.
     own: Value,
 }
@@ -47,7 +47,7 @@ impl Records {
             environment: environment_config(settings.environment),
             samples: settings.samples.get(),
             concurrency: settings.concurrency.get(),
-            timeout_multiplier: settings.timeout_multiplier,
+            timeouts: settings.timeouts,
             own: json!({
                 "version": VERSION,
                 "environment": settings.environment.to_string(),
@@ -71,7 +71,7 @@ impl Records {
             "job_name": self.job_name,
             "jobs_dir": self.jobs_dir,
             "n_attempts": self.samples,
-            "timeout_multiplier": self.timeout_multiplier,
+            "timeout_multiplier": self.timeouts.multiplier,
             "n_concurrent_trials": self.concurrency,
             "environment": self.environment,
             "agents": self.agents,
@@ -86,7 +86,7 @@ impl Records {
             "task": task_config(plan),
             "trial_name": plan.name,
             "trials_dir": self.job_dir,
-            "timeout_multiplier": self.timeout_multiplier,
+            "timeout_multiplier": self.timeouts.multiplier,
             "agent": agent_config(&plan.agent),
             "environment": self.environment,
             "job_id": self.job_id,

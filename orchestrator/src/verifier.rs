@@ -56,7 +56,7 @@ pub enum VerifierError {
     },
     /// The tests took too long.
     #[error(
-        "tests/test.sh was still running after verifier.timeout_sec = {seconds}; its output is in {}", .output.display()
+        "the tests were still running after {seconds} s; their output is in {}", .output.display()
     )]
     Timeout {
         /// The limit.
@@ -109,16 +109,21 @@ const NOT_READY: &str = "rolltap-not-ready";
 ///
 /// # Errors
 /// No verdict: no reward, no valid reward, no time left, or the environment's own trouble.
-pub async fn verify(task: &Task, env: &Environment, logs: &LogDirs) -> Result<Rewards, VerifierError> {
+pub async fn verify(
+    task: &Task,
+    env: &Environment,
+    logs: &LogDirs,
+    limit: Option<Duration>,
+) -> Result<Rewards, VerifierError> {
     env.upload(&task.tests_dir(), &env.paths().tests).await?;
     remove_stale(&logs.verifier).await?;
-    let run = run_tests(task, env).await?;
+    let run = run_tests(task, env, limit).await?;
     let downloaded = fetch(env, logs).await;
     let output = logs.verifier.join(OUTPUT);
     let written = tokio::fs::write(&output, &run.stdout).await;
     written.map_err(|source| VerifierError::Io { action: "write", path: output.clone(), source })?;
     if run.timed_out {
-        return Err(VerifierError::Timeout { seconds: task.config.verifier.timeout_sec, output });
+        return Err(VerifierError::Timeout { seconds: limit.unwrap_or_default().as_secs_f64(), output });
     }
     match downloaded {
         Ok(_) | Err(EnvironmentError::NoSuchPath(_)) => {}
@@ -143,19 +148,19 @@ async fn fetch(env: &Environment, logs: &LogDirs) -> Result<Downloaded, Environm
 /// Before the tests, rewards that the agent may have left are removed and the script is made one that can be run, as
 /// root. Everything that the tests print is in the `stdout` of what is returned; one command does it all where it can,
 /// because each costs some 50 ms.
-async fn run_tests(task: &Task, env: &Environment) -> Result<ExecOutput, VerifierError> {
+async fn run_tests(
+    task: &Task,
+    env: &Environment,
+    limit: Option<Duration>,
+) -> Result<ExecOutput, VerifierError> {
     let (tests, dir) = (&env.paths().tests, &env.paths().verifier_logs);
     let make_ready = format!(
         "rm -rf '{dir}/{JSON}' '{dir}/{TEXT}' && chmod +x '{tests}/test.sh' || {{ echo {NOT_READY} >&2; exit 1; }}"
     );
     let run = format!("exec 2>&1; '{tests}/test.sh'");
     let config = &task.config.verifier;
-    let tests = Exec {
-        env: config.env.clone(),
-        user: config.user.clone(),
-        timeout: Some(Duration::from_secs_f64(config.timeout_sec)),
-        ..Exec::default()
-    };
+    let tests =
+        Exec { env: config.env.clone(), user: config.user.clone(), timeout: limit, ..Exec::default() };
     let output = if env.runs_as_root(config.user.as_deref()) {
         env.exec(Exec { command: format!("{make_ready}\n{run}"), ..tests }).await?
     } else {

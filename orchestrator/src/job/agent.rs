@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 
 use crate::agents::AgentSpec;
+use crate::trial::TimeoutPolicy;
 
 /// One of a job's agents. Every task of the job is given to each of them.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,8 +12,21 @@ pub struct JobAgent {
     pub spec: AgentSpec,
     /// The model as upstream names it; none for the only one that it serves.
     pub model: Option<String>,
+    /// What becomes of the tasks' limits where it works.
+    pub timeouts: AgentTimeouts,
     /// How many of its trials run at once; none for as many as the job runs.
     pub limit: Option<AgentLimit>,
+}
+
+/// Seconds that take the place of a task's, or bound them. Each may be absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct AgentTimeouts {
+    /// `override_timeout_sec`: instead of the task's `agent.timeout_sec`.
+    pub override_sec: Option<f64>,
+    /// `max_timeout_sec`: at most this.
+    pub max_sec: Option<f64>,
+    /// `override_setup_timeout_sec`: for getting ready.
+    pub override_setup_sec: Option<f64>,
 }
 
 /// A bound on trials at once that one agent has, or several of one group share.
@@ -27,7 +41,7 @@ pub struct AgentLimit {
 impl JobAgent {
     /// An agent with nothing else said of it.
     pub fn new(spec: AgentSpec, model: Option<String>) -> Self {
-        Self { spec, model, limit: None }
+        Self { spec, model, timeouts: AgentTimeouts::default(), limit: None }
     }
 
     /// What tells it from the job's other agents, where their names and models differ.
@@ -36,5 +50,15 @@ impl JobAgent {
             Some(model) => format!("{}__{}", self.spec.name(), model.replace('/', "-")),
             None => self.spec.name().to_owned(),
         }
+    }
+}
+
+impl AgentTimeouts {
+    /// The job's policy as it is for this agent.
+    pub(crate) fn over(self, mut policy: TimeoutPolicy) -> TimeoutPolicy {
+        policy.agent.override_sec = self.override_sec.or(policy.agent.override_sec);
+        policy.agent.max_sec = self.max_sec.or(policy.agent.max_sec);
+        policy.agent_setup.override_sec = self.override_setup_sec.or(policy.agent_setup.override_sec);
+        policy
     }
 }

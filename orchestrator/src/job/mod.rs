@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use rolltap_proxy::{Address, History, InvalidAddress, RenderSettings};
 use serde_json::{Map, Value};
 
-pub use agent::{AgentLimit, JobAgent};
+pub use agent::{AgentLimit, AgentTimeouts, JobAgent};
 pub use preflight::PreflightError;
 pub use progress::Progress;
 pub use rollouts::RolloutFiles;
@@ -28,7 +28,7 @@ use crate::environment::{EnvironmentError, EnvironmentKind, Host};
 use crate::job_dir::{JobDir, JobDirError};
 use crate::records::Records;
 use crate::task::Task;
-use crate::trial::TrialOutcome;
+use crate::trial::{InvalidTimeout, TimeoutPolicy, TrialOutcome};
 
 /// What to run.
 #[derive(Debug)]
@@ -53,8 +53,8 @@ pub struct JobSettings {
     pub history: Option<History>,
     /// Keys laid over every request of every trial.
     pub sampling: Map<String, Value>,
-    /// Every time limit of every task is multiplied by this.
-    pub timeout_multiplier: f64,
+    /// How long the phases of every trial may take.
+    pub timeouts: TimeoutPolicy,
 }
 
 /// Who captures the calls.
@@ -138,9 +138,9 @@ pub enum JobError {
     /// The oracle has nothing to run.
     #[error("agent \"oracle\" needs {}, which is missing", .0.display())]
     NoSolution(PathBuf),
-    /// A multiplier that is no positive number.
-    #[error("timeout multiplier {0} is not a number above 0")]
-    TimeoutMultiplier(f64),
+    /// A limit or multiplier that can be no time.
+    #[error(transparent)]
+    Timeout(#[from] InvalidTimeout),
     /// The model cannot be reached or chosen.
     #[error(transparent)]
     Preflight(#[from] PreflightError),

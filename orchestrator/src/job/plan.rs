@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::{JobAgent, JobError, checksum};
 use crate::task::Task;
-use crate::trial::TrialPlan;
+use crate::trial::{TimeoutPolicy, TrialPlan};
 
 /// Harbor's names keep so much of the task's.
 const TASK_PART: usize = 32;
@@ -25,6 +25,7 @@ pub(super) fn plan(
     tasks: Vec<Task>,
     agents: &[Arc<JobAgent>],
     samples: NonZeroU32,
+    timeouts: TimeoutPolicy,
 ) -> Result<Vec<TrialPlan>, JobError> {
     distinct_names(&tasks)?;
     distinct_agents(agents)?;
@@ -51,6 +52,7 @@ pub(super) fn plan(
                     group_size: samples.get(),
                     sample_index,
                     attempt: 0,
+                    timeouts: agent.timeouts.over(timeouts),
                 });
             }
         }

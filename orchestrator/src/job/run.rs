@@ -35,9 +35,8 @@ pub async fn run_job(
     let job_name = settings.job_name.clone().unwrap_or_else(|| default_job_name(&Zoned::now()));
     let id = Uuid::now_v7();
     let tasks = std::mem::take(&mut settings.tasks);
-    let tasks = tasks.into_iter().map(|task| with_scaled_limits(task, settings.timeout_multiplier)).collect();
     let agents: Vec<_> = settings.agents.iter().cloned().map(Arc::new).collect();
-    let plans = plan(id, &job_name, tasks, &agents, settings.samples)?;
+    let plans = plan(id, &job_name, tasks, &agents, settings.samples, settings.timeouts)?;
     let dir = JobDir::create(&settings.jobs_dir, &job_name)?;
     let records = Records::new(id, &job_name, &settings, &dir);
     match Job::start(settings, dir.clone(), records, &plans, cancellation).await {
@@ -50,10 +49,7 @@ pub async fn run_job(
 }
 
 fn check(settings: &JobSettings) -> Result<(), JobError> {
-    let multiplier = settings.timeout_multiplier;
-    if !(multiplier.is_finite() && multiplier > 0.0) {
-        return Err(JobError::TimeoutMultiplier(multiplier));
-    }
+    settings.timeouts.check()?;
     if settings.agents.iter().any(|agent| agent.spec == AgentSpec::Oracle) {
         let scripts = settings.tasks.iter().map(Task::solution_script);
         if let Some(missing) = scripts.into_iter().find(|script| !script.is_file()) {
@@ -61,14 +57,6 @@ fn check(settings: &JobSettings) -> Result<(), JobError> {
         }
     }
     Ok(())
-}
-
-fn with_scaled_limits(mut task: Task, multiplier: f64) -> Task {
-    let config = &mut task.config;
-    config.environment.build_timeout_sec *= multiplier;
-    config.agent.timeout_sec = config.agent.timeout_sec.map(|seconds| seconds * multiplier);
-    config.verifier.timeout_sec *= multiplier;
-    task
 }
 
 struct Job {

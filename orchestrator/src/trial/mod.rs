@@ -4,6 +4,7 @@
 mod failure;
 mod outcome;
 mod returned;
+mod timeouts;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use uuid::Uuid;
 
 pub use failure::{Cause, Phase, TrialFailure, chain};
 pub use outcome::{Timing, TrialOutcome};
+pub use timeouts::{AGENT_SETUP_SEC, InvalidTimeout, PhaseLimit, TimeoutPolicy};
 
 use crate::agents::Assignment;
 use crate::environment::{Environment, LogDirs, TrialLabel};
@@ -54,6 +56,8 @@ pub struct TrialPlan {
     pub sample_index: u32,
     /// Which try at this sample, from 0. A later one supersedes those before it.
     pub attempt: u32,
+    /// How long its phases may take.
+    pub timeouts: TimeoutPolicy,
 }
 
 /// Runs a trial from beginning to end. Whatever fails is in the outcome, and no environment is left behind.
@@ -139,7 +143,8 @@ impl Trial<'_> {
 
     async fn start_environment(&mut self) -> Option<Environment> {
         let timing = Timing::start();
-        let limit = seconds(self.plan.task.config.environment.build_timeout_sec);
+        let limit = self.plan.timeouts.environment_build(self.plan.task.config.environment.build_timeout_sec);
+        let limit = limit.unwrap_or(Duration::MAX);
         let started =
             self.context.cancellation.unless_stopped(tokio::time::timeout(limit, self.start())).await;
         self.outcome.environment_setup = Some(timing.finish());
@@ -175,7 +180,7 @@ impl Trial<'_> {
             environment,
             trial: opened,
             model: self.plan.agent.model.as_deref(),
-            timeout: self.plan.task.config.agent.timeout_sec.map(seconds),
+            timeout: self.plan.timeouts.agent(self.plan.task.config.agent.timeout_sec),
             logs: &logs,
             cancel: stop,
         };
@@ -234,8 +239,9 @@ impl Trial<'_> {
         if self.outcome.failure.as_ref().is_some_and(|failure| !failure.cause.leaves_work_to_verify()) {
             return self.collect(environment, &logs).await;
         }
+        let limit = self.plan.timeouts.verifier(self.plan.task.config.verifier.timeout_sec);
         let timing = Timing::start();
-        let tests = Box::pin(verifier::verify(&self.plan.task, environment, &logs));
+        let tests = Box::pin(verifier::verify(&self.plan.task, environment, &logs, limit));
         let verdict = self.context.cancellation.unless_stopped(tests).await;
         self.outcome.verifier = Some(timing.finish());
         match verdict {
@@ -303,11 +309,6 @@ impl Trial<'_> {
         }
         self.outcome
     }
-}
-
-/// A time limit of a task; one beyond what can be counted is none.
-fn seconds(limit: f64) -> Duration {
-    Duration::try_from_secs_f64(limit).unwrap_or(Duration::MAX)
 }
 
 fn verifier_failure(error: &VerifierError) -> TrialFailure {

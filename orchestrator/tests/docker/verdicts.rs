@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use rolltap_orchestrator::environment::LogDirs;
 use rolltap_orchestrator::task::Task;
@@ -25,14 +26,14 @@ async fn bundled_tasks_are_solved_by_their_solutions_and_not_without() {
             assert_eq!(environment.instruction(&task.instruction), task.instruction);
             let logs = tempfile::tempdir().unwrap();
             assert_eq!(
-                verify(&task, &environment, &log_dirs(logs.path())).await.unwrap().reward,
+                verify(&task, &environment, &log_dirs(logs.path()), None).await.unwrap().reward,
                 Some(0.0),
                 "{name} before"
             );
             environment.upload(&task.solution_dir(), "/solution").await.unwrap();
             output(&environment, "/solution/solve.sh").await;
             assert_eq!(
-                verify(&task, &environment, &log_dirs(logs.path())).await.unwrap().reward,
+                verify(&task, &environment, &log_dirs(logs.path()), None).await.unwrap().reward,
                 Some(1.0),
                 "{name} after"
             );
@@ -57,7 +58,8 @@ async fn tests_run_as_their_user_and_out_of_time_in_time() {
         let environment = start(host, &task).await;
         output(&environment, "echo 0.5 >/logs/verifier/reward.json").await;
         let logs = tempfile::tempdir().unwrap();
-        let error = verify(&task, &environment, &log_dirs(logs.path())).await.unwrap_err();
+        let limit = Some(Duration::from_secs(5));
+        let error = verify(&task, &environment, &log_dirs(logs.path()), limit).await.unwrap_err();
         assert_eq!(error.failure_cause(), "VerifierTimeoutError");
         assert_eq!(fs::read_to_string(logs.path().join("verifier").join("who")).unwrap(), "1000\n");
         assert!(!logs.path().join("verifier").join("reward.json").exists());
