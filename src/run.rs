@@ -48,7 +48,8 @@ pub(crate) struct Arguments {
     quiet: bool,
 
     /// Who works at the tasks: oracle (the task's own solution), nop (nothing), command (any shell command), terminal
-    /// (rolltap's own agent).
+    /// (rolltap's own agent), an installed one like claude-code or codex (`rolltap agents` lists them), or a file that
+    /// declares one of your own.
     #[arg(short, long, value_name = "AGENT", help_heading = AGENT)]
     agent: String,
     /// For agent command: the shell command to run inside each environment. The model's address and the trial's key are
@@ -59,6 +60,12 @@ pub(crate) struct Arguments {
     /// For agent terminal: turns after which it stops. [default: 100]
     #[arg(long, value_name = "NUMBER", help_heading = AGENT)]
     max_turns: Option<u32>,
+    /// An option of an installed agent, and `version` of each; repeat it for more. `rolltap agents NAME` lists them.
+    #[arg(long, visible_alias = "ak", value_name = "NAME=VALUE", value_parser = option, help_heading = AGENT)]
+    agent_kwarg: Vec<(String, Value)>,
+    /// An environment variable of an installed agent or of agent command; repeat it for more.
+    #[arg(long, visible_alias = "ae", value_name = "NAME=VALUE", value_parser = variable, help_heading = AGENT)]
+    agent_env: Vec<(String, String)>,
     /// Where trials run: docker (a container each), or local (a temporary directory on this host, which is no sandbox:
     /// the agent can do whatever you can).
     #[arg(short, long = "env", visible_alias = "environment", value_name = "ENVIRONMENT", default_value = "docker",
@@ -94,6 +101,7 @@ const AFTER_HELP: &str = "\
 Examples:
   rolltap run -p tasks/hello-world -a oracle
   rolltap run -p tasks -a terminal --upstream http://127.0.0.1:8000 -k 8 -n 16
+  rolltap run -p tasks -a claude-code --ak max_turns=30 --upstream http://127.0.0.1:8000
   rolltap run -p tasks -a command --agent-command 'claude -p \"$ROLLTAP_INSTRUCTION\"' \\
     --upstream http://gpu:8000
   rolltap run -p tasks -a terminal -m qwen3 --proxy http://127.0.0.1:7071 \\
@@ -109,6 +117,19 @@ pub(crate) fn json_object(text: &str) -> Result<Map<String, Value>, String> {
     serde_json::from_str(text).map_err(|error| format!("not a JSON object: {error}"))
 }
 
+/// What is JSON is that; anything else is text, as with Harbor.
+fn option(text: &str) -> Result<(String, Value), String> {
+    let (name, value) = variable(text)?;
+    Ok((name, serde_json::from_str(&value).unwrap_or(Value::String(value))))
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("expected NAME=VALUE".to_owned()),
+    }
+}
+
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let quiet = arguments.quiet;
     let settings = settings(arguments)?;
@@ -118,7 +139,12 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
 }
 
 fn settings(arguments: Arguments) -> anyhow::Result<JobSettings> {
-    let options = AgentOptions { command: arguments.agent_command, max_turns: arguments.max_turns };
+    let options = AgentOptions {
+        command: arguments.agent_command,
+        max_turns: arguments.max_turns,
+        kwargs: arguments.agent_kwarg.into_iter().collect(),
+        env: arguments.agent_env.into_iter().collect(),
+    };
     let agent = AgentSpec::new(&arguments.agent, options)?;
     let history = arguments.prompts.history()?;
     let proxy = match arguments.proxy {

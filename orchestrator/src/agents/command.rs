@@ -5,45 +5,58 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, json};
 
+use super::instruction::INSTRUCTION_FILE;
 use super::{AgentOutcome, Assignment};
 use crate::environment::{EnvironmentError, Exec, ExecOutput};
-use crate::trial::Cause;
+use crate::trial::{Cause, Phase, TrialFailure};
 
 /// Linux refuses a single environment variable of 128 KiB; a longer instruction is in the file alone.
 const LONGEST_VARIABLE: usize = 100 * 1024;
 
-const INSTRUCTION_FILE: &str = "instruction.md";
-
-pub(super) async fn run(command: &str, assignment: &Assignment<'_>) -> AgentOutcome {
-    let instruction = assignment.environment.instruction(&assignment.task.instruction);
-    if let Err(error) = tokio::fs::write(assignment.logs.join(INSTRUCTION_FILE), &instruction).await {
-        return error.into();
-    }
-    let output = match execute(command, &instruction, assignment).await {
-        Ok(output) => output,
-        Err(error) => return error.into(),
+pub(super) async fn run(
+    command: &str,
+    extra: &BTreeMap<String, String>,
+    assignment: &Assignment<'_>,
+) -> AgentOutcome {
+    let worked = async {
+        let instruction = super::instruction::put(assignment, "").await?;
+        let output = execute(command, extra, &instruction, assignment).await;
+        let output =
+            output.map_err(|error| TrialFailure::from_error(Phase::Agent, Cause::Environment, &error))?;
+        keep_output(&output, assignment).await?;
+        Ok::<_, TrialFailure>(output)
     };
+    match worked.await {
+        Ok(output) => judge(&output, assignment),
+        Err(failure) => failure.into(),
+    }
+}
+
+/// Files what the agent wrote, in the trial's `agent/` folder.
+pub(super) async fn keep_output(
+    output: &ExecOutput,
+    assignment: &Assignment<'_>,
+) -> Result<(), TrialFailure> {
     let (stdout, stderr) = (assignment.logs.join("stdout.txt"), assignment.logs.join("stderr.txt"));
     let written =
         tokio::try_join!(tokio::fs::write(stdout, &output.stdout), tokio::fs::write(stderr, &output.stderr));
-    if let Err(error) = written {
-        return error.into();
-    }
-    judge(&output, assignment)
+    let failed = |error: std::io::Error| TrialFailure::from_error(Phase::Agent, Cause::Internal, &error);
+    written.map(drop).map_err(failed)
 }
 
 async fn execute(
     command: &str,
+    extra: &BTreeMap<String, String>,
     instruction: &str,
     assignment: &Assignment<'_>,
 ) -> Result<ExecOutput, EnvironmentError> {
-    let inside = &assignment.environment.paths().agent_logs;
-    assignment.environment.upload(assignment.logs, inside).await?;
     let mut env = variables(assignment);
+    let inside = &assignment.environment.paths().agent_logs;
     env.insert("ROLLTAP_INSTRUCTION_FILE".to_owned(), format!("{inside}/{INSTRUCTION_FILE}"));
     if instruction.len() <= LONGEST_VARIABLE {
         env.insert("ROLLTAP_INSTRUCTION".to_owned(), instruction.to_owned());
     }
+    env.extend(extra.clone());
     let exec = Exec {
         // Like the instruction: Harbor's places have other names in the local environment.
         command: assignment.environment.instruction(command),
@@ -78,7 +91,8 @@ fn variables(assignment: &Assignment<'_>) -> BTreeMap<String, String> {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value.clone())).collect()
 }
 
-fn judge(output: &ExecOutput, assignment: &Assignment<'_>) -> AgentOutcome {
+/// By its exit code.
+pub(super) fn judge(output: &ExecOutput, assignment: &Assignment<'_>) -> AgentOutcome {
     let mut outcome = match output.exit_code {
         _ if output.timed_out => AgentOutcome::timed_out(assignment),
         Some(0) => AgentOutcome::default(),

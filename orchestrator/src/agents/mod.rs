@@ -1,7 +1,14 @@
-//! Who works at the task: the built-in agents, and how each is let loose in an environment.
+//! Who works at the task: the built-in agents and the installed ones, and how each is let loose in an environment.
 
+pub mod catalog;
 mod command;
+pub mod definition;
+mod installed;
+mod instruction;
+mod invocation;
+mod layer;
 mod oracle;
+mod spec;
 mod terminal;
 
 use std::path::Path;
@@ -9,116 +16,36 @@ use std::time::Duration;
 
 use rolltap_agent::terminal::Terminal;
 use rolltap_proxy::api::TrialOpened;
-use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use crate::environment::{Environment, EnvironmentError};
-use crate::nearest::nearest;
+pub use installed::InstalledAgent;
+pub use layer::LayerError;
+pub use spec::{AgentOptions, AgentSpec, AgentSpecError, BUILT_IN};
+
+use crate::environment::{Environment, EnvironmentError, Share};
 use crate::task::Task;
 use crate::trial::{Cause, Phase, TrialFailure};
-
-/// The names that `-a` takes.
-pub const NAMES: [&str; 4] = ["oracle", "nop", "command", "terminal"];
-
-/// An agent with its settings.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "name", rename_all = "snake_case")]
-pub enum AgentSpec {
-    /// Runs the task's own solution: shows that the task can be solved.
-    Oracle,
-    /// Does nothing: shows that the task is not solved from the start.
-    Nop,
-    /// Any program, run by a shell inside the environment.
-    Command {
-        /// The shell command. The base URLs, the key, the model and the instruction are in its environment variables.
-        command: String,
-    },
-    /// rolltap's own agent: reads a terminal's screen and types, by Terminus-2's rules.
-    Terminal {
-        /// Turns after which it stops; none for the agent's own default.
-        max_turns: Option<u32>,
-    },
-}
-
-/// What the command line says about agents, whichever one it names.
-#[derive(Clone, Debug, Default)]
-pub struct AgentOptions {
-    /// `--agent-command`
-    pub command: Option<String>,
-    /// `--max-turns`
-    pub max_turns: Option<u32>,
-}
-
-/// Why no agent can be made of what was asked for.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AgentSpecError {
-    /// No such agent.
-    #[error("unknown agent {name:?}{}; known agents: {}", did_you_mean(.suggestion), NAMES.join(", "))]
-    Unknown {
-        /// As given.
-        name: String,
-        /// The nearest known name, if one is near.
-        suggestion: Option<&'static str>,
-    },
-    /// `command` without a command.
-    #[error("agent \"command\" needs --agent-command, the shell command to run in each environment")]
-    CommandMissing,
-    /// An option that belongs to another agent.
-    #[error("{option} is for agent {wanted:?}, but the agent is {agent:?}")]
-    OptionOfAnother {
-        /// The flag.
-        option: &'static str,
-        /// Whose flag it is.
-        wanted: &'static str,
-        /// The agent asked for.
-        agent: String,
-    },
-}
-
-fn did_you_mean(suggestion: &Option<&str>) -> String {
-    suggestion.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default()
-}
+use definition::McpServer;
 
 impl AgentSpec {
-    /// The agent of this name with these options.
+    /// Installs the agent's programs on this host, where it is one that is installed and they are not there yet.
     ///
     /// # Errors
-    /// An unknown name, a missing option, or an option that the agent would ignore.
-    pub fn new(name: &str, options: AgentOptions) -> Result<Self, AgentSpecError> {
-        let of_another =
-            |option, wanted| AgentSpecError::OptionOfAnother { option, wanted, agent: name.to_owned() };
-        let AgentOptions { command, max_turns } = options;
-        if !NAMES.contains(&name) {
-            return Err(AgentSpecError::Unknown { name: name.to_owned(), suggestion: nearest(name, NAMES) });
-        }
-        if command.is_some() && name != "command" {
-            return Err(of_another("--agent-command", "command"));
-        }
-        if max_turns.is_some() && name != "terminal" {
-            return Err(of_another("--max-turns", "terminal"));
-        }
-        Ok(match name {
-            "oracle" => Self::Oracle,
-            "nop" => Self::Nop,
-            "command" => Self::Command { command: command.ok_or(AgentSpecError::CommandMissing)? },
-            _ => Self::Terminal { max_turns },
-        })
-    }
-
-    /// As in [`NAMES`].
-    pub fn name(&self) -> &str {
+    /// They cannot be had; the error has the last lines of what the installer wrote.
+    pub async fn install(&mut self) -> Result<(), LayerError> {
         match self {
-            Self::Oracle => "oracle",
-            Self::Nop => "nop",
-            Self::Command { .. } => "command",
-            Self::Terminal { .. } => "terminal",
+            Self::Installed(agent) => agent.install().await,
+            _ => Ok(()),
         }
     }
 
-    /// Whether a trial without a reachable model is pointless.
-    pub fn calls_model(&self) -> bool {
-        matches!(self, Self::Command { .. } | Self::Terminal { .. })
+    /// What its environments must see of this host.
+    pub(crate) fn shares(&self) -> Vec<Share> {
+        match self {
+            Self::Installed(agent) => agent.shares(),
+            _ => Vec::new(),
+        }
     }
 
     /// Works at the task until done, out of time, or cancelled. Logs go to [`Assignment::logs`].
@@ -126,8 +53,9 @@ impl AgentSpec {
         match self {
             Self::Oracle => oracle::run(&assignment).await,
             Self::Nop => AgentOutcome::default(),
-            Self::Command { command } => command::run(command, &assignment).await,
+            Self::Command { command, env } => command::run(command, env, &assignment).await,
             Self::Terminal { max_turns } => terminal::run(*max_turns, &assignment).await,
+            Self::Installed(agent) => agent.run(&assignment).await,
         }
     }
 }
@@ -142,6 +70,10 @@ pub(crate) struct Assignment<'a> {
     pub(crate) trial: &'a TrialOpened,
     /// Which model.
     pub(crate) model: Option<&'a str>,
+    /// The task's MCP servers.
+    pub(crate) mcp_servers: &'a [McpServer],
+    /// Where the task's skills are, inside.
+    pub(crate) skills_dir: Option<&'a str>,
     /// How long it has; none for as long as it takes.
     pub(crate) timeout: Option<Duration>,
     /// The trial's `agent/` folder on this host.
@@ -187,43 +119,5 @@ impl From<EnvironmentError> for AgentOutcome {
 impl From<std::io::Error> for AgentOutcome {
     fn from(error: std::io::Error) -> Self {
         TrialFailure::from_error(Phase::Agent, Cause::Internal, &error).into()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unknown_agent_is_told_the_known_ones_and_the_nearest() {
-        let error = AgentSpec::new("terminl", AgentOptions::default()).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "unknown agent \"terminl\" (did you mean \"terminal\"?); known agents: oracle, nop, command, terminal"
-        );
-        let error = AgentSpec::new("claude-code", AgentOptions::default()).unwrap_err();
-        assert!(matches!(error, AgentSpecError::Unknown { suggestion: None, .. }), "{error}");
-    }
-
-    #[test]
-    fn options_of_another_agent_are_refused_rather_than_ignored() {
-        let options = AgentOptions { command: Some("true".into()), max_turns: None };
-        let error = AgentSpec::new("oracle", options).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "--agent-command is for agent \"command\", but the agent is \"oracle\""
-        );
-        let options = AgentOptions { command: Some("true".into()), max_turns: Some(3) };
-        assert!(AgentSpec::new("command", options).is_err());
-        assert_eq!(AgentSpec::new("command", AgentOptions::default()), Err(AgentSpecError::CommandMissing));
-    }
-
-    #[test]
-    fn every_name_makes_the_agent_of_that_name() {
-        for name in NAMES {
-            let command = (name == "command").then(|| "true".to_owned());
-            let agent = AgentSpec::new(name, AgentOptions { command, max_turns: None }).unwrap();
-            assert_eq!(agent.name(), name);
-        }
     }
 }

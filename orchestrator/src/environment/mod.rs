@@ -26,6 +26,7 @@ pub use docker::Container;
 pub use error::EnvironmentError;
 pub use host::{Host, Prepared};
 pub use local::LocalEnvironment;
+pub(crate) use output::Tail;
 pub use unpack::Downloaded;
 
 /// How an environment is made.

@@ -33,7 +33,7 @@ impl Head {
 
 /// The last lines of a log, for the error that it ends in.
 #[derive(Debug, Default)]
-pub(super) struct Tail {
+pub(crate) struct Tail {
     lines: VecDeque<String>,
     open: String,
 }
@@ -43,7 +43,7 @@ impl Tail {
     /// A line without end, such as a progress bar's, is cut.
     const LINE_LENGTH: usize = 2000;
 
-    pub(super) fn push(&mut self, text: &str) {
+    pub(crate) fn push(&mut self, text: &str) {
         for part in text.split_inclusive(['\n', '\r']) {
             let line = part.trim_end_matches(['\n', '\r']);
             let room = Self::LINE_LENGTH.saturating_sub(self.open.len());
@@ -66,7 +66,7 @@ impl Tail {
     }
 
     /// The lines, indented, without a newline at the end.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let open = Some(&self.open).filter(|open| !open.trim().is_empty());
         let skipped = (self.lines.len() + usize::from(open.is_some())).saturating_sub(Self::LINES);
         self.lines

@@ -23,6 +23,7 @@ pub use rollouts::RolloutFiles;
 pub use run::run_job;
 
 use crate::admin_client::{AdminClient, AdminError};
+use crate::agents::LayerError;
 use crate::cancellation::Cancellation;
 use crate::environment::{EnvironmentError, EnvironmentKind, Host};
 use crate::job_dir::{JobDir, JobDirError};
@@ -144,6 +145,12 @@ pub enum JobError {
     /// The model cannot be reached or chosen.
     #[error(transparent)]
     Preflight(#[from] PreflightError),
+    /// An agent is not installed.
+    #[error(transparent)]
+    Agent(#[from] LayerError),
+    /// Ctrl-C while an agent was being installed.
+    #[error("cancelled while agent {0:?} was being installed; nothing of it is kept")]
+    Cancelled(String),
     /// The job has no directory.
     #[error(transparent)]
     Dir(#[from] JobDirError),

@@ -9,7 +9,6 @@ use rolltap_proxy::{RunningProxy, Settings};
 use super::preflight::{self, PreflightError};
 use super::{JobAgent, JobError, JobSettings, ProxyChoice};
 use crate::admin_client::AdminClient;
-use crate::agents::AgentSpec;
 use crate::trial::chain;
 
 /// How long calls may drain when a job is over; every trial is sealed by then.
@@ -41,8 +40,7 @@ async fn choose_model(agent: &JobAgent, proxy: &ProxyChoice) -> Result<Option<St
             Err(PreflightError::NoUpstream { agent: spec.name().to_owned() })
         }
         ProxyChoice::Embedded(upstreams) => preflight::choose_model(upstreams, model.clone()).await,
-        // A command may know its model by itself; our own agent cannot.
-        ProxyChoice::External { .. } if model.is_none() && matches!(spec, AgentSpec::Terminal { .. }) => {
+        ProxyChoice::External { .. } if model.is_none() && spec.needs_model() => {
             Err(PreflightError::ModelNeeded { agent: spec.name().to_owned() })
         }
         ProxyChoice::External { .. } => Ok(model.clone()),

@@ -32,6 +32,10 @@ pub async fn run_job(
 ) -> Result<JobReport, JobError> {
     check(&settings)?;
     settings.agents = choose_models(&settings).await?;
+    for agent in &mut settings.agents {
+        let installed = cancellation.unless_stopped(Box::pin(agent.spec.install())).await;
+        installed.ok_or_else(|| JobError::Cancelled(agent.spec.name().to_owned()))??;
+    }
     let job_name = settings.job_name.clone().unwrap_or_else(|| default_job_name(&Zoned::now()));
     let id = Uuid::now_v7();
     let tasks = std::mem::take(&mut settings.tasks);

@@ -57,6 +57,10 @@ pub enum Cause {
     ContextLengthExceeded,
     /// The model gave the agent no answer.
     ModelApi,
+    /// An installed agent says that the conversation outgrew the model's context.
+    ContextWindowExceeded,
+    /// An installed agent says that its model did not answer.
+    UnknownApi,
     /// The verifier gave no reward; the name says why.
     Verifier(&'static str),
     /// The job was cancelled.
@@ -77,20 +81,32 @@ impl Cause {
             Self::NonZeroAgentExitCode => "NonZeroAgentExitCodeError",
             Self::ContextLengthExceeded => "ContextLengthExceededError",
             Self::ModelApi => "ApiError",
+            Self::ContextWindowExceeded => "ContextWindowExceededError",
+            Self::UnknownApi => "UnknownApiError",
             Self::Verifier(name) => name,
             Self::Cancelled => "CancelledError",
             Self::Internal => "RuntimeError",
         }
     }
 
-    /// Whether the tests still run. Harbor 0.25 runs them after these two failures of an agent, and after no other.
+    /// Whether the tests still run. Harbor 0.25 runs them after an agent that ran out of time or whose program failed (what
+    /// that said of its model is a kind of the latter), and after no other failure.
     pub fn leaves_work_to_verify(self) -> bool {
-        matches!(self, Self::AgentTimeout | Self::NonZeroAgentExitCode)
+        matches!(
+            self,
+            Self::AgentTimeout | Self::NonZeroAgentExitCode | Self::ContextWindowExceeded | Self::UnknownApi
+        )
     }
 
     /// Whether such a failure, nothing else known, is the agent's own: a spent budget, or its own way out.
     fn is_agents_fault(self) -> bool {
-        matches!(self, Self::AgentTimeout | Self::NonZeroAgentExitCode | Self::ContextLengthExceeded)
+        matches!(
+            self,
+            Self::AgentTimeout
+                | Self::NonZeroAgentExitCode
+                | Self::ContextLengthExceeded
+                | Self::ContextWindowExceeded
+        )
     }
 }
 

@@ -167,6 +167,7 @@ impl Trial<'_> {
 
     async fn start(&self) -> Result<Environment, crate::environment::EnvironmentError> {
         let prepared = self.context.host.prepare(&self.plan.task).await?;
+        let prepared = prepared.sharing(self.plan.agent.spec.shares());
         let label = TrialLabel::new(self.plan.name.as_str());
         self.context.host.start(&prepared, &self.plan.task, &label).await
     }
@@ -180,6 +181,8 @@ impl Trial<'_> {
             environment,
             trial: opened,
             model: self.plan.agent.model.as_deref(),
+            mcp_servers: &[],
+            skills_dir: None,
             timeout: self.plan.timeouts.agent(self.plan.task.config.agent.timeout_sec),
             logs: &logs,
             cancel: stop,

@@ -1,0 +1,91 @@
+//! Text with `${places}` for what differs from trial to trial.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde::Deserialize;
+
+/// What may stand in `${}`, and what it means.
+pub const PLACES: [(&str, &str); 14] = [
+    ("openai_base_url", "the trial's address for chat completions and responses; ends in /v1"),
+    ("anthropic_base_url", "the trial's address for messages; without /v1"),
+    ("gemini_base_url", "the trial's address for generateContent; without a version"),
+    ("key", "the trial's API key"),
+    ("model", "the model's name"),
+    ("instruction", "the task, in run.command alone"),
+    ("instruction_file", "the file that the task is in"),
+    ("layer", "where the agent is installed, read-only"),
+    ("state", "a directory of this trial for the agent's own files, kept with its logs"),
+    ("logs", "Harbor's /logs/agent"),
+    ("workdir", "where the agent works"),
+    ("version", "the agent's version"),
+    ("arch", "the machine, as Node.js names it: x64, arm64"),
+    ("machine", "the machine, as uname names it: x86_64, aarch64"),
+];
+
+/// Further ones, each known in one place of a definition only.
+pub(super) const OF_OPTIONS: &str = "value";
+
+/// What stands in the places.
+pub(crate) type Values = BTreeMap<&'static str, String>;
+
+static PLACE: LazyLock<Result<Regex, regex::Error>> = LazyLock::new(|| Regex::new(r"\$\{([a-z_]+)\}"));
+
+/// Text with places. In a shell command they are the shell's own variables and nothing is put in.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Template(pub(crate) String);
+
+impl Template {
+    /// The names of its places, as they stand.
+    pub(super) fn names(&self) -> Vec<&str> {
+        names(&self.0)
+    }
+
+    /// The text with the values in their places. A name without a value stays: validation has refused those.
+    pub(crate) fn fill(&self, values: &Values) -> String {
+        fill(&self.0, |name| values.get(name).cloned())
+    }
+}
+
+pub(super) fn names(text: &str) -> Vec<&str> {
+    let Ok(place) = &*PLACE else { return Vec::new() };
+    place.captures_iter(text).filter_map(|found| found.get(1)).map(|name| name.as_str()).collect()
+}
+
+/// Values are put in as they are: a value that looks like a place is not filled again.
+pub(super) fn fill(text: &str, value: impl Fn(&str) -> Option<String>) -> String {
+    let Ok(place) = &*PLACE else { return text.to_owned() };
+    let put = |found: &regex::Captures<'_>| {
+        let whole = found.get(0).map_or("", |whole| whole.as_str());
+        found.get(1).and_then(|name| value(name.as_str())).unwrap_or_else(|| whole.to_owned())
+    };
+    place.replace_all(text, put).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_stand_in_their_places_once() {
+        let values = Values::from([("model", "${key}".to_owned()), ("key", "secret".to_owned())]);
+        let template = Template("${model} and ${key} and ${nothing} and $HOME ${HOME}".to_owned());
+        assert_eq!(template.names(), ["model", "key", "nothing"]);
+        assert_eq!(template.fill(&values), "${key} and secret and ${nothing} and $HOME ${HOME}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn text_without_places_stays(text in "[^$]{0,60}") {
+            proptest::prop_assert_eq!(Template(text.clone()).fill(&Values::new()), text);
+        }
+
+        #[test]
+        fn any_text_is_filled(text in "\\PC{0,60}", value in "\\PC{0,20}") {
+            let filled = Template(format!("{text}${{model}}")).fill(&Values::from([("model", value.clone())]));
+            proptest::prop_assert!(filled.ends_with(&value));
+        }
+    }
+}

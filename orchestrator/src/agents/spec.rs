@@ -1,0 +1,305 @@
+//! Which agent is meant, and with which settings.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::InstalledAgent;
+use super::catalog::{self, CATALOG};
+use super::definition::{Definition, DefinitionError};
+use crate::nearest::nearest;
+
+/// The agents that are part of rolltap, with what each does.
+pub const BUILT_IN: [(&str, &str); 4] = [
+    ("oracle", "The task's own solution: shows that it can be solved"),
+    ("nop", "Nothing: shows that it is not solved from the start"),
+    ("command", "Any shell command inside the environment (--agent-command)"),
+    ("terminal", "rolltap's own agent: reads a terminal's screen and types; nothing need be in the image"),
+];
+
+/// An agent with its settings.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "name", rename_all = "snake_case")]
+pub enum AgentSpec {
+    /// Runs the task's own solution: shows that the task can be solved.
+    Oracle,
+    /// Does nothing: shows that the task is not solved from the start.
+    Nop,
+    /// Any program, run by a shell inside the environment.
+    Command {
+        /// The shell command. The base URLs, the key, the model and the instruction are in its environment variables.
+        command: String,
+        /// More environment variables; they may be secrets, so no record has them.
+        #[serde(skip)]
+        env: BTreeMap<String, String>,
+    },
+    /// rolltap's own agent: reads a terminal's screen and types, by Terminus-2's rules.
+    Terminal {
+        /// Turns after which it stops; none for the agent's own default.
+        max_turns: Option<u32>,
+    },
+    /// One that a definition declares: of the catalog, or the user's own.
+    Installed(Box<InstalledAgent>),
+}
+
+/// What is said about agents, whichever one it names.
+#[derive(Clone, Debug, Default)]
+pub struct AgentOptions {
+    /// `--agent-command`
+    pub command: Option<String>,
+    /// `--max-turns`
+    pub max_turns: Option<u32>,
+    /// `--agent-kwarg`, or `kwargs` of Harbor's `AgentConfig`.
+    pub kwargs: Map<String, Value>,
+    /// `--agent-env`, or `env` of Harbor's `AgentConfig`: environment variables of the agent.
+    pub env: BTreeMap<String, String>,
+}
+
+/// Why no agent can be made of what was asked for.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AgentSpecError {
+    /// No such agent.
+    #[error(
+        "unknown agent {name:?}{}; known agents: {}. An agent of your own is named by its file: -a path/to/agent.toml",
+        did_you_mean(.suggestion), names().collect::<Vec<_>>().join(", ")
+    )]
+    Unknown {
+        /// As given.
+        name: String,
+        /// The nearest known name, if one is near.
+        suggestion: Option<&'static str>,
+    },
+    /// `command` without a command.
+    #[error("agent \"command\" needs --agent-command, the shell command to run in each environment")]
+    CommandMissing,
+    /// An option that belongs to another agent.
+    #[error("{option} is for agent {wanted:?}, but the agent is {agent:?}")]
+    OptionOfAnother {
+        /// The flag.
+        option: &'static str,
+        /// Whose flag it is.
+        wanted: &'static str,
+        /// The agent asked for.
+        agent: String,
+    },
+    /// An option of the agent's own that it does not have, or that may not be so.
+    #[error("agent {agent:?}: {why}")]
+    Option {
+        /// The agent.
+        agent: String,
+        /// What is wrong, and what would be right.
+        why: String,
+    },
+    /// A user's own file that cannot be read.
+    #[error("agent file {path} cannot be read: {why}")]
+    File {
+        /// The file.
+        path: String,
+        /// What the system said.
+        why: String,
+    },
+    /// A user's own file that says nothing usable.
+    #[error("agent file {path} cannot be used: {source}")]
+    Definition {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        source: DefinitionError,
+    },
+}
+
+fn did_you_mean(suggestion: &Option<&str>) -> String {
+    suggestion.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default()
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    BUILT_IN.iter().map(|(name, _)| *name).chain(CATALOG.iter().map(|(name, _)| *name))
+}
+
+impl AgentSpec {
+    /// The agent of this name, or of this definition's file, with these options.
+    ///
+    /// # Errors
+    /// An unknown name, a file that is no definition, a missing option, or an option that the agent would ignore.
+    pub fn new(name: &str, options: AgentOptions) -> Result<Self, AgentSpecError> {
+        let of_another =
+            |option, wanted| AgentSpecError::OptionOfAnother { option, wanted, agent: name.to_owned() };
+        if options.command.is_some() && name != "command" {
+            return Err(of_another("--agent-command", "command"));
+        }
+        if options.max_turns.is_some() && name != "terminal" {
+            return Err(of_another("--max-turns", "terminal"));
+        }
+        if BUILT_IN.iter().any(|(built_in, _)| *built_in == name) {
+            return Self::built_in(name, options);
+        }
+        let definition = match catalog::find(name) {
+            Some(text) => parse(name, text)?,
+            None if is_file(name) => parse(name, &read(name)?)?,
+            None => {
+                return Err(AgentSpecError::Unknown {
+                    name: name.to_owned(),
+                    suggestion: nearest(name, names()),
+                });
+            }
+        };
+        let agent = definition.name.clone();
+        let installed = InstalledAgent::new(Arc::new(definition), options.kwargs, options.env);
+        installed
+            .map(|agent| Self::Installed(Box::new(agent)))
+            .map_err(|why| AgentSpecError::Option { agent, why })
+    }
+
+    fn built_in(name: &str, options: AgentOptions) -> Result<Self, AgentSpecError> {
+        let refused = |why: String| AgentSpecError::Option { agent: name.to_owned(), why };
+        if let Some(option) = options.kwargs.keys().next() {
+            return Err(refused(format!("it has no option {option:?}")));
+        }
+        if name != "command"
+            && let Some(variable) = options.env.keys().next()
+        {
+            return Err(refused(format!("it has no environment variables to set {variable} among")));
+        }
+        Ok(match name {
+            "oracle" => Self::Oracle,
+            "nop" => Self::Nop,
+            "command" => {
+                let command = options.command.ok_or(AgentSpecError::CommandMissing)?;
+                Self::Command { command, env: options.env }
+            }
+            _ => Self::Terminal { max_turns: options.max_turns },
+        })
+    }
+
+    /// As in [`BUILT_IN`] and [`CATALOG`], or as its file says.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Oracle => "oracle",
+            Self::Nop => "nop",
+            Self::Command { .. } => "command",
+            Self::Terminal { .. } => "terminal",
+            Self::Installed(agent) => &agent.definition().name,
+        }
+    }
+
+    /// Whether a trial without a reachable model is pointless.
+    pub fn calls_model(&self) -> bool {
+        matches!(self, Self::Command { .. } | Self::Terminal { .. } | Self::Installed(_))
+    }
+
+    /// Whether it must be told its model's name. A command may know that by itself.
+    pub fn needs_model(&self) -> bool {
+        matches!(self, Self::Terminal { .. } | Self::Installed(_))
+    }
+}
+
+/// A name that leads to a file; no agent's does.
+fn is_file(name: &str) -> bool {
+    name.contains('/') || Path::new(name).extension().is_some_and(|extension| extension == "toml")
+}
+
+fn read(path: &str) -> Result<String, AgentSpecError> {
+    std::fs::read_to_string(path)
+        .map_err(|error| AgentSpecError::File { path: path.to_owned(), why: error.to_string() })
+}
+
+fn parse(path: &str, text: &str) -> Result<Definition, AgentSpecError> {
+    let definition = Definition::parse(text);
+    let definition =
+        definition.map_err(|source| AgentSpecError::Definition { path: path.to_owned(), source })?;
+    // Its trials would be taken for those of the agent that everybody knows by that name.
+    if is_file(path) && BUILT_IN.iter().any(|(name, _)| *name == definition.name) {
+        return Err(AgentSpecError::Option {
+            agent: definition.name,
+            why: format!("{path} takes the name of an agent of rolltap's own; choose another"),
+        });
+    }
+    Ok(definition)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn with(kwargs: Value) -> AgentOptions {
+        let Value::Object(kwargs) = kwargs else { panic!("no object") };
+        AgentOptions { kwargs, ..AgentOptions::default() }
+    }
+
+    #[test]
+    fn an_unknown_agent_is_told_the_known_ones_and_the_nearest() {
+        let error = AgentSpec::new("terminl", AgentOptions::default()).unwrap_err();
+        assert!(error.to_string().starts_with(
+            "unknown agent \"terminl\" (did you mean \"terminal\"?); known agents: oracle, nop, command, terminal, aider, \
+             claude-code, codex, "
+        ));
+        let error = AgentSpec::new("cluade-code", AgentOptions::default()).unwrap_err();
+        assert!(matches!(error, AgentSpecError::Unknown { suggestion: Some("claude-code"), .. }), "{error}");
+    }
+
+    #[test]
+    fn options_of_another_agent_are_refused_rather_than_ignored() {
+        let options = AgentOptions { command: Some("true".into()), ..AgentOptions::default() };
+        let error = AgentSpec::new("oracle", options).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "--agent-command is for agent \"command\", but the agent is \"oracle\""
+        );
+        let options =
+            AgentOptions { command: Some("true".into()), max_turns: Some(3), ..AgentOptions::default() };
+        assert!(AgentSpec::new("command", options).is_err());
+        assert_eq!(AgentSpec::new("command", AgentOptions::default()), Err(AgentSpecError::CommandMissing));
+        let error = AgentSpec::new("nop", with(json!({"a": 1}))).unwrap_err();
+        assert_eq!(error.to_string(), "agent \"nop\": it has no option \"a\"");
+        let error = AgentSpec::new("codex", with(json!({"max_turns": 1}))).unwrap_err();
+        assert!(error.to_string().starts_with("agent \"codex\": unknown option \"max_turns\""), "{error}");
+    }
+
+    #[test]
+    fn every_name_makes_the_agent_of_that_name() {
+        for name in names() {
+            let command = (name == "command").then(|| "true".to_owned());
+            let agent = AgentSpec::new(name, AgentOptions { command, ..AgentOptions::default() }).unwrap();
+            assert_eq!(agent.name(), name);
+        }
+        assert_eq!(AgentSpec::new("qwen-coder", AgentOptions::default()).unwrap().name(), "qwen-code");
+    }
+
+    #[test]
+    fn a_records_kwargs_are_what_was_given_and_the_version() {
+        let agent = AgentSpec::new("claude-code", with(json!({"max_turns": 3, "version": "2.0.0"}))).unwrap();
+        let record = serde_json::to_value(&agent).unwrap();
+        assert_eq!(record, json!({"name": "installed", "version": "2.0.0", "max_turns": 3}));
+        for wrong in [json!("../x"), json!("latest || rm"), json!(true)] {
+            assert!(AgentSpec::new("claude-code", with(json!({"version": wrong}))).is_err());
+        }
+    }
+
+    #[test]
+    fn an_agent_may_be_a_file_of_the_users() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("mine.toml");
+        let path = file.display().to_string();
+        let text = "name = 'mine'\ndescription = ''\ndialect = 'chat'\n[run]\ncommand = 'true'\n";
+        std::fs::write(&file, text).unwrap();
+        assert_eq!(AgentSpec::new(&path, AgentOptions::default()).unwrap().name(), "mine");
+        std::fs::write(&file, text.replace("mine", "oracle")).unwrap();
+        assert!(matches!(AgentSpec::new(&path, AgentOptions::default()), Err(AgentSpecError::Option { .. })));
+        std::fs::write(&file, text.replace("dialect", "dilect")).unwrap();
+        let error = AgentSpec::new(&path, AgentOptions::default()).unwrap_err().to_string();
+        assert!(
+            error.contains("mine.toml cannot be used") && error.contains("did you mean \"dialect\""),
+            "{error}"
+        );
+        let error = AgentSpec::new("./none.toml", AgentOptions::default()).unwrap_err();
+        assert!(
+            error.to_string().starts_with("agent file ./none.toml cannot be read: No such file"),
+            "{error}"
+        );
+    }
+}
