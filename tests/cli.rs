@@ -8,6 +8,7 @@ mod cli {
     mod export;
     mod export_of_a_store;
     mod help;
+    mod lifecycle;
     mod returned;
     mod rollouts;
     mod run;

@@ -3,6 +3,7 @@
 //! ```text
 //! JOBS_DIR/JOB/   config.json result.json job.log rollouts.jsonl rollouts.parquet data/
 //!     TRIAL/      config.json result.json trial.log exception.txt agent/ verifier/ artifacts/
+//!         steps/STEP/     agent/ verifier/ artifacts/, where the task has steps
 //! ```
 
 use std::fs::{self, File, OpenOptions};
@@ -149,6 +150,15 @@ impl JobDir {
 }
 
 impl TrialDir {
+    /// Creates the directory of one step of the trial's task, laid out as a trial's own.
+    pub(crate) fn create_step(&self, name: &str) -> io::Result<Self> {
+        let step = Self { path: self.path.join("steps").join(name) };
+        for folder in [step.agent(), step.verifier(), step.artifacts()] {
+            fs::create_dir_all(folder)?;
+        }
+        Ok(step)
+    }
+
     /// The directory itself, absolute.
     pub fn path(&self) -> &Path {
         &self.path

@@ -11,7 +11,8 @@ use uuid::Uuid;
 use crate::environment::EnvironmentKind;
 use crate::job::{JobAgent, JobSettings, ProxyChoice};
 use crate::job_dir::JobDir;
-use crate::trial::{Cause, TimeoutPolicy, TrialOutcome, TrialPlan};
+use crate::task::Task;
+use crate::trial::{Cause, StepOutcome, TimeoutPolicy, TrialFailure, TrialOutcome, TrialPlan};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -115,13 +116,15 @@ impl Records {
             "agent_info": {"name": plan.agent.spec.name(), "version": VERSION, "model_info": model},
             "agent_result": agent_result(outcome),
             "verifier_result": rewards,
-            "exception_info": exception_info(outcome),
+            "exception_info": exception_info(outcome.exception(), outcome.finished_at),
             "started_at": outcome.started_at,
             "finished_at": outcome.finished_at,
             "environment_setup": outcome.environment_setup,
-            "agent_setup": null,
+            "agent_setup": outcome.agent_setup,
             "agent_execution": outcome.agent_execution,
             "verifier": outcome.verifier,
+            "verifier_environment_mode": verifier_mode(&plan.task),
+            "step_results": (!plan.task.steps.is_empty()).then(|| step_results(&outcome.steps)),
             "rolltap": {
                 "reward": outcome.reward,
                 "reward_valid": outcome.reward_is_valid(),
@@ -154,7 +157,7 @@ impl Records {
             "n_total_trials": planned,
             "stats": {
                 "n_completed_trials": trials.len(),
-                "n_errored_trials": trials.iter().filter(|trial| trial.failure.is_some()).count(),
+                "n_errored_trials": trials.iter().filter(|trial| trial.exception().is_some()).count(),
                 "n_running_trials": 0,
                 "n_pending_trials": planned.saturating_sub(trials.len()),
                 "n_cancelled_trials": trials.iter().filter(cancelled).count(),
@@ -209,18 +212,40 @@ fn agent_result(outcome: &TrialOutcome) -> Option<Value> {
 }
 
 /// `ExceptionInfo`
-fn exception_info(outcome: &TrialOutcome) -> Option<Value> {
-    let failure = outcome.failure.as_ref()?;
+fn exception_info(failure: Option<&TrialFailure>, occurred_at: Timestamp) -> Option<Value> {
+    let failure = failure?;
     Some(json!({
         "exception_type": failure.cause,
         "exception_message": failure.message,
         "exception_traceback": format!("phase {}", failure.phase),
-        "occurred_at": outcome.finished_at,
+        "occurred_at": occurred_at,
     }))
 }
 
+/// Harbor tells it of tasks in one go alone.
+fn verifier_mode(task: &Task) -> Option<&'static str> {
+    let mode = if task.separate_verifier.is_some() { "separate" } else { "shared" };
+    task.steps.is_empty().then_some(mode)
+}
+
+/// `StepResult`, of each step that was begun. Tokens are counted for the whole trial.
+fn step_results(steps: &[StepOutcome]) -> Vec<Value> {
+    let result = |StepOutcome { name, round }: &StepOutcome| {
+        let ended = round.verifier.or(round.agent_execution).map_or_else(Timestamp::now, |t| t.finished_at);
+        json!({
+            "step_name": name,
+            "agent_result": round.agent_execution.map(|_| json!({"metadata": round.agent_metadata})),
+            "verifier_result": round.verdict.as_ref().map(|verdict| json!({"rewards": verdict.rewards})),
+            "exception_info": exception_info(round.failure.as_ref(), ended),
+            "agent_execution": round.agent_execution,
+            "verifier": round.verifier,
+        })
+    };
+    steps.iter().map(result).collect()
+}
+
 fn failure_name(outcome: &TrialOutcome) -> Option<&'static str> {
-    outcome.failure.as_ref().map(|failure| failure.cause.name())
+    outcome.exception().map(|failure| failure.cause.name())
 }
 
 fn evals_by_agent(trials: &[TrialOutcome]) -> BTreeMap<String, Value> {
@@ -250,7 +275,7 @@ fn evals(trials: &[&TrialOutcome]) -> Value {
     }
     json!({
         "n_trials": trials.iter().filter(|trial| !trial.rewards.is_empty()).count(),
-        "n_errors": trials.iter().filter(|trial| trial.failure.is_some()).count(),
+        "n_errors": trials.iter().filter(|trial| trial.exception().is_some()).count(),
         "metrics": [],
         "reward_stats": rewards,
         "exception_stats": exceptions,

@@ -115,10 +115,19 @@ pub async fn verify(
     logs: &LogDirs,
     limit: Option<Duration>,
 ) -> Result<Rewards, VerifierError> {
-    env.upload(&task.tests_dir(), &env.paths().tests).await?;
+    let separate = task.separate_verifier.as_deref();
+    if !separate.is_some_and(|separate| separate.has_tests) {
+        for tests in task.tests_dirs().filter(|dir| dir.is_dir()) {
+            env.upload(tests, &env.paths().tests).await?;
+        }
+    }
     remove_stale(&logs.verifier).await?;
     let run = run_tests(task, env, limit).await?;
-    let downloaded = fetch(env, logs).await;
+    let downloaded = match separate {
+        // Whatever else lies there is none of the agent's.
+        Some(_) => env.download(&env.paths().verifier_logs, &logs.verifier).await,
+        None => fetch(env, logs).await,
+    };
     let output = logs.verifier.join(OUTPUT);
     let written = tokio::fs::write(&output, &run.stdout).await;
     written.map_err(|source| VerifierError::Io { action: "write", path: output.clone(), source })?;

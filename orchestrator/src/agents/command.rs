@@ -12,6 +12,9 @@ use crate::trial::{Cause, Phase, TrialFailure};
 
 /// Linux refuses a single environment variable of 128 KiB; a longer instruction is in the file alone.
 const LONGEST_VARIABLE: usize = 100 * 1024;
+/// In the agent's logs: what the task gives. Not beside them, where a trajectory is one that the agent hands back.
+const HANDED_OVER: &str = "given";
+const TRAJECTORY_FILE: &str = "trajectory.json";
 
 pub(super) async fn run(
     command: &str,
@@ -56,6 +59,7 @@ async fn execute(
     if instruction.len() <= LONGEST_VARIABLE {
         env.insert("ROLLTAP_INSTRUCTION".to_owned(), instruction.to_owned());
     }
+    env.extend(handed_over(assignment).await?);
     env.extend(extra.clone());
     let exec = Exec {
         // Like the instruction: Harbor's places have other names in the local environment.
@@ -66,6 +70,27 @@ async fn execute(
         ..Exec::default()
     };
     assignment.environment.exec(exec).await
+}
+
+/// What the task gives its agent besides the instruction, each only where there is something.
+async fn handed_over(assignment: &Assignment<'_>) -> Result<BTreeMap<String, String>, EnvironmentError> {
+    let Assignment { environment, task, mcp_servers, skills_dir, .. } = assignment;
+    let mut env = BTreeMap::new();
+    if !mcp_servers.is_empty() {
+        env.insert("ROLLTAP_MCP_SERVERS".to_owned(), json!(mcp_servers).to_string());
+    }
+    if let Some(dir) = skills_dir {
+        env.insert("ROLLTAP_SKILLS_DIR".to_owned(), environment.instruction(dir));
+    }
+    if let Some(trajectory) = &task.trajectory {
+        let staging = |source| EnvironmentError::Io { action: "copy", path: trajectory.clone(), source };
+        let dir = tempfile::tempdir().map_err(staging)?;
+        tokio::fs::copy(trajectory, dir.path().join(TRAJECTORY_FILE)).await.map_err(staging)?;
+        let inside = format!("{}/{HANDED_OVER}", environment.paths().agent_logs);
+        environment.upload(dir.path(), &inside).await?;
+        env.insert("ROLLTAP_TRAJECTORY_FILE".to_owned(), format!("{inside}/{TRAJECTORY_FILE}"));
+    }
+    Ok(env)
 }
 
 /// The same address and key under every name that agents look for (Claude Code, Codex, mini-swe-agent, OpenHands,

@@ -3,29 +3,26 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use regex::RegexBuilder;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::definition::{
-    Chosen, Definition, FileText, Mcp, McpServer, OutcomeCause, VERSION_OPTION, Values, check_version,
-    in_words,
+    Chosen, Definition, FileText, Mcp, OutcomeCause, VERSION_OPTION, Values, check_version, in_words,
 };
 use super::instruction::INSTRUCTION_FILE;
 use super::invocation::{self, LAYER_MISSING, NOT_READY, Setup};
 use super::layer::{self, Layer, LayerError};
-use super::{AgentOutcome, Assignment};
+use super::{AgentOutcome, Assignment, Ready};
 use crate::environment::{Environment, EnvironmentError, Exec, ExecOutput, Share};
+use crate::task::McpServer;
 use crate::trial::{Cause, Phase, TrialFailure};
 
 /// How much of what an agent wrote last is looked through for how it ended.
 const OUTCOME_TAIL: usize = 64 * 1024;
 /// How much of what it wrote last is told where it does not start.
 const COMPLAINT: usize = 2000;
-/// Getting ready may take so long, as with Harbor.
-const SETUP_LIMIT: Duration = Duration::from_secs(360);
 
 /// An agent by its definition, with its options.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -90,8 +87,10 @@ impl InstalledAgent {
         self.layer.iter().map(Layer::share).collect()
     }
 
-    /// Makes the agent ready: its programs are seen, its files are there, it starts. Gives what it says is its version.
-    async fn set_up(&self, assignment: &Assignment<'_>, values: &Values) -> Result<String, TrialFailure> {
+    /// Makes the agent ready: its programs are seen, its files are there, it starts.
+    pub(super) async fn set_up(&self, assignment: &Assignment<'_>) -> Result<Ready, TrialFailure> {
+        self.check_handover(assignment)?;
+        let values = &self.values(assignment);
         let files = self.files(assignment, values)?;
         let setup = Setup {
             definition: &self.definition,
@@ -106,7 +105,7 @@ impl InstalledAgent {
             command: setup.script(),
             env,
             user: assignment.task.config.agent.user.clone(),
-            timeout: Some(SETUP_LIMIT),
+            timeout: assignment.timeout,
             ..Exec::default()
         };
         let mut output = assignment.environment.exec(exec.clone()).await.map_err(environment_failed)?;
@@ -120,21 +119,25 @@ impl InstalledAgent {
             output = assignment.environment.exec(exec).await.map_err(environment_failed)?;
         }
         match output.exit_code {
-            Some(0) => Ok(last_line(&output.stdout)),
-            _ => Err(self.not_ready(&output)),
+            Some(0) => Ok(Ready { version: Some(last_line(&output.stdout)) }),
+            _ => Err(self.not_ready(&output, assignment)),
         }
     }
 
-    fn not_ready(&self, output: &ExecOutput) -> TrialFailure {
+    fn not_ready(&self, output: &ExecOutput, assignment: &Assignment<'_>) -> TrialFailure {
         let name = &self.definition.name;
         let message = match output.exit_code {
-            _ if output.timed_out => format!("agent {name} was not ready after {} s", SETUP_LIMIT.as_secs()),
+            _ if output.timed_out => {
+                let limit = assignment.timeout.unwrap_or_default().as_secs_f64();
+                format!("agent {name} was not ready after {limit} s")
+            }
             Some(NOT_READY) | None => format!("agent {name} cannot work in this environment"),
             Some(code) => format!("getting agent {name} ready ended with exit code {code}"),
         };
         let said = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
         let said = tail(&said, COMPLAINT);
-        TrialFailure::new(Phase::Agent, Cause::Environment, format!("{message}: {}", said.trim()))
+        let cause = if output.timed_out { Cause::AgentSetupTimeout } else { Cause::Environment };
+        TrialFailure::new(Phase::AgentSetup, cause, format!("{message}: {}", said.trim()))
     }
 
     /// The files of the definition, and the task's MCP servers in one of them.
@@ -165,7 +168,7 @@ impl InstalledAgent {
         let name = &self.definition.name;
         let message =
             format!("agent {name} cannot be told of MCP server {server:?}: it takes none of that kind");
-        TrialFailure::new(Phase::Agent, Cause::Environment, message)
+        TrialFailure::new(Phase::AgentSetup, Cause::Environment, message)
     }
 
     /// What the agent finds in its environment variables.
@@ -201,22 +204,20 @@ impl InstalledAgent {
         ])
     }
 
-    pub(super) async fn run(&self, assignment: &Assignment<'_>) -> AgentOutcome {
+    pub(super) async fn run(&self, assignment: &Assignment<'_>, ready: Ready) -> AgentOutcome {
         match self.work(assignment).await {
-            Ok((version, output)) => self.judge(&version, &output, assignment),
+            Ok(output) => self.judge(ready, &output, assignment),
             Err(failure) => failure.into(),
         }
     }
 
-    async fn work(&self, assignment: &Assignment<'_>) -> Result<(String, ExecOutput), TrialFailure> {
-        self.check_handover(assignment)?;
+    async fn work(&self, assignment: &Assignment<'_>) -> Result<ExecOutput, TrialFailure> {
         let more = match self.definition.mcp {
             Some(Mcp::InWords) if !assignment.mcp_servers.is_empty() => in_words(assignment.mcp_servers),
             _ => String::new(),
         };
         super::instruction::put(assignment, &more).await?;
         let values = self.values(assignment);
-        let version = self.set_up(assignment, &values).await?;
         let mut arguments = self.chosen.arguments(&values);
         if let (Some(Mcp::InFile(handover)), false) =
             (&self.definition.mcp, assignment.mcp_servers.is_empty())
@@ -232,7 +233,7 @@ impl InstalledAgent {
         };
         let output = assignment.environment.exec(exec).await.map_err(environment_failed)?;
         super::command::keep_output(&output, assignment).await?;
-        Ok((version, output))
+        Ok(output)
     }
 
     /// A task whose servers or skills the agent would never see is not what the task's author wrote.
@@ -249,10 +250,10 @@ impl InstalledAgent {
             _ => return Ok(()),
         };
         let message = format!("the task gives its agent {lacking}, and agent {name} takes none");
-        Err(TrialFailure::new(Phase::Agent, Cause::Environment, message))
+        Err(TrialFailure::new(Phase::AgentSetup, Cause::Environment, message))
     }
 
-    fn judge(&self, version: &str, output: &ExecOutput, assignment: &Assignment<'_>) -> AgentOutcome {
+    fn judge(&self, ready: Ready, output: &ExecOutput, assignment: &Assignment<'_>) -> AgentOutcome {
         let mut outcome = super::command::judge(output, assignment);
         let failed = outcome.failure.is_some();
         if !output.timed_out
@@ -260,7 +261,7 @@ impl InstalledAgent {
         {
             outcome.failure = Some(TrialFailure::new(Phase::Agent, cause, words));
         }
-        outcome.metadata.insert("agent_version".to_owned(), json!(version));
+        outcome.metadata.insert("agent_version".to_owned(), json!(ready.version));
         outcome
     }
 

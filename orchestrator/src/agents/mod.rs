@@ -3,6 +3,7 @@
 pub mod catalog;
 mod command;
 pub mod definition;
+mod handover;
 mod installed;
 mod instruction;
 mod invocation;
@@ -24,9 +25,8 @@ pub use layer::LayerError;
 pub use spec::{AgentOptions, AgentSpec, AgentSpecError, BUILT_IN};
 
 use crate::environment::{Environment, EnvironmentError, Share};
-use crate::task::Task;
+use crate::task::{McpServer, Task};
 use crate::trial::{Cause, Phase, TrialFailure};
-use definition::McpServer;
 
 impl AgentSpec {
     /// Installs the agent's programs on this host, where it is one that is installed and they are not there yet.
@@ -48,14 +48,23 @@ impl AgentSpec {
         }
     }
 
+    /// Gets ready before the agent's time begins, within the assignment's.
+    pub(crate) async fn set_up(&self, assignment: &Assignment<'_>) -> Result<Ready, TrialFailure> {
+        match self {
+            Self::Installed(agent) => agent.set_up(assignment).await,
+            // They bring all they need.
+            Self::Oracle | Self::Nop | Self::Command { .. } | Self::Terminal { .. } => Ok(Ready::default()),
+        }
+    }
+
     /// Works at the task until done, out of time, or cancelled. Logs go to [`Assignment::logs`].
-    pub(crate) async fn run(&self, assignment: Assignment<'_>) -> AgentOutcome {
+    pub(crate) async fn run(&self, assignment: Assignment<'_>, ready: Ready) -> AgentOutcome {
         match self {
             Self::Oracle => oracle::run(&assignment).await,
             Self::Nop => AgentOutcome::default(),
             Self::Command { command, env } => command::run(command, env, &assignment).await,
             Self::Terminal { max_turns } => terminal::run(*max_turns, &assignment).await,
-            Self::Installed(agent) => agent.run(&assignment).await,
+            Self::Installed(agent) => agent.run(&assignment, ready).await,
         }
     }
 }
@@ -80,6 +89,13 @@ pub(crate) struct Assignment<'a> {
     pub(crate) logs: &'a Path,
     /// The job is being cancelled.
     pub(crate) cancel: &'a CancellationToken,
+}
+
+/// What an agent found out when it got ready.
+#[derive(Debug, Default)]
+pub(crate) struct Ready {
+    /// The version that its program says it has.
+    version: Option<String>,
 }
 
 /// How an agent's work ended.

@@ -20,7 +20,8 @@ pub(super) async fn run(max_turns: Option<u32>, assignment: &Assignment<'_>) -> 
         return AgentOutcome::failed(Cause::ModelApi, "agent \"terminal\" was given no model");
     };
     let size = TerminalSize::default();
-    let streams = match assignment.environment.open_terminal(size, BTreeMap::new()).await {
+    let user = assignment.task.config.agent.user.as_deref();
+    let streams = match assignment.environment.open_terminal(size, BTreeMap::new(), user).await {
         Ok(streams) => streams,
         Err(error) => return error.into(),
     };

@@ -26,6 +26,13 @@ pub(super) fn walk(dir: &Path) -> Result<Vec<Entry>, EnvironmentError> {
     Ok(entries)
 }
 
+/// One file or link by itself, under its own name.
+pub(super) fn entry(path: &Path) -> Result<Entry, EnvironmentError> {
+    let metadata = fs::symlink_metadata(path).map_err(EnvironmentError::io("read", path))?;
+    let name = path.file_name().map(PathBuf::from).unwrap_or_default();
+    Ok(Entry { name, path: path.to_owned(), metadata })
+}
+
 fn walk_into(dir: &Path, prefix: &Path, entries: &mut Vec<Entry>) -> Result<(), EnvironmentError> {
     let unreadable = |source| EnvironmentError::Io { action: "read", path: dir.to_owned(), source };
     let mut listing = dir.read_dir().and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(unreadable)?;

@@ -2,16 +2,16 @@
 
 /// A pattern for paths relative to the build context.
 #[derive(Clone, Debug)]
-pub(super) struct Pattern(Vec<String>);
+pub(crate) struct Pattern(Vec<String>);
 
 impl Pattern {
     /// Slashes at either end and `.` components mean nothing.
-    pub(super) fn new(pattern: &str) -> Self {
+    pub(crate) fn new(pattern: &str) -> Self {
         Self(components(pattern).map(str::to_owned).collect())
     }
 
     /// Whether the whole path fits.
-    pub(super) fn matches(&self, path: &str) -> bool {
+    pub(crate) fn matches(&self, path: &str) -> bool {
         matches_components(&self.0, &components(path).collect::<Vec<_>>())
     }
 
@@ -39,6 +39,12 @@ fn matches_components(pattern: &[String], path: &[&str]) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether a text fits a pattern in which `*` stands for any characters, slashes too.
+pub(super) fn matches_text(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<_>, Vec<_>) = (pattern.chars().collect(), text.chars().collect());
+    matches_name(&pattern, &text)
 }
 
 /// Linear but for `*`, where it remembers the last one only: no pattern takes exponential time.

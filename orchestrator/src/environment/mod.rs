@@ -6,6 +6,7 @@ mod archive;
 mod build_context;
 mod docker;
 mod error;
+mod fetch;
 mod glob;
 mod host;
 mod local;
@@ -24,6 +25,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use docker::Container;
 pub use error::EnvironmentError;
+pub use fetch::Fetched;
+pub(crate) use glob::Pattern;
 pub use host::{Host, Prepared};
 pub use local::LocalEnvironment;
 pub(crate) use output::Tail;
@@ -247,7 +250,7 @@ impl Environment {
         }
     }
 
-    /// A shell on a pseudo-terminal of this size in the workdir, with `TERM=xterm-256color`.
+    /// A shell of this [`Exec::user`] on a pseudo-terminal of this size in the workdir, with `TERM=xterm-256color`.
     ///
     /// # Errors
     /// The environment's own trouble.
@@ -255,10 +258,11 @@ impl Environment {
         &self,
         size: TerminalSize,
         env: BTreeMap<String, String>,
+        user: Option<&str>,
     ) -> Result<TerminalStreams, EnvironmentError> {
         match self {
-            Self::Docker(container) => container.open_terminal(size, env).await,
-            Self::Local(local) => local.open_terminal(size, env),
+            Self::Docker(container) => container.open_terminal(size, env, user).await,
+            Self::Local(local) => local.open_terminal(size, env, user),
         }
     }
 
@@ -282,6 +286,23 @@ impl Environment {
         match self {
             Self::Docker(container) => container.download(inside, host_dir).await,
             Self::Local(local) => local.download(inside, host_dir).await,
+        }
+    }
+
+    /// Puts the file or directory `inside` in the place of `to`, but for what patterns of `tar --exclude` leave out of a
+    /// directory. The rules of [`Self::download`] hold.
+    ///
+    /// # Errors
+    /// No such file or directory, too much in it, or the environment's own trouble.
+    pub async fn fetch(
+        &self,
+        inside: &str,
+        to: &Path,
+        exclude: &[String],
+    ) -> Result<Fetched, EnvironmentError> {
+        match self {
+            Self::Docker(container) => container.fetch(inside, to, exclude).await,
+            Self::Local(local) => local.fetch(inside, to, exclude).await,
         }
     }
 

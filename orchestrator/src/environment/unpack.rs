@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
+use super::fetch::Exclusions;
 use super::{EnvironmentError, LogDirs};
 
 /// Bytes that one download may bring: far above any log, far below a full disk.
@@ -27,27 +28,40 @@ pub struct Downloaded {
 }
 
 /// Where on this host what is in an archive goes, by the directory that it is in.
-pub(super) struct Destinations<'a>(Vec<(&'static str, &'a Path)>);
+pub(super) struct Destinations<'a> {
+    places: Vec<(&'static str, &'a Path)>,
+    exclude: Option<&'a Exclusions>,
+}
 
 impl<'a> Destinations<'a> {
     /// Everything into one directory.
     pub(super) fn one(host_dir: &'a Path) -> Self {
-        Self(vec![("", host_dir)])
+        Self { places: vec![("", host_dir)], exclude: None }
     }
 
     /// Of `/logs`, each directory to its own place; what lies beside them is skipped.
     pub(super) fn of_logs(to: &'a LogDirs) -> Self {
-        Self(vec![("agent", &to.agent), ("verifier", &to.verifier), ("artifacts", &to.artifacts)])
+        let places = vec![("agent", &*to.agent), ("verifier", &*to.verifier), ("artifacts", &*to.artifacts)];
+        Self { places, exclude: None }
+    }
+
+    /// But for what these patterns leave out.
+    pub(super) fn without(self, exclude: &'a Exclusions) -> Self {
+        Self { exclude: Some(exclude), ..self }
+    }
+
+    fn leaves_out(&self, name: &Path) -> bool {
+        self.exclude.is_some_and(|exclude| exclude.cover(name))
     }
 
     fn place<'n>(&self, name: &'n Path) -> Option<(&'a Path, &'n Path)> {
-        self.0.iter().find_map(|(inside, host_dir)| Some((*host_dir, name.strip_prefix(inside).ok()?)))
+        self.places.iter().find_map(|(inside, host_dir)| Some((*host_dir, name.strip_prefix(inside).ok()?)))
     }
 
     fn make(&self) -> Result<(), EnvironmentError> {
         let made =
             |(_, dir): &(_, &Path)| fs::create_dir_all(dir).map_err(EnvironmentError::io("create", dir));
-        self.0.iter().try_for_each(made)
+        self.places.iter().try_for_each(made)
     }
 }
 
@@ -78,7 +92,7 @@ pub(super) fn unpack(
             downloaded.skip(&name);
             continue;
         };
-        if below.as_os_str().is_empty() {
+        if below.as_os_str().is_empty() || to.leaves_out(&below) {
             continue;
         }
         let Some((host_dir, relative)) = to.place(&below) else {
@@ -194,7 +208,8 @@ fn make_room(host_dir: &Path, relative: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-fn write_file(
+/// Writes a new file in place of whatever file or link is there.
+pub(super) fn write_file(
     host_dir: &Path,
     relative: &Path,
     executable: bool,

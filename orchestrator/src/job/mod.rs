@@ -136,6 +136,16 @@ pub enum JobError {
         #[source]
         source: std::io::Error,
     },
+    /// A task means more than its agent would be told.
+    #[error("{}: gives its agent {what}, and agent {agent:?} takes none", task.display())]
+    WouldNotSee {
+        /// The task.
+        task: PathBuf,
+        /// The agent.
+        agent: String,
+        /// What it would never see.
+        what: String,
+    },
     /// The oracle has nothing to run.
     #[error("agent \"oracle\" needs {}, which is missing", .0.display())]
     NoSolution(PathBuf),

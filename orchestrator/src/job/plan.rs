@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::{JobAgent, JobError, checksum};
 use crate::task::Task;
-use crate::trial::{TimeoutPolicy, TrialPlan};
+use crate::trial::{TimeoutPolicy, TrialExtras, TrialPlan};
 
 /// Harbor's names keep so much of the task's.
 const TASK_PART: usize = 32;
@@ -29,6 +29,7 @@ pub(super) fn plan(
 ) -> Result<Vec<TrialPlan>, JobError> {
     distinct_names(&tasks)?;
     distinct_agents(agents)?;
+    let extras = Arc::new(TrialExtras::default());
     let mut plans = Vec::new();
     for task in tasks {
         let task = Arc::new(task);
@@ -53,6 +54,7 @@ pub(super) fn plan(
                     sample_index,
                     attempt: 0,
                     timeouts: agent.timeouts.over(timeouts),
+                    extras: Arc::clone(&extras),
                 });
             }
         }

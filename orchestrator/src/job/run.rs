@@ -54,8 +54,16 @@ pub async fn run_job(
 
 fn check(settings: &JobSettings) -> Result<(), JobError> {
     settings.timeouts.check()?;
+    for agent in &settings.agents {
+        for task in &settings.tasks {
+            if let Some(what) = agent.spec.would_not_see(task) {
+                let agent = agent.spec.name().to_owned();
+                return Err(JobError::WouldNotSee { task: task.dir.clone(), agent, what });
+            }
+        }
+    }
     if settings.agents.iter().any(|agent| agent.spec == AgentSpec::Oracle) {
-        let scripts = settings.tasks.iter().map(Task::solution_script);
+        let scripts = settings.tasks.iter().flat_map(Task::solution_scripts);
         if let Some(missing) = scripts.into_iter().find(|script| !script.is_file()) {
             return Err(JobError::NoSolution(missing));
         }

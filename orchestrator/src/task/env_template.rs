@@ -4,11 +4,44 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::TaskError;
+use super::config::{TaskConfig, VerifierConfig};
+
+/// Resolves every `env` table of a task and of its steps.
+pub(super) fn resolve_all(
+    config: &mut TaskConfig,
+    path: &Path,
+    host: impl Fn(&str) -> Option<String> + Copy,
+) -> Result<(), TaskError> {
+    resolve(&mut config.environment.env, "environment.env", path, host)?;
+    resolve(&mut config.solution.env, "solution.env", path, host)?;
+    for server in &mut config.environment.mcp_servers {
+        let section = format!("environment.mcp_servers.{}.headers", server.name);
+        if let Some(headers) = server.headers_mut() {
+            resolve_embedded(headers, &section, path, host)?;
+        }
+    }
+    resolve_verifier(&mut config.verifier, "verifier", path, host)?;
+    for step in &mut config.steps {
+        resolve_verifier(&mut step.verifier, &format!("steps.{}.verifier", step.name), path, host)?;
+    }
+    Ok(())
+}
+
+fn resolve_verifier(
+    verifier: &mut VerifierConfig,
+    section: &str,
+    path: &Path,
+    host: impl Fn(&str) -> Option<String> + Copy,
+) -> Result<(), TaskError> {
+    resolve(&mut verifier.env, &format!("{section}.env"), path, host)?;
+    let own = verifier.environment.as_mut();
+    own.map_or(Ok(()), |own| resolve(&mut own.env, &format!("{section}.environment.env"), path, host))
+}
 
 /// Replaces every value that is `${VAR}` or `${VAR:-default}` as a whole; a template amid other text stays as it is.
 ///
 /// `section` is the table's name for errors; `host` looks a variable up.
-pub(super) fn resolve(
+fn resolve(
     table: &mut BTreeMap<String, String>,
     section: &str,
     path: &Path,
@@ -25,6 +58,35 @@ pub(super) fn resolve(
         *value = resolved;
     }
     Ok(())
+}
+
+/// Replaces every template in every value, wherever it stands.
+fn resolve_embedded(
+    table: &mut BTreeMap<String, String>,
+    section: &str,
+    path: &Path,
+    host: impl Fn(&str) -> Option<String> + Copy,
+) -> Result<(), TaskError> {
+    for (key, value) in table {
+        let mut resolved = String::new();
+        let mut rest = value.as_str();
+        while let Some((before, (inside, after))) = embedded(rest) {
+            let mut one = BTreeMap::from([(key.clone(), format!("${{{inside}}}"))]);
+            resolve(&mut one, section, path, host)?;
+            resolved.push_str(before);
+            resolved.extend(one.into_values());
+            rest = after;
+        }
+        resolved.push_str(rest);
+        *value = resolved;
+    }
+    Ok(())
+}
+
+/// What is before the first template, in it, and behind it.
+fn embedded(text: &str) -> Option<(&str, (&str, &str))> {
+    let (before, behind) = text.split_once("${")?;
+    Some((before, behind.split_once('}')?))
 }
 
 /// The variable's name and the default of a template.
@@ -63,6 +125,25 @@ mod tests {
         ] {
             assert_eq!(resolved(value).unwrap(), expected, "{value}");
         }
+    }
+
+    #[test]
+    fn headers_may_have_templates_amid_other_text() {
+        let resolved = |value: &str| {
+            let mut table = BTreeMap::from([("Authorization".to_owned(), value.to_owned())]);
+            let host = |name: &str| (name == "TOKEN").then(|| "secret".to_owned());
+            resolve_embedded(&mut table, "headers", Path::new("task.toml"), host)?;
+            Ok::<_, TaskError>(table.remove("Authorization").unwrap())
+        };
+        for (value, expected) in [
+            ("Bearer ${TOKEN}", "Bearer secret"),
+            ("${TOKEN}:${UNSET:-x}!", "secret:x!"),
+            ("plain", "plain"),
+            ("${TOKEN", "${TOKEN"),
+        ] {
+            assert_eq!(resolved(value).unwrap(), expected, "{value}");
+        }
+        assert!(resolved("Bearer ${UNSET}").unwrap_err().to_string().contains("UNSET is not set"));
     }
 
     #[test]

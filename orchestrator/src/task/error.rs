@@ -44,11 +44,22 @@ pub enum TaskError {
         /// The file.
         path: PathBuf,
         /// The key, with its section.
-        key: &'static str,
+        key: String,
         /// What is there.
         value: String,
         /// What could be there.
         expected: &'static str,
+    },
+    /// A file that a task must have is there, and a `.harborignore` leaves it out.
+    #[error("{}: left out by .harborignore, but needed", .0.display())]
+    Excluded(PathBuf),
+    /// What an agent is to go on from is no trajectory.
+    #[error("{}: no trajectory of ATIF: {problem}", .path.display())]
+    Trajectory {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
     },
     /// An environment variable of the host that the task asks for is not set.
     #[error(

@@ -1,131 +1,93 @@
-//! Harbor task directories: `task.toml`, `instruction.md`, `environment/`, `tests/test.sh`, `solution/solve.sh`.
+//! Harbor task directories: `task.toml`, `instruction.md`, `environment/`, `tests/test.sh`, `solution/solve.sh`, and
+//! the same again for each of a task's steps.
 //!
 //! Everything that can be wrong with a task is told here, before a trial starts: missing files, wrong types, impossible
 //! values, variables that are not set, and parts of Harbor's format that rolltap does not support yet.
 
+mod check;
 mod config;
+mod discover;
 mod env_template;
 mod error;
+mod inputs;
+mod instruction;
+mod load;
 mod parse;
+mod separate;
+mod step;
 mod support;
 #[cfg(test)]
 mod tests;
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 pub use config::{
-    AgentConfig, Artifact, Author, EnvironmentConfig, NetworkMode, PackageConfig, RewardStrategy,
-    SolutionConfig, TaskConfig, VerifierConfig, VerifierEnvironmentMode,
+    AgentConfig, Artifact, Author, Collect, EnvironmentConfig, Healthcheck, MAIN_SERVICE, McpServer,
+    McpTransport, MinReward, NetworkMode, PackageConfig, RewardStrategy, SolutionConfig, StepConfig,
+    TaskConfig, VerifierConfig, VerifierEnvironmentMode,
 };
+pub use discover::discover;
 pub use error::TaskError;
+use inputs::Input;
+pub use separate::SeparateVerifier;
+pub use step::Step;
 
 const CONFIG: &str = "task.toml";
 
-/// One task, loaded and found to be something that rolltap can run.
+/// One task, loaded and found to be something that rolltap can run. A step of one is a task too: what its agent and its
+/// tests are given reads the same.
 #[derive(Clone, Debug)]
 pub struct Task {
     /// `[task].name`, or else the directory's name.
     pub name: String,
     /// The task directory, absolute.
     pub dir: PathBuf,
-    /// The text of `instruction.md`.
+    /// What the agent is told. Empty where [`Self::steps`] say it.
     pub instruction: String,
+    /// What an agent is to go on from: a trajectory of ATIF, as a file of this host.
+    pub trajectory: Option<PathBuf>,
     /// `task.toml`, its `env` tables resolved.
     pub config: TaskConfig,
+    /// Where the tests run, if that is not where the agent works.
+    pub separate_verifier: Option<Box<SeparateVerifier>>,
+    /// What is done one after the other; empty for a task in one go.
+    pub steps: Vec<Step>,
+    environment: PathBuf,
+    solution: Input,
+    tests: Vec<Input>,
 }
 
 impl Task {
-    /// Loads the task in `dir`.
-    ///
-    /// # Errors
-    /// The first thing that is wrong with it; everything unsupported at once.
-    pub fn load(dir: &Path) -> Result<Self, TaskError> {
-        let dir = dir.canonicalize().map_err(|_| TaskError::NotADirectory(dir.to_owned()))?;
-        let path = dir.join(CONFIG);
-        let mut config = TaskConfig::parse(&read(&path, "the task's configuration")?, &path)?;
-        let what = support::unsupported(&config, &dir);
-        if !what.is_empty() {
-            return Err(TaskError::Unsupported { dir, what });
-        }
-        let host = |name: &str| std::env::var(name).ok();
-        env_template::resolve(&mut config.environment.env, "environment.env", &path, host)?;
-        env_template::resolve(&mut config.verifier.env, "verifier.env", &path, host)?;
-        env_template::resolve(&mut config.solution.env, "solution.env", &path, host)?;
-        let instruction = read(&dir.join("instruction.md"), "the instruction for the agent")?;
-        let directory_name = || dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let name = config.task.as_ref().map_or_else(directory_name, |task| task.name.clone());
-        let task = Self { name, dir, instruction, config };
-        must_be_file(&task.test_script(), "the script that writes the reward")?;
-        if task.config.environment.docker_image.is_none() {
-            must_be_file(&task.dockerfile(), "a Dockerfile, or else environment.docker_image in task.toml")?;
-        }
-        Ok(task)
-    }
-
-    /// `environment/`: the build context. Need not exist where the task names an image.
+    /// `environment/`, or wherever the build context is. Need not exist where the task names an image.
     pub fn environment_dir(&self) -> PathBuf {
-        self.dir.join("environment")
+        self.environment.clone()
     }
 
-    /// `environment/Dockerfile`
+    /// The Dockerfile in [`Self::environment_dir`].
     pub fn dockerfile(&self) -> PathBuf {
-        self.environment_dir().join("Dockerfile")
+        self.environment.join("Dockerfile")
     }
 
-    /// `tests/`
-    pub fn tests_dir(&self) -> PathBuf {
-        self.dir.join("tests")
-    }
-
-    /// `tests/test.sh`
-    pub fn test_script(&self) -> PathBuf {
-        self.tests_dir().join("test.sh")
+    /// The directories whose contents make up `/tests`, a later one over those before it.
+    pub fn tests_dirs(&self) -> impl Iterator<Item = &Path> {
+        self.tests.iter().map(Input::path)
     }
 
     /// `solution/`. Need not exist.
     pub fn solution_dir(&self) -> PathBuf {
-        self.dir.join("solution")
+        self.solution.path().to_owned()
     }
 
     /// `solution/solve.sh`. Need not exist.
     pub fn solution_script(&self) -> PathBuf {
-        self.solution_dir().join("solve.sh")
+        self.solution.path().join("solve.sh")
     }
-}
 
-/// The task at `path`, or all tasks in the directory `path`, sorted by name.
-///
-/// Sub-directories without `task.toml` are passed over; one with a `task.toml` that is wrong is an error.
-///
-/// # Errors
-/// Nothing found, or the first task that cannot be loaded.
-pub fn discover(path: &Path) -> Result<Vec<Task>, TaskError> {
-    if !path.is_dir() {
-        return Err(TaskError::NotADirectory(path.to_owned()));
-    }
-    if path.join(CONFIG).exists() {
-        return Ok(vec![Task::load(path)?]);
-    }
-    let unreadable = |source| TaskError::Read { path: path.to_owned(), source };
-    let mut tasks = Vec::new();
-    for entry in path.read_dir().map_err(unreadable)? {
-        let dir = entry.map_err(unreadable)?.path();
-        if dir.join(CONFIG).exists() {
-            tasks.push(Task::load(&dir)?);
+    /// The scripts that the oracle runs, one for each step. Need not exist.
+    pub fn solution_scripts(&self) -> Vec<PathBuf> {
+        if self.steps.is_empty() {
+            return vec![self.solution_script()];
         }
+        self.steps.iter().map(|step| step.task.solution_script()).collect()
     }
-    tasks.sort_by(|one, other| one.name.cmp(&other.name));
-    if tasks.is_empty() { Err(TaskError::NothingFound(path.to_owned())) } else { Ok(tasks) }
-}
-
-fn read(path: &Path, expected: &'static str) -> Result<String, TaskError> {
-    std::fs::read_to_string(path).map_err(|source| match source.kind() {
-        ErrorKind::NotFound => TaskError::Missing { path: path.to_owned(), expected },
-        _ => TaskError::Read { path: path.to_owned(), source },
-    })
-}
-
-fn must_be_file(path: &Path, expected: &'static str) -> Result<(), TaskError> {
-    if path.is_file() { Ok(()) } else { Err(TaskError::Missing { path: path.to_owned(), expected }) }
 }

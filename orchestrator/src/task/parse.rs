@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use super::TaskError;
-use super::config::{EnvironmentConfig, TaskConfig};
+use super::check::check_values;
+use super::config::{EnvironmentConfig, TaskConfig, VerifierConfig};
 
 impl TaskConfig {
     /// Parses `text`, which stands in `path`. Warns of keys that are not Harbor's.
@@ -19,59 +20,31 @@ impl TaskConfig {
         if !unknown.is_empty() {
             tracing::warn!(file = %path.display(), keys = unknown.join(", "), "ignoring keys that Harbor does not know");
         }
-        config.environment.migrate(path)?;
-        config.check_values(path)?;
+        config.environment.migrate("environment", path)?;
+        config.verifier.migrate("verifier", path)?;
+        for step in &mut config.steps {
+            step.verifier.migrate(&format!("steps.{}.verifier", step.name), path)?;
+        }
+        check_values(&config, path)?;
         Ok(config)
     }
+}
 
-    fn check_values(&self, path: &Path) -> Result<(), TaskError> {
-        const SECONDS: &str = "a number of seconds above 0 and at most 1000000000";
-        let in_range = |value: f64| value > 0.0 && value <= 1e9;
-        let environment = &self.environment;
-        let numbers = [
-            ("agent.timeout_sec", self.agent.timeout_sec, SECONDS),
-            ("verifier.timeout_sec", Some(self.verifier.timeout_sec), SECONDS),
-            ("environment.build_timeout_sec", Some(environment.build_timeout_sec), SECONDS),
-            ("environment.cpus", environment.cpus, "a number of CPUs above 0"),
-        ];
-        for (key, value, expected) in numbers {
-            if let Some(value) = value.filter(|value| !in_range(*value)) {
-                return Err(TaskError::Value {
-                    path: path.to_owned(),
-                    key,
-                    value: value.to_string(),
-                    expected,
-                });
-            }
-        }
-        let text = |key, value: &Option<String>, valid: fn(&str) -> bool, expected| match value {
-            Some(value) if !valid(value) => {
-                Err(TaskError::Value { path: path.to_owned(), key, value: format!("{value:?}"), expected })
-            }
-            _ => Ok(()),
-        };
-        text("environment.workdir", &environment.workdir, |dir| dir.starts_with('/'), "an absolute path")?;
-        text(
-            "environment.docker_image",
-            &environment.docker_image,
-            |name| !name.trim().is_empty(),
-            "an image name",
-        )?;
-        let name = self.task.as_ref().map(|task| task.name.clone());
-        text("task.name", &name, is_package_name, "a name like \"org/name\" of letters, digits and . _ -")
+impl VerifierConfig {
+    fn migrate(&mut self, section: &str, path: &Path) -> Result<(), TaskError> {
+        let own = self.environment.as_mut();
+        own.map_or(Ok(()), |own| own.migrate(&format!("{section}.environment"), path))
     }
 }
 
 impl EnvironmentConfig {
-    fn migrate(&mut self, path: &Path) -> Result<(), TaskError> {
+    fn migrate(&mut self, section: &str, path: &Path) -> Result<(), TaskError> {
         let Self { memory, memory_mb, storage, storage_mb, .. } = self;
-        for (key, old, new) in
-            [("environment.memory", memory, memory_mb), ("environment.storage", storage, storage_mb)]
-        {
+        for (key, old, new) in [("memory", memory, memory_mb), ("storage", storage, storage_mb)] {
             let Some(old) = old.take() else { continue };
             let wrong = |expected| TaskError::Value {
                 path: path.to_owned(),
-                key,
+                key: format!("{section}.{key}"),
                 value: format!("{old:?}"),
                 expected,
             };
@@ -83,15 +56,6 @@ impl EnvironmentConfig {
         }
         Ok(())
     }
-}
-
-/// Harbor's rule for names of packages.
-fn is_package_name(name: &str) -> bool {
-    let part = |part: &str| {
-        part.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && part.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
-    };
-    name.split_once('/').is_some_and(|(org, short)| part(org) && part(short)) && !name.contains("..")
 }
 
 /// `"2G"`, `"512M"`, `"1024K"` in MiB, rounded down as Harbor does.

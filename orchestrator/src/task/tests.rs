@@ -6,6 +6,9 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod steps;
+mod tables;
+
 /// A task directory with everything that a task needs, and this `task.toml`.
 fn task_dir(toml: &str) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
@@ -128,6 +131,21 @@ fn an_impossible_value_is_told_with_its_key() {
         ),
         ("[environment]\nworkdir = \"app\"", "environment.workdir = \"app\": expected an absolute path"),
         ("[environment]\ndocker_image = \" \"", "environment.docker_image = \" \": expected an image name"),
+        (
+            "[verifier]\nenvironment_mode = \"shared\"\n[verifier.environment]",
+            "verifier.environment_mode = \"shared\": expected \"separate\"",
+        ),
+        (
+            "[environment.healthcheck]\nretries = 1",
+            "environment.healthcheck.command = \"\": expected a shell",
+        ),
+        ("[[steps]]\nname = \"a/b\"", "steps.name = \"a/b\": expected a name that can be a directory"),
+        ("[[steps]]\nname = \"nul.x\"", "steps.name = \"nul.x\": expected a name that can be a directory"),
+        (
+            "[[steps]]\nname = \"a\"\n[[steps]]\nname = \"A\"",
+            "steps.name = \"A\": expected a name that no other step has",
+        ),
+        ("[[steps]]\nname = \"a\"\nmin_reward = nan", "steps.a.min_reward = NaN: expected numbers"),
         ("[task]\nname = \"no-org\"", "task.name = \"no-org\": expected a name like \"org/name\""),
     ] {
         let complaint = complaint(toml);
@@ -157,53 +175,43 @@ fn missing_files_are_told_with_what_should_be_in_them() {
 fn what_cannot_be_honoured_is_told_all_at_once() {
     let dir = task_dir(
         r#"
-        artifacts = ["/app/out"]
-        [[steps]]
-        name = "one"
+        artifacts = [{ source = "/db", service = "db" }]
         [agent]
         network_mode = "no-network"
-        [verifier]
-        environment_mode = "separate"
-        [verifier.environment]
-        docker_image = "x"
         [[verifier.collect]]
         command = "x"
+        service = "db"
+        [verifier.environment]
+        gpus = 2
         [environment]
         os = "Windows"
         gpus = 1
-        skills_dir = "/skills"
         network_mode = "allowlist"
         allowed_hosts = ["example.org"]
         [environment.tpu]
         type = "v6e"
         topology = "2x4"
-        [environment.healthcheck]
-        command = "true"
-        [[environment.mcp_servers]]
-        name = "x"
+        [[steps]]
+        name = "one"
+        [steps.verifier]
+        network_mode = "no-network"
         "#,
     );
     fs::write(dir.path().join("environment/docker-compose.yaml"), "").unwrap();
-    fs::write(dir.path().join("trajectory.json"), "").unwrap();
     let Err(TaskError::Unsupported { what, .. }) = Task::load(dir.path()) else { panic!("must be refused") };
     assert_eq!(
         what,
         [
             "environment/docker-compose.yaml (several containers)",
-            "trajectory.json (prior context for the agent)",
-            "[[steps]]",
-            "artifacts (files in /logs/artifacts are kept without it)",
             "environment.os = \"Windows\"",
             "environment.gpus",
             "environment.tpu",
-            "environment.skills_dir",
-            "[environment.healthcheck]",
-            "[[environment.mcp_servers]]",
-            "[[verifier.collect]]",
-            "verifier.environment_mode = \"separate\"",
-            "[verifier.environment]",
             "environment.network_mode other than \"public\"",
             "agent.network_mode other than \"public\"",
+            "verifier.collect of service \"db\" (several containers)",
+            "verifier.environment.gpus",
+            "artifacts of service \"db\" (several containers)",
+            "steps.one.verifier.network_mode other than \"public\"",
         ]
     );
     assert_eq!(

@@ -17,6 +17,8 @@ pub struct TrialFailure {
     /// The agent and its model ended up here by themselves, so a reward measures them. Decides the exit code of a job
     /// and the `valid` of a reward.
     pub is_agents_fault: bool,
+    /// In which step; none where it is the whole trial's.
+    pub step: Option<String>,
 }
 
 /// The phases of a trial, in order.
@@ -27,6 +29,12 @@ pub enum Phase {
     Open,
     /// The image is built and the environment started.
     EnvironmentSetup,
+    /// The task's check of its environment is run until it passes.
+    Healthcheck,
+    /// The agent is made ready.
+    AgentSetup,
+    /// What a step brings is put into the environment.
+    StepSetup,
     /// The agent works.
     Agent,
     /// The proxy seals the trial.
@@ -47,6 +55,14 @@ pub enum Cause {
     EnvironmentStart,
     /// Building and starting took longer than the task's `environment.build_timeout_sec`.
     EnvironmentStartTimeout,
+    /// The task's check of its environment went on failing.
+    Healthcheck,
+    /// Getting the agent ready took too long.
+    AgentSetupTimeout,
+    /// A step's `setup.sh` failed.
+    StepSetup,
+    /// The whole trial took longer than it may. Ours: Harbor has no such limit.
+    TrialDeadline,
     /// The environment failed under the agent or the verifier.
     Environment,
     /// The agent worked longer than the task's `agent.timeout_sec`.
@@ -76,6 +92,9 @@ impl Cause {
             Self::Proxy => "ProxyError",
             Self::EnvironmentStart => "SandboxBuildFailedError",
             Self::EnvironmentStartTimeout => "EnvironmentStartTimeoutError",
+            Self::Healthcheck => "HealthcheckError",
+            Self::AgentSetupTimeout => "AgentSetupTimeoutError",
+            Self::TrialDeadline => "TrialDeadlineError",
             Self::Environment => "RuntimeRequestError",
             Self::AgentTimeout => "AgentTimeoutError",
             Self::NonZeroAgentExitCode => "NonZeroAgentExitCodeError",
@@ -85,7 +104,7 @@ impl Cause {
             Self::UnknownApi => "UnknownApiError",
             Self::Verifier(name) => name,
             Self::Cancelled => "CancelledError",
-            Self::Internal => "RuntimeError",
+            Self::StepSetup | Self::Internal => "RuntimeError",
         }
     }
 
@@ -96,6 +115,11 @@ impl Cause {
             self,
             Self::AgentTimeout | Self::NonZeroAgentExitCode | Self::ContextWindowExceeded | Self::UnknownApi
         )
+    }
+
+    /// Whether nothing more is done in the trial but to save what there is.
+    pub(crate) fn ends_the_trial(self) -> bool {
+        matches!(self, Self::Cancelled | Self::TrialDeadline)
     }
 
     /// Whether such a failure, nothing else known, is the agent's own: a spent budget, or its own way out.
@@ -113,7 +137,7 @@ impl Cause {
 impl TrialFailure {
     /// A failure, with the blame that its cause implies.
     pub fn new(phase: Phase, cause: Cause, message: impl Into<String>) -> Self {
-        Self { phase, cause, message: message.into(), is_agents_fault: cause.is_agents_fault() }
+        Self { phase, cause, message: message.into(), is_agents_fault: cause.is_agents_fault(), step: None }
     }
 
     /// A failure with the whole chain of an error as its message.
@@ -124,6 +148,11 @@ impl TrialFailure {
     /// The job was cancelled in this phase.
     pub fn cancelled(phase: Phase) -> Self {
         Self::new(phase, Cause::Cancelled, format!("the job was cancelled in phase {phase}"))
+    }
+
+    /// The trial's time was over in this phase.
+    pub(crate) fn out_of_time(phase: Phase) -> Self {
+        Self::new(phase, Cause::TrialDeadline, format!("the trial's time was over in phase {phase}"))
     }
 
     /// The same failure, known not to be the agent's, and why.
@@ -169,6 +198,9 @@ impl fmt::Display for Phase {
         f.pad(match self {
             Self::Open => "open",
             Self::EnvironmentSetup => "environment_setup",
+            Self::Healthcheck => "healthcheck",
+            Self::AgentSetup => "agent_setup",
+            Self::StepSetup => "step_setup",
             Self::Agent => "agent",
             Self::Seal => "seal",
             Self::Verifier => "verifier",

@@ -1,30 +1,40 @@
 //! The life of one trial: open, environment, agent, seal, tests, reward, gone. Harbor's phases in Harbor's order, with
 //! the proxy's trial around the agent's time.
 
+mod artifacts;
+mod extras;
 mod failure;
+mod healthcheck;
+mod inside;
 mod outcome;
 mod returned;
+mod round;
+mod start;
+mod steps;
 mod timeouts;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rolltap_agent::terminal::Terminal;
 use rolltap_proxy::api::{OpenTrial, PutReward, TrialOpened, TrialStatus};
 use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+pub use extras::TrialExtras;
 pub use failure::{Cause, Phase, TrialFailure, chain};
-pub use outcome::{Timing, TrialOutcome};
+pub use outcome::{Round, StepOutcome, Timing, TrialOutcome};
 pub use timeouts::{AGENT_SETUP_SEC, InvalidTimeout, PhaseLimit, TimeoutPolicy};
 
 use crate::agents::Assignment;
-use crate::environment::{Environment, LogDirs, TrialLabel};
+use crate::environment::Environment;
 use crate::job::{JobAgent, JobContext};
 use crate::job_dir::{Log, TrialDir};
-use crate::task::Task;
-use crate::verifier::{self, VerifierError};
+use crate::task::{EnvironmentConfig, Task};
+use round::Instruction;
 
 /// How long an agent may go on after the job is cancelled, to hand in what it has.
 const CANCEL_GRACE: Duration = Duration::from_secs(1);
@@ -58,13 +68,19 @@ pub struct TrialPlan {
     pub attempt: u32,
     /// How long its phases may take.
     pub timeouts: TimeoutPolicy,
+    /// What the job adds to the task.
+    pub extras: Arc<TrialExtras>,
 }
 
 /// Runs a trial from beginning to end. Whatever fails is in the outcome, and no environment is left behind.
 pub(crate) async fn run(context: &JobContext, plan: TrialPlan) -> TrialOutcome {
     let outcome = TrialOutcome::new(&plan);
     match prepare_dir(context, &plan) {
-        Ok((dir, log)) => Box::pin(Trial { context, plan, dir, log, outcome }.run()).await,
+        Ok((dir, log)) => {
+            let task = Arc::new(plan.extras.applied_to(&plan.task));
+            let deadline = plan.timeouts.deadline().and_then(|limit| Instant::now().checked_add(limit));
+            Box::pin(Trial { context, plan, task, dir, log, outcome, deadline, sealed: false }.run()).await
+        }
         Err(error) => outcome.failed(TrialFailure::from_error(Phase::Open, Cause::Internal, &error)),
     }
 }
@@ -79,25 +95,27 @@ fn prepare_dir(context: &JobContext, plan: &TrialPlan) -> std::io::Result<(Trial
 struct Trial<'a> {
     context: &'a JobContext,
     plan: TrialPlan,
+    /// The plan's, with what the job adds.
+    task: Arc<Task>,
     dir: TrialDir,
     log: Log,
     outcome: TrialOutcome,
+    deadline: Option<Instant>,
+    sealed: bool,
 }
 
 impl Trial<'_> {
     async fn run(mut self) -> TrialOutcome {
         if let Some(opened) = self.open().await {
-            let environment = self.start_environment().await;
-            let terminal = match &environment {
-                Some(environment) => self.let_agent_work(environment, &opened).await,
-                None => None,
-            };
-            self.seal().await;
-            if let Some(environment) = &environment {
-                self.verify(environment).await;
+            let mut environment = self.start_environment().await;
+            if let Some(inside) = &environment {
+                if self.is_healthy(inside).await {
+                    self.work(&mut environment, &opened).await;
+                } else {
+                    self.download_logs(inside, &self.dir.logs()).await;
+                }
             }
-            // What the agent left running in it is part of its work until the tests have seen it.
-            drop(terminal);
+            self.seal_trial().await;
             self.put_reward().await;
             self.look_at_returned().await;
             if let Some(environment) = environment {
@@ -107,10 +125,73 @@ impl Trial<'_> {
         self.finish()
     }
 
+    /// The task, in one go or step by step.
+    async fn work(&mut self, environment: &mut Option<Environment>, opened: &TrialOpened) {
+        let task = Arc::clone(&self.task);
+        if !task.steps.is_empty() {
+            return Box::pin(self.run_steps(environment, opened)).await;
+        }
+        let instruction = Instruction { task: &task, dir: self.dir.clone(), step: None, is_last: true };
+        let round = Box::pin(self.round(environment, opened, &instruction)).await;
+        self.outcome.take(round);
+    }
+
     /// Keeps the first failure: later ones mostly follow from it.
     fn fail(&mut self, failure: TrialFailure) {
         self.log.line(format!("failed: {failure}"));
         self.outcome.failure.get_or_insert(failure);
+    }
+
+    /// What the work gives, unless the trial has to end first.
+    async fn within<T>(&self, phase: Phase, work: impl Future<Output = T>) -> Result<T, TrialFailure> {
+        tokio::select! {
+            done = work => Ok(done),
+            failure = self.ended(phase) => Err(failure),
+        }
+    }
+
+    /// Waits until the trial has to end, in this phase.
+    async fn ended(&self, phase: Phase) -> TrialFailure {
+        let stop = &self.context.cancellation.stop;
+        let Some(deadline) = self.deadline else {
+            stop.cancelled().await;
+            return TrialFailure::cancelled(phase);
+        };
+        tokio::select! {
+            () = stop.cancelled() => TrialFailure::cancelled(phase),
+            () = sleep_until(deadline) => TrialFailure::out_of_time(phase),
+        }
+    }
+
+    fn has_ended(&self, phase: Phase) -> Option<TrialFailure> {
+        let is_over = self.deadline.is_some_and(|deadline| deadline <= Instant::now());
+        match self.context.cancellation.stop.is_cancelled() {
+            true => Some(TrialFailure::cancelled(phase)),
+            false => is_over.then(|| TrialFailure::out_of_time(phase)),
+        }
+    }
+
+    fn assignment<'a>(
+        &'a self,
+        task: &'a Task,
+        environment: &'a Environment,
+        trial: &'a TrialOpened,
+        logs: &'a Path,
+        timeout: Option<Duration>,
+        cancel: &'a CancellationToken,
+    ) -> Assignment<'a> {
+        let EnvironmentConfig { mcp_servers, skills_dir, .. } = &task.config.environment;
+        Assignment {
+            task,
+            environment,
+            trial,
+            model: self.plan.agent.model.as_deref(),
+            mcp_servers,
+            skills_dir: skills_dir.as_deref(),
+            timeout,
+            logs,
+            cancel,
+        }
     }
 
     async fn open(&mut self) -> Option<TrialOpened> {
@@ -141,139 +222,50 @@ impl Trial<'_> {
         }
     }
 
-    async fn start_environment(&mut self) -> Option<Environment> {
-        let timing = Timing::start();
-        let limit = self.plan.timeouts.environment_build(self.plan.task.config.environment.build_timeout_sec);
-        let limit = limit.unwrap_or(Duration::MAX);
-        let started =
-            self.context.cancellation.unless_stopped(tokio::time::timeout(limit, self.start())).await;
-        self.outcome.environment_setup = Some(timing.finish());
-        let phase = Phase::EnvironmentSetup;
-        let failure = match started {
-            Some(Ok(Ok(environment))) => {
-                self.log.line("environment started");
-                return Some(environment);
-            }
-            Some(Ok(Err(error))) => TrialFailure::from_error(phase, Cause::EnvironmentStart, &error),
-            Some(Err(_)) => {
-                let message = format!("the environment was not up after {} s", limit.as_secs_f64());
-                TrialFailure::new(phase, Cause::EnvironmentStartTimeout, message)
-            }
-            None => TrialFailure::cancelled(phase),
-        };
-        self.fail(failure);
-        None
-    }
-
-    async fn start(&self) -> Result<Environment, crate::environment::EnvironmentError> {
-        let prepared = self.context.host.prepare(&self.plan.task).await?;
-        let prepared = prepared.sharing(self.plan.agent.spec.shares());
-        let label = TrialLabel::new(self.plan.name.as_str());
-        self.context.host.start(&prepared, &self.plan.task, &label).await
-    }
-
-    /// Gives back the agent's terminal, if it had one.
-    async fn let_agent_work(&mut self, environment: &Environment, opened: &TrialOpened) -> Option<Terminal> {
-        let stop = &self.context.cancellation.stop;
-        let logs = self.dir.agent();
-        let assignment = Assignment {
-            task: &self.plan.task,
-            environment,
-            trial: opened,
-            model: self.plan.agent.model.as_deref(),
-            mcp_servers: &[],
-            skills_dir: None,
-            timeout: self.plan.timeouts.agent(self.plan.task.config.agent.timeout_sec),
-            logs: &logs,
-            cancel: stop,
-        };
-        let timing = Timing::start();
-        let work = Box::pin(self.plan.agent.spec.run(assignment));
-        let outcome = tokio::select! {
-            outcome = work => outcome,
-            () = async { stop.cancelled().await; tokio::time::sleep(CANCEL_GRACE).await } => Default::default(),
-        };
-        self.outcome.agent_execution = Some(timing.finish());
-        self.outcome.agent_metadata = outcome.metadata;
-        self.log.line("agent's time is over");
-        if stop.is_cancelled() {
-            self.fail(TrialFailure::cancelled(Phase::Agent));
-        } else if let Some(failure) = outcome.failure {
-            self.fail(failure);
-        }
-        outcome.terminal
-    }
-
     /// Ends the capture before anything else is done, so that no straggler adds a token.
-    async fn seal(&mut self) {
+    async fn seal(&mut self, round: &mut Round) {
+        if let Some(status) = self.seal_trial().await {
+            round.failure = self.weigh_blame(&status, round.failure.take());
+        }
+    }
+
+    /// Once; none where that was done before, or failed.
+    async fn seal_trial(&mut self) -> Option<TrialStatus> {
+        if std::mem::replace(&mut self.sealed, true) {
+            return None;
+        }
         match self.context.admin.seal(&self.plan.name).await {
             Ok(status) => {
                 self.log.line(format!("sealed after {} calls", status.calls.total));
-                self.weigh_blame(&status);
-                self.outcome.status = Some(status);
+                self.outcome.status = Some(status.clone());
+                Some(status)
             }
-            Err(error) => self.fail(TrialFailure::from_error(Phase::Seal, Cause::Proxy, &error)),
+            Err(error) => {
+                self.fail(TrialFailure::from_error(Phase::Seal, Cause::Proxy, &error));
+                None
+            }
         }
     }
 
     /// The proxy knows what a command's exit code does not say: whether its model ever answered.
-    fn weigh_blame(&mut self, status: &TrialStatus) {
+    fn weigh_blame(&self, status: &TrialStatus, failure: Option<TrialFailure>) -> Option<TrialFailure> {
         let calls = status.calls;
         let none_answered = calls.total > 0 && calls.complete == 0;
-        match self.outcome.failure.take() {
+        match failure {
             None if none_answered => {
                 let message = format!("none of the agent's {} model calls was answered", calls.total);
-                self.fail(TrialFailure::new(Phase::Agent, Cause::ModelApi, message));
+                let failure = TrialFailure::new(Phase::Agent, Cause::ModelApi, message);
+                self.log.line(format!("failed: {failure}"));
+                Some(failure)
             }
             Some(failure)
                 if (failure.cause == Cause::NonZeroAgentExitCode && calls.failed > 0)
                     || (failure.cause == Cause::AgentTimeout && none_answered) =>
             {
                 let why = format!("{} of its {} model calls failed", calls.failed, calls.total);
-                self.outcome.failure = Some(failure.not_the_agents(&why));
+                Some(failure.not_the_agents(&why))
             }
-            failure => self.outcome.failure = failure,
-        }
-    }
-
-    /// Runs the tests where there is something to test, and collects the logs either way.
-    async fn verify(&mut self, environment: &Environment) {
-        let logs = self.dir.logs();
-        if self.outcome.failure.as_ref().is_some_and(|failure| !failure.cause.leaves_work_to_verify()) {
-            return self.collect(environment, &logs).await;
-        }
-        let limit = self.plan.timeouts.verifier(self.plan.task.config.verifier.timeout_sec);
-        let timing = Timing::start();
-        let tests = Box::pin(verifier::verify(&self.plan.task, environment, &logs, limit));
-        let verdict = self.context.cancellation.unless_stopped(tests).await;
-        self.outcome.verifier = Some(timing.finish());
-        match verdict {
-            Some(Ok(rewards)) => {
-                self.log.line(format!("verified: {:?}", rewards.rewards));
-                self.outcome.reward = rewards.reward;
-                self.outcome.rewards = rewards.rewards;
-            }
-            Some(Err(error)) => {
-                self.fail(verifier_failure(&error));
-                if matches!(error, VerifierError::Environment(_)) {
-                    self.collect(environment, &logs).await;
-                }
-            }
-            None => {
-                self.fail(TrialFailure::cancelled(Phase::Verifier));
-                self.collect(environment, &logs).await;
-            }
-        }
-    }
-
-    /// What cannot be had is said in the trial's log; the trial goes on without.
-    async fn collect(&self, environment: &Environment, logs: &LogDirs) {
-        let download = tokio::time::timeout(DOWNLOAD_TIMEOUT, environment.download_logs(logs));
-        match self.context.cancellation.unless_hurried(download).await {
-            Some(Ok(Ok(_))) => {}
-            Some(Ok(Err(error))) => self.log.line(format!("logs not collected: {}", chain(&error))),
-            Some(Err(_)) => self.log.line(format!("logs not collected within {DOWNLOAD_TIMEOUT:?}")),
-            None => self.log.line("logs not collected: in a hurry"),
+            failure => failure,
         }
     }
 
@@ -291,7 +283,7 @@ impl Trial<'_> {
     }
 
     /// The reward stands by now, so trouble here is no failure of the trial; the end of the job cleans up once more.
-    async fn stop(&mut self, environment: Environment) {
+    async fn stop(&self, environment: Environment) {
         match tokio::time::timeout(STOP_TIMEOUT, environment.stop()).await {
             Ok(Ok(())) => self.log.line("environment removed"),
             Ok(Err(error)) => self.log.line(format!("environment not removed: {}", chain(&error))),
@@ -312,12 +304,4 @@ impl Trial<'_> {
         }
         self.outcome
     }
-}
-
-fn verifier_failure(error: &VerifierError) -> TrialFailure {
-    let cause = match error {
-        VerifierError::Environment(_) => Cause::Environment,
-        _ => Cause::Verifier(error.failure_cause()),
-    };
-    TrialFailure::from_error(Phase::Verifier, cause, error)
 }

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use super::{TrialFailure, TrialPlan};
 use crate::job::JobAgent;
 use crate::returned::Returned;
+use crate::verifier::Rewards;
 
 /// What came of a trial.
 #[derive(Clone, Debug)]
@@ -47,6 +48,34 @@ pub struct TrialOutcome {
     pub finished_at: Timestamp,
     /// Building and starting the environment.
     pub environment_setup: Option<Timing>,
+    /// Getting the agent ready.
+    pub agent_setup: Option<Timing>,
+    /// The agent's time.
+    pub agent_execution: Option<Timing>,
+    /// The tests.
+    pub verifier: Option<Timing>,
+    /// What came of each step that was begun; empty for a task in one go.
+    pub steps: Vec<StepOutcome>,
+}
+
+/// What came of one step of a task.
+#[derive(Clone, Debug)]
+pub struct StepOutcome {
+    /// The step.
+    pub name: String,
+    /// What came of it.
+    pub round: Round,
+}
+
+/// What came of one instruction.
+#[derive(Clone, Debug, Default)]
+pub struct Round {
+    /// What the tests gave; none where they did not run, or gave nothing.
+    pub verdict: Option<Rewards>,
+    /// The first failure.
+    pub failure: Option<TrialFailure>,
+    /// What the agent says about its own run.
+    pub agent_metadata: Map<String, Value>,
     /// The agent's time.
     pub agent_execution: Option<Timing>,
     /// The tests.
@@ -94,14 +123,31 @@ impl TrialOutcome {
             started_at: now,
             finished_at: now,
             environment_setup: None,
+            agent_setup: None,
             agent_execution: None,
             verifier: None,
+            steps: Vec::new(),
         }
     }
 
     /// When the agent's time was over, as far as it had any.
     pub(crate) fn agent_finished_at(&self) -> Timestamp {
-        self.agent_execution.map_or(self.started_at, |timing| timing.finished_at)
+        let of_steps = || self.steps.iter().rev().find_map(|step| step.round.agent_execution);
+        self.agent_execution.or_else(of_steps).map_or(self.started_at, |timing| timing.finished_at)
+    }
+
+    /// Takes over what came of a task in one go.
+    pub(super) fn take(&mut self, round: Round) {
+        let Round { verdict, failure, agent_metadata, agent_execution, verifier } = round;
+        let Rewards { rewards, reward } = verdict.unwrap_or_default();
+        (self.rewards, self.reward, self.agent_metadata) = (rewards, reward, agent_metadata);
+        (self.agent_execution, self.verifier) = (agent_execution, verifier);
+        self.failure = self.failure.take().or(failure);
+    }
+
+    /// What Harbor keeps as the trial's exception: a step's failure is the step's.
+    pub(crate) fn exception(&self) -> Option<&TrialFailure> {
+        self.failure.as_ref().filter(|failure| failure.step.is_none())
     }
 
     /// The outcome of a trial that got no further than this.

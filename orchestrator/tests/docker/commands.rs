@@ -115,7 +115,7 @@ async fn a_terminal_has_a_size_a_shell_and_takes_any_byte() {
         let environment = start(host, &prebuilt("workdir = \"/work\"\n")).await;
         let size = TerminalSize { rows: 33, cols: 111 };
         let env = BTreeMap::from([("MINE".to_owned(), "mine".to_owned())]);
-        let mut terminal = environment.open_terminal(size, env).await.unwrap();
+        let mut terminal = environment.open_terminal(size, env, None).await.unwrap();
         let screen = converse(
             &mut terminal,
             "stty size; echo $TERM-$MINE; pwd; shopt -q login_shell && echo log''in\n",

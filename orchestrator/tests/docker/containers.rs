@@ -84,7 +84,7 @@ async fn a_container_that_is_gone_is_told_and_can_be_stopped_all_the_same() {
         let removal = bollard::query_parameters::RemoveContainerOptions { force: true, ..Default::default() };
         engine.remove_container(&id, Some(removal)).await.unwrap();
         assert!(matches!(environment.exec(command("true")).await, Err(EnvironmentError::Ended { .. })));
-        assert!(environment.open_terminal(TerminalSize::default(), BTreeMap::new()).await.is_err());
+        assert!(environment.open_terminal(TerminalSize::default(), BTreeMap::new(), None).await.is_err());
         environment.stop().await.unwrap();
     })
     .await;

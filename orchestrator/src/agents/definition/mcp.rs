@@ -8,41 +8,7 @@ use toml::{Table, Value};
 use super::Mcp;
 use super::content::{FileContent, strings_of};
 use super::template::{Template, Values, fill};
-
-/// An MCP server that a task gives its agent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct McpServer {
-    /// Its name, each once.
-    pub name: String,
-    /// How it is reached.
-    pub transport: McpTransport,
-}
-
-/// How an MCP server is reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum McpTransport {
-    /// Over HTTP with server-sent events.
-    Sse {
-        /// Its address.
-        url: String,
-        /// Headers of every request.
-        headers: BTreeMap<String, String>,
-    },
-    /// Over HTTP, each answer a stream.
-    StreamableHttp {
-        /// Its address.
-        url: String,
-        /// Headers of every request.
-        headers: BTreeMap<String, String>,
-    },
-    /// A program that the agent starts.
-    Stdio {
-        /// The program.
-        command: String,
-        /// Its arguments.
-        args: Vec<String>,
-    },
-}
+use crate::task::{McpServer, McpTransport};
 
 /// What may stand in `${}` of a server's entry. Those of the second line make a list or a table where they stand alone.
 pub(super) const OF_SERVERS: [&str; 6] = ["name", "url", "command", "args", "command_line", "headers"];

@@ -16,8 +16,8 @@ use serde::Deserialize;
 
 pub use content::FileContent;
 pub(crate) use content::FileText;
+pub use mcp::McpHandover;
 pub(crate) use mcp::in_words;
-pub use mcp::{McpHandover, McpServer, McpTransport};
 pub(crate) use options::Chosen;
 pub use parse::DefinitionError;
 pub(crate) use parse::{VERSION_OPTION, check_version};

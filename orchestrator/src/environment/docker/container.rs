@@ -24,6 +24,7 @@ use super::exec::assignments;
 use super::image::Image;
 use super::labels::unique_name;
 use crate::environment::archive::{self, Archive};
+use crate::environment::fetch::{Exclusions, Fetched, unpack_path};
 use crate::environment::output::Tail;
 use crate::environment::unpack::{DOWNLOAD_BYTES, Destinations, Downloaded, unpack};
 use crate::environment::{EnvironmentError, LogDirs, Paths, Share, TrialLabel, error};
@@ -44,7 +45,6 @@ pub struct Container {
     id: String,
     paths: Paths,
     image_user: String,
-    agent_user: Option<String>,
     log_directories: OnceCell<()>,
 }
 
@@ -70,7 +70,6 @@ impl Image {
             id,
             paths: Paths::below("", &self.workdir),
             image_user: self.facts.user.clone(),
-            agent_user: task.config.agent.user.clone(),
             log_directories: OnceCell::new(),
         };
         let started = container.api().start_container(&container.id, None::<StartContainerOptions>).await;
@@ -162,11 +161,6 @@ impl Container {
         &self.image_user
     }
 
-    /// Who sits at the terminal; none for the image's user.
-    pub(super) fn agent_user(&self) -> Option<&str> {
-        self.agent_user.as_deref()
-    }
-
     pub(in crate::environment) fn paths(&self) -> &Paths {
         &self.paths
     }
@@ -225,6 +219,18 @@ impl Container {
         let archive = self.get_archive(inside).await?;
         let (inside, host_dir) = (inside.to_owned(), host_dir.to_owned());
         error::blocking(move || unpack(archive, &inside, &Destinations::one(&host_dir))).await
+    }
+
+    pub(in crate::environment) async fn fetch(
+        &self,
+        inside: &str,
+        to: &Path,
+        exclude: &[String],
+    ) -> Result<Fetched, EnvironmentError> {
+        self.with_log_directories().await?;
+        let archive = self.get_archive(inside).await?;
+        let (inside, to, exclude) = (inside.to_owned(), to.to_owned(), Exclusions::new(exclude));
+        error::blocking(move || unpack_path(archive, &inside, &to, &exclude)).await
     }
 
     pub(in crate::environment) async fn download_logs(

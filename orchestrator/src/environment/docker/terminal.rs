@@ -17,13 +17,14 @@ impl Container {
         &self,
         size: TerminalSize,
         mut env: BTreeMap<String, String>,
+        user: Option<&str>,
     ) -> Result<TerminalStreams, EnvironmentError> {
         env.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
         let config = ExecConfig {
             cmd: Some(["sh", "-c", SHELL].map(str::to_owned).to_vec()),
             env: Some(assignments(env)),
             working_dir: Some(self.paths().workdir.clone()),
-            user: self.agent_user().map(str::to_owned),
+            user: user.map(str::to_owned),
             tty: Some(true),
             attach_stdin: Some(true),
             attach_stdout: Some(true),

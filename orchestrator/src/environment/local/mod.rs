@@ -23,7 +23,8 @@ use uuid::Uuid;
 
 pub(super) use plan::{LocalHost, Plan};
 
-use super::archive;
+use super::archive::{self, Archive};
+use super::fetch::{Exclusions, Fetched, unpack_path};
 use super::path_map::PathMap;
 use super::unpack::{Destinations, Downloaded, unpack};
 use super::{EnvironmentError, LogDirs, Paths, error};
@@ -118,6 +119,17 @@ impl LocalEnvironment {
         error::blocking(move || copy_out(&inside, &from, &Destinations::one(&to))).await
     }
 
+    pub(super) async fn fetch(
+        &self,
+        inside: &str,
+        to: &Path,
+        exclude: &[String],
+    ) -> Result<Fetched, EnvironmentError> {
+        let (inside, from, to) = (inside.to_owned(), self.place(inside)?, to.to_owned());
+        let exclude = Exclusions::new(exclude);
+        error::blocking(move || copy_path(&inside, &from, &to, &exclude)).await
+    }
+
     pub(super) async fn download_logs(&self, to: &LogDirs) -> Result<Downloaded, EnvironmentError> {
         let inside = self.paths().logs.clone();
         let (from, to) = (PathBuf::from(&inside), to.clone());
@@ -138,6 +150,23 @@ impl LocalEnvironment {
             _ => Ok(()),
         }
     }
+}
+
+fn copy_path(
+    inside: &str,
+    from: &Path,
+    to: &Path,
+    exclude: &Exclusions,
+) -> Result<Fetched, EnvironmentError> {
+    let missing = |_| EnvironmentError::NoSuchPath(inside.to_owned());
+    let mut archive = Archive::new()?;
+    if from.symlink_metadata().map_err(missing)?.is_dir() {
+        archive.directory(Path::new("contents"), 0o755)?;
+        archive.contents(&archive::walk(from)?, Path::new("contents"))?;
+    } else {
+        archive.contents(&[archive::entry(from)?], Path::new(""))?;
+    }
+    unpack_path(archive.finish()?, inside, to, exclude)
 }
 
 /// By way of an archive: one set of rules and limits for what comes out of environments.

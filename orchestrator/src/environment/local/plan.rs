@@ -15,16 +15,18 @@ use crate::task::Task;
 
 /// A job's share of local environments: the plans of its tasks, so that each is read, and complained of, once.
 #[derive(Default)]
-pub(in crate::environment) struct LocalHost(Mutex<HashMap<PathBuf, Plan>>);
+pub(in crate::environment) struct LocalHost(Mutex<HashMap<(PathBuf, String), Plan>>);
 
 impl LocalHost {
     pub(in crate::environment) fn plan(&self, task: &Task) -> Result<Plan, EnvironmentError> {
         let mut plans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(plan) = plans.get(&task.dir) {
+        // The environment of a task's verifier has the task's directory and a name of its own.
+        let key = (task.dir.clone(), task.name.clone());
+        if let Some(plan) = plans.get(&key) {
             return Ok(plan.clone());
         }
         let plan = Plan::read(task)?;
-        plans.insert(task.dir.clone(), plan.clone());
+        plans.insert(key, plan.clone());
         Ok(plan)
     }
 }
@@ -98,11 +100,14 @@ impl Plan {
         map
     }
 
-    /// Copies the task's files below `root`, unchanged: they are what the agent works on.
+    /// Copies the task's files below `root`, unchanged: they are what the agent works on. But tests that are in an image of
+    /// their own are mapped as those that are uploaded.
     pub(super) fn put_in_place(&self, root: &Path) -> Result<(), EnvironmentError> {
+        let map = self.path_map(&root.to_string_lossy());
         for Placed { from, to } in &self.files {
             let target = root.join(to.trim_start_matches('/'));
-            files::copy(from, &target, None).map_err(EnvironmentError::io("copy", from))?;
+            let map = to.starts_with("/tests/").then_some(&map);
+            files::copy(from, &target, map).map_err(EnvironmentError::io("copy", from))?;
         }
         Ok(())
     }

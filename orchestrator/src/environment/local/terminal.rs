@@ -18,7 +18,11 @@ impl LocalEnvironment {
         &self,
         size: TerminalSize,
         env: BTreeMap<String, String>,
+        user: Option<&str>,
     ) -> Result<TerminalStreams, EnvironmentError> {
+        if let Some(user) = user {
+            self.warn_of_user(user);
+        }
         let failed = |error: pty_process::Error| EnvironmentError::Spawn {
             program: self.shell(),
             source: match error {

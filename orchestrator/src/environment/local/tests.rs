@@ -131,7 +131,7 @@ async fn what_is_dropped_is_killed_and_removed() {
 async fn a_terminal_shows_what_is_typed_and_ends_with_the_environment() {
     let environment = start(&bundled("hello-file")).await;
     let size = TerminalSize { rows: 33, cols: 111 };
-    let mut terminal = environment.open_terminal(size, BTreeMap::new()).await.unwrap();
+    let mut terminal = environment.open_terminal(size, BTreeMap::new(), None).await.unwrap();
     terminal.writer.write_all(b"stty size; echo $TERM; tty -s && echo yes-a-tty\n").await.unwrap();
     let mut screen = String::new();
     let mut chunk = [0; 1024];

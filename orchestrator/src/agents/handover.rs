@@ -1,0 +1,29 @@
+//! What a task gives its agent besides the instruction, and whether the agent takes it.
+
+use super::AgentSpec;
+use crate::task::Task;
+
+impl AgentSpec {
+    /// What of a task this agent would never see, in words; none where it takes all there is. The oracle and `nop` do not
+    /// work at the task, so nothing is kept from them.
+    pub fn would_not_see(&self, task: &Task) -> Option<String> {
+        let steps = task.steps.iter().map(|step| &step.task);
+        std::iter::once(task).chain(steps).find_map(|task| self.would_not_see_of(task))
+    }
+
+    fn would_not_see_of(&self, task: &Task) -> Option<String> {
+        let environment = &task.config.environment;
+        let server = || environment.mcp_servers.first().map(|server| format!("MCP server {:?}", server.name));
+        let skills = || environment.skills_dir.as_ref().map(|dir| format!("the skills in {dir}"));
+        let trajectory = || task.trajectory.as_ref().map(|_| "the trajectory to go on from".to_owned());
+        match self {
+            Self::Oracle | Self::Nop | Self::Command { .. } => None,
+            Self::Terminal { .. } => server().or_else(skills).or_else(trajectory),
+            Self::Installed(agent) => {
+                let server = server().filter(|_| agent.definition().mcp.is_none());
+                let skills = skills().filter(|_| agent.definition().skills.is_none());
+                server.or(skills).or_else(trajectory)
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The directories of a task that are put into an environment, without what `.harborignore` leaves out.
+//!
+//! Harbor's rule: such a file counts in `tests/` and `solution/`, of the task and of its steps, and below them. A deeper one
+//! has the last word; its patterns are `.gitignore`'s. It is itself never put anywhere.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+use super::TaskError;
+use crate::environment::Pattern;
+
+const NAME: &str = ".harborignore";
+
+/// A directory of a task.
+#[derive(Clone, Debug)]
+pub(super) struct Input {
+    place: PathBuf,
+    /// A copy without what is left out, where something is.
+    filtered: Option<Arc<TempDir>>,
+}
+
+impl Input {
+    /// What is to be put into the environment.
+    pub(super) fn path(&self) -> &Path {
+        self.filtered.as_ref().map_or(&self.place, |copy| copy.path())
+    }
+
+    /// The directory in the task.
+    pub(super) fn place(&self) -> &Path {
+        &self.place
+    }
+}
+
+/// The directories of a task that are put into environments.
+pub(super) struct Inputs {
+    task: PathBuf,
+}
+
+impl Inputs {
+    pub(super) fn of(task: &Path) -> Self {
+        Self { task: task.to_owned() }
+    }
+
+    /// The directory of this name in the task. Need not exist.
+    pub(super) fn input(&self, name: &Path) -> Result<Input, TaskError> {
+        let place = self.task.join(name);
+        let unreadable = |source| TaskError::Read { path: place.clone(), source };
+        if !place.is_dir() || !contains_rules(&place).map_err(unreadable)? {
+            return Ok(Input { place, filtered: None });
+        }
+        let copy = TempDir::with_prefix("rolltap-task-").map_err(unreadable)?;
+        copy_selected(&place, copy.path(), &mut Vec::new()).map_err(unreadable)?;
+        Ok(Input { place, filtered: Some(Arc::new(copy)) })
+    }
+}
+
+fn contains_rules(dir: &Path) -> io::Result<bool> {
+    for entry in dir.read_dir()? {
+        let entry = entry?;
+        if entry.file_name() == NAME || (entry.file_type()?.is_dir() && contains_rules(&entry.path())?) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// `rules` are those of the directories above, from the outermost, each with the way from there to `from`.
+fn copy_selected(from: &Path, to: &Path, rules: &mut Vec<(PathBuf, Rules)>) -> io::Result<()> {
+    let own = match fs::read_to_string(from.join(NAME)) {
+        Ok(text) => Rules::parse(&text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Rules::default(),
+        Err(error) => return Err(error),
+    };
+    rules.push((PathBuf::new(), own));
+    for entry in from.read_dir()? {
+        let entry = entry?;
+        let (name, kind) = (entry.file_name(), entry.file_type()?);
+        let mut verdicts =
+            rules.iter().rev().filter_map(|(way, rules)| rules.verdict(&way.join(&name), kind.is_dir()));
+        if name == NAME || verdicts.next() == Some(Verdict::Out) {
+            continue;
+        }
+        let (source, target) = (entry.path(), to.join(&name));
+        if kind.is_dir() {
+            fs::create_dir(&target)?;
+            let mut deeper: Vec<_> =
+                rules.iter().map(|(way, rules)| (way.join(&name), rules.clone())).collect();
+            copy_selected(&source, &target, &mut deeper)?;
+            fs::set_permissions(&target, entry.metadata()?.permissions())?;
+        } else if kind.is_symlink() {
+            std::os::unix::fs::symlink(fs::read_link(&source)?, &target)?;
+        } else if kind.is_file() {
+            fs::copy(&source, &target)?;
+        }
+    }
+    Ok(())
+}
+
+/// The lines of one `.harborignore`.
+#[derive(Clone, Debug, Default)]
+struct Rules(Vec<Rule>);
+
+#[derive(Clone, Debug)]
+struct Rule {
+    pattern: Pattern,
+    directories_only: bool,
+    verdict: Verdict,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    In,
+    Out,
+}
+
+impl Rules {
+    fn parse(text: &str) -> Self {
+        Self(text.lines().filter_map(Rule::parse).collect())
+    }
+
+    /// What the last rule that fits says of a path relative to the rules' directory.
+    fn verdict(&self, path: &Path, is_directory: bool) -> Option<Verdict> {
+        let path = path.to_string_lossy();
+        let fits = |rule: &&Rule| (is_directory || !rule.directories_only) && rule.pattern.matches(&path);
+        self.0.iter().rev().find(fits).map(|rule| rule.verdict)
+    }
+}
+
+impl Rule {
+    /// None for a line that says nothing.
+    fn parse(line: &str) -> Option<Self> {
+        let line = line.trim_end_matches('\r');
+        let bare = line.trim_end_matches(' ');
+        // A space that is escaped is part of the name.
+        let line =
+            if bare.ends_with('\\') && bare.len() < line.len() { line.get(..=bare.len())? } else { bare };
+        if line.starts_with('#') {
+            return None;
+        }
+        let (verdict, line) = match line.strip_prefix('!') {
+            Some(line) => (Verdict::In, line),
+            None => (Verdict::Out, line),
+        };
+        let directories_only = line.ends_with('/');
+        let name = line.trim_end_matches('/');
+        if name.is_empty() {
+            return None;
+        }
+        let pattern =
+            if name.contains('/') { Pattern::new(name) } else { Pattern::new(&format!("**/{name}")) };
+        Some(Self { pattern, directories_only, verdict })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// What is left of these files of `tests/`, where each is given with its contents.
+    fn left(files: &[(&str, &str)]) -> BTreeSet<String> {
+        let task = tempfile::tempdir().unwrap();
+        for (name, contents) in files {
+            let path = task.path().join("tests").join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, contents).unwrap();
+        }
+        let input = Inputs::of(task.path()).input("tests".as_ref()).unwrap();
+        let there = files.iter().filter(|(name, _)| input.path().join(name).exists());
+        there.map(|(name, _)| (*name).to_owned()).collect()
+    }
+
+    fn names(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn files_are_left_out_by_gitignores_rules() {
+        let files = |rules| {
+            [(".harborignore", rules), ("test.sh", ""), ("a.log", ""), ("deep/a.log", ""), ("deep/out/x", "")]
+        };
+        for (rules, expected) in [
+            ("", &["test.sh", "a.log", "deep/a.log", "deep/out/x"][..]),
+            ("# *.log\n\n*.log", &["test.sh", "deep/out/x"]),
+            ("/*.log", &["test.sh", "deep/a.log", "deep/out/x"]),
+            ("*.log\n!deep/a.log", &["test.sh", "deep/a.log", "deep/out/x"]),
+            ("out/", &["test.sh", "a.log", "deep/a.log"]),
+            ("test.sh/", &["test.sh", "a.log", "deep/a.log", "deep/out/x"]),
+            ("deep/**/x  \r", &["test.sh", "a.log", "deep/a.log"]),
+            ("deep\n!deep/a.log", &["test.sh", "a.log"]),
+            ("\\!x\n\\#y", &["test.sh", "a.log", "deep/a.log", "deep/out/x"]),
+        ] {
+            assert_eq!(left(&files(rules)), names(expected), "{rules:?}");
+        }
+    }
+
+    #[test]
+    fn deeper_rules_have_the_last_word() {
+        let files = [
+            (".harborignore", "*.log\n"),
+            ("a.log", ""),
+            ("deep/.harborignore", "!a.log\nb\n"),
+            ("deep/a.log", ""),
+            ("deep/b", ""),
+            ("b", ""),
+        ];
+        assert_eq!(left(&files), names(&["deep/a.log", "b"]));
+    }
+
+    #[test]
+    fn without_rules_nothing_is_copied() {
+        let task = tempfile::tempdir().unwrap();
+        fs::create_dir(task.path().join("tests")).unwrap();
+        fs::write(task.path().join(NAME), "*").unwrap();
+        let input = Inputs::of(task.path()).input("tests".as_ref()).unwrap();
+        assert_eq!(input.path(), task.path().join("tests"), "rules beside tests/ are none of its");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_rules_make_it_panic(text in "([!#/\\\\* a-c\\[\\]?-]{0,8}\r?\n){0,4}", path in "[a-c/ ]{0,8}") {
+            let rules = Rules::parse(&text);
+            let _ = rules.verdict(Path::new(&path), true);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The environment that a task's tests have to themselves.
+
+use std::path::{Path, PathBuf};
+
+use super::config::{EnvironmentConfig, StepConfig, VerifierEnvironmentMode};
+use super::{AgentConfig, Task};
+
+/// The environment that a task's tests have to themselves.
+#[derive(Clone, Debug)]
+pub struct SeparateVerifier {
+    /// What it is made of, as a task whose environment it is.
+    pub environment: Task,
+    /// `/tests` is in its image; nothing is put there.
+    pub has_tests: bool,
+}
+
+/// What it is made of.
+struct Image {
+    name: Option<String>,
+    context: PathBuf,
+    has_tests: bool,
+}
+
+impl SeparateVerifier {
+    /// None where the tests run where the agent worked. `task` is the whole task.
+    pub(super) fn of(task: &Task, step: Option<&StepConfig>) -> Option<Self> {
+        let whole = &task.config.verifier;
+        let step_mode = step.and_then(|step| step.verifier.mode());
+        if step_mode.or(whole.mode()).unwrap_or_default() == VerifierEnvironmentMode::Shared {
+            return None;
+        }
+        let own = step.and_then(|step| step.verifier.environment.as_deref());
+        let config = own.or(whole.environment.as_deref()).unwrap_or(&task.config.environment);
+        let image = image(task, step);
+        let mut environment = task.clone();
+        environment.name = match step {
+            Some(step) => format!("{} verifier of {}", task.name, step.name),
+            None => format!("{} verifier", task.name),
+        };
+        environment.config.environment = EnvironmentConfig { docker_image: image.name, ..config.clone() };
+        environment.config.agent = AgentConfig::default();
+        environment.environment = image.context;
+        Some(Self { environment, has_tests: image.has_tests })
+    }
+}
+
+/// Harbor's order: what the step says or has, what the task says or has for its verifier, the task's environment.
+fn image(task: &Task, step: Option<&StepConfig>) -> Image {
+    let of_step = step.map(|step| {
+        (step.verifier.environment.as_deref(), task.dir.join("steps").join(&step.name).join("tests"))
+    });
+    let of_task = (task.config.verifier.environment.as_deref(), task.dir.join("tests"));
+    for (config, context) in of_step.into_iter().chain([of_task]) {
+        let name = config.and_then(|config| config.docker_image.clone());
+        if name.is_some() || can_be_built(&context) {
+            return Image { name, context, has_tests: true };
+        }
+    }
+    Image {
+        name: task.config.environment.docker_image.clone(),
+        context: task.environment.clone(),
+        has_tests: false,
+    }
+}
+
+fn can_be_built(context: &Path) -> bool {
+    ["Dockerfile", "docker-compose.yaml"].iter().any(|name| context.join(name).is_file())
+}

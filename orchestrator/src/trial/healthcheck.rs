@@ -1,0 +1,72 @@
+//! Waiting until an environment is ready, as Docker's HEALTHCHECK and Harbor's do.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::environment::{Environment, EnvironmentError, Exec, ExecOutput};
+use crate::task::Healthcheck;
+
+/// Why an environment is not ready.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HealthcheckError {
+    /// The check went on failing.
+    #[error("the health check failed {retries} times in a row: {command:?}{last}")]
+    Unhealthy { retries: u32, command: String, last: String },
+    /// The check cannot be run.
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+}
+
+/// Runs the check as this user until it ends with 0. Failures within the start period do not count. One that takes longer
+/// than it may has failed; Harbor gives up there and then.
+pub(super) async fn wait_until_healthy(
+    environment: &Environment,
+    check: &Healthcheck,
+    user: Option<&str>,
+) -> Result<(), HealthcheckError> {
+    let once = || {
+        environment.exec(Exec {
+            command: environment.instruction(&check.command),
+            user: user.map(str::to_owned),
+            timeout: Some(seconds(check.timeout_sec)),
+            ..Exec::default()
+        })
+    };
+    let start_period_end = Instant::now() + seconds(check.start_period_sec);
+    let mut failures = 0;
+    loop {
+        let in_start_period = Instant::now() < start_period_end;
+        let output = once().await?;
+        if output.exit_code == Some(0) {
+            return Ok(());
+        }
+        if in_start_period {
+            sleep(seconds(check.start_interval_sec)).await;
+            continue;
+        }
+        failures += 1;
+        if failures >= check.retries {
+            let (retries, command) = (failures, check.command.clone());
+            return Err(HealthcheckError::Unhealthy { retries, command, last: last_words(&output) });
+        }
+        sleep(seconds(check.interval_sec)).await;
+    }
+}
+
+fn last_words(output: &ExecOutput) -> String {
+    let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    let text = String::from_utf8_lossy(&text);
+    let line = text.trim().lines().next_back().unwrap_or_default();
+    match output.exit_code {
+        _ if output.timed_out => "; the last one ran out of time".to_owned(),
+        Some(code) if line.is_empty() => format!("; the last one ended with exit code {code}"),
+        Some(code) => format!("; the last one ended with exit code {code}: {line}"),
+        None => "; the last one was killed".to_owned(),
+    }
+}
+
+/// The values of a task are checked to be times.
+fn seconds(value: f64) -> Duration {
+    Duration::try_from_secs_f64(value).unwrap_or_default()
+}

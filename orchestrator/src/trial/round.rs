@@ -1,0 +1,277 @@
+//! One instruction: the agent works at it, what it leaves is collected, and the tests judge it. A trial is one of these, or
+//! one for each step of its task.
+
+use rolltap_agent::terminal::Terminal;
+use rolltap_proxy::api::TrialOpened;
+
+use super::artifacts::{Artifacts, Collected};
+use super::inside::{Emptied, make_empty};
+use super::start::environment_failure;
+use super::{CANCEL_GRACE, Cause, DOWNLOAD_TIMEOUT, Phase, Round, Timing, Trial, TrialFailure, chain};
+use crate::environment::{Environment, Exec, LogDirs};
+use crate::job_dir::TrialDir;
+use crate::task::{Collect, SeparateVerifier, Task};
+use crate::verifier::{self, Rewards, VerifierError};
+
+/// One instruction of a trial.
+pub(super) struct Instruction<'a> {
+    /// What is to be done, and how it is judged.
+    pub(super) task: &'a Task,
+    /// Where what comes of it lies.
+    pub(super) dir: TrialDir,
+    /// Which step it is; none where it is all.
+    pub(super) step: Option<&'a str>,
+    /// Nothing comes after it.
+    pub(super) is_last: bool,
+}
+
+impl Trial<'_> {
+    /// Takes the environment away where nothing needs it any more before the trial's end.
+    pub(super) async fn round(
+        &mut self,
+        environment: &mut Option<Environment>,
+        opened: &TrialOpened,
+        instruction: &Instruction<'_>,
+    ) -> Round {
+        let mut round = Round::default();
+        let Some(inside) = environment.as_ref() else { return round };
+        let terminal = self.let_agent_work(inside, opened, instruction, &mut round).await;
+        if instruction.is_last {
+            self.seal(&mut round).await;
+        }
+        Box::pin(self.judge(environment, instruction, &mut round)).await;
+        // What the agent left running in it is part of its work until the tests have seen it.
+        drop(terminal);
+        round
+    }
+
+    /// Keeps the first failure: later ones mostly follow from it.
+    fn fail_round(&self, round: &mut Round, failure: TrialFailure) {
+        self.log.line(format!("failed: {failure}"));
+        round.failure.get_or_insert(failure);
+    }
+
+    /// Gives back the agent's terminal, if it had one.
+    async fn let_agent_work(
+        &mut self,
+        environment: &Environment,
+        opened: &TrialOpened,
+        instruction: &Instruction<'_>,
+        round: &mut Round,
+    ) -> Option<Terminal> {
+        let (task, logs) = (instruction.task, instruction.dir.agent());
+        let ready = match Box::pin(self.set_up_agent(task, environment, opened, &logs)).await {
+            Ok(ready) => ready,
+            Err(failure) => {
+                self.fail_round(round, failure);
+                return None;
+            }
+        };
+        let cancel = self.context.cancellation.stop.child_token();
+        let limit = self.plan.timeouts.agent(task.config.agent.timeout_sec);
+        let timing = Timing::start();
+        let assignment = self.assignment(task, environment, opened, &logs, limit, &cancel);
+        let work = Box::pin(self.plan.agent.spec.run(assignment, ready));
+        let grace = async {
+            let failure = self.ended(Phase::Agent).await;
+            cancel.cancel();
+            tokio::time::sleep(CANCEL_GRACE).await;
+            failure
+        };
+        // An agent that hands in what it has when it is told to stop was stopped all the same.
+        let (outcome, stopped) = tokio::select! {
+            outcome = work => (outcome, self.has_ended(Phase::Agent)),
+            failure = grace => (Default::default(), Some(failure)),
+        };
+        round.agent_execution = Some(timing.finish());
+        round.agent_metadata = outcome.metadata;
+        self.log.line("agent's time is over");
+        if let Some(failure) = stopped.or(outcome.failure) {
+            self.fail_round(round, failure);
+        }
+        outcome.terminal
+    }
+
+    /// Runs the tests where there is something to test, and collects what there is either way.
+    async fn judge(
+        &mut self,
+        environment: &mut Option<Environment>,
+        instruction: &Instruction<'_>,
+        round: &mut Round,
+    ) {
+        let Some(inside) = environment.as_ref() else { return };
+        let (task, logs) = (instruction.task, instruction.dir.logs());
+        let artifacts = Artifacts::new(&task.config.artifacts, instruction.dir.artifacts());
+        let collected = self.collect(inside, task, &artifacts).await;
+        let verifies = self.leaves_work_to_verify(instruction, round);
+        match &task.separate_verifier {
+            None if verifies => {
+                let timing = Timing::start();
+                let verdict = self.verify_here(inside, instruction, &logs).await;
+                round.verifier = Some(timing.finish());
+                if verdict.as_ref().is_err_and(|failure| !left_logs(failure)) {
+                    self.download_logs(inside, &logs).await;
+                }
+                self.take_verdict(verdict, round);
+            }
+            Some(separate) if verifies => {
+                self.download_logs(inside, &logs).await;
+                if instruction.is_last
+                    && let Some(done) = environment.take()
+                {
+                    self.stop(done).await;
+                }
+                let timing = Timing::start();
+                let verdict = Box::pin(self.verify_apart(separate, instruction, &artifacts, &logs)).await;
+                round.verifier = Some(timing.finish());
+                self.take_verdict(verdict, round);
+            }
+            _ => self.download_logs(inside, &logs).await,
+        }
+        if let Err(error) = artifacts.write_manifest(collected) {
+            self.log.line(format!("the list of artifacts is not written: {error}"));
+        }
+    }
+
+    /// Harbor's rule: alone, a task is judged after two failures of its agent and no other; a step after any.
+    fn leaves_work_to_verify(&self, instruction: &Instruction<'_>, round: &Round) -> bool {
+        let trial_failed = self.outcome.failure.as_ref().is_some_and(|failure| failure.step.is_none());
+        if self.plan.extras.without_verifier || trial_failed {
+            return false;
+        }
+        match &round.failure {
+            None => true,
+            Some(failure) if failure.cause.ends_the_trial() || failure.phase == Phase::AgentSetup => false,
+            Some(failure) => instruction.step.is_some() || failure.cause.leaves_work_to_verify(),
+        }
+    }
+
+    fn take_verdict(&self, verdict: Result<Rewards, TrialFailure>, round: &mut Round) {
+        match verdict {
+            Ok(rewards) => {
+                self.log.line(format!("verified: {:?}", rewards.rewards));
+                round.verdict = Some(rewards);
+            }
+            Err(failure) => self.fail_round(round, failure),
+        }
+    }
+
+    async fn verify_here(
+        &self,
+        environment: &Environment,
+        instruction: &Instruction<'_>,
+        logs: &LogDirs,
+    ) -> Result<Rewards, TrialFailure> {
+        if instruction.step.is_some() {
+            let paths = environment.paths();
+            let dirs = [
+                Emptied { dir: &paths.verifier_logs, is_open: true },
+                Emptied { dir: &paths.tests, is_open: false },
+            ];
+            let emptied = make_empty(environment, &dirs).await;
+            emptied.map_err(|error| environment_failure(Phase::Verifier, &error))?;
+        }
+        self.run_tests(environment, instruction.task, logs).await
+    }
+
+    /// In an environment where no agent ever was, and nothing of it but artifacts.
+    async fn verify_apart(
+        &self,
+        separate: &SeparateVerifier,
+        instruction: &Instruction<'_>,
+        artifacts: &Artifacts,
+        logs: &LogDirs,
+    ) -> Result<Rewards, TrialFailure> {
+        let label = format!("{}-verifier", self.plan.name);
+        let environment = self.start(&separate.environment, &label, Phase::Verifier).await?;
+        let verdict = match self.within(Phase::Verifier, Box::pin(artifacts.hand_over(&environment))).await {
+            Ok(Ok(())) => self.run_tests(&environment, instruction.task, logs).await,
+            Ok(Err(error)) => Err(environment_failure(Phase::Verifier, &error)),
+            Err(failure) => Err(failure),
+        };
+        self.stop(environment).await;
+        verdict
+    }
+
+    async fn run_tests(
+        &self,
+        environment: &Environment,
+        task: &Task,
+        logs: &LogDirs,
+    ) -> Result<Rewards, TrialFailure> {
+        let limit = self.plan.timeouts.verifier(task.config.verifier.timeout_sec);
+        let tests = Box::pin(verifier::verify(task, environment, logs, limit));
+        self.within(Phase::Verifier, tests).await?.map_err(|error| verifier_failure(&error))
+    }
+
+    /// Runs the task's own commands, and fetches what it names. What cannot be had is said in the trial's log.
+    async fn collect(&self, environment: &Environment, task: &Task, artifacts: &Artifacts) -> Vec<Collected> {
+        for hook in &task.config.verifier.collect {
+            if let Some(failure) = self.has_ended(Phase::Verifier) {
+                self.log.line(format!("not run before collecting: {:?}: {failure}", hook.command));
+                continue;
+            }
+            self.run_hook(environment, hook).await;
+        }
+        if !artifacts.are_named() {
+            return artifacts.come_with_the_logs();
+        }
+        let fetch = Box::pin(artifacts.fetch(environment, |line| self.log.line(line)));
+        let fetch = tokio::time::timeout(DOWNLOAD_TIMEOUT, fetch);
+        match self.context.cancellation.unless_hurried(fetch).await {
+            Some(Ok(collected)) => collected,
+            Some(Err(_)) => {
+                self.log.line(format!("artifacts not collected within {DOWNLOAD_TIMEOUT:?}"));
+                Vec::new()
+            }
+            None => {
+                self.log.line("artifacts not collected: in a hurry");
+                Vec::new()
+            }
+        }
+    }
+
+    async fn run_hook(&self, environment: &Environment, hook: &Collect) {
+        let exec = Exec {
+            command: environment.instruction(&hook.command),
+            user: hook.user.clone(),
+            timeout: std::time::Duration::try_from_secs_f64(hook.timeout_sec).ok(),
+            ..Exec::default()
+        };
+        let what = format!("the command before collecting, {:?}", hook.command);
+        match self.within(Phase::Verifier, Box::pin(environment.exec(exec))).await {
+            Ok(Ok(output)) if output.exit_code == Some(0) => {}
+            Ok(Ok(output)) if output.timed_out => self.log.line(format!("{what}, ran out of time")),
+            Ok(Ok(output)) => {
+                let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                self.log.line(format!("{what}, ended with {:?}: {said}", output.exit_code));
+            }
+            Ok(Err(error)) => self.log.line(format!("{what}, did not run: {}", chain(&error))),
+            Err(failure) => self.log.line(format!("{what}, did not end: {failure}")),
+        }
+    }
+
+    /// What cannot be had is said in the trial's log; the trial goes on without.
+    pub(super) async fn download_logs(&self, environment: &Environment, logs: &LogDirs) {
+        let download = tokio::time::timeout(DOWNLOAD_TIMEOUT, environment.download_logs(logs));
+        match self.context.cancellation.unless_hurried(download).await {
+            Some(Ok(Ok(_))) => {}
+            Some(Ok(Err(error))) => self.log.line(format!("logs not collected: {}", chain(&error))),
+            Some(Err(_)) => self.log.line(format!("logs not collected within {DOWNLOAD_TIMEOUT:?}")),
+            None => self.log.line("logs not collected: in a hurry"),
+        }
+    }
+}
+
+/// Whether the verifier got as far as collecting the logs.
+fn left_logs(failure: &TrialFailure) -> bool {
+    !matches!(failure.cause, Cause::Environment) && !failure.cause.ends_the_trial()
+}
+
+fn verifier_failure(error: &VerifierError) -> TrialFailure {
+    let cause = match error {
+        VerifierError::Environment(_) => Cause::Environment,
+        _ => Cause::Verifier(error.failure_cause()),
+    };
+    TrialFailure::from_error(Phase::Verifier, cause, error)
+}
