@@ -54,6 +54,19 @@ pub enum EnvironmentError {
         /// The last lines of the build's output.
         tail: String,
     },
+    /// A Dockerfile needs BuildKit, and there is none to be had.
+    #[error(
+        "cannot build the image of {task}: {instruction:?} in its Dockerfile needs BuildKit, and {reason}; install Docker's \
+         command line with its buildx plugin (`docker buildx version`)"
+    )]
+    NoBuildKit {
+        /// The task's name.
+        task: String,
+        /// The instruction.
+        instruction: String,
+        /// What is missing.
+        reason: String,
+    },
     /// An image that a task names is not here and cannot be pulled.
     #[error(
         "image {image} is not on this machine and cannot be pulled (if it needs a login: `docker pull {image}` first)"

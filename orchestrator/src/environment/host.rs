@@ -56,6 +56,16 @@ impl Host {
         }
     }
 
+    /// From now on an image is built also where it is kept from before, and where a task with a Dockerfile names a ready
+    /// one: Harbor's `force_build`.
+    #[must_use]
+    pub fn force_build(mut self, force: bool) -> Self {
+        if let Kind::Docker(docker) = &mut self.0 {
+            docker.force_build(force);
+        }
+        self
+    }
+
     /// Where the agent plane must listen so that environments reach it.
     pub fn bind_address(&self) -> IpAddr {
         match &self.0 {
@@ -70,7 +80,7 @@ impl Host {
     /// The image cannot be had, or the task's Dockerfile cannot be read.
     pub async fn prepare(&self, task: &Task) -> Result<Prepared, EnvironmentError> {
         Ok(Prepared(match &self.0 {
-            Kind::Docker(docker) => PreparedKind::Docker(docker.image(task).await?),
+            Kind::Docker(docker) => PreparedKind::Docker(Box::pin(docker.image(task)).await?),
             Kind::Local(local) => PreparedKind::Local(local.plan(task)?),
         }))
     }
@@ -86,12 +96,12 @@ impl Host {
         trial: &TrialLabel,
     ) -> Result<Environment, EnvironmentError> {
         Ok(match &prepared.0 {
-            PreparedKind::Docker(image) => Environment::Docker(image.start(task, trial).await?),
+            PreparedKind::Docker(image) => Environment::Docker(Box::pin(image.start(task, trial)).await?),
             PreparedKind::Local(plan) => Environment::Local(LocalEnvironment::start(plan, task)?),
         })
     }
 
-    /// Removes every container, network and image of this job.
+    /// Removes every container and network of this job. Images that it built are kept.
     ///
     /// # Errors
     /// [`EnvironmentError::Leftovers`] names what is still there.

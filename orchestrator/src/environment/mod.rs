@@ -5,6 +5,7 @@
 mod archive;
 mod build_context;
 mod docker;
+mod dockerfile;
 mod error;
 mod fetch;
 mod glob;

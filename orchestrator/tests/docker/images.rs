@@ -1,22 +1,39 @@
 //! Images: built, found, and not to be had.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use bollard::Docker;
-use bollard::query_parameters::{ListContainersOptions, ListImagesOptions};
+use bollard::query_parameters::{
+    ListContainersOptions, ListImagesOptions, RemoveImageOptions, TagImageOptionsBuilder,
+};
 use futures_util::{StreamExt, stream};
-use rolltap_orchestrator::environment::TrialLabel;
+use rolltap_orchestrator::environment::{EnvironmentKind, Host, JobLabel, TrialLabel};
 use rolltap_orchestrator::task::Task;
+use uuid::Uuid;
 
-use crate::stage::{IMAGE, command, output, prebuilt, start, task_dir, with_host};
+use crate::stage::{IMAGE, command, kept, output, prebuilt, remove_images_of, start, task_dir, with_host};
+
+/// For the first line of a Dockerfile, so that no test finds what another one has built.
+fn unlike_any() -> String {
+    format!("# {}\n", Uuid::now_v7())
+}
+
+/// A command's output in a container that is gone afterwards.
+async fn said(host: &Host, task: &Task, command: &str) -> String {
+    let environment = start(host, task).await;
+    let said = output(&environment, command).await;
+    environment.stop().await.unwrap();
+    said
+}
 
 #[tokio::test]
 #[ignore = "needs Docker: run scripts/test"]
 async fn an_image_is_built_once_from_what_is_not_ignored() {
     with_host(async |host, engine| {
-        let dockerfile =
-            format!("FROM {IMAGE}\nWORKDIR /built\nCOPY . .\nRUN date +%N >/stamp\nENV OF_IMAGE=image\n");
+        let dockerfile = format!(
+            "{}FROM {IMAGE}\nWORKDIR /built\nCOPY . .\nRUN date +%N >/stamp\nENV OF_IMAGE=image\n",
+            unlike_any()
+        );
         let dir = task_dir(
             "",
             &[
@@ -29,10 +46,7 @@ async fn an_image_is_built_once_from_what_is_not_ignored() {
         );
         let task = Task::load(dir.path()).unwrap();
         let stamps = stream::iter(0..4)
-            .map(|_| async {
-                let environment = start(host, &task).await;
-                output(&environment, "pwd; ls; cat /stamp; echo $OF_IMAGE").await
-            })
+            .map(|_| async { said(host, &task, "pwd; ls; cat /stamp; echo $OF_IMAGE").await })
             .buffer_unordered(4)
             .collect::<Vec<_>>()
             .await;
@@ -42,11 +56,80 @@ async fn an_image_is_built_once_from_what_is_not_ignored() {
             stamps[0]
         );
         assert!(stamps.iter().all(|stamp| *stamp == stamps[0]), "{stamps:?}");
-        let filters = HashMap::from([("reference".to_owned(), vec!["rolltap-test-*/*".to_owned()])]);
-        let images = engine
-            .list_images(Some(ListImagesOptions { filters: Some(filters), ..Default::default() }))
-            .await;
-        assert!(!images.unwrap().is_empty());
+        assert_eq!(remove_images_of(engine, &task).await, 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+#[ignore = "needs Docker: run scripts/test"]
+async fn an_image_is_kept_for_its_content_and_its_base_image() {
+    with_host(async |host, engine| {
+        let base = format!("rolltap-test-base:{}", Uuid::now_v7().simple());
+        let (repository, tag) = base.split_once(':').unwrap();
+        let name_base = async |image: &str| {
+            let options = TagImageOptionsBuilder::default().repo(repository).tag(tag).build();
+            engine.tag_image(image, Some(options)).await.unwrap();
+        };
+        name_base(IMAGE).await;
+        let dockerfile = format!("ARG BASE={base}\nFROM $BASE\nRUN date +%N >/stamp\n");
+        let dir = task_dir("", &[("environment/Dockerfile", &dockerfile)]);
+        let task = Task::load(dir.path()).unwrap();
+        let stamp = async |host: &Host| said(host, &task, "cat /stamp").await;
+        let first = stamp(host).await;
+        // Another job, and another task with the same files.
+        let next = Host::connect(EnvironmentKind::Docker, &JobLabel::new("test-next")).await.unwrap();
+        assert_eq!(stamp(&next).await, first);
+        next.close().await.unwrap();
+        let images = async || {
+            let options = ListImagesOptions { filters: kept(&task), ..Default::default() };
+            engine.list_images(Some(options)).await.unwrap().len()
+        };
+        assert_eq!(images().await, 1);
+        name_base("rolltap-testbed/hello:1").await;
+        let moved = Host::connect(EnvironmentKind::Docker, &JobLabel::new("test-moved")).await.unwrap();
+        assert_ne!(stamp(&moved).await, first);
+        moved.close().await.unwrap();
+        assert_eq!(remove_images_of(engine, &task).await, 2);
+        engine.remove_image(&base, None::<RemoveImageOptions>, None).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+#[ignore = "needs Docker: run scripts/test"]
+async fn a_forced_build_passes_over_what_the_task_names() {
+    with_host(async |host, engine| {
+        let settings = format!("[environment]\ndocker_image = \"{IMAGE}\"\n");
+        let dockerfile = format!("{}FROM {IMAGE}\nRUN echo built >/stamp\n", unlike_any());
+        let dir = task_dir(&settings, &[("environment/Dockerfile", &dockerfile)]);
+        let task = Task::load(dir.path()).unwrap();
+        let stamp = "cat /stamp 2>/dev/null || echo named";
+        assert_eq!(said(host, &task, stamp).await, "named");
+        let forced = Host::connect(EnvironmentKind::Docker, &JobLabel::new("test-forced")).await.unwrap();
+        let forced = forced.force_build(true);
+        assert_eq!(said(&forced, &task, stamp).await, "built");
+        forced.close().await.unwrap();
+        remove_images_of(engine, &task).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+#[ignore = "needs Docker with buildx: run scripts/test"]
+async fn what_only_buildkit_follows_is_built_by_it() {
+    with_host(async |host, engine| {
+        let run = "--mount=type=bind,source=data.txt,target=/data.txt cat /data.txt >/copy";
+        let files = |run: &str| format!("{}FROM {IMAGE}\nRUN {run}\n", unlike_any());
+        let dir = task_dir("", &[("environment/Dockerfile", &files(run)), ("environment/data.txt", "data")]);
+        let task = Task::load(dir.path()).unwrap();
+        assert_eq!(said(host, &task, "cat /copy").await, "data");
+        assert_eq!(remove_images_of(engine, &task).await, 1);
+        let fails = files("--mount=type=tmpfs,target=/x echo about to fail; exit 3");
+        let dir = task_dir("[task]\nname = \"org/broken\"\n", &[("environment/Dockerfile", &fails)]);
+        let message = host.prepare(&Task::load(dir.path()).unwrap()).await.unwrap_err().to_string();
+        assert!(message.starts_with("cannot build the image of org/broken: failed to solve: "), "{message}");
+        assert!(message.contains("exit code: 3") && message.contains("about to fail"), "{message}");
     })
     .await;
 }
@@ -70,15 +153,6 @@ async fn a_build_that_fails_is_told_with_its_last_lines_once_for_all_trials() {
             message.contains("\n  100\n")
                 && message.contains("about to fail")
                 && !message.contains("\n  50\n"),
-            "{message}"
-        );
-        let buildkit = format!("FROM {IMAGE}\nRUN --mount=type=cache,target=/x true\n");
-        let dir = task_dir("", &[("environment/Dockerfile", &buildkit)]);
-        let message = host.prepare(&Task::load(dir.path()).unwrap()).await.unwrap_err().to_string();
-        assert!(
-            message.contains(
-                "BuildKit's own syntax, such as RUN --mount and here-documents, is not supported yet"
-            ),
             "{message}"
         );
     })
@@ -117,16 +191,20 @@ async fn a_build_that_is_given_up_stops() {
 #[tokio::test]
 #[ignore = "needs Docker: run scripts/test"]
 async fn an_image_that_ends_at_once_is_told_with_its_last_words() {
-    with_host(async |host, _| {
-        let dockerfile = format!("FROM {IMAGE}\nENTRYPOINT [\"sh\", \"-c\", \"echo no good >&2; exit 5\"]\n");
+    with_host(async |host, engine| {
+        let ends = "ENTRYPOINT [\"sh\", \"-c\", \"echo no good >&2; exit 5\"]";
+        let dockerfile = format!("{}FROM {IMAGE}\n{ends}\n", unlike_any());
         let dir = task_dir("", &[("environment/Dockerfile", &dockerfile)]);
-        let environment = start(host, &Task::load(dir.path()).unwrap()).await;
+        let task = Task::load(dir.path()).unwrap();
+        let environment = start(host, &task).await;
         let mut answer = environment.exec(command("sleep 2")).await;
         if answer.is_ok() {
             answer = environment.exec(command("true")).await;
         }
         let message = answer.unwrap_err().to_string();
         assert_eq!(message, "the container has ended with exit code 5\nlast lines of its output:\n  no good");
+        environment.stop().await.unwrap();
+        remove_images_of(engine, &task).await;
     })
     .await;
 }

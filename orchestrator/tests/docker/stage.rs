@@ -5,7 +5,9 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 
 use bollard::Docker;
-use bollard::query_parameters::{ListContainersOptions, ListImagesOptions, ListNetworksOptions};
+use bollard::query_parameters::{
+    ListContainersOptions, ListImagesOptions, ListNetworksOptions, RemoveImageOptions,
+};
 use futures_util::FutureExt;
 use rolltap_orchestrator::environment::{
     Environment, EnvironmentKind, Exec, ExecOutput, Host, JobLabel, TrialLabel,
@@ -39,6 +41,23 @@ pub(crate) async fn leftovers(engine: &Docker, label: &str) -> (usize, usize, us
         engine.list_networks(Some(ListNetworksOptions { filters })).await.unwrap().len(),
         engine.list_images(Some(images)).await.unwrap().len(),
     )
+}
+
+/// Finds the images that were built for this task.
+pub(crate) fn kept(task: &Task) -> Option<HashMap<String, Vec<String>>> {
+    let labels = vec![format!("dev.rolltap.task={}", task.name), "dev.rolltap.image".to_owned()];
+    Some(HashMap::from([("label".to_owned(), labels)]))
+}
+
+/// Removes the images that were built for this task; says how many there were.
+pub(crate) async fn remove_images_of(engine: &Docker, task: &Task) -> usize {
+    let options = ListImagesOptions { filters: kept(task), ..Default::default() };
+    let found = engine.list_images(Some(options)).await.unwrap();
+    for image in &found {
+        let force = Some(RemoveImageOptions { force: true, ..Default::default() });
+        engine.remove_image(&image.id, force, None).await.unwrap();
+    }
+    found.len()
 }
 
 /// A task directory with these files besides those that every task has.

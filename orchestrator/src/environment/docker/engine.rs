@@ -59,6 +59,14 @@ impl Endpoint {
 }
 
 impl Engine {
+    /// The same engine, as Docker's command line is told.
+    pub(super) fn docker_host(&self) -> String {
+        match &self.endpoint {
+            Endpoint::Unix(path) => format!("unix://{}", path.display()),
+            Endpoint::Tcp(address) => format!("tcp://{address}"),
+        }
+    }
+
     /// The engine that `DOCKER_HOST` names, or else the one at the usual socket.
     pub(super) async fn connect() -> Result<Self, EnvironmentError> {
         let (endpoint, origin) = match std::env::var("DOCKER_HOST") {

@@ -13,7 +13,12 @@ const RUN: &str = "dev.rolltap.run";
 const OWNER: &str = "dev.rolltap.owner";
 const OWNER_PID: &str = "dev.rolltap.owner-pid";
 
-/// On everything of ours; for filters.
+/// On images that are kept for later jobs; its value is nothing that anybody reads.
+pub(super) const KEPT_IMAGE: &str = "dev.rolltap.image";
+/// Which task a kept image was first built for.
+pub(super) const TASK: &str = "dev.rolltap.task";
+
+/// On everything of ours that ends with its job; for filters.
 pub(super) const ANY: &str = RUN;
 
 /// The labels of one job.
@@ -56,6 +61,11 @@ impl Labels {
         labels.insert(TRIAL.to_owned(), trial.0.clone());
         labels
     }
+}
+
+/// For an image that outlives its job. Without the job's labels: it is nobody's.
+pub(super) fn of_kept_image(task: &str) -> HashMap<String, String> {
+    HashMap::from([(KEPT_IMAGE.to_owned(), "kept".to_owned()), (TASK.to_owned(), task.to_owned())])
 }
 
 /// Finds everything of the run with this id.

@@ -1,6 +1,8 @@
 //! Containers by the Docker engine's API alone: no command line, no compose.
 
+mod build;
 mod cleanup;
+mod command_line;
 mod container;
 mod engine;
 mod exec;
@@ -12,6 +14,7 @@ mod terminal;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use build::Builds;
 pub use container::Container;
 use engine::Engine;
 pub(super) use image::Image;
@@ -23,7 +26,11 @@ use super::{EnvironmentError, JobLabel};
 use crate::task::Task;
 
 /// One job at an engine.
-pub(super) struct DockerHost(Arc<Job>);
+pub(super) struct DockerHost {
+    job: Arc<Job>,
+    /// Images are built although they are kept, or named by the task.
+    force_build: bool,
+}
 
 /// What the trials of a job share.
 struct Job {
@@ -31,6 +38,7 @@ struct Job {
     labels: Labels,
     network: Network,
     images: Images,
+    builds: Builds,
 }
 
 impl DockerHost {
@@ -39,20 +47,26 @@ impl DockerHost {
         cleanup::sweep_dead_runs(&engine.api).await;
         let labels = Labels::new(job);
         let network = Network::create(&engine, &labels).await?;
-        Ok(Self(Arc::new(Job { engine, labels, network, images: Images::default() })))
+        let (images, builds) = (Images::default(), Builds::default());
+        let job = Job { engine, labels, network, images, builds };
+        Ok(Self { job: Arc::new(job), force_build: false })
+    }
+
+    pub(super) fn force_build(&mut self, force: bool) {
+        self.force_build = force;
     }
 
     /// The host's address in the job's network.
     pub(super) fn gateway(&self) -> IpAddr {
-        self.0.network.gateway
+        self.job.network.gateway
     }
 
     pub(super) async fn image(&self, task: &Task) -> Result<Image, EnvironmentError> {
-        self.0.image(task).await
+        self.job.image(task, self.force_build).await
     }
 
     pub(super) async fn close(self) -> Result<(), EnvironmentError> {
-        let problems = cleanup::remove_labelled(&self.0.engine.api, &self.0.labels.filter()).await;
+        let problems = cleanup::remove_labelled(&self.job.engine.api, &self.job.labels.filter()).await;
         if problems.is_empty() { Ok(()) } else { Err(EnvironmentError::Leftovers(problems)) }
     }
 }

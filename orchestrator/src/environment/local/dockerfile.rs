@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::environment::dockerfile::{logical_lines, split};
+
 /// The last stage of a Dockerfile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dockerfile {
@@ -41,8 +43,8 @@ impl Dockerfile {
     pub(super) fn parse(text: &str) -> Self {
         let mut dockerfile = Self::default();
         for line in logical_lines(text) {
-            let (name, arguments) = line.split_once(char::is_whitespace).unwrap_or((&line, ""));
-            if !dockerfile.follow(&name.to_ascii_uppercase(), arguments.trim()) {
+            let (name, arguments) = split(&line);
+            if !dockerfile.follow(&name, arguments) {
                 dockerfile.ignored.push(line.chars().take(100).collect());
             }
         }
@@ -139,31 +141,6 @@ impl Dockerfile {
         expanded.push_str(rest);
         Some(expanded)
     }
-}
-
-/// Instructions without comments, continued lines joined, here-documents dropped.
-fn logical_lines(text: &str) -> Vec<String> {
-    let mut instructions = Vec::new();
-    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    while let Some(first) = lines.next() {
-        let mut instruction = first.to_owned();
-        while let Some(open) = instruction.strip_suffix('\\') {
-            instruction =
-                format!("{} {}", open.trim_end(), lines.next().unwrap_or_default()).trim_end().to_owned();
-        }
-        let here_documents: Vec<_> = here_documents(&instruction).map(str::to_owned).collect();
-        for end in here_documents {
-            let _ = lines.by_ref().find(|line| *line == end);
-        }
-        instructions.push(instruction);
-    }
-    instructions
-}
-
-/// The words that end the here-documents of an instruction.
-fn here_documents(instruction: &str) -> impl Iterator<Item = &str> {
-    let words = instruction.split_whitespace().filter_map(|word| word.strip_prefix("<<"));
-    words.map(|word| word.trim_start_matches('-').trim_matches(['"', '\''])).filter(|word| !word.is_empty())
 }
 
 /// `KEY=value KEY="a value"`, or the old `KEY a value`.

@@ -1,0 +1,274 @@
+//! Building the image of a build context, once for its content: by the engine's classic builder, which every engine has,
+//! or by BuildKit where the Dockerfile needs it.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bollard::errors::Error;
+use bollard::models::BuildInfo;
+use bollard::query_parameters::{BuildImageOptionsBuilder, TagImageOptionsBuilder};
+use futures_util::StreamExt;
+use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
+use tokio_util::io::ReaderStream;
+
+use super::Job;
+use super::command_line::{CommandLine, NoCommandLine};
+use super::image::{Facts, Progress};
+use super::labels;
+use crate::environment::archive::{self, Entry};
+use crate::environment::build_context::build_context;
+use crate::environment::dockerfile::{base_images, needs_buildkit};
+use crate::environment::output::Tail;
+use crate::environment::{EnvironmentError, error};
+use crate::task::Task;
+
+/// The name of all images that rolltap builds; the tag tells what is in them.
+const REPOSITORY: &str = "rolltap-task";
+
+/// Keeps builds from crowding each other out, and two of the same content from both being done.
+pub(super) struct Builds {
+    at_once: Semaphore,
+    /// By tag.
+    same: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl Default for Builds {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        Self { at_once: Semaphore::new(cores.clamp(2, 4)), same: Mutex::default() }
+    }
+}
+
+impl Builds {
+    fn of(&self, tag: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut same = self.same.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(same.entry(tag.to_owned()).or_default())
+    }
+}
+
+/// What goes to a builder.
+struct Context {
+    entries: Vec<Entry>,
+    dockerfile: String,
+    /// Of names, modes and contents.
+    hash: String,
+}
+
+impl Context {
+    fn read(dir: &Path) -> Result<Self, EnvironmentError> {
+        let path = dir.join("Dockerfile");
+        let dockerfile = std::fs::read(&path).map_err(EnvironmentError::io("read", path))?;
+        let entries = build_context(dir)?;
+        let hash = archive::content_hash(&entries)?;
+        Ok(Self { entries, dockerfile: String::from_utf8_lossy(&dockerfile).into_owned(), hash })
+    }
+}
+
+impl Job {
+    /// The image of this build context: the kept one, if it was built before from the same content and on the same base
+    /// images, or else a new one, which is kept.
+    pub(super) async fn built(
+        &self,
+        task: &Task,
+        dir: &Path,
+        force: bool,
+    ) -> Result<Facts, EnvironmentError> {
+        let context = {
+            let dir = dir.to_owned();
+            error::blocking(move || Context::read(&dir)).await?
+        };
+        let tag = tag(&context.hash, &self.base_ids(&context.dockerfile).await);
+        let name = format!("{REPOSITORY}:{tag}");
+        let turn = self.builds.of(&tag);
+        let _turn = turn.lock().await;
+        if !force && let Some(facts) = self.find(&name).await? {
+            self.note_use(&name).await;
+            return Ok(facts);
+        }
+        let _place = self.builds.at_once.acquire().await;
+        let buildkit = needs_buildkit(&context.dockerfile);
+        let archive = error::blocking(move || archive::pack(&context.entries, Path::new(""))).await?;
+        match buildkit {
+            None => self.build_classic(task, &name, archive).await?,
+            Some(instruction) => self.build_by_buildkit(task, &name, archive, instruction).await?,
+        }
+        self.find(&name).await?.ok_or_else(|| EnvironmentError::Build {
+            task: task.name.clone(),
+            message: format!("the builder reported success, and there is no image {name}"),
+            tail: String::new(),
+        })
+    }
+
+    /// The base images of a Dockerfile with their ids: a tag that was moved makes another image. Those that are not here
+    /// are pulled first, so that their ids are known; what cannot be had is left for the builder to report.
+    async fn base_ids(&self, dockerfile: &str) -> Vec<(String, String)> {
+        let mut ids = Vec::new();
+        for image in base_images(dockerfile) {
+            let id = match self.image_id(&image).await {
+                None => match self.pull(&image).await {
+                    Ok(()) => self.image_id(&image).await,
+                    Err(error) => {
+                        tracing::debug!(image, %error, "a base image cannot be pulled; the builder will try");
+                        None
+                    }
+                },
+                id => id,
+            };
+            ids.extend(id.map(|id| (image, id)));
+        }
+        ids
+    }
+
+    async fn image_id(&self, name: &str) -> Option<String> {
+        self.engine.api.inspect_image(name).await.ok()?.id
+    }
+
+    /// The engine keeps when an image was last given a name: by that `rolltap clean` knows which ones are in use.
+    async fn note_use(&self, name: &str) {
+        let Some((repository, tag)) = name.split_once(':') else { return };
+        let options = TagImageOptionsBuilder::default().repo(repository).tag(tag).build();
+        if let Err(error) = self.engine.api.tag_image(name, Some(options)).await {
+            tracing::debug!(name, %error, "cannot note that a kept image is used");
+        }
+    }
+
+    async fn build_classic(
+        &self,
+        task: &Task,
+        name: &str,
+        archive: std::fs::File,
+    ) -> Result<(), EnvironmentError> {
+        let options = BuildImageOptionsBuilder::default()
+            .dockerfile("Dockerfile")
+            .t(name)
+            .labels(&labels::of_kept_image(&task.name))
+            .rm(true)
+            .forcerm(true)
+            .build();
+        let body = bollard::body_try_stream(ReaderStream::new(tokio::fs::File::from_std(archive)));
+        let mut log = BuildLog { task: &task.name, tail: Tail::default(), ended: false };
+        let mut progress = Progress::new("building image of", &task.name);
+        let mut events = Box::pin(self.engine.api.build_image(options, None, Some(body)));
+        while let Some(event) = events.next().await {
+            let failure = match event {
+                Ok(BuildInfo { error_detail: Some(detail), .. }) => detail.message.unwrap_or_default(),
+                Ok(BuildInfo { stream, status, .. }) => {
+                    let text = stream.or(status.map(|status| status + "\n")).unwrap_or_default();
+                    progress.report(text.trim());
+                    log.tail.push(&text);
+                    continue;
+                }
+                Err(Error::DockerStreamError { error }) => error,
+                Err(Error::DockerResponseServerError { message, .. }) => message,
+                Err(source) => {
+                    log.ended = true;
+                    return Err(EnvironmentError::Engine {
+                        action: format!("build the image of {}", task.name),
+                        source,
+                    });
+                }
+            };
+            log.ended = true;
+            return Err(build_error(&task.name, failure.trim().to_owned(), &log.tail));
+        }
+        log.ended = true;
+        Ok(())
+    }
+
+    /// BuildKit wants a client that answers its questions while it builds; Docker's command line is one.
+    async fn build_by_buildkit(
+        &self,
+        task: &Task,
+        name: &str,
+        archive: std::fs::File,
+        instruction: String,
+    ) -> Result<(), EnvironmentError> {
+        let mut arguments = ["build", "--progress", "plain", "--file", "Dockerfile", "--tag", name]
+            .map(OsString::from)
+            .to_vec();
+        for (label, value) in labels::of_kept_image(&task.name) {
+            arguments.extend(["--label".into(), format!("{label}={value}").into()]);
+        }
+        arguments.push("-".into());
+        let mut progress = Progress::new("building image of", &task.name);
+        let call = CommandLine::new(&self.engine, arguments).stdin(archive);
+        let no_buildkit = |reason: String| EnvironmentError::NoBuildKit {
+            task: task.name.clone(),
+            instruction: instruction.clone(),
+            reason,
+        };
+        let ended = call
+            .run(|line| progress.report(line))
+            .await
+            .map_err(|error: NoCommandLine| no_buildkit(error.to_string()))?;
+        if ended.success {
+            return Ok(());
+        }
+        let lines = ended.said.text();
+        if lines.contains("buildx component is missing") || lines.contains("unknown flag: --progress") {
+            return Err(no_buildkit("Docker's command line has no buildx plugin".to_owned()));
+        }
+        let failure = lines.lines().rev().map(str::trim).find_map(|line| line.strip_prefix("ERROR: "));
+        let mut message = failure.unwrap_or("the builder failed").to_owned();
+        if message.contains("unknown instruction") {
+            message.push_str(
+                " (this engine's BuildKit may be older than the Dockerfile's syntax: here-documents came with Docker 23, \
+                 or with `# syntax=docker/dockerfile:1` in the first line)",
+            );
+        }
+        Err(build_error(&task.name, message, &ended.said))
+    }
+}
+
+fn build_error(task: &str, message: String, tail: &Tail) -> EnvironmentError {
+    EnvironmentError::Build { task: task.to_owned(), message, tail: tail.text() }
+}
+
+fn tag(content: &str, bases: &[(String, String)]) -> String {
+    let mut hash = Sha256::new().chain_update(content.as_bytes());
+    for (name, id) in bases {
+        hash.update([0]);
+        hash.update(name.as_bytes());
+        hash.update([0]);
+        hash.update(id.as_bytes());
+    }
+    hash.finalize().iter().take(10).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A build's output. If it is given up half-way, as when the environment's time is over, its last lines are logged.
+struct BuildLog<'a> {
+    task: &'a str,
+    tail: Tail,
+    ended: bool,
+}
+
+impl Drop for BuildLog<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            tracing::warn!(
+                "gave up building the image of {}; last lines of the build:\n{}",
+                self.task,
+                self.tail.text()
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_and_base_images_make_the_tag() {
+        let base = |id: &str| [("debian:bookworm".to_owned(), id.to_owned())];
+        let first = tag("content", &base("one"));
+        assert_eq!(first, tag("content", &base("one")));
+        assert_eq!(first.len(), 20);
+        for other in [tag("content", &base("two")), tag("other", &base("one")), tag("content", &[])] {
+            assert_ne!(first, other);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Docker's own command line, for the two things that the engine's API alone does not do: BuildKit and compose.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use super::engine::Engine;
+use crate::environment::output::Tail;
+
+/// A line of output that has not ended by then is told in parts.
+const LONGEST_LINE: u64 = 64 * 1024;
+
+/// A call of `docker` at the engine that rolltap itself speaks to.
+pub(super) struct CommandLine {
+    command: Command,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) success: bool,
+    /// The last lines of what it said beside that.
+    pub(super) said: Tail,
+}
+
+/// Why there was no call.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoCommandLine {
+    #[error("there is no `docker` command on PATH")]
+    Missing,
+    #[error("the `docker` command does not run: {0}")]
+    Broken(std::io::Error),
+}
+
+impl CommandLine {
+    pub(super) fn new(engine: &Engine, arguments: impl IntoIterator<Item = OsString>) -> Self {
+        let mut command = Command::new("docker");
+        command
+            .args(arguments)
+            .env("DOCKER_HOST", engine.docker_host())
+            .env("DOCKER_BUILDKIT", "1")
+            // Another builder would keep the image for itself.
+            .env("BUILDX_BUILDER", "default")
+            .env_remove("DOCKER_CONTEXT")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        Self { command }
+    }
+
+    pub(super) fn stdin(mut self, file: std::fs::File) -> Self {
+        self.command.stdin(file);
+        self
+    }
+
+    /// Runs it to its end. Whoever drops the future ends it: it and the plugin that does its work.
+    pub(super) async fn run(mut self, mut line: impl FnMut(&str)) -> Result<Ended, NoCommandLine> {
+        let mut child = self.command.spawn().map_err(|error| match error.kind() {
+            ErrorKind::NotFound => NoCommandLine::Missing,
+            _ => NoCommandLine::Broken(error),
+        })?;
+        let stderr = child.stderr.take();
+        let mut group = Group(child);
+        let mut said = Tail::default();
+        lines(stderr, |text| {
+            said.push(text);
+            line(text.trim_end());
+        })
+        .await;
+        let status = group.0.wait().await.map_err(NoCommandLine::Broken)?;
+        Ok(Ended { success: status.success(), said })
+    }
+}
+
+/// A process that has not been waited for, so that its id cannot be another's, and its group.
+struct Group(Child);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let leader = self.0.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+        if let Some(leader) = leader {
+            let _ = kill_process_group(leader, Signal::TERM);
+        }
+    }
+}
+
+async fn lines(stream: Option<impl AsyncRead + Unpin>, mut tell: impl FnMut(&str)) {
+    let Some(stream) = stream else { return };
+    let mut reader = BufReader::new(stream);
+    let mut line = Vec::new();
+    while let Ok(1..) = (&mut reader).take(LONGEST_LINE).read_until(b'\n', &mut line).await {
+        tell(&String::from_utf8_lossy(&line));
+        line.clear();
+    }
+}
