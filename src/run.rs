@@ -71,6 +71,9 @@ pub(crate) struct Arguments {
     #[arg(short, long = "env", visible_alias = "environment", value_name = "ENVIRONMENT", default_value = "docker",
           help_heading = AGENT)]
     environment: EnvironmentKind,
+    /// Build images although they are kept from before, and although a task with a Dockerfile names a ready one.
+    #[arg(long, help_heading = AGENT)]
+    force_build: bool,
 
     /// The model, as upstream names it. [default: the only one that upstream serves]
     #[arg(short, long, env = "ROLLTAP_MODEL", value_name = "MODEL", help_heading = MODEL)]
@@ -167,6 +170,7 @@ fn settings(arguments: Arguments) -> anyhow::Result<JobSettings> {
         samples: arguments.samples,
         concurrency: arguments.concurrency,
         environment: arguments.environment,
+        force_build: arguments.force_build,
         jobs_dir: arguments.jobs_dir,
         job_name: arguments.job_name,
         proxy,

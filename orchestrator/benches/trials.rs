@@ -54,6 +54,7 @@ async fn job(agent: &str, at_once: u32) -> (JobReport, Duration) {
         samples: NonZeroU32::new(at_once).unwrap(),
         concurrency: NonZeroUsize::new(at_once as usize).unwrap(),
         environment: EnvironmentKind::Docker,
+        force_build: false,
         jobs_dir: jobs.path().to_owned(),
         job_name: Some("bench".to_owned()),
         proxy: ProxyChoice::Embedded(Upstreams::default()),

@@ -99,6 +99,7 @@ pub async fn run(
         samples: SAMPLES,
         concurrency: CONCURRENCY,
         environment: EnvironmentKind::Local,
+        force_build: false,
         jobs_dir: settings.jobs_dir,
         job_name: Some(job_name),
         proxy: ProxyChoice::Embedded(Upstreams { addresses: vec![upstream], ..Upstreams::default() }),

@@ -44,6 +44,8 @@ pub struct JobSettings {
     pub concurrency: NonZeroUsize,
     /// Where commands run.
     pub environment: EnvironmentKind,
+    /// Images are built although they are kept from before, and although a task with a Dockerfile names a ready one.
+    pub force_build: bool,
     /// Where job directories lie.
     pub jobs_dir: PathBuf,
     /// The job's name; none for the time of its start.

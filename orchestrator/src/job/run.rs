@@ -92,6 +92,7 @@ impl Job {
         let kind = settings.environment;
         let label = JobLabel::new(records.job_name());
         let host = Host::connect(kind, &label).await.map_err(|source| JobError::Host { kind, source })?;
+        let host = host.force_build(settings.force_build);
         let (proxy, admin) = match JobProxy::start(settings.proxy, host.bind_address(), dir.data()).await {
             Ok(started) => started,
             Err(error) => {
