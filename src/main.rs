@@ -5,6 +5,7 @@
 //! before anything started.
 
 mod check;
+mod clean;
 mod demo;
 mod export;
 mod prompts;
@@ -55,6 +56,7 @@ enum Command {
     Run(Box<run::Arguments>),
     Check(check::Arguments),
     Export(Box<export::Arguments>),
+    Clean(clean::Arguments),
     Sim(sim::Arguments),
 }
 
@@ -90,6 +92,7 @@ async fn execute(command: Command) -> anyhow::Result<Outcome> {
         Command::Run(arguments) => Box::pin(run::run(*arguments)).await,
         Command::Check(arguments) => check::run(&arguments),
         Command::Export(arguments) => Box::pin(export::run(*arguments)).await,
+        Command::Clean(arguments) => Box::pin(clean::run(arguments)).await,
         Command::Sim(arguments) => Box::pin(sim::run(arguments)).await,
     }
 }

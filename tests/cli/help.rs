@@ -40,6 +40,11 @@ fn of_export() {
 }
 
 #[test]
+fn of_clean() {
+    insta::assert_snapshot!(help(&["clean"]));
+}
+
+#[test]
 fn of_sim() {
     insta::assert_snapshot!(help(&["sim"]));
 }

@@ -10,6 +10,7 @@
 
 mod asked;
 mod claude_code;
+mod clean;
 mod clients;
 mod codex;
 mod conversation;

@@ -24,7 +24,7 @@ use std::time::Duration;
 use rolltap_agent::terminal::TerminalSize;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub use docker::Container;
+pub use docker::{Cleaner, Container, Found, FoundKind, OwnerState};
 pub use error::EnvironmentError;
 pub use fetch::Fetched;
 pub(crate) use glob::Pattern;

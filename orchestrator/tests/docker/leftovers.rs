@@ -1,11 +1,11 @@
 //! Nothing is left behind, by living and dead runs.
 
 use bollard::models::NetworkCreateRequest;
-use bollard::query_parameters::ListNetworksOptions;
+use bollard::query_parameters::{InspectContainerOptions, ListNetworksOptions};
 use rolltap_orchestrator::environment::{EnvironmentKind, Host, JobLabel};
 use uuid::Uuid;
 
-use crate::stage::{leftovers, prebuilt, run, start, with_host};
+use crate::stage::{leftovers, output, prebuilt, run, start, with_host};
 
 #[tokio::test]
 #[ignore = "needs Docker: run scripts/test"]
@@ -33,6 +33,42 @@ async fn what_a_dead_run_left_is_swept_and_what_a_living_one_has_is_not() {
         let next = Host::connect(EnvironmentKind::Docker, &JobLabel::new("test-next")).await.unwrap();
         assert_eq!(leftovers(engine, &label).await, (0, 0, 0));
         next.close().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+#[ignore = "needs Docker and root: run scripts/test"]
+async fn an_owner_in_a_container_is_alive_as_long_as_its_process_is() {
+    with_host(async |host, engine| {
+        let environment = start(host, &prebuilt("")).await;
+        let id = output(&environment, "hostname").await;
+        let inspected = engine.inspect_container(&id, None::<InspectContainerOptions>).await.unwrap();
+        let pid = inspected.state.unwrap().pid.unwrap();
+        let namespace = std::fs::read_link(format!("/proc/{pid}/ns/pid")).unwrap();
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let started = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap().to_owned();
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        // What a rolltap that is process 1 of the container would call itself.
+        let owner = format!("/{}/{} 1 {started}", boot.trim(), namespace.display());
+        let run = Uuid::now_v7().to_string();
+        let labels =
+            [("dev.rolltap.owner", owner.as_str()), ("dev.rolltap.run", &run), ("dev.rolltap.job", "x")];
+        let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let request = NetworkCreateRequest {
+            name: format!("rolltap-test-{run}"),
+            labels: Some(labels.into()),
+            ..Default::default()
+        };
+        engine.create_network(request).await.unwrap();
+        let left = async || {
+            let next = Host::connect(EnvironmentKind::Docker, &JobLabel::new("test-next")).await.unwrap();
+            next.close().await.unwrap();
+            leftovers(engine, &format!("dev.rolltap.run={run}")).await
+        };
+        assert_eq!(left().await, (0, 1, 0));
+        environment.stop().await.unwrap();
+        assert_eq!(left().await, (0, 0, 0));
     })
     .await;
 }

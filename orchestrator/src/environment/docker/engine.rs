@@ -67,6 +67,11 @@ impl Engine {
         }
     }
 
+    /// Whether it is one of this machine.
+    pub(super) fn is_here(&self) -> bool {
+        matches!(self.endpoint, Endpoint::Unix(_))
+    }
+
     /// The engine that `DOCKER_HOST` names, or else the one at the usual socket.
     pub(super) async fn connect() -> Result<Self, EnvironmentError> {
         let (endpoint, origin) = match std::env::var("DOCKER_HOST") {

@@ -1,14 +1,14 @@
 //! What marks everything of ours at the engine, so that it can be found, and removed by whoever owns it.
 
 use std::collections::HashMap;
-use std::fs;
 
 use uuid::Uuid;
 
+use super::owner::{Owner, OwnerState};
 use crate::environment::{JobLabel, TrialLabel};
 
-const JOB: &str = "dev.rolltap.job";
-const TRIAL: &str = "dev.rolltap.trial";
+pub(super) const JOB: &str = "dev.rolltap.job";
+pub(super) const TRIAL: &str = "dev.rolltap.trial";
 const RUN: &str = "dev.rolltap.run";
 const OWNER: &str = "dev.rolltap.owner";
 const OWNER_PID: &str = "dev.rolltap.owner-pid";
@@ -41,7 +41,7 @@ impl Labels {
 
     /// Finds everything of this job and nothing else.
     pub(super) fn filter(&self) -> String {
-        run_filter(&self.run.to_string())
+        format!("{RUN}={}", self.run)
     }
 
     /// For what the whole job shares.
@@ -68,17 +68,11 @@ pub(super) fn of_kept_image(task: &str) -> HashMap<String, String> {
     HashMap::from([(KEPT_IMAGE.to_owned(), "kept".to_owned()), (TASK.to_owned(), task.to_owned())])
 }
 
-/// Finds everything of the run with this id.
-pub(super) fn run_filter(run: &str) -> String {
-    format!("{RUN}={run}")
-}
-
-/// The run that something belongs to, if the process that started it was one of this host and is no more.
-pub(super) fn dead_run(labels: &HashMap<String, String>) -> Option<&str> {
-    let here = Owner::current()?;
-    let owner = Owner::parse(labels.get(OWNER)?)?;
-    let dead = owner.host == here.host && Owner::of(owner.pid).as_ref() != Some(&owner);
-    labels.get(RUN).filter(|_| dead).map(String::as_str)
+/// Whether the process that started something still runs; none for what belongs to no process.
+pub(super) fn owner_state(labels: &HashMap<String, String>, engine_is_here: bool) -> Option<OwnerState> {
+    labels.get(RUN)?;
+    let owner = labels.get(OWNER).and_then(|owner| Owner::parse(owner));
+    Some(owner.map_or(OwnerState::Unseen, |owner| owner.state(engine_is_here)))
 }
 
 /// A name that tells people what it is for, and that nothing else has.
@@ -98,63 +92,18 @@ pub(super) fn slug(name: &str) -> String {
     if slug.is_empty() { "task".to_owned() } else { slug.to_owned() }
 }
 
-/// A process, told apart from any other that had or will have its id.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Owner {
-    /// This boot of this machine, and the namespace that the id counts in.
-    host: String,
-    pid: u32,
-    /// Clock ticks after boot.
-    started: u64,
-}
-
-impl Owner {
-    fn current() -> Option<Self> {
-        Self::of(std::process::id())
-    }
-
-    /// None if there is no such process, or on systems without `/proc`.
-    fn of(pid: u32) -> Option<Self> {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-        let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // Field 22; the second one, a name in brackets, may hold anything.
-        let started = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
-        Some(Self { host: format!("{}/{}", boot.trim(), namespace.display()), pid, started })
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.rsplitn(3, ' ');
-        let started = parts.next()?.parse().ok()?;
-        let pid = parts.next()?.parse().ok()?;
-        Some(Self { host: parts.next()?.to_owned(), pid, started })
-    }
-}
-
-impl std::fmt::Display for Owner {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{} {} {}", self.host, self.pid, self.started)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn labels_of(owner: &Owner) -> HashMap<String, String> {
-        HashMap::from([(RUN.to_owned(), "a run".to_owned()), (OWNER.to_owned(), owner.to_string())])
-    }
-
     #[test]
-    fn only_runs_of_processes_that_are_gone_are_dead() {
+    fn what_a_job_has_is_its_process_s_and_what_is_kept_nobody_s() {
         let living = Labels::new(&JobLabel::new("job"));
-        assert_eq!(dead_run(&living.of_job()), None);
-        let me = Owner::current().unwrap();
-        let same_id_later = Owner { started: me.started - 1, ..me.clone() };
-        assert_eq!(dead_run(&labels_of(&same_id_later)), Some("a run"));
-        let elsewhere = Owner { host: "another machine".to_owned(), ..same_id_later };
-        assert_eq!(dead_run(&labels_of(&elsewhere)), None);
-        assert_eq!(dead_run(&HashMap::new()), None);
+        assert_eq!(owner_state(&living.of_job(), true), Some(OwnerState::Alive));
+        assert_eq!(owner_state(&of_kept_image("task"), true), None);
+        let mut unknown = living.of_job();
+        unknown.remove(OWNER);
+        assert_eq!(owner_state(&unknown, true), Some(OwnerState::Unseen));
     }
 
     #[test]

@@ -1,26 +1,32 @@
 //! Containers by the Docker engine's API alone: no command line, no compose.
 
 mod build;
+mod clean;
 mod cleanup;
 mod command_line;
 mod container;
 mod engine;
 mod exec;
+mod found;
 mod image;
 mod labels;
 mod network;
+mod owner;
 mod terminal;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use build::Builds;
+pub use clean::Cleaner;
 pub use container::Container;
 use engine::Engine;
+pub use found::{Found, FoundKind};
 pub(super) use image::Image;
 use image::Images;
 use labels::Labels;
 use network::Network;
+pub use owner::OwnerState;
 
 use super::{EnvironmentError, JobLabel};
 use crate::task::Task;
@@ -44,7 +50,7 @@ struct Job {
 impl DockerHost {
     pub(super) async fn connect(job: &JobLabel) -> Result<Self, EnvironmentError> {
         let engine = Engine::connect().await?;
-        cleanup::sweep_dead_runs(&engine.api).await;
+        cleanup::sweep_dead_runs(&engine).await;
         let labels = Labels::new(job);
         let network = Network::create(&engine, &labels).await?;
         let (images, builds) = (Images::default(), Builds::default());
@@ -66,7 +72,7 @@ impl DockerHost {
     }
 
     pub(super) async fn close(self) -> Result<(), EnvironmentError> {
-        let problems = cleanup::remove_labelled(&self.job.engine.api, &self.job.labels.filter()).await;
+        let problems = cleanup::remove_labelled(&self.job.engine, &self.job.labels.filter()).await;
         if problems.is_empty() { Ok(()) } else { Err(EnvironmentError::Leftovers(problems)) }
     }
 }

@@ -1,0 +1,158 @@
+//! `rolltap clean`
+
+use std::time::Duration;
+
+use clap::Args;
+use rolltap_orchestrator::environment::{Cleaner, Found, FoundKind, OwnerState};
+use serde::Serialize;
+
+use crate::{Outcome, terminal};
+
+/// Remove what runs left at the Docker engine that died
+///
+/// Containers, networks and volumes of runs of this machine whose process is gone: what a job's end removes, and what the
+/// next job's start would. What a run that goes on has is left alone. Images that were built for tasks are kept from job to
+/// job; --images removes those too that have not been used for a while.
+#[derive(Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    /// Say what would be removed, and remove nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Kept images too, if no job has used them for --unused-for days.
+    #[arg(long)]
+    images: bool,
+    /// With --images: days; 0 for all.
+    #[arg(long, value_name = "DAYS", default_value_t = 7, requires = "images")]
+    unused_for: u32,
+    /// Also what belongs to processes that cannot be seen from here, of another machine or of another container. They may
+    /// be running.
+    #[arg(long)]
+    unseen: bool,
+    /// One JSON object with everything that was found, instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  rolltap clean --dry-run
+  rolltap clean --images --unused-for 30
+
+Exit codes: 0 done; 1 something could not be removed; 2 there is no Docker engine.";
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What becomes of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Fate {
+    Removed,
+    WouldBeRemoved,
+    Kept,
+    Failed,
+}
+
+#[derive(Serialize)]
+struct Line {
+    fate: Fate,
+    #[serde(flatten)]
+    found: Found,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    let cleaner = Cleaner::connect().await?;
+    let mut lines = Vec::new();
+    for found in cleaner.find().await? {
+        let (fate, problem) = match (arguments.is_to_go(&found), arguments.dry_run) {
+            (false, _) => (Fate::Kept, None),
+            (true, true) => (Fate::WouldBeRemoved, None),
+            (true, false) => match cleaner.remove(&found).await {
+                Ok(()) => (Fate::Removed, None),
+                Err(error) => (Fate::Failed, Some(format!("{:#}", anyhow::Error::from(error)))),
+            },
+        };
+        lines.push(Line { fate, found, problem });
+    }
+    if arguments.json {
+        terminal::say(serde_json::json!({ "found": lines }));
+    } else {
+        tell(&lines, &arguments);
+    }
+    let failed = lines.iter().any(|line| line.fate == Fate::Failed);
+    Ok(if failed { Outcome::Failed } else { Outcome::Done })
+}
+
+impl Arguments {
+    fn is_to_go(&self, found: &Found) -> bool {
+        match found.owner {
+            Some(OwnerState::Gone) => true,
+            Some(OwnerState::Unseen) => self.unseen,
+            Some(OwnerState::Alive) => false,
+            None => self.images && self.is_unused(found),
+        }
+    }
+
+    /// An image whose last use nobody knows is an old one.
+    fn is_unused(&self, found: &Found) -> bool {
+        found.unused_for().is_none_or(|unused| unused >= DAY * self.unused_for)
+    }
+}
+
+fn tell(lines: &[Line], arguments: &Arguments) {
+    for Line { fate, found, problem } in lines {
+        let what = format!("{:<9} {}  {}", found.kind.to_string(), found.name, belongs_to(found));
+        match fate {
+            Fate::Removed => terminal::say(format_args!("removed       {what}")),
+            Fate::WouldBeRemoved => terminal::say(format_args!("would remove  {what}")),
+            Fate::Failed => {
+                terminal::say(format_args!(
+                    "not removed   {what}: {}",
+                    problem.as_deref().unwrap_or_default()
+                ));
+            }
+            Fate::Kept => {}
+        }
+    }
+    let count = |fate: Fate| lines.iter().filter(|line| line.fate == fate).count();
+    let kept = |owner| {
+        let of_owner = |line: &&Line| line.fate == Fate::Kept && line.found.owner == owner;
+        lines.iter().filter(of_owner).collect::<Vec<_>>()
+    };
+    let removed = count(Fate::Removed) + count(Fate::WouldBeRemoved);
+    if removed + count(Fate::Failed) == 0 {
+        terminal::say("nothing to remove");
+    }
+    let running = kept(Some(OwnerState::Alive)).len();
+    if running > 0 {
+        eprintln!("{running} left alone: their jobs are running");
+    }
+    let unseen = kept(Some(OwnerState::Unseen)).len();
+    if unseen > 0 {
+        eprintln!(
+            "{unseen} left alone: they belong to processes of another machine or container, which cannot be seen from here \
+             (--unseen removes them)"
+        );
+    }
+    let images = kept(None);
+    if !images.is_empty() {
+        let hint = if arguments.images { "" } else { " (--images removes those that are not used any more)" };
+        eprintln!("{} kept images of tasks{hint}", images.len());
+    }
+}
+
+fn belongs_to(found: &Found) -> String {
+    let job = found.job.as_deref().unwrap_or_default();
+    match (found.kind, found.owner) {
+        (FoundKind::Image, _) => {
+            let task = found.task.as_deref().unwrap_or("unknown");
+            let used = found.last_used.map(|used| format!(", last used {}", used.strftime("%F")));
+            let size = found.bytes.map(|bytes| format!(", {} MB with its base", bytes / 1_000_000));
+            format!("(of task {task}{}{})", used.unwrap_or_default(), size.unwrap_or_default())
+        }
+        (_, Some(OwnerState::Gone)) => format!("(of job {job:?}, whose process is gone)"),
+        _ => format!("(of job {job:?})"),
+    }
+}
