@@ -13,6 +13,9 @@ use crate::environment::Tail;
 /// Between two lines that tell how far an installation is.
 const PAUSE: Duration = Duration::from_secs(5);
 
+/// Characters of such a line.
+const TOLD_LENGTH: usize = 100;
+
 /// One installation.
 pub(super) struct Installer<'a> {
     pub(super) agent: &'a str,
@@ -64,9 +67,10 @@ struct Told<'a> {
 impl Told<'_> {
     fn line(&mut self, line: String) {
         self.tail.push(&line);
-        if Instant::now() >= self.next {
+        if Instant::now() >= self.next && !line.trim().is_empty() {
             self.next = Instant::now() + PAUSE;
-            tracing::info!("installing agent {}: {}", self.agent, line.trim());
+            let short: String = line.trim().chars().take(TOLD_LENGTH).collect();
+            tracing::info!("installing agent {}: {short}", self.agent);
         }
     }
 }

@@ -70,7 +70,10 @@ fn pip(python: &Python) -> Command {
     let mut pip = Command::new(&python.executable);
     pip.args(["-m", "pip", "--disable-pip-version-check", "--no-input"]);
     // The user's own packages and settings of Python are no part of the layer.
-    pip.env_remove("PYTHONPATH").env_remove("PYTHONHOME").env("PYTHONNOUSERSITE", "1");
+    pip.env_remove("PYTHONPATH")
+        .env_remove("PYTHONHOME")
+        .env("PYTHONNOUSERSITE", "1")
+        .env("PIP_PROGRESS_BAR", "off");
     pip
 }
 
@@ -94,14 +97,13 @@ async fn find(agent: &str, minors: &[u32]) -> Result<Python, LayerError> {
 /// Programs that may be one, the likeliest first. Version managers keep theirs where PATH does not lead.
 fn candidates(minors: &[u32]) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = std::env::var_os("ROLLTAP_PYTHON").map(PathBuf::from).into_iter().collect();
-    all.extend(minors.iter().map(|minor| format!("python3.{minor}").into()));
-    all.push("python3".into());
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let pyenv =
         std::env::var_os("PYENV_ROOT").map(PathBuf::from).or_else(|| Some(home.as_ref()?.join(".pyenv")));
     let uv = home.map(|home| home.join(".local/share/uv/python"));
     let managed = [pyenv.map(|root| root.join("versions")), uv].into_iter().flatten();
     for minor in minors {
+        all.push(format!("python3.{minor}").into());
         for dir in managed.clone() {
             all.extend(
                 versions(&dir)
@@ -110,6 +112,7 @@ fn candidates(minors: &[u32]) -> Vec<PathBuf> {
             );
         }
     }
+    all.push("python3".into());
     all
 }
 
