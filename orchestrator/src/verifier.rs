@@ -54,6 +54,9 @@ pub enum VerifierError {
         /// What should be in it.
         expected: &'static str,
     },
+    /// The tests left a number by itself in the file for objects. Harbor tells it from other trouble.
+    #[error("reward.json: {0} is no object; expected one, such as {{\"reward\": {0}}}, or else reward.txt")]
+    NoObject(String),
     /// The tests took too long.
     #[error(
         "the tests were still running after {seconds} s; their output is in {}", .output.display()
@@ -90,6 +93,7 @@ impl VerifierError {
             Self::RewardFileNotFound { .. } => "RewardFileNotFoundError",
             Self::RewardFileEmpty(_) => "RewardFileEmptyError",
             Self::OutputParse { .. } => "VerifierOutputParseError",
+            Self::NoObject(_) => "ValidationError",
             Self::Timeout { .. } => "VerifierTimeoutError",
             Self::Environment(_) | Self::Io { .. } => "RuntimeError",
         }
@@ -162,9 +166,17 @@ async fn run_tests(
     env: &Environment,
     limit: Option<Duration>,
 ) -> Result<ExecOutput, VerifierError> {
-    let (tests, dir) = (&env.paths().tests, &env.paths().verifier_logs);
+    let (tests, dir, paths) = (&env.paths().tests, &env.paths().verifier_logs, env.paths());
+    // The agent may have taken them away.
+    let there = [&paths.agent_logs, dir, &paths.artifacts]
+        .map(|dir| {
+            format!(
+                "{{ [ -d '{dir}' ] || {{ rm -rf '{dir}' && mkdir -p '{dir}' && chmod 777 '{dir}'; }}; }} && "
+            )
+        })
+        .concat();
     let make_ready = format!(
-        "rm -rf '{dir}/{JSON}' '{dir}/{TEXT}' && chmod +x '{tests}/test.sh' || {{ echo {NOT_READY} >&2; exit 1; }}"
+        "{there}rm -rf '{dir}/{JSON}' '{dir}/{TEXT}' && chmod +x '{tests}/test.sh' || {{ echo {NOT_READY} >&2; exit 1; }}"
     );
     let run = format!("exec 2>&1; '{tests}/test.sh'");
     let config = &task.config.verifier;
@@ -251,8 +263,10 @@ fn parse_json(json: &[u8]) -> Result<BTreeMap<String, f64>, VerifierError> {
     let expected = "an object of finite numbers, such as {\"reward\": 0.5}";
     let wrong = |problem| VerifierError::OutputParse { file: JSON, problem, expected };
     let value = serde_json::from_slice(json).map_err(|error| wrong(format!("not JSON: {error}")))?;
-    let Value::Object(entries) = value else {
-        return Err(wrong(format!("{} is no object", shortened(&value.to_string()))));
+    let entries = match value {
+        Value::Object(entries) => entries,
+        Value::Number(_) | Value::Bool(_) => return Err(VerifierError::NoObject(value.to_string())),
+        other => return Err(wrong(format!("{} is no object", shortened(&other.to_string())))),
     };
     let number = |(name, value): (String, Value)| {
         let number = match &value {

@@ -52,7 +52,9 @@ fn rewards_are_read_by_harbors_rules() {
         (Some(r#"{"reward": {"a": 1}}"#), None, PARSE),
         (Some(r#"{"reward": NaN}"#), None, PARSE),
         (Some(r#"{"reward": 1e999}"#), None, PARSE),
-        (Some("0.5"), None, PARSE),
+        (Some("0.5"), None, "ValidationError"),
+        (Some("true"), None, "ValidationError"),
+        (Some("null"), None, PARSE),
         (Some("[0.5]"), None, PARSE),
         (Some(r#"{"reward": 1} x"#), None, PARSE),
     ] {

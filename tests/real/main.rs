@@ -28,6 +28,7 @@ mod policy;
 mod program;
 mod recomputed;
 mod responses;
+mod reward_table;
 mod stage;
 mod terminus;
 mod trainers;

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::{Map, json};
+
 use super::{AgentOutcome, Assignment};
 use crate::environment::{EnvironmentError, Exec, ExecOutput};
-use crate::trial::Cause;
 
 pub(super) async fn run(assignment: &Assignment<'_>) -> AgentOutcome {
     let output = match solve(assignment).await {
@@ -15,14 +16,18 @@ pub(super) async fn run(assignment: &Assignment<'_>) -> AgentOutcome {
     if let Err(error) = tokio::fs::write(log, [output.stdout, output.stderr].concat()).await {
         return error.into();
     }
-    match output.exit_code {
-        _ if output.timed_out => AgentOutcome::timed_out(assignment),
-        // Unlike Harbor's, which leaves a note and lets the tests tell: a solution that fails is worth a name.
-        Some(code) if code != 0 => {
-            AgentOutcome::failed(Cause::NonZeroAgentExitCode, format!("solve.sh ended with exit code {code}"))
-        }
-        _ => AgentOutcome::default(),
+    if output.timed_out {
+        return AgentOutcome::timed_out(assignment);
     }
+    if let Some(code) = output.exit_code.filter(|code| *code != 0) {
+        // As Harbor's: a note, and the tests tell.
+        let note = tokio::fs::write(assignment.logs.join("exit-code.txt"), code.to_string()).await;
+        if let Err(error) = note {
+            return error.into();
+        }
+    }
+    let exit_code = ("exit_code".to_owned(), json!(output.exit_code));
+    AgentOutcome { metadata: Map::from_iter([exit_code]), ..AgentOutcome::default() }
 }
 
 async fn solve(assignment: &Assignment<'_>) -> Result<ExecOutput, EnvironmentError> {
@@ -31,6 +36,14 @@ async fn solve(assignment: &Assignment<'_>) -> Result<ExecOutput, EnvironmentErr
     environment.upload(&task.solution_dir(), solution).await?;
     let mut env = BTreeMap::from([("DEBIAN_FRONTEND".to_owned(), "noninteractive".to_owned())]);
     env.extend(task.config.solution.env.clone());
-    let command = format!("chmod +x '{solution}/solve.sh' && '{solution}/solve.sh'");
-    environment.exec(Exec { command, env, timeout: assignment.timeout, ..Exec::default() }).await
+    let (make_ready, run) = (format!("chmod +x '{solution}/solve.sh'"), format!("'{solution}/solve.sh'"));
+    let user = task.config.agent.user.clone();
+    let exec =
+        |command| Exec { command, env, user: user.clone(), timeout: assignment.timeout, ..Exec::default() };
+    if environment.runs_as_root(user.as_deref()) {
+        return environment.exec(exec(format!("{make_ready} && {run}"))).await;
+    }
+    let root = Exec { command: make_ready, user: Some("0".to_owned()), ..Exec::default() };
+    environment.exec(root).await?;
+    environment.exec(exec(run)).await
 }

@@ -38,7 +38,6 @@ enum Kind {
 enum Status {
     Ok,
     Failed,
-    Empty,
     Skipped,
 }
 
@@ -64,8 +63,8 @@ impl Artifacts {
 
     /// The list where there is nothing to fetch.
     pub(super) fn come_with_the_logs(&self) -> Vec<Collected> {
-        let empty = |entry| Collected::new(entry, &place(entry), Kind::Directory, Status::Empty);
-        self.entries.iter().map(empty).collect()
+        let come = |entry| Collected::new(entry, &place(entry), Kind::Directory, Status::Ok);
+        self.entries.iter().map(come).collect()
     }
 
     /// Fetches all but what comes with the logs. Says on the way what cannot be had.
@@ -86,7 +85,7 @@ impl Artifacts {
             }
             claims.push((place.clone(), entry));
             let status = if comes_with_the_logs(entry) {
-                (Kind::Directory, Status::Empty)
+                (Kind::Directory, Status::Ok)
             } else {
                 self.fetch_one(environment, entry, &place, &say).await
             };
@@ -113,13 +112,15 @@ impl Artifacts {
         }
     }
 
-    /// Writes the list, now that the logs are here.
-    pub(super) fn write_manifest(&self, mut collected: Vec<Collected>) -> std::io::Result<()> {
+    /// Writes the list, now that it is known whether the logs came.
+    pub(super) fn write_manifest(
+        &self,
+        mut collected: Vec<Collected>,
+        logs_came: bool,
+    ) -> std::io::Result<()> {
         for (entry, collected) in self.entries.iter().zip(&mut collected) {
-            let is_filled =
-                || self.host.join(place(entry)).read_dir().is_ok_and(|mut dir| dir.next().is_some());
-            if comes_with_the_logs(entry) && collected.status == Status::Empty && is_filled() {
-                collected.status = Status::Ok;
+            if comes_with_the_logs(entry) && !logs_came {
+                (collected.kind, collected.status) = (Kind::File, Status::Failed);
             }
         }
         std::fs::create_dir_all(&self.host)?;

@@ -112,7 +112,7 @@ impl Trial<'_> {
                 if self.is_healthy(inside).await {
                     self.work(&mut environment, &opened).await;
                 } else {
-                    self.download_logs(inside, &self.dir.logs()).await;
+                    Box::pin(self.save(inside)).await;
                 }
             }
             self.seal_trial().await;

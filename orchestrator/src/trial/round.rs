@@ -103,6 +103,7 @@ impl Trial<'_> {
         let (task, logs) = (instruction.task, instruction.dir.logs());
         let artifacts = Artifacts::new(&task.config.artifacts, instruction.dir.artifacts());
         let collected = self.collect(inside, task, &artifacts).await;
+        let mut logs_came = true;
         let verifies = self.leaves_work_to_verify(instruction, round);
         match &task.separate_verifier {
             None if verifies => {
@@ -110,12 +111,12 @@ impl Trial<'_> {
                 let verdict = self.verify_here(inside, instruction, &logs).await;
                 round.verifier = Some(timing.finish());
                 if verdict.as_ref().is_err_and(|failure| !left_logs(failure)) {
-                    self.download_logs(inside, &logs).await;
+                    logs_came = self.download_logs(inside, &logs).await;
                 }
                 self.take_verdict(verdict, round);
             }
             Some(separate) if verifies => {
-                self.download_logs(inside, &logs).await;
+                logs_came = self.download_logs(inside, &logs).await;
                 if instruction.is_last
                     && let Some(done) = environment.take()
                 {
@@ -126,9 +127,21 @@ impl Trial<'_> {
                 round.verifier = Some(timing.finish());
                 self.take_verdict(verdict, round);
             }
-            _ => self.download_logs(inside, &logs).await,
+            _ => logs_came = self.download_logs(inside, &logs).await,
         }
-        if let Err(error) = artifacts.write_manifest(collected) {
+        self.write_manifest(&artifacts, collected, logs_came);
+    }
+
+    /// Saves what there is of a trial in which no agent began.
+    pub(super) async fn save(&self, environment: &Environment) {
+        let artifacts = Artifacts::new(&self.task.config.artifacts, self.dir.artifacts());
+        let collected = self.collect(environment, &self.task, &artifacts).await;
+        let logs_came = self.download_logs(environment, &self.dir.logs()).await;
+        self.write_manifest(&artifacts, collected, logs_came);
+    }
+
+    fn write_manifest(&self, artifacts: &Artifacts, collected: Vec<Collected>, logs_came: bool) {
+        if let Err(error) = artifacts.write_manifest(collected, logs_came) {
             self.log.line(format!("the list of artifacts is not written: {error}"));
         }
     }
@@ -251,15 +264,17 @@ impl Trial<'_> {
         }
     }
 
-    /// What cannot be had is said in the trial's log; the trial goes on without.
-    pub(super) async fn download_logs(&self, environment: &Environment, logs: &LogDirs) {
+    /// Whether they came. What cannot be had is said in the trial's log; the trial goes on without.
+    async fn download_logs(&self, environment: &Environment, logs: &LogDirs) -> bool {
         let download = tokio::time::timeout(DOWNLOAD_TIMEOUT, environment.download_logs(logs));
-        match self.context.cancellation.unless_hurried(download).await {
-            Some(Ok(Ok(_))) => {}
-            Some(Ok(Err(error))) => self.log.line(format!("logs not collected: {}", chain(&error))),
-            Some(Err(_)) => self.log.line(format!("logs not collected within {DOWNLOAD_TIMEOUT:?}")),
-            None => self.log.line("logs not collected: in a hurry"),
-        }
+        let problem = match self.context.cancellation.unless_hurried(download).await {
+            Some(Ok(Ok(_))) => return true,
+            Some(Ok(Err(error))) => format!(": {}", chain(&error)),
+            Some(Err(_)) => format!(" within {DOWNLOAD_TIMEOUT:?}"),
+            None => ": in a hurry".to_owned(),
+        };
+        self.log.line(format!("logs not collected{problem}"));
+        false
     }
 }
 
