@@ -4,6 +4,7 @@
 //! Exit codes: 0 done; 1 done, but something failed that is not an agent's failure; 2 wrong usage or configuration,
 //! before anything started.
 
+mod agents;
 mod check;
 mod clean;
 mod demo;
@@ -54,6 +55,7 @@ enum Command {
     Demo(demo::Arguments),
     Proxy(Box<proxy::Arguments>),
     Run(Box<run::Arguments>),
+    Agents(agents::Arguments),
     Check(check::Arguments),
     Export(Box<export::Arguments>),
     Clean(clean::Arguments),
@@ -90,6 +92,7 @@ async fn execute(command: Command) -> anyhow::Result<Outcome> {
         Command::Demo(arguments) => Box::pin(demo::run(arguments)).await,
         Command::Proxy(arguments) => Box::pin(proxy::run(*arguments)).await,
         Command::Run(arguments) => Box::pin(run::run(*arguments)).await,
+        Command::Agents(arguments) => agents::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Export(arguments) => Box::pin(export::run(*arguments)).await,
         Command::Clean(arguments) => Box::pin(clean::run(arguments)).await,

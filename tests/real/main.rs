@@ -19,6 +19,7 @@ mod docker_job;
 mod exact_prefix;
 mod gemini;
 mod in_container;
+mod installed_agents;
 mod interrupted;
 mod litellm;
 mod messages;

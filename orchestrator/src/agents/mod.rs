@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 pub use installed::InstalledAgent;
-pub use layer::LayerError;
+pub use layer::{LayerError, is_installed};
 pub use spec::{AgentOptions, AgentSpec, AgentSpecError, BUILT_IN};
 
 use crate::environment::{Environment, EnvironmentError, Share};

@@ -1,6 +1,8 @@
 //! One instruction: the agent works at it, what it leaves is collected, and the tests judge it. A trial is one of these, or
 //! one for each step of its task.
 
+use std::time::Duration;
+
 use rolltap_agent::terminal::Terminal;
 use rolltap_proxy::api::TrialOpened;
 
@@ -23,6 +25,19 @@ pub(super) struct Instruction<'a> {
     pub(super) step: Option<&'a str>,
     /// Nothing comes after it.
     pub(super) is_last: bool,
+}
+
+/// The work's end; as soon as its time is over, `close` is done besides.
+async fn closing<T>(
+    limit: Option<Duration>,
+    mut work: impl Future<Output = T> + Unpin,
+    close: impl Future<Output = ()>,
+) -> T {
+    let Some(limit) = limit else { return work.await };
+    match tokio::time::timeout(limit, &mut work).await {
+        Ok(done) => done,
+        Err(_) => tokio::join!(work, close).0,
+    }
 }
 
 impl Trial<'_> {
@@ -72,6 +87,14 @@ impl Trial<'_> {
         let timing = Timing::start();
         let assignment = self.assignment(task, environment, opened, &logs, limit, &cancel);
         let work = Box::pin(self.plan.agent.spec.run(assignment, ready));
+        // Killing what runs inside takes a moment, in which it could go on asking.
+        let close = async {
+            if instruction.is_last {
+                // Whatever is wrong with it shows when it is asked for once more.
+                drop(self.context.admin.seal(&self.plan.name).await);
+            }
+        };
+        let work = closing(limit, work, close);
         let grace = async {
             let failure = self.ended(Phase::Agent).await;
             cancel.cancel();

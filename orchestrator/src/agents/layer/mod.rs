@@ -128,6 +128,14 @@ async fn layer_in(cache: &Path, definition: &Definition, version: &str) -> Resul
     Ok(layer)
 }
 
+/// Whether the version that is installed if nobody asks for another is there.
+pub fn is_installed(definition: &Definition) -> bool {
+    let version = definition.install.default_version();
+    version
+        .zip(cache_dir().ok())
+        .is_some_and(|(version, cache)| is_whole(&cache.join(key(definition, version))))
+}
+
 /// `$ROLLTAP_CACHE_DIR/agents`, or else in the user's cache.
 fn cache_dir() -> Result<PathBuf, LayerError> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
