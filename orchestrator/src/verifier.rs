@@ -120,11 +120,7 @@ pub async fn verify(
     limit: Option<Duration>,
 ) -> Result<Rewards, VerifierError> {
     let separate = task.separate_verifier.as_deref();
-    if !separate.is_some_and(|separate| separate.has_tests) {
-        for tests in task.tests_dirs().filter(|dir| dir.is_dir()) {
-            env.upload(tests, &env.paths().tests).await?;
-        }
-    }
+    upload(task, env, logs).await?;
     remove_stale(&logs.verifier).await?;
     let run = run_tests(task, env, limit).await?;
     let downloaded = match separate {
@@ -145,6 +141,27 @@ pub async fn verify(
     let rewards = parse(read(&logs.verifier, JSON)?.as_deref(), read(&logs.verifier, TEXT)?.as_deref())?;
     let rewards = rewards.ok_or(VerifierError::RewardFileNotFound { exit_code: run.exit_code, output })?;
     Ok(Rewards::from(rewards))
+}
+
+/// The tests, unless they are in the image; and what of the agent's logs was written on this host, for tests that look at
+/// how the agent worked.
+async fn upload(task: &Task, env: &Environment, logs: &LogDirs) -> Result<(), EnvironmentError> {
+    let separate = task.separate_verifier.as_deref();
+    let paths = env.paths();
+    let mut contents: Vec<(&Path, &str)> = Vec::new();
+    if !separate.is_some_and(|separate| separate.has_tests) {
+        let there = task.tests_dirs().filter(|dir| dir.is_dir());
+        contents.extend(there.map(|dir| (dir, paths.tests.as_str())));
+    }
+    let has_logs = || logs.agent.read_dir().is_ok_and(|mut dir| dir.next().is_some());
+    if separate.is_none() && has_logs() {
+        let with_logs = [&[(logs.agent.as_path(), paths.agent_logs.as_str())], contents.as_slice()].concat();
+        match env.upload_all(&with_logs).await {
+            Ok(()) => return Ok(()),
+            Err(error) => tracing::warn!(%error, "the tests do not see the agent's logs"),
+        }
+    }
+    if contents.is_empty() { Ok(()) } else { env.upload_all(&contents).await }
 }
 
 /// All logs; or the reward alone, where the agent left more than can be fetched.

@@ -68,7 +68,9 @@ fn failures_in_the_start_period_do_not_count() {
     let dir = tempfile::tempdir().unwrap();
     let check = "[environment.healthcheck]\ncommand = \"echo x >> /app/checks; test $(wc -l < /app/checks) -ge 4\"\n\
                  interval_sec = 0.01\nstart_period_sec = 600\nstart_interval_sec = 0.01\nretries = 1\n";
-    let test = "#!/bin/sh\nwc -l < /app/checks > /logs/verifier/reward.txt\n";
+    // The tests see what was written of the agent on this host.
+    let test =
+        "#!/bin/sh\ntest -e /logs/agent/stdout.txt && wc -l < /app/checks > /logs/verifier/reward.txt\n";
     let files = [("task.toml", check), ("tests/test.sh", test)];
     let ended = run_command(dir.path(), &task(dir.path(), &files), "true");
     assert_eq!(ended.code, Some(0), "{ended:?}");

@@ -273,8 +273,25 @@ impl Environment {
     /// `host_dir` cannot be read, or the environment's own trouble.
     pub async fn upload(&self, host_dir: &Path, inside: &str) -> Result<(), EnvironmentError> {
         match self {
-            Self::Docker(container) => container.upload(host_dir, inside).await,
+            Self::Docker(container) => container.upload(&[(host_dir, inside)]).await,
             Self::Local(local) => local.upload(host_dir, inside).await,
+        }
+    }
+
+    /// The same for several directories, a later one over those before it. One upload, because each costs an engine some
+    /// 70 ms.
+    ///
+    /// # Errors
+    /// As of [`Self::upload`].
+    pub async fn upload_all(&self, contents: &[(&Path, &str)]) -> Result<(), EnvironmentError> {
+        match self {
+            Self::Docker(container) => container.upload(contents).await,
+            Self::Local(local) => {
+                for (host_dir, inside) in contents {
+                    local.upload(host_dir, inside).await?;
+                }
+                Ok(())
+            }
         }
     }
 

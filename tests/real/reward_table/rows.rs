@@ -191,7 +191,8 @@ fn steps(one: &dyn Fn(&'static str) -> Row) -> Vec<Row> {
             "steps-timeout",
             "[[steps]]\nname = \"a\"\n[steps.agent]\ntimeout_sec = 2\n[[steps]]\nname = \"b\"\n",
         )
-        .file("steps/a/solution/solve.sh", "#!/bin/bash\necho 0.25 > /root/r; sleep 60\n")
+        .file("steps/a/workdir/setup.sh", "echo 0.25 > /root/r\n")
+        .file("steps/a/solution/solve.sh", "#!/bin/bash\nsleep 60\n")
         .rewards(json!({"reward": 0.375})),
     ]
     .into_iter()

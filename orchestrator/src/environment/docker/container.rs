@@ -167,38 +167,41 @@ impl Container {
 
     pub(in crate::environment) async fn upload(
         &self,
-        host_dir: &Path,
-        inside: &str,
+        contents: &[(&Path, &str)],
     ) -> Result<(), EnvironmentError> {
         let mut sent = false;
         let first = async {
             sent = true;
-            self.put(Some(host_dir), inside, &LOG_DIRECTORIES).await
+            self.put(contents, &LOG_DIRECTORIES).await
         };
         self.log_directories.get_or_try_init(|| first).await?;
-        if sent { Ok(()) } else { self.put(Some(host_dir), inside, &[]).await }
+        if sent { Ok(()) } else { self.put(contents, &[]).await }
     }
 
     /// Harbor's log directories are there, for any user, before anything runs. Each request with files costs the engine
     /// some 70 ms, so they go in together with the first files if there are any.
     pub(super) async fn with_log_directories(&self) -> Result<(), EnvironmentError> {
-        self.log_directories.get_or_try_init(|| self.put(None, "/logs", &LOG_DIRECTORIES)).await.copied()
+        self.log_directories.get_or_try_init(|| self.put(&[], &LOG_DIRECTORIES)).await.copied()
     }
 
     /// Names in the archive count from the root: the engine makes directories that are missing on the way.
     async fn put(
         &self,
-        host_dir: Option<&Path>,
-        inside: &str,
+        contents: &[(&Path, &str)],
         directories: &'static [(&'static str, u32)],
     ) -> Result<(), EnvironmentError> {
-        let (host_dir, prefix) = (host_dir.map(Path::to_owned), inside.trim_matches('/').to_owned());
+        let insides: Vec<_> = contents.iter().map(|(_, inside)| *inside).collect();
+        let insides = if insides.is_empty() { "/logs".to_owned() } else { insides.join(" and ") };
+        let from_root = |(host_dir, inside): &(&Path, &str)| {
+            (host_dir.to_path_buf(), inside.trim_matches('/').to_owned())
+        };
+        let contents: Vec<_> = contents.iter().map(from_root).collect();
         let archive = error::blocking(move || {
             let mut archive = Archive::new()?;
             for (name, mode) in directories {
                 archive.directory(Path::new(name), *mode)?;
             }
-            if let Some(host_dir) = host_dir {
+            for (host_dir, prefix) in contents {
                 archive.contents(&archive::walk(&host_dir)?, Path::new(&prefix))?;
             }
             archive.finish()
@@ -207,7 +210,7 @@ impl Container {
         let options =
             UploadToContainerOptions { path: "/".to_owned(), ..UploadToContainerOptions::default() };
         let put = self.api().upload_to_container(&self.id, Some(options), body).await;
-        put.map_err(EnvironmentError::engine(format!("put files into {inside} of the container")))
+        put.map_err(EnvironmentError::engine(format!("put files into {insides} of the container")))
     }
 
     pub(in crate::environment) async fn download(
