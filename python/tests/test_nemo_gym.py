@@ -15,6 +15,7 @@ import httpx
 import numpy as np
 import pytest
 import uvicorn
+from aiohttp import ClientResponseError
 from conftest import Capture, OneTrial, chat, export, masked_end, two_turns
 from environment_servers.legacy_agent.app import LegacyAgentEnvironmentServer, LegacyAgentEnvironmentServerConfig
 from nemo_gym.base_resources_server import BaseResourcesServerConfig, BaseVerifyRequest, BaseVerifyResponse, SimpleResourcesServer
@@ -96,7 +97,7 @@ RESOURCES = {
 
 RELAY = (LegacyAgentEnvironmentServer, LegacyAgentEnvironmentServerConfig)
 
-JUDGES = {"answers": "equivalence", "counts": "counter", "forks_unjudged": "cannot_say"}
+JUDGES = {"answers": "equivalence", "unverified": "equivalence", "counts": "counter", "unjudged": "cannot_say"}
 """Which resources server judges which agent; the other agents judge themselves."""
 
 HEAD = BaseServerConfig(host="127.0.0.1", port=1)
@@ -117,11 +118,13 @@ class Gym:
         self._described: dict[str, Any] = {"allow_openai_version_skew": True}
         for name in RESOURCES:
             self._describe(name, "resources_servers", {"domain": "other"})
-        agents = {agent.__name__: agent.__name__ for agent in AGENTS} | {"forks_unjudged": "forks"}
+        agents = {agent.__name__: agent.__name__ for agent in AGENTS} | {"unjudged": "says_nothing_of_it", "unverified": "answers"}
         for name, function in agents.items():
             own: dict[str, Any] = {"agent": f"{__name__}:{function}", "url": admin, "opening": {"seed": 7}}
             if name in JUDGES:
                 own["resources_server"] = {"type": "resources_servers", "name": JUDGES[name]}
+            if name == "unverified":
+                own |= {"skip_verification": True, "skip_verification_reward": 0.25}
             self._describe(name, "responses_api_agents", own)
             # Gym's collection reaches an agent through a relay, and makes one for who says of none.
             relay = {"agent_server": {"type": "responses_api_agents", "name": name}}
@@ -310,13 +313,24 @@ def test_a_resources_server_judges(gym: Gym, client: Client) -> None:
         assert (row["reward"], row["reward_valid"]) == (sample["reward"], True)
 
 
+def test_a_resources_server_that_refuses_fails_the_request(gym: Gym) -> None:
+    with pytest.raises(ClientResponseError) as refusal:
+        gym.collect("answers", {"says": "A file"})
+    assert refusal.value.status == 500 and b"expected_answer" in refusal.value.response_content
+
+
+def test_an_evaluation_may_skip_the_judge(gym: Gym) -> None:
+    (sample,) = gym.collect("unverified", {"says": "A file"})
+    assert (sample["reward"], sample["verification_skipped"], masked(sample)) == (0.25, True, (False, False))
+
+
 def test_the_agent_works_in_the_session_of_its_sample(gym: Gym) -> None:
     samples = gym.collect("counts", *({"initial_count": 3, "expected_count": expected} for expected in (5, 4)))
     assert [sample["reward"] for sample in samples] == [1.0, 0.0]
 
 
 def test_a_judge_that_cannot_say_masks_the_sample(gym: Gym, client: Client) -> None:
-    (sample,) = gym.collect("forks_unjudged", {"last": "Leave it."})
+    (sample,) = gym.collect("unjudged", {})
     assert masked(sample) == (True, True)
     assert (sample["failure_kind"], sample["failure_reason"]) == ("judge_failed", "503")
     assert not client.rollout(sample["rolltap"]["trial_id"])[0]["reward_valid"]

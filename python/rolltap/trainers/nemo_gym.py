@@ -87,14 +87,26 @@ class RolltapAgent(SimpleResponsesAPIAgent):
         raise HTTPException(501, "this agent runs whole trials: POST /run")
 
     async def run(self, request: Request, body: RolltapRunRequest) -> RolltapVerifyResponse:
-        """One sample of one line. A trial that the proxy refuses, or that held images, fails the request."""
+        """One sample of one line.
+
+        What the proxy or the resources server refuses, and a trial that held images, fails the request: samples that
+        are all masked would look like a training that goes on.
+        """
         task = body.model_dump(mode="json", exclude_unset=True)
+        server = self.config.resources_server
+        resources = None if server is None else await self._seeded(server.name, task, request.cookies)
         verified: dict[str, Any] = {}
+        refused: list[Exception] = []
 
         async def agent(opened: OpenedTrial, given: Mapping[str, Any]) -> Outcome:
-            if self.config.resources_server is None:
+            if server is None or resources is None:
                 return await self._work(opened, given)
-            verified.update(await self._judged(self.config.resources_server.name, opened, given, request.cookies))
+            answer = _words(await self._work(opened, {**given, "resources": resources}))
+            try:
+                verified.update(await self._verified(server.name, opened, given, answer, resources["cookies"]))
+            except Exception as error:
+                refused.append(error)
+                raise
             return None if verified.get("mask_sample") else float(verified["reward"])
 
         params = body.responses_create_params
@@ -104,27 +116,28 @@ class RolltapAgent(SimpleResponsesAPIAgent):
         opening = {"sampling": sampling, "metadata": metadata, **self.config.opening}
         async with AsyncClient(self.config.url, token=self.config.token) as client:
             trial = await run_trial(client, agent, task, task_id=_task_id(task), **opening)
+        if refused:
+            raise refused[0]
         return RolltapVerifyResponse.model_validate(_result(trial, task, verified))
 
-    async def _judged(
-        self, server: str, opened: OpenedTrial, task: Mapping[str, Any], cookies: Mapping[str, str]
+    async def _seeded(self, server: str, task: Mapping[str, Any], cookies: Mapping[str, str]) -> dict[str, Any]:
+        """A session at the resources server, as the agent gets it."""
+        answer = await self._post(server, "/seed_session", task, cookies)
+        address = get_first_server_config_dict(self.server_client.global_config_dict, server)
+        return {
+            "url": f"http://{address.host}:{address.port}",
+            "cookies": {**cookies, **{name: morsel.value for name, morsel in answer.cookies.items()}},
+            "seeded": await get_response_json(answer),
+        }
+
+    async def _verified(
+        self, server: str, opened: OpenedTrial, task: Mapping[str, Any], answer: list[Any], cookies: Mapping[str, str]
     ) -> dict[str, Any]:
         """What `/verify` says of the agent's answer."""
-        session = await self._post(server, "/seed_session", task, cookies)
-        cookies = {**cookies, **{name: morsel.value for name, morsel in session.cookies.items()}}
-        address = get_first_server_config_dict(self.server_client.global_config_dict, server)
-        resources = {
-            "url": f"http://{address.host}:{address.port}",
-            "cookies": cookies,
-            "seeded": await get_response_json(session),
-        }
-        answer = await self._work(opened, {**task, "resources": resources})
         if self.config.skip_verification:
             return {"reward": self.config.skip_verification_reward, "verification_skipped": True}
-        response = _response(opened.trial_id, "", _words(answer))
-        return await get_response_json(
-            await self._post(server, "/verify", {**task, "response": response}, cookies)
-        )
+        body = {**task, "response": _response(opened.trial_id, "", answer)}
+        return await get_response_json(await self._post(server, "/verify", body, cookies))
 
     async def _post(self, server: str, path: str, body: Mapping[str, Any], cookies: Mapping[str, str]) -> Any:
         answer = await self.server_client.post(server, path, json=body, cookies=cookies)
