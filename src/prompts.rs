@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use rolltap_orchestrator::job::config::OwnConfig;
 use rolltap_proxy::{ContentFormat, History, RenderSettings};
 use serde_json::{Map, Value};
 
@@ -42,6 +43,17 @@ impl PromptArguments {
     /// The mode, if a flag or variable says one.
     pub(crate) fn history(&self) -> anyhow::Result<Option<History>> {
         Ok(self.history.as_deref().map(str::parse).transpose()?)
+    }
+
+    /// What no flag or variable says, as a job's file says it.
+    pub(crate) fn or(&mut self, file: &OwnConfig) {
+        self.history = self.history.take().or_else(|| file.history.map(|history| history.to_string()));
+        self.tokenizer = self.tokenizer.take().or_else(|| file.tokenizer.clone());
+        self.chat_template = self.chat_template.take().or_else(|| file.chat_template.clone());
+        self.default_chat_template_kwargs =
+            self.default_chat_template_kwargs.take().or_else(|| file.default_chat_template_kwargs.clone());
+        self.chat_template_content_format =
+            self.chat_template_content_format.take().or_else(|| file.chat_template_content_format.clone());
     }
 
     pub(crate) fn render_settings(self) -> anyhow::Result<RenderSettings> {

@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use rolltap_orchestrator::agents::{AgentOptions, AgentSpec};
+use rolltap_orchestrator::agents::AgentOptions;
 use rolltap_orchestrator::environment::EnvironmentKind;
-use rolltap_orchestrator::job::{JobAgent, JobSettings, Progress, ProxyChoice, Upstreams, run_job};
+use rolltap_orchestrator::job::config::{AgentDefaults, AgentEntry, JobConfig, JobFile, OwnConfig};
+use rolltap_orchestrator::job::{Events, JobSettings, Progress, ProxyChoice, Upstreams, run_job, tasks};
 use rolltap_orchestrator::summary::Summary;
-use rolltap_orchestrator::task::{self, Task};
-use rolltap_orchestrator::trial::TimeoutPolicy;
 use rolltap_proxy::Address;
 use serde_json::{Map, Value};
 
@@ -25,33 +24,50 @@ use crate::{Outcome, terminal};
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// A Harbor task directory, or a directory of such; repeat it for more.
-    #[arg(short, long, required = true, value_name = "PATH")]
+    /// A Harbor task directory, or a directory of such; repeat it for more. Instead of the tasks of a --config.
+    #[arg(short, long, required_unless_present_any = ["config", "resume"], value_name = "PATH")]
     path: Vec<PathBuf>,
-    /// Samples per task; together they are the task's group.
-    #[arg(short = 'k', long, visible_alias = "n-attempts", value_name = "NUMBER", default_value = "1")]
-    samples: NonZeroU32,
-    /// Trials at once.
-    #[arg(short = 'n', long, visible_alias = "n-concurrent", value_name = "NUMBER", default_value = "4")]
-    concurrency: NonZeroUsize,
-    /// Where job directories lie.
-    #[arg(short = 'o', long, env = "ROLLTAP_JOBS_DIR", value_name = "DIR", default_value = "jobs")]
-    jobs_dir: PathBuf,
-    /// The job's name and that of its directory, which must be new. [default: the time, like 2026-11-21__03-42-00]
+    /// Harbor's job file, YAML or JSON, with a section `rolltap` for what Harbor has no keys for. Flags count before it.
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Go on with the interrupted job in this directory, as it was configured. What ended stays; what was under way is
+    /// tried once more.
+    #[arg(long, value_name = "JOB_DIR", conflicts_with_all = ["config", "path", "job_name", "jobs_dir"])]
+    resume: Option<PathBuf>,
+    /// Samples of each task; together they are the task's group. [default: 1]
+    #[arg(short = 'k', long, visible_alias = "n-attempts", value_name = "NUMBER")]
+    samples: Option<NonZeroU32>,
+    /// Trials at once. [default: 4]
+    #[arg(short = 'n', long, visible_alias = "n-concurrent", value_name = "NUMBER")]
+    concurrency: Option<NonZeroUsize>,
+    /// Trials of one task at once. [default: as many as the job's]
+    #[arg(long, value_name = "NUMBER")]
+    n_concurrent_per_task: Option<NonZeroUsize>,
+    /// Further attempts at a sample whose trial failed through no fault of the agent. [default: 0]
+    #[arg(short = 'r', long, value_name = "NUMBER")]
+    max_retries: Option<u32>,
+    /// Where job directories lie. [default: jobs]
+    #[arg(short = 'o', long, env = "ROLLTAP_JOBS_DIR", value_name = "DIR")]
+    jobs_dir: Option<PathBuf>,
+    /// The job's name and that of its directory. Where that is there already, of an equal job, it is gone on with.
+    /// [default: the time, like 2026-11-21__03-42-00]
     #[arg(long, value_name = "NAME")]
     job_name: Option<String>,
-    /// Every time limit of every task is multiplied by this.
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
-    timeout_multiplier: f64,
+    /// Every time limit of every task is multiplied by this. [default: 1]
+    #[arg(long, value_name = "FACTOR")]
+    timeout_multiplier: Option<f64>,
     /// No progress while trials run.
     #[arg(short, long)]
     quiet: bool,
+    /// What happens, as JSON lines on standard output; the summary goes to standard error.
+    #[arg(long)]
+    json: bool,
 
     /// Who works at the tasks: oracle (the task's own solution), nop (nothing), command (any shell command), terminal
     /// (rolltap's own agent), an installed one like claude-code or codex (`rolltap agents` lists them), or a file that
     /// declares one of your own.
-    #[arg(short, long, value_name = "AGENT", help_heading = AGENT)]
-    agent: String,
+    #[arg(short, long, required_unless_present_any = ["config", "resume"], value_name = "AGENT", help_heading = AGENT)]
+    agent: Option<String>,
     /// For agent command: the shell command to run inside each environment. The model's address and the trial's key are
     /// in the variables that agents read (OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL, LLM_BASE_URL and
     /// the keys beside them), the instruction in ROLLTAP_INSTRUCTION and in the file ROLLTAP_INSTRUCTION_FILE.
@@ -67,10 +83,9 @@ pub(crate) struct Arguments {
     #[arg(long, visible_alias = "ae", value_name = "NAME=VALUE", value_parser = variable, help_heading = AGENT)]
     agent_env: Vec<(String, String)>,
     /// Where trials run: docker (a container each), or local (a temporary directory on this host, which is no sandbox:
-    /// the agent can do whatever you can).
-    #[arg(short, long = "env", visible_alias = "environment", value_name = "ENVIRONMENT", default_value = "docker",
-          help_heading = AGENT)]
-    environment: EnvironmentKind,
+    /// the agent can do whatever you can). [default: docker]
+    #[arg(short, long = "env", visible_alias = "environment", value_name = "ENVIRONMENT", help_heading = AGENT)]
+    environment: Option<EnvironmentKind>,
     /// Build images although they are kept from before, and although a task with a Dockerfile names a ready one.
     #[arg(long, help_heading = AGENT)]
     force_build: bool,
@@ -133,58 +148,130 @@ fn variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
-    let quiet = arguments.quiet;
-    let settings = settings(arguments)?;
-    let report = run_job(settings, Progress::for_stderr(quiet), terminal::cancelled_by_signals()?).await?;
-    terminal::say(Summary(&report));
+pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<Outcome> {
+    let file = job_file(&arguments)?;
+    let JobFile { job, own } = with_flags(file, &mut arguments)?;
+    let mut progress = Progress::for_stderr(arguments.quiet || job.quiet);
+    let json = arguments.json;
+    if json {
+        progress = progress.telling(Events::to(std::io::stdout()));
+    }
+    let settings = settings(job, own, arguments).await?;
+    let report = run_job(settings, progress, terminal::cancelled_by_signals()?).await?;
+    if json {
+        eprintln!("{}", Summary(&report))
+    } else {
+        terminal::say(Summary(&report))
+    }
     Ok(if report.is_clean() { Outcome::Done } else { Outcome::Failed })
 }
 
-fn settings(arguments: Arguments) -> anyhow::Result<JobSettings> {
-    let options = AgentOptions {
-        command: arguments.agent_command,
-        max_turns: arguments.max_turns,
-        kwargs: arguments.agent_kwarg.into_iter().collect(),
-        env: arguments.agent_env.into_iter().collect(),
-    };
-    let agent = AgentSpec::new(&arguments.agent, options)?;
-    let history = arguments.prompts.history()?;
-    let proxy = match arguments.proxy {
-        Some(admin_url) => {
-            if !arguments.upstream.is_empty() {
-                eprintln!("note: with --proxy, its own upstreams are used, not --upstream");
-            }
-            let token = arguments.proxy_token_file.as_deref().map(read_token).transpose()?;
-            ProxyChoice::External { admin_url, token }
+/// What a file says of the job, if one does.
+fn job_file(arguments: &Arguments) -> anyhow::Result<JobFile> {
+    if let Some(path) = &arguments.config {
+        return JobFile::read(path).with_context(|| format!("job file {} cannot be used", path.display()));
+    }
+    let Some(dir) = &arguments.resume else { return Ok(JobFile::default()) };
+    let dir = dir.canonicalize().with_context(|| format!("no job directory {}", dir.display()))?;
+    let mut file = JobFile::read(&dir.join("config.json"))
+        .with_context(|| format!("the job in {} cannot be gone on with", dir.display()))?;
+    file.job.job_name = dir.file_name().map(|name| name.to_string_lossy().into_owned());
+    file.job.jobs_dir = dir.parent().map(Path::to_owned);
+    Ok(file)
+}
+
+/// What flags and variables say counts before what the file says.
+fn with_flags(mut file: JobFile, arguments: &mut Arguments) -> anyhow::Result<JobFile> {
+    let JobFile { job, own } = &mut file;
+    job.n_attempts = arguments.samples.or(job.n_attempts);
+    job.n_concurrent_trials = arguments.concurrency.or(job.n_concurrent_trials);
+    job.jobs_dir = arguments.jobs_dir.take().or(job.jobs_dir.take());
+    job.job_name = arguments.job_name.take().or(job.job_name.take());
+    job.timeout_multiplier = arguments.timeout_multiplier.or(job.timeout_multiplier);
+    job.retry.max_retries = arguments.max_retries.unwrap_or(job.retry.max_retries);
+    job.environment.force_build |= arguments.force_build;
+    own.n_concurrent_per_task = arguments.n_concurrent_per_task.or(own.n_concurrent_per_task);
+    own.environment = arguments.environment.map(|kind| kind.to_string()).or(own.environment.take());
+    if !arguments.path.is_empty() {
+        job.tasks.clear();
+        job.datasets.clear();
+        for path in &arguments.path {
+            tasks::at_path(job, path).with_context(|| format!("no usable task at {}", path.display()))?;
         }
-        None => ProxyChoice::Embedded(Upstreams {
-            addresses: arguments.upstream,
-            api_key: arguments.upstream_api_key,
-            render: arguments.prompts.render_settings()?,
-        }),
+    }
+    if let Some(name) = arguments.agent.take() {
+        job.agents = Some(vec![AgentEntry { name: Some(name), ..AgentEntry::default() }]);
+    }
+    if let Some(model) = &arguments.model {
+        for agent in job.agents.iter_mut().flatten() {
+            agent.model_name = Some(model.clone());
+        }
+    }
+    if arguments.proxy.is_some() || !arguments.upstream.is_empty() {
+        own.proxy = arguments.proxy.take();
+        own.proxy_token_file = arguments.proxy_token_file.take();
+    }
+    own.sampling = arguments.sampling.take().or(own.sampling.take());
+    arguments.prompts.or(own);
+    Ok(file)
+}
+
+async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyhow::Result<JobSettings> {
+    let defaults = AgentDefaults {
+        options: AgentOptions {
+            command: arguments.agent_command.clone(),
+            max_turns: arguments.max_turns,
+            kwargs: arguments.agent_kwarg.iter().cloned().collect(),
+            env: arguments.agent_env.iter().cloned().collect(),
+        },
     };
+    let agents = job.job_agents(&defaults)?;
+    let history = arguments.prompts.history()?;
+    let timeouts = job.timeouts(&own);
+    let environment = job.environment_kind(&own)?;
+    let per_task = own.n_concurrent_per_task;
+    let sampling = own.sampling.clone().unwrap_or_default();
+    let proxy = proxy(&job, own, arguments)?;
+    let found = tasks::find(&job).await.context("no usable task")?;
     Ok(JobSettings {
-        tasks: tasks(&arguments.path)?,
-        agents: vec![JobAgent::new(agent, arguments.model)],
-        samples: arguments.samples,
-        concurrency: arguments.concurrency,
-        environment: arguments.environment,
-        force_build: arguments.force_build,
-        jobs_dir: arguments.jobs_dir,
-        job_name: arguments.job_name,
-        proxy,
+        overrides: job.overrides()?,
+        samples: job.samples(),
+        concurrency: job.concurrency(),
+        per_task,
+        metrics: job.job_metrics(),
+        force_build: job.environment.force_build,
+        retry: job.retry,
+        job_name: job.job_name,
         history,
-        sampling: arguments.sampling.unwrap_or_default(),
-        timeouts: TimeoutPolicy::multiplied(arguments.timeout_multiplier),
+        sampling,
+        timeouts,
+        ..JobSettings::new(
+            found,
+            agents,
+            environment,
+            job.jobs_dir.unwrap_or_else(|| PathBuf::from("jobs")),
+            proxy,
+        )
     })
 }
 
-fn tasks(paths: &[PathBuf]) -> anyhow::Result<Vec<Task>> {
-    let found = paths.iter().map(|path| discover(path)).collect::<anyhow::Result<Vec<_>>>()?;
-    Ok(found.into_iter().flatten().collect())
-}
-
-fn discover(path: &Path) -> anyhow::Result<Vec<Task>> {
-    task::discover(path).with_context(|| format!("no usable task at {}", path.display()))
+fn proxy(job: &JobConfig, own: OwnConfig, arguments: Arguments) -> anyhow::Result<ProxyChoice> {
+    if let Some(admin_url) = own.proxy {
+        if !arguments.upstream.is_empty() {
+            eprintln!("note: with --proxy, its own upstreams are used, not --upstream");
+        }
+        let token = own.proxy_token_file.as_deref().map(read_token).transpose()?;
+        return Ok(ProxyChoice::External { admin_url, token });
+    }
+    let render = arguments.prompts.render_settings()?;
+    let api_key = arguments.upstream_api_key.or(own.upstream_api_key);
+    if !arguments.upstream.is_empty() {
+        return Ok(ProxyChoice::Embedded(Upstreams { addresses: arguments.upstream, api_key, render }));
+    }
+    let (urls, api_key) = match job.agents_upstream()? {
+        Some((url, key)) if own.upstream.is_empty() => (vec![url], key.or(api_key)),
+        _ => (own.upstream, api_key),
+    };
+    let addresses = urls.iter().map(|url| url.parse()).collect::<Result<Vec<Address>, _>>()?;
+    Ok(ProxyChoice::Embedded(Upstreams { addresses, api_key, render }))
 }

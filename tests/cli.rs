@@ -8,7 +8,9 @@ mod cli {
     mod export;
     mod export_of_a_store;
     mod help;
+    mod jobs;
     mod lifecycle;
+    mod resume;
     mod returned;
     mod rollouts;
     mod run;

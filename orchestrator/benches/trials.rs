@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 use rolltap_orchestrator::agents::{AgentOptions, AgentSpec};
 use rolltap_orchestrator::cancellation::Cancellation;
 use rolltap_orchestrator::environment::EnvironmentKind;
+use rolltap_orchestrator::job::tasks::JobTask;
 use rolltap_orchestrator::job::{
     JobAgent, JobReport, JobSettings, Progress, ProxyChoice, Upstreams, run_job,
 };
 use rolltap_orchestrator::task::Task;
-use rolltap_orchestrator::trial::TimeoutPolicy;
 
 /// An image that is there, nothing to build: what remains is the cost of a trial itself.
 const TASK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/tasks/hello-prebuilt");
@@ -48,19 +48,14 @@ async fn main() {
 
 async fn job(agent: &str, at_once: u32) -> (JobReport, Duration) {
     let jobs = tempfile::tempdir().unwrap();
+    let task = JobTask::from(Task::load(Path::new(TASK)).unwrap());
+    let agent = JobAgent::new(AgentSpec::new(agent, AgentOptions::default()).unwrap(), None);
+    let (kind, proxy) = (EnvironmentKind::Docker, ProxyChoice::Embedded(Upstreams::default()));
     let settings = JobSettings {
-        tasks: vec![Task::load(Path::new(TASK)).unwrap()],
-        agents: vec![JobAgent::new(AgentSpec::new(agent, AgentOptions::default()).unwrap(), None)],
         samples: NonZeroU32::new(at_once).unwrap(),
         concurrency: NonZeroUsize::new(at_once as usize).unwrap(),
-        environment: EnvironmentKind::Docker,
-        force_build: false,
-        jobs_dir: jobs.path().to_owned(),
         job_name: Some("bench".to_owned()),
-        proxy: ProxyChoice::Embedded(Upstreams::default()),
-        history: None,
-        sampling: serde_json::Map::new(),
-        timeouts: TimeoutPolicy::default(),
+        ..JobSettings::new(vec![task], vec![agent], kind, jobs.path().to_owned(), proxy)
     };
     let begun = Instant::now();
     let report = run_job(settings, Progress::for_stderr(true), Cancellation::default()).await.unwrap();

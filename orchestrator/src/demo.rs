@@ -1,7 +1,7 @@
 //! The main job on embedded parts only: a simulated model with a scripted policy, the terminal agent, the local
 //! environment, and two bundled tasks.
 
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use jiff::Zoned;
@@ -10,18 +10,15 @@ use rolltap_proxy::sim;
 use crate::agents::AgentSpec;
 use crate::cancellation::Cancellation;
 use crate::environment::EnvironmentKind;
+use crate::job::tasks::JobTask;
 use crate::job::{JobAgent, JobError, JobReport, JobSettings, Progress, ProxyChoice, Upstreams, run_job};
 use crate::job_dir::default_job_name;
 use crate::task::{self, TaskError};
-use crate::trial::TimeoutPolicy;
 
 /// With this seed both tasks have samples that pass and samples that fail.
 pub const DEFAULT_SEED: u64 = 6;
 
 const SAMPLES: NonZeroU32 = NonZeroU32::new(4).unwrap();
-/// The order of the model's random numbers is that of the calls: one trial after the other, so that the same seed gives
-/// the same demo.
-const CONCURRENCY: NonZeroUsize = NonZeroUsize::MIN;
 
 /// What the simulated model says: mostly the right thing.
 const POLICY: &str = include_str!("demo/policy.toml");
@@ -93,19 +90,15 @@ pub async fn run(
     let model = sim::start(sim::Settings { script, seed: settings.seed, ..sim::Settings::default() }).await?;
     let upstream = format!("http://{}", model.addr()).parse().map_err(JobError::from)?;
     let job_name = settings.job_name.unwrap_or_else(|| format!("demo-{}", default_job_name(&Zoned::now())));
+    let agent = JobAgent::new(AgentSpec::Terminal { max_turns: Some(10) }, None);
+    let proxy = ProxyChoice::Embedded(Upstreams { addresses: vec![upstream], ..Upstreams::default() });
+    let tasks = tasks.into_iter().map(JobTask::from).collect();
+    // The order of the model's random numbers is that of the calls: one trial after the other, so that the same seed
+    // gives the same demo.
     let job = JobSettings {
-        tasks,
-        agents: vec![JobAgent::new(AgentSpec::Terminal { max_turns: Some(10) }, None)],
         samples: SAMPLES,
-        concurrency: CONCURRENCY,
-        environment: EnvironmentKind::Local,
-        force_build: false,
-        jobs_dir: settings.jobs_dir,
         job_name: Some(job_name),
-        proxy: ProxyChoice::Embedded(Upstreams { addresses: vec![upstream], ..Upstreams::default() }),
-        history: None,
-        sampling: serde_json::Map::new(),
-        timeouts: TimeoutPolicy::default(),
+        ..JobSettings::new(tasks, vec![agent], EnvironmentKind::Local, settings.jobs_dir, proxy)
     };
     let report = run_job(job, progress, cancellation).await;
     model.shutdown().await;

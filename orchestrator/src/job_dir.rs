@@ -1,12 +1,12 @@
 //! A job's directory, laid out as Harbor's: what lies where, and how it is written.
 //!
 //! ```text
-//! JOBS_DIR/JOB/   config.json result.json job.log rollouts.jsonl rollouts.parquet data/
+//! JOBS_DIR/JOB/   config.json lock.json result.json job.log rollouts.jsonl rollouts.parquet data/ .running
 //!     TRIAL/      config.json result.json trial.log exception.txt agent/ verifier/ artifacts/
 //!         steps/STEP/     agent/ verifier/ artifacts/, where the task has steps
 //! ```
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -16,6 +16,9 @@ use rolltap_rollout::ids::TrialId;
 use serde::Serialize;
 
 use crate::environment::LogDirs;
+
+/// Which process runs the job, locked by it.
+const LOCK: &str = ".running";
 
 /// The directory of one job. Its files are named here and nowhere else.
 #[derive(Clone, Debug)]
@@ -32,9 +35,17 @@ pub struct TrialDir {
 /// Why a job has no directory.
 #[derive(Debug, thiserror::Error)]
 pub enum JobDirError {
-    /// A job of this name ran before; its results are not touched.
-    #[error("job directory {} exists already; choose another --job-name, or move it away", .0.display())]
+    /// Something else has this name; it is not touched.
+    #[error("{} exists already, and is no job directory; choose another --job-name, or move it away", .0.display())]
     Exists(PathBuf),
+    /// Another process runs the job.
+    #[error("job directory {} is in use by another run{}; wait for its end, or choose another --job-name", path.display(), by(.process))]
+    Busy {
+        /// The directory.
+        path: PathBuf,
+        /// Which process, if it said so.
+        process: Option<u32>,
+    },
     /// The name would lead elsewhere.
     #[error(
         "job name {0:?} is not usable: 1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit"
@@ -56,12 +67,35 @@ pub fn default_job_name(now: &Zoned) -> String {
     now.strftime("%Y-%m-%d__%H-%M-%S").to_string()
 }
 
+fn by(process: &Option<u32>) -> String {
+    process.map(|process| format!(" (process {process})")).unwrap_or_default()
+}
+
+/// A job directory that is this process's alone, for as long as this lives. The system ends it with the process, however
+/// that dies.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) dir: JobDir,
+    /// Nothing of a job is in it.
+    pub(crate) is_new: bool,
+    _lock: File,
+}
+
+impl Claim {
+    /// Takes the directory away again, if the job never started.
+    pub(crate) fn abandon(self) {
+        if self.is_new {
+            self.dir.discard();
+        }
+    }
+}
+
 impl JobDir {
-    /// Creates the directory of a new job.
+    /// Takes the directory of a job, made if need be, for this process alone.
     ///
     /// # Errors
-    /// A directory of that name exists, the name is not usable, or the file system refuses.
-    pub fn create(jobs_dir: &Path, name: &str) -> Result<Self, JobDirError> {
+    /// Another process has it, something else has its name, the name is not usable, or the file system refuses.
+    pub(crate) fn claim(jobs_dir: &Path, name: &str) -> Result<Claim, JobDirError> {
         if TrialId::new(name).is_err() {
             return Err(JobDirError::Name(name.to_owned()));
         }
@@ -69,11 +103,47 @@ impl JobDir {
         fs::create_dir_all(jobs_dir).map_err(|source| failed(jobs_dir, source))?;
         let jobs_dir = jobs_dir.canonicalize().map_err(|source| failed(jobs_dir, source))?;
         let path = jobs_dir.join(name);
+        let dir = Self { path: path.clone() };
         match fs::create_dir(&path) {
-            Ok(()) => Ok(Self { path }),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(JobDirError::Exists(path)),
-            Err(error) => Err(failed(&path, error)),
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if !dir.may_be_a_jobs().map_err(|source| failed(&path, source))? {
+                    return Err(JobDirError::Exists(path));
+                }
+            }
+            Err(error) => return Err(failed(&path, error)),
         }
+        let lock = dir.lock().map_err(|source| failed(&path, source))?;
+        match lock {
+            Ok(lock) => Ok(Claim { is_new: !dir.config().exists(), dir, _lock: lock }),
+            Err(process) => Err(JobDirError::Busy { path, process }),
+        }
+    }
+
+    /// Whether a job began here, or nothing but its directory was made before its process died.
+    fn may_be_a_jobs(&self) -> io::Result<bool> {
+        if !self.path.is_dir() {
+            return Ok(false);
+        }
+        let mut names = fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name()));
+        let only_lock = names.all(|name: io::Result<_>| name.is_ok_and(|name| name == LOCK));
+        Ok(only_lock || self.config().is_file())
+    }
+
+    /// The lock, or who has it.
+    fn lock(&self) -> io::Result<Result<File, Option<u32>>> {
+        let path = self.path.join(LOCK);
+        let mut file = OpenOptions::new().create(true).read(true).write(true).truncate(false).open(&path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Ok(Err(fs::read_to_string(&path)?.trim().parse().ok()));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        file.set_len(0)?;
+        writeln!(file, "{}", std::process::id())?;
+        Ok(Ok(file))
     }
 
     /// One that is there.
@@ -96,6 +166,11 @@ impl JobDir {
     /// The job's settings, as Harbor's `JobConfig`.
     pub fn config(&self) -> PathBuf {
         self.path.join("config.json")
+    }
+
+    /// Which versions of which tasks, as Harbor's `JobLock`.
+    pub fn versions(&self) -> PathBuf {
+        self.path.join("lock.json")
     }
 
     /// The job's result so far, as Harbor's `JobResult`.
@@ -250,20 +325,42 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_job_is_not_touched() {
+    fn something_else_of_that_name_is_not_touched() {
         let dir = tempfile::tempdir().unwrap();
-        let job = JobDir::create(dir.path(), "one").unwrap();
-        fs::write(job.result(), "precious").unwrap();
-        let error = JobDir::create(dir.path(), "one").unwrap_err();
-        assert!(matches!(error, JobDirError::Exists(_)), "{error}");
-        assert_eq!(fs::read_to_string(job.result()).unwrap(), "precious");
+        fs::create_dir(dir.path().join("one")).unwrap();
+        fs::write(dir.path().join("one/notes"), "precious").unwrap();
+        fs::write(dir.path().join("two"), "precious").unwrap();
+        for name in ["one", "two"] {
+            let error = JobDir::claim(dir.path(), name).unwrap_err();
+            assert!(matches!(error, JobDirError::Exists(_)), "{error}");
+        }
+        assert_eq!(fs::read_dir(dir.path().join("one")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_jobs_directory_has_one_owner_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = JobDir::claim(dir.path(), "one").unwrap();
+        assert!(first.is_new);
+        let error = JobDir::claim(dir.path(), "one").unwrap_err().to_string();
+        assert!(error.contains(&format!("another run (process {})", std::process::id())), "{error}");
+        fs::write(first.dir.config(), "{}").unwrap();
+        drop(first);
+        assert!(!JobDir::claim(dir.path(), "one").unwrap().is_new);
+    }
+
+    #[test]
+    fn a_directory_that_a_dead_process_only_made_is_as_good_as_new() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(JobDir::claim(dir.path(), "one").unwrap());
+        assert!(JobDir::claim(dir.path(), "one").unwrap().is_new);
     }
 
     #[test]
     fn a_name_cannot_lead_out_of_the_jobs_directory() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["", "..", "a/b", "../x", ".hidden"] {
-            assert!(matches!(JobDir::create(dir.path(), name), Err(JobDirError::Name(_))), "{name:?}");
+            assert!(matches!(JobDir::claim(dir.path(), name), Err(JobDirError::Name(_))), "{name:?}");
         }
     }
 

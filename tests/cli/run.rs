@@ -63,19 +63,6 @@ fn the_oracle_solves_and_nop_does_not() {
 }
 
 #[test]
-fn a_job_is_not_overwritten() {
-    let dir = tempfile::tempdir().unwrap();
-    let task = task(dir.path(), "one", "", "echo 1 > /logs/verifier/reward.txt");
-    let args = ["run", "-p", &task, "-a", "nop", "-e", "local", "--job-name", "same"];
-    assert_eq!(run(dir.path(), &args).code, Some(0));
-    let before = fs::read(dir.path().join("jobs/same/result.json")).unwrap();
-    let ended = run(dir.path(), &args);
-    assert_eq!(ended.code, Some(2));
-    assert!(ended.stderr.contains("exists already; choose another --job-name"), "{}", ended.stderr);
-    assert_eq!(fs::read(dir.path().join("jobs/same/result.json")).unwrap(), before);
-}
-
-#[test]
 fn a_command_finds_model_key_and_instruction_in_its_environment() {
     let dir = tempfile::tempdir().unwrap();
     let task = task(dir.path(), "one", "", "echo 1 > /logs/verifier/reward.txt");

@@ -1,5 +1,6 @@
 //! One of a job's agents: who works, with which model, under which limits.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
 use crate::agents::AgentSpec;
@@ -10,6 +11,10 @@ use crate::trial::TimeoutPolicy;
 pub struct JobAgent {
     /// Who works.
     pub spec: AgentSpec,
+    /// What it was asked for by: its name, or the file that declares it.
+    pub asked: String,
+    /// Its environment variables as they were given, for the record.
+    pub env: BTreeMap<String, String>,
     /// The model as upstream names it; none for the only one that it serves.
     pub model: Option<String>,
     /// What becomes of the tasks' limits where it works.
@@ -41,7 +46,8 @@ pub struct AgentLimit {
 impl JobAgent {
     /// An agent with nothing else said of it.
     pub fn new(spec: AgentSpec, model: Option<String>) -> Self {
-        Self { spec, model, timeouts: AgentTimeouts::default(), limit: None }
+        let asked = spec.name().to_owned();
+        Self { spec, asked, env: BTreeMap::new(), model, timeouts: AgentTimeouts::default(), limit: None }
     }
 
     /// What tells it from the job's other agents, where their names and models differ.

@@ -2,25 +2,39 @@
 
 mod agent;
 mod checksum;
+pub mod config;
+mod events;
+mod overrides;
 mod plan;
 mod preflight;
 mod progress;
 mod proxy;
+mod queue;
+mod resume;
+mod retry;
 mod rollouts;
 mod run;
+pub mod tasks;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use rolltap_proxy::{Address, History, InvalidAddress, RenderSettings};
 use serde_json::{Map, Value};
 
 pub use agent::{AgentLimit, AgentTimeouts, JobAgent};
+use config::{Metric, RetryConfig};
+pub use events::Events;
+pub use overrides::TaskOverrides;
+pub(crate) use overrides::without_secrets;
 pub use preflight::PreflightError;
 pub use progress::Progress;
+pub use resume::ResumeError;
 pub use rollouts::RolloutFiles;
 pub use run::run_job;
+use tasks::JobTask;
 
 use crate::admin_client::{AdminClient, AdminError};
 use crate::agents::LayerError;
@@ -28,20 +42,27 @@ use crate::cancellation::Cancellation;
 use crate::environment::{EnvironmentError, EnvironmentKind, Host};
 use crate::job_dir::{JobDir, JobDirError};
 use crate::records::Records;
-use crate::task::Task;
 use crate::trial::{InvalidTimeout, TimeoutPolicy, TrialOutcome};
 
 /// What to run.
 #[derive(Debug)]
 pub struct JobSettings {
-    /// The tasks, each under a name of its own.
-    pub tasks: Vec<Task>,
+    /// The tasks, each under a name of its own in its dataset.
+    pub tasks: Vec<JobTask>,
+    /// What is said instead of them.
+    pub overrides: TaskOverrides,
     /// Who works at them, each at all of them.
     pub agents: Vec<JobAgent>,
     /// Samples of each task by each agent; together they are a group.
     pub samples: NonZeroU32,
     /// Trials at once.
     pub concurrency: NonZeroUsize,
+    /// Trials of one task at once; none for as many as the job runs.
+    pub per_task: Option<NonZeroUsize>,
+    /// Which failed trials get another attempt.
+    pub retry: RetryConfig,
+    /// What is made of all rewards together.
+    pub metrics: Vec<Metric>,
     /// Where commands run.
     pub environment: EnvironmentKind,
     /// Images are built although they are kept from before, and although a task with a Dockerfile names a ready one.
@@ -58,6 +79,36 @@ pub struct JobSettings {
     pub sampling: Map<String, Value>,
     /// How long the phases of every trial may take.
     pub timeouts: TimeoutPolicy,
+}
+
+impl JobSettings {
+    /// A job with nothing else said of it: one sample of each task, one trial after the other.
+    pub fn new(
+        tasks: Vec<JobTask>,
+        agents: Vec<JobAgent>,
+        environment: EnvironmentKind,
+        jobs_dir: PathBuf,
+        proxy: ProxyChoice,
+    ) -> Self {
+        Self {
+            tasks,
+            overrides: TaskOverrides::default(),
+            agents,
+            samples: NonZeroU32::MIN,
+            concurrency: NonZeroUsize::MIN,
+            per_task: None,
+            retry: RetryConfig::default(),
+            metrics: vec![Metric::Mean],
+            environment,
+            force_build: false,
+            jobs_dir,
+            job_name: None,
+            proxy,
+            history: None,
+            sampling: Map::new(),
+            timeouts: TimeoutPolicy::default(),
+        }
+    }
 }
 
 /// Who captures the calls.
@@ -111,7 +162,7 @@ pub enum JobError {
         label: String,
     },
     /// Two tasks would be one group.
-    #[error("two tasks are named {name:?}: {} and {}; give each a name of its own", first.display(), second.display())]
+    #[error("two tasks of one dataset are named {name:?}: {} and {}; give each a name of its own", first.display(), second.display())]
     SameName {
         /// The name.
         name: String,
@@ -129,6 +180,9 @@ pub enum JobError {
         #[source]
         source: rolltap_rollout::ids::InvalidId,
     },
+    /// What the job says instead of its tasks cannot be.
+    #[error(transparent)]
+    Overrides(#[from] crate::task::TaskError),
     /// A task that cannot be read whole.
     #[error("cannot read task {}", dir.display())]
     TaskFiles {
@@ -166,6 +220,9 @@ pub enum JobError {
     /// The job has no directory.
     #[error(transparent)]
     Dir(#[from] JobDirError),
+    /// The job's directory is of another job.
+    #[error(transparent)]
+    Resume(#[from] ResumeError),
     /// A file of the job directory cannot be written.
     #[error("cannot write {}", path.display())]
     Write {
@@ -228,6 +285,8 @@ pub(crate) struct JobContext {
     pub(crate) admin: AdminClient,
     pub(crate) history: Option<History>,
     pub(crate) sampling: Map<String, Value>,
+    pub(crate) retry: RetryConfig,
+    pub(crate) events: Arc<Events>,
     pub(crate) records: Records,
     pub(crate) cancellation: Cancellation,
 }

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
+use std::path::Path;
 use std::sync::Arc;
 
 use rolltap_rollout::ids::{GroupId, InvalidId, TaskId, TrialId};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use super::tasks::JobTask;
 use super::{JobAgent, JobError, checksum};
-use crate::task::Task;
 use crate::trial::{TimeoutPolicy, TrialExtras, TrialPlan};
 
 /// Harbor's names keep so much of the task's.
@@ -22,16 +23,19 @@ const TAIL_ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 pub(super) fn plan(
     job_id: Uuid,
     job_name: &str,
-    tasks: Vec<Task>,
+    tasks: Vec<JobTask>,
     agents: &[Arc<JobAgent>],
     samples: NonZeroU32,
     timeouts: TimeoutPolicy,
+    extras: &Arc<TrialExtras>,
 ) -> Result<Vec<TrialPlan>, JobError> {
-    distinct_names(&tasks)?;
+    let ambiguous = distinct_names(&tasks)?;
     distinct_agents(agents)?;
-    let extras = Arc::new(TrialExtras::default());
     let mut plans = Vec::new();
-    for task in tasks {
+    for JobTask { task, source, git } in tasks {
+        // A name that two datasets have is told by theirs.
+        let dataset = source.as_ref().filter(|_| ambiguous.contains(&task.name));
+        let dataset = dataset.map(|source| format!("{source}/")).unwrap_or_default();
         let task = Arc::new(task);
         let invalid = |source: InvalidId| JobError::TaskName { dir: task.dir.clone(), source };
         let checksum = checksum::of_dir(&task.dir);
@@ -40,12 +44,15 @@ pub(super) fn plan(
         for agent in agents {
             // The job's only agent needs no name to be told by.
             let label = if agents.len() > 1 { format!("{}/", agent.label()) } else { String::new() };
-            let group_id = GroupId::new(format!("{job_name}/{label}{}", task.name)).map_err(invalid)?;
+            let group_id = format!("{job_name}/{label}{dataset}{}", task.name);
+            let group_id = GroupId::new(group_id).map_err(invalid)?;
             for sample_index in 0..samples.get() {
                 plans.push(TrialPlan {
                     id: Uuid::now_v7(),
                     name: trial_name(job_id, &group_id, &task.name, sample_index, 0).map_err(invalid)?,
                     task: Arc::clone(&task),
+                    source: source.clone(),
+                    git: git.clone(),
                     task_checksum: checksum.clone(),
                     agent: Arc::clone(agent),
                     task_id: task_id.clone(),
@@ -54,7 +61,9 @@ pub(super) fn plan(
                     sample_index,
                     attempt: 0,
                     timeouts: agent.timeouts.over(timeouts),
-                    extras: Arc::clone(&extras),
+                    extras: Arc::clone(extras),
+                    retries: 0,
+                    supersedes: Vec::new(),
                 });
             }
         }
@@ -62,15 +71,27 @@ pub(super) fn plan(
     if plans.is_empty() { Err(JobError::NoTasks) } else { Ok(plans) }
 }
 
-fn distinct_names(tasks: &[Task]) -> Result<(), JobError> {
-    let mut seen = BTreeMap::new();
-    for task in tasks {
-        if let Some(first) = seen.insert(&task.name, &task.dir) {
-            let (first, second) = (first.clone(), task.dir.clone());
+/// Names that several datasets have. Within one, and among tasks of none, each has its own.
+fn distinct_names(tasks: &[JobTask]) -> Result<BTreeSet<String>, JobError> {
+    let mut seen: BTreeMap<(&Option<String>, &str), &Path> = BTreeMap::new();
+    let mut names = BTreeSet::new();
+    let mut ambiguous = BTreeSet::new();
+    for JobTask { task, source, .. } in tasks {
+        if let Some(first) = seen.insert((source, &task.name), &task.dir) {
+            let (first, second) = (first.to_owned(), task.dir.clone());
             return Err(JobError::SameName { name: task.name.clone(), first, second });
         }
+        if !names.insert(task.name.as_str()) {
+            ambiguous.insert(task.name.clone());
+        }
     }
-    Ok(())
+    Ok(ambiguous)
+}
+
+/// The same sample once more, as a trial of its own that supersedes this one.
+pub(super) fn attempt(plan: &TrialPlan, job_id: Uuid, attempt: u32) -> Result<TrialPlan, InvalidId> {
+    let name = trial_name(job_id, &plan.group_id, &plan.task.name, plan.sample_index, attempt)?;
+    Ok(TrialPlan { id: Uuid::now_v7(), name, attempt, supersedes: Vec::new(), ..plan.clone() })
 }
 
 /// Two agents whose groups nobody could tell apart.

@@ -1,15 +1,25 @@
 //! What a job shows while it runs, always on standard error: a bar on a terminal, lines elsewhere.
 
 use std::io::IsTerminal;
+use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::Events;
 use crate::trial::TrialOutcome;
 
 /// What a job shows while it runs.
 #[derive(Debug)]
-pub enum Progress {
+pub struct Progress {
+    shown: Shown,
+    /// The same for machines.
+    pub(super) events: Arc<Events>,
+}
+
+/// What people see.
+#[derive(Debug)]
+enum Shown {
     /// A bar that is redrawn.
     Bar(ProgressBar),
     /// A line per trial.
@@ -21,44 +31,53 @@ pub enum Progress {
 impl Progress {
     /// What suits standard error.
     pub fn for_stderr(quiet: bool) -> Self {
-        if quiet {
-            Self::Quiet
+        let shown = if quiet {
+            Shown::Quiet
         } else if std::io::stderr().is_terminal() {
-            Self::Bar(ProgressBar::no_length())
+            Shown::Bar(ProgressBar::no_length())
         } else {
-            Self::Lines
-        }
+            Shown::Lines
+        };
+        Self { shown, events: Arc::default() }
     }
 
-    pub(super) fn start(&self, trials: usize) {
-        match self {
-            Self::Bar(bar) => {
+    /// Tells machines as well.
+    pub fn telling(self, events: Events) -> Self {
+        Self { events: Arc::new(events), ..self }
+    }
+
+    /// `done` ended in an earlier run of the job.
+    pub(super) fn start(&self, trials: usize, done: &[TrialOutcome]) {
+        match &self.shown {
+            Shown::Bar(bar) => {
                 let template = "{bar:32} {pos}/{len} trials  {elapsed}  {msg}";
                 let style =
                     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
                 bar.set_style(style);
                 bar.set_length(trials as u64);
+                bar.set_position(done.len() as u64);
                 bar.enable_steady_tick(Duration::from_millis(200));
             }
-            Self::Lines => self.note(&format!("{trials} trials to run")),
-            Self::Quiet => {}
+            Shown::Lines if done.is_empty() => self.note(&format!("{trials} trials to run")),
+            Shown::Lines => self.note(&format!("{trials} trials, {} of them ended before", done.len())),
+            Shown::Quiet => {}
         }
     }
 
     /// Says something that is not about one trial.
     pub(super) fn note(&self, text: &str) {
-        match self {
-            Self::Bar(bar) => bar.println(text),
-            Self::Lines => eprintln!("{text}"),
-            Self::Quiet => {}
+        match &self.shown {
+            Shown::Bar(bar) => bar.println(text),
+            Shown::Lines => eprintln!("{text}"),
+            Shown::Quiet => {}
         }
     }
 
     /// `done` holds every trial that ended, this one last.
     pub(super) fn trial_ended(&self, done: &[TrialOutcome], planned: usize) {
         let Some(trial) = done.last() else { return };
-        match self {
-            Self::Bar(bar) => {
+        match &self.shown {
+            Shown::Bar(bar) => {
                 let rewards: Vec<f64> = done.iter().filter_map(|trial| trial.reward).collect();
                 let failed = done.iter().filter(|trial| trial.failure.is_some()).count();
                 bar.set_position(done.len() as u64);
@@ -67,13 +86,13 @@ impl Progress {
                     None => format!("{failed} failed"),
                 });
             }
-            Self::Lines => self.note(&format!("[{}/{planned}] {}", done.len(), line(trial))),
-            Self::Quiet => {}
+            Shown::Lines => self.note(&format!("[{}/{planned}] {}", done.len(), line(trial))),
+            Shown::Quiet => {}
         }
     }
 
     pub(super) fn end(&self) {
-        if let Self::Bar(bar) = self {
+        if let Shown::Bar(bar) = &self.shown {
             bar.finish_and_clear();
         }
     }

@@ -11,6 +11,7 @@ use rolltap_rollout::export::{jsonl, parquet};
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::rollout::{Reward, TrialFacts};
 use rolltap_rollout::row::RolloutRow;
+use serde::Serialize;
 
 use super::JobContext;
 use crate::admin_client::{AdminClient, AdminError};
@@ -18,7 +19,7 @@ use crate::returned;
 use crate::trial::{TrialOutcome, chain};
 
 /// The files that a job's rollouts were written to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RolloutFiles {
     /// A JSON line per branch.
     pub jsonl: PathBuf,
@@ -41,21 +42,18 @@ pub(super) enum GatherError {
     Hurried,
 }
 
-/// Writes the rows of all trials that the proxy knows, in the order of `trials`; says which could not be had. `facts` are
-/// those of all trials of the job, in any order.
+/// Writes the rows of all trials that the proxy knows, in the order of `trials`; says which could not be had.
 pub(super) async fn gather(
     context: &JobContext,
-    trials: &[TrialOutcome],
-    facts: &[TrialFacts],
+    trials: &[&TrialOutcome],
 ) -> Result<(RolloutFiles, Vec<String>), GatherError> {
     let (jsonl, parquet) = (context.dir.rollouts_jsonl(), context.dir.rollouts_parquet());
     let mut writers = Writers::create(&jsonl, &parquet)?;
     let mut missing = Vec::new();
     for trial in trials.iter().filter(|trial| trial.opened) {
         let is_returned = trial.returned.as_ref().is_some_and(|returned| returned.taken);
-        let facts = if is_returned { facts.iter().find(|facts| facts.trial_id == trial.name) } else { None };
-        let rows = match (facts, &trial.status) {
-            (Some(facts), Some(status)) => returned_rows(context, trial, facts, status),
+        let rows = match &trial.status {
+            Some(status) if is_returned => returned_rows(context, trial, &trial.facts(context), status),
             _ => {
                 let fetched = context.cancellation.unless_hurried(fetch(&context.admin, &trial.name)).await;
                 fetched.ok_or(GatherError::Hurried)?.map_err(|error| chain(&error))

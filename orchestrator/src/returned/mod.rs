@@ -12,12 +12,12 @@ use rolltap_rollout::check::{Captured, Options, check_trial};
 use rolltap_rollout::returned::Comparison;
 use rolltap_rollout::rollout::{self, Reward, TrialFacts};
 use rolltap_rollout::row::RolloutRow;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub(crate) use files::{FromAgent, look};
 
 /// What a trial's agent handed back, as it stands in the trial's result.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Returned {
     /// The file, seen from the trial's folder; none where nothing in it could be read.
     pub file: Option<String>,

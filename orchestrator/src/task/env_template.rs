@@ -41,7 +41,7 @@ fn resolve_verifier(
 /// Replaces every value that is `${VAR}` or `${VAR:-default}` as a whole; a template amid other text stays as it is.
 ///
 /// `section` is the table's name for errors; `host` looks a variable up.
-fn resolve(
+pub(crate) fn resolve(
     table: &mut BTreeMap<String, String>,
     section: &str,
     path: &Path,

@@ -27,6 +27,7 @@ pub use config::{
     TaskConfig, VerifierConfig, VerifierEnvironmentMode,
 };
 pub use discover::discover;
+pub(crate) use env_template::resolve as resolve_env;
 pub use error::TaskError;
 use inputs::Input;
 pub use separate::SeparateVerifier;

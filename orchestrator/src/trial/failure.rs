@@ -3,10 +3,10 @@
 use std::error::Error;
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Why a trial failed. The first failure of a trial is the one that is kept.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrialFailure {
     /// What was under way.
     pub phase: Phase,
@@ -22,7 +22,7 @@ pub struct TrialFailure {
 }
 
 /// The phases of a trial, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// The proxy opens the trial and gives it a key.
@@ -106,6 +106,30 @@ impl Cause {
             Self::Cancelled => "CancelledError",
             Self::StepSetup | Self::Internal => "RuntimeError",
         }
+    }
+
+    /// The kind of failure that a trial's result names. One that is not known here keeps its name.
+    fn named(name: &str) -> Self {
+        let known = [
+            Self::Proxy,
+            Self::EnvironmentStart,
+            Self::EnvironmentStartTimeout,
+            Self::Healthcheck,
+            Self::AgentSetupTimeout,
+            Self::TrialDeadline,
+            Self::Environment,
+            Self::AgentTimeout,
+            Self::NonZeroAgentExitCode,
+            Self::ContextLengthExceeded,
+            Self::ModelApi,
+            Self::ContextWindowExceeded,
+            Self::UnknownApi,
+            Self::Cancelled,
+            Self::Internal,
+        ];
+        let found = known.into_iter().find(|cause| cause.name() == name);
+        // There are few such names, and they are told as long as the program runs.
+        found.unwrap_or_else(|| Self::Verifier(String::leak(name.to_owned())))
     }
 
     /// Whether the tests still run. Harbor 0.25 runs them after an agent that ran out of time or whose program failed (what
@@ -193,6 +217,12 @@ impl Serialize for Cause {
     }
 }
 
+impl<'de> Deserialize<'de> for Cause {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self::named(&String::deserialize(deserializer)?))
+    }
+}
+
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -234,6 +264,15 @@ mod tests {
         assert!(!blame(Cause::Cancelled));
         assert!(!blame(Cause::ModelApi));
         assert!(!blame(Cause::Verifier("RewardFileNotFoundError")));
+    }
+
+    #[test]
+    fn a_failure_is_read_as_it_was_written() {
+        for cause in [Cause::AgentTimeout, Cause::Internal, Cause::Verifier("RewardFileEmptyError")] {
+            let failure = TrialFailure::new(Phase::Verifier, cause, "x");
+            let written = serde_json::to_string(&failure).unwrap();
+            assert_eq!(serde_json::from_str::<TrialFailure>(&written).unwrap(), failure);
+        }
     }
 
     #[test]

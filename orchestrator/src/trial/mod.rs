@@ -31,6 +31,7 @@ pub use timeouts::{AGENT_SETUP_SEC, InvalidTimeout, PhaseLimit, TimeoutPolicy};
 
 use crate::agents::Assignment;
 use crate::environment::Environment;
+use crate::job::tasks::GitOrigin;
 use crate::job::{JobAgent, JobContext};
 use crate::job_dir::{Log, TrialDir};
 use crate::task::{EnvironmentConfig, Task};
@@ -54,6 +55,10 @@ pub struct TrialPlan {
     pub task: Arc<Task>,
     /// Who does it.
     pub agent: Arc<JobAgent>,
+    /// The dataset that the task counts to.
+    pub source: Option<String>,
+    /// Where the task came from, if it came from elsewhere.
+    pub git: Option<GitOrigin>,
     /// Which version of the task: a hash over its files.
     pub task_checksum: String,
     /// The task's name, as the proxy takes it.
@@ -70,6 +75,11 @@ pub struct TrialPlan {
     pub timeouts: TimeoutPolicy,
     /// What the job adds to the task.
     pub extras: Arc<TrialExtras>,
+    /// How many attempts at this sample this run of the job has made before.
+    pub retries: u32,
+    /// Attempts whose place this one takes, each with the reward that it is given once this one is open: a group in which
+    /// every sample has one closes, and takes no further attempt.
+    pub supersedes: Vec<(TrialId, PutReward)>,
 }
 
 /// Runs a trial from beginning to end. Whatever fails is in the outcome, and no environment is left behind.
@@ -136,6 +146,11 @@ impl Trial<'_> {
         self.outcome.take(round);
     }
 
+    /// Tells that a phase begins.
+    fn enter(&self, phase: Phase) {
+        self.context.events.trial_phase(&self.plan.name, phase);
+    }
+
     /// Keeps the first failure: later ones mostly follow from it.
     fn fail(&mut self, failure: TrialFailure) {
         self.log.line(format!("failed: {failure}"));
@@ -195,6 +210,7 @@ impl Trial<'_> {
     }
 
     async fn open(&mut self) -> Option<TrialOpened> {
+        self.enter(Phase::Open);
         let plan = &self.plan;
         let trial = OpenTrial {
             trial_id: Some(plan.name.clone()),
@@ -213,11 +229,21 @@ impl Trial<'_> {
             Ok(opened) => {
                 self.outcome.opened = true;
                 self.log.line(format!("trial opened at the proxy as {}", opened.trial_id));
+                self.supersede().await;
                 Some(opened)
             }
             Err(error) => {
                 self.fail(TrialFailure::from_error(Phase::Open, Cause::Proxy, &error));
                 None
+            }
+        }
+    }
+
+    /// Gives earlier attempts at the sample their rewards, which count no more.
+    async fn supersede(&self) {
+        for (earlier, reward) in &self.plan.supersedes {
+            if let Err(error) = self.context.admin.put_reward(earlier, reward).await {
+                self.log.line(format!("reward of {earlier} not put: {}", chain(&error)));
             }
         }
     }
@@ -270,13 +296,11 @@ impl Trial<'_> {
     }
 
     async fn put_reward(&mut self) {
-        let reward = PutReward {
-            rewards: self.outcome.rewards.clone(),
-            reward: self.outcome.reward,
-            valid: Some(self.outcome.reward_is_valid()),
-            failure_cause: self.outcome.failure.as_ref().map(|failure| failure.cause.name().to_owned()),
-        };
-        match self.context.admin.put_reward(&self.plan.name, &reward).await {
+        self.outcome.awaits_retry = self.is_to_be_retried();
+        if self.outcome.awaits_retry || self.outcome.is_cancelled() {
+            return self.log.line("the reward waits for another attempt");
+        }
+        match self.context.admin.put_reward(&self.plan.name, &self.outcome.reward_to_put()).await {
             Ok(status) => self.outcome.status = Some(status),
             Err(error) => self.fail(TrialFailure::from_error(Phase::Reward, Cause::Proxy, &error)),
         }
@@ -291,7 +315,15 @@ impl Trial<'_> {
         }
     }
 
+    fn is_to_be_retried(&self) -> bool {
+        let stopped = self.context.cancellation.stop.is_cancelled();
+        !stopped && self.context.retry.wait(&self.outcome, self.plan.retries).is_some()
+    }
+
     fn finish(mut self) -> TrialOutcome {
+        if !self.outcome.opened {
+            self.outcome.awaits_retry = self.is_to_be_retried();
+        }
         self.outcome.finished_at = Timestamp::now();
         let record = self.context.records.trial_result(&self.plan, &self.outcome);
         let written = crate::job_dir::write_json(&self.dir.result(), &record).and_then(|()| {

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rolltap_proxy::api::TrialStatus;
-use rolltap_rollout::ids::TrialId;
-use serde::Serialize;
+use rolltap_proxy::api::{PutReward, TrialStatus};
+use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{TrialFailure, TrialPlan};
+use super::{Cause, TrialFailure, TrialPlan};
 use crate::job::JobAgent;
 use crate::returned::Returned;
 use crate::verifier::Rewards;
@@ -20,8 +21,16 @@ use crate::verifier::Rewards;
 pub struct TrialOutcome {
     /// The trial.
     pub name: TrialId,
+    /// Its task, as the proxy takes it.
+    pub task_id: TaskId,
+    /// The samples that it is compared with.
+    pub group_id: GroupId,
+    /// How many there are.
+    pub group_size: u32,
     /// Its task's name.
     pub task_name: String,
+    /// The dataset that its task counts to.
+    pub source: Option<String>,
     /// Which sample of its group.
     pub sample_index: u32,
     /// Which try at this sample, from 0.
@@ -38,6 +47,8 @@ pub struct TrialOutcome {
     pub reward: Option<f64>,
     /// Why the trial failed.
     pub failure: Option<TrialFailure>,
+    /// Another attempt at the sample is to follow, so that the proxy has no reward yet.
+    pub awaits_retry: bool,
     /// Tokens that the agent handed back itself; none where it handed back nothing.
     pub returned: Option<Returned>,
     /// What the agent says about its own run.
@@ -83,7 +94,7 @@ pub struct Round {
 }
 
 /// From when to when a phase lasted.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Timing {
     /// The phase began.
     pub started_at: Timestamp,
@@ -109,7 +120,11 @@ impl TrialOutcome {
         let now = Timestamp::now();
         Self {
             name: plan.name.clone(),
+            task_id: plan.task_id.clone(),
+            group_id: plan.group_id.clone(),
+            group_size: plan.group_size,
             task_name: plan.task.name.clone(),
+            source: plan.source.clone(),
             sample_index: plan.sample_index,
             attempt: plan.attempt,
             agent: Arc::clone(&plan.agent),
@@ -118,6 +133,7 @@ impl TrialOutcome {
             rewards: BTreeMap::new(),
             reward: None,
             failure: None,
+            awaits_retry: false,
             returned: None,
             agent_metadata: Map::new(),
             started_at: now,
@@ -127,6 +143,28 @@ impl TrialOutcome {
             agent_execution: None,
             verifier: None,
             steps: Vec::new(),
+        }
+    }
+
+    /// What the result of an ended trial says. What is not in it is as if it had not been.
+    pub(crate) fn recorded(plan: &TrialPlan, result: &Value) -> Self {
+        let outcome = Self::new(plan);
+        let status: Option<TrialStatus> = at(result, "/rolltap/proxy");
+        Self {
+            opened: status.is_some(),
+            status,
+            rewards: at(result, "/verifier_result/rewards").unwrap_or_default(),
+            reward: at(result, "/rolltap/reward"),
+            failure: at(result, "/rolltap/failure"),
+            awaits_retry: at(result, "/rolltap/awaits_retry").unwrap_or(false),
+            returned: at(result, "/rolltap/returned"),
+            agent_metadata: at(result, "/agent_result/metadata").unwrap_or_default(),
+            started_at: at(result, "/started_at").unwrap_or(outcome.started_at),
+            finished_at: at(result, "/finished_at").unwrap_or(outcome.finished_at),
+            environment_setup: at(result, "/environment_setup"),
+            agent_execution: at(result, "/agent_execution"),
+            verifier: at(result, "/verifier"),
+            ..outcome
         }
     }
 
@@ -155,6 +193,21 @@ impl TrialOutcome {
         Self { failure: Some(failure), finished_at: Timestamp::now(), ..self }
     }
 
+    /// What the proxy is told at its end.
+    pub(crate) fn reward_to_put(&self) -> PutReward {
+        PutReward {
+            rewards: self.rewards.clone(),
+            reward: self.reward,
+            valid: Some(self.reward_is_valid()),
+            failure_cause: self.failure.as_ref().map(|failure| failure.cause.name().to_owned()),
+        }
+    }
+
+    /// Whether its job was stopped under it.
+    pub fn is_cancelled(&self) -> bool {
+        self.failure.as_ref().is_some_and(|failure| failure.cause == Cause::Cancelled)
+    }
+
     /// Whether there is a reward and it measures the agent.
     pub fn reward_is_valid(&self) -> bool {
         !self.rewards.is_empty() && self.failure.as_ref().is_none_or(|failure| failure.is_agents_fault)
@@ -169,4 +222,9 @@ impl TrialOutcome {
     pub fn duration(&self) -> Duration {
         self.finished_at.duration_since(self.started_at).try_into().unwrap_or_default()
     }
+}
+
+/// A value of a result; none where there is none, or one of another form.
+fn at<T: DeserializeOwned>(result: &Value, pointer: &str) -> Option<T> {
+    result.pointer(pointer).and_then(|value| serde_json::from_value(value.clone()).ok())
 }

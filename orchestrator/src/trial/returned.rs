@@ -6,12 +6,12 @@ use rolltap_rollout::returned::compare;
 use rolltap_rollout::rollout::TrialFacts;
 use rolltap_rollout::training::TrainingPolicy;
 
-use super::{Trial, TrialPlan, chain};
+use super::{Trial, TrialOutcome, chain};
 use crate::admin_client::AdminError;
 use crate::job::JobContext;
 use crate::returned::{self, Returned};
 
-impl TrialPlan {
+impl TrialOutcome {
     /// What rows say of the trial where nothing of it was captured. Nobody knows of what server the tokens are.
     pub(crate) fn facts(&self, context: &JobContext) -> TrialFacts {
         TrialFacts {

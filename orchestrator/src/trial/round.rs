@@ -84,6 +84,7 @@ impl Trial<'_> {
         };
         let cancel = self.context.cancellation.stop.child_token();
         let limit = self.plan.timeouts.agent(task.config.agent.timeout_sec);
+        self.enter(Phase::Agent);
         let timing = Timing::start();
         let assignment = self.assignment(task, environment, opened, &logs, limit, &cancel);
         let work = Box::pin(self.plan.agent.spec.run(assignment, ready));
@@ -130,6 +131,7 @@ impl Trial<'_> {
         let verifies = self.leaves_work_to_verify(instruction, round);
         match &task.separate_verifier {
             None if verifies => {
+                self.enter(Phase::Verifier);
                 let timing = Timing::start();
                 let verdict = self.verify_here(inside, instruction, &logs).await;
                 round.verifier = Some(timing.finish());
@@ -145,6 +147,7 @@ impl Trial<'_> {
                 {
                     self.stop(done).await;
                 }
+                self.enter(Phase::Verifier);
                 let timing = Timing::start();
                 let verdict = Box::pin(self.verify_apart(separate, instruction, &artifacts, &logs)).await;
                 round.verifier = Some(timing.finish());

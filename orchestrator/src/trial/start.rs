@@ -13,6 +13,7 @@ use crate::task::{Healthcheck, Task};
 
 impl Trial<'_> {
     pub(super) async fn start_environment(&mut self) -> Option<Environment> {
+        self.enter(Phase::EnvironmentSetup);
         let timing = Timing::start();
         let task = self.task.clone();
         let started = self.start(&task, self.plan.name.as_str(), Phase::EnvironmentSetup).await;

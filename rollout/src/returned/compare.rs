@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, CallStatus, Choice};
 use crate::forest::Forest;
 use crate::token_list::common_prefix;
 
 /// How far two records of one trial agree. An answer is the same where its prompt and its tokens are.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// Answers that were captured whole.
     pub captured: usize,
@@ -26,7 +26,7 @@ pub struct Comparison {
 }
 
 /// One place where the records differ. Turns and tokens are counted from 0.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Difference {
     /// A turn has other tokens than the first captured answer that no turn is the same as.
@@ -73,7 +73,7 @@ pub enum Difference {
 }
 
 /// A list of a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
     /// What was asked with.

@@ -1,0 +1,136 @@
+//! Keys of Harbor's that rolltap has no type for: which values of theirs ask for nothing, and what the others ask for.
+
+use serde_json::{Map, Value};
+
+use super::ConfigError;
+
+/// A value that asks for nothing.
+enum Harmless {
+    Null,
+    Bool(bool),
+    Number(i64),
+    Text(&'static str),
+    /// An empty list or table.
+    Empty,
+    /// Whatever it is, it changes nothing that rolltap does.
+    Anything,
+}
+
+use Harmless::{Anything, Bool, Empty, Null, Number, Text};
+
+/// A key (`*` for any place of a list), its harmless values, and why others are refused.
+type Rule = (&'static str, &'static [Harmless], &'static str);
+
+const REGISTRY: &str = "a dataset is a directory here: download it and give its path";
+const GUARANTEE: &str = "CPU and memory are limits";
+
+const RULES: &[Rule] = &[
+    ("install_only", &[Bool(false)], "a trial runs to its end"),
+    ("skip_credential_checks", &[Anything], ""),
+    ("debug", &[Anything], ""),
+    ("job_id", &[Anything], ""),
+    ("user_agent", &[Null], "no user is simulated"),
+    ("source_jobs", &[Empty], "trials of other jobs are not judged again"),
+    ("source_trial", &[Null], "trials of other jobs are not judged again"),
+    ("artifacts", &[Empty], "files in /logs/artifacts are kept without it"),
+    ("agents.*.import_path", &[Null], "agents are not Python classes here"),
+    ("agents.*.model_api_format", &[Anything], ""),
+    ("agents.*.skip_model_parsing", &[Anything], ""),
+    ("agents.*.skills", &[Empty], "skills are handed to no agent"),
+    ("agents.*.mcp_servers", &[Empty], "tool servers are handed to no agent"),
+    ("agents.*.resume_trajectory", &[Bool(false)], "each step is a conversation of its own"),
+    ("agents.*.load_trajectory", &[Null], "agents start without a past"),
+    ("agents.*.extra_allowed_hosts", &[Empty], "a task says which hosts are allowed"),
+    ("agents.*.include_logs", &[Empty], "all logs are kept"),
+    ("agents.*.exclude_logs", &[Empty], "all logs are kept"),
+    ("environment.delete", &[Bool(true)], "environments are removed"),
+    ("environment.stream", &[Bool(false)], "output is in the trial's folder when it ends"),
+    ("environment.cpu_enforcement_policy", &[Text("auto"), Text("limit")], GUARANTEE),
+    ("environment.memory_enforcement_policy", &[Text("auto"), Text("limit")], GUARANTEE),
+    ("environment.override_gpus", &[Null, Number(0)], "there are no GPUs in environments"),
+    ("environment.override_tpu", &[Null], "there are no TPUs in environments"),
+    ("environment.suppress_override_warnings", &[Anything], ""),
+    ("environment.mounts", &[Null, Empty], "nothing of this host is mounted"),
+    ("environment.extra_docker_compose", &[Empty], "environments are single containers"),
+    ("environment.kwargs", &[Empty], "no environment here has settings of its own"),
+    ("environment.extra_allowed_hosts", &[Empty], "a task says which hosts are allowed"),
+    ("verifier.include_logs", &[Empty], "all logs are kept"),
+    ("verifier.exclude_logs", &[Empty], "all logs are kept"),
+    ("verifier.import_path", &[Null], "the verifier is the task's tests/test.sh"),
+    ("verifier.kwargs", &[Empty], "the verifier is the task's tests/test.sh"),
+    ("verifier.extra_allowed_hosts", &[Empty], "a task says which hosts are allowed"),
+    ("metrics.*.kwargs", &[Empty], "no metric here has settings"),
+    ("datasets.*.name", &[Null], REGISTRY),
+    ("datasets.*.version", &[Null], REGISTRY),
+    ("datasets.*.ref", &[Null], REGISTRY),
+    ("datasets.*.registry_url", &[Null], REGISTRY),
+    ("datasets.*.registry_path", &[Null], REGISTRY),
+    ("datasets.*.repo", &[Null], REGISTRY),
+    ("datasets.*.overwrite", &[Anything], ""),
+    ("datasets.*.download_dir", &[Anything], ""),
+    ("tasks.*.name", &[Null], "a task is a directory or comes from git: give its path"),
+    ("tasks.*.ref", &[Null], "a task is a directory or comes from git: give its path"),
+];
+
+/// Looks at the keys that no type took, by their paths.
+pub(super) fn check(fields: &Map<String, Value>, untyped: &[String]) -> Result<(), ConfigError> {
+    let mut refused = Vec::new();
+    for path in untyped {
+        let steps: Vec<&str> = path.split('.').filter(|step| *step != "?").collect();
+        let Some(value) = lookup(fields, &steps) else { continue };
+        match RULES.iter().find(|(key, ..)| matches(key, &steps)) {
+            Some((_, harmless, _)) if harmless.iter().any(|kind| kind.is(value)) => {}
+            Some((_, _, why)) => refused.push(format!("{} = {value} ({why})", written(&steps))),
+            None => tracing::warn!(key = written(&steps), "a key that Harbor does not know, passed over"),
+        }
+    }
+    if refused.is_empty() { Ok(()) } else { Err(ConfigError::Refused(refused)) }
+}
+
+impl Harmless {
+    fn is(&self, value: &Value) -> bool {
+        match self {
+            Anything => true,
+            Null => value.is_null(),
+            Bool(expected) => value.as_bool() == Some(*expected),
+            Number(expected) => value.as_i64() == Some(*expected),
+            Text(expected) => value.as_str() == Some(expected),
+            Empty => match value {
+                Value::Array(items) => items.is_empty(),
+                Value::Object(fields) => fields.is_empty(),
+                _ => false,
+            },
+        }
+    }
+}
+
+fn lookup<'v>(fields: &'v Map<String, Value>, steps: &[&str]) -> Option<&'v Value> {
+    let (first, rest) = steps.split_first()?;
+    rest.iter().try_fold(fields.get(*first)?, |value, step| match value {
+        Value::Array(items) => items.get(step.parse::<usize>().ok()?),
+        _ => value.get(*step),
+    })
+}
+
+fn matches(key: &str, steps: &[&str]) -> bool {
+    let pattern: Vec<&str> = key.split('.').collect();
+    let step = |(pattern, step): (&&str, &&str)| pattern == step || (*pattern == "*" && is_index(step));
+    pattern.len() == steps.len() && pattern.iter().zip(steps).all(step)
+}
+
+fn is_index(step: &str) -> bool {
+    step.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// As people write it: `agents[0].skills`.
+fn written(steps: &[&str]) -> String {
+    let mut text = String::new();
+    for step in steps {
+        match (is_index(step), text.is_empty()) {
+            (true, _) => text.push_str(&format!("[{step}]")),
+            (false, true) => text.push_str(step),
+            (false, false) => text.push_str(&format!(".{step}")),
+        }
+    }
+    text
+}

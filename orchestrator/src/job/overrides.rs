@@ -1,0 +1,98 @@
+//! What a job says instead of its tasks.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::task::{Task, TaskError, resolve_env};
+use crate::trial::TrialExtras;
+
+/// What a job says instead of its tasks, or beside them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TaskOverrides {
+    /// CPUs, whole or in part.
+    pub cpus: Option<f64>,
+    /// MiB of memory.
+    pub memory_mb: Option<u64>,
+    /// MiB of disk.
+    pub storage_mb: Option<u64>,
+    /// Environment variables of every environment. A value may be `${VAR}` or `${VAR:-default}` of this host's.
+    pub env: BTreeMap<String, String>,
+    /// Environment variables of every task's tests, of the same form.
+    pub verifier_env: BTreeMap<String, String>,
+    /// No tests are run, and no trial has a reward.
+    pub without_verifier: bool,
+    /// Text that is added to every instruction.
+    pub instructions: Vec<String>,
+}
+
+impl TaskOverrides {
+    /// Lays over a task what its environment is made of.
+    ///
+    /// # Errors
+    /// A variable of this host is not set.
+    pub(super) fn apply(&self, task: &mut Task) -> Result<(), TaskError> {
+        let environment = &mut task.config.environment;
+        environment.cpus = self.cpus.or(environment.cpus);
+        environment.memory_mb = self.memory_mb.or(environment.memory_mb);
+        environment.storage_mb = self.storage_mb.or(environment.storage_mb);
+        environment.env.extend(resolved(&self.env, "environment.env")?);
+        Ok(())
+    }
+
+    /// What a trial adds to its task.
+    ///
+    /// # Errors
+    /// A variable of this host is not set.
+    pub(super) fn extras(&self) -> Result<TrialExtras, TaskError> {
+        Ok(TrialExtras {
+            without_verifier: self.without_verifier,
+            verifier_env: resolved(&self.verifier_env, "verifier.env")?,
+            instructions: self.instructions.clone(),
+            ..TrialExtras::default()
+        })
+    }
+}
+
+/// Variables with what they refer to on this host.
+pub(super) fn resolved(
+    table: &BTreeMap<String, String>,
+    section: &str,
+) -> Result<BTreeMap<String, String>, TaskError> {
+    let mut table = table.clone();
+    resolve_env(&mut table, section, Path::new("job"), |name| std::env::var(name).ok())?;
+    Ok(table)
+}
+
+/// Whether a variable of this name probably holds a secret.
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    ["KEY", "SECRET", "TOKEN", "PASSWORD", "CREDENTIAL", "AUTH"].iter().any(|part| name.contains(part))
+}
+
+/// Variables as records say them: those that look like secrets as references, never with their values.
+pub(crate) fn without_secrets(table: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let said = |(name, value): (&String, &String)| {
+        let value =
+            if is_secret(name) && !value.starts_with("${") { format!("${{{name}}}") } else { value.clone() };
+        (name.clone(), value)
+    };
+    table.iter().map(said).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_name_secrets_and_do_not_tell_them() {
+        let table = BTreeMap::from([
+            ("API_KEY".to_owned(), "sk-1".to_owned()),
+            ("OTHER_TOKEN".to_owned(), "${HOME_TOKEN:-x}".to_owned()),
+            ("MODE".to_owned(), "fast".to_owned()),
+        ]);
+        let said = without_secrets(&table);
+        assert_eq!(said["API_KEY"], "${API_KEY}");
+        assert_eq!(said["OTHER_TOKEN"], "${HOME_TOKEN:-x}");
+        assert_eq!(said["MODE"], "fast");
+    }
+}

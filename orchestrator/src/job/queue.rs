@@ -1,0 +1,203 @@
+//! Which trial starts next: in the job's order, within the limits of job, agent and task, retries when they are due.
+
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroUsize;
+
+use tokio::time::Instant;
+
+use crate::trial::{TrialOutcome, TrialPlan};
+
+/// A trial that is to run.
+pub(super) struct Waiting {
+    pub(super) plan: TrialPlan,
+    /// Not before this; none for at once.
+    due: Option<Instant>,
+    /// What came of the attempt before it. It counts until this one has begun.
+    pub(super) before: Option<Box<TrialOutcome>>,
+}
+
+impl Waiting {
+    pub(super) fn now(plan: TrialPlan) -> Self {
+        Self { plan, due: None, before: None }
+    }
+}
+
+/// The trials of a job that have not begun, and how many of which kind run.
+pub(super) struct Queue {
+    waiting: VecDeque<Waiting>,
+    at_once: usize,
+    per_task: Option<usize>,
+    running: usize,
+    of_task: HashMap<String, usize>,
+    of_pool: HashMap<String, usize>,
+}
+
+impl Queue {
+    pub(super) fn new(
+        waiting: impl IntoIterator<Item = Waiting>,
+        at_once: NonZeroUsize,
+        per_task: Option<NonZeroUsize>,
+    ) -> Self {
+        Self {
+            waiting: waiting.into_iter().collect(),
+            at_once: at_once.get(),
+            per_task: per_task.map(NonZeroUsize::get),
+            running: 0,
+            of_task: HashMap::new(),
+            of_pool: HashMap::new(),
+        }
+    }
+
+    /// The first trial that may start. It counts as running until [`Self::ended`].
+    pub(super) fn take(&mut self, now: Instant) -> Option<Waiting> {
+        if self.running >= self.at_once {
+            return None;
+        }
+        let at = self.waiting.iter().position(|waiting| self.may_start(waiting, now))?;
+        let taken = self.waiting.remove(at)?;
+        self.running += 1;
+        *self.of_task.entry(task(&taken.plan)).or_default() += 1;
+        *self.of_pool.entry(pool(&taken.plan)).or_default() += 1;
+        Some(taken)
+    }
+
+    fn may_start(&self, waiting: &Waiting, now: Instant) -> bool {
+        let Waiting { plan, due, .. } = waiting;
+        let below = |limit: Option<usize>, running: Option<&usize>| {
+            limit.is_none_or(|limit| running.is_none_or(|running| *running < limit))
+        };
+        let of_agent = plan.agent.limit.as_ref().map(|limit| limit.trials.get());
+        due.is_none_or(|due| due <= now)
+            && below(self.per_task, self.of_task.get(&task(plan)))
+            && below(of_agent, self.of_pool.get(&pool(plan)))
+    }
+
+    pub(super) fn ended(&mut self, plan: &TrialPlan) {
+        self.running = self.running.saturating_sub(1);
+        for (counts, key) in [(&mut self.of_task, task(plan)), (&mut self.of_pool, pool(plan))] {
+            if let Some(count) = counts.get_mut(&key) {
+                *count = count.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Another attempt, before all that has not begun: its group is the one that is nearest to its end.
+    pub(super) fn again(&mut self, plan: TrialPlan, due: Instant, before: TrialOutcome) {
+        self.waiting.push_front(Waiting { plan, due: Some(due), before: Some(Box::new(before)) });
+    }
+
+    /// When the next retry is due. One that is, and waits for others to end, is none.
+    pub(super) fn next_due(&self, now: Instant) -> Option<Instant> {
+        self.waiting.iter().filter_map(|waiting| waiting.due).filter(|due| *due > now).min()
+    }
+
+    /// What does not begin any more.
+    pub(super) fn give_up(&mut self) -> impl Iterator<Item = Waiting> {
+        std::mem::take(&mut self.waiting).into_iter()
+    }
+}
+
+fn task(plan: &TrialPlan) -> String {
+    plan.task.dir.to_string_lossy().into_owned()
+}
+
+/// Agents of one group share a pool; the others have one each.
+fn pool(plan: &TrialPlan) -> String {
+    let group = plan.agent.limit.as_ref().and_then(|limit| limit.group.as_ref());
+    group.map_or_else(|| format!("agent:{}", plan.agent.label()), |group| format!("group:{group}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::agents::AgentSpec;
+    use crate::job::tasks::JobTask;
+    use crate::job::{AgentLimit, JobAgent};
+    use crate::task::Task;
+    use crate::trial::TimeoutPolicy;
+
+    fn number(value: usize) -> NonZeroUsize {
+        NonZeroUsize::new(value).unwrap()
+    }
+
+    /// Both bundled tasks, two samples each by each of these agents.
+    fn plans(agents: &[JobAgent]) -> Vec<TrialPlan> {
+        let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/tasks");
+        let tasks = ["count-errors", "hello-file"];
+        let tasks = tasks.map(|name| JobTask::from(Task::load(&examples.join(name)).unwrap())).to_vec();
+        let agents: Vec<_> = agents.iter().cloned().map(Arc::new).collect();
+        let samples = NonZeroU32::new(2).unwrap();
+        let (timeouts, extras) = (TimeoutPolicy::default(), Arc::default());
+        crate::job::plan::plan(Uuid::from_u128(7), "job", tasks, &agents, samples, timeouts, &extras).unwrap()
+    }
+
+    fn agent(spec: AgentSpec, limit: Option<(usize, &str)>) -> JobAgent {
+        let limit =
+            limit.map(|(trials, group)| AgentLimit { trials: number(trials), group: Some(group.to_owned()) });
+        JobAgent { limit, ..JobAgent::new(spec, None) }
+    }
+
+    fn all(queue: &mut Queue) -> Vec<TrialPlan> {
+        std::iter::from_fn(|| queue.take(Instant::now())).map(|waiting| waiting.plan).collect()
+    }
+
+    fn groups(plans: &[TrialPlan]) -> Vec<String> {
+        plans.iter().map(|plan| format!("{} {}", plan.group_id, plan.sample_index)).collect()
+    }
+
+    #[test]
+    fn a_group_is_next_to_itself() {
+        let plans = plans(&[agent(AgentSpec::Oracle, None), agent(AgentSpec::Nop, None)]);
+        let mut queue = Queue::new(plans.into_iter().map(Waiting::now), number(3), None);
+        let taken = all(&mut queue);
+        assert_eq!(
+            groups(&taken),
+            [
+                "job/oracle/rolltap/count-errors 0",
+                "job/oracle/rolltap/count-errors 1",
+                "job/nop/rolltap/count-errors 0"
+            ]
+        );
+        queue.ended(taken.first().unwrap());
+        assert_eq!(groups(&all(&mut queue)), ["job/nop/rolltap/count-errors 1"]);
+    }
+
+    #[test]
+    fn a_full_pool_or_task_lets_others_pass() {
+        let agents =
+            [agent(AgentSpec::Oracle, Some((1, "shared"))), agent(AgentSpec::Nop, Some((1, "shared")))];
+        let mut queue = Queue::new(plans(&agents).into_iter().map(Waiting::now), number(8), None);
+        let taken = all(&mut queue);
+        assert_eq!(taken.len(), 1, "agents of one group share its place");
+        queue.ended(taken.first().unwrap());
+        assert_eq!(all(&mut queue).len(), 1);
+        let agents = [agent(AgentSpec::Oracle, None)];
+        let waiting = plans(&agents).into_iter().map(Waiting::now);
+        let mut queue = Queue::new(waiting, number(8), Some(number(1)));
+        assert_eq!(groups(&all(&mut queue)), ["job/rolltap/count-errors 0", "job/rolltap/hello-file 0"]);
+    }
+
+    #[test]
+    fn a_retry_waits_for_its_time_and_then_comes_first() {
+        let plans = plans(&[agent(AgentSpec::Nop, None)]);
+        let failed = plans.first().unwrap().clone();
+        let mut queue = Queue::new(plans.into_iter().skip(1).map(Waiting::now), number(1), None);
+        let now = Instant::now();
+        let due = now + Duration::from_secs(60);
+        queue.again(failed.clone(), due, TrialOutcome::new(&failed));
+        assert_eq!(queue.next_due(now), Some(due));
+        let other = queue.take(now).unwrap().plan;
+        assert_ne!(other.name, failed.name);
+        assert!(queue.take(due).is_none(), "there is no place");
+        assert_eq!(queue.next_due(due), None);
+        queue.ended(&other);
+        let taken = queue.take(due).unwrap();
+        assert_eq!((taken.plan.name, taken.before.is_some()), (failed.name, true));
+    }
+}

@@ -1,0 +1,318 @@
+//! Going on with a job that was interrupted, by Ctrl-C or by the death of its process: what its directory says is done
+//! stays as it is, and what was under way is tried once more.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use rolltap_proxy::api::PutReward;
+use rolltap_rollout::ids::{InvalidId, TrialId};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::plan;
+use crate::job_dir::JobDir;
+use crate::trial::{Cause, Phase, TrialFailure, TrialOutcome, TrialPlan};
+
+/// Why a job cannot be gone on with.
+#[derive(Debug, thiserror::Error)]
+pub enum ResumeError {
+    /// The job was another one.
+    #[error(
+        "job directory {} is there already, of a job with {key} = {before}, but now it is {now}; go on with the same \
+         configuration (--resume DIR takes it from there), choose another --job-name, or move the directory away",
+        dir.display()
+    )]
+    Differs {
+        /// The job's directory.
+        dir: PathBuf,
+        /// The first setting that differs, as in `agents[0].name`.
+        key: String,
+        /// As the job began.
+        before: String,
+        /// As asked for now.
+        now: String,
+    },
+    /// The task is not what its finished trials were about.
+    #[error("task {task} is not what it was when the job in {} began: its files have changed", dir.display())]
+    TaskChanged {
+        /// The job's directory.
+        dir: PathBuf,
+        /// The task.
+        task: String,
+    },
+    /// A file that our own kind wrote is not readable.
+    #[error("cannot go on with the job in {}: {} {problem}", dir.display(), file.display())]
+    Unreadable {
+        /// The job's directory.
+        dir: PathBuf,
+        /// Which file of it.
+        file: PathBuf,
+        /// Why.
+        problem: String,
+    },
+    /// A trial's name cannot be made.
+    #[error(transparent)]
+    Name(#[from] InvalidId),
+}
+
+/// What an interrupted job left.
+pub(super) struct Left {
+    pub(super) job_id: Uuid,
+    pub(super) started_at: Option<Timestamp>,
+    pub(super) retries: u64,
+    config: Value,
+    /// By group and sample, in order of attempts.
+    trials: BTreeMap<(String, u64), Vec<LeftTrial>>,
+    checksums: BTreeMap<String, String>,
+}
+
+struct LeftTrial {
+    name: TrialId,
+    attempt: u32,
+    result: Option<Value>,
+}
+
+/// A job's samples, sorted by what is to be done about them.
+#[derive(Default)]
+pub(super) struct Remaining {
+    /// Ended before.
+    pub(super) done: Vec<TrialOutcome>,
+    /// Attempts that a later one supersedes or is about to.
+    pub(super) older: Vec<TrialOutcome>,
+    /// Of these, those that never ended.
+    pub(super) interrupted: Vec<TrialPlan>,
+    /// To be run.
+    pub(super) plans: Vec<TrialPlan>,
+}
+
+/// Reads what is left of a job in this directory; none if nothing of it had begun.
+pub(super) fn look(dir: &JobDir) -> Result<Option<Left>, ResumeError> {
+    let Some(config) = read(dir, &dir.config())? else { return Ok(None) };
+    let id = |value: Option<&Value>| Uuid::parse_str(value?.as_str()?).ok();
+    let unreadable = |problem: &str| ResumeError::Unreadable {
+        dir: dir.path().to_owned(),
+        file: dir.config(),
+        problem: problem.to_owned(),
+    };
+    let job_id = id(config.pointer("/rolltap/job_id"));
+    let job_id = job_id.ok_or_else(|| unreadable("is of another program, or of an older version"))?;
+    let result = read(dir, &dir.result())?.unwrap_or_default();
+    let mut left = Left {
+        job_id,
+        started_at: result.pointer("/started_at").and_then(Value::as_str).and_then(|at| at.parse().ok()),
+        retries: result.pointer("/stats/n_retries").and_then(Value::as_u64).unwrap_or(0),
+        config,
+        trials: BTreeMap::new(),
+        checksums: BTreeMap::new(),
+    };
+    let names = dir.trials().map_err(|error| unreadable(&error.to_string()))?;
+    for name in names {
+        left.add(dir, name)?;
+    }
+    left.trials.values_mut().for_each(|attempts| attempts.sort_by_key(|trial| trial.attempt));
+    Ok(Some(left))
+}
+
+/// A file's content; none if it is not there.
+fn read(dir: &JobDir, path: &Path) -> Result<Option<Value>, ResumeError> {
+    let unreadable = |problem: String| ResumeError::Unreadable {
+        dir: dir.path().to_owned(),
+        file: path.to_owned(),
+        problem,
+    };
+    match std::fs::read(path) {
+        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| unreadable(error.to_string())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unreadable(error.to_string())),
+    }
+}
+
+impl Left {
+    fn add(&mut self, dir: &JobDir, name: TrialId) -> Result<(), ResumeError> {
+        let trial = dir.trial(&name);
+        let Some(config) = read(dir, &trial.config())? else { return Ok(()) };
+        let own = config.get("rolltap");
+        let number = |key: &str| own?.get(key)?.as_u64();
+        let group = own.and_then(|own| own.get("group_id")?.as_str());
+        // A folder of somebody else's is nobody's business here.
+        let (Some(group), Some(sample), Some(attempt)) = (group, number("sample_index"), number("attempt"))
+        else {
+            return Ok(());
+        };
+        let result = read(dir, &trial.result())?;
+        let checksum = result.as_ref().and_then(|result| {
+            let text = |key: &str| result.get(key)?.as_str().map(str::to_owned);
+            Some((group.to_owned(), text("task_checksum")?))
+        });
+        self.checksums.extend(checksum);
+        let attempt = u32::try_from(attempt).unwrap_or(u32::MAX);
+        self.trials.entry((group.to_owned(), sample)).or_default().push(LeftTrial { name, attempt, result });
+        Ok(())
+    }
+
+    /// Whether the job that is asked for now is this one.
+    pub(super) fn is_of(&self, dir: &JobDir, config: &Value) -> Result<(), ResumeError> {
+        // As a file says it: numbers have one form there.
+        let now = serde_json::to_string(config).ok().and_then(|text| serde_json::from_str(&text).ok());
+        let now: Value = now.unwrap_or_default();
+        match difference("", &comparable(&self.config), &comparable(&now)) {
+            None => Ok(()),
+            Some((key, before, now)) => {
+                Err(ResumeError::Differs { dir: dir.path().to_owned(), key, before, now })
+            }
+        }
+    }
+
+    /// Sorts the samples of the job by what became of them.
+    pub(super) fn sort(&self, dir: &JobDir, plans: Vec<TrialPlan>) -> Result<Remaining, ResumeError> {
+        let mut remaining = Remaining::default();
+        for plan in plans {
+            let key = (plan.group_id.to_string(), u64::from(plan.sample_index));
+            let Some((last, earlier)) = self.trials.get(&key).and_then(|trials| trials.split_last()) else {
+                remaining.plans.push(plan);
+                continue;
+            };
+            if self.checksums.get(&key.0).is_some_and(|before| *before != plan.task_checksum) {
+                return Err(ResumeError::TaskChanged {
+                    dir: dir.path().to_owned(),
+                    task: plan.task.name.clone(),
+                });
+            }
+            earlier.iter().for_each(|trial| remaining.supersede(&plan, trial));
+            match last.result.as_ref().map(|result| last.outcome(&plan, result)) {
+                Some(outcome) if !outcome.is_cancelled() && !outcome.awaits_retry => {
+                    remaining.done.push(outcome);
+                }
+                _ => {
+                    remaining.supersede(&plan, last);
+                    let next = last.attempt.saturating_add(1);
+                    let mut next = plan::attempt(&plan, self.job_id, next)?;
+                    next.supersedes.push(last.name_and_reward(&plan));
+                    remaining.plans.push(next);
+                }
+            }
+        }
+        Ok(remaining)
+    }
+}
+
+impl Remaining {
+    fn supersede(&mut self, plan: &TrialPlan, trial: &LeftTrial) {
+        match &trial.result {
+            Some(result) => self.older.push(trial.outcome(plan, result)),
+            None => self.interrupted.push(trial.plan(plan)),
+        }
+    }
+}
+
+impl LeftTrial {
+    fn plan(&self, plan: &TrialPlan) -> TrialPlan {
+        TrialPlan { name: self.name.clone(), attempt: self.attempt, ..plan.clone() }
+    }
+
+    /// What it is given once a later attempt is open.
+    fn name_and_reward(&self, plan: &TrialPlan) -> (TrialId, PutReward) {
+        let outcome = match &self.result {
+            Some(result) => self.outcome(plan, result),
+            None => interrupted(&self.plan(plan)),
+        };
+        (self.name.clone(), outcome.reward_to_put())
+    }
+
+    fn outcome(&self, plan: &TrialPlan, result: &Value) -> TrialOutcome {
+        TrialOutcome::recorded(&self.plan(plan), result)
+    }
+}
+
+/// What came of a trial that an earlier run of the job did not end.
+pub(super) fn interrupted(plan: &TrialPlan) -> TrialOutcome {
+    let why = "the job was interrupted; a later attempt counts instead";
+    TrialOutcome::new(plan).failed(TrialFailure::new(Phase::Agent, Cause::Cancelled, why))
+}
+
+/// A job's settings without what may differ from run to run: where the job lies, where its servers are, which version
+/// runs it.
+fn comparable(config: &Value) -> Value {
+    let mut config = config.clone();
+    if let Some(fields) = config.as_object_mut() {
+        for key in ["job_name", "jobs_dir", "debug", "quiet"] {
+            fields.remove(key);
+        }
+        if let Some(own) = fields.get_mut("rolltap").and_then(Value::as_object_mut) {
+            for key in ["version", "job_id", "upstream", "proxy"] {
+                own.remove(key);
+            }
+        }
+    }
+    config
+}
+
+/// The first place where two values differ, and what is there.
+fn difference(key: &str, before: &Value, now: &Value) -> Option<(String, String, String)> {
+    let below = |step: &str| match (key, step.starts_with('[')) {
+        ("", _) => step.to_owned(),
+        (_, true) => format!("{key}{step}"),
+        (_, false) => format!("{key}.{step}"),
+    };
+    match (before, now) {
+        (Value::Object(before), Value::Object(now)) => {
+            let keys = before.keys().chain(now.keys().filter(|key| !before.contains_key(*key)));
+            let absent = Value::Null;
+            keys.into_iter().find_map(|name| {
+                let (before, now) = (before.get(name).unwrap_or(&absent), now.get(name).unwrap_or(&absent));
+                difference(&below(name), before, now)
+            })
+        }
+        (Value::Array(before), Value::Array(now)) if before.len() == now.len() => {
+            let pairs = before.iter().zip(now).enumerate();
+            pairs
+                .into_iter()
+                .find_map(|(at, (before, now))| difference(&below(&format!("[{at}]")), before, now))
+        }
+        _ if before == now => None,
+        _ => Some((key.to_owned(), short(before), short(now))),
+    }
+}
+
+/// Enough of a value to know it by.
+fn short(value: &Value) -> String {
+    const LENGTH: usize = 200;
+    let text = value.to_string();
+    if text.chars().count() <= LENGTH {
+        text
+    } else {
+        text.chars().take(LENGTH).chain("…".chars()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_first_difference_is_told_by_its_place() {
+        let job = |model: &str, tasks: Value| json!({"agents": [{"model_name": model}], "tasks": tasks, "job_name": model});
+        let told = |one: &Value, other: &Value| difference("", &comparable(one), &comparable(other));
+        let one = job("a", json!([{"path": "/t"}]));
+        assert_eq!(told(&one, &one), None);
+        let place = |other: &Value| told(&one, other).unwrap();
+        let strings = |one: &str, two: &str, three: &str| (one.to_owned(), two.to_owned(), three.to_owned());
+        assert_eq!(
+            place(&job("b", json!([{"path": "/t"}]))),
+            strings("agents[0].model_name", "\"a\"", "\"b\"")
+        );
+        assert_eq!(place(&job("a", json!([]))), strings("tasks", "[{\"path\":\"/t\"}]", "[]"));
+        let mut more = one.clone();
+        more["retry"] = json!({"max_retries": 1});
+        assert_eq!(place(&more), strings("retry", "null", "{\"max_retries\":1}"));
+    }
+
+    #[test]
+    fn names_places_and_versions_make_no_other_job() {
+        let job = |name: &str| json!({"job_name": name, "jobs_dir": name, "rolltap": {"version": name, "upstream": [name], "history": "off"}});
+        assert_eq!(difference("", &comparable(&job("a")), &comparable(&job("b"))), None);
+    }
+}

@@ -1,0 +1,236 @@
+//! Tasks from git repositories: fetched once by the `git` program, kept by version, shared by all jobs of a user.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::process::Stdio;
+
+use sha2::{Digest, Sha256};
+use tokio::process::Command;
+
+use super::GitOrigin;
+
+/// What to fetch.
+pub(super) struct Wanted<'a> {
+    pub(super) url: &'a str,
+    /// None for the newest.
+    pub(super) commit: Option<&'a str>,
+    /// The task's directory, seen from the repository's root.
+    pub(super) path: &'a Path,
+    /// None for the user's own.
+    pub(super) cache: Option<&'a Path>,
+    /// Though it is in the cache.
+    pub(super) anew: bool,
+}
+
+/// Why a task cannot be had from git.
+#[derive(Debug, thiserror::Error)]
+pub enum GitError {
+    /// No program to fetch with.
+    #[error("task from {url}: the program git is not installed")]
+    NoGit {
+        /// The repository.
+        url: String,
+    },
+    /// The program ended with an error.
+    #[error("task from {url}: git {action} failed: {said}")]
+    Failed {
+        /// The repository.
+        url: String,
+        /// What it was to do.
+        action: String,
+        /// The end of what it said.
+        said: String,
+    },
+    /// A path that leads out of the repository.
+    #[error("task from {url}: path {} does not stay in the repository", path.display())]
+    Path {
+        /// The repository.
+        url: String,
+        /// As given.
+        path: PathBuf,
+    },
+    /// A version without the task.
+    #[error("task from {url}: version {commit} has no directory {}", path.display())]
+    NoSuchPath {
+        /// The repository.
+        url: String,
+        /// The version.
+        commit: String,
+        /// As given.
+        path: PathBuf,
+    },
+    /// The cache cannot be written.
+    #[error("cannot write the cache of tasks, {}", path.display())]
+    Cache {
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// No place for a cache.
+    #[error("no place for the cache of tasks: neither XDG_CACHE_HOME nor HOME is set")]
+    NoCache,
+}
+
+/// The task's directory on this host, and which version it is.
+pub(super) async fn fetch(wanted: Wanted<'_>) -> Result<(PathBuf, GitOrigin), GitError> {
+    let url = wanted.url.to_owned();
+    let path = within(wanted.path)
+        .ok_or_else(|| GitError::Path { url: url.clone(), path: wanted.path.to_owned() })?;
+    let cache = match wanted.cache {
+        Some(dir) => dir.to_owned(),
+        None => default_cache().ok_or(GitError::NoCache)?,
+    };
+    let repository = Repository { url: &url };
+    let asked = match wanted.commit {
+        Some(commit) => commit.to_owned(),
+        None => repository.newest().await?,
+    };
+    let place = cache.join(key(&url, &asked, &path));
+    let at = |path: &Path| {
+        let path = path.to_owned();
+        move |source| GitError::Cache { path, source }
+    };
+    fs::create_dir_all(&place).map_err(at(&place))?;
+    let _turn = turn(place.join("lock")).await.map_err(at(&place))?;
+    let (dir, version) = (place.join("task").join(name(&path)), place.join("version"));
+    // The version is written last: what has one is whole.
+    let kept = if wanted.anew || !is_whole_id(&asked) { None } else { fs::read_to_string(&version).ok() };
+    let commit = match kept {
+        Some(commit) => commit,
+        None => {
+            let _ = fs::remove_file(&version);
+            let _ = fs::remove_dir_all(place.join("task"));
+            let commit = repository.download(&asked, &path, &place, &dir).await?;
+            fs::write(&version, &commit).map_err(at(&version))?;
+            commit
+        }
+    };
+    Ok((dir, GitOrigin { url, commit, path }))
+}
+
+/// A path without `.` and `..`; none if it is absolute or leads out.
+fn within(path: &Path) -> Option<PathBuf> {
+    let mut clean = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => clean.push(name),
+            Component::CurDir => {}
+            Component::ParentDir if clean.pop() => {}
+            _ => return None,
+        }
+    }
+    Some(clean)
+}
+
+/// The task's own name, which is its directory's. That of a task in the root of its repository is the repository's.
+fn name(path: &Path) -> PathBuf {
+    path.file_name().map_or_else(|| PathBuf::from("task"), PathBuf::from)
+}
+
+fn default_cache() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
+    Some(cache.join("rolltap/tasks"))
+}
+
+fn key(url: &str, commit: &str, path: &Path) -> String {
+    let digest = Sha256::new()
+        .chain_update(url)
+        .chain_update([0])
+        .chain_update(commit)
+        .chain_update([0])
+        .chain_update(path.as_os_str().as_encoded_bytes())
+        .finalize();
+    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Only a whole id names the same version for ever.
+fn is_whole_id(commit: &str) -> bool {
+    matches!(commit.len(), 40 | 64) && commit.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Waits until no other process fetches the same. Held as long as the file is open.
+async fn turn(path: PathBuf) -> io::Result<File> {
+    let wait = move || {
+        let file = File::create(path)?;
+        file.lock()?;
+        Ok(file)
+    };
+    tokio::task::spawn_blocking(wait).await.map_err(io::Error::other)?
+}
+
+struct Repository<'a> {
+    url: &'a str,
+}
+
+impl Repository<'_> {
+    async fn newest(&self) -> Result<String, GitError> {
+        let listed = self.git(None, "ls-remote", &["--", self.url, "HEAD"]).await?;
+        let commit = listed.split_whitespace().next().unwrap_or_default().to_owned();
+        if is_whole_id(&commit) {
+            return Ok(commit);
+        }
+        let said = "the repository has no HEAD; give git_commit_id".to_owned();
+        Err(GitError::Failed { url: self.url.to_owned(), action: "ls-remote".to_owned(), said })
+    }
+
+    /// Puts a version's task at `dir`; says the whole id of the version.
+    async fn download(&self, asked: &str, path: &Path, place: &Path, dir: &Path) -> Result<String, GitError> {
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |source| GitError::Cache { path, source }
+        };
+        let work = tempfile::tempdir_in(place).map_err(at(place))?;
+        let clone = Some(work.path());
+        // No template: hooks of this host are not the repository's.
+        self.git(clone, "init", &["--quiet", "--template="]).await?;
+        let one = self.git(clone, "fetch", &["--quiet", "--depth=1", "--", self.url, asked]).await;
+        if one.is_err() {
+            // Not every server gives single versions, and none knows shortened ids.
+            let all = ["--quiet", "--tags", "--", self.url, "+refs/heads/*:refs/remotes/origin/*"];
+            self.git(clone, "fetch", &all).await?;
+        }
+        let version = if one.is_ok() { "FETCH_HEAD" } else { asked };
+        self.git(clone, "checkout", &["--quiet", "--detach", version]).await?;
+        let commit = self.git(clone, "rev-parse", &["HEAD"]).await?.trim().to_owned();
+        let (from, to) = (work.path().join(path), dir.parent().unwrap_or(place));
+        if !from.is_dir() {
+            let path = path.to_owned();
+            return Err(GitError::NoSuchPath { url: self.url.to_owned(), commit, path });
+        }
+        if path.as_os_str().is_empty() {
+            fs::remove_dir_all(work.path().join(".git")).map_err(at(place))?;
+        }
+        fs::create_dir_all(to).map_err(at(to))?;
+        fs::rename(from, dir).map_err(at(dir))?;
+        Ok(commit)
+    }
+
+    async fn git(&self, dir: Option<&Path>, action: &str, args: &[&str]) -> Result<String, GitError> {
+        let mut command = Command::new("git");
+        command.arg(action).args(args).stdin(Stdio::null()).kill_on_drop(true);
+        // Nobody is there to be asked for a password.
+        command.env("GIT_TERMINAL_PROMPT", "0").env_remove("GIT_DIR").env_remove("GIT_WORK_TREE");
+        if let Some(dir) = dir {
+            command.current_dir(dir);
+        }
+        let failed =
+            |said: String| GitError::Failed { url: self.url.to_owned(), action: action.to_owned(), said };
+        let output = command.output().await.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => GitError::NoGit { url: self.url.to_owned() },
+            _ => failed(error.to_string()),
+        })?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said: Vec<_> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+        Err(failed(said.iter().rev().take(3).rev().copied().collect::<Vec<_>>().join("; ")))
+    }
+}
+
+#[cfg(test)]
+mod tests;

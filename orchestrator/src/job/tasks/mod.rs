@@ -1,0 +1,188 @@
+//! Which tasks a job's file means: directories, directories of directories, and git repositories.
+
+mod fnmatch;
+mod git;
+
+use std::path::{Path, PathBuf};
+
+pub use git::GitError;
+
+use super::config::{DatasetRef, JobConfig, TaskRef};
+use crate::task::{Task, TaskError};
+
+/// One of a job's tasks.
+#[derive(Clone, Debug)]
+pub struct JobTask {
+    /// What to do.
+    pub task: Task,
+    /// The dataset that it counts to; none for a task by itself.
+    pub source: Option<String>,
+    /// Where it came from, if it came from elsewhere.
+    pub git: Option<GitOrigin>,
+}
+
+/// Where a task came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GitOrigin {
+    /// The repository.
+    pub url: String,
+    /// The whole id of its version.
+    pub commit: String,
+    /// The task's directory, seen from the repository's root.
+    pub path: PathBuf,
+}
+
+/// Why a job's tasks cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum TasksError {
+    /// One of them is no task, or none that rolltap can run.
+    #[error(transparent)]
+    Task(#[from] TaskError),
+    /// One of them cannot be fetched.
+    #[error(transparent)]
+    Git(#[from] GitError),
+    /// Patterns that no task matches.
+    #[error("dataset {}: no task matches {}; there are: {}", path.display(), patterns.join(", "), names.join(", "))]
+    NoMatch {
+        /// The dataset.
+        path: PathBuf,
+        /// The patterns.
+        patterns: Vec<String>,
+        /// The first of the names that there are.
+        names: Vec<String>,
+    },
+}
+
+impl From<Task> for JobTask {
+    /// A task of this host by itself.
+    fn from(task: Task) -> Self {
+        Self { task, source: None, git: None }
+    }
+}
+
+/// All tasks that a job's file means, single ones first, as Harbor has them. What is not there yet is fetched.
+///
+/// # Errors
+/// The first that cannot be had.
+pub async fn find(job: &JobConfig) -> Result<Vec<JobTask>, TasksError> {
+    let mut found = Vec::new();
+    for task in &job.tasks {
+        found.push(single(task).await?);
+    }
+    for dataset in &job.datasets {
+        found.extend(of_dataset(dataset)?);
+    }
+    Ok(found)
+}
+
+/// What a path on the command line means: a task, or a dataset.
+///
+/// # Errors
+/// Nothing is there.
+pub fn at_path(job: &mut JobConfig, path: &Path) -> Result<(), TasksError> {
+    if !path.is_dir() {
+        return Err(TaskError::NotADirectory(path.to_owned()).into());
+    }
+    let path = Some(path.to_owned());
+    if is_task(path.as_deref().unwrap_or(Path::new(""))) {
+        job.tasks.push(TaskRef { path, ..TaskRef::default() });
+    } else {
+        job.datasets.push(DatasetRef { path, ..DatasetRef::default() });
+    }
+    Ok(())
+}
+
+fn is_task(dir: &Path) -> bool {
+    dir.join("task.toml").exists()
+}
+
+async fn single(reference: &TaskRef) -> Result<JobTask, TasksError> {
+    let path = reference.path.clone().unwrap_or_default();
+    let source = reference.source.clone();
+    let Some(url) = &reference.git_url else {
+        return Ok(JobTask { task: Task::load(&path)?, source, git: None });
+    };
+    let wanted = git::Wanted {
+        url,
+        commit: reference.git_commit_id.as_deref(),
+        path: &path,
+        cache: reference.download_dir.as_deref(),
+        anew: reference.overwrite,
+    };
+    let (dir, origin) = git::fetch(wanted).await?;
+    Ok(JobTask { task: Task::load(&dir)?, source, git: Some(origin) })
+}
+
+/// The tasks of a directory in order of their names. What the patterns leave out need not be a sound task.
+fn of_dataset(dataset: &DatasetRef) -> Result<Vec<JobTask>, TasksError> {
+    let path = dataset.path.clone().unwrap_or_default();
+    let root = path.canonicalize().map_err(|_| TaskError::NotADirectory(path.clone()))?;
+    let unreadable = |source| TaskError::Read { path: path.clone(), source };
+    let mut dirs = Vec::new();
+    for entry in root.read_dir().map_err(unreadable)? {
+        let dir = entry.map_err(unreadable)?.path();
+        if is_task(&dir) {
+            dirs.push(dir);
+        }
+    }
+    dirs.sort();
+    if dirs.is_empty() {
+        return Err(TaskError::NothingFound(path).into());
+    }
+    let source = root.file_name().map(|name| name.to_string_lossy().into_owned());
+    let load = |dir: PathBuf| Ok(JobTask { task: Task::load(&dir)?, source: source.clone(), git: None });
+    chosen(dataset, path, dirs)?.into_iter().map(load).collect()
+}
+
+fn chosen(dataset: &DatasetRef, path: PathBuf, dirs: Vec<PathBuf>) -> Result<Vec<PathBuf>, TasksError> {
+    let name = |dir: &PathBuf| dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let matches = |dir: &PathBuf, patterns: &[String]| {
+        let name = name(dir);
+        patterns.iter().any(|pattern| fnmatch::matches(pattern, &name))
+    };
+    let names: Vec<_> = dirs.iter().take(5).map(name).collect();
+    let mut left = dirs;
+    if let Some(patterns) = dataset.task_names.as_ref().filter(|patterns| !patterns.is_empty()) {
+        left.retain(|dir| matches(dir, patterns));
+        if left.is_empty() {
+            return Err(TasksError::NoMatch { path, patterns: patterns.clone(), names });
+        }
+    }
+    if let Some(patterns) = &dataset.exclude_task_names {
+        left.retain(|dir| !matches(dir, patterns));
+    }
+    left.truncate(dataset.n_tasks.unwrap_or(usize::MAX));
+    Ok(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dataset(
+        task_names: &[&str],
+        exclude: &[&str],
+        n_tasks: Option<usize>,
+    ) -> Result<Vec<String>, TasksError> {
+        let list = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        let dataset = DatasetRef {
+            path: None,
+            task_names: list(task_names).filter(|list| !list.is_empty()),
+            exclude_task_names: list(exclude),
+            n_tasks,
+        };
+        let dirs = ["d/add-1", "d/add-2", "d/sort"].map(PathBuf::from).to_vec();
+        let left = chosen(&dataset, PathBuf::from("d"), dirs)?;
+        Ok(left.iter().map(|dir| dir.display().to_string()).collect())
+    }
+
+    #[test]
+    fn patterns_choose_and_leave_out_and_a_number_cuts_off() {
+        assert_eq!(dataset(&[], &[], None).unwrap().len(), 3);
+        assert_eq!(dataset(&["add-*"], &[], None).unwrap(), ["d/add-1", "d/add-2"]);
+        assert_eq!(dataset(&["add-*"], &["*-1"], None).unwrap(), ["d/add-2"]);
+        assert_eq!(dataset(&[], &["add-1"], Some(1)).unwrap(), ["d/add-2"]);
+        let error = dataset(&["sub-*"], &[], None).unwrap_err().to_string();
+        assert_eq!(error, "dataset d: no task matches sub-*; there are: add-1, add-2, sort");
+    }
+}

@@ -1,0 +1,172 @@
+//! What a job was asked for, as Harbor's `JobConfig` and `TrialConfig` say it. A job's `config.json` is a job's file again:
+//! it makes the same job.
+
+use jiff::Timestamp;
+use rolltap_proxy::{ContentFormat, RenderSettings};
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::VERSION;
+use crate::environment::EnvironmentKind;
+use crate::job::{JobAgent, JobSettings, ProxyChoice, without_secrets};
+use crate::trial::{TimeoutPolicy, TrialPlan};
+
+type Fields = Map<String, Value>;
+
+/// The keys that a job and each of its trials have in common.
+pub(super) fn shared(settings: &JobSettings) -> Fields {
+    let TimeoutPolicy { multiplier, agent, agent_setup, verifier, environment_build, .. } = settings.timeouts;
+    let mut fields = Fields::new();
+    let mut say = |key: &str, value: Value| {
+        if !value.is_null() {
+            fields.insert(key.to_owned(), value);
+        }
+    };
+    say("timeout_multiplier", json!(multiplier));
+    say("agent_timeout_multiplier", json!(agent.multiplier));
+    say("agent_setup_timeout_multiplier", json!(agent_setup.multiplier));
+    say("verifier_timeout_multiplier", json!(verifier.multiplier));
+    say("environment_build_timeout_multiplier", json!(environment_build.multiplier));
+    say("environment", environment(settings));
+    say(
+        "verifier",
+        object([
+            ("override_timeout_sec", json!(verifier.override_sec)),
+            ("max_timeout_sec", json!(verifier.max_sec)),
+            ("env", json!(without_secrets(&settings.overrides.verifier_env))),
+            ("disable", json!(settings.overrides.without_verifier)),
+        ]),
+    );
+    let instructions = &settings.overrides.instructions;
+    say("extra_instructions", if instructions.is_empty() { Value::Null } else { json!(instructions) });
+    fields
+}
+
+/// `AgentConfig`
+pub(super) fn agent(agent: &JobAgent) -> Value {
+    let mut kwargs = match serde_json::to_value(&agent.spec) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    };
+    kwargs.remove("name");
+    let limit = agent.limit.as_ref();
+    object([
+        ("name", json!(agent.asked)),
+        ("model_name", json!(agent.model)),
+        ("kwargs", Value::Object(kwargs)),
+        ("env", json!(without_secrets(&agent.env))),
+        ("override_timeout_sec", json!(agent.timeouts.override_sec)),
+        ("max_timeout_sec", json!(agent.timeouts.max_sec)),
+        ("override_setup_timeout_sec", json!(agent.timeouts.override_setup_sec)),
+        ("n_concurrent", json!(limit.map(|limit| limit.trials))),
+        ("concurrency_group", json!(limit.and_then(|limit| limit.group.as_ref()))),
+    ])
+}
+
+/// `EnvironmentConfig`. Harbor knows no `local`, and refuses a type that it does not know, so ours stands where third
+/// parties name theirs.
+fn environment(settings: &JobSettings) -> Value {
+    let overrides = &settings.overrides;
+    let (name, path) = match settings.environment {
+        EnvironmentKind::Docker => (Some("docker"), None),
+        other => (None, Some(format!("rolltap:{other}"))),
+    };
+    object([
+        ("type", json!(name)),
+        ("import_path", json!(path)),
+        ("force_build", json!(settings.force_build.then_some(true))),
+        ("override_cpus", json!(overrides.cpus)),
+        ("override_memory_mb", json!(overrides.memory_mb)),
+        ("override_storage_mb", json!(overrides.storage_mb)),
+        ("env", json!(without_secrets(&overrides.env))),
+    ])
+}
+
+/// `TaskConfig`
+pub(super) fn task(plan: &TrialPlan) -> Value {
+    Value::Object(task_fields(plan))
+}
+
+fn task_fields(plan: &TrialPlan) -> Fields {
+    let git = plan.git.as_ref();
+    said([
+        ("git_url", json!(git.map(|git| &git.url))),
+        ("git_commit_id", json!(git.map(|git| &git.commit))),
+        ("path", json!(git.map_or(&plan.task.dir, |git| &git.path))),
+        ("source", json!(plan.source)),
+    ])
+}
+
+/// Our own section.
+pub(super) fn own(job_id: Uuid, settings: &JobSettings) -> Value {
+    let mut own = said([
+        ("version", json!(VERSION)),
+        ("job_id", json!(job_id)),
+        ("history", json!(settings.history)),
+        ("sampling", json!(settings.sampling)),
+        ("n_concurrent_per_task", json!(settings.per_task)),
+        ("trial_deadline_sec", json!(settings.timeouts.trial_deadline_sec)),
+    ]);
+    own.extend(match &settings.proxy {
+        ProxyChoice::Embedded(upstreams) => {
+            let addresses: Vec<String> = upstreams.addresses.iter().map(ToString::to_string).collect();
+            let mut fields = said([("upstream", json!(addresses))]);
+            fields.extend(render(&upstreams.render));
+            fields
+        }
+        ProxyChoice::External { admin_url, .. } => said([("proxy", json!(admin_url))]),
+    });
+    Value::Object(own)
+}
+
+fn render(settings: &RenderSettings) -> Fields {
+    let RenderSettings { tokenizer, chat_template, chat_template_kwargs, content_format, .. } = settings;
+    let format = content_format.map(|format| match format {
+        ContentFormat::String => "string",
+        ContentFormat::OpenAi => "openai",
+    });
+    said([
+        ("tokenizer", json!(tokenizer)),
+        ("chat_template", json!(chat_template)),
+        ("default_chat_template_kwargs", json!(chat_template_kwargs)),
+        ("chat_template_content_format", json!(format)),
+    ])
+}
+
+/// `JobLock`: which versions of which tasks the job's trials are about.
+pub(super) fn versions(settings: &Fields, job: &Value, plans: &[TrialPlan]) -> Value {
+    let trial = |plan: &TrialPlan| {
+        let mut trial = settings.clone();
+        trial.remove("extra_instructions");
+        let mut task = task_fields(plan);
+        task.extend(said([
+            ("name", json!(plan.task.name)),
+            ("type", json!(if plan.git.is_some() { "git" } else { "local" })),
+            ("digest", json!(format!("sha256:{}", plan.task_checksum))),
+        ]));
+        trial.insert("schema_version".to_owned(), json!(2));
+        trial.insert("task".to_owned(), Value::Object(task));
+        trial.insert("agent".to_owned(), agent(&plan.agent));
+        Value::Object(trial)
+    };
+    json!({
+        "schema_version": 3,
+        "created_at": Timestamp::now(),
+        "harbor": {},
+        "n_concurrent_trials": job.get("n_concurrent_trials"),
+        "retry": job.get("retry"),
+        "trials": plans.iter().map(trial).collect::<Vec<_>>(),
+    })
+}
+
+/// What is not null and no empty table.
+fn said<const N: usize>(fields: [(&str, Value); N]) -> Fields {
+    let is_said =
+        |value: &Value| !value.is_null() && value.as_object().is_none_or(|fields| !fields.is_empty());
+    let said = fields.into_iter().filter(|(_, value)| is_said(value));
+    said.map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
+    Value::Object(said(fields))
+}
