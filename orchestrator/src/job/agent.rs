@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
 use crate::agents::AgentSpec;
-use crate::trial::TimeoutPolicy;
+use crate::task::{McpServer, Task};
+use crate::trial::{TimeoutPolicy, TrialExtras};
 
 /// One of a job's agents. Every task of the job is given to each of them.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +16,8 @@ pub struct JobAgent {
     pub asked: String,
     /// Its environment variables as they were given, for the record.
     pub env: BTreeMap<String, String>,
+    /// Tool servers that it is told of besides those of tasks.
+    pub mcp_servers: Vec<McpServer>,
     /// The model as upstream names it; none for the only one that it serves.
     pub model: Option<String>,
     /// What becomes of the tasks' limits where it works.
@@ -47,7 +50,21 @@ impl JobAgent {
     /// An agent with nothing else said of it.
     pub fn new(spec: AgentSpec, model: Option<String>) -> Self {
         let asked = spec.name().to_owned();
-        Self { spec, asked, env: BTreeMap::new(), model, timeouts: AgentTimeouts::default(), limit: None }
+        Self {
+            spec,
+            asked,
+            env: BTreeMap::new(),
+            mcp_servers: Vec::new(),
+            model,
+            timeouts: AgentTimeouts::default(),
+            limit: None,
+        }
+    }
+
+    /// A task as it is told of it.
+    pub(crate) fn sees(&self, task: &Task) -> Task {
+        let extras = TrialExtras { mcp_servers: self.mcp_servers.clone(), ..TrialExtras::default() };
+        extras.applied_to(task)
     }
 
     /// What tells it from the job's other agents, where their names and models differ.

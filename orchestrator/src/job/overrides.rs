@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::task::{Task, TaskError, resolve_env};
+use crate::task::{Artifact, Task, TaskError, resolve_env};
 use crate::trial::TrialExtras;
 
 /// What a job says instead of its tasks, or beside them.
@@ -21,6 +21,8 @@ pub struct TaskOverrides {
     pub verifier_env: BTreeMap<String, String>,
     /// No tests are run, and no trial has a reward.
     pub without_verifier: bool,
+    /// Files to keep besides those that tasks name.
+    pub artifacts: Vec<Artifact>,
     /// Text that is added to every instruction.
     pub instructions: Vec<String>,
 }
@@ -39,7 +41,7 @@ impl TaskOverrides {
         Ok(())
     }
 
-    /// What a trial adds to its task.
+    /// What a trial adds to its task, whoever works at it.
     ///
     /// # Errors
     /// A variable of this host is not set.
@@ -47,6 +49,7 @@ impl TaskOverrides {
         Ok(TrialExtras {
             without_verifier: self.without_verifier,
             verifier_env: resolved(&self.verifier_env, "verifier.env")?,
+            artifacts: self.artifacts.clone(),
             instructions: self.instructions.clone(),
             ..TrialExtras::default()
         })

@@ -27,7 +27,7 @@ pub(super) fn plan(
     agents: &[Arc<JobAgent>],
     samples: NonZeroU32,
     timeouts: TimeoutPolicy,
-    extras: &Arc<TrialExtras>,
+    extras: &TrialExtras,
 ) -> Result<Vec<TrialPlan>, JobError> {
     let ambiguous = distinct_names(&tasks)?;
     distinct_agents(agents)?;
@@ -42,6 +42,8 @@ pub(super) fn plan(
         let checksum = checksum.map_err(|source| JobError::TaskFiles { dir: task.dir.clone(), source })?;
         let task_id = TaskId::new(&task.name).map_err(invalid)?;
         for agent in agents {
+            let mcp_servers = agent.mcp_servers.clone();
+            let extras = Arc::new(TrialExtras { mcp_servers, ..extras.clone() });
             // The job's only agent needs no name to be told by.
             let label = if agents.len() > 1 { format!("{}/", agent.label()) } else { String::new() };
             let group_id = format!("{job_name}/{label}{dataset}{}", task.name);
@@ -61,7 +63,7 @@ pub(super) fn plan(
                     sample_index,
                     attempt: 0,
                     timeouts: agent.timeouts.over(timeouts),
-                    extras: Arc::clone(extras),
+                    extras: Arc::clone(&extras),
                     retries: 0,
                     supersedes: Vec::new(),
                 });

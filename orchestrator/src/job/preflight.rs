@@ -87,6 +87,9 @@ pub(super) async fn choose_model(
         let served = served_models(&url, upstreams.api_key.as_deref()).await?;
         chosen = Some(match chosen {
             Some(model) if served.contains(&model) => model,
+            Some(model) if without_provider(&model).is_some_and(|bare| served.contains(&bare)) => {
+                without_provider(&model).unwrap_or(model)
+            }
             Some(model) => return Err(PreflightError::UnknownModel { url, model, served }),
             None => match <[String; 1]>::try_from(served) {
                 Ok([only]) => only,
@@ -95,6 +98,11 @@ pub(super) async fn choose_model(
         });
     }
     Ok(chosen)
+}
+
+/// Harbor's models are named with their provider, `openai/qwen3`. Some served names have a `/` too, so they come first.
+fn without_provider(model: &str) -> Option<String> {
+    model.split_once('/').map(|(_, bare)| bare.to_owned())
 }
 
 async fn served_models(url: &str, api_key: Option<&str>) -> Result<Vec<String>, PreflightError> {

@@ -120,7 +120,7 @@ mod tests {
     use crate::job::tasks::JobTask;
     use crate::job::{AgentLimit, JobAgent};
     use crate::task::Task;
-    use crate::trial::TimeoutPolicy;
+    use crate::trial::{TimeoutPolicy, TrialExtras};
 
     fn number(value: usize) -> NonZeroUsize {
         NonZeroUsize::new(value).unwrap()
@@ -133,7 +133,7 @@ mod tests {
         let tasks = tasks.map(|name| JobTask::from(Task::load(&examples.join(name)).unwrap())).to_vec();
         let agents: Vec<_> = agents.iter().cloned().map(Arc::new).collect();
         let samples = NonZeroU32::new(2).unwrap();
-        let (timeouts, extras) = (TimeoutPolicy::default(), Arc::default());
+        let (timeouts, extras) = (TimeoutPolicy::default(), TrialExtras::default());
         crate::job::plan::plan(Uuid::from_u128(7), "job", tasks, &agents, samples, timeouts, &extras).unwrap()
     }
 

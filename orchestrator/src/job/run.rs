@@ -50,7 +50,7 @@ pub async fn run_job(
     let claim = JobDir::claim(&settings.jobs_dir, &job_name)?;
     let prepared = resume::look(&claim.dir).map_err(JobError::from).and_then(|left| {
         let id = left.as_ref().map_or_else(Uuid::now_v7, |left| left.job_id);
-        let extras = Arc::new(settings.overrides.extras()?);
+        let extras = settings.overrides.extras()?;
         let plans = plan(id, &job_name, tasks, &agents, settings.samples, settings.timeouts, &extras)?;
         let records = Records::new(id, &job_name, &settings, &plans, &claim.dir);
         let versions = records.versions(&plans);
@@ -95,7 +95,7 @@ fn check(settings: &JobSettings) -> Result<(), JobError> {
     settings.timeouts.check()?;
     for agent in &settings.agents {
         for task in &settings.tasks {
-            if let Some(what) = agent.spec.would_not_see(&task.task) {
+            if let Some(what) = agent.spec.would_not_see(&agent.sees(&task.task)) {
                 let agent = agent.spec.name().to_owned();
                 return Err(JobError::WouldNotSee { task: task.task.dir.clone(), agent, what });
             }

@@ -37,6 +37,8 @@ pub(super) fn shared(settings: &JobSettings) -> Fields {
             ("disable", json!(settings.overrides.without_verifier)),
         ]),
     );
+    let artifacts = &settings.overrides.artifacts;
+    say("artifacts", if artifacts.is_empty() { Value::Null } else { json!(artifacts) });
     let instructions = &settings.overrides.instructions;
     say("extra_instructions", if instructions.is_empty() { Value::Null } else { json!(instructions) });
     fields
@@ -54,6 +56,7 @@ pub(super) fn agent(agent: &JobAgent) -> Value {
         ("name", json!(agent.asked)),
         ("model_name", json!(agent.model)),
         ("kwargs", Value::Object(kwargs)),
+        ("mcp_servers", json!(Some(&agent.mcp_servers).filter(|servers| !servers.is_empty()))),
         ("env", json!(without_secrets(&agent.env))),
         ("override_timeout_sec", json!(agent.timeouts.override_sec)),
         ("max_timeout_sec", json!(agent.timeouts.max_sec)),
@@ -138,6 +141,7 @@ pub(super) fn versions(settings: &Fields, job: &Value, plans: &[TrialPlan]) -> V
     let trial = |plan: &TrialPlan| {
         let mut trial = settings.clone();
         trial.remove("extra_instructions");
+        trial.remove("artifacts");
         let mut task = task_fields(plan);
         task.extend(said([
             ("name", json!(plan.task.name)),

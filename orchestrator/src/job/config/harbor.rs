@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 use super::parts::{AgentEntry, EnvironmentSection, VerifierSection};
+use crate::task::Artifact;
 
 /// Harbor's `JobConfig`. What is absent may come from a flag, and is Harbor's default otherwise.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -47,6 +48,8 @@ pub struct JobConfig {
     pub datasets: Vec<DatasetRef>,
     /// Single tasks.
     pub tasks: Vec<TaskRef>,
+    /// Files to keep besides those that tasks name.
+    pub artifacts: Vec<Artifact>,
     /// Files whose text is added to every instruction.
     pub extra_instruction_paths: Vec<PathBuf>,
     /// Text that is added to every instruction, after that of files.

@@ -6,6 +6,8 @@ use std::num::NonZeroUsize;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::task::McpServer;
+
 /// Harbor's `AgentConfig`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
@@ -30,6 +32,8 @@ pub struct AgentEntry {
     pub max_timeout_sec: Option<f64>,
     /// Settings of this agent alone.
     pub kwargs: Map<String, Value>,
+    /// Tool servers that it is told of besides those of tasks.
+    pub mcp_servers: Vec<McpServer>,
     /// Its environment variables, which may be `${VAR}` or `${VAR:-default}` of this host's.
     pub env: BTreeMap<String, String>,
 }

@@ -146,6 +146,7 @@ impl JobConfig {
             env: self.environment.env.clone(),
             verifier_env: self.verifier.env.clone(),
             without_verifier: self.verifier.disable,
+            artifacts: self.artifacts.clone(),
             instructions,
         })
     }
@@ -213,5 +214,6 @@ fn job_agent(at: usize, entry: &AgentEntry, defaults: &AgentDefaults) -> Result<
     let asked = file.map_or_else(|| name.to_owned(), |file| file.display().to_string());
     let mut env = defaults.options.env.clone();
     env.extend(entry.env.clone());
-    Ok(JobAgent { spec, asked, env, model: entry.model_name.clone(), timeouts, limit })
+    let mcp_servers = entry.mcp_servers.clone();
+    Ok(JobAgent { spec, asked, env, mcp_servers, model: entry.model_name.clone(), timeouts, limit })
 }

@@ -108,14 +108,14 @@ tasks: [{path: t}]
 fn what_cannot_be_honoured_is_named_with_its_value_all_at_once() {
     let text = "
 install_only: true
-agents: [{name: nop, mcp_servers: [{name: x}]}]
+agents: [{name: nop, skills: [x]}]
 environment: {delete: false, kwargs: {}, type: docker}
 datasets: [{path: d, repo: org/tasks}]
 ";
     assert_eq!(
         told(text),
         "rolltap cannot honour install_only = true (a trial runs to its end); \
-         agents[0].mcp_servers = [{\"name\":\"x\"}] (tool servers are handed to no agent); \
+         agents[0].skills = [\"x\"] (skills come with the task, in environment.skills_dir); \
          environment.delete = false (environments are removed); \
          datasets[0].repo = \"org/tasks\" (a dataset is a directory here: download it and give its path)"
     );

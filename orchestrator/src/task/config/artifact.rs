@@ -1,12 +1,12 @@
 //! `artifacts`: what is kept of an environment besides its logs.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The service of a task that commands run in and files are kept of, unless it says otherwise.
 pub const MAIN_SERVICE: &str = "main";
 
 /// An entry of `artifacts`: a path inside, or a table.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "Entry")]
 pub struct Artifact {
     /// The file or directory inside. Without `..`.
