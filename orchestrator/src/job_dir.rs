@@ -6,6 +6,7 @@
 //!         steps/STEP/     agent/ verifier/ artifacts/, where the task has steps
 //! ```
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -19,6 +20,9 @@ use crate::environment::LogDirs;
 
 /// Which process runs the job, locked by it.
 const LOCK: &str = ".running";
+
+/// What a job's directory may have before its `config.json` is there.
+const BEFORE_CONFIG: [&str; 4] = [LOCK, "lock.json", "lock.json.tmp", "config.json.tmp"];
 
 /// The directory of one job. Its files are named here and nowhere else.
 #[derive(Clone, Debug)]
@@ -126,8 +130,9 @@ impl JobDir {
             return Ok(false);
         }
         let mut names = fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name()));
-        let only_lock = names.all(|name: io::Result<_>| name.is_ok_and(|name| name == LOCK));
-        Ok(only_lock || self.config().is_file())
+        let is_first = |name: &OsStr| BEFORE_CONFIG.iter().any(|first| name == *first);
+        let nothing_else = names.all(|name: io::Result<OsString>| name.is_ok_and(|name| is_first(&name)));
+        Ok(nothing_else || self.config().is_file())
     }
 
     /// The lock, or who has it.
@@ -352,7 +357,9 @@ mod tests {
     #[test]
     fn a_directory_that_a_dead_process_only_made_is_as_good_as_new() {
         let dir = tempfile::tempdir().unwrap();
-        drop(JobDir::claim(dir.path(), "one").unwrap());
+        let claim = JobDir::claim(dir.path(), "one").unwrap();
+        fs::write(claim.dir.versions(), "{}").unwrap();
+        drop(claim);
         assert!(JobDir::claim(dir.path(), "one").unwrap().is_new);
     }
 

@@ -188,7 +188,8 @@ impl Left {
                     remaining.supersede(&plan, last);
                     let next = last.attempt.saturating_add(1);
                     let mut next = plan::attempt(&plan, self.job_id, next)?;
-                    next.supersedes.push(last.name_and_reward(&plan));
+                    let attempts = earlier.iter().chain([last]);
+                    next.supersedes = attempts.map(|trial| trial.name_and_reward(&plan)).collect();
                     remaining.plans.push(next);
                 }
             }

@@ -139,10 +139,8 @@ impl Job {
         let Prepared { left, records, versions, remaining, order } = prepared;
         let write = |path| move |source| JobError::Write { path, source };
         // The configuration is written last: a directory without it is as good as new.
-        if !dir.versions().exists() {
-            write_json(&dir.versions(), &versions).map_err(write(dir.versions()))?;
-        }
         if left.is_none() {
+            write_json(&dir.versions(), &versions).map_err(write(dir.versions()))?;
             write_json(&dir.config(), records.job_config()).map_err(write(dir.config()))?;
         }
         let log = Log::create(&dir.log()).map_err(write(dir.log()))?;
