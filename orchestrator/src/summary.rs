@@ -45,12 +45,13 @@ impl fmt::Display for Summary<'_> {
 fn trials_table(trials: &[TrialOutcome]) -> Table {
     let header = ["task", "sample", "reward", "calls", "tokens in", "out", "branches", "seconds", "failure"];
     let mut table = table(&header, 1..8);
+    let several = has_several_agents(trials);
     for trial in trials {
         let count = |of: fn(&rolltap_proxy::api::TrialStatus) -> u64| {
             trial.status.as_ref().map_or("-".to_owned(), |status| of(status).to_string())
         };
         table.add_row([
-            trial.task_name.clone(),
+            work(trial, several),
             trial.sample_index.to_string(),
             trial.reward.map_or("-".to_owned(), number),
             count(|status| status.calls.total),
@@ -64,6 +65,16 @@ fn trials_table(trials: &[TrialOutcome]) -> Table {
     table
 }
 
+fn has_several_agents(trials: &[TrialOutcome]) -> bool {
+    trials.windows(2).any(|pair| matches!(pair, [one, other] if one.agent != other.agent))
+}
+
+/// What was done, and by whom where that is not plain.
+fn work(trial: &TrialOutcome, several_agents: bool) -> String {
+    let task = &trial.task_name;
+    if several_agents { format!("{task} by {}", trial.agent.label()) } else { task.clone() }
+}
+
 /// Figures of one task's trials. Only valid rewards count: a trial whose sandbox broke says nothing about the model.
 #[derive(Default)]
 struct TaskFigures {
@@ -73,9 +84,10 @@ struct TaskFigures {
 }
 
 fn tasks_table(trials: &[TrialOutcome]) -> Table {
-    let mut tasks: BTreeMap<&str, TaskFigures> = BTreeMap::new();
+    let mut tasks: BTreeMap<String, TaskFigures> = BTreeMap::new();
+    let several = has_several_agents(trials);
     for trial in trials {
-        let figures = tasks.entry(&trial.task_name).or_default();
+        let figures = tasks.entry(work(trial, several)).or_default();
         figures.trials += 1;
         figures.failed += usize::from(trial.failure.is_some());
         figures.rewards.extend(trial.reward.filter(|_| trial.reward_is_valid()));
@@ -87,7 +99,7 @@ fn tasks_table(trials: &[TrialOutcome]) -> Table {
         // Harbor's convention: a reward of 1 is a pass.
         let passed = rewards.iter().filter(|reward| **reward >= 1.0).count();
         table.add_row([
-            task.to_owned(),
+            task,
             trials.to_string(),
             rewards.len().to_string(),
             share(rewards.iter().sum()),
