@@ -94,7 +94,7 @@ fn a_job_killed_at_five_moments_ends_with_every_sample_once_and_nothing_left_ove
     let said = format!("kills after {moments:?} events\n{}{}", text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{said}");
     let rows = job.rows();
-    let mut counting: BTreeMap<String, BTreeSet<(u32, String)>> = BTreeMap::new();
+    let mut counting: BTreeMap<String, BTreeSet<(i32, String)>> = BTreeMap::new();
     for row in rows.iter().filter(|row| !row.superseded) {
         let sample = (row.sample_index, row.trial_id.to_string());
         counting.entry(row.task_id.to_string()).or_default().insert(sample);
