@@ -9,6 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::program::{Job, check, text};
+use crate::stage::testbed;
 
 const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tasks/hello-prebuilt");
 const WITHOUT_NETWORK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tasks/hello-no-network");
@@ -191,4 +192,44 @@ async fn an_agent_works_as_a_user_who_is_not_root_and_has_no_home() {
     task_of_a_user(dir.path());
     let (job, said) = OPENCODE.play("agents-user", dir.path().to_str().unwrap(), &[]).await;
     assert!(job.rows().iter().all(|row| row.reward == Some(1.0)), "{said}");
+}
+
+/// It writes a file, then says twice that it is done, since it is asked to confirm.
+const TERMINUS_2: &str = r#"
+[[conversation]]
+[[conversation.turn]]
+[[conversation.turn.answer]]
+content = '''{"analysis": "A file is wanted.", "plan": "Write it.", "commands": [{"keystrokes": "echo 'Hello, world!' > hello.txt\n", "duration": 0.5}]}'''
+[[conversation.turn]]
+[[conversation.turn.answer]]
+content = '''{"analysis": "It is there.", "plan": "None.", "commands": [], "task_complete": true}'''
+"#;
+
+/// Its tmux needs an image that has it, or a network; this machine has it.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Python and tmux: run ./scripts/test"]
+async fn harbors_terminus_2_finishes_a_task_and_what_it_kept_itself_is_what_was_captured() {
+    let answers = sim::Script::from_toml(TERMINUS_2, "script").unwrap();
+    let upstream =
+        sim::start(sim::Settings { script: Some(answers), ..sim::Settings::default() }).await.unwrap();
+    let job = Job::new("agents-terminus");
+    let task = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/tasks/hello-file");
+    let address = format!("http://{}", upstream.addr());
+    let mut command = job.command(&["-p", task, "-e", "local", "-a", "terminus-2", "--upstream", &address]);
+    let options = [
+        "collect_rollout_details=true",
+        "enable_summarize=false",
+        r#"model_info={"max_input_tokens":4096,"max_output_tokens":64}"#,
+    ];
+    command.args(options.iter().flat_map(|option| ["--ak", option]));
+    command.env("ROLLTAP_HARBOR_PYTHON", format!("{}/python", testbed("ROLLTAP_TESTBED_CLIENTS")));
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let said = format!("{}\n{}", text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    let rewards: Vec<_> = job.rows().iter().map(|row| row.reward).collect();
+    assert!(!rewards.is_empty() && rewards.iter().all(|reward| *reward == Some(1.0)), "{rewards:?} {said}");
+    let result = result(&job);
+    assert_eq!(result["agent_result"]["metadata"]["turns"], 3, "{said}");
+    let comparison = &result["rolltap"]["returned"]["comparison"];
+    assert_eq!((&comparison["captured"], &comparison["same"]), (&3.into(), &3.into()), "{comparison}");
 }

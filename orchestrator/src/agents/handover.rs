@@ -19,6 +19,7 @@ impl AgentSpec {
         match self {
             Self::Oracle | Self::Nop | Self::Command { .. } => None,
             Self::Terminal { .. } => server().or_else(skills).or_else(trajectory),
+            Self::Terminus2(_) => trajectory(),
             Self::Installed(agent) => {
                 let server = server().filter(|_| agent.definition().mcp.is_none());
                 let skills = skills().filter(|_| agent.definition().skills.is_none());

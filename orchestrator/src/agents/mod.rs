@@ -11,6 +11,7 @@ mod layer;
 mod oracle;
 mod spec;
 mod terminal;
+mod terminus_2;
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub use installed::InstalledAgent;
 pub use layer::{LayerError, is_installed};
 pub use spec::{AgentOptions, AgentSpec, AgentSpecError, BUILT_IN};
+pub use terminus_2::Terminus2;
 
 use crate::environment::{Environment, EnvironmentError, Share};
 use crate::task::{McpServer, Task};
@@ -36,6 +38,7 @@ impl AgentSpec {
     pub async fn install(&mut self) -> Result<(), LayerError> {
         match self {
             Self::Installed(agent) => agent.install().await,
+            Self::Terminus2(agent) => agent.find().await,
             _ => Ok(()),
         }
     }
@@ -53,7 +56,9 @@ impl AgentSpec {
         match self {
             Self::Installed(agent) => agent.set_up(assignment).await,
             // They bring all they need.
-            Self::Oracle | Self::Nop | Self::Command { .. } | Self::Terminal { .. } => Ok(Ready::default()),
+            Self::Oracle | Self::Nop | Self::Command { .. } | Self::Terminal { .. } | Self::Terminus2(_) => {
+                Ok(Ready::default())
+            }
         }
     }
 
@@ -65,6 +70,7 @@ impl AgentSpec {
             Self::Command { command, env } => command::run(command, env, &assignment).await,
             Self::Terminal { max_turns } => terminal::run(*max_turns, &assignment).await,
             Self::Installed(agent) => agent.run(&assignment, ready).await,
+            Self::Terminus2(agent) => agent.run(&assignment).await,
         }
     }
 }

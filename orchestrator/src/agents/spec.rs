@@ -7,17 +7,18 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::InstalledAgent;
 use super::catalog::{self, CATALOG};
 use super::definition::{Definition, DefinitionError};
+use super::{InstalledAgent, Terminus2};
 use crate::nearest::nearest;
 
 /// The agents that are part of rolltap, with what each does.
-pub const BUILT_IN: [(&str, &str); 4] = [
+pub const BUILT_IN: [(&str, &str); 5] = [
     ("oracle", "The task's own solution: shows that it can be solved"),
     ("nop", "Nothing: shows that it is not solved from the start"),
     ("command", "Any shell command inside the environment (--agent-command)"),
     ("terminal", "rolltap's own agent: reads a terminal's screen and types; nothing need be in the image"),
+    ("terminus-2", "Harbor's own, in a Python of this host that has Harbor (ROLLTAP_HARBOR_PYTHON)"),
 ];
 
 /// An agent with its settings.
@@ -43,6 +44,8 @@ pub enum AgentSpec {
     },
     /// One that a definition declares: of the catalog, or the user's own.
     Installed(Box<InstalledAgent>),
+    /// Harbor's own Terminus-2, a process of this host.
+    Terminus2(Box<Terminus2>),
 }
 
 /// What is said about agents, whichever one it names.
@@ -154,6 +157,9 @@ impl AgentSpec {
     }
 
     fn built_in(name: &str, options: AgentOptions) -> Result<Self, AgentSpecError> {
+        if name == "terminus-2" {
+            return Ok(Self::Terminus2(Box::new(Terminus2::new(options.kwargs, options.env))));
+        }
         let refused = |why: String| AgentSpecError::Option { agent: name.to_owned(), why };
         if let Some(option) = options.kwargs.keys().next() {
             return Err(refused(format!("it has no option {option:?}")));
@@ -182,17 +188,18 @@ impl AgentSpec {
             Self::Command { .. } => "command",
             Self::Terminal { .. } => "terminal",
             Self::Installed(agent) => &agent.definition().name,
+            Self::Terminus2(_) => "terminus-2",
         }
     }
 
     /// Whether a trial without a reachable model is pointless.
     pub fn calls_model(&self) -> bool {
-        matches!(self, Self::Command { .. } | Self::Terminal { .. } | Self::Installed(_))
+        matches!(self, Self::Command { .. }) || self.needs_model()
     }
 
     /// Whether it must be told its model's name. A command may know that by itself.
     pub fn needs_model(&self) -> bool {
-        matches!(self, Self::Terminal { .. } | Self::Installed(_))
+        matches!(self, Self::Terminal { .. } | Self::Installed(_) | Self::Terminus2(_))
     }
 }
 
@@ -235,8 +242,8 @@ mod tests {
     fn an_unknown_agent_is_told_the_known_ones_and_the_nearest() {
         let error = AgentSpec::new("terminl", AgentOptions::default()).unwrap_err();
         assert!(error.to_string().starts_with(
-            "unknown agent \"terminl\" (did you mean \"terminal\"?); known agents: oracle, nop, command, terminal, aider, \
-             claude-code, codex, "
+            "unknown agent \"terminl\" (did you mean \"terminal\"?); known agents: oracle, nop, command, terminal, terminus-2, \
+             aider, claude-code, codex, "
         ));
         let error = AgentSpec::new("cluade-code", AgentOptions::default()).unwrap_err();
         assert!(matches!(error, AgentSpecError::Unknown { suggestion: Some("claude-code"), .. }), "{error}");

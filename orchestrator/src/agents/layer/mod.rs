@@ -83,6 +83,16 @@ pub enum LayerError {
         /// What there is.
         found: String,
     },
+    /// No Harbor where it is looked for.
+    #[error("agent \"terminus-2\" needs Harbor in {}: {why}; name a Python that has it in {variable}", python.display())]
+    NoHarbor {
+        /// The interpreter.
+        python: PathBuf,
+        /// Which may name another.
+        variable: &'static str,
+        /// What it said.
+        why: String,
+    },
     /// An installer failed.
     #[error("agent {agent:?} version {version} could not be installed: {step} {ended}; last lines:\n{tail}")]
     Failed {
