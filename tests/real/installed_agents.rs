@@ -13,7 +13,7 @@ use crate::stage::testbed;
 
 const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tasks/hello-prebuilt");
 const WITHOUT_NETWORK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tasks/hello-no-network");
-const WRITE: &str = "echo 'Hello, world!' > /app/hello.txt && cat /app/hello.txt";
+const WRITE: &str = "echo 'Hello, world!' > hello.txt && cat hello.txt";
 
 /// What the model says to one agent: a call of its own shell tool, then that it is done.
 struct Part {
@@ -162,23 +162,15 @@ async fn mini_swe_agent_finishes_a_task_in_a_container_that_has_no_python() {
     assert_solved_and_captured(&job, &said);
 }
 
-/// The task of the other tests for a user who owns the workdir and is not root.
+/// The task of the other tests for a user who may write little, and whose home is not there.
 fn task_of_a_user(dir: &Path) {
-    for (name, contents) in [
-        (
-            "task.toml",
-            "[task]\nname = \"rolltap/hello-user\"\n[agent]\nuser = \"worker\"\ntimeout_sec = 120.0\n",
-        ),
-        ("instruction.md", "Write hello.txt."),
-        (
-            "environment/Dockerfile",
-            "FROM rolltap-testbed/hello:1\nRUN useradd --no-create-home worker && chown worker /app\n",
-        ),
-        (
-            "tests/test.sh",
-            "[ \"$(stat -c %U /app/hello.txt)\" = worker ] && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt\n",
-        ),
-    ] {
+    let toml = "[task]\nname = \"rolltap/hello-user\"\n[agent]\nuser = \"nobody\"\ntimeout_sec = 120.0\n\
+                [environment]\ndocker_image = \"rolltap-testbed/hello:1\"\nworkdir = \"/tmp\"\n";
+    let test = "[ \"$(stat -c %U /tmp/hello.txt)\" = nobody ] && reward=1 || reward=0\n\
+                echo $reward > /logs/verifier/reward.txt\n";
+    for (name, contents) in
+        [("task.toml", toml), ("instruction.md", "Write hello.txt."), ("tests/test.sh", test)]
+    {
         let path = dir.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, contents).unwrap();
