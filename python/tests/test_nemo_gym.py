@@ -111,7 +111,7 @@ class Gym:
 
     def __init__(self, admin: str) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._sockets: dict[str, socket.socket] = {}
         # Gym pins one, and the testbed has the one that the others take.
@@ -165,7 +165,7 @@ class Gym:
             await asyncio.sleep(0.01)
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(300)
 
     def collect(self, agent: str, *lines: dict[str, Any]) -> list[dict[str, Any]]:
         """The samples of these lines, by Gym's own collection, in order."""
