@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -259,4 +260,30 @@ fn what_a_task_gives_its_agent_is_given_or_refused() {
         told.starts_with(r#"[{"name":"files","transport":"sse","url":"http://files/sse","headers":{}}] /"#)
     );
     assert!(told.contains("/app/skills\n") && told.ends_with(trajectory), "{told}");
+}
+
+#[test]
+fn a_trial_whose_own_time_is_over_is_ended_wherever_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let test = "#!/bin/sh\necho 1 > /logs/verifier/reward.txt\n";
+    let files = [
+        ("task.toml", "artifacts = [\"/app/kept\"]\n"),
+        ("tests/test.sh", test),
+        ("solution/solve.sh", "#!/bin/sh\nsleep 600\n"),
+    ];
+    let task = task(dir.path(), &files);
+    let job = json!({
+        "agents": [{"name": "oracle"}],
+        "tasks": [{"path": task}],
+        "rolltap": {"environment": "local", "trial_deadline_sec": 1.5},
+    });
+    fs::write(dir.path().join("job.json"), job.to_string()).unwrap();
+    let job = Running::start(dir.path(), &["run", "-c", "job.json", "--job-name", "it"]);
+    let (code, stderr) = job.wait(Duration::from_secs(60));
+    assert_eq!(code, Some(1), "nobody knows whose fault it is: {stderr}");
+    let (_, result) = only_trial(dir.path());
+    assert_eq!(result["exception_info"]["exception_type"], "TrialDeadlineError", "{result}");
+    assert_eq!((&result["verifier"], &result["verifier_result"]), (&Value::Null, &Value::Null));
+    assert_eq!(result["rolltap"]["proxy"]["failure_cause"], "TrialDeadlineError");
+    assert_eq!(result["rolltap"]["proxy"]["reward"], Value::Null);
 }

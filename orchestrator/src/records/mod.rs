@@ -129,7 +129,7 @@ impl Records {
     /// `TrialResult`
     pub(crate) fn trial_result(&self, plan: &TrialPlan, outcome: &TrialOutcome) -> Value {
         let model = plan.agent.model.as_ref().map(|name| json!({"name": name, "provider": null}));
-        let rewards = (!outcome.rewards.is_empty()).then(|| json!({"rewards": outcome.rewards}));
+        let rewards = outcome.judged.then(|| json!({"rewards": outcome.rewards}));
         json!({
             "id": plan.id,
             "task_name": plan.task.name,

@@ -41,6 +41,8 @@ pub struct TrialOutcome {
     pub opened: bool,
     /// The proxy's last word on the trial: calls, tokens, branches.
     pub status: Option<TrialStatus>,
+    /// The verifier gave a verdict, which may be of no number at all.
+    pub judged: bool,
     /// Every number that the verifier gave.
     pub rewards: BTreeMap<String, f64>,
     /// The one number to train on; none (never 0) where there is none.
@@ -130,6 +132,7 @@ impl TrialOutcome {
             agent: Arc::clone(&plan.agent),
             opened: false,
             status: None,
+            judged: false,
             rewards: BTreeMap::new(),
             reward: None,
             failure: None,
@@ -153,6 +156,7 @@ impl TrialOutcome {
         Self {
             opened: status.is_some(),
             status,
+            judged: result.pointer("/verifier_result").is_some_and(Value::is_object),
             rewards: at(result, "/verifier_result/rewards").unwrap_or_default(),
             reward: at(result, "/rolltap/reward"),
             failure: at(result, "/rolltap/failure"),
@@ -177,6 +181,7 @@ impl TrialOutcome {
     /// Takes over what came of a task in one go.
     pub(super) fn take(&mut self, round: Round) {
         let Round { verdict, failure, agent_metadata, agent_execution, verifier } = round;
+        self.judged = verdict.is_some();
         let Rewards { rewards, reward } = verdict.unwrap_or_default();
         (self.rewards, self.reward, self.agent_metadata) = (rewards, reward, agent_metadata);
         (self.agent_execution, self.verifier) = (agent_execution, verifier);

@@ -88,6 +88,7 @@ pub(super) fn rows(image: &str) -> Vec<Row> {
         text("number", " 0.5\\n").rewards(json!({"reward": 0.5})),
         object("several", "{\"reward\": 1, \"style\": 0.5}").rewards(json!({"reward": 1.0, "style": 0.5})),
         object("bool", "{\"reward\": true}").rewards(json!({"reward": 1.0})),
+        object("no-number", "{}").rewards(json!({})),
         object("string", "{\"reward\": \"1\"}").exception("VerifierOutputParseError"),
         object("nested", "{\"reward\": {\"a\": 1}}").exception("VerifierOutputParseError"),
         object("list", "[0.5]").exception("VerifierOutputParseError"),
