@@ -1,5 +1,7 @@
 //! An agent inside a container reaches its model, and nothing else of ours.
 
+use std::process::Command;
+
 use rolltap_rollout::call::CallStatus;
 
 use crate::program::{Job, check, text};
@@ -59,5 +61,34 @@ fn a_command_in_a_container_calls_its_model_and_cannot_reach_the_admin_plane() {
         assert_eq!(answers.matches("HTTP/1.1 404").count(), 2, "{answers}");
     }
     assert!(check(&job.dir()).status.success());
+    assert_eq!(job.left_in_docker(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Docker: run ./scripts/test"]
+async fn an_agent_without_network_calls_its_model() {
+    let task = tempfile::tempdir().unwrap();
+    let from = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tasks/hello-prebuilt");
+    assert!(Command::new("cp").args(["-rT", from]).arg(task.path()).status().unwrap().success());
+    let config = task.path().join("task.toml");
+    let text_before = std::fs::read_to_string(&config).unwrap();
+    assert!(text_before.contains("[agent]\n"));
+    let isolated = text_before.replace("[agent]\n", "[agent]\nnetwork_mode = \"no-network\"\n");
+    std::fs::write(&config, isolated).unwrap();
+    let sim = rolltap_proxy::sim::start(rolltap_proxy::sim::Settings::default()).await.unwrap();
+    let upstream = format!("http://{}", sim.addr());
+    let job = Job::new("without-network");
+    let agent = AGENT.replace("\"tiny\"", "\"'\"$OPENAI_MODEL\"'\"");
+    let world = "! timeout 3 bash -c 'exec 3<>/dev/tcp/192.0.2.1/80' 2>/dev/null\n";
+    let agent = format!("{agent}{world}");
+    let arguments = ["-a", "command", "--agent-command", &agent, "-k", "2", "--upstream", &upstream, "-p"];
+    let mut command = job.command(&arguments);
+    command.arg(task.path());
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let said = format!("{}\n{}", text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    let rows = job.rows();
+    assert_eq!(rows.len(), 2, "{said}");
+    assert!(rows.iter().all(|row| row.reward == Some(1.0) && row.loss_mask.contains(&1)), "{said}");
     assert_eq!(job.left_in_docker(), Vec::<String>::new());
 }

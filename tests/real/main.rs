@@ -19,6 +19,7 @@ mod docker_job;
 mod exact_prefix;
 mod gemini;
 mod harbor_jobs;
+mod hardships;
 mod in_container;
 mod installed_agents;
 mod interrupted;

@@ -96,7 +96,7 @@ async fn handed_over(assignment: &Assignment<'_>) -> Result<BTreeMap<String, Str
 /// The same address and key under every name that agents look for (Claude Code, Codex, mini-swe-agent, OpenHands,
 /// Gemini CLI, litellm and the official clients).
 fn variables(assignment: &Assignment<'_>) -> BTreeMap<String, String> {
-    let urls = &assignment.trial.base_urls;
+    let urls = assignment.urls_inside;
     let key = &assignment.trial.key;
     let mut pairs = vec![
         ("OPENAI_BASE_URL", &urls.openai),

@@ -182,7 +182,7 @@ impl InstalledAgent {
 
     fn values(&self, assignment: &Assignment<'_>) -> Values {
         let paths = assignment.environment.paths();
-        let urls = &assignment.trial.base_urls;
+        let urls = assignment.urls_inside;
         let layer = self.layer.as_ref().map(|layer| match assignment.environment {
             Environment::Docker(_) => layer.inside.clone(),
             Environment::Local(_) => layer.host.display().to_string(),

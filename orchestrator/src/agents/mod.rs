@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rolltap_agent::terminal::Terminal;
-use rolltap_proxy::api::TrialOpened;
+use rolltap_proxy::api::{BaseUrls, TrialOpened};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
@@ -83,6 +83,8 @@ pub(crate) struct Assignment<'a> {
     pub(crate) environment: &'a Environment,
     /// Where its model is, and the key.
     pub(crate) trial: &'a TrialOpened,
+    /// Where its model is, as seen from inside: for what runs there.
+    pub(crate) urls_inside: &'a BaseUrls,
     /// Which model.
     pub(crate) model: Option<&'a str>,
     /// The task's MCP servers.

@@ -44,6 +44,23 @@ pub enum EnvironmentError {
         /// The engine's last answer.
         source: bollard::errors::Error,
     },
+    /// Containers without a network reach what listens at the gateway, and nothing of this process can listen there.
+    #[error(
+        "cannot listen at {gateway}, the gateway of the network for trials without internet: the Docker engine must be one \
+         of this machine for tasks with a network mode other than \"public\""
+    )]
+    GatewayNotHere {
+        /// The host's address in that network.
+        gateway: std::net::IpAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A model that a trial without internet cannot be led to.
+    #[error(
+        "a trial without internet cannot reach its model at {0}: only plain http:// is led through to it; give the proxy a \
+         --public-url of this kind"
+    )]
+    UnreachableModel(String),
     /// The image of a task could not be built.
     #[error("cannot build the image of {task}: {message}\nlast lines of the build:\n{tail}")]
     Build {
@@ -66,6 +83,16 @@ pub enum EnvironmentError {
         instruction: String,
         /// What is missing.
         reason: String,
+    },
+    /// The services of a task's `docker-compose.yaml` cannot be read, built or started.
+    #[error("cannot {action} the services of {task}: {message}")]
+    Compose {
+        /// What was tried.
+        action: &'static str,
+        /// The task's name.
+        task: String,
+        /// What Docker's command line said last, or what is wrong with the file.
+        message: String,
     },
     /// An image that a task names is not here and cannot be pulled.
     #[error(
@@ -91,6 +118,9 @@ pub enum EnvironmentError {
     /// The environment could not be made ready for the tests.
     #[error("cannot make the environment ready for the tests: {0}")]
     NotReady(String),
+    /// The environment has no service of this name.
+    #[error("there is no service {0:?} in the environment")]
+    NoSuchService(String),
     /// There is no such path inside.
     #[error("there is no {0} in the environment")]
     NoSuchPath(String),

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::docker::{DockerHost, Image};
+use super::docker::{Composed, DockerHost, Image, has_services};
 use super::local::{LocalEnvironment, LocalHost, Plan};
 use super::{Environment, EnvironmentError, EnvironmentKind, JobLabel, Share, TrialLabel};
 use crate::task::Task;
@@ -22,6 +22,7 @@ pub struct Prepared(PreparedKind);
 #[derive(Clone, Debug)]
 enum PreparedKind {
     Docker(Image),
+    Composed(Composed),
     Local(Plan),
 }
 
@@ -30,8 +31,10 @@ impl Prepared {
     /// machine) starts its containers without; the local environment has this host's own paths.
     #[must_use]
     pub fn sharing(mut self, shares: Vec<Share>) -> Self {
-        if let PreparedKind::Docker(image) = &mut self.0 {
-            image.shares = shares;
+        match &mut self.0 {
+            PreparedKind::Docker(image) => image.shares = shares,
+            PreparedKind::Composed(composed) => composed.shares = shares,
+            PreparedKind::Local(_) => {}
         }
         self
     }
@@ -80,6 +83,9 @@ impl Host {
     /// The image cannot be had, or the task's Dockerfile cannot be read.
     pub async fn prepare(&self, task: &Task) -> Result<Prepared, EnvironmentError> {
         Ok(Prepared(match &self.0 {
+            Kind::Docker(docker) if has_services(task) => {
+                PreparedKind::Composed(Box::pin(docker.composed(task)).await?)
+            }
             Kind::Docker(docker) => PreparedKind::Docker(Box::pin(docker.image(task)).await?),
             Kind::Local(local) => PreparedKind::Local(local.plan(task)?),
         }))
@@ -97,6 +103,9 @@ impl Host {
     ) -> Result<Environment, EnvironmentError> {
         Ok(match &prepared.0 {
             PreparedKind::Docker(image) => Environment::Docker(Box::pin(image.start(task, trial)).await?),
+            PreparedKind::Composed(composed) => {
+                Environment::Docker(Box::pin(composed.start(task, trial)).await?)
+            }
             PreparedKind::Local(plan) => Environment::Local(LocalEnvironment::start(plan, task)?),
         })
     }

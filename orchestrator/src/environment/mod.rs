@@ -11,6 +11,7 @@ mod fetch;
 mod glob;
 mod host;
 mod local;
+mod network_policy;
 mod output;
 mod path_map;
 mod unpack;
@@ -22,7 +23,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use rolltap_agent::terminal::TerminalSize;
+use rolltap_proxy::api::BaseUrls;
 use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::task::Task;
 
 pub use docker::{Cleaner, Container, Found, FoundKind, OwnerState};
 pub use error::EnvironmentError;
@@ -30,6 +34,7 @@ pub use fetch::Fetched;
 pub(crate) use glob::Pattern;
 pub use host::{Host, Prepared};
 pub use local::LocalEnvironment;
+pub use network_policy::{AllowedHosts, InvalidHost, NetworkPolicy};
 pub(crate) use output::Tail;
 pub use unpack::Downloaded;
 
@@ -67,6 +72,19 @@ impl FromStr for EnvironmentKind {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown environment {0:?}; known environments: docker, local")]
 pub struct UnknownEnvironment(String);
+
+impl EnvironmentKind {
+    /// What of a task this kind cannot honour, with what is there.
+    pub fn unsupported(self, task: &Task) -> Option<String> {
+        let restricted = "a network mode other than \"public\": it has the network of this host";
+        let composed = "environment/docker-compose.yaml: it has no containers";
+        match self {
+            Self::Local if !task.network.is_always_public() => Some(restricted.to_owned()),
+            Self::Local if docker::has_services(task) => Some(composed.to_owned()),
+            Self::Docker | Self::Local => None,
+        }
+    }
+}
 
 /// What everything of a job is marked with, so that a person can tell whose it is.
 #[derive(Clone, Debug)]
@@ -230,6 +248,42 @@ impl Environment {
             Self::Docker(_) => text.to_owned(),
             Self::Local(local) => local.map_text(text),
         }
+    }
+
+    /// Another service of the trial, beside the main one in which agents and tests work. It ends with this environment.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub async fn service(&self, name: &str) -> Result<Self, EnvironmentError> {
+        match self {
+            Self::Docker(container) => container.service(name).await.map(Self::Docker),
+            Self::Local(_) => Err(EnvironmentError::NoSuchService(name.to_owned())),
+        }
+    }
+
+    /// Changes what may be reached from now on. Commands that are started later are told by variables how they reach
+    /// allowed hosts. The local environment can only leave everything reachable.
+    ///
+    /// # Errors
+    /// The environment's own trouble.
+    pub async fn set_network(&self, policy: &NetworkPolicy) -> Result<(), EnvironmentError> {
+        match self {
+            Self::Docker(container) => container.set_network(policy).await,
+            Self::Local(_) => Ok(()),
+        }
+    }
+
+    /// The addresses of the trial's model, as they are reached from inside, in every phase.
+    ///
+    /// # Errors
+    /// One cannot be reached.
+    pub async fn model_urls(&self, urls: &BaseUrls) -> Result<BaseUrls, EnvironmentError> {
+        let Self::Docker(container) = self else { return Ok(urls.clone()) };
+        Ok(BaseUrls {
+            openai: container.model_url(&urls.openai).await?,
+            anthropic: container.model_url(&urls.anthropic).await?,
+            gemini: container.model_url(&urls.gemini).await?,
+        })
     }
 
     /// Whether a command of this [`Exec::user`] may do anything inside that anyone may.

@@ -202,6 +202,16 @@ pub enum JobError {
         /// What it would never see.
         what: String,
     },
+    /// A task that the chosen environment cannot run as it is meant.
+    #[error("environment {kind:?} cannot honour what the task in {} asks for: {what}", dir.display(), kind = kind.to_string())]
+    Unsupported {
+        /// The environment.
+        kind: EnvironmentKind,
+        /// The task.
+        dir: PathBuf,
+        /// What it asks for.
+        what: String,
+    },
     /// The oracle has nothing to run.
     #[error("agent \"oracle\" needs {}, which is missing", .0.display())]
     NoSolution(PathBuf),

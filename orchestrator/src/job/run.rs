@@ -93,6 +93,12 @@ fn sample(plan: &TrialPlan) -> (GroupId, u32) {
 
 fn check(settings: &JobSettings) -> Result<(), JobError> {
     settings.timeouts.check()?;
+    for task in &settings.tasks {
+        if let Some(what) = settings.environment.unsupported(&task.task) {
+            let (kind, dir) = (settings.environment, task.task.dir.clone());
+            return Err(JobError::Unsupported { kind, dir, what });
+        }
+    }
     for agent in &settings.agents {
         for task in &settings.tasks {
             if let Some(what) = agent.spec.would_not_see(&agent.sees(&task.task)) {

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use super::inputs::{Input, Inputs};
 use super::instruction::without_canary;
-use super::{CONFIG, SeparateVerifier, Step, Task, TaskConfig, TaskError, env_template, support};
+use super::{
+    CONFIG, NetworkPlan, SeparateVerifier, Step, Task, TaskConfig, TaskError, env_template, support,
+};
 
 const SCRIPT: &str = "test.sh";
 
@@ -22,6 +24,8 @@ impl Task {
         if !what.is_empty() {
             return Err(TaskError::Unsupported { dir, what });
         }
+        let network =
+            NetworkPlan::of(&config).map_err(|message| TaskError::Toml { path: path.clone(), message })?;
         env_template::resolve_all(&mut config, &path, |name| std::env::var(name).ok())?;
         let directory_name = || dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let name = config.task.as_ref().map_or_else(directory_name, |task| task.name.clone());
@@ -36,6 +40,7 @@ impl Task {
             solution: inputs.input("solution".as_ref())?,
             tests: vec![inputs.input("tests".as_ref())?],
             config,
+            network,
             dir,
         };
         if task.config.steps.is_empty() {
@@ -46,7 +51,8 @@ impl Task {
             let steps = task.config.steps.clone();
             task.steps = steps.iter().map(|step| Step::of(&task, step, &inputs)).collect::<Result<_, _>>()?;
         }
-        if task.config.environment.docker_image.is_none() {
+        let services = task.environment.join("docker-compose.yaml");
+        if task.config.environment.docker_image.is_none() && !services.is_file() {
             must_be_file(&task.dockerfile(), "a Dockerfile, or else environment.docker_image in task.toml")?;
         }
         Ok(task)

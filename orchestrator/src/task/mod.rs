@@ -12,6 +12,7 @@ mod error;
 mod inputs;
 mod instruction;
 mod load;
+mod network;
 mod parse;
 mod separate;
 mod step;
@@ -30,6 +31,7 @@ pub use discover::discover;
 pub(crate) use env_template::resolve as resolve_env;
 pub use error::TaskError;
 use inputs::Input;
+pub use network::NetworkPlan;
 pub use separate::SeparateVerifier;
 pub use step::Step;
 
@@ -49,6 +51,8 @@ pub struct Task {
     pub trajectory: Option<PathBuf>,
     /// `task.toml`, its `env` tables resolved.
     pub config: TaskConfig,
+    /// What its phases may reach.
+    pub network: NetworkPlan,
     /// Where the tests run, if that is not where the agent works.
     pub separate_verifier: Option<Box<SeparateVerifier>>,
     /// What is done one after the other; empty for a task in one go.

@@ -39,6 +39,8 @@ impl SeparateVerifier {
         };
         environment.config.environment = EnvironmentConfig { docker_image: image.name, ..config.clone() };
         environment.config.agent = AgentConfig::default();
+        let verifier = step.map_or(&task.config.verifier, |step| &step.verifier);
+        environment.network = task.network.of_verifier(&environment.config.environment, verifier);
         environment.environment = image.context;
         Some(Self { environment, has_tests: image.has_tests })
     }

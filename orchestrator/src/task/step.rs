@@ -29,6 +29,7 @@ impl Step {
         let mut task = whole.clone();
         task.config.agent = agent(&whole.config.agent, &config.agent);
         task.config.verifier = verifier(&whole.config.verifier, &config.verifier);
+        task.network = whole.network.of_step(&task.config);
         task.config.artifacts.extend(config.artifacts.iter().cloned());
         task.config.steps.clear();
         // Where a step has no solution of its own, the oracle runs the task's.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rolltap_proxy::api::{OpenTrial, PutReward, TrialOpened, TrialStatus};
+use rolltap_proxy::api::{BaseUrls, OpenTrial, PutReward, TrialOpened, TrialStatus};
 use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -89,7 +89,11 @@ pub(crate) async fn run(context: &JobContext, plan: TrialPlan) -> TrialOutcome {
         Ok((dir, log)) => {
             let task = Arc::new(plan.extras.applied_to(&plan.task));
             let deadline = plan.timeouts.deadline().and_then(|limit| Instant::now().checked_add(limit));
-            Box::pin(Trial { context, plan, task, dir, log, outcome, deadline, sealed: false }.run()).await
+            Box::pin(
+                Trial { context, plan, task, dir, log, outcome, deadline, sealed: false, urls_inside: None }
+                    .run(),
+            )
+            .await
         }
         Err(error) => outcome.failed(TrialFailure::from_error(Phase::Open, Cause::Internal, &error)),
     }
@@ -112,6 +116,8 @@ struct Trial<'a> {
     outcome: TrialOutcome,
     deadline: Option<Instant>,
     sealed: bool,
+    /// Where the model is, as seen from inside; known once there is an environment.
+    urls_inside: Option<BaseUrls>,
 }
 
 impl Trial<'_> {
@@ -200,6 +206,7 @@ impl Trial<'_> {
             task,
             environment,
             trial,
+            urls_inside: self.urls_inside.as_ref().unwrap_or(&trial.base_urls),
             model: self.plan.agent.model.as_deref(),
             mcp_servers,
             skills_dir: skills_dir.as_deref(),

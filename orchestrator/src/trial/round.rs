@@ -12,7 +12,7 @@ use super::start::environment_failure;
 use super::{CANCEL_GRACE, Cause, DOWNLOAD_TIMEOUT, Phase, Round, Timing, Trial, TrialFailure, chain};
 use crate::environment::{Environment, Exec, LogDirs};
 use crate::job_dir::TrialDir;
-use crate::task::{Collect, SeparateVerifier, Task};
+use crate::task::{Collect, MAIN_SERVICE, NetworkPlan, SeparateVerifier, Task};
 use crate::verifier::{self, Rewards, VerifierError};
 
 /// One instruction of a trial.
@@ -82,6 +82,10 @@ impl Trial<'_> {
                 return None;
             }
         };
+        if let Err(error) = environment.set_network(&task.network.agent).await {
+            self.fail_round(round, environment_failure(Phase::Agent, &error));
+            return None;
+        }
         let cancel = self.context.cancellation.stop.child_token();
         let limit = self.plan.timeouts.agent(task.config.agent.timeout_sec);
         self.enter(Phase::Agent);
@@ -210,7 +214,7 @@ impl Trial<'_> {
             let emptied = make_empty(environment, &dirs).await;
             emptied.map_err(|error| environment_failure(Phase::Verifier, &error))?;
         }
-        self.run_tests(environment, instruction.task, logs).await
+        self.run_tests(environment, instruction.task, &instruction.task.network, logs).await
     }
 
     /// In an environment where no agent ever was, and nothing of it but artifacts.
@@ -224,7 +228,9 @@ impl Trial<'_> {
         let label = format!("{}-verifier", self.plan.name);
         let environment = self.start(&separate.environment, &label, Phase::Verifier).await?;
         let verdict = match self.within(Phase::Verifier, Box::pin(artifacts.hand_over(&environment))).await {
-            Ok(Ok(())) => self.run_tests(&environment, instruction.task, logs).await,
+            Ok(Ok(())) => {
+                self.run_tests(&environment, instruction.task, &separate.environment.network, logs).await
+            }
             Ok(Err(error)) => Err(environment_failure(Phase::Verifier, &error)),
             Err(failure) => Err(failure),
         };
@@ -236,8 +242,11 @@ impl Trial<'_> {
         &self,
         environment: &Environment,
         task: &Task,
+        network: &NetworkPlan,
         logs: &LogDirs,
     ) -> Result<Rewards, TrialFailure> {
+        let network = environment.set_network(&network.verifier).await;
+        network.map_err(|error| environment_failure(Phase::Verifier, &error))?;
         let limit = self.plan.timeouts.verifier(task.config.verifier.timeout_sec);
         let tests = Box::pin(verifier::verify(task, environment, logs, limit));
         self.within(Phase::Verifier, tests).await?.map_err(|error| verifier_failure(&error))
@@ -271,13 +280,21 @@ impl Trial<'_> {
     }
 
     async fn run_hook(&self, environment: &Environment, hook: &Collect) {
+        let what = format!("the command before collecting, {:?}", hook.command);
+        let service = match hook.service.as_str() {
+            MAIN_SERVICE => None,
+            name => match environment.service(name).await {
+                Ok(service) => Some(service),
+                Err(error) => return self.log.line(format!("{what}, did not run: {}", chain(&error))),
+            },
+        };
+        let environment = service.as_ref().unwrap_or(environment);
         let exec = Exec {
             command: environment.instruction(&hook.command),
             user: hook.user.clone(),
             timeout: std::time::Duration::try_from_secs_f64(hook.timeout_sec).ok(),
             ..Exec::default()
         };
-        let what = format!("the command before collecting, {:?}", hook.command);
         match self.within(Phase::Verifier, Box::pin(environment.exec(exec))).await {
             Ok(Ok(output)) if output.exit_code == Some(0) => {}
             Ok(Ok(output)) if output.timed_out => self.log.line(format!("{what}, ran out of time")),

@@ -92,6 +92,8 @@ impl Trial<'_> {
         let phase = Phase::AgentSetup;
         let limit = self.plan.timeouts.agent_setup(AGENT_SETUP_SEC);
         let timing = Timing::start();
+        let inside = environment.model_urls(&opened.base_urls).await;
+        self.urls_inside = Some(inside.map_err(|error| environment_failure(phase, &error))?);
         let assignment =
             self.assignment(task, environment, opened, logs, limit, &self.context.cancellation.stop);
         let setup = Box::pin(self.plan.agent.spec.set_up(&assignment));

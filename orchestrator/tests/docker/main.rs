@@ -12,5 +12,7 @@ mod containers;
 mod files;
 mod images;
 mod leftovers;
+mod networks;
+mod services;
 mod stage;
 mod verdicts;

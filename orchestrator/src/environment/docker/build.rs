@@ -1,7 +1,7 @@
 //! Building the image of a build context, once for its content: by the engine's classic builder, which every engine has,
 //! or by BuildKit where the Dockerfile needs it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use bollard::models::BuildInfo;
 use bollard::query_parameters::{BuildImageOptionsBuilder, TagImageOptionsBuilder};
 use futures_util::StreamExt;
 use sha2::{Digest, Sha256};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::io::ReaderStream;
 
 use super::Job;
@@ -26,7 +26,7 @@ use crate::environment::{EnvironmentError, error};
 use crate::task::Task;
 
 /// The name of all images that rolltap builds; the tag tells what is in them.
-const REPOSITORY: &str = "rolltap-task";
+pub(super) const REPOSITORY: &str = "rolltap-task";
 
 /// Keeps builds from crowding each other out, and two of the same content from both being done.
 pub(super) struct Builds {
@@ -43,9 +43,15 @@ impl Default for Builds {
 }
 
 impl Builds {
-    fn of(&self, tag: &str) -> Arc<tokio::sync::Mutex<()>> {
+    pub(super) fn of(&self, tag: &str) -> Arc<tokio::sync::Mutex<()>> {
         let mut same = self.same.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(same.entry(tag.to_owned()).or_default())
+    }
+
+    /// Waits until another build may begin; it may go on as long as this is kept.
+    pub(super) async fn place(&self) -> Option<SemaphorePermit<'_>> {
+        // It is never closed.
+        self.at_once.acquire().await.ok()
     }
 }
 
@@ -80,7 +86,7 @@ impl Job {
             let dir = dir.to_owned();
             error::blocking(move || Context::read(&dir)).await?
         };
-        let tag = tag(&context.hash, &self.base_ids(&context.dockerfile).await);
+        let tag = tag(&context.hash, &self.base_ids(base_images(&context.dockerfile)).await);
         let name = format!("{REPOSITORY}:{tag}");
         let turn = self.builds.of(&tag);
         let _turn = turn.lock().await;
@@ -88,7 +94,7 @@ impl Job {
             self.note_use(&name).await;
             return Ok(facts);
         }
-        let _place = self.builds.at_once.acquire().await;
+        let _place = self.builds.place().await;
         let buildkit = needs_buildkit(&context.dockerfile);
         let archive = error::blocking(move || archive::pack(&context.entries, Path::new(""))).await?;
         match buildkit {
@@ -102,11 +108,11 @@ impl Job {
         })
     }
 
-    /// The base images of a Dockerfile with their ids: a tag that was moved makes another image. Those that are not here
+    /// Base images with their ids: a tag that was moved makes another image. Those that are not here
     /// are pulled first, so that their ids are known; what cannot be had is left for the builder to report.
-    async fn base_ids(&self, dockerfile: &str) -> Vec<(String, String)> {
+    pub(super) async fn base_ids(&self, images: BTreeSet<String>) -> Vec<(String, String)> {
         let mut ids = Vec::new();
-        for image in base_images(dockerfile) {
+        for image in images {
             let id = match self.image_id(&image).await {
                 None => match self.pull(&image).await {
                     Ok(()) => self.image_id(&image).await,
@@ -127,7 +133,7 @@ impl Job {
     }
 
     /// The engine keeps when an image was last given a name: by that `rolltap clean` knows which ones are in use.
-    async fn note_use(&self, name: &str) {
+    pub(super) async fn note_use(&self, name: &str) {
         let Some((repository, tag)) = name.split_once(':') else { return };
         let options = TagImageOptionsBuilder::default().repo(repository).tag(tag).build();
         if let Err(error) = self.engine.api.tag_image(name, Some(options)).await {
@@ -227,7 +233,7 @@ fn build_error(task: &str, message: String, tail: &Tail) -> EnvironmentError {
     EnvironmentError::Build { task: task.to_owned(), message, tail: tail.text() }
 }
 
-fn tag(content: &str, bases: &[(String, String)]) -> String {
+pub(super) fn tag(content: &str, bases: &[(String, String)]) -> String {
     let mut hash = Sha256::new().chain_update(content.as_bytes());
     for (name, id) in bases {
         hash.update([0]);

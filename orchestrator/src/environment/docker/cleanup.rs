@@ -44,14 +44,17 @@ pub(super) async fn remove(api: &Docker, found: &Found) -> Result<(), Error> {
 pub(super) async fn remove_all(api: &Docker, found: &[Found]) -> Vec<String> {
     let mut problems = Vec::new();
     for kind in [FoundKind::Container, FoundKind::Network, FoundKind::Volume, FoundKind::Image] {
-        let of_kind: Vec<_> = found.iter().filter(|found| found.kind == kind).collect();
-        let removals = of_kind.into_iter().map(async |found| {
-            remove(api, found).await.err().map(|error| format!("{kind} {}: {error}", found.name))
-        });
+        let of_kind = found.iter().filter(|found| found.kind == kind).cloned();
+        let removals: Vec<_> = of_kind.map(|found| try_to_remove(api.clone(), found)).collect();
         let failed = stream::iter(removals).buffer_unordered(AT_ONCE).collect::<Vec<_>>().await;
         problems.extend(failed.into_iter().flatten());
     }
     problems
+}
+
+/// What went wrong, if it did. Of owned values, so that many may wait at once.
+async fn try_to_remove(api: Docker, found: Found) -> Option<String> {
+    remove(&api, &found).await.err().map(|error| format!("{} {}: {error}", found.kind, found.name))
 }
 
 /// Removes all containers, networks and volumes with a label. Returns what could not be removed, and why.

@@ -1,5 +1,6 @@
 //! Docker's own command line, for the two things that the engine's API alone does not do: BuildKit and compose.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::process::Stdio;
@@ -9,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use super::engine::Engine;
-use crate::environment::output::Tail;
+use crate::environment::output::{Head, Tail};
 
 /// A line of output that has not ended by then is told in parts.
 const LONGEST_LINE: u64 = 64 * 1024;
@@ -23,6 +24,7 @@ pub(super) struct CommandLine {
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) success: bool,
+    pub(super) stdout: Vec<u8>,
     /// The last lines of what it said beside that.
     pub(super) said: Tail,
 }
@@ -47,7 +49,7 @@ impl CommandLine {
             .env("BUILDX_BUILDER", "default")
             .env_remove("DOCKER_CONTEXT")
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
@@ -59,22 +61,29 @@ impl CommandLine {
         self
     }
 
+    pub(super) fn env(mut self, variables: &BTreeMap<String, String>) -> Self {
+        self.command.envs(variables);
+        self
+    }
+
     /// Runs it to its end. Whoever drops the future ends it: it and the plugin that does its work.
     pub(super) async fn run(mut self, mut line: impl FnMut(&str)) -> Result<Ended, NoCommandLine> {
         let mut child = self.command.spawn().map_err(|error| match error.kind() {
             ErrorKind::NotFound => NoCommandLine::Missing,
             _ => NoCommandLine::Broken(error),
         })?;
-        let stderr = child.stderr.take();
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let mut group = Group(child);
         let mut said = Tail::default();
-        lines(stderr, |text| {
-            said.push(text);
-            line(text.trim_end());
-        })
-        .await;
+        let (stdout, ()) = tokio::join!(
+            head(stdout),
+            lines(stderr, |text| {
+                said.push(text);
+                line(text.trim_end());
+            })
+        );
         let status = group.0.wait().await.map_err(NoCommandLine::Broken)?;
-        Ok(Ended { success: status.success(), said })
+        Ok(Ended { success: status.success(), stdout, said })
     }
 }
 
@@ -88,6 +97,16 @@ impl Drop for Group {
             let _ = kill_process_group(leader, Signal::TERM);
         }
     }
+}
+
+async fn head(stream: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
+    let mut head = Head::default();
+    let Some(mut stream) = stream else { return head.into_bytes() };
+    let mut chunk = vec![0; 16 * 1024];
+    while let Ok(length @ 1..) = stream.read(&mut chunk).await {
+        head.push(chunk.get(..length).unwrap_or_default());
+    }
+    head.into_bytes()
 }
 
 async fn lines(stream: Option<impl AsyncRead + Unpin>, mut tell: impl FnMut(&str)) {

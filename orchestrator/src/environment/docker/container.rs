@@ -19,10 +19,12 @@ use uuid::Uuid;
 
 use super::Job;
 use super::cleanup::remove_container;
-use super::engine::Engine;
+use super::compose::{MainContainer, Project};
+use super::engine::{Engine, is_away};
 use super::exec::assignments;
 use super::image::Image;
 use super::labels::unique_name;
+use super::network_access::NetworkAccess;
 use crate::environment::archive::{self, Archive};
 use crate::environment::fetch::{Exclusions, Fetched, unpack_path};
 use crate::environment::output::Tail;
@@ -31,9 +33,9 @@ use crate::environment::{EnvironmentError, LogDirs, Paths, Share, TrialLabel, er
 use crate::task::Task;
 
 /// Processes and threads of one container: no honest work needs more, and a fork bomb stops at it.
-const PIDS: i64 = 4096;
+pub(super) const PIDS: i64 = 4096;
 /// What keeps a container up. The image's entrypoint runs before it, as with Harbor; old busybox knows no `infinity`.
-const FOREVER: [&str; 3] = ["sh", "-c", "sleep infinity || tail -f /dev/null"];
+pub(super) const FOREVER: [&str; 3] = ["sh", "-c", "sleep infinity || tail -f /dev/null"];
 /// With their modes.
 const LOG_DIRECTORIES: [(&str, u32); 4] =
     [("logs", 0o755), ("logs/agent", 0o777), ("logs/verifier", 0o777), ("logs/artifacts", 0o777)];
@@ -46,6 +48,9 @@ pub struct Container {
     paths: Paths,
     image_user: String,
     log_directories: OnceCell<()>,
+    pub(super) access: NetworkAccess,
+    /// The services that it is the main one of.
+    project: Option<Project>,
 }
 
 impl fmt::Debug for Container {
@@ -62,7 +67,8 @@ impl Image {
         trial: &TrialLabel,
     ) -> Result<Container, EnvironmentError> {
         let image = &self.facts.name;
-        let id = Box::pin(self.create(task, trial))
+        let access = NetworkAccess::of(&self.job, &task.network).await?;
+        let id = Box::pin(self.create(task, trial, &access))
             .await
             .map_err(EnvironmentError::engine(format!("create a container of image {image}")))?;
         let container = Container {
@@ -71,18 +77,28 @@ impl Image {
             paths: Paths::below("", &self.workdir),
             image_user: self.facts.user.clone(),
             log_directories: OnceCell::new(),
+            access,
+            project: None,
         };
         let started = container.api().start_container(&container.id, None::<StartContainerOptions>).await;
-        let Err(source) = started else { return Ok(container) };
+        let started =
+            started.map_err(EnvironmentError::engine(format!("start a container of image {image}")));
+        let ready = match started {
+            Ok(()) => container.set_network(&task.network.environment).await,
+            failed => failed,
+        };
+        let Err(error) = ready else { return Ok(container) };
         if let Err(left) = container.stop().await {
             tracing::warn!(error = %left, "a container that did not start is left until the job ends");
         }
-        Err(EnvironmentError::Engine { action: format!("start a container of image {image}"), source })
+        Err(error)
     }
 
     /// Creates the container, without the shared directories where the engine does not see them: it may be another machine's.
-    async fn create(&self, task: &Task, trial: &TrialLabel) -> Result<String, Error> {
-        let mut description = self.description(task, trial);
+    /// An engine that is being restarted is waited for, once.
+    async fn create(&self, task: &Task, trial: &TrialLabel, access: &NetworkAccess) -> Result<String, Error> {
+        let mut description = self.description(task, trial, access);
+        let mut waited = false;
         loop {
             let name = unique_name(&trial.0, Uuid::now_v7());
             let options = CreateContainerOptions { name: Some(name), ..CreateContainerOptions::default() };
@@ -91,12 +107,16 @@ impl Image {
                 (Err(error), Some(HostConfig { mounts: mounts @ Some(_), .. })) if is_unseen(&error) => {
                     *mounts = None;
                 }
+                (Err(error), _) if !waited && is_away(&error) => {
+                    waited = true;
+                    self.job.engine.wait_until_back().await;
+                }
                 (created, _) => return Ok(created?.id),
             }
         }
     }
 
-    fn description(&self, task: &Task, trial: &TrialLabel) -> ContainerCreateBody {
+    fn description(&self, task: &Task, trial: &TrialLabel, access: &NetworkAccess) -> ContainerCreateBody {
         let config = &task.config.environment;
         #[expect(
             clippy::cast_possible_truncation,
@@ -118,7 +138,8 @@ impl Image {
                 pids_limit: Some(PIDS),
                 // With it one container could answer for another's address, or for the host's, on the bridge they share.
                 cap_drop: Some(vec!["NET_RAW".to_owned()]),
-                network_mode: Some(self.job.network.name.clone()),
+                network_mode: Some(access.first_network(&self.job)),
+                dns: access.name_servers(&self.job),
                 mounts: (!self.shares.is_empty()).then(|| self.shares.iter().map(mount).collect()),
                 ..HostConfig::default()
             }),
@@ -144,6 +165,38 @@ fn is_unseen(error: &Error) -> bool {
 }
 
 impl Container {
+    /// The container of a project's main service.
+    pub(super) fn of_project(project: Project, main: MainContainer, access: NetworkAccess) -> Self {
+        Self {
+            job: Arc::clone(project.job()),
+            id: main.id,
+            paths: Paths::below("", &main.workdir),
+            image_user: main.user,
+            log_directories: OnceCell::new(),
+            access,
+            project: Some(project),
+        }
+    }
+
+    /// The container of another service of the same trial. It has no log directories, and its end is the main one's.
+    pub(in crate::environment) async fn service(&self, name: &str) -> Result<Self, EnvironmentError> {
+        let project =
+            self.project.as_ref().ok_or_else(|| EnvironmentError::NoSuchService(name.to_owned()))?;
+        Ok(Self {
+            job: Arc::clone(&self.job),
+            id: project.container_of(name).await?,
+            paths: Paths::below("", "/"),
+            image_user: String::new(),
+            log_directories: OnceCell::new_with(Some(())),
+            access: NetworkAccess::Open,
+            project: None,
+        })
+    }
+
+    pub(super) fn job(&self) -> &Job {
+        &self.job
+    }
+
     pub(super) fn engine(&self) -> &Engine {
         &self.job.engine
     }
@@ -276,14 +329,24 @@ impl Container {
 
     /// What is wrong if the engine cannot do something in the container: most often, that it is not running any more.
     pub(super) async fn explain(&self, action: &str, source: Error) -> EnvironmentError {
-        let exit_code = match self.api().inspect_container(&self.id, None::<InspectContainerOptions>).await {
-            Ok(container) => match container.state {
-                Some(state) if state.running != Some(true) => state.exit_code,
-                _ => return EnvironmentError::Engine { action: action.to_owned(), source },
-            },
-            Err(Error::DockerResponseServerError { status_code: 404, .. }) => None,
-            Err(_) => return EnvironmentError::Engine { action: action.to_owned(), source },
-        };
+        match self.ending().await {
+            Ok(Some(exit_code)) => self.ended(exit_code).await,
+            Ok(None) | Err(_) => EnvironmentError::Engine { action: action.to_owned(), source },
+        }
+    }
+
+    /// The exit code of a container that has ended, where it is known; none for one that runs.
+    pub(super) async fn ending(&self) -> Result<Option<Option<i64>>, Error> {
+        match self.api().inspect_container(&self.id, None::<InspectContainerOptions>).await {
+            Ok(container) => {
+                Ok(container.state.filter(|state| state.running != Some(true)).map(|state| state.exit_code))
+            }
+            Err(Error::DockerResponseServerError { status_code: 404, .. }) => Ok(Some(None)),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) async fn ended(&self, exit_code: Option<i64>) -> EnvironmentError {
         let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail("20").build();
         let mut logs = self.api().logs(&self.id, Some(options));
         let mut tail = Tail::default();
@@ -295,6 +358,10 @@ impl Container {
 
     /// Kills it at once: nothing inside is worth a grace.
     pub(in crate::environment) async fn stop(&self) -> Result<(), EnvironmentError> {
+        self.forget_permit();
+        if let Some(project) = &self.project {
+            return project.remove().await;
+        }
         let removed = remove_container(self.api(), &self.id).await;
         removed.map_err(EnvironmentError::engine(format!("remove container {}", self.id)))
     }

@@ -20,6 +20,16 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Until the engine has answered one request. It may be busy with many containers.
 const REQUEST_SECONDS: u64 = 120;
 
+/// How long an engine may take to restart.
+const BACK_TIMEOUT: Duration = Duration::from_secs(90);
+const BACK_PAUSE: Duration = Duration::from_millis(250);
+
+/// Whether there was no engine to answer, so that nothing was done.
+pub(super) fn is_away(error: &bollard::errors::Error) -> bool {
+    use bollard::errors::Error;
+    matches!(error, Error::HyperLegacyError { .. } | Error::SocketNotFoundError(_) | Error::IOError { .. })
+}
+
 /// An engine that has answered, spoken to in a version of its API that it understands.
 #[derive(Clone, Debug)]
 pub(super) struct Engine {
@@ -64,6 +74,19 @@ impl Engine {
         match &self.endpoint {
             Endpoint::Unix(path) => format!("unix://{}", path.display()),
             Endpoint::Tcp(address) => format!("tcp://{address}"),
+        }
+    }
+
+    /// Waits until the engine answers again, as after a restart; no longer than such a one takes.
+    pub(super) async fn wait_until_back(&self) {
+        tracing::warn!("the Docker engine does not answer; waiting for it to come back");
+        let back = async {
+            while self.api.ping().await.is_err() {
+                tokio::time::sleep(BACK_PAUSE).await;
+            }
+        };
+        if tokio::time::timeout(BACK_TIMEOUT, back).await.is_err() {
+            tracing::warn!("the Docker engine has not come back within {BACK_TIMEOUT:?}");
         }
     }
 

@@ -46,6 +46,11 @@ exit 1"#;
 const MARK: &str = "ROLLTAP_EXEC";
 /// For the kill itself, and then for what was killed to let go of its output.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+/// The exit code of what was killed: by its own doing, by the kernel for its memory, or with the whole container.
+const KILLED: i64 = 128 + 9;
+/// How long an engine may take to notice that a container has ended.
+const ENDING_TIMEOUT: Duration = Duration::from_secs(10);
+const ENDING_PAUSE: Duration = Duration::from_millis(100);
 /// The engine may tell the exit code a moment after the end of the output.
 const EXIT_CODE_TRIES: u32 = 100;
 const EXIT_CODE_PAUSE: Duration = Duration::from_millis(10);
@@ -88,7 +93,7 @@ impl Container {
     pub(in crate::environment) async fn exec(&self, exec: Exec) -> Result<ExecOutput, EnvironmentError> {
         let deadline = exec.timeout.map(|limit| Instant::now() + limit);
         let mark = Uuid::now_v7().to_string();
-        let mut env = exec.env;
+        let mut env = self.with_network_variables(exec.env);
         env.insert(MARK.to_owned(), mark.clone());
         let config = ExecConfig {
             cmd: Some(["sh", "-c", RUN, "rolltap", &exec.command].map(str::to_owned).to_vec()),
@@ -113,11 +118,44 @@ impl Container {
         };
         read.map_err(EnvironmentError::engine("read a command's output"))?;
         let exit_code = if timed_out { None } else { self.exit_code(&id).await? };
+        if exit_code == Some(KILLED) {
+            self.must_run().await?;
+        }
         let truncated = output.stdout.truncated() || output.stderr.truncated();
         let told = output.session().map_or(0, |(_, length)| length);
         let mut stdout = output.stdout.into_bytes();
         stdout.drain(..told);
         Ok(ExecOutput { exit_code, stdout, stderr: output.stderr.into_bytes(), timed_out, truncated })
+    }
+
+    /// A command that was killed by itself, or for its memory, leaves a container in which others can be run. One that
+    /// was killed with its container is told apart so, as the engine may count the container among the running for a while.
+    ///
+    /// # Errors
+    /// The container has ended.
+    async fn must_run(&self) -> Result<(), EnvironmentError> {
+        let config = ExecConfig {
+            cmd: Some(["sh", "-c", ":"].map(str::to_owned).to_vec()),
+            working_dir: Some("/".to_owned()),
+            ..ExecConfig::default()
+        };
+        let probe = async {
+            let (id, mut stream) = self.start_exec(config).await.ok()?;
+            Output::default().read(&mut stream).await.ok()?;
+            self.exit_code(&id).await.ok()?
+        };
+        if probe.await == Some(0) {
+            return Ok(());
+        }
+        // It may also be that nothing more can be started in it, which is the doing of what runs there.
+        let until = Instant::now() + ENDING_TIMEOUT;
+        while Instant::now() < until {
+            if let Ok(Some(exit_code)) = self.ending().await {
+                return Err(self.ended(exit_code).await);
+            }
+            tokio::time::sleep(ENDING_PAUSE).await;
+        }
+        Ok(())
     }
 
     async fn start_exec(

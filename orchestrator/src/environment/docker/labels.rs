@@ -13,6 +13,8 @@ const RUN: &str = "dev.rolltap.run";
 const OWNER: &str = "dev.rolltap.owner";
 const OWNER_PID: &str = "dev.rolltap.owner-pid";
 
+/// On everything of one trial's services.
+pub(super) const PROJECT: &str = "dev.rolltap.project";
 /// On images that are kept for later jobs; its value is nothing that anybody reads.
 pub(super) const KEPT_IMAGE: &str = "dev.rolltap.image";
 /// Which task a kept image was first built for.

@@ -4,13 +4,18 @@ mod build;
 mod clean;
 mod cleanup;
 mod command_line;
+mod compose;
 mod container;
+mod doors;
+mod egress;
 mod engine;
 mod exec;
 mod found;
 mod image;
+mod isolation;
 mod labels;
 mod network;
+mod network_access;
 mod owner;
 mod terminal;
 
@@ -19,14 +24,18 @@ use std::sync::Arc;
 
 use build::Builds;
 pub use clean::Cleaner;
+use compose::Compositions;
+pub(super) use compose::{Composed, has_services};
 pub use container::Container;
 use engine::Engine;
 pub use found::{Found, FoundKind};
 pub(super) use image::Image;
 use image::Images;
+use isolation::Isolation;
 use labels::Labels;
-use network::Network;
+use network::{Access, Network};
 pub use owner::OwnerState;
+use tokio::sync::OnceCell;
 
 use super::{EnvironmentError, JobLabel};
 use crate::task::Task;
@@ -43,7 +52,10 @@ struct Job {
     engine: Engine,
     labels: Labels,
     network: Network,
+    /// There once a trial needs it.
+    isolation: OnceCell<Isolation>,
     images: Images,
+    compositions: Compositions,
     builds: Builds,
 }
 
@@ -52,9 +64,9 @@ impl DockerHost {
         let engine = Engine::connect().await?;
         cleanup::sweep_dead_runs(&engine).await;
         let labels = Labels::new(job);
-        let network = Network::create(&engine, &labels).await?;
-        let (images, builds) = (Images::default(), Builds::default());
-        let job = Job { engine, labels, network, images, builds };
+        let network = Network::create(&engine, &labels, Access::World).await?;
+        let (images, compositions, builds) = <(Images, Compositions, Builds)>::default();
+        let job = Job { engine, labels, network, isolation: OnceCell::new(), images, compositions, builds };
         Ok(Self { job: Arc::new(job), force_build: false })
     }
 
@@ -69,6 +81,10 @@ impl DockerHost {
 
     pub(super) async fn image(&self, task: &Task) -> Result<Image, EnvironmentError> {
         self.job.image(task, self.force_build).await
+    }
+
+    pub(super) async fn composed(&self, task: &Task) -> Result<Composed, EnvironmentError> {
+        self.job.composed(task, self.force_build).await
     }
 
     pub(super) async fn close(self) -> Result<(), EnvironmentError> {

@@ -19,6 +19,7 @@ impl Container {
         mut env: BTreeMap<String, String>,
         user: Option<&str>,
     ) -> Result<TerminalStreams, EnvironmentError> {
+        env = self.with_network_variables(env);
         env.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
         let config = ExecConfig {
             cmd: Some(["sh", "-c", SHELL].map(str::to_owned).to_vec()),

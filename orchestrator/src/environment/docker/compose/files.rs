@@ -1,0 +1,102 @@
+//! The compose files that go before and after a task's own.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::services::{MAIN, Services};
+use crate::environment::Share;
+use crate::environment::docker::container::{FOREVER, PIDS};
+use crate::task::Task;
+
+/// What a task's file is laid over: where the main service comes from if it does not say so itself, and what keeps it up.
+pub(super) fn base(task: &Task) -> Value {
+    let image = match &task.config.environment.docker_image {
+        Some(image) => Some(("image", json!(image))),
+        None if task.dockerfile().is_file() => Some(("build", json!({"context": task.environment_dir()}))),
+        None => None,
+    };
+    let settings = [("command", json!(FOREVER))].into_iter().chain(image);
+    let main: Map<_, _> = settings.map(|(name, value)| (name.to_owned(), value)).collect();
+    json!({"services": {MAIN: main}})
+}
+
+/// Names for what is built, so that it is found again, and labels, so that it is found by people.
+pub(super) fn images(images: &BTreeMap<String, String>, labels: &HashMap<String, String>) -> Value {
+    let service = |image: &String| json!({"image": image, "build": {"labels": labels}});
+    let services: Map<_, _> = images.iter().map(|(name, image)| (name.clone(), service(image))).collect();
+    json!({"services": services})
+}
+
+/// What makes a project one trial's.
+pub(super) struct Overlay<'a> {
+    pub(super) task: &'a Task,
+    pub(super) services: &'a Services,
+    /// Of the trial; on everything.
+    pub(super) labels: HashMap<String, String>,
+    /// The network made for it, in place of the default one.
+    pub(super) network: Option<&'a str>,
+    /// Of the main service, where it may look up no names.
+    pub(super) name_servers: Option<Vec<String>>,
+    /// What the main service sees of this host.
+    pub(super) shares: &'a [Share],
+}
+
+impl Overlay<'_> {
+    pub(super) fn json(&self) -> Value {
+        let labelled = |name: &String| (name.clone(), json!({"labels": self.labels}));
+        let mut services: Map<_, _> = self.services.services.keys().map(labelled).collect();
+        if let Some(main) = services.get_mut(MAIN).and_then(Value::as_object_mut) {
+            main.extend(self.main());
+        }
+        let restricted = !self.task.network.is_always_public();
+        let networks: Map<_, _> = self
+            .services
+            .networks
+            .iter()
+            .filter(|(_, config)| !config.as_ref().is_some_and(|config| config.external))
+            .map(|(name, _)| match self.network {
+                Some(network) if name == "default" => {
+                    (name.clone(), json!({"name": network, "external": true}))
+                }
+                _ if restricted => (name.clone(), json!({"labels": self.labels, "internal": true})),
+                _ => labelled(name),
+            })
+            .collect();
+        let volumes: Map<_, _> = self
+            .services
+            .volumes
+            .iter()
+            .filter(|(_, config)| !config.as_ref().is_some_and(|config| config.external))
+            .map(|(name, _)| labelled(name))
+            .collect();
+        json!({"services": services, "networks": networks, "volumes": volumes})
+    }
+
+    fn main(&self) -> Map<String, Value> {
+        let config = &self.task.config.environment;
+        let own = self.services.services.get(MAIN);
+        // Beside a limit of the file's own ours would be an error.
+        let limited = own.is_some_and(|main| main.pids_limit.is_some() || main.deploy.is_some());
+        let shares = self.shares.iter().map(|Share { host, inside }| {
+            json!({"type": "bind", "source": host, "target": inside, "read_only": true})
+        });
+        let settings = [
+            ("volumes", Some(shares.collect())),
+            ("init", Some(json!(true))),
+            ("cap_drop", Some(json!(["NET_RAW"]))),
+            ("environment", Some(json!(config.env))),
+            ("cpus", config.cpus.map(|cpus| json!(cpus))),
+            ("mem_limit", config.memory_mb.map(|memory| json!(format!("{memory}m")))),
+            ("pids_limit", (!limited).then(|| json!(PIDS))),
+            ("dns", self.name_servers.as_ref().map(|servers| json!(servers))),
+        ];
+        settings.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+    }
+}
+
+/// Writes one of them; JSON is YAML.
+pub(super) fn write(dir: &Path, name: &str, file: &Value) -> std::io::Result<()> {
+    std::fs::write(dir.join(name), file.to_string())
+}

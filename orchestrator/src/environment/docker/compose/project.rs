@@ -1,0 +1,156 @@
+//! One trial's services: started, found, removed.
+
+use std::collections::HashMap;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+
+use bollard::models::NetworkConnectRequest;
+use bollard::query_parameters::{InspectContainerOptions, ListContainersOptions};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::files::{Overlay, base, images, write};
+use super::services::MAIN;
+use super::{Call, Composed, Composition, files_dir, variables};
+use crate::environment::docker::Job;
+use crate::environment::docker::cleanup::remove_labelled;
+use crate::environment::docker::container::Container;
+use crate::environment::docker::labels::{self, PROJECT, unique_name};
+use crate::environment::docker::network::{Access, create_for_services};
+use crate::environment::docker::network_access::NetworkAccess;
+use crate::environment::{EnvironmentError, TrialLabel};
+use crate::task::Task;
+
+/// The services of one trial. They are removed by [`Project::remove`], or by their labels at the end of the job.
+pub(in crate::environment::docker) struct Project {
+    job: Arc<Job>,
+    name: String,
+    /// The files that the services were started from, and log directories that they may be bound to.
+    dir: TempDir,
+}
+
+impl Composed {
+    /// Starts the services for one trial, and gives the container of the main one. Nothing is left behind if that fails.
+    pub(in crate::environment) async fn start(
+        &self,
+        task: &Task,
+        trial: &TrialLabel,
+    ) -> Result<Container, EnvironmentError> {
+        let name = unique_name(&trial.0, Uuid::now_v7());
+        let project = Project { job: Arc::clone(&self.job), name, dir: files_dir()? };
+        let access = NetworkAccess::of(&self.job, &task.network).await?;
+        let main = match Box::pin(project.up(self, task, trial, &access)).await {
+            Ok(main) => main,
+            Err(error) => {
+                if let Err(left) = project.remove().await {
+                    tracing::warn!(error = %left, "services that did not start are left until the job ends");
+                }
+                return Err(error);
+            }
+        };
+        let container = Container::of_project(project, main, access);
+        if let Err(error) = container.set_network(&task.network.environment).await {
+            container.stop().await?;
+            return Err(error);
+        }
+        Ok(container)
+    }
+}
+
+impl Project {
+    async fn up(
+        &self,
+        composed: &Composed,
+        task: &Task,
+        trial: &TrialLabel,
+        access: &NetworkAccess,
+    ) -> Result<MainContainer, EnvironmentError> {
+        let Composition { services, images: built } = &*composed.composition;
+        let mut labels = self.job.labels.of_trial(trial);
+        labels.insert(PROJECT.to_owned(), self.name.clone());
+        let network = if services.has_plain_default_network() {
+            let reach = if task.network.is_always_public() { Access::World } else { Access::Gateway };
+            create_for_services(&self.job.engine, &self.name, labels.clone(), reach).await?;
+            Some(self.name.as_str())
+        } else {
+            None
+        };
+        let name_servers = access.name_servers(&self.job);
+        let shares = &composed.shares;
+        let overlay = Overlay { task, services, labels, network, name_servers, shares };
+        let dir = self.dir.path();
+        let written = write(dir, "base.json", &base(task))
+            .and_then(|()| write(dir, "images.json", &images(built, &labels::of_kept_image(&task.name))))
+            .and_then(|()| write(dir, "trial.json", &overlay.json()))
+            .and_then(|()| self.make_log_directories());
+        written.map_err(EnvironmentError::io("write to", dir))?;
+        let call = Call {
+            job: &self.job,
+            task,
+            project: &self.name,
+            dir,
+            after: &["images.json", "trial.json"],
+            env: variables(task, built, dir),
+        };
+        call.run("start", &["up", "--detach", "--wait", "--no-build"]).await?;
+        let id = self.container_of(MAIN).await?;
+        if let Some(isolated) = access.isolated_network(&self.job) {
+            let request = NetworkConnectRequest { container: id.clone(), endpoint_config: None };
+            let connected = self.job.engine.api.connect_network(&isolated, request).await;
+            connected.map_err(EnvironmentError::engine("connect a container to the job's network"))?;
+        }
+        let inspected = self.job.engine.api.inspect_container(&id, None::<InspectContainerOptions>).await;
+        let inspected = inspected.map_err(EnvironmentError::engine("look at the main service"))?;
+        let config = inspected.config.unwrap_or_default();
+        let workdir = task.config.environment.workdir.clone();
+        let workdir = workdir.or(config.working_dir.filter(|dir| !dir.is_empty()));
+        Ok(MainContainer {
+            id,
+            workdir: workdir.unwrap_or_else(|| "/".to_owned()),
+            user: config.user.unwrap_or_default(),
+        })
+    }
+
+    /// For files that bind Harbor's log directories: any user of any service may write there.
+    fn make_log_directories(&self) -> std::io::Result<()> {
+        for name in ["agent", "verifier", "artifacts"] {
+            let dir = self.dir.path().join(name);
+            std::fs::create_dir(&dir)?;
+            std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o777))?;
+        }
+        Ok(())
+    }
+
+    /// The id of a service's container.
+    pub(in crate::environment::docker) async fn container_of(
+        &self,
+        service: &str,
+    ) -> Result<String, EnvironmentError> {
+        let labels =
+            vec![format!("{PROJECT}={}", self.name), format!("com.docker.compose.service={service}")];
+        let filters = Some(HashMap::from([("label".to_owned(), labels)]));
+        let options = ListContainersOptions { all: true, filters, ..ListContainersOptions::default() };
+        let found = self.job.engine.api.list_containers(Some(options)).await;
+        let found = found.map_err(EnvironmentError::engine("list the services of a trial"))?;
+        let id = found.into_iter().find_map(|container| container.id);
+        id.ok_or_else(|| EnvironmentError::NoSuchService(service.to_owned()))
+    }
+
+    /// Containers, networks and volumes, at once and without grace.
+    pub(in crate::environment::docker) async fn remove(&self) -> Result<(), EnvironmentError> {
+        let problems = remove_labelled(&self.job.engine, &format!("{PROJECT}={}", self.name)).await;
+        if problems.is_empty() { Ok(()) } else { Err(EnvironmentError::Leftovers(problems)) }
+    }
+
+    pub(in crate::environment::docker) fn job(&self) -> &Arc<Job> {
+        &self.job
+    }
+}
+
+/// The main service's container, and what is known of it.
+pub(in crate::environment::docker) struct MainContainer {
+    pub(in crate::environment::docker) id: String,
+    pub(in crate::environment::docker) workdir: String,
+    /// Empty for root.
+    pub(in crate::environment::docker) user: String,
+}

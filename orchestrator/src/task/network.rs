@@ -1,0 +1,170 @@
+//! The network policies of a task's phases, by Harbor's rules: the environment's is the ground, agent and verifier may
+//! have their own.
+
+use crate::environment::{AllowedHosts, NetworkPolicy};
+
+use super::config::{EnvironmentConfig, NetworkMode, StepConfig, TaskConfig, VerifierConfig};
+
+/// What may be reached when.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NetworkPlan {
+    /// From the start of the environment on.
+    pub environment: NetworkPolicy,
+    /// While the agent works.
+    pub agent: NetworkPolicy,
+    /// While the tests run.
+    pub verifier: NetworkPolicy,
+    /// What steps say of their own, in any order: the environment is theirs too.
+    steps: Vec<NetworkPolicy>,
+}
+
+impl NetworkPlan {
+    /// Reads the policies out of `task.toml`.
+    ///
+    /// # Errors
+    /// What is wrong with which key.
+    pub(super) fn of(config: &TaskConfig) -> Result<Self, String> {
+        let TaskConfig { environment, agent, verifier, .. } = config;
+        let ground = ground("environment", environment)?;
+        let agent = policy("agent", agent.network_mode, agent.allowed_hosts.as_deref())?;
+        let verifier = of_verifier("verifier", verifier)?;
+        let mut steps = Vec::new();
+        for StepConfig { name, agent, verifier, .. } in &config.steps {
+            let section = format!("steps.{name}.agent");
+            steps.extend(policy(&section, agent.network_mode, agent.allowed_hosts.as_deref())?);
+            steps.extend(of_verifier(&format!("steps.{name}.verifier"), verifier)?);
+        }
+        Ok(Self {
+            agent: agent.unwrap_or_else(|| ground.clone()),
+            verifier: verifier.unwrap_or_else(|| ground.clone()),
+            environment: ground,
+            steps,
+        })
+    }
+
+    /// The plan of a step whose configuration has the task's where it says nothing; both were read by [`Self::of`].
+    pub(super) fn of_step(&self, config: &TaskConfig) -> Self {
+        let of = |mode, hosts: &Option<Vec<String>>| {
+            policy("", mode, hosts.as_deref()).ok().flatten().unwrap_or_else(|| self.environment.clone())
+        };
+        Self {
+            environment: self.environment.clone(),
+            agent: of(config.agent.network_mode, &config.agent.allowed_hosts),
+            verifier: of(config.verifier.network_mode, &config.verifier.allowed_hosts),
+            steps: Vec::new(),
+        }
+    }
+
+    /// The plan of an environment that the tests have to themselves; what it is made of was read by [`Self::of`].
+    pub(super) fn of_verifier(&self, own: &EnvironmentConfig, verifier: &VerifierConfig) -> Self {
+        let ground = ground("", own).unwrap_or_else(|_| NetworkPolicy::NoNetwork);
+        let tests = policy("", verifier.network_mode, verifier.allowed_hosts.as_deref());
+        let tests = tests.ok().flatten().unwrap_or_else(|| ground.clone());
+        Self { agent: ground.clone(), environment: ground, verifier: tests, steps: Vec::new() }
+    }
+
+    fn phases(&self) -> impl Iterator<Item = &NetworkPolicy> {
+        [&self.environment, &self.agent, &self.verifier].into_iter().chain(&self.steps)
+    }
+
+    /// Whether nothing is ever out of reach.
+    pub fn is_always_public(&self) -> bool {
+        self.phases().all(|policy| *policy == NetworkPolicy::Public)
+    }
+
+    /// Whether there is a phase in which nothing is out of reach.
+    pub fn is_sometimes_public(&self) -> bool {
+        self.phases().any(|policy| *policy == NetworkPolicy::Public)
+    }
+}
+
+/// What is reached from the start on. The old spelling counts only where nothing of the new one is there.
+fn ground(section: &str, config: &EnvironmentConfig) -> Result<NetworkPolicy, String> {
+    let old = (config.allow_internet == Some(false) && config.allowed_hosts.is_none())
+        .then_some(NetworkMode::NoNetwork);
+    let mode = config.network_mode.or(old);
+    Ok(policy(section, mode, config.allowed_hosts.as_deref())?.unwrap_or_default())
+}
+
+/// What a verifier says of its own; its environment's is looked at too, and counts only there.
+fn of_verifier(section: &str, config: &VerifierConfig) -> Result<Option<NetworkPolicy>, String> {
+    if let Some(own) = &config.environment {
+        ground(&format!("{section}.environment"), own)?;
+    }
+    policy(section, config.network_mode, config.allowed_hosts.as_deref())
+}
+
+/// The policy of one section; none where it says nothing.
+///
+/// # Errors
+/// What is wrong with which key.
+fn policy(
+    section: &str,
+    mode: Option<NetworkMode>,
+    hosts: Option<&[String]>,
+) -> Result<Option<NetworkPolicy>, String> {
+    let hosts_given = hosts.is_some_and(|hosts| mode.is_none() || !hosts.is_empty());
+    if hosts_given && mode != Some(NetworkMode::Allowlist) {
+        return Err(format!("{section}.allowed_hosts is only for network_mode = \"allowlist\""));
+    }
+    Ok(match mode {
+        None => None,
+        Some(NetworkMode::Public) => Some(NetworkPolicy::Public),
+        Some(NetworkMode::NoNetwork) => Some(NetworkPolicy::NoNetwork),
+        Some(NetworkMode::Allowlist) => {
+            let hosts = AllowedHosts::parse(hosts.unwrap_or_default().iter().map(String::as_str));
+            Some(NetworkPolicy::Allowlist(
+                hosts.map_err(|error| format!("{section}.allowed_hosts: {error}"))?,
+            ))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(text: &str) -> Result<NetworkPlan, String> {
+        NetworkPlan::of(&toml::from_str(text).unwrap())
+    }
+
+    fn allow(host: &str) -> NetworkPolicy {
+        NetworkPolicy::Allowlist(AllowedHosts::parse([host]).unwrap())
+    }
+
+    #[test]
+    fn phases_have_their_own_policy_or_the_environment_s() {
+        assert!(plan("").unwrap().is_always_public());
+        let old = plan("[environment]\nallow_internet = false\n").unwrap();
+        assert!(old.phases().eq([&NetworkPolicy::NoNetwork; 3]));
+        let new = plan(
+            "[environment]\nallow_internet = false\nnetwork_mode = \"public\"\n[agent]\nnetwork_mode = \"no-network\"\n\
+             [verifier]\nnetwork_mode = \"allowlist\"\nallowed_hosts = [\"pypi.org\"]\n",
+        );
+        let new = new.unwrap();
+        assert!(new.phases().eq([&NetworkPolicy::Public, &NetworkPolicy::NoNetwork, &allow("pypi.org")]));
+        assert!(new.is_sometimes_public() && !new.is_always_public());
+        assert_eq!(
+            plan("[environment]\nnetwork_mode = \"allowlist\"\nallowed_hosts = [\"a.b\"]\n").unwrap().agent,
+            allow("a.b")
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_is_told_with_its_key() {
+        for (text, expected) in [
+            ("[agent]\nallowed_hosts = []\n", "agent.allowed_hosts is only for network_mode = \"allowlist\""),
+            (
+                "[verifier]\nnetwork_mode = \"public\"\nallowed_hosts = [\"x\"]\n",
+                "verifier.allowed_hosts is only for network_mode = \"allowlist\"",
+            ),
+            (
+                "[environment]\nnetwork_mode = \"allowlist\"\nallowed_hosts = [\"http://x\"]\n",
+                "environment.allowed_hosts: \"http://x\" is no host name",
+            ),
+        ] {
+            let error = plan(text).unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What befalls containers and engines in the middle of a job: the trial fails as one whose environment failed, the job
+//! goes on, and nothing is left.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::program::{Job, text};
+
+/// Waits for what other processes do.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(120);
+    while !holds() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// A task whose solution takes a while and then does what the tests want.
+fn task(seconds: u32) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let image = std::env::var("ROLLTAP_TESTBED_PREBUILT").unwrap();
+    for (name, text) in [
+        ("task.toml", format!("[environment]\ndocker_image = \"{image}\"\n")),
+        ("instruction.md", "Wait.".to_owned()),
+        ("tests/test.sh", "cat /app/done >/logs/verifier/reward.txt\n".to_owned()),
+        ("solution/solve.sh", format!("echo begun >/logs/agent/begun; sleep {seconds}; echo 1 >/app/done\n")),
+    ] {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    dir
+}
+
+/// `docker` at one engine or another.
+fn docker(host: Option<&str>, arguments: &[&str]) -> Output {
+    let mut command = Command::new("docker");
+    if let Some(host) = host {
+        command.env("DOCKER_HOST", host);
+    }
+    command.args(arguments).output().unwrap()
+}
+
+/// Containers of a job in which the agent is at work.
+fn at_work(host: Option<&str>, job: &Job) -> Vec<String> {
+    let label = format!("label=dev.rolltap.job={}", job.name);
+    let running = text(&docker(host, &["ps", "-q", "--filter", &label]).stdout);
+    let begun = |id: &&str| docker(host, &["exec", id, "test", "-e", "/logs/agent/begun"]).status.success();
+    running.lines().filter(begun).map(str::to_owned).collect()
+}
+
+/// Of each trial: its reward, and the name of its failure.
+fn results(job: &Job) -> Vec<(Value, Value)> {
+    let folders = fs::read_dir(job.dir()).unwrap().map(|entry| entry.unwrap().path().join("result.json"));
+    let mut results: Vec<_> = folders
+        .filter(|path| path.is_file())
+        .map(|path| serde_json::from_slice::<Value>(&fs::read(path).unwrap()).unwrap())
+        .map(|result| {
+            let reward = result["verifier_result"]["rewards"]["reward"].clone();
+            (reward, result["exception_info"]["exception_type"].clone())
+        })
+        .collect();
+    results.sort_by_key(|(_, failure)| failure.to_string());
+    results
+}
+
+fn one_lost_and_one_solved() -> Vec<(Value, Value)> {
+    vec![(Value::Null, "RuntimeRequestError".into()), (1.0.into(), Value::Null)]
+}
+
+#[test]
+#[ignore = "needs Docker: run ./scripts/test"]
+fn a_container_that_is_killed_costs_its_trial_alone() {
+    let (job, task) = (Job::new("killed"), task(10));
+    let mut command = job.command(&["-a", "oracle", "-k", "2", "-n", "2", "-p"]);
+    command.arg(task.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let run = command.spawn().unwrap();
+    until("two agents at work", || at_work(None, &job).len() == 2);
+    assert!(docker(None, &["kill", &at_work(None, &job)[0]]).status.success());
+    let output = run.wait_with_output().unwrap();
+    let said = format!("{}\n{}", text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(results(&job), one_lost_and_one_solved(), "{said}");
+    assert_eq!(job.left_in_docker(), Vec::<String>::new());
+}
+
+/// An engine beside the machine's, which a test may do to as it likes. It makes no rules in the kernel.
+struct Engine {
+    dir: TempDir,
+    process: Child,
+}
+
+impl Engine {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let process = Self::launch(dir.path());
+        let engine = Self { dir, process };
+        engine.wait();
+        engine
+    }
+
+    fn launch(dir: &Path) -> Child {
+        let place = |name: &str| dir.join(name).display().to_string();
+        let log = fs::OpenOptions::new().create(true).append(true).open(dir.join("log")).unwrap();
+        Command::new("dockerd")
+            .args(["--data-root", &place("data"), "--exec-root", &place("exec"), "--pidfile", &place("pid")])
+            .args(["--host", &format!("unix://{}", place("docker.sock")), "--bridge", "none"])
+            .args(["--iptables=false", "--ip6tables=false", "--ip-masq=false"])
+            // Others take theirs from the usual pools.
+            .args(["--default-address-pool", "base=10.213.0.0/16,size=24"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap()
+    }
+
+    fn host(&self) -> String {
+        format!("unix://{}", self.dir.path().join("docker.sock").display())
+    }
+
+    fn log(&self) -> PathBuf {
+        self.dir.path().join("log")
+    }
+
+    fn wait(&self) {
+        until("the engine answers", || docker(Some(&self.host()), &["version"]).status.success());
+    }
+
+    fn stop(&mut self) {
+        assert!(Command::new("kill").arg(self.process.id().to_string()).status().unwrap().success());
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Ok(None) = self.process.try_wait() {
+            self.stop();
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs Docker and root: run ./scripts/test"]
+fn an_engine_that_is_restarted_costs_the_trials_that_run_alone() {
+    let mut engine = Engine::start();
+    let host = engine.host();
+    let image = std::env::var("ROLLTAP_TESTBED_PREBUILT").unwrap();
+    let copy = "docker save \"$1\" | docker --host \"$2\" load";
+    let copied = Command::new("sh").args(["-c", copy, "sh", &image, &host]).output().unwrap();
+    assert!(copied.status.success(), "{}", text(&copied.stderr));
+    let (job, task) = (Job::new("restarted"), task(10));
+    let mut command = job.command(&["-a", "oracle", "-k", "2", "-n", "1", "-p"]);
+    command.arg(task.path()).env("DOCKER_HOST", &host).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let run = command.spawn().unwrap();
+    until("an agent at work", || at_work(Some(&host), &job).len() == 1);
+    engine.stop();
+    engine.process = Engine::launch(engine.dir.path());
+    engine.wait();
+    let output = run.wait_with_output().unwrap();
+    let log = fs::read_to_string(engine.log()).unwrap();
+    let said = format!("{}\n{}\n{log}", text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(results(&job), one_lost_and_one_solved(), "{said}");
+    let label = format!("label=dev.rolltap.job={}", job.name);
+    for list in [&["ps", "-aq"][..], &["network", "ls", "-q"]] {
+        let left = docker(Some(&host), &[list, &["--filter", &label]].concat());
+        assert_eq!(text(&left.stdout), "");
+    }
+}
