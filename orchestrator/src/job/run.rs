@@ -188,11 +188,25 @@ impl Job {
             superseded: remaining.older,
             queue: Queue::new(waiting, settings.concurrency, settings.per_task),
         };
+        job.put_rewards_left().await;
         for plan in &remaining.interrupted {
             let outcome = job.end_interrupted(plan).await;
             job.superseded.push(outcome);
         }
         Ok(job)
+    }
+
+    /// A process that died may have written a result of which the proxy was not told any more.
+    async fn put_rewards_left(&mut self) {
+        for outcome in self.done.iter_mut().filter(|outcome| outcome.opened) {
+            if outcome.status.as_ref().is_some_and(|status| status.completed_at.is_some()) {
+                continue;
+            }
+            match self.context.admin.put_reward(&outcome.name, &outcome.reward_to_put()).await {
+                Ok(status) => outcome.status = Some(status),
+                Err(error) => self.log.line(format!("reward of {} not put: {}", outcome.name, chain(&error))),
+            }
+        }
     }
 
     /// Ends what an earlier run of the job left open: its record at the proxy is closed, and says so, as does its folder.

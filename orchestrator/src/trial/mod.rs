@@ -132,8 +132,8 @@ impl Trial<'_> {
                 }
             }
             self.seal_trial().await;
-            self.put_reward().await;
             self.look_at_returned().await;
+            self.put_reward().await;
             if let Some(environment) = environment {
                 self.stop(environment).await;
             }
@@ -304,6 +304,9 @@ impl Trial<'_> {
 
     async fn put_reward(&mut self) {
         self.outcome.awaits_retry = self.is_to_be_retried();
+        // Before the proxy is told: what is complete there, and closes its group, has a result here whenever this process dies.
+        self.outcome.finished_at = Timestamp::now();
+        self.record();
         if self.outcome.awaits_retry || self.outcome.is_cancelled() {
             return self.log.line("the reward waits for another attempt");
         }
@@ -332,6 +335,11 @@ impl Trial<'_> {
             self.outcome.awaits_retry = self.is_to_be_retried();
         }
         self.outcome.finished_at = Timestamp::now();
+        self.record();
+        self.outcome
+    }
+
+    fn record(&self) {
         let record = self.context.records.trial_result(&self.plan, &self.outcome);
         let written = crate::job_dir::write_json(&self.dir.result(), &record).and_then(|()| {
             let Some(failure) = &self.outcome.failure else { return Ok(()) };
@@ -341,6 +349,5 @@ impl Trial<'_> {
             self.log.line(format!("result not written: {error}"));
             tracing::warn!(trial = %self.plan.name, %error, "cannot write a trial's result");
         }
-        self.outcome
     }
 }
