@@ -57,7 +57,7 @@ impl NetworkPlan {
 
     /// The plan of an environment that the tests have to themselves; what it is made of was read by [`Self::of`].
     pub(super) fn of_verifier(&self, own: &EnvironmentConfig, verifier: &VerifierConfig) -> Self {
-        let ground = ground("", own).unwrap_or_else(|_| NetworkPolicy::NoNetwork);
+        let ground = ground("", own).unwrap_or(NetworkPolicy::NoNetwork);
         let tests = policy("", verifier.network_mode, verifier.allowed_hosts.as_deref());
         let tests = tests.ok().flatten().unwrap_or_else(|| ground.clone());
         Self { agent: ground.clone(), environment: ground, verifier: tests, steps: Vec::new() }
