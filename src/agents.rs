@@ -7,6 +7,7 @@ use clap::Args;
 use rolltap_orchestrator::agents::catalog::{self, CATALOG};
 use rolltap_orchestrator::agents::definition::{Definition, Dialect, Install, OptionType};
 use rolltap_orchestrator::agents::{AgentOptions, AgentSpec, AgentSpecError, BUILT_IN, is_installed};
+use serde_json::Value;
 
 use crate::{Outcome, terminal};
 
@@ -108,7 +109,10 @@ fn described(agent: &Definition) -> String {
             OptionType::Boolean => "true or false",
         };
         let values = if option.choices.is_empty() { kind.to_owned() } else { option.choices.join("|") };
-        let default = option.default.as_ref().map(|value| format!(" [default: {value}]"));
+        let default = option.default.as_ref().map(|value| match value {
+            Value::String(text) => format!(" [default: {text}]"),
+            other => format!(" [default: {other}]"),
+        });
         let _ = writeln!(text, "  {name:<22} {} ({values}){}", option.help, default.unwrap_or_default());
     }
     text

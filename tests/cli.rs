@@ -4,6 +4,7 @@
 mod cli {
     pub(crate) mod program;
 
+    mod agents;
     mod demo;
     mod export;
     mod export_of_a_store;

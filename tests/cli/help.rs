@@ -30,6 +30,11 @@ fn of_run() {
 }
 
 #[test]
+fn of_agents() {
+    insta::assert_snapshot!(help(&["agents"]));
+}
+
+#[test]
 fn of_check() {
     insta::assert_snapshot!(help(&["check"]));
 }

@@ -67,6 +67,7 @@ async fn execute(
         env,
         user: assignment.task.config.agent.user.clone(),
         timeout: assignment.timeout,
+        kills_orphans: true,
         ..Exec::default()
     };
     assignment.environment.exec(exec).await

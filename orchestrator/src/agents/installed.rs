@@ -229,6 +229,7 @@ impl InstalledAgent {
             env: self.variables(&values),
             user: assignment.task.config.agent.user.clone(),
             timeout: assignment.timeout,
+            kills_orphans: true,
             ..Exec::default()
         };
         let output = assignment.environment.exec(exec).await.map_err(environment_failed)?;

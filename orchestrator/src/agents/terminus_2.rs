@@ -148,6 +148,7 @@ async fn obey(request: Request, assignment: &Assignment<'_>) -> Value {
         cwd,
         user: user.or_else(|| assignment.task.config.agent.user.clone()),
         timeout: timeout_sec.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+        kills_orphans: false,
     };
     match assignment.environment.exec(exec).await {
         Ok(output) => json!({

@@ -188,6 +188,9 @@ pub struct Exec {
     /// After this the command's processes are killed, inside too; none for no limit. A caller that merely drops the
     /// future leaves them running in a container.
     pub timeout: Option<Duration>,
+    /// At the timeout, what was left to a container's first process since the command began is killed too, whoever left it
+    /// there: for a command besides which nothing runs that matters, as an agent's.
+    pub kills_orphans: bool,
 }
 
 /// What came of an [`Exec`].

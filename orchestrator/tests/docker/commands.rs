@@ -108,6 +108,25 @@ async fn converse(terminal: &mut TerminalStreams, typed: &str, wanted: &[&str]) 
     screen
 }
 
+/// It leaves its session, clears its environment and ignores signals; a service of the image's own does not.
+#[tokio::test]
+#[ignore = "needs Docker: run scripts/test"]
+async fn a_timeout_kills_what_was_left_to_the_first_process_where_that_is_asked_for() {
+    with_host(async |host, _| {
+        let environment = start(host, &prebuilt("")).await;
+        run(&environment, "setsid sh -c 'while :; do sleep 0.1; : service; done' >/dev/null 2>&1 &").await;
+        // The kernel counts in hundredths of a second, and the service came first.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let escape = "(env -i /usr/bin/setsid /bin/sh -c 'trap \"\" TERM; while :; do /bin/sleep 0.1; : escaped; done' &) \
+                      >/dev/null 2>&1; sleep 60";
+        let exec = Exec { timeout: Some(Duration::from_secs(2)), kills_orphans: true, ..command(escape) };
+        assert!(environment.exec(exec).await.unwrap().timed_out);
+        let left = processes(&environment).await;
+        assert!(left.contains(": service") && !left.contains(": escaped"), "{left}");
+    })
+    .await;
+}
+
 #[tokio::test]
 #[ignore = "needs Docker: run scripts/test"]
 async fn a_terminal_has_a_size_a_shell_and_takes_any_byte() {

@@ -15,23 +15,29 @@ use super::Container;
 use crate::environment::output::Head;
 use crate::environment::{EnvironmentError, Exec, ExecOutput};
 
-/// Tells the process id that the engine gave the command, then becomes the command. The engine starts every exec as the
-/// leader of a session of its own, so this is the session's id too.
-const RUN: &str = r#"echo $$
-if command -v bash >/dev/null 2>&1; then exec bash -c "$1"; fi
-exec sh -c "$1""#;
+/// Tells the process id that the engine gave the command, and when it started in ticks since boot, then becomes the command.
+/// The engine starts every exec as the leader of a session of its own, so this is the session's id too.
+const RUN: &str = r#"command=$1
+stat=; read -r stat 2>/dev/null </proc/$$/stat; set -- ${stat##*) }
+echo "$$ ${20:-0}"
+if command -v bash >/dev/null 2>&1; then exec bash -c "$command"; fi
+exec sh -c "$command""#;
 
 /// Kills what belongs to a session or carries a mark in its environment, until nothing does: a process may fork while
 /// the list is read. Needs a shell, `/proc` and `grep`, so no procps. A session is found whoever its processes run as;
-/// the mark finds those that left the session, if they run as the user that looks.
-const KILL: &str = r#"session=$1 mark=$2
+/// the mark finds those that left the session, if they run as the user that looks. With a start in ticks, those are killed too
+/// that were left to the container's first process and started later: such a one may have left the session and cleared
+/// its environment. What the image's own services start stays theirs, and so stays.
+const KILL: &str = r#"session=$1 mark=$2 since=$3
 for round in 1 2 3 4 5 6 7 8 9 10; do
   found=
   for stat in /proc/[0-9]*/stat; do
     line=; read -r line 2>/dev/null <"$stat" || continue
     pid=${line%% *}
     set -- ${line##*) }
-    [ "$1" != Z ] && [ "$4" = "$session" ] && [ "$pid" != 1 ] && kill -9 "$pid" 2>/dev/null && found=yes
+    [ "$1" != Z ] && [ "$pid" != 1 ] || continue
+    [ "$4" = "$session" ] || { [ "$since" ] && [ "$2" = 1 ] && [ "${20}" -ge "$since" ]; } || continue
+    kill -9 "$pid" 2>/dev/null && found=yes
   done
   for environ in $(grep -lF "$mark" /proc/[0-9]*/environ 2>/dev/null); do
     pid=${environ#/proc/}; pid=${pid%/environ}
@@ -56,6 +62,16 @@ const EXIT_CODE_TRIES: u32 = 100;
 const EXIT_CODE_PAUSE: Duration = Duration::from_millis(10);
 /// Bytes read from the engine at once.
 const CHUNK: usize = 64 * 1024;
+
+/// What a command tells of itself before it is one.
+#[derive(Clone, Copy)]
+struct Session {
+    id: u32,
+    /// In ticks since boot; 0 if that could not be told.
+    started: u64,
+    /// Bytes of output that tell it.
+    told: usize,
+}
 
 #[derive(Default)]
 struct Output {
@@ -82,10 +98,11 @@ impl Output {
     }
 
     /// The session, told in the first line. Missing where not even a shell could be started.
-    fn session(&self) -> Option<(u32, usize)> {
+    fn session(&self) -> Option<Session> {
         let end = self.stdout.as_bytes().iter().position(|byte| *byte == b'\n')?;
         let line = std::str::from_utf8(self.stdout.as_bytes().get(..end)?).ok()?;
-        Some((line.parse().ok()?, end + 1))
+        let (id, started) = line.split_once(' ')?;
+        Some(Session { id: id.parse().ok()?, started: started.parse().ok()?, told: end + 1 })
     }
 }
 
@@ -110,7 +127,7 @@ impl Container {
                 Ok(read) => read,
                 Err(_) => {
                     timed_out = true;
-                    self.kill(output.session().map(|(pid, _)| pid), &mark, exec.user).await;
+                    self.kill(output.session(), &mark, exec.user, exec.kills_orphans).await;
                     timeout(KILL_TIMEOUT, output.read(&mut stream)).await.unwrap_or(Ok(()))
                 }
             },
@@ -122,7 +139,7 @@ impl Container {
             self.must_run().await?;
         }
         let truncated = output.stdout.truncated() || output.stderr.truncated();
-        let told = output.session().map_or(0, |(_, length)| length);
+        let told = output.session().map_or(0, |session| session.told);
         let mut stdout = output.stdout.into_bytes();
         stdout.drain(..told);
         Ok(ExecOutput { exit_code, stdout, stderr: output.stderr.into_bytes(), timed_out, truncated })
@@ -202,10 +219,12 @@ impl Container {
     }
 
     /// Looks as root, who may kill any process, and as the command's user, who may read the mark of its own.
-    async fn kill(&self, session: Option<u32>, mark: &str, user: Option<String>) {
-        let session = session.map_or_else(|| "none".to_owned(), |pid| pid.to_string());
+    async fn kill(&self, session: Option<Session>, mark: &str, user: Option<String>, orphans: bool) {
+        let since = session.filter(|session| orphans && session.started > 0);
+        let since = since.map(|session| session.started.to_string()).unwrap_or_default();
+        let session = session.map_or_else(|| "none".to_owned(), |session| session.id.to_string());
         let user = Some(user.unwrap_or_else(|| self.image_user().to_owned())).filter(|user| !is_root(user));
-        let cmd = ["sh", "-c", KILL, "rolltap", &session, mark].map(str::to_owned).to_vec();
+        let cmd = ["sh", "-c", KILL, "rolltap", &session, mark, &since].map(str::to_owned).to_vec();
         for user in [Some("0".to_owned()), user].into_iter().flatten() {
             let config = ExecConfig {
                 cmd: Some(cmd.clone()),
