@@ -7,6 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use rolltap_orchestrator::agents::AgentOptions;
 use rolltap_orchestrator::environment::EnvironmentKind;
+use rolltap_orchestrator::harbor::HarborSettings;
 use rolltap_orchestrator::job::config::{AgentDefaults, AgentEntry, JobConfig, JobFile, OwnConfig};
 use rolltap_orchestrator::job::{Events, JobSettings, Progress, ProxyChoice, Upstreams, run_job, tasks};
 use rolltap_orchestrator::summary::Summary;
@@ -82,10 +83,20 @@ pub(crate) struct Arguments {
     /// An environment variable of an installed agent or of agent command; repeat it for more.
     #[arg(long, visible_alias = "ae", value_name = "NAME=VALUE", value_parser = variable, help_heading = AGENT)]
     agent_env: Vec<(String, String)>,
-    /// Where trials run: docker (a container each), or local (a temporary directory on this host, which is no sandbox:
-    /// the agent can do whatever you can). [default: docker]
+    /// Where trials run: docker (a container each), local (a temporary directory on this host, which is no sandbox: the
+    /// agent can do whatever you can), or harbor (the installed harbor package runs them: --agent is one of Harbor's).
+    /// [default: docker]
     #[arg(short, long = "env", visible_alias = "environment", value_name = "ENVIRONMENT", help_heading = AGENT)]
     environment: Option<EnvironmentKind>,
+    /// For environment harbor: Harbor's own environment, like docker, daytona or modal, or an import path. [default: docker]
+    #[arg(long, value_name = "TYPE", help_heading = AGENT)]
+    harbor_env: Option<String>,
+    /// For environment harbor: a keyword argument of Harbor's environment; repeat it for more.
+    #[arg(long, visible_alias = "ek", value_name = "NAME=VALUE", value_parser = option, help_heading = AGENT)]
+    harbor_env_kwarg: Vec<(String, Value)>,
+    /// For environment harbor: the Python that has the package harbor 0.25. [default: python3]
+    #[arg(long, env = "ROLLTAP_HARBOR_PYTHON", value_name = "PATH", help_heading = AGENT)]
+    harbor_python: Option<PathBuf>,
     /// Build images although they are kept from before, and although a task with a Dockerfile names a ready one.
     #[arg(long, help_heading = AGENT)]
     force_build: bool,
@@ -122,6 +133,7 @@ Examples:
   rolltap run -p tasks -a claude-code --ak max_turns=30 --upstream http://127.0.0.1:8000
   rolltap run -p tasks -a command --agent-command 'claude -p \"$ROLLTAP_INSTRUCTION\"' \\
     --upstream http://gpu:8000
+  rolltap run -p tasks -e harbor -a terminus-2 --upstream http://127.0.0.1:8000
   rolltap run -p tasks -a terminal -m qwen3 --proxy http://127.0.0.1:7071 \\
     --sampling '{\"temperature\": 0.7}'
 
@@ -217,7 +229,10 @@ fn with_flags(mut file: JobFile, arguments: &mut Arguments) -> anyhow::Result<Jo
 }
 
 async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyhow::Result<JobSettings> {
+    let environment = job.environment_kind(&own)?;
+    let runner = environment.runner();
     let defaults = AgentDefaults {
+        runner,
         options: AgentOptions {
             command: arguments.agent_command.clone(),
             max_turns: arguments.max_turns,
@@ -228,17 +243,25 @@ async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyho
     let agents = job.job_agents(&defaults)?;
     let history = arguments.prompts.history()?;
     let timeouts = job.timeouts(&own);
-    let environment = job.environment_kind(&own)?;
     let per_task = own.n_concurrent_per_task;
     let sampling = own.sampling.clone().unwrap_or_default();
+    let harbor = HarborSettings {
+        python: arguments.harbor_python.clone(),
+        environment_type: arguments
+            .harbor_env
+            .clone()
+            .unwrap_or_else(|| HarborSettings::default().environment_type),
+        environment_kwargs: arguments.harbor_env_kwarg.iter().cloned().collect(),
+    };
     let proxy = proxy(&job, own, arguments)?;
-    let found = tasks::find(&job).await.context("no usable task")?;
+    let found = tasks::find(&job, runner).await.context("no usable task")?;
     Ok(JobSettings {
         overrides: job.overrides()?,
         samples: job.samples(),
         concurrency: job.concurrency(),
         per_task,
         metrics: job.job_metrics(),
+        harbor,
         force_build: job.environment.force_build,
         retry: job.retry,
         job_name: job.job_name,

@@ -193,6 +193,11 @@ impl JobDir {
         self.path.join("data")
     }
 
+    /// What Harbor lays over its compose files, where it runs the trials.
+    pub(crate) fn compose_overlay(&self) -> PathBuf {
+        self.path.join("harbor-compose.json")
+    }
+
     /// The rollouts, a JSON line each.
     pub fn rollouts_jsonl(&self) -> PathBuf {
         self.path.join("rollouts.jsonl")

@@ -11,6 +11,7 @@ pub mod check;
 pub mod demo;
 pub mod environment;
 pub mod export;
+pub mod harbor;
 pub mod job;
 pub mod job_dir;
 pub mod nearest;

@@ -18,6 +18,8 @@ impl AgentSpec {
         let trajectory = || task.trajectory.as_ref().map(|_| "the trajectory to go on from".to_owned());
         match self {
             Self::Oracle | Self::Nop | Self::Command { .. } => None,
+            // Harbor hands over, or refuses.
+            Self::Harbor(_) => None,
             Self::Terminal { .. } => server().or_else(skills).or_else(trajectory),
             Self::Terminus2(_) => trajectory(),
             Self::Installed(agent) => {

@@ -27,6 +27,7 @@ pub use spec::{AgentOptions, AgentSpec, AgentSpecError, BUILT_IN};
 pub use terminus_2::Terminus2;
 
 use crate::environment::{Environment, EnvironmentError, Share};
+use crate::harbor::HarborAgent;
 use crate::task::{McpServer, Task};
 use crate::trial::{Cause, Phase, TrialFailure};
 
@@ -59,6 +60,7 @@ impl AgentSpec {
             Self::Oracle | Self::Nop | Self::Command { .. } | Self::Terminal { .. } | Self::Terminus2(_) => {
                 Ok(Ready::default())
             }
+            Self::Harbor(agent) => Err(not_here(agent)),
         }
     }
 
@@ -71,8 +73,15 @@ impl AgentSpec {
             Self::Terminal { max_turns } => terminal::run(*max_turns, &assignment).await,
             Self::Installed(agent) => agent.run(&assignment, ready).await,
             Self::Terminus2(agent) => agent.run(&assignment).await,
+            Self::Harbor(agent) => not_here(agent).into(),
         }
     }
+}
+
+/// Jobs refuse this before anything starts.
+fn not_here(agent: &HarborAgent) -> TrialFailure {
+    let why = format!("agent {:?} is harbor's and works in environment harbor alone", agent.name);
+    TrialFailure::new(Phase::AgentSetup, Cause::Internal, why)
 }
 
 /// One trial as its agent sees it.

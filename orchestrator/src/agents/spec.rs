@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::catalog::{self, CATALOG};
 use super::definition::{Definition, DefinitionError};
 use super::{InstalledAgent, Terminus2};
+use crate::harbor::HarborAgent;
 use crate::nearest::nearest;
 
 /// The agents that are part of rolltap, with what each does.
@@ -46,6 +47,8 @@ pub enum AgentSpec {
     Installed(Box<InstalledAgent>),
     /// Harbor's own Terminus-2, a process of this host.
     Terminus2(Box<Terminus2>),
+    /// One of Harbor's, for environment `harbor`.
+    Harbor(Box<HarborAgent>),
 }
 
 /// What is said about agents, whichever one it names.
@@ -156,6 +159,23 @@ impl AgentSpec {
             .map_err(|why| AgentSpecError::Option { agent, why })
     }
 
+    /// The agent that Harbor knows by this name. Whether there is one, Harbor says before the first trial.
+    ///
+    /// # Errors
+    /// An option that belongs to an agent of rolltap's.
+    pub fn of_harbor(name: &str, options: AgentOptions) -> Result<Self, AgentSpecError> {
+        let AgentOptions { command, max_turns, kwargs, env } = options;
+        let of_another =
+            |option, wanted| AgentSpecError::OptionOfAnother { option, wanted, agent: name.to_owned() };
+        if command.is_some() {
+            return Err(of_another("--agent-command", "command"));
+        }
+        if max_turns.is_some() {
+            return Err(of_another("--max-turns", "terminal"));
+        }
+        Ok(Self::Harbor(Box::new(HarborAgent { name: name.to_owned(), kwargs, env })))
+    }
+
     fn built_in(name: &str, options: AgentOptions) -> Result<Self, AgentSpecError> {
         if name == "terminus-2" {
             return Ok(Self::Terminus2(Box::new(Terminus2::new(options.kwargs, options.env))));
@@ -189,17 +209,25 @@ impl AgentSpec {
             Self::Terminal { .. } => "terminal",
             Self::Installed(agent) => &agent.definition().name,
             Self::Terminus2(_) => "terminus-2",
+            Self::Harbor(agent) => &agent.name,
         }
     }
 
     /// Whether a trial without a reachable model is pointless.
     pub fn calls_model(&self) -> bool {
-        matches!(self, Self::Command { .. }) || self.needs_model()
+        match self {
+            Self::Command { .. } => true,
+            other => other.needs_model(),
+        }
     }
 
     /// Whether it must be told its model's name. A command may know that by itself.
     pub fn needs_model(&self) -> bool {
-        matches!(self, Self::Terminal { .. } | Self::Installed(_) | Self::Terminus2(_))
+        match self {
+            Self::Oracle | Self::Nop | Self::Command { .. } => false,
+            Self::Terminal { .. } | Self::Installed(_) | Self::Terminus2(_) => true,
+            Self::Harbor(agent) => agent.calls_model(),
+        }
     }
 }
 

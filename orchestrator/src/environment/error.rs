@@ -19,6 +19,9 @@ pub enum EnvironmentError {
         /// What happened.
         source: bollard::errors::Error,
     },
+    /// Harbor runs whole trials; nobody else is given an environment of its.
+    #[error("harbor makes its environments itself")]
+    HarborsOwn,
     /// `DOCKER_HOST` is of a kind that rolltap cannot use.
     #[error("DOCKER_HOST = {0:?}: expected unix:///path/to/docker.sock or tcp://host:port")]
     DockerHost(String),

@@ -45,7 +45,7 @@ impl Host {
     /// jobs of this host left behind that died.
     ///
     /// # Errors
-    /// No engine, or no network to be had.
+    /// No engine, no network to be had, or a kind that Harbor makes itself.
     pub async fn connect(kind: EnvironmentKind, job: &JobLabel) -> Result<Self, EnvironmentError> {
         match kind {
             EnvironmentKind::Docker => Ok(Self(Kind::Docker(DockerHost::connect(job).await?))),
@@ -56,6 +56,7 @@ impl Host {
                 );
                 Ok(Self(Kind::Local(LocalHost::default())))
             }
+            EnvironmentKind::Harbor => Err(EnvironmentError::HarborsOwn),
         }
     }
 

@@ -26,7 +26,8 @@ use rolltap_agent::terminal::TerminalSize;
 use rolltap_proxy::api::BaseUrls;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::task::Task;
+use crate::task::{Runner, Task};
+pub(crate) use docker::ComposeProjects;
 
 pub use docker::{Cleaner, Container, Found, FoundKind, OwnerState};
 pub use error::EnvironmentError;
@@ -45,6 +46,8 @@ pub enum EnvironmentKind {
     Docker,
     /// A temporary directory and processes of this host. No sandbox.
     Local,
+    /// Whatever Harbor's package makes of it, which runs the whole trial.
+    Harbor,
 }
 
 impl fmt::Display for EnvironmentKind {
@@ -52,6 +55,7 @@ impl fmt::Display for EnvironmentKind {
         formatter.write_str(match self {
             Self::Docker => "docker",
             Self::Local => "local",
+            Self::Harbor => "harbor",
         })
     }
 }
@@ -63,6 +67,7 @@ impl FromStr for EnvironmentKind {
         match name {
             "docker" => Ok(Self::Docker),
             "local" => Ok(Self::Local),
+            "harbor" => Ok(Self::Harbor),
             _ => Err(UnknownEnvironment(name.to_owned())),
         }
     }
@@ -70,10 +75,18 @@ impl FromStr for EnvironmentKind {
 
 /// Not the name of an [`EnvironmentKind`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown environment {0:?}; known environments: docker, local")]
+#[error("unknown environment {0:?}; known environments: docker, local, harbor")]
 pub struct UnknownEnvironment(String);
 
 impl EnvironmentKind {
+    /// Who runs the trials.
+    pub fn runner(self) -> Runner {
+        match self {
+            Self::Docker | Self::Local => Runner::Rolltap,
+            Self::Harbor => Runner::Harbor,
+        }
+    }
+
     /// What of a task this kind cannot honour, with what is there.
     pub fn unsupported(self, task: &Task) -> Option<String> {
         let restricted = "a network mode other than \"public\": it has the network of this host";
@@ -81,7 +94,7 @@ impl EnvironmentKind {
         match self {
             Self::Local if !task.network.is_always_public() => Some(restricted.to_owned()),
             Self::Local if docker::has_services(task) => Some(composed.to_owned()),
-            Self::Docker | Self::Local => None,
+            Self::Docker | Self::Local | Self::Harbor => None,
         }
     }
 }

@@ -5,6 +5,7 @@ mod checksum;
 pub mod config;
 mod events;
 mod overrides;
+mod place;
 mod plan;
 mod preflight;
 mod progress;
@@ -29,6 +30,7 @@ use config::{Metric, RetryConfig};
 pub use events::Events;
 pub use overrides::TaskOverrides;
 pub(crate) use overrides::without_secrets;
+pub(crate) use place::Place;
 pub use preflight::PreflightError;
 pub use progress::Progress;
 pub use resume::ResumeError;
@@ -39,7 +41,8 @@ use tasks::JobTask;
 use crate::admin_client::{AdminClient, AdminError};
 use crate::agents::LayerError;
 use crate::cancellation::Cancellation;
-use crate::environment::{EnvironmentError, EnvironmentKind, Host};
+use crate::environment::{EnvironmentError, EnvironmentKind};
+use crate::harbor::{HarborError, HarborSettings};
 use crate::job_dir::{JobDir, JobDirError};
 use crate::records::Records;
 use crate::trial::{InvalidTimeout, TimeoutPolicy, TrialOutcome};
@@ -67,6 +70,8 @@ pub struct JobSettings {
     pub environment: EnvironmentKind,
     /// Images are built although they are kept from before, and although a task with a Dockerfile names a ready one.
     pub force_build: bool,
+    /// How Harbor is driven, where the environment is `harbor`.
+    pub harbor: HarborSettings,
     /// Where job directories lie.
     pub jobs_dir: PathBuf,
     /// The job's name; none for the time of its start.
@@ -100,6 +105,7 @@ impl JobSettings {
             retry: RetryConfig::default(),
             metrics: vec![Metric::Mean],
             environment,
+            harbor: HarborSettings::default(),
             force_build: false,
             jobs_dir,
             job_name: None,
@@ -251,6 +257,17 @@ pub enum JobError {
         #[source]
         source: EnvironmentError,
     },
+    /// Harbor cannot run the trials.
+    #[error(transparent)]
+    Harbor(#[from] HarborError),
+    /// Environment `harbor` has agents of Harbor's, and no other environment has.
+    #[error("agent {agent:?} cannot work in environment {kind}")]
+    WrongAgent {
+        /// The agent.
+        agent: String,
+        /// The environment.
+        kind: EnvironmentKind,
+    },
     /// The embedded proxy did not start.
     #[error("cannot start the embedded proxy")]
     Proxy(#[from] rolltap_proxy::StartError),
@@ -290,7 +307,7 @@ impl JobReport {
 pub(crate) struct JobContext {
     pub(crate) started_at: Timestamp,
     pub(crate) dir: JobDir,
-    pub(crate) host: Host,
+    pub(crate) place: Place,
     pub(crate) environment: EnvironmentKind,
     pub(crate) admin: AdminClient,
     pub(crate) history: Option<History>,

@@ -16,10 +16,10 @@ use super::plan::{self, plan};
 use super::proxy::{JobProxy, choose_models};
 use super::queue::{Queue, Waiting};
 use super::resume::{self, Left, Remaining};
-use super::{JobContext, JobError, JobReport, JobSettings, Progress, rollouts};
+use super::{JobContext, JobError, JobReport, JobSettings, Place, Progress, rollouts};
 use crate::agents::AgentSpec;
 use crate::cancellation::Cancellation;
-use crate::environment::{Host, JobLabel};
+use crate::environment::{EnvironmentKind, JobLabel};
 use crate::job_dir::{JobDir, Log, default_job_name, write_json};
 use crate::records::{Records, Standing};
 use crate::returned::Returned;
@@ -99,7 +99,12 @@ fn check(settings: &JobSettings) -> Result<(), JobError> {
             return Err(JobError::Unsupported { kind, dir, what });
         }
     }
+    let by_harbor = settings.environment == EnvironmentKind::Harbor;
     for agent in &settings.agents {
+        if matches!(agent.spec, AgentSpec::Harbor(_)) != by_harbor {
+            let (agent, kind) = (agent.spec.name().to_owned(), settings.environment);
+            return Err(JobError::WrongAgent { agent, kind });
+        }
         for task in &settings.tasks {
             if let Some(what) = agent.spec.would_not_see(&agent.sees(&task.task)) {
                 let agent = agent.spec.name().to_owned();
@@ -152,12 +157,11 @@ impl Job {
         let log = Log::create(&dir.log()).map_err(write(dir.log()))?;
         let kind = settings.environment;
         let label = JobLabel::new(records.job_name());
-        let host = Host::connect(kind, &label).await.map_err(|source| JobError::Host { kind, source })?;
-        let host = host.force_build(settings.force_build);
-        let (proxy, admin) = match JobProxy::start(settings.proxy, host.bind_address(), dir.data()).await {
+        let place = Place::connect(&settings, &remaining.plans, &label, &dir).await?;
+        let (proxy, admin) = match JobProxy::start(settings.proxy, place.bind_address(), dir.data()).await {
             Ok(started) => started,
             Err(error) => {
-                close(host).await;
+                close(place).await;
                 return Err(error);
             }
         };
@@ -165,7 +169,7 @@ impl Job {
         let context = JobContext {
             started_at,
             dir,
-            host,
+            place,
             environment: kind,
             admin,
             history: settings.history,
@@ -392,7 +396,7 @@ impl Job {
         let problem = self.proxy.stop().await;
         // No trial runs any more, so this is the only owner.
         let unclean = match Arc::into_inner(self.context) {
-            Some(context) => context.host.close().await.err(),
+            Some(context) => context.place.close().await.err(),
             None => None,
         };
         let unclean = unclean.map(|error| format!("environments not removed: {}", chain(&error)));
@@ -406,8 +410,8 @@ impl Job {
     }
 }
 
-async fn close(host: Host) {
-    if let Err(error) = host.close().await {
+async fn close(place: Place) {
+    if let Err(error) = place.close().await {
         tracing::warn!(error = chain(&error), "cannot clean up after a job that did not start");
     }
 }

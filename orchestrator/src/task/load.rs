@@ -9,6 +9,16 @@ use super::{
     CONFIG, NetworkPlan, SeparateVerifier, Step, Task, TaskConfig, TaskError, env_template, support,
 };
 
+/// Who runs the trials of a task.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Runner {
+    /// rolltap, which refuses what it cannot honour.
+    #[default]
+    Rolltap,
+    /// Harbor, which honours all of its format, and says itself what it cannot do.
+    Harbor,
+}
+
 const SCRIPT: &str = "test.sh";
 
 impl Task {
@@ -17,11 +27,16 @@ impl Task {
     /// # Errors
     /// The first thing that is wrong with it; everything unsupported at once.
     pub fn load(dir: &Path) -> Result<Self, TaskError> {
+        Self::load_for(dir, Runner::Rolltap)
+    }
+
+    /// Loads the task in `dir` for one of those that run trials.
+    pub(crate) fn load_for(dir: &Path, runner: Runner) -> Result<Self, TaskError> {
         let dir = dir.canonicalize().map_err(|_| TaskError::NotADirectory(dir.to_owned()))?;
         let path = dir.join(CONFIG);
         let mut config = TaskConfig::parse(&read(&path, "the task's configuration")?, &path)?;
         let what = support::unsupported(&config, &dir);
-        if !what.is_empty() {
+        if runner == Runner::Rolltap && !what.is_empty() {
             return Err(TaskError::Unsupported { dir, what });
         }
         let network =
@@ -52,7 +67,8 @@ impl Task {
             task.steps = steps.iter().map(|step| Step::of(&task, step, &inputs)).collect::<Result<_, _>>()?;
         }
         let services = task.environment.join("docker-compose.yaml");
-        if task.config.environment.docker_image.is_none() && !services.is_file() {
+        let is_ours = runner == Runner::Rolltap;
+        if is_ours && task.config.environment.docker_image.is_none() && !services.is_file() {
             must_be_file(&task.dockerfile(), "a Dockerfile, or else environment.docker_image in task.toml")?;
         }
         Ok(task)

@@ -27,10 +27,11 @@ pub use config::{
     McpTransport, MinReward, NetworkMode, PackageConfig, RewardStrategy, SolutionConfig, StepConfig,
     TaskConfig, VerifierConfig, VerifierEnvironmentMode,
 };
-pub use discover::discover;
+pub use discover::{discover, discover_for};
 pub(crate) use env_template::resolve as resolve_env;
 pub use error::TaskError;
 use inputs::Input;
+pub use load::Runner;
 pub use network::NetworkPlan;
 pub use separate::SeparateVerifier;
 pub use step::Step;

@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::exception_class::ExceptionClass;
+
 /// Why a trial failed. The first failure of a trial is the one that is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrialFailure {
@@ -79,6 +81,8 @@ pub enum Cause {
     UnknownApi,
     /// The verifier gave no reward; the name says why.
     Verifier(&'static str),
+    /// An exception of Harbor's, where Harbor ran the trial, that is none of the above.
+    Harbor(ExceptionClass),
     /// The job was cancelled.
     Cancelled,
     /// A failure of rolltap itself or of this host.
@@ -103,6 +107,7 @@ impl Cause {
             Self::ContextWindowExceeded => "ContextWindowExceededError",
             Self::UnknownApi => "UnknownApiError",
             Self::Verifier(name) => name,
+            Self::Harbor(class) => class.name(),
             Self::Cancelled => "CancelledError",
             Self::StepSetup | Self::Internal => "RuntimeError",
         }
@@ -130,6 +135,16 @@ impl Cause {
         let found = known.into_iter().find(|cause| cause.name() == name);
         // There are few such names, and they are told as long as the program runs.
         found.unwrap_or_else(|| Self::Verifier(String::leak(name.to_owned())))
+    }
+
+    /// The cause of this class of Harbor's exceptions.
+    pub fn of_harbor(class: &str) -> Self {
+        match class {
+            "AgentTimeoutError" => Self::AgentTimeout,
+            "NonZeroAgentExitCodeError" => Self::NonZeroAgentExitCode,
+            "CancelledError" => Self::Cancelled,
+            class => Self::Harbor(ExceptionClass::of(class)),
+        }
     }
 
     /// Whether the tests still run. Harbor 0.25 runs them after an agent that ran out of time or whose program failed (what

@@ -2,6 +2,8 @@
 //! the proxy's trial around the agent's time.
 
 mod artifacts;
+mod by_harbor;
+mod exception_class;
 mod extras;
 mod failure;
 mod healthcheck;
@@ -24,6 +26,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+pub use exception_class::ExceptionClass;
 pub use extras::TrialExtras;
 pub use failure::{Cause, Phase, TrialFailure, chain};
 pub use outcome::{Round, StepOutcome, Timing, TrialOutcome};
@@ -32,7 +35,7 @@ pub use timeouts::{AGENT_SETUP_SEC, InvalidTimeout, PhaseLimit, TimeoutPolicy};
 use crate::agents::Assignment;
 use crate::environment::Environment;
 use crate::job::tasks::GitOrigin;
-use crate::job::{JobAgent, JobContext};
+use crate::job::{JobAgent, JobContext, Place};
 use crate::job_dir::{Log, TrialDir};
 use crate::task::{EnvironmentConfig, Task};
 use round::Instruction;
@@ -89,11 +92,22 @@ pub(crate) async fn run(context: &JobContext, plan: TrialPlan) -> TrialOutcome {
         Ok((dir, log)) => {
             let task = Arc::new(plan.extras.applied_to(&plan.task));
             let deadline = plan.timeouts.deadline().and_then(|limit| Instant::now().checked_add(limit));
-            Box::pin(
-                Trial { context, plan, task, dir, log, outcome, deadline, sealed: false, urls_inside: None }
-                    .run(),
-            )
-            .await
+            let trial = Trial {
+                context,
+                plan,
+                task,
+                dir,
+                log,
+                outcome,
+                deadline,
+                sealed: false,
+                urls_inside: None,
+                harbors_record: false,
+            };
+            match &context.place {
+                Place::Host(_) => Box::pin(trial.run()).await,
+                Place::Harbor(harbor) => Box::pin(trial.run_by_harbor(Arc::clone(harbor))).await,
+            }
         }
         Err(error) => outcome.failed(TrialFailure::from_error(Phase::Open, Cause::Internal, &error)),
     }
@@ -116,6 +130,8 @@ struct Trial<'a> {
     outcome: TrialOutcome,
     deadline: Option<Instant>,
     sealed: bool,
+    /// Harbor wrote the trial's result.
+    harbors_record: bool,
     /// Where the model is, as seen from inside; known once there is an environment.
     urls_inside: Option<BaseUrls>,
 }
@@ -339,12 +355,15 @@ impl Trial<'_> {
         self.outcome
     }
 
-    fn record(&self) {
+    fn write_record(&self) -> std::io::Result<()> {
         let record = self.context.records.trial_result(&self.plan, &self.outcome);
-        let written = crate::job_dir::write_json(&self.dir.result(), &record).and_then(|()| {
-            let Some(failure) = &self.outcome.failure else { return Ok(()) };
-            std::fs::write(self.dir.exception(), format!("{failure}\n"))
-        });
+        crate::job_dir::write_json(&self.dir.result(), &record)?;
+        let Some(failure) = &self.outcome.failure else { return Ok(()) };
+        std::fs::write(self.dir.exception(), format!("{failure}\n"))
+    }
+
+    fn record(&self) {
+        let written = if self.harbors_record { self.lay_beside() } else { self.write_record() };
         if let Err(error) = written {
             self.log.line(format!("result not written: {error}"));
             tracing::warn!(trial = %self.plan.name, %error, "cannot write a trial's result");

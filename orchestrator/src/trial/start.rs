@@ -9,6 +9,7 @@ use super::healthcheck::{HealthcheckError, wait_until_healthy};
 use super::{AGENT_SETUP_SEC, Cause, Phase, Timing, Trial, TrialFailure};
 use crate::agents::Ready;
 use crate::environment::{Environment, EnvironmentError, TrialLabel};
+use crate::job::Place;
 use crate::task::{Healthcheck, Task};
 
 impl Trial<'_> {
@@ -38,11 +39,14 @@ impl Trial<'_> {
         phase: Phase,
     ) -> Result<Environment, TrialFailure> {
         // Also a verifier's environment has the time that the task gives its own: Harbor's rule.
+        let Place::Host(host) = &self.context.place else {
+            return Err(TrialFailure::new(phase, Cause::Internal, "harbor starts its environments itself"));
+        };
         let limit = self.plan.timeouts.environment_build(self.task.config.environment.build_timeout_sec);
         let start = async {
-            let prepared = self.context.host.prepare(task).await?;
+            let prepared = host.prepare(task).await?;
             let prepared = prepared.sharing(self.plan.agent.spec.shares());
-            self.context.host.start(&prepared, task, &TrialLabel::new(label)).await
+            host.start(&prepared, task, &TrialLabel::new(label)).await
         };
         let started = tokio::time::timeout(limit.unwrap_or(Duration::MAX), start);
         match Box::pin(self.within(phase, started)).await? {

@@ -100,7 +100,7 @@ async fn remove_network(api: &Docker, name: &str) -> Result<(), Error> {
     tolerate(api.remove_network(name).await, &[404])
 }
 
-fn tolerate(result: Result<(), Error>, codes: &[u16]) -> Result<(), Error> {
+pub(super) fn tolerate(result: Result<(), Error>, codes: &[u16]) -> Result<(), Error> {
     match result {
         Err(Error::DockerResponseServerError { status_code, .. }) if codes.contains(&status_code) => Ok(()),
         other => other,

@@ -11,6 +11,7 @@ use crate::agents::{AgentOptions, AgentSpec, AgentSpecError};
 use crate::environment::{EnvironmentKind, UnknownEnvironment};
 use crate::job::overrides::resolved;
 use crate::job::{AgentLimit, AgentTimeouts, JobAgent, TaskOverrides};
+use crate::task::Runner;
 use crate::trial::{PhaseLimit, TimeoutPolicy};
 
 /// Harbor's `n_concurrent_trials` where nobody says one.
@@ -22,6 +23,8 @@ const OWN_ENVIRONMENT: &str = "rolltap:";
 /// What flags say of agents, for those of which the file says nothing else.
 #[derive(Clone, Debug, Default)]
 pub struct AgentDefaults {
+    /// Whose agents are meant.
+    pub runner: Runner,
     /// `--agent-command`, `--max-turns`
     pub options: AgentOptions,
 }
@@ -200,7 +203,10 @@ fn job_agent(at: usize, entry: &AgentEntry, defaults: &AgentDefaults) -> Result<
         }
     }
     options.env.extend(resolved(&entry.env, "env").map_err(|error| wrong(error.to_string()))?);
-    let spec = AgentSpec::new(name, options)?;
+    let spec = match defaults.runner {
+        Runner::Rolltap => AgentSpec::new(name, options)?,
+        Runner::Harbor => AgentSpec::of_harbor(name, options)?,
+    };
     let timeouts = AgentTimeouts {
         override_sec: entry.override_timeout_sec,
         max_sec: entry.max_timeout_sec,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub use git::GitError;
 
 use super::config::{DatasetRef, JobConfig, TaskRef};
-use crate::task::{Task, TaskError};
+use crate::task::{Runner, Task, TaskError};
 
 /// One of a job's tasks.
 #[derive(Clone, Debug)]
@@ -64,13 +64,13 @@ impl From<Task> for JobTask {
 ///
 /// # Errors
 /// The first that cannot be had.
-pub async fn find(job: &JobConfig) -> Result<Vec<JobTask>, TasksError> {
+pub async fn find(job: &JobConfig, runner: Runner) -> Result<Vec<JobTask>, TasksError> {
     let mut found = Vec::new();
     for task in &job.tasks {
-        found.push(single(task).await?);
+        found.push(single(task, runner).await?);
     }
     for dataset in &job.datasets {
-        found.extend(of_dataset(dataset)?);
+        found.extend(of_dataset(dataset, runner)?);
     }
     Ok(found)
 }
@@ -96,11 +96,11 @@ fn is_task(dir: &Path) -> bool {
     dir.join("task.toml").exists()
 }
 
-async fn single(reference: &TaskRef) -> Result<JobTask, TasksError> {
+async fn single(reference: &TaskRef, runner: Runner) -> Result<JobTask, TasksError> {
     let path = reference.path.clone().unwrap_or_default();
     let source = reference.source.clone();
     let Some(url) = &reference.git_url else {
-        return Ok(JobTask { task: Task::load(&path)?, source, git: None });
+        return Ok(JobTask { task: Task::load_for(&path, runner)?, source, git: None });
     };
     let wanted = git::Wanted {
         url,
@@ -110,11 +110,11 @@ async fn single(reference: &TaskRef) -> Result<JobTask, TasksError> {
         anew: reference.overwrite,
     };
     let (dir, origin) = git::fetch(wanted).await?;
-    Ok(JobTask { task: Task::load(&dir)?, source, git: Some(origin) })
+    Ok(JobTask { task: Task::load_for(&dir, runner)?, source, git: Some(origin) })
 }
 
 /// The tasks of a directory in order of their names. What the patterns leave out need not be a sound task.
-fn of_dataset(dataset: &DatasetRef) -> Result<Vec<JobTask>, TasksError> {
+fn of_dataset(dataset: &DatasetRef, runner: Runner) -> Result<Vec<JobTask>, TasksError> {
     let path = dataset.path.clone().unwrap_or_default();
     let root = path.canonicalize().map_err(|_| TaskError::NotADirectory(path.clone()))?;
     let unreadable = |source| TaskError::Read { path: path.clone(), source };
@@ -130,7 +130,8 @@ fn of_dataset(dataset: &DatasetRef) -> Result<Vec<JobTask>, TasksError> {
         return Err(TaskError::NothingFound(path).into());
     }
     let source = root.file_name().map(|name| name.to_string_lossy().into_owned());
-    let load = |dir: PathBuf| Ok(JobTask { task: Task::load(&dir)?, source: source.clone(), git: None });
+    let load =
+        |dir: PathBuf| Ok(JobTask { task: Task::load_for(&dir, runner)?, source: source.clone(), git: None });
     chosen(dataset, path, dirs)?.into_iter().map(load).collect()
 }
 
