@@ -13,6 +13,7 @@ declare -A package_of=(
   [curl]=curl
   [ps]=procps
   [debootstrap]=debootstrap
+  [ip]=iproute2
   [dockerd]=docker.io
   [docker]=docker.io
   # dockerd calls it, and docker.io only recommends it.

@@ -90,14 +90,27 @@ fn a_container_that_is_killed_costs_its_trial_alone() {
 }
 
 /// An engine beside the machine's, which a test may do to as it likes. It makes no rules in the kernel.
+///
+/// It has a bridge of its own: told to have none, it would remove the one of the machine's engine.
 struct Engine {
     dir: TempDir,
     process: Child,
 }
 
+fn bridge() -> String {
+    format!("rolltap{}", std::process::id())
+}
+
+fn ip(arguments: &[&str]) {
+    assert!(Command::new("ip").args(arguments).status().unwrap().success(), "ip {arguments:?}");
+}
+
 impl Engine {
     fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
+        ip(&["link", "add", &bridge(), "type", "bridge"]);
+        ip(&["address", "add", "10.214.0.1/24", "dev", &bridge()]);
+        ip(&["link", "set", &bridge(), "up"]);
         let process = Self::launch(dir.path());
         let engine = Self { dir, process };
         engine.wait();
@@ -109,7 +122,7 @@ impl Engine {
         let log = fs::OpenOptions::new().create(true).append(true).open(dir.join("log")).unwrap();
         Command::new("dockerd")
             .args(["--data-root", &place("data"), "--exec-root", &place("exec"), "--pidfile", &place("pid")])
-            .args(["--host", &format!("unix://{}", place("docker.sock")), "--bridge", "none"])
+            .args(["--host", &format!("unix://{}", place("docker.sock")), "--bridge", &bridge()])
             .args(["--iptables=false", "--ip6tables=false", "--ip-masq=false"])
             // Others take theirs from the usual pools.
             .args(["--default-address-pool", "base=10.213.0.0/16,size=24"])
@@ -143,6 +156,7 @@ impl Drop for Engine {
         if let Ok(None) = self.process.try_wait() {
             self.stop();
         }
+        ip(&["link", "delete", &bridge()]);
     }
 }
 

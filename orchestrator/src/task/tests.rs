@@ -243,7 +243,7 @@ fn the_bundled_tasks_load() {
     let names =
         |dir: &str| discover(&root.join(dir)).unwrap().into_iter().map(|task| task.name).collect::<Vec<_>>();
     assert_eq!(names("examples/tasks"), ["rolltap/count-errors", "rolltap/hello-file"]);
-    assert_eq!(names("tests/tasks"), ["rolltap/hello-prebuilt"]);
+    assert_eq!(names("tests/tasks"), ["rolltap/hello-no-network", "rolltap/hello-prebuilt"]);
 }
 
 proptest::proptest! {
