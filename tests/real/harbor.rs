@@ -147,11 +147,13 @@ fn oracle_nop_and_tests_without_a_reward_are_told_as_harbor_tells_them() {
     }
 }
 
-#[test]
+#[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Harbor: run ./scripts/test"]
-fn what_harbor_has_against_a_job_is_told_before_it_starts() {
+async fn what_harbor_has_against_a_job_is_told_before_it_starts() {
+    let upstream = sim::start(sim::Settings::default()).await.unwrap();
     let job = Job::new("harbor-refused");
-    let output = harbor(&job, &["-a", "nobody", "-p", HELLO]).output().unwrap();
+    let url = format!("http://{}", upstream.addr());
+    let output = harbor(&job, &["-a", "nobody", "-p", HELLO, "--upstream", &url]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(said(&output).contains("Agent name nobody is not valid"), "{}", said(&output));
     assert!(!job.dir().exists());

@@ -89,48 +89,82 @@ fn a_container_that_is_killed_costs_its_trial_alone() {
     assert_eq!(job.left_in_docker(), Vec::<String>::new());
 }
 
-/// An engine beside the machine's, which a test may do to as it likes. It makes no rules in the kernel.
-///
-/// It has a bridge of its own: told to have none, it would remove the one of the machine's engine.
+/// A network of its own, for what would change the machine's.
+struct Network(Child);
+
+impl Network {
+    fn new() -> Self {
+        let holder = Command::new("unshare")
+            .args(["--net", "sh", "-c", "ip link set lo up && exec sleep 600"])
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let network = Self(holder);
+        let is_up =
+            || network.inside(&Command::new("ip")).args(["link", "show", "up", "lo"]).output().unwrap();
+        until("a network", || is_up().stdout.starts_with(b"1: lo"));
+        network
+    }
+
+    /// The same command in this network.
+    fn inside(&self, command: &Command) -> Command {
+        let mut inside = Command::new("nsenter");
+        inside
+            .arg(format!("--net=/proc/{}/ns/net", self.0.id()))
+            .arg(command.get_program())
+            .args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => inside.env(name, value),
+                None => inside.env_remove(name),
+            };
+        }
+        if let Some(dir) = command.get_current_dir() {
+            inside.current_dir(dir);
+        }
+        inside
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// An engine beside the machine's, which a test may do to as it likes. Started in the machine's own network it would remove
+/// the other one's bridge.
 struct Engine {
     dir: TempDir,
     process: Child,
-}
-
-fn bridge() -> String {
-    format!("rolltap{}", std::process::id())
-}
-
-fn ip(arguments: &[&str]) {
-    assert!(Command::new("ip").args(arguments).status().unwrap().success(), "ip {arguments:?}");
+    network: Network,
 }
 
 impl Engine {
     fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        ip(&["link", "add", &bridge(), "type", "bridge"]);
-        ip(&["address", "add", "10.214.0.1/24", "dev", &bridge()]);
-        ip(&["link", "set", &bridge(), "up"]);
-        let process = Self::launch(dir.path());
-        let engine = Self { dir, process };
+        let (dir, network) = (tempfile::tempdir().unwrap(), Network::new());
+        let process = Self::launch(dir.path(), &network);
+        let engine = Self { dir, process, network };
         engine.wait();
         engine
     }
 
-    fn launch(dir: &Path) -> Child {
+    fn launch(dir: &Path, network: &Network) -> Child {
         let place = |name: &str| dir.join(name).display().to_string();
         let log = fs::OpenOptions::new().create(true).append(true).open(dir.join("log")).unwrap();
-        Command::new("dockerd")
+        let mut dockerd = Command::new("dockerd");
+        dockerd
             .args(["--data-root", &place("data"), "--exec-root", &place("exec"), "--pidfile", &place("pid")])
-            .args(["--host", &format!("unix://{}", place("docker.sock")), "--bridge", &bridge()])
-            .args(["--iptables=false", "--ip6tables=false", "--ip-masq=false"])
-            // Others take theirs from the usual pools.
-            .args(["--default-address-pool", "base=10.213.0.0/16,size=24"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap()
+            .args(["--host", &format!("unix://{}", place("docker.sock")), "--bridge", "none"])
+            .args(["--iptables=false", "--ip6tables=false", "--ip-masq=false"]);
+        network.inside(&dockerd).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap()
+    }
+
+    fn restart(&mut self) {
+        self.stop();
+        self.process = Self::launch(self.dir.path(), &self.network);
+        self.wait();
     }
 
     fn host(&self) -> String {
@@ -156,7 +190,6 @@ impl Drop for Engine {
         if let Ok(None) = self.process.try_wait() {
             self.stop();
         }
-        ip(&["link", "delete", &bridge()]);
     }
 }
 
@@ -171,12 +204,10 @@ fn an_engine_that_is_restarted_costs_the_trials_that_run_alone() {
     assert!(copied.status.success(), "{}", text(&copied.stderr));
     let (job, task) = (Job::new("restarted"), task(10));
     let mut command = job.command(&["-a", "oracle", "-k", "2", "-n", "1", "-p"]);
-    command.arg(task.path()).env("DOCKER_HOST", &host).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let run = command.spawn().unwrap();
+    command.arg(task.path()).env("DOCKER_HOST", &host);
+    let run = engine.network.inside(&command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     until("an agent at work", || at_work(Some(&host), &job).len() == 1);
-    engine.stop();
-    engine.process = Engine::launch(engine.dir.path());
-    engine.wait();
+    engine.restart();
     let output = run.wait_with_output().unwrap();
     let log = fs::read_to_string(engine.log()).unwrap();
     let said = format!("{}\n{}\n{log}", text(&output.stdout), text(&output.stderr));
