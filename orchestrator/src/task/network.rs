@@ -139,10 +139,10 @@ mod tests {
         assert!(old.phases().eq([&NetworkPolicy::NoNetwork; 3]));
         let new = plan(
             "[environment]\nallow_internet = false\nnetwork_mode = \"public\"\n[agent]\nnetwork_mode = \"no-network\"\n\
-             [verifier]\nnetwork_mode = \"allowlist\"\nallowed_hosts = [\"pypi.org\"]\n",
+             [verifier]\nnetwork_mode = \"allowlist\"\nallowed_hosts = [\"example.org\"]\n",
         );
         let new = new.unwrap();
-        assert!(new.phases().eq([&NetworkPolicy::Public, &NetworkPolicy::NoNetwork, &allow("pypi.org")]));
+        assert!(new.phases().eq([&NetworkPolicy::Public, &NetworkPolicy::NoNetwork, &allow("example.org")]));
         assert!(new.is_sometimes_public() && !new.is_always_public());
         assert_eq!(
             plan("[environment]\nnetwork_mode = \"allowlist\"\nallowed_hosts = [\"a.b\"]\n").unwrap().agent,
