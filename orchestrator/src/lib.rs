@@ -6,6 +6,7 @@
 
 pub mod admin_client;
 pub mod agents;
+mod cache;
 pub mod cancellation;
 pub mod check;
 pub mod demo;
@@ -17,6 +18,7 @@ pub mod job_dir;
 pub mod nearest;
 mod records;
 pub mod returned;
+mod shell;
 pub mod source;
 pub mod summary;
 pub mod task;

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use super::definition::{Definition, FileText, Libc, Values};
 use super::layer::MARK;
+use crate::shell::quoted;
 
 /// Exit code of a set-up script where the agent's programs are not to be seen.
 pub(super) const LAYER_MISSING: i64 = 98;
@@ -48,12 +49,12 @@ impl Setup<'_> {
         script.push_str(HOME);
         script.push_str("lacks=\n");
         for program in &self.definition.setup.requires {
-            let program = quote(program);
+            let program = quoted(program);
             let _ = writeln!(script, "command -v {program} >/dev/null 2>&1 || lacks=\"$lacks \"{program}");
         }
         script.push_str("[ -z \"$lacks\" ] || give_up \"the image lacks what this agent needs:$lacks\"\n");
         for (number, file) in self.files.iter().enumerate() {
-            let path = quote(&file.path);
+            let path = quoted(&file.path);
             let variable = file_variable(number);
             let _ = writeln!(
                 script,
@@ -61,7 +62,7 @@ impl Setup<'_> {
             );
         }
         if let (Some(from), Some(to)) = (self.skills_dir, &self.definition.skills) {
-            let (from, to) = (quote(&format!("{from}/.")), quote(&to.fill(self.values)));
+            let (from, to) = (quoted(&format!("{from}/.")), quoted(&to.fill(self.values)));
             let _ = writeln!(
                 script,
                 "mkdir -p {to} && cp -r {from} {to} || give_up the skills could not be copied to {to}"
@@ -88,23 +89,18 @@ pub(super) fn work(definition: &Definition, values: &Values, arguments: &[String
     script
         .push_str("instruction=$(cat \"$instruction_file\"; printf .); instruction=${instruction%.}\nset --");
     for argument in arguments {
-        let _ = write!(script, " {}", quote(argument));
+        let _ = write!(script, " {}", quoted(argument));
     }
     let _ = write!(script, "\n{}\n", definition.run.command.0.trim_end());
     script
 }
 
 fn places(values: &Values) -> String {
-    values.iter().map(|(name, value)| format!("{name}={}\n", quote(value))).collect()
+    values.iter().map(|(name, value)| format!("{name}={}\n", quoted(value))).collect()
 }
 
 fn file_variable(number: usize) -> String {
     format!("{FILE_VARIABLE}{number}")
-}
-
-/// One word of a shell, whatever is in it.
-fn quote(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
@@ -168,7 +164,7 @@ mod tests {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(32))]
         #[test]
         fn a_quoted_text_is_one_word(text in "[^\\x00]{0,40}") {
-            proptest::prop_assert_eq!(said(&format!("printf %s {}", quote(&text))), text);
+            proptest::prop_assert_eq!(said(&format!("printf %s {}", quoted(&text))), text);
         }
     }
 }

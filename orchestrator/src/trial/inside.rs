@@ -1,6 +1,7 @@
 //! What is done inside an environment between its agent's time and its tests'.
 
 use crate::environment::{Environment, EnvironmentError, Exec};
+use crate::shell::quoted;
 
 /// A directory to be emptied.
 pub(super) struct Emptied<'a> {
@@ -32,21 +33,5 @@ pub(super) async fn make_empty(
     match done.exit_code {
         Some(0) => Ok(()),
         _ => Err(EnvironmentError::NotReady(String::from_utf8_lossy(&done.stderr).trim().to_owned())),
-    }
-}
-
-/// The text as one word of a shell command, whatever is in it.
-pub(super) fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_word_stays_one() {
-        assert_eq!(quoted("a b"), "'a b'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 }

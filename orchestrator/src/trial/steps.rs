@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rolltap_proxy::api::TrialOpened;
 
-use super::inside::{Emptied, make_empty, quoted};
+use super::inside::{Emptied, make_empty};
 use super::round::Instruction;
 use super::start::environment_failure;
 use super::{Cause, Phase, Round, StepOutcome, Trial, TrialFailure};
 use crate::environment::{Environment, Exec};
+use crate::shell::quoted;
 use crate::task::{RewardStrategy, Step};
 use crate::verifier::Rewards;
 

@@ -8,7 +8,7 @@ mod npm;
 mod python;
 mod script;
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 pub(super) use npm::arch as node_arch;
 
 use super::definition::{Definition, Install};
+use crate::cache;
 use crate::environment::Share;
 
 /// Where layers are seen in a container.
@@ -123,17 +124,19 @@ pub(crate) async fn layer(definition: &Definition, version: &str) -> Result<Opti
     Ok(Some(layer_in(&cache_dir()?, definition, version).await?))
 }
 
-async fn layer_in(cache: &Path, definition: &Definition, version: &str) -> Result<Layer, LayerError> {
-    fs::create_dir_all(cache).map_err(LayerError::io("create", cache))?;
+async fn layer_in(layers: &Path, definition: &Definition, version: &str) -> Result<Layer, LayerError> {
+    fs::create_dir_all(layers).map_err(LayerError::io("create", layers))?;
     let name = key(definition, version);
-    let host = cache.join(&name);
+    let host = layers.join(&name);
     let layer = Layer { inside: format!("{INSIDE}/{}", definition.name), host: host.clone() };
     if is_whole(&host) {
         return Ok(layer);
     }
-    let _lock = lock(cache.join(format!("{name}.lock")), &definition.name).await?;
+    let lock = layers.join(format!("{name}.lock"));
+    let waits = || tracing::info!("waiting for another run that installs agent {}", definition.name);
+    let _turn = cache::turn(lock.clone(), waits).await.map_err(LayerError::io("lock", &lock))?;
     if !is_whole(&host) {
-        make(definition, version, &host, &cache.join(format!("{name}.partial"))).await?;
+        make(definition, version, &host, &layers.join(format!("{name}.partial"))).await?;
     }
     Ok(layer)
 }
@@ -148,10 +151,7 @@ pub fn is_installed(definition: &Definition) -> bool {
 
 /// `$ROLLTAP_CACHE_DIR/agents`, or else in the user's cache.
 fn cache_dir() -> Result<PathBuf, LayerError> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let own = variable("ROLLTAP_CACHE_DIR");
-    let users = || variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-    let dir = own.or_else(|| Some(users()?.join("rolltap"))).ok_or(LayerError::NoCache)?;
+    let dir = cache::variable("ROLLTAP_CACHE_DIR").or_else(cache::of_user).ok_or(LayerError::NoCache)?;
     let dir = std::path::absolute(&dir).map_err(LayerError::io("find", &dir))?;
     Ok(dir.join("agents"))
 }
@@ -169,17 +169,6 @@ fn key(definition: &Definition, version: &str) -> String {
 
 fn is_whole(dir: &Path) -> bool {
     dir.join(MARK).is_file()
-}
-
-/// Held as long as the file is open; a process that dies lets go.
-async fn lock(path: PathBuf, agent: &str) -> Result<File, LayerError> {
-    let file = File::create(&path).map_err(LayerError::io("create", &path))?;
-    if file.try_lock().is_ok() {
-        return Ok(file);
-    }
-    tracing::info!("waiting for another run that installs agent {agent}");
-    let locked = tokio::task::spawn_blocking(move || file.lock().map(|()| file)).await;
-    locked.map_err(io::Error::other).and_then(|locked| locked).map_err(LayerError::io("lock", &path))
 }
 
 async fn make(definition: &Definition, version: &str, host: &Path, partial: &Path) -> Result<(), LayerError> {

@@ -1,6 +1,6 @@
 //! Tasks from git repositories: fetched once by the `git` program, kept by version, shared by all jobs of a user.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::process::Stdio;
@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use tokio::process::Command;
 
 use super::GitOrigin;
+use crate::cache;
 
 /// What to fetch.
 pub(super) struct Wanted<'a> {
@@ -79,22 +80,22 @@ pub(super) async fn fetch(wanted: Wanted<'_>) -> Result<(PathBuf, GitOrigin), Gi
     let url = wanted.url.to_owned();
     let path = within(wanted.path)
         .ok_or_else(|| GitError::Path { url: url.clone(), path: wanted.path.to_owned() })?;
-    let cache = match wanted.cache {
+    let kept_in = match wanted.cache {
         Some(dir) => dir.to_owned(),
-        None => default_cache().ok_or(GitError::NoCache)?,
+        None => cache::of_user().ok_or(GitError::NoCache)?.join("tasks"),
     };
     let repository = Repository { url: &url };
     let asked = match wanted.commit {
         Some(commit) => commit.to_owned(),
         None => repository.newest().await?,
     };
-    let place = cache.join(key(&url, &asked, &path));
+    let place = kept_in.join(key(&url, &asked, &path));
     let at = |path: &Path| {
         let path = path.to_owned();
         move |source| GitError::Cache { path, source }
     };
     fs::create_dir_all(&place).map_err(at(&place))?;
-    let _turn = turn(place.join("lock")).await.map_err(at(&place))?;
+    let _turn = cache::turn(place.join("lock"), || {}).await.map_err(at(&place))?;
     let (dir, version) = (place.join("task").join(name(&path)), place.join("version"));
     // The version is written last: what has one is whole.
     let kept = if wanted.anew || !is_whole_id(&asked) { None } else { fs::read_to_string(&version).ok() };
@@ -130,12 +131,6 @@ fn name(path: &Path) -> PathBuf {
     path.file_name().map_or_else(|| PathBuf::from("task"), PathBuf::from)
 }
 
-fn default_cache() -> Option<PathBuf> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
-    Some(cache.join("rolltap/tasks"))
-}
-
 fn key(url: &str, commit: &str, path: &Path) -> String {
     let digest = Sha256::new()
         .chain_update(url)
@@ -150,16 +145,6 @@ fn key(url: &str, commit: &str, path: &Path) -> String {
 /// Only a whole id names the same version for ever.
 fn is_whole_id(commit: &str) -> bool {
     matches!(commit.len(), 40 | 64) && commit.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-/// Waits until no other process fetches the same. Held as long as the file is open.
-async fn turn(path: PathBuf) -> io::Result<File> {
-    let wait = move || {
-        let file = File::create(path)?;
-        file.lock()?;
-        Ok(file)
-    };
-    tokio::task::spawn_blocking(wait).await.map_err(io::Error::other)?
 }
 
 struct Repository<'a> {
