@@ -84,7 +84,17 @@ pub(super) fn base_images(text: &str) -> BTreeSet<String> {
 }
 
 /// `$NAME`, `${NAME}` and `${NAME:-value}` replaced; none where a variable has no value.
-fn expand(text: &str, values: &BTreeMap<String, String>) -> Option<String> {
+fn expand<'v>(text: &'v str, values: &'v BTreeMap<String, String>) -> Option<String> {
+    let value = |name: &'v str| {
+        let (name, fallback) =
+            name.split_once(":-").map_or((name, None), |(name, fallback)| (name, Some(fallback)));
+        values.get(name).map(String::as_str).filter(|value| !value.is_empty()).or(fallback)
+    };
+    substituted(text, value).filter(|expanded| !expanded.is_empty())
+}
+
+/// The text with what stands for `$NAME` and `${NAME}`; none where one of them has no value. In braces a name may be anything.
+pub(super) fn substituted<'v>(text: &'v str, value: impl Fn(&'v str) -> Option<&'v str>) -> Option<String> {
     let mut expanded = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {
@@ -96,14 +106,11 @@ fn expand(text: &str, values: &BTreeMap<String, String>) -> Option<String> {
                 after.split_at_checked(after.find(|c: char| !is_name(c)).unwrap_or(after.len()))?
             }
         };
-        let (name, fallback) =
-            name.split_once(":-").map_or((name, None), |(name, fallback)| (name, Some(fallback)));
-        let value = values.get(name).map(String::as_str).filter(|value| !value.is_empty());
-        expanded.push_str(value.or(fallback)?);
+        expanded.push_str(value(name)?);
         rest = behind;
     }
     expanded.push_str(rest);
-    Some(expanded).filter(|expanded| !expanded.is_empty())
+    Some(expanded)
 }
 
 /// An instruction's name in capitals, and what follows it.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::environment::dockerfile::{logical_lines, split};
+use crate::environment::dockerfile::{logical_lines, split, substituted};
 
 /// The last stage of a Dockerfile.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,23 +123,7 @@ impl Dockerfile {
 
     /// `$NAME` and `${NAME}` replaced; none where a variable is not known.
     fn expand(&self, text: &str) -> Option<String> {
-        let mut expanded = String::new();
-        let mut rest = text;
-        while let Some((before, after)) = rest.split_once('$') {
-            expanded.push_str(before);
-            let (name, behind) = match after.strip_prefix('{') {
-                Some(braced) => braced.split_once('}')?,
-                None => {
-                    let end =
-                        after.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(after.len());
-                    after.split_at_checked(end)?
-                }
-            };
-            expanded.push_str(self.env.get(name)?);
-            rest = behind;
-        }
-        expanded.push_str(rest);
-        Some(expanded)
+        substituted(text, |name| self.env.get(name).map(String::as_str))
     }
 }
 
