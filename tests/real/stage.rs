@@ -58,7 +58,9 @@ impl Stage {
         let mut settings = Settings::on_loopback(vec![vllm.parse().unwrap()], data.path().to_owned());
         settings.render = render;
         let proxy = rolltap_proxy::start(settings).await.unwrap();
-        Self { proxy, http: Client::new(), vllm, _data: data }
+        // vLLM closes an idle connection after five seconds, maybe just as a request is sent on it.
+        let http = Client::builder().pool_max_idle_per_host(0).build().unwrap();
+        Self { proxy, http, vllm, _data: data }
     }
 
     /// vLLM's own rendering of a chat request.

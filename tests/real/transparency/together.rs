@@ -51,7 +51,7 @@ pub(super) fn put_together(stream: &str) -> Whole {
         };
         if choices.is_empty() {
             // With continuous usage every chunk has one, and how many chunks there are is not deterministic.
-            whole.usage.extend(chunk.get("usage").cloned());
+            whole.usage.extend(chunk.get("usage").cloned().map(without_count_of_reasoning));
         }
         for choice in choices {
             let joined = whole.choices.entry(choice["index"].as_u64().unwrap()).or_default();
@@ -63,8 +63,21 @@ pub(super) fn put_together(stream: &str) -> Whole {
     whole
 }
 
+/// Which tokens of a stream vLLM counts as reasoning hangs on where it cut the chunks: its parser
+/// engine counts those of a chunk that has text, and a token that is part of a character has none.
+fn without_count_of_reasoning(mut usage: Value) -> Value {
+    if let Some(count) = usage.pointer_mut("/completion_tokens_details/reasoning_tokens") {
+        *count = Value::Null;
+    }
+    usage
+}
+
 /// Text and lists are appended, objects joined member by member, anything else replaced.
 fn join(joined: &mut Value, part: &Value) {
+    if let (Value::Null, Value::Array(_)) = (&*joined, part) {
+        // Empty, not the part itself: one chunk can hold several pieces of the same tool call.
+        *joined = Value::Array(Vec::new());
+    }
     match (&mut *joined, part) {
         (_, Value::Null) => {}
         (Value::String(text), Value::String(more)) => text.push_str(more),
