@@ -12,7 +12,7 @@ use crate::{Outcome, terminal};
 ///
 /// Containers, networks and volumes of runs of this machine whose process is gone: what a job's end removes, and what the
 /// next job's start would. What a run that goes on has is left alone. Images that were built for tasks are kept from job to
-/// job; --images removes those too that have not been used for a while.
+/// job; --images removes those too that have not been used for a while. So are the two networks that all jobs share.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
@@ -25,6 +25,9 @@ pub(crate) struct Arguments {
     /// With --images: days; 0 for all.
     #[arg(long, value_name = "DAYS", default_value_t = 7, requires = "images")]
     unused_for: u32,
+    /// The networks that all jobs share too, if no job runs. The next one makes them anew.
+    #[arg(long)]
+    networks: bool,
     /// Also what belongs to processes that cannot be seen from here, of another machine or of another container. They may
     /// be running.
     #[arg(long)]
@@ -65,8 +68,10 @@ struct Line {
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let cleaner = Cleaner::connect().await?;
     let mut lines = Vec::new();
-    for found in cleaner.find().await? {
-        let (fate, problem) = match (arguments.is_to_go(&found), arguments.dry_run) {
+    let all = cleaner.find().await?;
+    let a_job_runs = all.iter().any(|found| found.owner == Some(OwnerState::Alive));
+    for found in all {
+        let (fate, problem) = match (arguments.is_to_go(&found, a_job_runs), arguments.dry_run) {
             (false, _) => (Fate::Kept, None),
             (true, true) => (Fate::WouldBeRemoved, None),
             (true, false) => match cleaner.remove(&found).await {
@@ -86,11 +91,12 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
 }
 
 impl Arguments {
-    fn is_to_go(&self, found: &Found) -> bool {
+    fn is_to_go(&self, found: &Found, a_job_runs: bool) -> bool {
         match found.owner {
             Some(OwnerState::Gone) => true,
             Some(OwnerState::Unseen) => self.unseen,
             Some(OwnerState::Alive) => false,
+            None if found.kind == FoundKind::Network => self.networks && !a_job_runs,
             None => self.images && self.is_unused(found),
         }
     }
@@ -136,7 +142,12 @@ fn tell(lines: &[Line], arguments: &Arguments) {
              (--unseen removes them)"
         );
     }
-    let images = kept(None);
+    let (networks, images): (Vec<_>, Vec<_>) =
+        kept(None).into_iter().partition(|line| line.found.kind == FoundKind::Network);
+    if !networks.is_empty() {
+        let hint = if arguments.networks { "" } else { " (--networks removes them)" };
+        eprintln!("{} kept networks that jobs share{hint}", networks.len());
+    }
     if !images.is_empty() {
         let hint = if arguments.images { "" } else { " (--images removes those that are not used any more)" };
         eprintln!("{} kept images of tasks{hint}", images.len());
@@ -153,6 +164,7 @@ fn belongs_to(found: &Found) -> String {
             format!("(of task {task}{}{})", used.unwrap_or_default(), size.unwrap_or_default())
         }
         (_, Some(OwnerState::Gone)) => format!("(of job {job:?}, whose process is gone)"),
+        (_, None) => "(which all jobs share)".to_owned(),
         _ => format!("(of job {job:?})"),
     }
 }

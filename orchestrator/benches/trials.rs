@@ -147,7 +147,7 @@ async fn job(agent: &str, trials: u32, at_once: u32) -> (JobReport, Duration) {
     };
     let begun = Instant::now();
     let report = run_job(settings, Progress::for_stderr(true), Cancellation::default()).await.unwrap();
-    assert!(report.is_clean(), "{:?}", report.trials);
+    assert!(report.is_clean(), "{:?}, {:?}", report.problems, report.trials);
     (report, begun.elapsed())
 }
 

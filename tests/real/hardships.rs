@@ -213,9 +213,14 @@ fn an_engine_that_is_restarted_costs_the_trials_that_run_alone() {
     let said = format!("{}\n{}\n{log}", text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert_eq!(results(&job), one_lost_and_one_solved(), "{said}");
-    let label = format!("label=dev.rolltap.job={}", job.name);
-    for list in [&["ps", "-aq"][..], &["network", "ls", "-q"]] {
-        let left = docker(Some(&host), &[list, &["--filter", &label]].concat());
-        assert_eq!(text(&left.stdout), "");
-    }
+    let of_job = format!("label=dev.rolltap.job={}", job.name);
+    assert_eq!(text(&docker(Some(&host), &["ps", "-aq", "--filter", &of_job]).stdout), "");
+    // What stays for later jobs goes when somebody says so.
+    let shared = ["network", "ls", "-q", "--filter", "label=dev.rolltap.network"];
+    assert_eq!(text(&docker(Some(&host), &shared).stdout).lines().count(), 1);
+    let mut clean = Command::new(env!("CARGO_BIN_EXE_rolltap"));
+    clean.args(["clean", "--networks"]).env("DOCKER_HOST", &host);
+    let cleaned = engine.network.inside(&clean).output().unwrap();
+    assert!(cleaned.status.success(), "{}{}", text(&cleaned.stdout), text(&cleaned.stderr));
+    assert_eq!(text(&docker(Some(&host), &shared).stdout), "");
 }

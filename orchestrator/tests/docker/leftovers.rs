@@ -1,7 +1,7 @@
 //! Nothing is left behind, by living and dead runs.
 
 use bollard::models::NetworkCreateRequest;
-use bollard::query_parameters::{InspectContainerOptions, ListNetworksOptions};
+use bollard::query_parameters::{InspectContainerOptions, ListContainersOptions};
 use rolltap_orchestrator::environment::{EnvironmentKind, Host, JobLabel};
 use uuid::Uuid;
 
@@ -10,9 +10,10 @@ use crate::stage::{leftovers, output, prebuilt, run, start, with_host};
 #[tokio::test]
 #[ignore = "needs Docker: run scripts/test"]
 async fn what_a_dead_run_left_is_swept_and_what_a_living_one_has_is_not() {
-    with_host(async |_, engine| {
-        let mine = engine.list_networks(None::<ListNetworksOptions>).await.unwrap();
-        let labels = mine.into_iter().filter_map(|network| network.labels);
+    with_host(async |host, engine| {
+        let environment = start(host, &prebuilt("")).await;
+        let all = engine.list_containers(None::<ListContainersOptions>).await.unwrap();
+        let labels = all.into_iter().filter_map(|container| container.labels);
         let me = std::process::id().to_string();
         let mut labels =
             labels.into_iter().find(|labels| labels.get("dev.rolltap.owner-pid") == Some(&me)).unwrap();
@@ -33,6 +34,7 @@ async fn what_a_dead_run_left_is_swept_and_what_a_living_one_has_is_not() {
         let next = Host::connect(EnvironmentKind::Docker, &JobLabel::new("test-next")).await.unwrap();
         assert_eq!(leftovers(engine, &label).await, (0, 0, 0));
         next.close().await.unwrap();
+        assert_eq!(output(&environment, "echo here").await, "here");
     })
     .await;
 }

@@ -19,7 +19,7 @@ impl Cleaner {
         Ok(Self(Engine::connect().await?))
     }
 
-    /// What there is, in the order in which it can be removed; kept images are last.
+    /// What there is, in the order in which it can be removed; what is kept for later jobs is last.
     ///
     /// # Errors
     /// The engine's.
@@ -27,6 +27,7 @@ impl Cleaner {
         let list = EnvironmentError::engine("list what there is of rolltap");
         let listed = async {
             let mut found = find(&self.0, labels::ANY).await?;
+            found.extend(find(&self.0, labels::SHARED_NETWORK).await?);
             found.extend(kept_images(&self.0).await?);
             Ok(found)
         };

@@ -22,7 +22,8 @@ const PROJECT: &str = "com.docker.compose.project";
 pub(crate) struct ComposeProjects {
     engine: Engine,
     labels: Labels,
-    /// Nothing is on it: it has an address of this host that containers of every network reach, wherever the engine is.
+    /// No container of Harbor's is on it: it has an address of this host that containers of every network reach, wherever the
+    /// engine is.
     network: Network,
 }
 
@@ -37,7 +38,7 @@ impl ComposeProjects {
         }
         sweep_dead_runs(&engine).await;
         let labels = Labels::new(job);
-        let network = Network::create(&engine, &labels, Access::World).await?;
+        let network = Network::shared(&engine, Access::World).await?;
         Ok(Self { engine, labels, network })
     }
 

@@ -21,7 +21,7 @@ use super::owner::OwnerState;
 pub enum FoundKind {
     /// A trial's.
     Container,
-    /// A job's.
+    /// Of a trial's services; or what all jobs share, and kept.
     Network,
     /// Of a task with several containers.
     Volume,
@@ -49,13 +49,13 @@ pub struct Found {
     pub name: String,
     /// For the engine.
     pub id: String,
-    /// The job that it belongs to; none for kept images.
+    /// The job that it belongs to; none for what is kept.
     pub job: Option<String>,
     /// The trial that it belongs to.
     pub trial: Option<String>,
     /// The task that a kept image was first built for.
     pub task: Option<String>,
-    /// Whether the job's process still runs; none for what belongs to no job.
+    /// Whether the job's process still runs; none for what is kept.
     pub owner: Option<OwnerState>,
     /// An image's size, its base's included.
     pub bytes: Option<u64>,

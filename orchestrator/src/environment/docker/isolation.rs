@@ -1,4 +1,4 @@
-//! A job's second network, for containers that may not reach everything, and what they reach on its gateway.
+//! The second network, for containers that may not reach everything, and what they reach on its gateway.
 
 use std::io;
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ impl Job {
     /// Made for the first container that needs it.
     pub(super) async fn isolation(&self) -> Result<&Isolation, EnvironmentError> {
         let make = async {
-            let network = Network::create(&self.engine, &self.labels, Access::Gateway).await?;
+            let network = Network::shared(&self.engine, Access::Gateway).await?;
             let gateway = network.gateway;
             let egress = Egress::start(gateway, is_of_this_host).await.map_err(not_here(gateway))?;
             Ok(Isolation { network, egress, doors: Doors::at(gateway) })

@@ -20,6 +20,9 @@ pub(super) const KEPT_IMAGE: &str = "dev.rolltap.image";
 /// Which task a kept image was first built for.
 pub(super) const TASK: &str = "dev.rolltap.task";
 
+/// On networks that all jobs share; its value is what is reached on them.
+pub(super) const SHARED_NETWORK: &str = "dev.rolltap.network";
+
 /// On everything of ours that ends with its job; for filters.
 pub(super) const ANY: &str = RUN;
 
@@ -34,11 +37,6 @@ pub(super) struct Labels {
 impl Labels {
     pub(super) fn new(job: &JobLabel) -> Self {
         Self { job: job.0.clone(), run: Uuid::now_v7(), owner: Owner::current() }
-    }
-
-    /// A name for something of the job that no other job gives.
-    pub(super) fn unique_name(&self) -> String {
-        unique_name(&self.job, self.run)
     }
 
     /// Finds everything of this job and nothing else.
@@ -68,6 +66,11 @@ impl Labels {
 /// For an image that outlives its job. Without the job's labels: it is nobody's.
 pub(super) fn of_kept_image(task: &str) -> HashMap<String, String> {
     HashMap::from([(KEPT_IMAGE.to_owned(), "kept".to_owned()), (TASK.to_owned(), task.to_owned())])
+}
+
+/// For a network that outlives its job, as an image does.
+pub(super) fn of_shared_network(access: &str) -> HashMap<String, String> {
+    HashMap::from([(SHARED_NETWORK.to_owned(), access.to_owned())])
 }
 
 /// Whether the process that started something still runs; none for what belongs to no process.

@@ -66,7 +66,7 @@ impl DockerHost {
         let engine = Engine::connect().await?;
         cleanup::sweep_dead_runs(&engine).await;
         let labels = Labels::new(job);
-        let network = Network::create(&engine, &labels, Access::World).await?;
+        let network = Network::shared(&engine, Access::World).await?;
         let (images, compositions, builds) = <(Images, Compositions, Builds)>::default();
         let job = Job { engine, labels, network, isolation: OnceCell::new(), images, compositions, builds };
         Ok(Self { job: Arc::new(job), force_build: false })
@@ -76,7 +76,7 @@ impl DockerHost {
         self.force_build = force;
     }
 
-    /// The host's address in the job's network.
+    /// The host's address in the containers' network.
     pub(super) fn gateway(&self) -> IpAddr {
         self.job.network.gateway
     }

@@ -16,7 +16,7 @@ use crate::task::NetworkPlan;
 
 /// Where a container stands.
 ///
-/// One whose task leaves everything reachable at all times is on the job's first network and stays there. Any other is on
+/// One whose task leaves everything reachable at all times is on the first network and stays there. Any other is on
 /// the isolated one from beginning to end, where its model is always reached at the same place, and on the first network
 /// too for as long as everything may be reached.
 pub(super) enum NetworkAccess {
@@ -146,13 +146,15 @@ impl Container {
     async fn join_world(&self) -> Result<(), EnvironmentError> {
         let request = NetworkConnectRequest { container: self.id().to_owned(), endpoint_config: None };
         let connected = self.api().connect_network(&self.job().network.name, request).await;
-        connected.map_err(EnvironmentError::engine("connect a container to the job's network"))
+        connected
+            .map_err(EnvironmentError::engine("connect a container to the network that reaches the world"))
     }
 
     async fn leave_world(&self) -> Result<(), EnvironmentError> {
         let request = NetworkDisconnectRequest { container: self.id().to_owned(), force: Some(true) };
         let disconnected = self.api().disconnect_network(&self.job().network.name, request).await;
-        disconnected.map_err(EnvironmentError::engine("take a container off the job's network"))
+        disconnected
+            .map_err(EnvironmentError::engine("take a container off the network that reaches the world"))
     }
 
     async fn address_on(&self, network: &str) -> Result<IpAddr, EnvironmentError> {
