@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use bollard::Docker;
 use bollard::errors::Error;
-use bollard::query_parameters::{RemoveContainerOptions, RemoveImageOptions, RemoveVolumeOptions};
+use bollard::query_parameters::{
+    InspectNetworkOptions, RemoveContainerOptions, RemoveImageOptions, RemoveVolumeOptions,
+};
 use futures_util::{StreamExt, stream};
 
 use super::engine::Engine;
@@ -18,6 +20,8 @@ const AT_ONCE: usize = 8;
 /// A network stays busy for a moment after its last container.
 const NETWORK_TRIES: u32 = 30;
 const NETWORK_PAUSE: Duration = Duration::from_millis(100);
+/// So many looks at a busy network without containers are enough: an endpoint can go between two questions.
+const MISCOUNTS: u32 = 3;
 
 /// Kills and removes a container and its volumes. Fine if it is gone, or about to be.
 pub(super) async fn remove_container(api: &Docker, id: &str) -> Result<(), Error> {
@@ -88,16 +92,28 @@ pub(super) async fn sweep_dead_runs(engine: &Engine) {
     }
 }
 
+/// Tries as long as containers are on it. An engine that says so of a network on which there are none has lost count, and goes
+/// on saying so until it is restarted.
 async fn remove_network(api: &Docker, name: &str) -> Result<(), Error> {
+    let mut miscounts = 0;
     for _ in 1..NETWORK_TRIES {
         match tolerate(api.remove_network(name).await, &[404]) {
             // "has active endpoints"
             Err(Error::DockerResponseServerError { status_code: 403 | 409, .. }) => {}
             other => return other,
         }
+        miscounts += u32::from(!has_containers(api, name).await);
+        if miscounts == MISCOUNTS {
+            break;
+        }
         tokio::time::sleep(NETWORK_PAUSE).await;
     }
     tolerate(api.remove_network(name).await, &[404])
+}
+
+async fn has_containers(api: &Docker, network: &str) -> bool {
+    let inspected = api.inspect_network(network, None::<InspectNetworkOptions>).await;
+    inspected.is_ok_and(|network| network.containers.is_some_and(|containers| !containers.is_empty()))
 }
 
 pub(super) fn tolerate(result: Result<(), Error>, codes: &[u16]) -> Result<(), Error> {
