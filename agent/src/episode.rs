@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::answer::{self, Answer, Command};
+use crate::answer::{Answer, AnswerError, AnswerFormat, Command};
 use crate::chat::{ChatClient, ChatError, Message, Reply, Role};
 use crate::prompt;
 use crate::terminal::{SendError, Terminal};
@@ -23,6 +23,7 @@ pub(crate) struct Episode<'a> {
     chat: &'a ChatClient,
     terminal: &'a Terminal,
     cancel: CancellationToken,
+    format: AnswerFormat,
     max_turns: u32,
     /// The last answer that could be read said that the task is complete.
     completion_pending: bool,
@@ -37,12 +38,14 @@ impl<'a> Episode<'a> {
         chat: &'a ChatClient,
         terminal: &'a Terminal,
         cancel: CancellationToken,
+        format: AnswerFormat,
         max_turns: u32,
     ) -> Self {
         Self {
             chat,
             terminal,
             cancel,
+            format,
             max_turns,
             completion_pending: false,
             turns: 0,
@@ -82,7 +85,7 @@ impl<'a> Episode<'a> {
         if self.cancel.run_until_cancelled(first_prompt).await.is_none() {
             return Ok(StopReason::Cancelled);
         }
-        self.say(prompt::first(instruction, &self.terminal.observe()));
+        self.say(prompt::first(self.format, instruction, &self.terminal.observe()));
         loop {
             if self.terminal.is_closed() {
                 return Ok(StopReason::TerminalClosed);
@@ -97,24 +100,30 @@ impl<'a> Episode<'a> {
             let reply = reply?;
             let cut_off = reply.cut_off;
             let content = self.record(reply);
-            if cut_off {
-                self.say(prompt::cut_off());
-                continue;
-            }
-            if let ControlFlow::Break(stop) = self.act(&content).await {
+            let answer = self.format.parse(&content);
+            let ended = match self.format.salvage(&content) {
+                Some(whole) if cut_off => self.act(Ok(whole)).await,
+                _ if cut_off => {
+                    let noticed = answer.map_or_else(|error| error.warnings, |answer| answer.warnings);
+                    self.say(prompt::cut_off(&noticed));
+                    continue;
+                }
+                _ => self.act(answer).await,
+            };
+            if let ControlFlow::Break(stop) = ended {
                 return Ok(stop);
             }
         }
     }
 
     /// Does what the model's answer says and tells it what came of it.
-    async fn act(&mut self, content: &str) -> ControlFlow<StopReason> {
-        let Answer { commands, task_complete, mut warnings } = match answer::parse(content) {
+    async fn act(&mut self, answer: Result<Answer, AnswerError>) -> ControlFlow<StopReason> {
+        let Answer { commands, task_complete, mut warnings, .. } = match answer {
             Ok(answer) => answer,
             // Whether completion is pending stays as it is: the answer that could not be read may confirm it.
             Err(error) => {
                 tracing::debug!(turn = self.turns, problem = error.problem, "unreadable answer");
-                self.say(prompt::unreadable(&error));
+                self.say(prompt::unreadable(self.format, &error));
                 return ControlFlow::Continue(());
             }
         };
@@ -132,7 +141,7 @@ impl<'a> Episode<'a> {
         self.completion_pending = task_complete;
         let observation = self.terminal.observe();
         self.say(if task_complete {
-            prompt::confirm_completion(&observation, &warnings)
+            prompt::confirm_completion(self.format, &observation, &warnings)
         } else {
             prompt::after_commands(&observation, &warnings)
         });

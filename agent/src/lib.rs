@@ -1,8 +1,8 @@
 //! A terminal over any byte stream, and the agent that works in it.
 //!
 //! The agent shows a terminal to a model, types what the model answers, and ends when the model twice in a row says that
-//! the task is complete. Its behaviour follows Terminus-2, the reference agent of Harbor; the answer format is
-//! Terminus-2's JSON. It knows neither Docker nor any other part of this project: it is handed the bytes of a terminal
+//! the task is complete. Its behaviour follows Terminus-2, the reference agent of Harbor; so do its
+//! formats of answers. It knows neither Docker nor any other part of this project: it is handed the bytes of a terminal
 //! and the address of a model.
 #![forbid(unsafe_code)]
 
@@ -12,17 +12,17 @@ use serde::Serialize;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
-mod answer;
+pub mod answer;
 mod chat;
 mod chat_error;
 mod clip;
 mod episode;
-mod json_object;
 mod keys;
 mod prompt;
 mod screen;
 pub mod terminal;
 
+use answer::AnswerFormat;
 pub use chat::{ChatError, Message, Role};
 use terminal::Terminal;
 
@@ -35,6 +35,8 @@ pub struct AgentSettings {
     pub api_key: String,
     /// Name of the model to ask for.
     pub model: String,
+    /// How the model writes its answers.
+    pub format: AnswerFormat,
     /// The run ends after this many answers of the model.
     pub max_turns: u32,
     /// Sampling temperature; the server's default if `None`.
@@ -48,13 +50,14 @@ pub struct AgentSettings {
 }
 
 impl AgentSettings {
-    /// Settings with the defaults: 100 turns, 600 seconds of idle time per call, 4 retries (about 8 seconds in all),
+    /// Settings with the defaults: answers in JSON, 100 turns, 600 seconds of idle time per call, 4 retries (about 8 seconds in all),
     /// sampling left to the server.
     pub fn new(base_url: impl Into<String>, api_key: impl Into<String>, model: impl Into<String>) -> Self {
         Self {
             base_url: base_url.into(),
             api_key: api_key.into(),
             model: model.into(),
+            format: AnswerFormat::Json,
             max_turns: 100,
             temperature: None,
             max_tokens: None,
@@ -129,7 +132,7 @@ pub async fn run(
     terminal: &Terminal,
     cancel: CancellationToken,
 ) -> Result<AgentReport, AgentError> {
-    let max_turns = settings.max_turns;
+    let (format, max_turns) = (settings.format, settings.max_turns);
     let chat = chat::ChatClient::new(settings).map_err(AgentError::Settings)?;
-    episode::Episode::new(&chat, terminal, cancel, max_turns).run(instruction).await
+    episode::Episode::new(&chat, terminal, cancel, format, max_turns).run(instruction).await
 }

@@ -1,18 +1,26 @@
-//! Everything that the agent says to the model, in one place.
+//! What the agent says to the model at its work, in one place.
 
 use std::fmt::Write as _;
 
-use crate::answer::AnswerError;
+use crate::answer::{AnswerError, AnswerFormat};
 use crate::screen::Observation;
 
 /// The first message: the rules of the game, the task, and what the terminal shows.
-pub(crate) fn first(instruction: &str, observation: &Observation) -> String {
-    format!("{RULES}\n# Task\n\n{instruction}\n\n{}", terminal(observation))
+pub(crate) fn first(format: AnswerFormat, instruction: &str, observation: &Observation) -> String {
+    format!("{}\n# Task\n\n{instruction}\n\n{}", rules(format), terminal(observation))
 }
 
-const RULES: &str = r##"You work alone at a Linux terminal and solve the task below by typing into it. Nobody can answer questions.
+fn rules(format: AnswerFormat) -> String {
+    let (answers, wait) = match format {
+        AnswerFormat::Json => (JSON, "send empty \"keystrokes\" with a duration"),
+        AnswerFormat::Xml => (XML, "send <keystrokes duration=\"10.0\"></keystrokes>"),
+    };
+    format!("{GAME}{answers}{TYPING}  To wait longer, {wait}{LOOKING}")
+}
 
-Each of your answers is one JSON object and nothing else:
+const GAME: &str = "You work alone at a Linux terminal and solve the task below by typing into it. Nobody can answer questions.\n\n";
+
+const JSON: &str = r#"Each of your answers is one JSON object and nothing else:
 
 {
   "analysis": "The build failed: make is not installed.",
@@ -26,51 +34,93 @@ Each of your answers is one JSON object and nothing else:
 
 - "analysis" (required): what the terminal shows, what is done, what is left.
 - "plan" (required): what you do next, and why.
-- "commands" (required, may be empty): typed one after the other.
-  - "keystrokes" is typed exactly as written. A shell runs a line only when you end it with "\n".
-    If the whole string is the name of a key, that key is pressed: "C-c" and "C-d" (and other letters), "Enter",
-    "Escape", "Tab", "Space", "BSpace", "Up", "Down", "Left", "Right", "Home", "End", "PageUp", "PageDown", "F1" and so on.
-  - "duration" (seconds, default 1.0, at most 60) is how long to wait before the next keystrokes, or before you see the
-    terminal again. Use 0.1 for commands that are done at once (cd, ls, echo), more for slow ones. To wait longer, send
-    empty keystrokes with a duration and look again.
+- "commands" (required, may be empty): typed one after the other. A shell runs a line only when you end it with "\n".
 - "task_complete" (optional, default false): true once the task is solved and you have checked it.
+"#;
+
+const XML: &str = r#"Each of your answers is one <response> and nothing else:
+
+<response>
+<analysis>The build failed: make is not installed.</analysis>
+<plan>Install make, then build again.</plan>
+<commands>
+<keystrokes duration="20.0">apt-get install -y make
+</keystrokes>
+<keystrokes duration="5.0">make
+</keystrokes>
+</commands>
+<task_complete>false</task_complete>
+</response>
+
+- <analysis> (required): what the terminal shows, what is done, what is left.
+- <plan> (required): what you do next, and why.
+- <commands> (required, may be empty): typed one after the other. A shell runs a line only when you end it with a line
+  break. Everything between <keystrokes ...> and </keystrokes> counts, spaces too. It is not XML: write <, > and & as
+  they are, never as &lt;, &gt; and &amp;.
+- <task_complete> (optional, default false): true once the task is solved and you have checked it.
+"#;
+
+const TYPING: &str = r#"
+How commands are typed:
+
+- The keystrokes are typed exactly as written. If they are the name of a key and nothing else, that key is pressed: C-c
+  and C-d (and other letters), Enter, Escape, Tab, Space, BSpace, Up, Down, Left, Right, Home, End, PageUp, PageDown, F1
+  and so on.
+- The duration (seconds, default 1.0, at most 60) is how long to wait before the next keystrokes, or before you see the
+  terminal again. Use 0.1 for commands that are done at once (cd, ls, echo), more for slow ones.
+"#;
+
+const LOOKING: &str = " and look again.
 
 You then see what the terminal printed since your last answer, or its screen if nothing new came. Of very long output
 only the beginning and the end are shown, so write it to a file and look at the parts you need. Commands must not wait
 for input that you do not type.
-"##;
+";
 
 /// What follows on commands that were run.
 pub(crate) fn after_commands(observation: &Observation, warnings: &[String]) -> String {
     format!("{}{}", remarks(warnings), terminal(observation))
 }
 
-/// What follows on the first `task_complete: true`.
-pub(crate) fn confirm_completion(observation: &Observation, warnings: &[String]) -> String {
+/// What follows on the first answer that says the task is complete.
+pub(crate) fn confirm_completion(
+    format: AnswerFormat,
+    observation: &Observation,
+    warnings: &[String],
+) -> String {
+    let (complete, incomplete) = match format {
+        AnswerFormat::Json => ("\"task_complete\": true", "\"task_complete\": false"),
+        AnswerFormat::Xml => ("<task_complete>true</task_complete>", "<task_complete>false</task_complete>"),
+    };
     format!(
         "{}{}\nYou said that the task is complete. Your work will be judged as it is now, and you cannot change it \
-         afterwards. If you are sure, answer once more with \"task_complete\": true. If anything is left to do or to \
-         check, go on with \"task_complete\": false.\n",
+         afterwards. If you are sure, answer once more with {complete}. If anything is left to do or to check, go on \
+         with {incomplete}.\n",
         remarks(warnings),
         terminal(observation)
     )
 }
 
 /// What follows on an answer that could not be read.
-pub(crate) fn unreadable(error: &AnswerError) -> String {
+pub(crate) fn unreadable(format: AnswerFormat, error: &AnswerError) -> String {
+    let wanted = match format {
+        AnswerFormat::Json => "one JSON object that has \"analysis\", \"plan\" and \"commands\"",
+        AnswerFormat::Xml => "one <response> that has <analysis>, <plan> and <commands>",
+    };
     format!(
-        "Your answer could not be read, and nothing was typed. {}\n{}\
-         Answer again with one JSON object that has \"analysis\", \"plan\" and \"commands\".\n",
+        "Your answer could not be read, and nothing was typed. {}\n{}Answer again with {wanted}.\n",
         error.problem,
         remarks(&error.warnings)
     )
 }
 
 /// What follows on an answer that the model's limit on output tokens cut off.
-pub(crate) fn cut_off() -> String {
-    "Your answer was longer than allowed and was cut off, and nothing was typed. Answer again in fewer words; do long \
-     work, such as a large file, in several answers.\n"
-        .to_owned()
+pub(crate) fn cut_off(warnings: &[String]) -> String {
+    format!(
+        "{}Your answer was longer than allowed and was cut off, and nothing was typed. Answer again in fewer words; do \
+         long work, such as a large file, in several answers.\n",
+        remarks(warnings)
+    )
 }
 
 fn remarks(warnings: &[String]) -> String {
@@ -99,10 +149,17 @@ mod tests {
 
     #[test]
     fn the_example_in_the_rules_keeps_the_rules() {
-        let answer =
-            crate::answer::parse(&RULES[RULES.find('{').unwrap()..=RULES.rfind("\n}").unwrap() + 1]).unwrap();
-        assert_eq!(answer.commands.len(), 2);
-        assert_eq!(answer.warnings, Vec::<String>::new());
+        for format in [AnswerFormat::Json, AnswerFormat::Xml] {
+            let rules = rules(format);
+            let (begin, end) = match format {
+                AnswerFormat::Json => ("{\n", "\n}\n"),
+                AnswerFormat::Xml => ("<response>\n", "</response>\n"),
+            };
+            let example = &rules[rules.find(begin).unwrap()..];
+            let answer = format.parse(&example[..example.find(end).unwrap() + end.len()]).unwrap();
+            assert_eq!(answer.commands.len(), 2);
+            assert_eq!(answer.warnings, Vec::<String>::new());
+        }
     }
 
     #[test]

@@ -1,56 +1,11 @@
-//! Reading a model's answer: one JSON object with `analysis`, `plan`, `commands` and perhaps `task_complete`, wherever
-//! it stands in the text.
-//!
-//! The tolerance is that of Terminus-2's JSON parser: what can be understood without guessing is carried out and
-//! remarked on in a warning; what cannot is an error, and nothing of such an answer is carried out.
-
-use std::time::Duration;
+//! The JSON format: one object with `analysis`, `plan`, `commands` and perhaps `task_complete`, wherever it stands in
+//! the text.
 
 use serde_json::{Map, Value};
-use thiserror::Error;
 
-use crate::json_object;
+use super::{Command, DEFAULT_WAIT, Parts, json_object, wait_of, warn_of_run_on_lines};
 
-/// Longest time that a command may ask to wait.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// How long a command waits that does not say.
-const DEFAULT_WAIT: Duration = Duration::from_secs(1);
-
-/// What the model wants done.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Answer {
-    pub(crate) commands: Vec<Command>,
-    pub(crate) task_complete: bool,
-    /// What the model should do better next time, each a sentence.
-    pub(crate) warnings: Vec<String>,
-}
-
-/// Keystrokes, and how long to wait after typing them.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Command {
-    pub(crate) keystrokes: String,
-    /// Between zero and [`LONGEST_WAIT`].
-    pub(crate) wait: Duration,
-}
-
-/// Why an answer cannot be carried out.
-#[derive(Clone, Debug, PartialEq, Error)]
-#[error("{problem}")]
-pub(crate) struct AnswerError {
-    pub(crate) problem: String,
-    pub(crate) warnings: Vec<String>,
-}
-
-/// Reads the answer in `text`.
-pub(crate) fn parse(text: &str) -> Result<Answer, AnswerError> {
-    let mut warnings = Vec::new();
-    match read(text, &mut warnings) {
-        Ok((commands, task_complete)) => Ok(Answer { commands, task_complete, warnings }),
-        Err(problem) => Err(AnswerError { problem, warnings }),
-    }
-}
-
-fn read(text: &str, warnings: &mut Vec<String>) -> Result<(Vec<Command>, bool), String> {
+pub(super) fn read(text: &str, warnings: &mut Vec<String>) -> Result<Parts, String> {
     let found = json_object::find(text, |object| FIELDS.iter().any(|name| object.contains_key(*name)))
         .map_err(|error| error.to_string())?;
     if !found.before.trim().is_empty() {
@@ -74,17 +29,22 @@ fn read(text: &str, warnings: &mut Vec<String>) -> Result<(Vec<Command>, bool), 
         }
     }
     check_order(object, warnings);
+    let Some(Value::Array(list)) = object.get("commands") else {
+        return Err("The field \"commands\" must be an array.".into());
+    };
 
+    let said = |name| object.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let task_complete = read_task_complete(object, warnings);
-    match read_commands(object, warnings) {
-        Ok(commands) => Ok((commands, task_complete)),
+    let commands = match read_commands(list, warnings) {
+        Ok(commands) => commands,
         // An answer that only wants to end needs no commands.
         Err(problem) if task_complete => {
             warnings.push(format!("The commands were not run. {problem}"));
-            Ok((Vec::new(), true))
+            Vec::new()
         }
-        Err(problem) => Err(problem),
-    }
+        Err(problem) => return Err(problem),
+    };
+    Ok(Parts { analysis: said("analysis"), plan: said("plan"), commands, task_complete })
 }
 
 /// Top-level fields in their proper order, the required ones first.
@@ -103,7 +63,10 @@ fn read_task_complete(object: &Map<String, Value>, warnings: &mut Vec<String>) -
         None | Some(Value::Null) => false,
         Some(Value::Bool(complete)) => *complete,
         Some(Value::String(word)) => ["true", "1", "yes"].contains(&word.trim().to_lowercase().as_str()),
-        Some(Value::Number(number)) => number.as_f64() == Some(1.0),
+        Some(Value::Number(number)) => {
+            warnings.push("The field \"task_complete\" should be true or false.".into());
+            number.as_f64() != Some(0.0)
+        }
         Some(Value::Array(_) | Value::Object(_)) => {
             warnings
                 .push("The field \"task_complete\" should be true or false; it was taken as false.".into());
@@ -112,32 +75,14 @@ fn read_task_complete(object: &Map<String, Value>, warnings: &mut Vec<String>) -
     }
 }
 
-fn read_commands(object: &Map<String, Value>, warnings: &mut Vec<String>) -> Result<Vec<Command>, String> {
-    let Some(Value::Array(list)) = object.get("commands") else {
-        return Err("The field \"commands\" must be an array.".into());
-    };
+fn read_commands(list: &[Value], warnings: &mut Vec<String>) -> Result<Vec<Command>, String> {
     let commands: Vec<_> = list
         .iter()
         .enumerate()
         .map(|(index, value)| read_command(index + 1, value, warnings))
         .collect::<Result<_, _>>()?;
-    // Only a line break makes a shell run what was typed; without one the next command lands on the same line.
-    for (index, command) in commands.iter().enumerate().take(commands.len().saturating_sub(1)) {
-        if !command.keystrokes.is_empty() && !command.ends_a_line() {
-            warnings.push(format!(
-                "Command {} does not end with a line break, so the keystrokes after it continue its line.",
-                index + 1
-            ));
-        }
-    }
+    warn_of_run_on_lines(&commands, warnings);
     Ok(commands)
-}
-
-impl Command {
-    /// Whether nothing typed later can end up on this command's line.
-    fn ends_a_line(&self) -> bool {
-        self.keystrokes.ends_with(['\n', '\r']) || crate::keys::is_key(&self.keystrokes)
-    }
 }
 
 /// `number` counts from one, as the model is told.
@@ -172,10 +117,6 @@ fn read_command(number: usize, value: &Value, warnings: &mut Vec<String>) -> Res
     Ok(Command { keystrokes, wait: wait.unwrap_or(DEFAULT_WAIT) })
 }
 
-fn wait_of(seconds: f64) -> Duration {
-    Duration::try_from_secs_f64(seconds.clamp(0.0, LONGEST_WAIT.as_secs_f64())).unwrap_or(DEFAULT_WAIT)
-}
-
 #[cfg(test)]
-#[path = "answer_tests.rs"]
+#[path = "json_tests.rs"]
 mod tests;

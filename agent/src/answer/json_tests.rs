@@ -1,10 +1,15 @@
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::super::{Answer, AnswerError, AnswerFormat};
 use super::*;
 
+fn parse(text: &str) -> Result<Answer, AnswerError> {
+    AnswerFormat::Json.parse(text)
+}
+
 fn command(keystrokes: &str, seconds: f64) -> Command {
-    Command { keystrokes: keystrokes.into(), wait: Duration::from_secs_f64(seconds) }
+    Command::new(keystrokes, seconds)
 }
 
 /// An answer with these commands, as JSON text.
