@@ -6,7 +6,9 @@ use anyhow::anyhow;
 use clap::Args;
 use rolltap_orchestrator::agents::catalog::{self, CATALOG};
 use rolltap_orchestrator::agents::definition::{Definition, Dialect, Install, OptionType};
-use rolltap_orchestrator::agents::{AgentOptions, AgentSpec, AgentSpecError, BUILT_IN, is_installed};
+use rolltap_orchestrator::agents::{
+    AgentOptions, AgentSpec, AgentSpecError, BUILT_IN, TERMINAL_OPTIONS, is_installed,
+};
 use serde_json::Value;
 
 use crate::{Outcome, terminal};
@@ -67,6 +69,7 @@ fn one(name: &str, as_written: bool) -> anyhow::Result<String> {
     if let Some((_, does)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
         return match as_written {
             true => Err(anyhow!("agent {name:?} is part of rolltap and declared by no file")),
+            false if name == "terminal" => Ok(terminal_agent(does)),
             false => Ok(format!("{name}: {does}")),
         };
     }
@@ -83,6 +86,15 @@ fn one(name: &str, as_written: bool) -> anyhow::Result<String> {
         return Ok(written);
     }
     Ok(described(&Definition::parse(&written)?))
+}
+
+fn terminal_agent(does: &str) -> String {
+    let mut text =
+        format!("terminal: {does}\n\nOptions (--agent-kwarg NAME=VALUE), by Terminus-2's names:\n");
+    for (name, help) in TERMINAL_OPTIONS {
+        let _ = writeln!(text, "  {name:<34} {help}");
+    }
+    text
 }
 
 fn described(agent: &Definition) -> String {

@@ -74,13 +74,14 @@ pub(crate) struct Arguments {
     /// the keys beside them), the instruction in ROLLTAP_INSTRUCTION and in the file ROLLTAP_INSTRUCTION_FILE.
     #[arg(long, value_name = "COMMAND", help_heading = AGENT)]
     agent_command: Option<String>,
-    /// For agent terminal: turns after which it stops. [default: 100]
+    /// For agent terminal: turns after which it stops; its kwarg max_turns. [default: 100]
     #[arg(long, value_name = "NUMBER", help_heading = AGENT)]
     max_turns: Option<u32>,
-    /// An option of an installed agent, and `version` of each; repeat it for more. `rolltap agents NAME` lists them.
+    /// An option of agent terminal or of an installed one, and `version` of each of these; repeat it for more.
+    /// `rolltap agents NAME` lists them.
     #[arg(long, visible_alias = "ak", value_name = "NAME=VALUE", value_parser = option, help_heading = AGENT)]
     agent_kwarg: Vec<(String, Value)>,
-    /// An environment variable of an installed agent or of agent command; repeat it for more.
+    /// An environment variable of an installed agent, of agent command or of agent terminal's shell; repeat it for more.
     #[arg(long, visible_alias = "ae", value_name = "NAME=VALUE", value_parser = variable, help_heading = AGENT)]
     agent_env: Vec<(String, String)>,
     /// Where trials run: docker (a container each), local (a temporary directory on this host, which is no sandbox: the

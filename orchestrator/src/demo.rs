@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use jiff::Zoned;
 use rolltap_proxy::sim;
 
-use crate::agents::AgentSpec;
+use crate::agents::{AgentSpec, TerminalOptions};
 use crate::cancellation::Cancellation;
 use crate::environment::EnvironmentKind;
 use crate::job::tasks::JobTask;
@@ -90,7 +90,8 @@ pub async fn run(
     let model = sim::start(sim::Settings { script, seed: settings.seed, ..sim::Settings::default() }).await?;
     let upstream = format!("http://{}", model.addr()).parse().map_err(JobError::from)?;
     let job_name = settings.job_name.unwrap_or_else(|| format!("demo-{}", default_job_name(&Zoned::now())));
-    let agent = JobAgent::new(AgentSpec::Terminal { max_turns: Some(10) }, None);
+    let options = TerminalOptions { max_turns: Some(10), ..TerminalOptions::default() };
+    let agent = JobAgent::new(AgentSpec::Terminal(Box::new(options)), None);
     let proxy = ProxyChoice::Embedded(Upstreams { addresses: vec![upstream], ..Upstreams::default() });
     let tasks = tasks.into_iter().map(JobTask::from).collect();
     // The order of the model's random numbers is that of the calls: one trial after the other, so that the same seed

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub use installed::InstalledAgent;
 pub use layer::{LayerError, is_installed};
 pub use spec::{AgentOptions, AgentSpec, AgentSpecError, BUILT_IN};
+pub use terminal::{OPTIONS as TERMINAL_OPTIONS, TerminalOptions};
 pub use terminus_2::Terminus2;
 
 use crate::environment::{Environment, EnvironmentError, Share};
@@ -57,7 +58,7 @@ impl AgentSpec {
         match self {
             Self::Installed(agent) => agent.set_up(assignment).await,
             // They bring all they need.
-            Self::Oracle | Self::Nop | Self::Command { .. } | Self::Terminal { .. } | Self::Terminus2(_) => {
+            Self::Oracle | Self::Nop | Self::Command { .. } | Self::Terminal(_) | Self::Terminus2(_) => {
                 Ok(Ready::default())
             }
             Self::Harbor(agent) => Err(not_here(agent)),
@@ -70,7 +71,7 @@ impl AgentSpec {
             Self::Oracle => oracle::run(&assignment).await,
             Self::Nop => AgentOutcome::default(),
             Self::Command { command, env } => command::run(command, env, &assignment).await,
-            Self::Terminal { max_turns } => terminal::run(*max_turns, &assignment).await,
+            Self::Terminal(options) => terminal::run(options, &assignment).await,
             Self::Installed(agent) => agent.run(&assignment, ready).await,
             Self::Terminus2(agent) => agent.run(&assignment).await,
             Self::Harbor(agent) => not_here(agent).into(),

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::catalog::{self, CATALOG};
 use super::definition::{Definition, DefinitionError};
-use super::{InstalledAgent, Terminus2};
+use super::{InstalledAgent, TerminalOptions, Terminus2};
 use crate::harbor::HarborAgent;
 use crate::nearest::nearest;
 
@@ -39,10 +39,7 @@ pub enum AgentSpec {
         env: BTreeMap<String, String>,
     },
     /// rolltap's own agent: reads a terminal's screen and types, by Terminus-2's rules.
-    Terminal {
-        /// Turns after which it stops; none for the agent's own default.
-        max_turns: Option<u32>,
-    },
+    Terminal(Box<TerminalOptions>),
     /// One that a definition declares: of the catalog, or the user's own.
     Installed(Box<InstalledAgent>),
     /// Harbor's own Terminus-2, a process of this host.
@@ -181,6 +178,9 @@ impl AgentSpec {
             return Ok(Self::Terminus2(Box::new(Terminus2::new(options.kwargs, options.env))));
         }
         let refused = |why: String| AgentSpecError::Option { agent: name.to_owned(), why };
+        if name == "terminal" {
+            return Self::terminal(options).map_err(refused);
+        }
         if let Some(option) = options.kwargs.keys().next() {
             return Err(refused(format!("it has no option {option:?}")));
         }
@@ -192,12 +192,17 @@ impl AgentSpec {
         Ok(match name {
             "oracle" => Self::Oracle,
             "nop" => Self::Nop,
-            "command" => {
+            _ => {
                 let command = options.command.ok_or(AgentSpecError::CommandMissing)?;
                 Self::Command { command, env: options.env }
             }
-            _ => Self::Terminal { max_turns: options.max_turns },
         })
+    }
+
+    fn terminal(options: AgentOptions) -> Result<Self, String> {
+        let said = TerminalOptions::read(options.kwargs)?;
+        let max_turns = options.max_turns.or(said.max_turns);
+        Ok(Self::Terminal(Box::new(TerminalOptions { max_turns, env: options.env, ..said })))
     }
 
     /// As in [`BUILT_IN`] and [`CATALOG`], or as its file says.
@@ -206,7 +211,7 @@ impl AgentSpec {
             Self::Oracle => "oracle",
             Self::Nop => "nop",
             Self::Command { .. } => "command",
-            Self::Terminal { .. } => "terminal",
+            Self::Terminal(_) => "terminal",
             Self::Installed(agent) => &agent.definition().name,
             Self::Terminus2(_) => "terminus-2",
             Self::Harbor(agent) => &agent.name,
@@ -225,7 +230,7 @@ impl AgentSpec {
     pub fn needs_model(&self) -> bool {
         match self {
             Self::Oracle | Self::Nop | Self::Command { .. } => false,
-            Self::Terminal { .. } | Self::Installed(_) | Self::Terminus2(_) => true,
+            Self::Terminal(_) | Self::Installed(_) | Self::Terminus2(_) => true,
             Self::Harbor(agent) => agent.calls_model(),
         }
     }

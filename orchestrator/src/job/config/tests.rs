@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::agents::{AgentSpec, TerminalOptions};
 use crate::environment::EnvironmentKind;
 
 fn read(text: &str) -> Result<JobFile, ConfigError> {
@@ -58,7 +59,8 @@ rolltap:
     let agents = job.job_agents(&AgentDefaults::default()).unwrap();
     assert_eq!(agents[1].model.as_deref(), Some("qwen3"));
     assert_eq!(agents[1].timeouts.override_sec, Some(100.0));
-    assert_eq!(agents[1].spec, crate::agents::AgentSpec::Terminal { max_turns: Some(7) });
+    let options = TerminalOptions { max_turns: Some(7), ..TerminalOptions::default() };
+    assert_eq!(agents[1].spec, AgentSpec::Terminal(Box::new(options)));
     let timeouts = job.timeouts(&own);
     assert_eq!((timeouts.agent.multiplier, timeouts.verifier.max_sec), (Some(2.0), Some(60.0)));
     assert_eq!(job.job_metrics(), [Metric::Max]);

@@ -1,7 +1,8 @@
 //! rolltap's own agent at a terminal of the environment. It runs in this process and calls the model like any other
 //! agent: through the proxy, with the trial's key.
 
-use std::collections::BTreeMap;
+mod options;
+
 use std::time::Duration;
 
 use rolltap_agent::terminal::{Terminal, TerminalSize};
@@ -9,28 +10,27 @@ use rolltap_agent::{AgentError, AgentReport, AgentSettings, StopReason};
 use serde_json::{Map, json};
 use tokio_util::sync::CancellationToken;
 
+pub use self::options::{OPTIONS, TerminalOptions};
 use super::{AgentOutcome, Assignment};
 use crate::trial::{Cause, Phase, TrialFailure};
 
 /// How long an agent whose time is over may take to hand in its transcript.
 const HAND_IN: Duration = Duration::from_secs(2);
 
-pub(super) async fn run(max_turns: Option<u32>, assignment: &Assignment<'_>) -> AgentOutcome {
+pub(super) async fn run(options: &TerminalOptions, assignment: &Assignment<'_>) -> AgentOutcome {
     let Some(model) = assignment.model else {
         return AgentOutcome::failed(Cause::ModelApi, "agent \"terminal\" was given no model");
     };
     let size = TerminalSize::default();
     let user = assignment.task.config.agent.user.as_deref();
-    let streams = match assignment.environment.open_terminal(size, BTreeMap::new(), user).await {
+    let streams = match assignment.environment.open_terminal(size, options.env.clone(), user).await {
         Ok(streams) => streams,
         Err(error) => return error.into(),
     };
     let terminal = Terminal::new(streams.reader, streams.writer, size);
     let instruction = assignment.environment.instruction(&assignment.task.instruction);
     let mut settings = AgentSettings::new(&assignment.trial.base_urls.openai, &assignment.trial.key, model);
-    if let Some(turns) = max_turns {
-        settings.max_turns = turns;
-    }
+    options.apply(&mut settings);
     let stop = assignment.cancel.child_token();
     let work = Box::pin(rolltap_agent::run(settings, &instruction, &terminal, stop.clone()));
     let outcome = match within(work, assignment.timeout, &stop).await {

@@ -1,0 +1,109 @@
+//! The options of the terminal agent, by the names that Harbor's Terminus-2 has for them.
+
+use std::collections::BTreeMap;
+
+use rolltap_agent::AgentSettings;
+use rolltap_agent::answer::AnswerFormat;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::nearest::nearest;
+
+/// What the terminal agent may be told. What is not said is left to the agent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TerminalOptions {
+    /// Turns after which it stops.
+    #[serde(alias = "max_episodes", alias = "episodes", skip_serializing_if = "Option::is_none")]
+    pub max_turns: Option<u32>,
+    /// How the model writes its answers.
+    #[serde(alias = "format", skip_serializing_if = "Option::is_none")]
+    pub parser_name: Option<AnswerFormat>,
+    /// Sampling temperature; the server's default if none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// Most tokens of one answer; the server's default if none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u32>,
+    /// Environment variables of its shell; they may be secrets, so no record has them.
+    #[serde(skip)]
+    pub env: BTreeMap<String, String>,
+}
+
+/// Each option with what it is for, as `rolltap agents terminal` lists them.
+pub const OPTIONS: [(&str, &str); 4] = [
+    ("max_turns", "Turns after which it stops (whole number) [default: 100]"),
+    ("parser_name", "How the model writes its answers (json|xml) [default: json]"),
+    ("temperature", "Sampling temperature (number) [default: the server's]"),
+    ("max_tokens", "Most tokens of one answer (whole number) [default: the server's]"),
+];
+
+impl TerminalOptions {
+    /// Reads them from an agent's `kwargs`. One that is null is not said.
+    ///
+    /// # Errors
+    /// An option that it does not have, or a value that it may not have, in words.
+    pub(crate) fn read(kwargs: Map<String, Value>) -> Result<Self, String> {
+        let said: Map<_, _> = kwargs.into_iter().filter(|(_, value)| !value.is_null()).collect();
+        let known = || OPTIONS.iter().map(|(name, _)| *name).chain(ALIASES);
+        if let Some(unknown) = said.keys().find(|name| !known().any(|known| known == name.as_str())) {
+            let near = nearest(unknown, known()).map(|near| format!(" (did you mean {near:?}?)"));
+            let list = OPTIONS.map(|(name, _)| name).join(", ");
+            return Err(format!("unknown option {unknown:?}{}; it has: {list}", near.unwrap_or_default()));
+        }
+        for (name, value) in &said {
+            let alone = Map::from_iter([(name.clone(), value.clone())]);
+            serde_json::from_value::<Self>(Value::Object(alone))
+                .map_err(|error| format!("option {name:?}: {error}"))?;
+        }
+        serde_json::from_value(Value::Object(said)).map_err(|error| error.to_string())
+    }
+
+    /// Lays them over the agent's own settings.
+    pub(crate) fn apply(&self, settings: &mut AgentSettings) {
+        settings.max_turns = self.max_turns.unwrap_or(settings.max_turns);
+        settings.format = self.parser_name.unwrap_or(settings.format);
+        settings.temperature = self.temperature.or(settings.temperature);
+        settings.max_tokens = self.max_tokens.or(settings.max_tokens);
+    }
+}
+
+/// Other names of options: ours for Harbor's, and those that Harbor had before.
+const ALIASES: [&str; 3] = ["format", "episodes", "max_episodes"];
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(kwargs: Value) -> Result<TerminalOptions, String> {
+        let Value::Object(kwargs) = kwargs else { panic!("no object") };
+        TerminalOptions::read(kwargs)
+    }
+
+    #[test]
+    fn options_have_harbors_names() {
+        let options = read(json!({"parser_name": "xml", "max_episodes": 3, "temperature": null})).unwrap();
+        let mut settings = AgentSettings::new("", "", "");
+        options.apply(&mut settings);
+        assert_eq!((settings.format, settings.max_turns, settings.temperature), (AnswerFormat::Xml, 3, None));
+        assert_eq!(serde_json::to_value(&options).unwrap(), json!({"max_turns": 3, "parser_name": "xml"}));
+    }
+
+    #[test]
+    fn every_option_that_is_listed_is_read() {
+        for (name, _) in OPTIONS {
+            let wrong = read(json!({ name: {"no": "value"} })).unwrap_err();
+            assert!(wrong.starts_with(&format!("option {name:?}: ")), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_option_is_told_the_right_ones() {
+        let error = read(json!({"max_turn": 3})).unwrap_err();
+        assert!(error.starts_with("unknown option \"max_turn\" (did you mean \"max_turns\"?)"), "{error}");
+        assert!(read(json!({"parser_name": "yaml"})).unwrap_err().contains("parser_name"));
+        assert!(read(json!({"max_turns": 1, "episodes": 2})).is_err());
+    }
+}
