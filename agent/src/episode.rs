@@ -1,22 +1,13 @@
 //! The loop of a trial: show the terminal to the model, type what it answers, until one of them ends it.
 
 use std::ops::ControlFlow;
-use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::answer::{Answer, AnswerError, AnswerFormat, Command};
+use crate::answer::{Answer, AnswerError, AnswerFormat};
 use crate::chat::{ChatClient, ChatError, Message, Reply, Role};
-use crate::prompt;
-use crate::terminal::{SendError, Terminal};
-use crate::{AgentError, AgentReport, StopReason};
-
-/// How long the shell gets to show its first prompt.
-const FIRST_PROMPT: Duration = Duration::from_secs(5);
-/// Output that pauses for this long is taken as done.
-const QUIET: Duration = Duration::from_millis(50);
-/// How long output that is still coming is waited for, beyond what the model asked for.
-const SETTLE: Duration = Duration::from_millis(500);
+use crate::terminal::Terminal;
+use crate::{AgentError, AgentReport, StopReason, hands, prompt};
 
 /// A trial in progress.
 pub(crate) struct Episode<'a> {
@@ -81,7 +72,7 @@ impl<'a> Episode<'a> {
     }
 
     async fn take_turns(&mut self, instruction: &str) -> Result<StopReason, ChatError> {
-        let first_prompt = self.terminal.settled(2 * QUIET, FIRST_PROMPT);
+        let first_prompt = hands::wait_for_prompt(self.terminal);
         if self.cancel.run_until_cancelled(first_prompt).await.is_none() {
             return Ok(StopReason::Cancelled);
         }
@@ -128,12 +119,10 @@ impl<'a> Episode<'a> {
             }
         };
         tracing::debug!(turn = self.turns, commands = commands.len(), task_complete, "answer");
-        let typing = async {
-            self.type_all(&commands, &mut warnings).await;
-            self.terminal.settled(QUIET, SETTLE).await;
-        };
-        if self.cancel.run_until_cancelled(typing).await.is_none() {
-            return ControlFlow::Break(StopReason::Cancelled);
+        let typing = hands::carry_out(self.terminal, &commands);
+        match self.cancel.run_until_cancelled(typing).await {
+            Some(noticed) => warnings.extend(noticed),
+            None => return ControlFlow::Break(StopReason::Cancelled),
         }
         if task_complete && self.completion_pending {
             return ControlFlow::Break(StopReason::Completed);
@@ -146,24 +135,6 @@ impl<'a> Episode<'a> {
             prompt::after_commands(&observation, &warnings)
         });
         ControlFlow::Continue(())
-    }
-
-    /// Types the commands and waits after each as long as it says, or until the terminal closes.
-    async fn type_all(&self, commands: &[Command], warnings: &mut Vec<String>) {
-        for (index, Command { keystrokes, wait }) in commands.iter().enumerate() {
-            match self.terminal.send_keys(keystrokes).await {
-                // Ends early if the terminal closes; both ends of the wait are good.
-                Ok(()) => drop(tokio::time::timeout(*wait, self.terminal.closed()).await),
-                Err(SendError::Closed) => return,
-                Err(SendError::NotReading) => {
-                    warnings.push(format!(
-                        "The program in the terminal does not read its input. Command {} and those after it were not typed.",
-                        index + 1
-                    ));
-                    return;
-                }
-            }
-        }
     }
 
     fn say(&mut self, content: String) {

@@ -17,8 +17,9 @@ mod chat;
 mod chat_error;
 mod clip;
 mod episode;
+pub mod hands;
 mod keys;
-mod prompt;
+pub mod prompt;
 mod screen;
 pub mod terminal;
 

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use crate::answer::{AnswerError, AnswerFormat};
-use crate::screen::Observation;
+use crate::terminal::Observation;
 
 /// The first message: the rules of the game, the task, and what the terminal shows.
-pub(crate) fn first(format: AnswerFormat, instruction: &str, observation: &Observation) -> String {
+pub fn first(format: AnswerFormat, instruction: &str, observation: &Observation) -> String {
     format!("{}\n# Task\n\n{instruction}\n\n{}", rules(format), terminal(observation))
 }
 
@@ -78,16 +78,12 @@ for input that you do not type.
 ";
 
 /// What follows on commands that were run.
-pub(crate) fn after_commands(observation: &Observation, warnings: &[String]) -> String {
+pub fn after_commands(observation: &Observation, warnings: &[String]) -> String {
     format!("{}{}", remarks(warnings), terminal(observation))
 }
 
 /// What follows on the first answer that says the task is complete.
-pub(crate) fn confirm_completion(
-    format: AnswerFormat,
-    observation: &Observation,
-    warnings: &[String],
-) -> String {
+pub fn confirm_completion(format: AnswerFormat, observation: &Observation, warnings: &[String]) -> String {
     let (complete, incomplete) = match format {
         AnswerFormat::Json => ("\"task_complete\": true", "\"task_complete\": false"),
         AnswerFormat::Xml => ("<task_complete>true</task_complete>", "<task_complete>false</task_complete>"),
@@ -102,7 +98,7 @@ pub(crate) fn confirm_completion(
 }
 
 /// What follows on an answer that could not be read.
-pub(crate) fn unreadable(format: AnswerFormat, error: &AnswerError) -> String {
+pub fn unreadable(format: AnswerFormat, error: &AnswerError) -> String {
     let wanted = match format {
         AnswerFormat::Json => "one JSON object that has \"analysis\", \"plan\" and \"commands\"",
         AnswerFormat::Xml => "one <response> that has <analysis>, <plan> and <commands>",
