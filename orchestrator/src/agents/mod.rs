@@ -10,6 +10,7 @@ mod invocation;
 mod layer;
 mod oracle;
 mod spec;
+mod spec_error;
 mod terminal;
 mod terminus_2;
 
@@ -23,7 +24,8 @@ use tokio_util::sync::CancellationToken;
 
 pub use installed::InstalledAgent;
 pub use layer::{LayerError, is_installed};
-pub use spec::{AgentOptions, AgentSpec, AgentSpecError, BUILT_IN};
+pub use spec::{AgentOptions, AgentSpec, BUILT_IN};
+pub use spec_error::AgentSpecError;
 pub use terminal::{OPTIONS as TERMINAL_OPTIONS, TerminalOptions};
 pub use terminus_2::Terminus2;
 

@@ -4,100 +4,42 @@
 
 mod archive;
 mod build_context;
+mod command;
 mod docker;
 mod dockerfile;
 mod error;
 mod fetch;
 mod glob;
 mod host;
+mod kind;
 mod local;
 mod network_policy;
 mod output;
 mod path_map;
+mod paths;
 mod unpack;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
-use std::time::Duration;
 
 use rolltap_agent::terminal::TerminalSize;
 use rolltap_proxy::api::BaseUrls;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::task::{Runner, Task};
 pub(crate) use docker::ComposeProjects;
 
+pub use command::{Exec, ExecOutput, OUTPUT_LIMIT};
 pub use docker::{Cleaner, Container, Found, FoundKind, OwnerState};
 pub use error::EnvironmentError;
 pub use fetch::Fetched;
 pub(crate) use glob::Pattern;
 pub use host::{Host, Prepared};
+pub use kind::{EnvironmentKind, UnknownEnvironment};
 pub use local::LocalEnvironment;
 pub use network_policy::{AllowedHosts, InvalidHost, NetworkPolicy};
 pub(crate) use output::Tail;
+pub use paths::{LogDirs, Paths};
 pub use unpack::Downloaded;
-
-/// How an environment is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EnvironmentKind {
-    /// A container of a Docker engine.
-    Docker,
-    /// A temporary directory and processes of this host. No sandbox.
-    Local,
-    /// Whatever Harbor's package makes of it, which runs the whole trial.
-    Harbor,
-}
-
-impl fmt::Display for EnvironmentKind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Docker => "docker",
-            Self::Local => "local",
-            Self::Harbor => "harbor",
-        })
-    }
-}
-
-impl FromStr for EnvironmentKind {
-    type Err = UnknownEnvironment;
-
-    fn from_str(name: &str) -> Result<Self, UnknownEnvironment> {
-        match name {
-            "docker" => Ok(Self::Docker),
-            "local" => Ok(Self::Local),
-            "harbor" => Ok(Self::Harbor),
-            _ => Err(UnknownEnvironment(name.to_owned())),
-        }
-    }
-}
-
-/// Not the name of an [`EnvironmentKind`].
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown environment {0:?}; known environments: docker, local, harbor")]
-pub struct UnknownEnvironment(String);
-
-impl EnvironmentKind {
-    /// Who runs the trials.
-    pub fn runner(self) -> Runner {
-        match self {
-            Self::Docker | Self::Local => Runner::Rolltap,
-            Self::Harbor => Runner::Harbor,
-        }
-    }
-
-    /// What of a task this kind cannot honour, with what is there.
-    pub fn unsupported(self, task: &Task) -> Option<String> {
-        let restricted = "a network mode other than \"public\": it has the network of this host";
-        let composed = "environment/docker-compose.yaml: it has no containers";
-        match self {
-            Self::Local if !task.network.is_always_public() => Some(restricted.to_owned()),
-            Self::Local if docker::has_services(task) => Some(composed.to_owned()),
-            Self::Docker | Self::Local | Self::Harbor => None,
-        }
-    }
-}
 
 /// What everything of a job is marked with, so that a person can tell whose it is.
 #[derive(Clone, Debug)]
@@ -121,63 +63,6 @@ impl TrialLabel {
     }
 }
 
-/// Harbor's places, as seen from inside. Absolute, without a slash at the end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Paths {
-    /// Where commands run.
-    pub workdir: String,
-    /// Where `tests/` is put, just before verification.
-    pub tests: String,
-    /// Where `solution/` is put, by the oracle alone.
-    pub solution: String,
-    /// The directory of the three below.
-    pub logs: String,
-    /// What the agent leaves for people.
-    pub agent_logs: String,
-    /// Where the tests leave the reward.
-    pub verifier_logs: String,
-    /// Files to keep.
-    pub artifacts: String,
-}
-
-impl Paths {
-    /// Harbor's own, each below `root` (empty, or absolute without a slash at the end).
-    fn below(root: &str, workdir: &str) -> Self {
-        Self {
-            workdir: if root.is_empty() {
-                workdir.to_owned()
-            } else {
-                format!("{root}{}", workdir.trim_end_matches('/'))
-            },
-            tests: format!("{root}/tests"),
-            solution: format!("{root}/solution"),
-            logs: format!("{root}/logs"),
-            agent_logs: format!("{root}/logs/agent"),
-            verifier_logs: format!("{root}/logs/verifier"),
-            artifacts: format!("{root}/logs/artifacts"),
-        }
-    }
-}
-
-/// Where on this host what lies in an environment's log directories goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogDirs {
-    /// From [`Paths::agent_logs`].
-    pub agent: PathBuf,
-    /// From [`Paths::verifier_logs`].
-    pub verifier: PathBuf,
-    /// From [`Paths::artifacts`].
-    pub artifacts: PathBuf,
-}
-
-#[cfg(test)]
-impl LogDirs {
-    /// Each under its own name in one directory.
-    pub(crate) fn below(dir: &Path) -> Self {
-        Self { agent: dir.join("agent"), verifier: dir.join("verifier"), artifacts: dir.join("artifacts") }
-    }
-}
-
 /// A directory of this host that an environment sees too, and cannot write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
@@ -186,43 +71,6 @@ pub struct Share {
     /// Where it is seen inside, absolute.
     pub inside: String,
 }
-
-/// A command to run inside.
-#[derive(Clone, Debug, Default)]
-pub struct Exec {
-    /// Run by `bash -c`, as Harbor does, or by `sh -c` where there is no bash. Standard input is empty.
-    pub command: String,
-    /// Added to the environment variables of the image and of the task.
-    pub env: BTreeMap<String, String>,
-    /// Where to run it; none for [`Paths::workdir`].
-    pub cwd: Option<String>,
-    /// User name or id; none for the image's. The local environment has but one user and warns.
-    pub user: Option<String>,
-    /// After this the command's processes are killed, inside too; none for no limit. A caller that merely drops the
-    /// future leaves them running in a container.
-    pub timeout: Option<Duration>,
-    /// At the timeout, what was left to a container's first process since the command began is killed too, whoever left it
-    /// there: for a command besides which nothing runs that matters, as an agent's.
-    pub kills_orphans: bool,
-}
-
-/// What came of an [`Exec`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ExecOutput {
-    /// None if it was killed or its end is not known.
-    pub exit_code: Option<i64>,
-    /// At most [`OUTPUT_LIMIT`] bytes.
-    pub stdout: Vec<u8>,
-    /// At most [`OUTPUT_LIMIT`] bytes.
-    pub stderr: Vec<u8>,
-    /// [`Exec::timeout`] ran out.
-    pub timed_out: bool,
-    /// There was more output than is kept.
-    pub truncated: bool,
-}
-
-/// Bytes kept of each output stream of a command: enough for any log that people read.
-pub const OUTPUT_LIMIT: usize = 8 * 1024 * 1024;
 
 /// Both ends of a pseudo-terminal inside. Dropping them does not end what runs there; [`Environment::stop`] does.
 pub struct TerminalStreams {

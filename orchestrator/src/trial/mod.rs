@@ -2,13 +2,16 @@
 //! the proxy's trial around the agent's time.
 
 mod artifacts;
+mod at_proxy;
 mod by_harbor;
+mod collect;
 mod exception_class;
 mod extras;
 mod failure;
 mod healthcheck;
 mod inside;
 mod outcome;
+mod plan;
 mod returned;
 mod round;
 mod start;
@@ -20,22 +23,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rolltap_proxy::api::{BaseUrls, OpenTrial, PutReward, TrialOpened, TrialStatus};
-use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
+use rolltap_proxy::api::{BaseUrls, TrialOpened};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 pub use exception_class::ExceptionClass;
 pub use extras::TrialExtras;
 pub use failure::{Cause, Phase, TrialFailure, chain};
 pub use outcome::{Round, StepOutcome, Timing, TrialOutcome};
+pub use plan::TrialPlan;
 pub use timeouts::{AGENT_SETUP_SEC, InvalidTimeout, PhaseLimit, TimeoutPolicy};
 
 use crate::agents::Assignment;
 use crate::environment::Environment;
-use crate::job::tasks::GitOrigin;
-use crate::job::{JobAgent, JobContext, Place};
+use crate::job::{JobContext, Place};
 use crate::job_dir::{Log, TrialDir};
 use crate::task::{EnvironmentConfig, Task};
 use round::Instruction;
@@ -46,44 +47,6 @@ const CANCEL_GRACE: Duration = Duration::from_secs(1);
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(300);
 /// How long removing an environment may take before it is left to the end of the job.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// One trial to run.
-#[derive(Clone, Debug)]
-pub struct TrialPlan {
-    /// Harbor's identifier of a trial, beside its name.
-    pub id: Uuid,
-    /// The trial's name: its folder, and its id at the proxy.
-    pub name: TrialId,
-    /// What to do.
-    pub task: Arc<Task>,
-    /// Who does it.
-    pub agent: Arc<JobAgent>,
-    /// The dataset that the task counts to.
-    pub source: Option<String>,
-    /// Where the task came from, if it came from elsewhere.
-    pub git: Option<GitOrigin>,
-    /// Which version of the task: a hash over its files.
-    pub task_checksum: String,
-    /// The task's name, as the proxy takes it.
-    pub task_id: TaskId,
-    /// The samples of this task in this job.
-    pub group_id: GroupId,
-    /// How many there are.
-    pub group_size: u32,
-    /// Which one this is, from 0.
-    pub sample_index: u32,
-    /// Which try at this sample, from 0. A later one supersedes those before it.
-    pub attempt: u32,
-    /// How long its phases may take.
-    pub timeouts: TimeoutPolicy,
-    /// What the job adds to the task.
-    pub extras: Arc<TrialExtras>,
-    /// How many attempts at this sample this run of the job has made before.
-    pub retries: u32,
-    /// Attempts whose place this one takes, each with the reward that it is given once this one is open: a group in which
-    /// every sample has one closes, and takes no further attempt.
-    pub supersedes: Vec<(TrialId, PutReward)>,
-}
 
 /// Runs a trial from beginning to end. Whatever fails is in the outcome, and no environment is left behind.
 pub(crate) async fn run(context: &JobContext, plan: TrialPlan) -> TrialOutcome {
@@ -229,106 +192,6 @@ impl Trial<'_> {
             timeout,
             logs,
             cancel,
-        }
-    }
-
-    async fn open(&mut self) -> Option<TrialOpened> {
-        self.enter(Phase::Open);
-        let plan = &self.plan;
-        let trial = OpenTrial {
-            trial_id: Some(plan.name.clone()),
-            group_id: Some(plan.group_id.clone()),
-            group_size: Some(plan.group_size),
-            sample_index: plan.sample_index,
-            attempt: plan.attempt,
-            agent: Some(plan.agent.spec.name().to_owned()),
-            model: plan.agent.model.clone(),
-            history: self.context.history,
-            environment: Some(self.context.environment.to_string()),
-            sampling: self.context.sampling.clone(),
-            ..OpenTrial::of_task(plan.task_id.clone())
-        };
-        match self.context.admin.open_trial(&trial).await {
-            Ok(opened) => {
-                self.outcome.opened = true;
-                self.log.line(format!("trial opened at the proxy as {}", opened.trial_id));
-                self.supersede().await;
-                Some(opened)
-            }
-            Err(error) => {
-                self.fail(TrialFailure::from_error(Phase::Open, Cause::Proxy, &error));
-                None
-            }
-        }
-    }
-
-    /// Gives earlier attempts at the sample their rewards, which count no more.
-    async fn supersede(&self) {
-        for (earlier, reward) in &self.plan.supersedes {
-            if let Err(error) = self.context.admin.put_reward(earlier, reward).await {
-                self.log.line(format!("reward of {earlier} not put: {}", chain(&error)));
-            }
-        }
-    }
-
-    /// Ends the capture before anything else is done, so that no straggler adds a token.
-    async fn seal(&mut self, round: &mut Round) {
-        if let Some(status) = self.seal_trial().await {
-            round.failure = self.weigh_blame(&status, round.failure.take());
-        }
-    }
-
-    /// Once; none where that was done before, or failed.
-    async fn seal_trial(&mut self) -> Option<TrialStatus> {
-        if std::mem::replace(&mut self.sealed, true) {
-            return None;
-        }
-        match self.context.admin.seal(&self.plan.name).await {
-            Ok(status) => {
-                self.log.line(format!("sealed after {} calls", status.calls.total));
-                self.outcome.status = Some(status.clone());
-                Some(status)
-            }
-            Err(error) => {
-                self.fail(TrialFailure::from_error(Phase::Seal, Cause::Proxy, &error));
-                None
-            }
-        }
-    }
-
-    /// The proxy knows what a command's exit code does not say: whether its model ever answered.
-    fn weigh_blame(&self, status: &TrialStatus, failure: Option<TrialFailure>) -> Option<TrialFailure> {
-        let calls = status.calls;
-        let none_answered = calls.total > 0 && calls.complete == 0;
-        match failure {
-            None if none_answered => {
-                let message = format!("none of the agent's {} model calls was answered", calls.total);
-                let failure = TrialFailure::new(Phase::Agent, Cause::ModelApi, message);
-                self.log.line(format!("failed: {failure}"));
-                Some(failure)
-            }
-            Some(failure)
-                if (failure.cause == Cause::NonZeroAgentExitCode && calls.failed > 0)
-                    || (failure.cause == Cause::AgentTimeout && none_answered) =>
-            {
-                let why = format!("{} of its {} model calls failed", calls.failed, calls.total);
-                Some(failure.not_the_agents(&why))
-            }
-            failure => failure,
-        }
-    }
-
-    async fn put_reward(&mut self) {
-        self.outcome.awaits_retry = self.is_to_be_retried();
-        // Before the proxy is told: what is complete there, and closes its group, has a result here whenever this process dies.
-        self.outcome.finished_at = Timestamp::now();
-        self.record();
-        if self.outcome.awaits_retry || self.outcome.is_cancelled() {
-            return self.log.line("the reward waits for another attempt");
-        }
-        match self.context.admin.put_reward(&self.plan.name, &self.outcome.reward_to_put()).await {
-            Ok(status) => self.outcome.status = Some(status),
-            Err(error) => self.fail(TrialFailure::from_error(Phase::Reward, Cause::Proxy, &error)),
         }
     }
 

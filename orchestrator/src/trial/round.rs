@@ -6,13 +6,13 @@ use std::time::Duration;
 use rolltap_agent::terminal::Terminal;
 use rolltap_proxy::api::TrialOpened;
 
-use super::artifacts::{Artifacts, Collected};
+use super::artifacts::Artifacts;
 use super::inside::{Emptied, make_empty};
 use super::start::environment_failure;
-use super::{CANCEL_GRACE, Cause, DOWNLOAD_TIMEOUT, Phase, Round, Timing, Trial, TrialFailure, chain};
-use crate::environment::{Environment, Exec, LogDirs};
+use super::{CANCEL_GRACE, Cause, Phase, Round, Timing, Trial, TrialFailure};
+use crate::environment::{Environment, LogDirs};
 use crate::job_dir::TrialDir;
-use crate::task::{Collect, MAIN_SERVICE, NetworkPlan, SeparateVerifier, Task};
+use crate::task::{NetworkPlan, SeparateVerifier, Task};
 use crate::verifier::{self, Rewards, VerifierError};
 
 /// One instruction of a trial.
@@ -162,20 +162,6 @@ impl Trial<'_> {
         self.write_manifest(&artifacts, collected, logs_came);
     }
 
-    /// Saves what there is of a trial in which no agent began.
-    pub(super) async fn save(&self, environment: &Environment) {
-        let artifacts = Artifacts::new(&self.task.config.artifacts, self.dir.artifacts());
-        let collected = self.collect(environment, &self.task, &artifacts).await;
-        let logs_came = self.download_logs(environment, &self.dir.logs()).await;
-        self.write_manifest(&artifacts, collected, logs_came);
-    }
-
-    fn write_manifest(&self, artifacts: &Artifacts, collected: Vec<Collected>, logs_came: bool) {
-        if let Err(error) = artifacts.write_manifest(collected, logs_came) {
-            self.log.line(format!("the list of artifacts is not written: {error}"));
-        }
-    }
-
     /// Harbor's rule: alone, a task is judged after two failures of its agent and no other; a step after any.
     fn leaves_work_to_verify(&self, instruction: &Instruction<'_>, round: &Round) -> bool {
         let trial_failed = self.outcome.failure.as_ref().is_some_and(|failure| failure.step.is_none());
@@ -250,74 +236,6 @@ impl Trial<'_> {
         let limit = self.plan.timeouts.verifier(task.config.verifier.timeout_sec);
         let tests = Box::pin(verifier::verify(task, environment, logs, limit));
         self.within(Phase::Verifier, tests).await?.map_err(|error| verifier_failure(&error))
-    }
-
-    /// Runs the task's own commands, and fetches what it names. What cannot be had is said in the trial's log.
-    async fn collect(&self, environment: &Environment, task: &Task, artifacts: &Artifacts) -> Vec<Collected> {
-        for hook in &task.config.verifier.collect {
-            if let Some(failure) = self.has_ended(Phase::Verifier) {
-                self.log.line(format!("not run before collecting: {:?}: {failure}", hook.command));
-                continue;
-            }
-            self.run_hook(environment, hook).await;
-        }
-        if !artifacts.are_named() {
-            return artifacts.come_with_the_logs();
-        }
-        let fetch = Box::pin(artifacts.fetch(environment, |line| self.log.line(line)));
-        let fetch = tokio::time::timeout(DOWNLOAD_TIMEOUT, fetch);
-        match self.context.cancellation.unless_hurried(fetch).await {
-            Some(Ok(collected)) => collected,
-            Some(Err(_)) => {
-                self.log.line(format!("artifacts not collected within {DOWNLOAD_TIMEOUT:?}"));
-                Vec::new()
-            }
-            None => {
-                self.log.line("artifacts not collected: in a hurry");
-                Vec::new()
-            }
-        }
-    }
-
-    async fn run_hook(&self, environment: &Environment, hook: &Collect) {
-        let what = format!("the command before collecting, {:?}", hook.command);
-        let service = match hook.service.as_str() {
-            MAIN_SERVICE => None,
-            name => match environment.service(name).await {
-                Ok(service) => Some(service),
-                Err(error) => return self.log.line(format!("{what}, did not run: {}", chain(&error))),
-            },
-        };
-        let environment = service.as_ref().unwrap_or(environment);
-        let exec = Exec {
-            command: environment.instruction(&hook.command),
-            user: hook.user.clone(),
-            timeout: std::time::Duration::try_from_secs_f64(hook.timeout_sec).ok(),
-            ..Exec::default()
-        };
-        match self.within(Phase::Verifier, Box::pin(environment.exec(exec))).await {
-            Ok(Ok(output)) if output.exit_code == Some(0) => {}
-            Ok(Ok(output)) if output.timed_out => self.log.line(format!("{what}, ran out of time")),
-            Ok(Ok(output)) => {
-                let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                self.log.line(format!("{what}, ended with {:?}: {said}", output.exit_code));
-            }
-            Ok(Err(error)) => self.log.line(format!("{what}, did not run: {}", chain(&error))),
-            Err(failure) => self.log.line(format!("{what}, did not end: {failure}")),
-        }
-    }
-
-    /// Whether they came. What cannot be had is said in the trial's log; the trial goes on without.
-    async fn download_logs(&self, environment: &Environment, logs: &LogDirs) -> bool {
-        let download = tokio::time::timeout(DOWNLOAD_TIMEOUT, environment.download_logs(logs));
-        let problem = match self.context.cancellation.unless_hurried(download).await {
-            Some(Ok(Ok(_))) => return true,
-            Some(Ok(Err(error))) => format!(": {}", chain(&error)),
-            Some(Err(_)) => format!(" within {DOWNLOAD_TIMEOUT:?}"),
-            None => ": in a hurry".to_owned(),
-        };
-        self.log.line(format!("logs not collected{problem}"));
-        false
     }
 }
 

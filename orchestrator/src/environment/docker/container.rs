@@ -1,20 +1,16 @@
-//! One container per trial: started, given files, asked for files, removed.
+//! One container per trial: created, started, asked how it is, removed.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 
 use bollard::Docker;
 use bollard::errors::Error;
 use bollard::models::{ContainerCreateBody, HostConfig, Mount, MountType};
 use bollard::query_parameters::{
-    CreateContainerOptions, DownloadFromContainerOptions, InspectContainerOptions, LogsOptionsBuilder,
-    StartContainerOptions, UploadToContainerOptions,
+    CreateContainerOptions, InspectContainerOptions, LogsOptionsBuilder, StartContainerOptions,
 };
 use futures_util::StreamExt;
-use tokio::io::AsyncWriteExt;
 use tokio::sync::OnceCell;
-use tokio_util::io::ReaderStream;
 use uuid::Uuid;
 
 use super::Job;
@@ -25,29 +21,24 @@ use super::exec::assignments;
 use super::image::Image;
 use super::labels::unique_name;
 use super::network_access::NetworkAccess;
-use crate::environment::archive::{self, Archive};
-use crate::environment::fetch::{Exclusions, Fetched, unpack_path};
 use crate::environment::output::Tail;
-use crate::environment::unpack::{DOWNLOAD_BYTES, Destinations, Downloaded, unpack};
-use crate::environment::{EnvironmentError, LogDirs, Paths, Share, TrialLabel, error};
+use crate::environment::{EnvironmentError, Paths, Share, TrialLabel};
 use crate::task::Task;
 
 /// Processes and threads of one container: no honest work needs more, and a fork bomb stops at it.
 pub(super) const PIDS: i64 = 4096;
 /// What keeps a container up. The image's entrypoint runs before it, as with Harbor; old busybox knows no `infinity`.
 pub(super) const FOREVER: [&str; 3] = ["sh", "-c", "sleep infinity || tail -f /dev/null"];
-/// With their modes.
-const LOG_DIRECTORIES: [(&str, u32); 4] =
-    [("logs", 0o755), ("logs/agent", 0o777), ("logs/verifier", 0o777), ("logs/artifacts", 0o777)];
 const MEBIBYTE: i64 = 1024 * 1024;
 
 /// A running container.
 pub struct Container {
     job: Arc<Job>,
     id: String,
-    paths: Paths,
+    pub(super) paths: Paths,
     image_user: String,
-    log_directories: OnceCell<()>,
+    /// Made with the first files that are put in.
+    pub(super) log_directories: OnceCell<()>,
     pub(super) access: NetworkAccess,
     /// The services that it is the main one of.
     project: Option<Project>,
@@ -216,115 +207,6 @@ impl Container {
 
     pub(in crate::environment) fn paths(&self) -> &Paths {
         &self.paths
-    }
-
-    pub(in crate::environment) async fn upload(
-        &self,
-        contents: &[(&Path, &str)],
-    ) -> Result<(), EnvironmentError> {
-        let mut sent = false;
-        let first = async {
-            sent = true;
-            self.put(contents, &LOG_DIRECTORIES).await
-        };
-        self.log_directories.get_or_try_init(|| first).await?;
-        if sent { Ok(()) } else { self.put(contents, &[]).await }
-    }
-
-    /// Harbor's log directories are there, for any user, before anything runs. Each request with files costs the engine
-    /// some 70 ms, so they go in together with the first files if there are any.
-    pub(super) async fn with_log_directories(&self) -> Result<(), EnvironmentError> {
-        self.log_directories.get_or_try_init(|| self.put(&[], &LOG_DIRECTORIES)).await.copied()
-    }
-
-    /// Names in the archive count from the root: the engine makes directories that are missing on the way.
-    async fn put(
-        &self,
-        contents: &[(&Path, &str)],
-        directories: &'static [(&'static str, u32)],
-    ) -> Result<(), EnvironmentError> {
-        let insides: Vec<_> = contents.iter().map(|(_, inside)| *inside).collect();
-        let insides = if insides.is_empty() { "/logs".to_owned() } else { insides.join(" and ") };
-        let from_root = |(host_dir, inside): &(&Path, &str)| {
-            (host_dir.to_path_buf(), inside.trim_matches('/').to_owned())
-        };
-        let contents: Vec<_> = contents.iter().map(from_root).collect();
-        let archive = error::blocking(move || {
-            let mut archive = Archive::new()?;
-            for (name, mode) in directories {
-                archive.directory(Path::new(name), *mode)?;
-            }
-            for (host_dir, prefix) in contents {
-                archive.contents(&archive::walk(&host_dir)?, Path::new(&prefix))?;
-            }
-            archive.finish()
-        });
-        let body = bollard::body_try_stream(ReaderStream::new(tokio::fs::File::from_std(archive.await?)));
-        let options =
-            UploadToContainerOptions { path: "/".to_owned(), ..UploadToContainerOptions::default() };
-        let put = self.api().upload_to_container(&self.id, Some(options), body).await;
-        put.map_err(EnvironmentError::engine(format!("put files into {insides} of the container")))
-    }
-
-    pub(in crate::environment) async fn download(
-        &self,
-        inside: &str,
-        host_dir: &Path,
-    ) -> Result<Downloaded, EnvironmentError> {
-        self.with_log_directories().await?;
-        let archive = self.get_archive(inside).await?;
-        let (inside, host_dir) = (inside.to_owned(), host_dir.to_owned());
-        error::blocking(move || unpack(archive, &inside, &Destinations::one(&host_dir))).await
-    }
-
-    pub(in crate::environment) async fn fetch(
-        &self,
-        inside: &str,
-        to: &Path,
-        exclude: &[String],
-    ) -> Result<Fetched, EnvironmentError> {
-        self.with_log_directories().await?;
-        let archive = self.get_archive(inside).await?;
-        let (inside, to, exclude) = (inside.to_owned(), to.to_owned(), Exclusions::new(exclude));
-        error::blocking(move || unpack_path(archive, &inside, &to, &exclude)).await
-    }
-
-    pub(in crate::environment) async fn download_logs(
-        &self,
-        to: &LogDirs,
-    ) -> Result<Downloaded, EnvironmentError> {
-        self.with_log_directories().await?;
-        let archive = self.get_archive(&self.paths.logs).await?;
-        let (inside, to) = (self.paths.logs.clone(), to.clone());
-        error::blocking(move || unpack(archive, &inside, &Destinations::of_logs(&to))).await
-    }
-
-    async fn get_archive(&self, inside: &str) -> Result<std::fs::File, EnvironmentError> {
-        let temporary =
-            |source| EnvironmentError::Io { action: "write to", path: std::env::temp_dir(), source };
-        let mut file = tokio::fs::File::from_std(tempfile::tempfile().map_err(temporary)?);
-        let options = DownloadFromContainerOptions { path: inside.to_owned() };
-        let mut chunks = self.api().download_from_container(&self.id, Some(options));
-        let mut bytes = 0;
-        while let Some(chunk) = chunks.next().await {
-            let chunk = match chunk {
-                Err(Error::DockerResponseServerError { status_code: 404, .. }) => {
-                    return Err(EnvironmentError::NoSuchPath(inside.to_owned()));
-                }
-                chunk => {
-                    chunk.map_err(EnvironmentError::engine(format!("read {inside} of the container")))?
-                }
-            };
-            bytes += chunk.len() as u64;
-            if bytes > DOWNLOAD_BYTES {
-                let limit = format!("{DOWNLOAD_BYTES} bytes");
-                return Err(EnvironmentError::TooLarge { inside: inside.to_owned(), limit });
-            }
-            file.write_all(&chunk).await.map_err(temporary)?;
-        }
-        file.flush().await.map_err(temporary)?;
-        tokio::io::AsyncSeekExt::rewind(&mut file).await.map_err(temporary)?;
-        Ok(file.into_std().await)
     }
 
     /// What is wrong if the engine cannot do something in the container: most often, that it is not running any more.

@@ -11,6 +11,7 @@ mod doors;
 mod egress;
 mod engine;
 mod exec;
+mod files;
 mod found;
 mod image;
 mod isolation;

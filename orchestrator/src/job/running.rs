@@ -1,0 +1,37 @@
+//! The trials of a job that are under way.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::task::{Id, JoinError, JoinSet};
+
+use super::JobContext;
+use crate::trial::{self, TrialOutcome, TrialPlan};
+
+/// The trials under way, each in a task of its own so that a bug met in one harms no other.
+#[derive(Default)]
+pub(super) struct Running {
+    tasks: JoinSet<TrialOutcome>,
+    plans: HashMap<Id, TrialPlan>,
+}
+
+impl Running {
+    pub(super) fn start(&mut self, context: &Arc<JobContext>, plan: TrialPlan) {
+        let (context, trial) = (Arc::clone(context), plan.clone());
+        let handle = self.tasks.spawn(async move { trial::run(&context, trial).await });
+        self.plans.insert(handle.id(), plan);
+    }
+
+    /// None when nothing runs.
+    pub(super) async fn next(&mut self) -> Option<(TrialPlan, Result<TrialOutcome, JoinError>)> {
+        let (id, result) = match self.tasks.join_next_with_id().await? {
+            Ok((id, outcome)) => (id, Ok(outcome)),
+            Err(error) => (error.id(), Err(error)),
+        };
+        self.plans.remove(&id).map(|plan| (plan, result))
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.tasks.len()
+    }
+}

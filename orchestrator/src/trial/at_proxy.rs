@@ -1,0 +1,112 @@
+//! The proxy's record of a trial: opened before anything runs, sealed at the end of the agent's time, rewarded at the end.
+
+use jiff::Timestamp;
+use rolltap_proxy::api::{OpenTrial, TrialOpened, TrialStatus};
+
+use super::{Cause, Phase, Round, Trial, TrialFailure, chain};
+
+impl Trial<'_> {
+    pub(super) async fn open(&mut self) -> Option<TrialOpened> {
+        self.enter(Phase::Open);
+        let plan = &self.plan;
+        let trial = OpenTrial {
+            trial_id: Some(plan.name.clone()),
+            group_id: Some(plan.group_id.clone()),
+            group_size: Some(plan.group_size),
+            sample_index: plan.sample_index,
+            attempt: plan.attempt,
+            agent: Some(plan.agent.spec.name().to_owned()),
+            model: plan.agent.model.clone(),
+            history: self.context.history,
+            environment: Some(self.context.environment.to_string()),
+            sampling: self.context.sampling.clone(),
+            ..OpenTrial::of_task(plan.task_id.clone())
+        };
+        match self.context.admin.open_trial(&trial).await {
+            Ok(opened) => {
+                self.outcome.opened = true;
+                self.log.line(format!("trial opened at the proxy as {}", opened.trial_id));
+                self.supersede().await;
+                Some(opened)
+            }
+            Err(error) => {
+                self.fail(TrialFailure::from_error(Phase::Open, Cause::Proxy, &error));
+                None
+            }
+        }
+    }
+
+    /// Gives earlier attempts at the sample their rewards, which count no more.
+    async fn supersede(&self) {
+        for (earlier, reward) in &self.plan.supersedes {
+            if let Err(error) = self.context.admin.put_reward(earlier, reward).await {
+                self.log.line(format!("reward of {earlier} not put: {}", chain(&error)));
+            }
+        }
+    }
+
+    /// Ends the capture before anything else is done, so that no straggler adds a token.
+    pub(super) async fn seal(&mut self, round: &mut Round) {
+        if let Some(status) = self.seal_trial().await {
+            round.failure = self.weigh_blame(&status, round.failure.take());
+        }
+    }
+
+    /// Once; none where that was done before, or failed.
+    pub(super) async fn seal_trial(&mut self) -> Option<TrialStatus> {
+        if std::mem::replace(&mut self.sealed, true) {
+            return None;
+        }
+        match self.context.admin.seal(&self.plan.name).await {
+            Ok(status) => {
+                self.log.line(format!("sealed after {} calls", status.calls.total));
+                self.outcome.status = Some(status.clone());
+                Some(status)
+            }
+            Err(error) => {
+                self.fail(TrialFailure::from_error(Phase::Seal, Cause::Proxy, &error));
+                None
+            }
+        }
+    }
+
+    /// The proxy knows what a command's exit code does not say: whether its model ever answered.
+    pub(super) fn weigh_blame(
+        &self,
+        status: &TrialStatus,
+        failure: Option<TrialFailure>,
+    ) -> Option<TrialFailure> {
+        let calls = status.calls;
+        let none_answered = calls.total > 0 && calls.complete == 0;
+        match failure {
+            None if none_answered => {
+                let message = format!("none of the agent's {} model calls was answered", calls.total);
+                let failure = TrialFailure::new(Phase::Agent, Cause::ModelApi, message);
+                self.log.line(format!("failed: {failure}"));
+                Some(failure)
+            }
+            Some(failure)
+                if (failure.cause == Cause::NonZeroAgentExitCode && calls.failed > 0)
+                    || (failure.cause == Cause::AgentTimeout && none_answered) =>
+            {
+                let why = format!("{} of its {} model calls failed", calls.failed, calls.total);
+                Some(failure.not_the_agents(&why))
+            }
+            failure => failure,
+        }
+    }
+
+    pub(super) async fn put_reward(&mut self) {
+        self.outcome.awaits_retry = self.is_to_be_retried();
+        // Before the proxy is told: what is complete there, and closes its group, has a result here whenever this process dies.
+        self.outcome.finished_at = Timestamp::now();
+        self.record();
+        if self.outcome.awaits_retry || self.outcome.is_cancelled() {
+            return self.log.line("the reward waits for another attempt");
+        }
+        match self.context.admin.put_reward(&self.plan.name, &self.outcome.reward_to_put()).await {
+            Ok(status) => self.outcome.status = Some(status),
+            Err(error) => self.fail(TrialFailure::from_error(Phase::Reward, Cause::Proxy, &error)),
+        }
+    }
+}
