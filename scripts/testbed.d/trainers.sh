@@ -36,6 +36,6 @@ build_trainers() {
     "$uv" venv --quiet --python "$base" "$trainers" &&
     "$uv" pip install --python "$trainers/bin/python" --no-deps --requirements "$parts/trainers.lock.txt" &&
     "$trainers/bin/python" "$parts/stub_cuda.py" &&
-    "$trainers/bin/python" -c 'import torch, trl, verl, tinker, verifiers.v1, skyrl.train.utils.trainer_utils' &&
+    "$trainers/bin/python" -c 'import torch, trl, verl, tinker, verifiers.v1, gymnasium, openenv.core, skyrl.train.utils.trainer_utils' &&
     rm -rf -- "$UV_CACHE_DIR"
 }
