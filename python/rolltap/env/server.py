@@ -1,0 +1,75 @@
+"""An environment server of one's own: `rolltap env`, started and stopped by a program that needs it."""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO
+
+READY = "listening on "
+"""The line that `rolltap env` prints once it takes calls goes on with its address."""
+
+GRACE = 60.0
+"""Seconds in which a server that was told to stop removes its containers."""
+
+
+@contextmanager
+def serve(
+    arguments: Sequence[str] = (), *, program: str | os.PathLike[str] | None = None, timeout: float = 60.0
+) -> Iterator[str]:
+    """Starts `rolltap env` at a port of its own and gives its address; stops it, with all its environments, at the end.
+
+    `arguments` are further ones of the program (`["-e", "local"]`). The program is `program`, else what the variable
+    ROLLTAP_PROGRAM names, else the `rolltap` on PATH. What it says on standard error goes to this program's.
+
+    Raises RuntimeError where there is no such program, or where it does not listen within `timeout` seconds.
+    """
+    command = [_found(program), "env", "--listen", "127.0.0.1:0", *arguments]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    try:
+        yield _address(process, timeout)
+    finally:
+        process.terminate()
+        try:
+            process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            # Its next start, or `rolltap clean`, removes what it could not.
+            process.kill()
+            process.wait()
+
+
+def _found(program: str | os.PathLike[str] | None) -> str:
+    named = os.fspath(program) if program is not None else os.environ.get("ROLLTAP_PROGRAM", "rolltap")
+    found = shutil.which(named)
+    if found is None:
+        raise RuntimeError(f"no program {named!r}: put rolltap on PATH, or name it in ROLLTAP_PROGRAM")
+    return found
+
+
+def _address(process: subprocess.Popen[str], timeout: float) -> str:
+    assert process.stdout is not None
+    lines: queue.Queue[str | None] = queue.Queue()
+    # Goes on reading to the end, so that the server never waits for a full pipe.
+    threading.Thread(target=_pass_on, args=(process.stdout, lines), daemon=True).start()
+    until = time.monotonic() + timeout
+    while True:
+        try:
+            line = lines.get(timeout=max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            raise RuntimeError(f"`rolltap env` did not listen within {timeout:g} s") from None
+        if line is None:
+            raise RuntimeError(f"`rolltap env` ended with {process.wait()} before it listened; its words are above")
+        if READY in line:
+            return line.split(READY, 1)[1].split()[0]
+
+
+def _pass_on(output: IO[str], lines: queue.Queue[str | None]) -> None:
+    for line in output:
+        lines.put(line)
+    lines.put(None)

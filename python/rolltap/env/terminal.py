@@ -1,0 +1,199 @@
+"""A terminal at a task, as an environment with `reset` and `step`: for asyncio, and for programs that wait."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from rolltap.env.wire import (
+    DEFAULT_SERVER,
+    Action,
+    EnvOptions,
+    ResetInfo,
+    Step,
+    Task,
+    answer,
+    begun,
+    creation,
+    httpx_timeout,
+    is_gone,
+    pause,
+    place,
+    reset_first,
+    step_of,
+    unreachable,
+)
+from rolltap.errors import RolltapError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class AsyncTerminalGymEnv:
+    """A terminal in a Harbor task's container, at a server (`rolltap env`).
+
+    The reward is 0.0 until the episode is over, and then what the task's verifier gives. Nothing is asked of the server
+    before the first `reset`, which makes the environment there; `close` removes it. So does the server, where nobody
+    has called for `lease_seconds`.
+
+    An action is a model's answer as it came, or keys: see `rolltap.env.Action`. What the server refuses is raised as
+    RolltapError with its words and code, such as `done` for a step after the end and `vanished` for a container that
+    somebody removed; a `reset` begins anew in both cases.
+    """
+
+    def __init__(
+        self,
+        task_dir: Task,
+        *,
+        server: str = DEFAULT_SERVER,
+        patience: float = 600.0,
+        timeout: float | None = 3600.0,
+        **options: Unpack[EnvOptions],
+    ) -> None:
+        """`options` are those of `rolltap.env.EnvOptions`.
+
+        `patience` is how many seconds `reset` waits for a place where all of the server's are taken, `timeout` how long
+        the server may be silent.
+        """
+        self.env_id: str | None = None
+        """The server's name of the environment, once it is there."""
+        self._creation = creation(task_dir, options)
+        self._server = server
+        self._patience = patience
+        self._http = httpx.AsyncClient(base_url=server, timeout=httpx_timeout(timeout))
+
+    async def __aenter__(self) -> AsyncTerminalGymEnv:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def reset(self) -> tuple[str, ResetInfo]:
+        """A fresh container and terminal: what it shows, and the task. A step under way is cancelled."""
+        if self.env_id is not None:
+            try:
+                return begun(await self._ask("POST", place(self.env_id, "/reset"), {}))
+            except RolltapError as error:
+                if not is_gone(error):
+                    raise
+        self.env_id = await self._create()
+        return begun(await self._ask("POST", place(self.env_id, "/reset"), {}))
+
+    async def step(self, action: Action) -> Step:
+        """Does it, and gives what the terminal shows then: `(observation, reward, done, info)`."""
+        return step_of(await self._ask("POST", place(reset_first(self.env_id), "/step"), {"action": action}))
+
+    async def renew(self) -> None:
+        """Says that the environment is still wanted, where a model thinks for longer than the lease."""
+        await self._ask("POST", place(reset_first(self.env_id), "/lease"), {})
+
+    async def close(self) -> None:
+        """Removes the environment, in whatever state it is; idempotent."""
+        env_id, self.env_id = self.env_id, None
+        try:
+            if env_id is not None:
+                await self._ask("DELETE", place(env_id))
+        except RolltapError as error:
+            if not is_gone(error):
+                raise
+        finally:
+            await self._http.aclose()
+
+    async def _create(self) -> str:
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                return str((await self._ask("POST", "/v1/envs", self._creation))["env_id"])
+            except RolltapError as error:
+                wait = pause(error, until - time.monotonic())
+                if wait is None:
+                    raise
+            await asyncio.sleep(wait)
+
+    async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        try:
+            return answer(await self._http.request(method, path, json=body))
+        except httpx.ConnectError as error:
+            raise unreachable(self._server) from error
+
+
+class TerminalGymEnv:
+    """AsyncTerminalGymEnv for programs that wait: the same calls under the same names."""
+
+    def __init__(
+        self,
+        task_dir: Task,
+        *,
+        server: str = DEFAULT_SERVER,
+        patience: float = 600.0,
+        timeout: float | None = 3600.0,
+        **options: Unpack[EnvOptions],
+    ) -> None:
+        """See `AsyncTerminalGymEnv`."""
+        self.env_id: str | None = None
+        """The server's name of the environment, once it is there."""
+        self._creation = creation(task_dir, options)
+        self._server = server
+        self._patience = patience
+        self._http = httpx.Client(base_url=server, timeout=httpx_timeout(timeout))
+
+    def __enter__(self) -> TerminalGymEnv:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def reset(self) -> tuple[str, ResetInfo]:
+        """See `AsyncTerminalGymEnv.reset`."""
+        if self.env_id is not None:
+            try:
+                return begun(self._ask("POST", place(self.env_id, "/reset"), {}))
+            except RolltapError as error:
+                if not is_gone(error):
+                    raise
+        self.env_id = self._create()
+        return begun(self._ask("POST", place(self.env_id, "/reset"), {}))
+
+    def step(self, action: Action) -> Step:
+        """See `AsyncTerminalGymEnv.step`."""
+        return step_of(self._ask("POST", place(reset_first(self.env_id), "/step"), {"action": action}))
+
+    def renew(self) -> None:
+        """See `AsyncTerminalGymEnv.renew`."""
+        self._ask("POST", place(reset_first(self.env_id), "/lease"), {})
+
+    def close(self) -> None:
+        """See `AsyncTerminalGymEnv.close`."""
+        env_id, self.env_id = self.env_id, None
+        try:
+            if env_id is not None:
+                self._ask("DELETE", place(env_id))
+        except RolltapError as error:
+            if not is_gone(error):
+                raise
+        finally:
+            self._http.close()
+
+    def _create(self) -> str:
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                return str(self._ask("POST", "/v1/envs", self._creation)["env_id"])
+            except RolltapError as error:
+                wait = pause(error, until - time.monotonic())
+                if wait is None:
+                    raise
+            time.sleep(wait)
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        try:
+            return answer(self._http.request(method, path, json=body))
+        except httpx.ConnectError as error:
+            raise unreachable(self._server) from error

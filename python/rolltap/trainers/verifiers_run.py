@@ -1,0 +1,126 @@
+"""Whole trials of `rolltap run` as rollouts of verifiers' v1 interface (package `verifiers` 0.4.0), and so of prime-rl.
+
+verifiers finds the harness by the id `rolltap_run`; its tasks are those of `rolltap.trainers.verifiers_terminal`. Each
+rollout is a trial: environment, agent, verifier and the capture of every token are rolltap's, and the trace has what
+the proxy captured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from pydantic import Field
+from verifiers.v1.clients import ModelContext
+from verifiers.v1.configs.client import resolve_api_key
+from verifiers.v1.configs.harness import HarnessConfig
+from verifiers.v1.harness import Harness
+from verifiers.v1.runtimes import ProgramResult, Runtime
+from verifiers.v1.trace import Trace
+
+from rolltap.lines import read_lines
+from rolltap.row import Row
+from rolltap.sampling import of_a_trial
+from rolltap.trainers.verifiers import _nodes
+from rolltap.trainers.verifiers_terminal import DONE, JUDGED, HarborTaskData
+
+
+class RunHarnessConfig(HarnessConfig):
+    """What `rolltap run` is told; see `rolltap run --help`."""
+
+    agent: str = "terminal"
+    """rolltap's terminal agent, or another of `rolltap agents`."""
+    environment: Literal["docker", "harbor", "local"] = "docker"
+    harbor_env: str | None = None
+    """For environment harbor: Harbor's own, like docker, daytona or modal."""
+    max_turns: int | None = None
+    agent_kwargs: dict[str, Any] = Field(default_factory=dict)
+    sampling: dict[str, Any] = Field(default_factory=dict)
+    """Laid over what verifiers samples with."""
+    upstream: str | None = None
+    """A vLLM server; verifiers' client's unless it is said."""
+    proxy: str | None = None
+    """Admin plane of a running proxy, instead of one per trial before `upstream`."""
+    jobs_dir: Path | None = None
+    """Where trials' logs and results are kept; they are not where it is unset."""
+    program: str = "rolltap"
+
+
+class RunHarness(Harness[RunHarnessConfig]):
+    """Runs the agent at the task with `rolltap run`, and puts what was captured into the trace.
+
+    The model calls go through rolltap's proxy, not through verifiers' interception, so verifiers' limits on turns and
+    tokens do not reach them: say `max_turns` here.
+    """
+
+    NEEDS_CONTAINER = False
+
+    async def launch(
+        self,
+        ctx: ModelContext,
+        trace: Trace,
+        runtime: Runtime,
+        endpoint: str,
+        secret: str,
+        mcp_urls: dict[str, str],
+        data: HarborTaskData,
+    ) -> ProgramResult:
+        """One trial. Raises where it failed for a reason that is not the agent's."""
+        with tempfile.TemporaryDirectory(prefix="rolltap-") as temporary:
+            jobs_dir = self.config.jobs_dir or Path(temporary)
+            command = self._command(ctx, jobs_dir, trace.id, data)
+            said = await _run(command, {**os.environ, "ROLLTAP_UPSTREAM_API_KEY": resolve_api_key(ctx.client)})
+            rows = _rows(jobs_dir / trace.id / "rollouts.jsonl")
+        if not rows:
+            raise RuntimeError(f"the trial sampled nothing: {said}")
+        trace.nodes.extend(_nodes(rows, len(trace.nodes)))
+        row = rows[0]
+        if not row["reward_valid"] or row["reward"] is None:
+            raise RuntimeError(f"the trial has no valid reward: {row['failure_cause']}")
+        trace.info[JUDGED] = {"reward": row["reward"], "rewards": row["rewards"]}
+        return DONE
+
+    def _command(self, ctx: ModelContext, jobs_dir: Path, name: str, data: HarborTaskData) -> list[str]:
+        config = self.config
+        command = [config.program, "run", "--quiet", "-o", str(jobs_dir), "--job-name", name, "-p", data.task_dir]
+        command += ["-a", config.agent, "-e", config.environment, "-m", ctx.model]
+        sampling = {**(of_a_trial(ctx.sampling.model_dump()) or {}), **config.sampling}
+        command += ["--sampling", json.dumps(sampling)]
+        if config.proxy is not None:
+            command += ["--proxy", config.proxy]
+        else:
+            command += ["--upstream", config.upstream or ctx.client.base_url]
+        if config.harbor_env is not None:
+            command += ["--harbor-env", config.harbor_env]
+        if config.max_turns is not None:
+            command += ["--max-turns", str(config.max_turns)]
+        for option, value in config.agent_kwargs.items():
+            command += ["--agent-kwarg", f"{option}={json.dumps(value)}"]
+        return command
+
+
+async def _run(command: list[str], env: dict[str, str]) -> str:
+    """Runs it to its end and gives its last words; cancellation stops it first, with its containers."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *command, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=asyncio.subprocess.STDOUT
+    )
+    try:
+        output, _ = await process.communicate()
+    except asyncio.CancelledError:
+        process.terminate()
+        await process.communicate()
+        raise
+    said = output.decode(errors="replace").strip()[-2000:]
+    # 1 is a trial that failed: its row says why.
+    if process.returncode not in (0, 1):
+        raise RuntimeError(f"`{command[0]} run` ended with {process.returncode}: {said}")
+    return said
+
+
+def _rows(path: Path) -> list[Row]:
+    return [cast("Row", line) for line in read_lines(path)] if path.is_file() else []
