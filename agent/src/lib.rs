@@ -1,12 +1,10 @@
 //! A terminal over any byte stream, and the agent that works in it.
 //!
 //! The agent shows a terminal to a model, types what the model answers, and ends when the model twice in a row says that
-//! the task is complete. Its behaviour follows Terminus-2, the reference agent of Harbor; so do its
-//! formats of answers. It knows neither Docker nor any other part of this project: it is handed the bytes of a terminal
-//! and the address of a model.
+//! the task is complete. Its behaviour follows Terminus-2, the reference agent of Harbor; so do its formats of
+//! answers. It knows neither Docker nor any other part of this project: it is handed the bytes of a terminal and the
+//! address of a model.
 #![forbid(unsafe_code)]
-
-use std::time::Duration;
 
 use serde::Serialize;
 use thiserror::Error;
@@ -14,59 +12,21 @@ use tokio_util::sync::CancellationToken;
 
 pub mod answer;
 mod chat;
-mod chat_error;
 mod clip;
+mod conversation;
 mod episode;
+mod handover;
 pub mod hands;
 mod keys;
 pub mod prompt;
 mod screen;
+mod settings;
 pub mod terminal;
+mod trajectory;
 
-use answer::AnswerFormat;
 pub use chat::{ChatError, Message, Role};
+pub use settings::{AgentSettings, Summarize, TrajectorySettings};
 use terminal::Terminal;
-
-/// Where the model is and how it is asked.
-#[derive(Clone)]
-pub struct AgentSettings {
-    /// Base URL of an OpenAI-compatible server, up to and with `/v1`.
-    pub base_url: String,
-    /// Sent as a bearer token.
-    pub api_key: String,
-    /// Name of the model to ask for.
-    pub model: String,
-    /// How the model writes its answers.
-    pub format: AnswerFormat,
-    /// The run ends after this many answers of the model.
-    pub max_turns: u32,
-    /// Sampling temperature; the server's default if `None`.
-    pub temperature: Option<f64>,
-    /// Most tokens of one answer; the server's default if `None`.
-    pub max_tokens: Option<u32>,
-    /// How long a call may go without a byte from the server.
-    pub call_timeout: Duration,
-    /// How often a call is tried again after a connection error, a 429 or a 5xx.
-    pub retries: u32,
-}
-
-impl AgentSettings {
-    /// Settings with the defaults: answers in JSON, 100 turns, 600 seconds of idle time per call, 4 retries (about 8 seconds in all),
-    /// sampling left to the server.
-    pub fn new(base_url: impl Into<String>, api_key: impl Into<String>, model: impl Into<String>) -> Self {
-        Self {
-            base_url: base_url.into(),
-            api_key: api_key.into(),
-            model: model.into(),
-            format: AnswerFormat::Json,
-            max_turns: 100,
-            temperature: None,
-            max_tokens: None,
-            call_timeout: Duration::from_secs(600),
-            retries: 4,
-        }
-    }
-}
 
 /// What became of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -77,11 +37,13 @@ pub struct AgentReport {
     pub completed: bool,
     /// Why the run ended.
     pub stop: StopReason,
+    /// How often a shorter conversation took the place of one that had grown too long.
+    pub summaries: u32,
     /// Prompt tokens of all calls together, as the server counted them.
     pub prompt_tokens: u64,
     /// Completion tokens of all calls together, as the server counted them.
     pub completion_tokens: u64,
-    /// Every message, in order.
+    /// Every message of the main conversation, in order; those of helper conversations are in the trajectory.
     pub transcript: Vec<Message>,
 }
 
@@ -133,7 +95,6 @@ pub async fn run(
     terminal: &Terminal,
     cancel: CancellationToken,
 ) -> Result<AgentReport, AgentError> {
-    let (format, max_turns) = (settings.format, settings.max_turns);
     let chat = chat::ChatClient::new(settings).map_err(AgentError::Settings)?;
-    episode::Episode::new(&chat, terminal, cancel, format, max_turns).run(instruction).await
+    episode::Episode::new(&chat, terminal, instruction).run(cancel).await
 }

@@ -104,12 +104,12 @@ impl Terminal {
 
     /// Output since the last observation (lines that scrolled off the screen included), else the current screen. Of
     /// more than 10 000 bytes it holds the first and the last 5 000. Works on a closed terminal too.
-    pub fn observe(&self) -> Observation {
+    pub async fn observe(&self) -> Observation {
         lock(&self.screen).observe()
     }
 
     /// The current screen as plain text, without trailing blank lines. Does not count as an observation.
-    pub fn screen(&self) -> String {
+    pub async fn screen(&self) -> String {
         lock(&self.screen).text()
     }
 

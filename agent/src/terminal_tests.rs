@@ -12,9 +12,9 @@ fn terminal() -> (Terminal, DuplexStream) {
 }
 
 /// Waits for a condition; fails only if it has not come true for half a minute.
-async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+async fn until(what: &str, condition: impl AsyncFn() -> bool) {
     in_time(what, async {
-        while !condition() {
+        while !condition().await {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
@@ -31,7 +31,7 @@ async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
 async fn output_reaches_the_screen_and_keys_reach_the_program() {
     let (terminal, mut program) = terminal();
     program.write_all(b"name? ").await.unwrap();
-    until("the question", || terminal.screen() == "name?").await;
+    until("the question", async || terminal.screen().await == "name?").await;
     terminal.send_keys("Ada\n").await.unwrap();
     terminal.send_keys("C-c").await.unwrap();
     terminal.send_keys("").await.unwrap();
@@ -56,7 +56,7 @@ async fn the_end_of_the_stream_closes_the_terminal_and_leaves_the_screen() {
     assert!(!terminal.is_closed());
     drop(program);
     in_time("the end", terminal.closed()).await;
-    assert_eq!(terminal.observe().text(), "bye");
+    assert_eq!(terminal.observe().await.text(), "bye");
     assert_eq!(terminal.send_keys("x").await, Err(SendError::Closed));
 }
 
@@ -76,7 +76,7 @@ async fn questions_that_nobody_reads_the_answers_of_hold_nothing_up() {
         in_time("the terminal to read", program.write_all(b"\x1b[6n")).await.unwrap();
     }
     program.write_all(b"done").await.unwrap();
-    until("the last word", || terminal.screen() == "done").await;
+    until("the last word", async || terminal.screen().await == "done").await;
 }
 
 #[tokio::test]
@@ -110,9 +110,9 @@ async fn a_flood_goes_through_while_others_run() {
         program
     });
     // On this single-threaded runtime the observation below can only run if the pump lets others in.
-    until("the end of the flood", || {
-        terminal.observe();
-        terminal.screen().ends_with("END")
+    until("the end of the flood", async || {
+        terminal.observe().await;
+        terminal.screen().await.ends_with("END")
     })
     .await;
     drop(flood.await.unwrap());
@@ -127,7 +127,7 @@ async fn settling_waits_for_output_then_for_silence_but_not_for_ever() {
 
     program.write_all(b"$ ").await.unwrap();
     terminal.settled(Duration::from_millis(100), Duration::from_secs(2)).await;
-    assert_eq!(terminal.screen(), "$");
+    assert_eq!(terminal.screen().await, "$");
     assert!(start.elapsed() < Duration::from_secs(3));
 
     drop(program);

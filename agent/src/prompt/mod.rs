@@ -1,5 +1,7 @@
 //! What the agent says to the model at its work, in one place.
 
+pub(crate) mod handover;
+
 use std::fmt::Write as _;
 
 use crate::answer::{AnswerError, AnswerFormat};

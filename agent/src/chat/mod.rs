@@ -1,15 +1,21 @@
 //! A plain client of OpenAI-compatible chat completions: one request, one whole answer.
 
+mod context_length;
+mod error;
+#[cfg(test)]
+mod tests;
+
 use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Response, StatusCode, Url};
 use serde::{Deserialize, Serialize};
 
-use crate::AgentSettings;
-pub use crate::chat_error::ChatError;
-use crate::chat_error::{excerpt, failed_request, refused};
+pub use self::error::ChatError;
+use self::error::{excerpt, failed_request, refused};
+use crate::settings::AgentSettings;
 
 /// Who wrote a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,14 +36,34 @@ pub struct Message {
     pub content: String,
 }
 
+/// One message of a conversation, as it is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Said<'a> {
+    pub(crate) role: Role,
+    pub(crate) content: &'a str,
+}
+
 /// What the model answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) content: String,
+    /// What it thought, where the server tells that apart.
+    pub(crate) reasoning: Option<String>,
     /// The server cut the answer off at its token limit (`finish_reason: "length"`).
     pub(crate) cut_off: bool,
+    /// The model's name, as the server gives it.
+    pub(crate) model: Option<String>,
+    /// None where the server does not count.
+    pub(crate) usage: Option<Usage>,
+}
+
+/// Tokens of one call, as the server counted them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
     pub(crate) prompt_tokens: u64,
     pub(crate) completion_tokens: u64,
+    /// Those of the prompt that it had computed before.
+    pub(crate) cached_tokens: u64,
 }
 
 /// A client of one model with fixed settings.
@@ -46,12 +72,13 @@ pub(crate) struct ChatClient {
     url: Url,
     settings: AgentSettings,
     first_wait: Duration,
+    spent: Mutex<Usage>,
 }
 
 #[derive(Serialize)]
 struct ChatRequest<'a> {
     model: &'a str,
-    messages: &'a [Message],
+    messages: &'a [Said<'a>],
     #[serde(skip_serializing_if = "Option::is_none")]
     temperature: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,7 +88,8 @@ struct ChatRequest<'a> {
 #[derive(Deserialize)]
 struct ChatResponse {
     choices: Vec<Choice>,
-    usage: Option<Usage>,
+    model: Option<String>,
+    usage: Option<UsageObject>,
 }
 
 #[derive(Deserialize)]
@@ -73,14 +101,23 @@ struct Choice {
 #[derive(Deserialize)]
 struct ReplyMessage {
     content: Option<String>,
+    /// vLLM's name for it, and the one that it had before.
+    #[serde(alias = "reasoning_content")]
+    reasoning: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Usage {
+struct UsageObject {
     #[serde(default)]
     prompt_tokens: u64,
     #[serde(default)]
     completion_tokens: u64,
+    prompt_tokens_details: Option<PromptTokens>,
+}
+
+#[derive(Deserialize)]
+struct PromptTokens {
+    cached_tokens: Option<u64>,
 }
 
 /// Longest wait that a server's `Retry-After` can ask for.
@@ -106,16 +143,19 @@ impl ChatClient {
             .read_timeout(settings.call_timeout)
             .build()
             .map_err(|error| bad_url(&error.to_string()))?;
-        Ok(Self { http, url, settings, first_wait: Duration::from_millis(500) })
+        Ok(Self { http, url, settings, first_wait: Duration::from_millis(500), spent: Mutex::default() })
     }
 
     /// Asks for the next message. Connection errors, 429 and 5xx are tried again, with growing waits between.
-    pub(crate) async fn complete(&self, messages: &[Message]) -> Result<Reply, ChatError> {
+    pub(crate) async fn complete(&self, messages: &[Said<'_>]) -> Result<Reply, ChatError> {
         let mut retries_left = self.settings.retries;
         let mut wait = self.first_wait;
         loop {
             let failure = match self.attempt(messages).await {
-                Ok(reply) => return Ok(reply),
+                Ok(reply) => {
+                    self.count(reply.usage.unwrap_or_default());
+                    return Ok(reply);
+                }
                 Err(failure) => failure,
             };
             let Some(asked) = failure.retry.filter(|_| retries_left > 0) else {
@@ -129,7 +169,23 @@ impl ChatClient {
         }
     }
 
-    async fn attempt(&self, messages: &[Message]) -> Result<Reply, Failure> {
+    pub(crate) fn settings(&self) -> &AgentSettings {
+        &self.settings
+    }
+
+    /// Tokens of all calls until now, as far as the server counts them.
+    pub(crate) fn spent(&self) -> Usage {
+        *self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, usage: Usage) {
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        spent.prompt_tokens += usage.prompt_tokens;
+        spent.completion_tokens += usage.completion_tokens;
+        spent.cached_tokens += usage.cached_tokens;
+    }
+
+    async fn attempt(&self, messages: &[Said<'_>]) -> Result<Reply, Failure> {
         let settings = &self.settings;
         let request = ChatRequest {
             model: &settings.model,
@@ -164,14 +220,19 @@ impl ChatClient {
     fn reply(&self, body: &[u8]) -> Result<Reply, ChatError> {
         let response: ChatResponse =
             serde_json::from_slice(body).map_err(|error| self.malformed(body, &error.to_string()))?;
-        let usage = response.usage.unwrap_or(Usage { prompt_tokens: 0, completion_tokens: 0 });
         let choice =
             response.choices.into_iter().next().ok_or_else(|| self.malformed(body, "it has no choices"))?;
-        Ok(Reply {
-            content: choice.message.content.unwrap_or_default(),
-            cut_off: choice.finish_reason.as_deref() == Some("length"),
+        let usage = response.usage.map(|usage| Usage {
             prompt_tokens: usage.prompt_tokens,
             completion_tokens: usage.completion_tokens,
+            cached_tokens: usage.prompt_tokens_details.and_then(|of| of.cached_tokens).unwrap_or(0),
+        });
+        Ok(Reply {
+            content: choice.message.content.unwrap_or_default(),
+            reasoning: choice.message.reasoning.filter(|reasoning| !reasoning.is_empty()),
+            cut_off: choice.finish_reason.as_deref() == Some("length"),
+            model: response.model,
+            usage,
         })
     }
 
@@ -210,7 +271,3 @@ fn jittered(wait: Duration) -> Duration {
     let random = RandomState::new().hash_one(()) % 256;
     wait + wait.mul_f64(random as f64 / 1024.0)
 }
-
-#[cfg(test)]
-#[path = "chat_tests.rs"]
-mod tests;

@@ -49,8 +49,8 @@ fn client(base_url: &str) -> ChatClient {
     client
 }
 
-fn hello() -> Vec<Message> {
-    vec![Message { role: Role::User, content: "hello".into() }]
+fn hello() -> Vec<Said<'static>> {
+    vec![Said { role: Role::User, content: "hello" }]
 }
 
 #[tokio::test]
@@ -58,7 +58,11 @@ async fn the_request_is_plain_and_the_content_comes_back_as_it_is() {
     let content = " {\"a\":1}\r\n\u{1f980} ";
     let (url, _, last) = server(vec![completion(content)]).await;
     let reply = client(&format!("{url}/")).complete(&hello()).await.unwrap();
-    let expected = Reply { content: content.into(), cut_off: false, prompt_tokens: 7, completion_tokens: 3 };
+    let expected = Reply {
+        content: content.into(),
+        usage: Some(Usage { prompt_tokens: 7, completion_tokens: 3, cached_tokens: 0 }),
+        ..Reply::default()
+    };
     assert_eq!(reply, expected);
     let (key, body) = last.lock().unwrap().clone();
     assert_eq!(key, "Bearer secret");
@@ -81,10 +85,7 @@ async fn a_length_finish_and_missing_content_are_understood() {
     let choice = json!({"message": {"content": null}, "finish_reason": "length"});
     let (url, ..) = server(vec![answer(200, json!({"choices": [choice]}))]).await;
     let reply = client(&url).complete(&hello()).await.unwrap();
-    assert_eq!(
-        reply,
-        Reply { content: String::new(), cut_off: true, prompt_tokens: 0, completion_tokens: 0 }
-    );
+    assert_eq!(reply, Reply { cut_off: true, ..Reply::default() });
 }
 
 #[tokio::test]

@@ -1,0 +1,86 @@
+//! How many tokens the model can see at once, where the server tells.
+
+use std::time::Duration;
+
+use reqwest::Url;
+use serde::Deserialize;
+
+use super::ChatClient;
+
+/// The rest of a list of models is no matter.
+#[derive(Deserialize)]
+struct Models {
+    data: Vec<Model>,
+}
+
+#[derive(Deserialize)]
+struct Model {
+    id: String,
+    /// vLLM's own.
+    max_model_len: Option<u64>,
+}
+
+/// A list that takes longer is done without: nothing depends on it but when a conversation is summed up.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Most bytes of a list of models.
+const LARGEST: usize = 4 << 20;
+
+impl ChatClient {
+    /// As the server tells it with its models; none where it does not.
+    pub(crate) async fn context_length(&self) -> Option<u64> {
+        let url = Url::parse(&format!("{}/models", self.settings.base_url.trim_end_matches('/'))).ok()?;
+        match tokio::time::timeout(PATIENCE, self.list(url)).await.ok()? {
+            Ok(body) => length_in(&body, &self.settings.model),
+            Err(error) => {
+                tracing::debug!(%error, "the server lists no models");
+                None
+            }
+        }
+    }
+
+    async fn list(&self, url: Url) -> reqwest::Result<Vec<u8>> {
+        let request = self.http.get(url).bearer_auth(&self.settings.api_key);
+        let mut response = request.send().await?.error_for_status()?;
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await? {
+            body.extend_from_slice(&chunk);
+            if body.len() > LARGEST {
+                body.clear();
+                break;
+            }
+        }
+        Ok(body)
+    }
+}
+
+/// Of the model that is asked for; of the only one where the server knows it by another name.
+fn length_in(body: &[u8], model: &str) -> Option<u64> {
+    let models: Models = serde_json::from_slice(body).ok()?;
+    let asked_for = models.data.iter().find(|listed| listed.id == model);
+    let only = || models.data.first().filter(|_| models.data.len() == 1);
+    asked_for.or_else(only)?.max_model_len.filter(|length| *length > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_length_is_that_of_the_model_asked_for() {
+        let list = br#"{"object": "list", "data": [
+            {"id": "a", "max_model_len": 4096, "permission": []}, {"id": "b", "max_model_len": 8192}, {"id": "c"}]}"#;
+        for (model, length) in [("a", Some(4096)), ("b", Some(8192)), ("c", None), ("d", None)] {
+            assert_eq!(length_in(list, model), length, "{model}");
+        }
+        assert_eq!(length_in(br#"{"data": [{"id": "a", "max_model_len": 7}]}"#, "alias"), Some(7));
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_is_read_without_panic(body in "[{}\\[\\]\",:a-z0-9 ]{0,60}") {
+            let _read = length_in(body.as_bytes(), "m");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Asking the model, and making room where its context has none left.
+
+use super::Episode;
+use crate::chat::{ChatError, Message, Reply, Role};
+use crate::handover::{self, HandoverError, Work, end_of};
+use crate::prompt::handover as prompt;
+
+/// Tokens that are free after the latest exchanges were dropped, besides those of an answer whose length was asked for.
+const FREE_AFTER_UNWINDING: u64 = 4000;
+/// Prompts in a row that do not fit, after everything that can be done; then the run ends.
+const MOST_UNANSWERED: u32 = 3;
+
+impl Episode<'_> {
+    /// As it was said, or as the server says, where that matters.
+    pub(super) async fn find_context_length(&self) -> Option<u64> {
+        match self.settings.summarize {
+            Some(summarize) if summarize.context_length.is_none() => self.chat.context_length().await,
+            _ => self.context_length,
+        }
+    }
+
+    /// The model's answer to what it is told next. None where there was no room for it in spite of everything; the model
+    /// is then told so next.
+    pub(super) async fn ask(&mut self) -> Result<Option<Reply>, ChatError> {
+        match self.complete().await {
+            Err(refused @ ChatError::ContextExceeded { .. }) if self.settings.summarize.is_some() => {
+                self.recover(refused).await
+            }
+            other => other.map(Some),
+        }
+    }
+
+    /// Keeps the model's words exactly as they came: the tokens of the next prompt begin with those of this answer only
+    /// if its text does.
+    async fn complete(&mut self) -> Result<Reply, ChatError> {
+        let reply = self.chat.complete(&self.conversation.with(&self.next)).await?;
+        self.turns += 1;
+        self.unanswered = 0;
+        self.conversation.add(std::mem::take(&mut self.next), &reply);
+        self.transcript.push(Message { role: Role::Assistant, content: reply.content.clone() });
+        Ok(reply)
+    }
+
+    /// Sums up before there is no room for it. Where that fails, the conversation goes on as it is.
+    pub(super) async fn hand_over_ahead(&mut self) {
+        let Some(summarize) = self.settings.summarize else { return };
+        if !self.conversation.is_long() || !summarize.is_due(self.conversation.tokens(), self.context_length)
+        {
+            return;
+        }
+        tracing::info!(turn = self.turns, tokens = self.conversation.tokens(), "summing up ahead");
+        if let Err(error) = Box::pin(self.hand_over(0)).await {
+            tracing::warn!(%error, "the conversation could not be summed up ahead");
+        }
+    }
+
+    /// Makes room and asks again, with less and less of what was said.
+    async fn recover(&mut self, refused: ChatError) -> Result<Option<Reply>, ChatError> {
+        if self.conversation.is_empty() || self.unanswered >= MOST_UNANSWERED {
+            return Err(refused);
+        }
+        tracing::info!(turn = self.turns, %refused, "making room");
+        let length = self.context_length.unwrap_or_else(|| self.conversation.tokens());
+        let free = FREE_AFTER_UNWINDING + self.settings.max_tokens.map_or(0, u64::from);
+        let dropped = self.conversation.unwind(length.saturating_sub(free));
+        if let Err(error) = Box::pin(self.hand_over(dropped)).await {
+            tracing::info!(%error, "no summary; going on with less");
+            self.go_on_with_less(dropped).await;
+        }
+        match self.complete().await {
+            Err(ChatError::ContextExceeded { .. }) => {
+                self.unanswered += 1;
+                self.say(prompt::lost());
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    }
+
+    /// Puts a summary in the place of the conversation. On an error nothing has changed.
+    async fn hand_over(&mut self, dropped: usize) -> Result<(), HandoverError> {
+        let screen = self.terminal.screen().await;
+        let work = Work { instruction: self.instruction, screen: &screen };
+        let done = handover::hand_over(self.chat, &self.conversation, work).await?;
+        self.summaries += 1;
+        self.conversation.hand_over(&done.questions.asked, &done.questions.reply);
+        let question =
+            [(Role::User, &done.questions.asked), (Role::Assistant, &done.questions.reply.content)];
+        self.transcript.extend(question.map(|(role, content)| Message { role, content: content.clone() }));
+        let next = prompt::go_on(&done.answers.reply.content);
+        self.record(|recorder, _| {
+            recorder.handed_over(dropped, &[done.summary, done.questions, done.answers])
+        });
+        self.say(next);
+        Ok(())
+    }
+
+    /// What is left where there is no room for a summary: what to do next in a few words, or the screen alone.
+    async fn go_on_with_less(&mut self, dropped: usize) {
+        let screen = self.terminal.screen().await;
+        let work = Work { instruction: self.instruction, screen: &screen };
+        let brief = handover::ask_briefly(self.chat, work).await;
+        let next = match &brief {
+            Ok(brief) => prompt::go_on_briefly(self.instruction, &brief.reply.content),
+            Err(_) => prompt::go_on_alone(self.instruction, end_of(&screen)),
+        };
+        self.record(|recorder, _| {
+            recorder.handed_over(dropped, brief.as_ref().ok().map(std::slice::from_ref).unwrap_or_default())
+        });
+        self.say(next);
+    }
+}

@@ -1,0 +1,9 @@
+//! The agent against a scripted model over HTTP and a real shell on a real pseudo-terminal.
+
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod long_conversations;
+mod scripted;
+mod stage;
+mod trajectory;
+mod work;

@@ -1,0 +1,119 @@
+//! A model whose context can be full, and which tells helper conversations from the work.
+
+use std::sync::{Arc, Mutex};
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use rolltap_agent::{AgentSettings, Message};
+use serde_json::{Value, json};
+
+/// What a call is for, as its last message tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Work,
+    Summary,
+    Questions,
+    Answers,
+    Brief,
+}
+
+/// One call that the model got.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) kind: Kind,
+    pub(crate) messages: Vec<Message>,
+}
+
+impl Call {
+    pub(crate) fn last(&self) -> &str {
+        &self.messages.last().unwrap().content
+    }
+}
+
+/// What it says.
+pub(crate) enum Says {
+    Words(String),
+    CutOff(String),
+    TooLong,
+}
+
+pub(crate) struct Scripted {
+    /// Every call, in order.
+    pub(crate) calls: Arc<Mutex<Vec<Call>>>,
+    pub(crate) settings: AgentSettings,
+}
+
+impl Scripted {
+    pub(crate) fn kinds(&self) -> Vec<Kind> {
+        self.calls.lock().unwrap().iter().map(|call| call.kind).collect()
+    }
+}
+
+type Script = dyn Fn(&Call, usize) -> Says + Send + Sync;
+
+#[derive(Clone)]
+struct Shared {
+    script: Arc<Script>,
+    calls: Arc<Mutex<Vec<Call>>>,
+    max_model_len: Option<u64>,
+    prompt_tokens: u64,
+}
+
+/// A server of this model. `script` is told the call and how many of its kind came before. The server says that each
+/// message takes `prompt_tokens`, and how long the context is, if that is given.
+pub(crate) async fn scripted(
+    max_model_len: Option<u64>,
+    prompt_tokens: u64,
+    script: impl Fn(&Call, usize) -> Says + Send + Sync + 'static,
+) -> Scripted {
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let shared = Shared { script: Arc::new(script), calls: Arc::clone(&calls), max_model_len, prompt_tokens };
+    let app = Router::new()
+        .route("/v1/chat/completions", post(complete))
+        .route("/v1/models", get(models))
+        .with_state(shared);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    Scripted { calls, settings: AgentSettings::new(base_url, "key", "scripted") }
+}
+
+async fn models(State(shared): State<Shared>) -> Json<Value> {
+    Json(json!({"data": [{"id": "scripted", "max_model_len": shared.max_model_len}]}))
+}
+
+async fn complete(State(shared): State<Shared>, Json(body): Json<Value>) -> Response {
+    let messages: Vec<Message> = serde_json::from_value(body["messages"].clone()).unwrap();
+    let size = messages.len() as u64;
+    let call = Call { kind: kind_of(&messages.last().unwrap().content), messages };
+    let before = {
+        let mut calls = shared.calls.lock().unwrap();
+        let before = calls.iter().filter(|earlier| earlier.kind == call.kind).count();
+        calls.push(call.clone());
+        before
+    };
+    let (content, finish) = match (shared.script)(&call, before) {
+        Says::Words(content) => (content, "stop"),
+        Says::CutOff(content) => (content, "length"),
+        Says::TooLong => {
+            let error = json!({"error": {"message": "This model's maximum context length is 9 tokens."}});
+            return (StatusCode::BAD_REQUEST, Json(error)).into_response();
+        }
+    };
+    let choice = json!({"message": {"role": "assistant", "content": content}, "finish_reason": finish});
+    let usage = json!({"prompt_tokens": size * shared.prompt_tokens, "completion_tokens": 1});
+    Json(json!({"model": "scripted-1", "choices": [choice], "usage": usage})).into_response()
+}
+
+fn kind_of(last: &str) -> Kind {
+    let kinds = [
+        ("This conversation is about to be handed over", Kind::Summary),
+        ("You take over a terminal task that another agent", Kind::Questions),
+        ("The agent that takes over has these questions", Kind::Answers),
+        ("You take over a terminal task whose conversation", Kind::Brief),
+    ];
+    kinds.into_iter().find(|(beginning, _)| last.starts_with(beginning)).map_or(Kind::Work, |(_, kind)| kind)
+}
