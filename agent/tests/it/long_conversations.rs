@@ -99,7 +99,7 @@ async fn a_summary_that_fails_ahead_changes_nothing() {
     let report = run_in(model.settings.clone(), terminal).await.unwrap();
     assert_eq!((report.turns, report.stop, report.summaries), (4, StopReason::Completed, 0));
     let calls = model.calls.lock().unwrap();
-    assert_eq!(calls.iter().filter(|call| call.kind == Work).next_back().unwrap().messages.len(), 7);
+    assert_eq!(calls.iter().rfind(|call| call.kind == Work).unwrap().messages.len(), 7);
 }
 
 #[tokio::test]

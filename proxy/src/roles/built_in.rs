@@ -16,7 +16,7 @@ use Dialect::{ChatCompletions, GenerateContent, Messages, Responses};
 use Place::{LastUser, System};
 
 /// Role, dialect, and the text by which such calls are known.
-const BY_TEXT: [(CallRole, Dialect, Place, &str); 11] = [
+const BY_TEXT: [(CallRole, Dialect, Place, &str); 15] = [
     // Claude Code; the second title prompt is of versions before 2.
     (Title, Messages, System, "Generate a concise, sentence-case title (3-7 words)"),
     (Title, Messages, System, "Analyze if this message indicates a new conversation topic"),
@@ -38,6 +38,21 @@ const BY_TEXT: [(CallRole, Dialect, Place, &str); 11] = [
     (Compaction, ChatCompletions, LastUser, "You are about to hand off your work to another AI agent"),
     (Compaction, ChatCompletions, LastUser, "You are picking up work from a previous AI agent on this task"),
     (Compaction, ChatCompletions, LastUser, "The next agent has a few questions for you"),
+    // rolltap's own terminal agent does the same, in other words.
+    (Compaction, ChatCompletions, LastUser, "This conversation is about to be handed over to another agent."),
+    (Compaction, ChatCompletions, LastUser, "You take over a terminal task that another agent has begun."),
+    (
+        Compaction,
+        ChatCompletions,
+        LastUser,
+        "The agent that takes over has these questions about your report.",
+    ),
+    (
+        Compaction,
+        ChatCompletions,
+        LastUser,
+        "You take over a terminal task whose conversation grew too long.",
+    ),
 ];
 
 pub(super) fn rules() -> impl Iterator<Item = RoleRule> {

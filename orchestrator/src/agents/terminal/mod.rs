@@ -6,7 +6,7 @@ mod options;
 use std::time::Duration;
 
 use rolltap_agent::terminal::{Terminal, TerminalSize};
-use rolltap_agent::{AgentError, AgentReport, AgentSettings, StopReason};
+use rolltap_agent::{AgentError, AgentReport, AgentSettings, StopReason, TrajectorySettings};
 use serde_json::{Map, json};
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +31,11 @@ pub(super) async fn run(options: &TerminalOptions, assignment: &Assignment<'_>) 
     let instruction = assignment.environment.instruction(&assignment.task.instruction);
     let mut settings = AgentSettings::new(&assignment.trial.base_urls.openai, &assignment.trial.key, model);
     options.apply(&mut settings);
+    settings.trajectory = Some(TrajectorySettings {
+        path: assignment.logs.join("trajectory.json"),
+        session_id: assignment.trial.trial_id.to_string(),
+        raw_content: options.trajectory_config.is_some_and(|config| config.raw_content),
+    });
     let stop = assignment.cancel.child_token();
     let work = Box::pin(rolltap_agent::run(settings, &instruction, &terminal, stop.clone()));
     let outcome = match within(work, assignment.timeout, &stop).await {
@@ -83,6 +88,7 @@ async fn hand_in(result: Result<AgentReport, AgentError>, assignment: &Assignmen
         ("turns".to_owned(), json!(report.turns)),
         ("completed".to_owned(), json!(report.completed)),
         ("stop".to_owned(), json!(report.stop)),
+        ("summaries".to_owned(), json!(report.summaries)),
     ]);
     AgentOutcome { failure, metadata, terminal: None }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use rolltap_agent::AgentSettings;
 use rolltap_agent::answer::AnswerFormat;
+use rolltap_agent::{AgentSettings, Summarize};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -25,17 +25,59 @@ pub struct TerminalOptions {
     /// Most tokens of one answer; the server's default if none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
+    /// Whether a conversation that grows too long is summed up, or ends the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enable_summarize: Option<bool>,
+    /// Summed up ahead when fewer tokens than this are free; zero to wait until the server refuses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proactive_summarization_threshold: Option<u64>,
+    /// What is known of the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model_info: Option<ModelInfo>,
+    /// How its trajectory is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trajectory_config: Option<TrajectoryConfig>,
     /// Environment variables of its shell; they may be secrets, so no record has them.
     #[serde(skip)]
     pub env: BTreeMap<String, String>,
 }
 
+/// What is known of a model, as LiteLLM calls it. Prices and the rest are passed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelInfo {
+    /// Tokens that it can see at once; the server is asked if none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_input_tokens: Option<u64>,
+}
+
+/// How a trajectory is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrajectoryConfig {
+    /// With the model's answers as they came, instead of what was read in them.
+    #[serde(default)]
+    pub raw_content: bool,
+}
+
 /// Each option with what it is for, as `rolltap agents terminal` lists them.
-pub const OPTIONS: [(&str, &str); 4] = [
+pub const OPTIONS: [(&str, &str); 8] = [
     ("max_turns", "Turns after which it stops (whole number) [default: 100]"),
     ("parser_name", "How the model writes its answers (json|xml) [default: json]"),
     ("temperature", "Sampling temperature (number) [default: the server's]"),
     ("max_tokens", "Most tokens of one answer (whole number) [default: the server's]"),
+    (
+        "enable_summarize",
+        "Sum a conversation up that grows too long, instead of ending (true|false) [default: true]",
+    ),
+    (
+        "proactive_summarization_threshold",
+        "Sum up when fewer tokens are free; 0 for never ahead [default: 8000]",
+    ),
+    (
+        "model_info",
+        "JSON; max_input_tokens is the length of the model's context [default: asked of the server]",
+    ),
+    ("trajectory_config", "JSON; raw_content keeps answers as they came in trajectory.json [default: {}]"),
 ];
 
 impl TerminalOptions {
@@ -65,6 +107,11 @@ impl TerminalOptions {
         settings.format = self.parser_name.unwrap_or(settings.format);
         settings.temperature = self.temperature.or(settings.temperature);
         settings.max_tokens = self.max_tokens.or(settings.max_tokens);
+        let summarize = Summarize {
+            context_length: self.model_info.and_then(|info| info.max_input_tokens),
+            when_free_below: self.proactive_summarization_threshold,
+        };
+        settings.summarize = self.enable_summarize.unwrap_or(true).then_some(summarize);
     }
 }
 
@@ -92,9 +139,21 @@ mod tests {
     }
 
     #[test]
+    fn summing_up_can_be_set_and_switched_off() {
+        let options = read(json!({"proactive_summarization_threshold": 0,
+            "model_info": {"max_input_tokens": 4096, "input_cost_per_token": 1e-6}}));
+        let mut settings = AgentSettings::new("", "", "");
+        options.unwrap().apply(&mut settings);
+        let said = Summarize { context_length: Some(4096), when_free_below: Some(0) };
+        assert_eq!(settings.summarize, Some(said));
+        read(json!({"enable_summarize": false})).unwrap().apply(&mut settings);
+        assert_eq!(settings.summarize, None);
+    }
+
+    #[test]
     fn every_option_that_is_listed_is_read() {
         for (name, _) in OPTIONS {
-            let wrong = read(json!({ name: {"no": "value"} })).unwrap_err();
+            let wrong = read(json!({ name: ["no value"] })).unwrap_err();
             assert!(wrong.starts_with(&format!("option {name:?}: ")), "{wrong}");
         }
     }
