@@ -4,6 +4,7 @@
 //! [`start`] runs it inside of any tokio program; the `rolltap proxy` command is a page around it.
 
 mod admin_plane;
+mod admission;
 mod agent_plane;
 pub mod api;
 mod call_under_way;
@@ -46,6 +47,7 @@ mod trial;
 mod trials;
 mod upstream;
 
+pub use admission::{Admission, NotAdmitted};
 pub use history::{History, InvalidHistory};
 pub use model_aliases::ModelAliases;
 pub use public_url::{InvalidPublicUrl, PublicUrl};

@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin_plane::{self, AdminPlane, PatientListener};
+use crate::admission::Admission;
 use crate::agent_plane::AgentPlane;
 use crate::dialect::chat::media::Fetching;
 use crate::feed::{Clerk, Feed, KeptTrial, Ledger};
@@ -162,7 +163,11 @@ pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
     let router = admin_plane::router(AdminPlane {
         opening: opening.clone(),
         public_url: settings.public_url.unwrap_or_else(|| first.into()),
-        token: settings.admin_token,
+        admission: Admission {
+            server: "the admin plane",
+            flag: "--admin-token-file",
+            token: settings.admin_token,
+        },
         draining: draining.clone(),
         metrics,
     });

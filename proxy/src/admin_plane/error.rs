@@ -69,8 +69,7 @@ impl AdminError {
         Self::new(StatusCode::FORBIDDEN, "forbidden", message)
     }
 
-    pub(super) fn unauthorized() -> Self {
-        let message = "the admin plane wants the token of --admin-token-file as Authorization: Bearer TOKEN";
+    pub(super) fn unauthorized(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
     }
 }

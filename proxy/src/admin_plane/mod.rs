@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::error::AdminError;
 pub(crate) use self::patience::PatientListener;
+use crate::admission::Admission;
 use crate::metrics::Metrics;
 use crate::opening::Opening;
 use crate::public_url::PublicUrl;
@@ -34,8 +35,7 @@ use crate::public_url::PublicUrl;
 pub(crate) struct AdminPlane {
     pub(crate) opening: Opening,
     pub(crate) public_url: PublicUrl,
-    /// What clients must bear, off loopback.
-    pub(crate) token: Option<String>,
+    pub(crate) admission: Admission,
     /// Set once the proxy takes no further call.
     pub(crate) draining: CancellationToken,
     pub(crate) metrics: Arc<Metrics>,
