@@ -8,6 +8,7 @@ mod agents;
 mod check;
 mod clean;
 mod demo;
+mod env;
 mod export;
 mod prompts;
 mod proxy;
@@ -59,6 +60,7 @@ enum Command {
     Check(check::Arguments),
     Export(Box<export::Arguments>),
     Clean(clean::Arguments),
+    Env(env::Arguments),
     Sim(sim::Arguments),
 }
 
@@ -72,7 +74,8 @@ enum Outcome {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    terminal::start_logging(cli.verbose, matches!(cli.command, Command::Proxy(_) | Command::Sim(_)));
+    let is_server = matches!(cli.command, Command::Proxy(_) | Command::Env(_) | Command::Sim(_));
+    terminal::start_logging(cli.verbose, is_server);
     let result = match runtime() {
         Ok(runtime) => runtime.block_on(execute(cli.command)),
         Err(error) => Err(error.into()),
@@ -96,6 +99,7 @@ async fn execute(command: Command) -> anyhow::Result<Outcome> {
         Command::Check(arguments) => check::run(&arguments),
         Command::Export(arguments) => Box::pin(export::run(*arguments)).await,
         Command::Clean(arguments) => Box::pin(clean::run(arguments)).await,
+        Command::Env(arguments) => Box::pin(env::run(arguments)).await,
         Command::Sim(arguments) => Box::pin(sim::run(arguments)).await,
     }
 }

@@ -12,6 +12,7 @@ pub mod check;
 pub mod demo;
 pub mod environment;
 pub mod export;
+pub mod gym;
 pub mod harbor;
 pub mod job;
 pub mod job_dir;

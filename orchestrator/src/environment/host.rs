@@ -70,6 +70,16 @@ impl Host {
         self
     }
 
+    /// From now on a task is looked at anew each time that it is prepared, as it may change while this lives. What was built
+    /// from the same content is found, and asked for by name.
+    #[must_use]
+    pub(crate) fn for_changing_tasks(mut self) -> Self {
+        if let Kind::Docker(docker) = &mut self.0 {
+            docker.ask_anew();
+        }
+        self
+    }
+
     /// Where the agent plane must listen so that environments reach it.
     pub fn bind_address(&self) -> IpAddr {
         match &self.0 {

@@ -16,7 +16,7 @@ const CONVENTION: &str = "/logs/artifacts";
 
 /// An entry of `artifacts/manifest.json`, in Harbor's shape.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Collected {
+pub(crate) struct Collected {
     source: String,
     destination: String,
     #[serde(rename = "type")]
@@ -42,13 +42,13 @@ enum Status {
 }
 
 /// The artifacts of a task, the conventional one among them, and where they go on this host.
-pub(super) struct Artifacts {
+pub(crate) struct Artifacts {
     entries: Vec<Artifact>,
     host: PathBuf,
 }
 
 impl Artifacts {
-    pub(super) fn new(named: &[Artifact], host: PathBuf) -> Self {
+    pub(crate) fn new(named: &[Artifact], host: PathBuf) -> Self {
         let mut entries = named.to_vec();
         if !entries.iter().any(is_convention) {
             entries.insert(0, Artifact::of(CONVENTION));
@@ -57,7 +57,7 @@ impl Artifacts {
     }
 
     /// Whether there is anything besides what comes with the logs.
-    pub(super) fn are_named(&self) -> bool {
+    pub(crate) fn are_named(&self) -> bool {
         self.entries.iter().any(|entry| !comes_with_the_logs(entry))
     }
 
@@ -68,7 +68,7 @@ impl Artifacts {
     }
 
     /// Fetches all but what comes with the logs. Says on the way what cannot be had.
-    pub(super) async fn fetch(&self, environment: &Environment, say: impl Fn(String)) -> Vec<Collected> {
+    pub(crate) async fn fetch(&self, environment: &Environment, say: impl Fn(String)) -> Vec<Collected> {
         let mut claims: Vec<(PathBuf, &Artifact)> = Vec::new();
         let mut collected = Vec::new();
         for entry in &self.entries {
@@ -128,7 +128,7 @@ impl Artifacts {
     }
 
     /// Puts what was collected where it came from, in an environment where nothing but tests run.
-    pub(super) async fn hand_over(&self, environment: &Environment) -> Result<(), EnvironmentError> {
+    pub(crate) async fn hand_over(&self, environment: &Environment) -> Result<(), EnvironmentError> {
         for entry in &self.entries {
             let host = self.host.join(place(entry));
             let inside = format!("/{}", entry.source.trim_matches('/'));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::artifacts::{Artifacts, Collected};
 use super::{DOWNLOAD_TIMEOUT, Phase, Trial, chain};
-use crate::environment::{Environment, Exec, LogDirs};
+use crate::environment::{Environment, EnvironmentError, Exec, LogDirs};
 use crate::task::{Collect, MAIN_SERVICE, Task};
 
 impl Trial<'_> {
@@ -55,31 +55,13 @@ impl Trial<'_> {
     }
 
     async fn run_hook(&self, environment: &Environment, hook: &Collect) {
-        let what = format!("the command before collecting, {:?}", hook.command);
-        let service = match hook.service.as_str() {
-            MAIN_SERVICE => None,
-            name => match environment.service(name).await {
-                Ok(service) => Some(service),
-                Err(error) => return self.log.line(format!("{what}, did not run: {}", chain(&error))),
-            },
+        let run = Box::pin(run_hook(environment, hook));
+        let problem = match self.within(Phase::Verifier, run).await {
+            Ok(Ok(())) => return,
+            Ok(Err(problem)) => problem,
+            Err(failure) => format!("did not end: {failure}"),
         };
-        let environment = service.as_ref().unwrap_or(environment);
-        let exec = Exec {
-            command: environment.instruction(&hook.command),
-            user: hook.user.clone(),
-            timeout: Duration::try_from_secs_f64(hook.timeout_sec).ok(),
-            ..Exec::default()
-        };
-        match self.within(Phase::Verifier, Box::pin(environment.exec(exec))).await {
-            Ok(Ok(output)) if output.exit_code == Some(0) => {}
-            Ok(Ok(output)) if output.timed_out => self.log.line(format!("{what}, ran out of time")),
-            Ok(Ok(output)) => {
-                let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                self.log.line(format!("{what}, ended with {:?}: {said}", output.exit_code));
-            }
-            Ok(Err(error)) => self.log.line(format!("{what}, did not run: {}", chain(&error))),
-            Err(failure) => self.log.line(format!("{what}, did not end: {failure}")),
-        }
+        self.log.line(format!("the command before collecting, {:?}, {problem}", hook.command));
     }
 
     /// Whether they came. What cannot be had is said in the trial's log; the trial goes on without.
@@ -93,5 +75,33 @@ impl Trial<'_> {
         };
         self.log.line(format!("logs not collected{problem}"));
         false
+    }
+}
+
+/// Runs a command of the task's own before artifacts are collected.
+///
+/// # Errors
+/// What became of it instead, in words that go on from its name.
+pub(crate) async fn run_hook(environment: &Environment, hook: &Collect) -> Result<(), String> {
+    let not_run = |error: EnvironmentError| format!("did not run: {}", chain(&error));
+    let service = match hook.service.as_str() {
+        MAIN_SERVICE => None,
+        name => Some(environment.service(name).await.map_err(not_run)?),
+    };
+    let environment = service.as_ref().unwrap_or(environment);
+    let exec = Exec {
+        command: environment.instruction(&hook.command),
+        user: hook.user.clone(),
+        timeout: Duration::try_from_secs_f64(hook.timeout_sec).ok(),
+        ..Exec::default()
+    };
+    let output = Box::pin(environment.exec(exec)).await.map_err(not_run)?;
+    match output.exit_code {
+        Some(0) => Ok(()),
+        _ if output.timed_out => Err("ran out of time".to_owned()),
+        code => {
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            Err(format!("ended with {code:?}: {said}"))
+        }
     }
 }

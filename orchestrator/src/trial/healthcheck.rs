@@ -9,7 +9,7 @@ use crate::task::Healthcheck;
 
 /// Why an environment is not ready.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum HealthcheckError {
+pub(crate) enum HealthcheckError {
     /// The check went on failing.
     #[error("the health check failed {retries} times in a row: {command:?}{last}")]
     Unhealthy { retries: u32, command: String, last: String },
@@ -20,7 +20,7 @@ pub(super) enum HealthcheckError {
 
 /// Runs the check as this user until it ends with 0. Failures within the start period do not count. One that takes longer
 /// than it may has failed; Harbor gives up there and then.
-pub(super) async fn wait_until_healthy(
+pub(crate) async fn wait_until_healthy(
     environment: &Environment,
     check: &Healthcheck,
     user: Option<&str>,

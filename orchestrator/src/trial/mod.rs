@@ -27,11 +27,16 @@ use rolltap_proxy::api::{BaseUrls, TrialOpened};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use artifacts::Artifacts;
+pub(crate) use collect::run_hook;
 pub use exception_class::ExceptionClass;
 pub use extras::TrialExtras;
 pub use failure::{Cause, Phase, TrialFailure, chain};
+pub(crate) use healthcheck::{HealthcheckError, wait_until_healthy};
 pub use outcome::{Round, StepOutcome, Timing, TrialOutcome};
 pub use plan::TrialPlan;
+pub(crate) use round::verifier_failure;
+pub(crate) use start::environment_failure;
 pub use timeouts::{AGENT_SETUP_SEC, InvalidTimeout, PhaseLimit, TimeoutPolicy};
 
 use crate::agents::Assignment;

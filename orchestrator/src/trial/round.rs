@@ -244,7 +244,7 @@ fn left_logs(failure: &TrialFailure) -> bool {
     !matches!(failure.cause, Cause::Environment) && !failure.cause.ends_the_trial()
 }
 
-fn verifier_failure(error: &VerifierError) -> TrialFailure {
+pub(crate) fn verifier_failure(error: &VerifierError) -> TrialFailure {
     let cause = match error {
         VerifierError::Environment(_) => Cause::Environment,
         _ => Cause::Verifier(error.failure_cause()),

@@ -112,6 +112,6 @@ impl Trial<'_> {
     }
 }
 
-pub(super) fn environment_failure(phase: Phase, error: &EnvironmentError) -> TrialFailure {
+pub(crate) fn environment_failure(phase: Phase, error: &EnvironmentError) -> TrialFailure {
     TrialFailure::from_error(phase, Cause::Environment, error)
 }

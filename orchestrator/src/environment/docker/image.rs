@@ -56,6 +56,17 @@ impl fmt::Debug for Image {
     }
 }
 
+impl Images {
+    /// What came of it counts no more. Work under way goes on, and is waited for.
+    pub(super) fn forget(&self, task: &Task, force_build: bool) {
+        let origin = origin(task, force_build);
+        let mut images = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if images.get(&origin).is_some_and(|outcome| outcome.initialized()) {
+            images.remove(&origin);
+        }
+    }
+}
+
 impl Job {
     /// The task's image, ready for use. Whoever asks while another one builds it waits for that.
     pub(super) async fn image(

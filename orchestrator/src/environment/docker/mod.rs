@@ -48,6 +48,8 @@ pub(super) struct DockerHost {
     job: Arc<Job>,
     /// Images are built although they are kept, or named by the task.
     force_build: bool,
+    /// Tasks may change while this lives.
+    asks_anew: bool,
 }
 
 /// What the trials of a job share.
@@ -70,11 +72,15 @@ impl DockerHost {
         let network = Network::shared(&engine, Access::World).await?;
         let (images, compositions, builds) = <(Images, Compositions, Builds)>::default();
         let job = Job { engine, labels, network, isolation: OnceCell::new(), images, compositions, builds };
-        Ok(Self { job: Arc::new(job), force_build: false })
+        Ok(Self { job: Arc::new(job), force_build: false, asks_anew: false })
     }
 
     pub(super) fn force_build(&mut self, force: bool) {
         self.force_build = force;
+    }
+
+    pub(super) fn ask_anew(&mut self) {
+        self.asks_anew = true;
     }
 
     /// The host's address in the containers' network.
@@ -83,10 +89,16 @@ impl DockerHost {
     }
 
     pub(super) async fn image(&self, task: &Task) -> Result<Image, EnvironmentError> {
+        if self.asks_anew {
+            self.job.images.forget(task, self.force_build);
+        }
         self.job.image(task, self.force_build).await
     }
 
     pub(super) async fn composed(&self, task: &Task) -> Result<Composed, EnvironmentError> {
+        if self.asks_anew {
+            self.job.compositions.forget(task);
+        }
         self.job.composed(task, self.force_build).await
     }
 

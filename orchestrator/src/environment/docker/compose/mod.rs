@@ -105,6 +105,17 @@ impl Call<'_> {
     }
 }
 
+impl Compositions {
+    /// What came of it counts no more. Work under way goes on, and is waited for.
+    pub(super) fn forget(&self, task: &Task) {
+        let dir = task.environment_dir();
+        let mut compositions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if compositions.get(&dir).is_some_and(|outcome| outcome.initialized()) {
+            compositions.remove(&dir);
+        }
+    }
+}
+
 impl Job {
     /// A task's services, ready for use. Whoever asks while another one prepares them waits for that.
     pub(super) async fn composed(

@@ -1,0 +1,79 @@
+//! How long an environment that nobody calls is kept.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Runs from the end of one call to the next. While a caller waits for an answer it does not run.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) length: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    callers: usize,
+    until: Instant,
+}
+
+/// Somebody who waits for an answer. Dropped where the answer is given, or the caller leaves before.
+#[derive(Debug)]
+pub(super) struct Caller(Arc<Lease>);
+
+impl Lease {
+    pub(super) fn new(length: Duration) -> Arc<Self> {
+        let state = Mutex::new(State { callers: 0, until: Instant::now() + length });
+        Arc::new(Self { length, state })
+    }
+
+    pub(super) fn call(self: &Arc<Self>) -> Caller {
+        self.state().callers += 1;
+        Caller(Arc::clone(self))
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.left().is_zero()
+    }
+
+    /// Until it is over, if nobody calls from now on.
+    pub(super) fn left(&self) -> Duration {
+        let state = self.state();
+        if state.callers > 0 { self.length } else { state.until.saturating_duration_since(Instant::now()) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.callers -= 1;
+        state.until = Instant::now() + self.0.length;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_runs_from_the_end_of_the_last_call_and_not_while_somebody_waits() {
+        let lease = Lease::new(Duration::from_secs(10));
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert_eq!(lease.left(), Duration::from_secs(1));
+        let (first, second) = (lease.call(), lease.call());
+        tokio::time::advance(Duration::from_secs(60)).await;
+        drop(first);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(!lease.is_over(), "the second still waits");
+        drop(second);
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert!(!lease.is_over());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(lease.is_over());
+    }
+}

@@ -1,0 +1,271 @@
+//! One environment between its making and its removal: one call at a time, whose work goes on when its caller leaves.
+//!
+//! Whoever takes a turn takes the episode out and puts it back at the end, so nothing is locked while work is under way,
+//! and what is here is never half done.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::episode::Episode;
+use super::error::GymError;
+use super::facts::Facts;
+use super::hosts::Hosts;
+use super::lease::Lease;
+use super::reply::{EnvStatus, ResetReply, StepReply};
+use super::request::Action;
+
+/// One environment.
+pub(super) struct Slot {
+    pub(super) facts: Facts,
+    pub(super) lease: Arc<Lease>,
+    state: Mutex<State>,
+    /// Set when it is to be removed: whatever is under way ends early.
+    leaving: CancellationToken,
+}
+
+struct State {
+    stage: Stage,
+    /// Why it takes no further call; none as long as it does.
+    removed: Option<Removed>,
+    /// The latest step's answer.
+    last: Option<StepReply>,
+}
+
+enum Stage {
+    /// There is no episode.
+    Empty(Emptiness),
+    Running(Box<Episode>),
+    /// The episode is over, and its environment gone.
+    Over,
+    /// A call is under way, and has the episode.
+    Busy(Busy),
+}
+
+#[derive(Clone)]
+enum Emptiness {
+    NotReset,
+    Vanished(String),
+}
+
+#[derive(Clone)]
+struct Busy {
+    is_step: bool,
+    cancel: CancellationToken,
+    /// Set when it has put the episode back.
+    over: CancellationToken,
+}
+
+/// Why an environment takes no further call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removed {
+    Closed,
+    Expired,
+    /// The server ends.
+    Stopping,
+}
+
+/// A call's hold of the environment. Dropped without [`Turn::end`], by a panic, it leaves no episode.
+struct Turn {
+    slot: Arc<Slot>,
+    cancel: CancellationToken,
+    ended: bool,
+    _over: DropGuard,
+}
+
+impl Slot {
+    pub(super) fn new(facts: Facts, lease: Arc<Lease>) -> Arc<Self> {
+        let state = State { stage: Stage::Empty(Emptiness::NotReset), removed: None, last: None };
+        Arc::new(Self { facts, lease, state: Mutex::new(state), leaving: CancellationToken::new() })
+    }
+
+    /// Begins another episode, whatever became of the one before. A step under way is told to end.
+    pub(super) async fn reset(self: Arc<Self>, hosts: Arc<Hosts>) -> Result<ResetReply, GymError> {
+        let (turn, before) = loop {
+            match self.take(false)? {
+                Taken::Turn(turn, before) => break (turn, before),
+                Taken::Later(step) => {
+                    step.cancel.cancel();
+                    step.over.cancelled().await;
+                }
+            }
+        };
+        to_the_end(async move {
+            let end_before = async {
+                if let Stage::Running(episode) = before {
+                    episode.leave().await;
+                }
+            };
+            let begin = Box::pin(Episode::begin(&self.facts, &hosts));
+            let ((), begun) = tokio::join!(end_before, turn.cancel.run_until_cancelled(begin));
+            match begun {
+                None => {
+                    turn.end(Stage::Empty(Emptiness::NotReset), None);
+                    Err(self.refusal())
+                }
+                Some(Err(error)) => {
+                    turn.end(Stage::Empty(Emptiness::NotReset), None);
+                    Err(error)
+                }
+                Some(Ok((episode, reply))) => {
+                    turn.end(Stage::Running(Box::new(episode)), None);
+                    Ok(reply)
+                }
+            }
+        })
+        .await
+    }
+
+    /// Takes a step of the episode.
+    pub(super) async fn step(
+        self: Arc<Self>,
+        action: Action,
+        hosts: Arc<Hosts>,
+    ) -> Result<StepReply, GymError> {
+        let (turn, mut episode) = match self.take(true)? {
+            Taken::Turn(turn, Stage::Running(episode)) => (turn, episode),
+            // Only an episode is given to a step.
+            Taken::Turn(..) | Taken::Later(_) => return Err(GymError::Busy),
+        };
+        to_the_end(async move {
+            let step = Box::pin(episode.step(action, &self.facts, &hosts));
+            match turn.cancel.run_until_cancelled(step).await {
+                None => {
+                    turn.end(Stage::Running(episode), None);
+                    Err(self.refusal())
+                }
+                Some(Err(error)) => {
+                    let vanished = Emptiness::Vanished(error.to_string());
+                    turn.end(Stage::Empty(vanished), None);
+                    Err(error)
+                }
+                Some(Ok(reply)) => {
+                    let stage = if reply.done { Stage::Over } else { Stage::Running(episode) };
+                    turn.end(stage, Some(reply.clone()));
+                    Ok(reply)
+                }
+            }
+        })
+        .await
+    }
+
+    /// Ends what is under way, and removes what there is. Says whether this call did it.
+    pub(super) async fn remove(&self, why: Removed) -> bool {
+        if self.state().removed.replace(why).is_some_and(|before| before != why) {
+            tracing::debug!(env = self.facts.id, "removed for two reasons at once");
+        }
+        self.leaving.cancel();
+        loop {
+            let before = {
+                let mut state = self.state();
+                match &state.stage {
+                    Stage::Busy(busy) => Err(busy.over.clone()),
+                    _ => Ok(std::mem::replace(&mut state.stage, Stage::Over)),
+                }
+            };
+            match before {
+                Err(over) => over.cancelled().await,
+                Ok(Stage::Running(episode)) => {
+                    episode.leave().await;
+                    return true;
+                }
+                Ok(_) => return false,
+            }
+        }
+    }
+
+    pub(super) fn status(&self, with_last: bool) -> EnvStatus {
+        let state = self.state();
+        let status = match &state.stage {
+            Stage::Empty(Emptiness::NotReset) => "created",
+            Stage::Empty(Emptiness::Vanished(_)) => "vanished",
+            Stage::Running(_) => "running",
+            Stage::Busy(_) => "busy",
+            Stage::Over => "done",
+        };
+        EnvStatus {
+            env_id: self.facts.id.clone(),
+            task_id: self.facts.task.name.clone(),
+            environment: self.facts.kind.to_string(),
+            status,
+            lease_seconds: self.lease.length.as_secs_f64(),
+            lease_left_seconds: self.lease.left().as_secs_f64(),
+            last: state.last.clone().filter(|_| with_last),
+        }
+    }
+
+    fn take(self: &Arc<Self>, for_step: bool) -> Result<Taken, GymError> {
+        let mut state = self.state();
+        if let Some(removed) = state.removed {
+            return Err(removed.error(&self.lease));
+        }
+        match &state.stage {
+            Stage::Busy(busy) if busy.is_step && !for_step => return Ok(Taken::Later(busy.clone())),
+            Stage::Busy(_) => return Err(GymError::Busy),
+            Stage::Empty(Emptiness::NotReset) if for_step => return Err(GymError::NotReset),
+            Stage::Empty(Emptiness::Vanished(why)) if for_step => {
+                return Err(GymError::Vanished(why.clone()));
+            }
+            Stage::Over if for_step => return Err(GymError::Done),
+            Stage::Empty(_) | Stage::Over | Stage::Running(_) => {}
+        }
+        let (cancel, over) = (self.leaving.child_token(), CancellationToken::new());
+        let busy = Busy { is_step: for_step, cancel: cancel.clone(), over: over.clone() };
+        let before = std::mem::replace(&mut state.stage, Stage::Busy(busy));
+        let slot = Arc::clone(self);
+        Ok(Taken::Turn(Turn { slot, cancel, ended: false, _over: over.drop_guard() }, before))
+    }
+
+    /// Why a call that was told to end was: only a reset and a removal do that.
+    fn refusal(&self) -> GymError {
+        self.state().removed.map_or(GymError::Reset, |removed| removed.error(&self.lease))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a call finds.
+enum Taken {
+    /// Its turn, and what was there before.
+    Turn(Turn, Stage),
+    /// A step, to be ended first.
+    Later(Busy),
+}
+
+impl Turn {
+    /// Puts the environment back. The latest step's answer is that of this episode, or none.
+    fn end(mut self, stage: Stage, reply: Option<StepReply>) {
+        self.ended = true;
+        let mut state = self.slot.state();
+        state.stage = stage;
+        state.last = reply;
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if !self.ended {
+            let why = "the server failed in the midst of a call".to_owned();
+            self.slot.state().stage = Stage::Empty(Emptiness::Vanished(why));
+        }
+    }
+}
+
+impl Removed {
+    pub(super) fn error(self, lease: &Lease) -> GymError {
+        match self {
+            Self::Closed => GymError::Closed,
+            Self::Expired => GymError::Expired(lease.length.as_secs_f64().to_string()),
+            Self::Stopping => GymError::Stopping,
+        }
+    }
+}
+
+/// A caller that leaves in the middle must not leave an environment that is half started, or half a step in it.
+async fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, GymError>> + Send + 'static,
+) -> Result<T, GymError> {
+    tokio::spawn(work).await.unwrap_or_else(|died| Err(GymError::Internal(died.to_string())))
+}
