@@ -8,14 +8,18 @@ mod cli {
     mod demo;
     mod export;
     mod export_of_a_store;
+    mod full_disk;
     mod help;
     mod jobs;
     mod lifecycle;
+    mod proxy_killed;
     mod resume;
     mod returned;
     mod rollouts;
     mod run;
     mod secrets;
     mod servers;
+    #[path = "../crash/small_disk.rs"]
+    mod small_disk;
     mod usage;
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::{Stream, TryStreamExt, stream};
-use reqwest::{Method, RequestBuilder, Response};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use rolltap_proxy::api::{ErrorBody, OpenTrial, PutReward, TrialOpened, TrialStatus};
 use rolltap_rollout::call::Call;
 use rolltap_rollout::ids::TrialId;
@@ -11,13 +11,17 @@ use rolltap_rollout::row::RolloutRow;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::time::Instant;
 use tokio_util::io::StreamReader;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two reads, not for the whole answer: a long trial's rollout may take its time.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
-/// Waits before the second and third try of a request that may safely be repeated.
-const RETRY_AFTER: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
+/// How long a proxy that is away, or cannot write, is waited for: it may be one that is being started again.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The first wait before a request is made again; each is twice the one before.
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// A proxy's admin plane.
 #[derive(Clone, Debug)]
@@ -25,6 +29,16 @@ pub struct AdminClient {
     http: reqwest::Client,
     base: String,
     token: Option<String>,
+    patience: Duration,
+}
+
+/// Whether a request may be made again where nobody knows what became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// Twice has the effect of once.
+    Idempotent,
+    /// Twice may be once too often.
+    Once,
 }
 
 /// Why a request to the admin plane failed.
@@ -68,6 +82,31 @@ pub enum AdminError {
     },
 }
 
+impl AdminError {
+    /// The proxy does not answer, or answers that it cannot now. Any other trial would fare the same, and what was asked may
+    /// be had later.
+    pub fn is_of_an_absent_proxy(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Refused { status, .. } => *status == StatusCode::SERVICE_UNAVAILABLE,
+            Self::InvalidUrl { .. } | Self::Unreadable { .. } => false,
+        }
+    }
+
+    /// Whether the proxy has, or may have, done what it was asked.
+    pub(crate) fn may_have_had_effect(&self) -> bool {
+        match self {
+            Self::Unreachable { source, .. } => !source.is_connect(),
+            Self::Unreadable { .. } => true,
+            Self::Refused { .. } | Self::InvalidUrl { .. } => false,
+        }
+    }
+
+    fn is_worth_another_try(&self, effect: Effect) -> bool {
+        self.is_of_an_absent_proxy() && (effect == Effect::Idempotent || !self.may_have_had_effect())
+    }
+}
+
 impl AdminClient {
     /// A client of the admin plane at `url` (`http://HOST:PORT`), with the token of `--admin-token-file` if it wants one.
     ///
@@ -85,13 +124,25 @@ impl AdminClient {
             .read_timeout(READ_TIMEOUT)
             .build()
             .map_err(|_| invalid())?;
-        Ok(Self { http, base: url.trim_end_matches('/').to_owned(), token })
+        Ok(Self { http, base: url.trim_end_matches('/').to_owned(), token, patience: PATIENCE })
     }
 
-    /// Opens a trial. Not repeated on a broken connection: the trial might have been opened.
+    /// The same, with other patience for a proxy that is away.
+    #[must_use]
+    pub fn waiting_for(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Whether the proxy is there and takes this token. Not waited for: what is wrong at once is most often the address.
+    pub async fn greet(&self) -> Result<(), AdminError> {
+        let (request, name) = self.request::<()>(Method::GET, "/v1/upstreams", None);
+        send(request, &name).await.map(drop)
+    }
+
+    /// Opens a trial. Not asked again where a connection broke: the trial might have been opened.
     pub async fn open_trial(&self, trial: &OpenTrial) -> Result<TrialOpened, AdminError> {
-        let (request, name) = self.request(Method::POST, "/v1/trials", Some(trial));
-        read_json(send(request, &name).await?, name).await
+        let (response, name) = self.ask(Method::POST, "/v1/trials", Some(trial), Effect::Once).await?;
+        read_json(response, name).await
     }
 
     /// Seals a trial: no further call, stragglers cancelled. Idempotent.
@@ -143,21 +194,39 @@ impl AdminClient {
         (request, name)
     }
 
-    /// Sends a request that has the same effect once and twice, again if no answer came.
     async fn repeatable<B: Serialize>(
         &self,
         method: Method,
         path: &str,
         body: Option<&B>,
     ) -> Result<TrialStatus, AdminError> {
-        let mut waits = RETRY_AFTER.iter();
+        let (response, name) = self.ask(method, path, body, Effect::Idempotent).await?;
+        read_json(response, name).await
+    }
+
+    /// Makes a request, again and again while the proxy is away. Gives back what was asked, too, for errors.
+    async fn ask<B: Serialize>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&B>,
+        effect: Effect,
+    ) -> Result<(Response, String), AdminError> {
+        let patience_ends = Instant::now() + self.patience;
+        let mut wait = FIRST_WAIT;
         loop {
             let (request, name) = self.request(method.clone(), path, body);
-            match (send(request, &name).await, waits.next()) {
-                (Ok(response), _) => return read_json(response, name).await,
-                (Err(AdminError::Unreachable { .. }), Some(wait)) => tokio::time::sleep(*wait).await,
-                (Err(error), _) => return Err(error),
+            match send(request, &name).await {
+                Ok(response) => return Ok((response, name)),
+                Err(error)
+                    if error.is_worth_another_try(effect) && Instant::now() + wait <= patience_ends =>
+                {
+                    tracing::warn!(request = name, %error, "asking the proxy again");
+                }
+                Err(error) => return Err(error),
             }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
         }
     }
 
@@ -165,8 +234,8 @@ impl AdminClient {
         &self,
         path: &str,
     ) -> Result<impl Stream<Item = Result<T, AdminError>> + use<T>, AdminError> {
-        let (request, name) = self.request::<()>(Method::GET, path, None);
-        let body = send(request, &name).await?.bytes_stream().map_err(std::io::Error::other);
+        let (response, name) = self.ask::<()>(Method::GET, path, None, Effect::Idempotent).await?;
+        let body = response.bytes_stream().map_err(std::io::Error::other);
         let lines = BufReader::new(StreamReader::new(Box::pin(body))).lines();
         Ok(stream::try_unfold((lines, name), |(mut lines, name)| async {
             let line = lines.next_line().await.map_err(|error| unreadable(&name, error))?;

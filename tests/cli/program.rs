@@ -77,14 +77,23 @@ impl Running {
 
     /// The exit code and standard error, or a failure if it goes on for longer than this.
     pub(crate) fn wait(mut self, at_most: Duration) -> (Option<i32>, String) {
+        (self.exit_code(at_most), self.stderr_text())
+    }
+
+    fn exit_code(&mut self, at_most: Duration) -> Option<i32> {
         let deadline = Instant::now() + at_most;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                return (status.code(), self.stderr_text());
+                return status.code();
             }
             assert!(Instant::now() < deadline, "still running after {at_most:?}");
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// The exit code and standard output, which is short. A failure if it goes on for longer than this.
+    pub(crate) fn wait_for_output(mut self, at_most: Duration) -> (Option<i32>, String) {
+        (self.exit_code(at_most), std::io::read_to_string(&mut self.stdout).unwrap())
     }
 
     fn stderr_text(&mut self) -> String {

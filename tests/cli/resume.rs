@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::jobs::{read, results, task};
 use super::program::{Ended, Running, run};
 
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
         assert!(Instant::now() < deadline, "never: {what}");

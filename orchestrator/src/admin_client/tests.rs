@@ -82,10 +82,52 @@ async fn a_token_is_borne() {
 #[tokio::test]
 async fn nobody_there_is_told_apart_from_a_refusal() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let admin = AdminClient::new(&format!("http://{free}"), None).unwrap();
+    let admin = AdminClient::new(&format!("http://{free}"), None).unwrap().waiting_for(Duration::ZERO);
+    assert!(matches!(admin.greet().await, Err(AdminError::Unreachable { .. })));
     let error = admin.open_trial(&hello()).await.unwrap_err();
     assert!(matches!(error, AdminError::Unreachable { .. }), "{error}");
     assert!(error.to_string().contains(&format!("POST http://{free}/v1/trials: no answer")), "{error}");
+}
+
+#[tokio::test]
+async fn a_proxy_that_is_being_started_is_waited_for() {
+    let data = tempfile::tempdir().unwrap();
+    let first = proxy(&data, None).await;
+    let at = first.admin_addr();
+    let admin = AdminClient::new(&format!("http://{at}"), None).unwrap();
+    admin.greet().await.unwrap();
+    first.shutdown(Duration::from_secs(5)).await.unwrap();
+    let asked = tokio::spawn(async move { (admin.open_trial(&hello()).await, admin) });
+    let nobody = vec!["http://127.0.0.1:9".parse().unwrap()];
+    let settings = Settings { admin: at, ..Settings::on_loopback(nobody, data.path().join("data")) };
+    let second = rolltap_proxy::start(settings).await.unwrap();
+    let (opened, admin) = asked.await.unwrap();
+    assert_eq!(admin.seal(&opened.unwrap().trial_id).await.unwrap().state, TrialState::Sealed);
+    second.shutdown(Duration::from_secs(5)).await.unwrap();
+}
+
+/// One whose answers never come: what it did, nobody knows.
+#[tokio::test]
+async fn what_may_have_been_done_is_asked_again_only_where_twice_is_once() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let admin = AdminClient::new(&format!("http://{}", listener.local_addr().unwrap()), None).unwrap();
+    let admin = admin.waiting_for(FIRST_WAIT * 2);
+    let server = tokio::spawn(async move {
+        let mut served = 0;
+        loop {
+            let Ok(accepted) = tokio::time::timeout(FIRST_WAIT * 10, listener.accept()).await else {
+                break served;
+            };
+            let (mut stream, _) = accepted.unwrap();
+            tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 4096]).await.unwrap();
+            served += 1;
+        }
+    });
+    let error = admin.open_trial(&hello()).await.unwrap_err();
+    assert!(error.may_have_had_effect() && error.is_of_an_absent_proxy(), "{error}");
+    let error = admin.seal(&hello().trial_id.unwrap()).await.unwrap_err();
+    assert!(matches!(error, AdminError::Unreachable { .. }), "{error}");
+    assert_eq!(server.await.unwrap(), 3, "one to open and two to seal");
 }
 
 #[test]

@@ -43,7 +43,7 @@ impl JobContext {
     }
 
     /// Closes what the proxy has of a trial that did not come so far itself, if it has anything.
-    pub(super) async fn seal(&self, outcome: &mut TrialOutcome) {
+    pub(crate) async fn seal(&self, outcome: &mut TrialOutcome) {
         if let Ok(status) = self.admin.seal(&outcome.name).await {
             outcome.opened = true;
             outcome.status = Some(status);
@@ -54,10 +54,7 @@ impl JobContext {
     pub(super) async fn end_interrupted(&self, plan: &TrialPlan) -> TrialOutcome {
         let mut outcome = resume::interrupted(plan);
         self.seal(&mut outcome).await;
-        let record = self.records.trial_result(plan, &outcome);
-        if let Err(error) = write_json(&self.dir.trial(&plan.name).result(), &record) {
-            self.log.line(format!("result of {} not written: {error}", plan.name));
-        }
+        self.keep(plan, &outcome);
         self.log.line(format!("{} was interrupted", plan.name));
         outcome
     }
@@ -70,9 +67,18 @@ impl JobContext {
         let mut outcome = TrialOutcome::new(plan).failed(failure);
         outcome.awaits_retry = self.retry.wait(&outcome, plan.retries).is_some();
         self.seal(&mut outcome).await;
+        self.keep(plan, &outcome);
         if outcome.opened && !outcome.awaits_retry {
             self.put_reward(&mut outcome).await;
         }
         outcome
+    }
+
+    /// Writes the result of a trial that did not come so far itself.
+    fn keep(&self, plan: &TrialPlan, outcome: &TrialOutcome) {
+        let record = self.records.trial_result(plan, outcome);
+        if let Err(error) = write_json(&self.dir.trial(&plan.name).result(), &record) {
+            self.log.line(format!("cannot write the result of {}: {error}", plan.name));
+        }
     }
 }

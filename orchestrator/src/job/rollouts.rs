@@ -40,6 +40,8 @@ pub(super) enum GatherError {
     Parquet(#[from] parquet::WriteError),
     #[error("rollouts not collected: in a hurry")]
     Hurried,
+    #[error("rollouts not collected")]
+    Away(#[source] AdminError),
 }
 
 /// Writes the rows of all trials that the proxy knows, in the order of `trials`; says which could not be had.
@@ -48,7 +50,23 @@ pub(super) async fn gather(
     trials: &[&TrialOutcome],
 ) -> Result<(RolloutFiles, Vec<String>), GatherError> {
     let (jsonl, parquet) = (context.dir.rollouts_jsonl(), context.dir.rollouts_parquet());
-    let mut writers = Writers::create(&jsonl, &parquet)?;
+    let gathered = gather_to(&jsonl, &parquet, context, trials).await;
+    if gathered.is_err() {
+        for path in [&jsonl, &parquet] {
+            // It may not have come so far.
+            let _ = std::fs::remove_file(draft(path));
+        }
+    }
+    gathered
+}
+
+async fn gather_to(
+    jsonl: &Path,
+    parquet: &Path,
+    context: &JobContext,
+    trials: &[&TrialOutcome],
+) -> Result<(RolloutFiles, Vec<String>), GatherError> {
+    let mut writers = Writers::create(jsonl, parquet)?;
     let mut missing = Vec::new();
     for trial in trials.iter().filter(|trial| trial.opened) {
         let is_returned = trial.returned.as_ref().is_some_and(|returned| returned.taken);
@@ -56,7 +74,10 @@ pub(super) async fn gather(
             Some(status) if is_returned => returned_rows(context, trial, &trial.facts(context), status),
             _ => {
                 let fetched = context.cancellation.unless_hurried(fetch(&context.admin, &trial.name)).await;
-                fetched.ok_or(GatherError::Hurried)?.map_err(|error| chain(&error))
+                match fetched.ok_or(GatherError::Hurried)? {
+                    Err(error) if error.is_of_an_absent_proxy() => return Err(GatherError::Away(error)),
+                    fetched => fetched.map_err(|error| chain(&error)),
+                }
             }
         };
         match rows {
@@ -64,12 +85,16 @@ pub(super) async fn gather(
             Err(problem) => missing.push(format!("no rollout of {}: {problem}", trial.name)),
         }
     }
-    let rows = writers.finish(&jsonl, &parquet)?;
-    Ok((RolloutFiles { jsonl, parquet, rows }, missing))
+    let rows = writers.finish(jsonl, parquet)?;
+    Ok((RolloutFiles { jsonl: jsonl.to_owned(), parquet: parquet.to_owned(), rows }, missing))
 }
 
+/// Once more where the answer breaks off: the proxy may have been started anew.
 async fn fetch(admin: &AdminClient, trial: &TrialId) -> Result<Vec<RolloutRow>, AdminError> {
-    admin.rollout(trial).await?.try_collect().await
+    match admin.rollout(trial).await?.try_collect().await {
+        Err(AdminError::Unreadable { .. }) => admin.rollout(trial).await?.try_collect().await,
+        fetched => fetched,
+    }
 }
 
 /// The rows of what the agent handed back, read once more: they were not kept while other trials ran.

@@ -63,6 +63,8 @@ struct Job {
     progress: Progress,
     attempts: Attempts,
     queue: Queue,
+    /// Why no further trial begins, where something is in the way of all of them.
+    halted: Option<String>,
 }
 
 impl Job {
@@ -106,12 +108,18 @@ impl Job {
             cancellation,
         };
         let waiting = remaining.plans.into_iter().map(Waiting::now);
+        let mut older = remaining.older;
+        // The proxy may have been away at the end of their agents' time.
+        for outcome in older.iter_mut().filter(|outcome| !outcome.opened) {
+            context.seal(outcome).await;
+        }
         let mut job = Self {
             context: Arc::new(context),
             proxy,
             progress,
-            attempts: Attempts::before(order, remaining.done, remaining.older, retries),
+            attempts: Attempts::before(order, remaining.done, older, retries),
             queue: Queue::new(waiting, settings.concurrency, settings.per_task),
+            halted: None,
         };
         job.put_rewards_left().await;
         for plan in &remaining.interrupted {
@@ -131,6 +139,11 @@ impl Job {
         }
     }
 
+    /// Whether no further trial begins.
+    fn is_ending(&self) -> bool {
+        self.halted.is_some() || self.context.cancellation.stop.is_cancelled()
+    }
+
     async fn run(mut self) -> JobReport {
         let (planned, before) = (self.attempts.planned(), self.attempts.done().len());
         self.context.log.line(format!("{planned} trials, {before} of them ended before"));
@@ -144,7 +157,8 @@ impl Job {
         });
         self.run_trials().await;
         self.progress.end();
-        let mut problems = Vec::new();
+        let goes_on = "no further trial was begun; put it right and run the job again: it goes on";
+        let mut problems: Vec<_> = self.halted.iter().map(|why| format!("{why}; {goes_on}")).collect();
         let rollouts = match rollouts::gather(&self.context, &self.attempts.all()).await {
             Ok((files, missing)) => {
                 problems.extend(missing);
@@ -170,7 +184,7 @@ impl Job {
                 running.start(&self.context, waiting.plan);
             }
             let stop = &self.context.cancellation.stop;
-            let due = if stop.is_cancelled() { None } else { self.queue.next_due(Instant::now()) };
+            let due = if self.is_ending() { None } else { self.queue.next_due(Instant::now()) };
             let (plan, result) = match due {
                 None => match running.next().await {
                     Some(ended) => ended,
@@ -187,38 +201,43 @@ impl Job {
                 Err(error) => self.context.bury(&plan, &error).await,
             };
             self.queue.ended(&plan);
-            self.take_in(plan, outcome).await;
+            self.take_in(&plan, outcome);
             if let Err(problem) = self.write_result(running.count(), None) {
                 self.context.log.line(problem);
             }
         }
-        // What was to be tried again and was not counts as it is.
-        let left: Vec<_> = self.queue.give_up().filter_map(|waiting| waiting.before).collect();
-        for before in left {
-            self.settle(*before).await;
-        }
+        // What was to be tried again and was not counts as it is, until the job is gone on with.
+        let left = self.queue.give_up().filter_map(|waiting| waiting.before);
+        left.for_each(|before| self.attempts.count(*before));
     }
 
     fn next_to_start(&mut self) -> Option<Waiting> {
-        let stopped = self.context.cancellation.stop.is_cancelled();
-        if stopped { None } else { self.queue.take(Instant::now()) }
+        if self.is_ending() { None } else { self.queue.take(Instant::now()) }
     }
 
-    async fn take_in(&mut self, plan: TrialPlan, outcome: TrialOutcome) {
+    fn take_in(&mut self, plan: &TrialPlan, outcome: TrialOutcome) {
         let (name, log) = (&outcome.name, &self.context.log);
         log.line(format!("{name} ended, reward {:?}", outcome.reward));
         for note in outcome.returned.iter().flat_map(Returned::notes) {
             log.line(format!("{name} handed back: {note}"));
         }
-        let again = self.next_attempt(&plan, &outcome);
+        if let Some(why) = &outcome.halts {
+            log.line(format!("no further trial begins: {why}"));
+            self.halted.get_or_insert_with(|| why.clone());
+        }
+        let again = self.next_attempt(plan, &outcome);
         self.progress.events.trial_ended(&outcome, again.is_some());
         match again {
             Some((next, wait)) => {
-                log.line(format!("{name} is tried again as {} in {} s", next.name, wait.as_secs_f64()));
+                self.context.log.line(format!(
+                    "{name} is tried again as {} in {} s",
+                    next.name,
+                    wait.as_secs_f64()
+                ));
                 self.queue.again(next, Instant::now() + wait, outcome);
             }
             None => {
-                self.settle(outcome).await;
+                self.attempts.count(outcome);
                 self.progress.trial_ended(self.attempts.done(), self.attempts.planned());
             }
         }
@@ -226,8 +245,7 @@ impl Job {
 
     /// The attempt that is to follow this one, and how long after.
     fn next_attempt(&self, plan: &TrialPlan, outcome: &TrialOutcome) -> Option<(TrialPlan, Duration)> {
-        let stopped = self.context.cancellation.stop.is_cancelled();
-        if stopped || !outcome.awaits_retry {
+        if self.is_ending() || !outcome.awaits_retry {
             return None;
         }
         let wait = self.context.retry.wait(outcome, plan.retries)?;
@@ -238,14 +256,6 @@ impl Job {
             next.supersedes.push((outcome.name.clone(), outcome.reward_to_put()));
         }
         Some((next, wait))
-    }
-
-    /// Takes an attempt as the one that counts. What waited for another gets its reward after all.
-    async fn settle(&mut self, mut outcome: TrialOutcome) {
-        if outcome.awaits_retry && outcome.opened {
-            self.context.put_reward(&mut outcome).await;
-        }
-        self.attempts.count(outcome);
     }
 
     fn write_result(&self, running: usize, finished_at: Option<Timestamp>) -> Result<(), String> {

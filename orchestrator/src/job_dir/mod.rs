@@ -111,8 +111,18 @@ pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> 
     let mut text = serde_json::to_vec_pretty(value)?;
     text.push(b'\n');
     let draft = path.with_extension("json.tmp");
-    fs::write(&draft, text)?;
-    fs::rename(draft, path)
+    let written = fs::write(&draft, text).and_then(|()| fs::rename(&draft, path));
+    if written.is_err() {
+        // On a full disk also half a draft is in the way.
+        let _ = fs::remove_file(&draft);
+    }
+    written
+}
+
+/// Whether this befalls whatever else is written there, until somebody does something about it.
+pub(crate) fn is_of_the_disk(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use rolltap_proxy::api::{OpenTrial, TrialOpened, TrialStatus};
 
 use super::{Cause, Phase, Round, Trial, TrialFailure, chain};
+use crate::admin_client::AdminError;
 
 impl Trial<'_> {
     pub(super) async fn open(&mut self) -> Option<TrialOpened> {
@@ -30,10 +31,24 @@ impl Trial<'_> {
                 Some(opened)
             }
             Err(error) => {
-                self.fail(TrialFailure::from_error(Phase::Open, Cause::Proxy, &error));
+                self.fail_at_proxy(Phase::Open, &error);
+                if error.may_have_had_effect() {
+                    self.context.seal(&mut self.outcome).await;
+                }
+                if self.outcome.opened {
+                    self.put_reward().await;
+                }
                 None
             }
         }
+    }
+
+    fn fail_at_proxy(&mut self, phase: Phase, error: &AdminError) {
+        let failure = TrialFailure::from_error(phase, Cause::Proxy, error);
+        if error.is_of_an_absent_proxy() {
+            self.outcome.halts.get_or_insert_with(|| failure.message.clone());
+        }
+        self.fail(failure);
     }
 
     /// Gives earlier attempts at the sample their rewards, which count no more.
@@ -64,7 +79,7 @@ impl Trial<'_> {
                 Some(status)
             }
             Err(error) => {
-                self.fail(TrialFailure::from_error(Phase::Seal, Cause::Proxy, &error));
+                self.fail_at_proxy(Phase::Seal, &error);
                 None
             }
         }
@@ -96,17 +111,25 @@ impl Trial<'_> {
         }
     }
 
+    /// Ends the trial's record, here and at the proxy, unless another attempt is to follow.
     pub(super) async fn put_reward(&mut self) {
+        self.outcome.finished_at = Timestamp::now();
         self.outcome.awaits_retry = self.is_to_be_retried();
         // Before the proxy is told: what is complete there, and closes its group, has a result here whenever this process dies.
-        self.outcome.finished_at = Timestamp::now();
-        self.record();
-        if self.outcome.awaits_retry || self.outcome.is_cancelled() {
+        let is_kept = self.record();
+        if !is_kept || self.outcome.awaits_retry || self.outcome.is_cancelled() {
             return self.log.line("the reward waits for another attempt");
         }
         match self.context.admin.put_reward(&self.plan.name, &self.outcome.reward_to_put()).await {
             Ok(status) => self.outcome.status = Some(status),
-            Err(error) => self.fail(TrialFailure::from_error(Phase::Reward, Cause::Proxy, &error)),
+            // The next run of the job tells it.
+            Err(error) if error.is_of_an_absent_proxy() => {
+                let problem =
+                    format!("the reward of {} waits for the proxy: {}", self.plan.name, chain(&error));
+                self.log.line(&problem);
+                self.outcome.halts.get_or_insert(problem);
+            }
+            Err(error) => self.fail_at_proxy(Phase::Reward, &error),
         }
     }
 }

@@ -42,7 +42,7 @@ pub use timeouts::{AGENT_SETUP_SEC, InvalidTimeout, PhaseLimit, TimeoutPolicy};
 use crate::agents::Assignment;
 use crate::environment::Environment;
 use crate::job::{JobContext, Place};
-use crate::job_dir::{Log, TrialDir};
+use crate::job_dir::{Log, TrialDir, is_of_the_disk};
 use crate::task::{EnvironmentConfig, Task};
 use round::Instruction;
 
@@ -77,7 +77,11 @@ pub(crate) async fn run(context: &JobContext, plan: TrialPlan) -> TrialOutcome {
                 Place::Harbor(harbor) => Box::pin(trial.run_by_harbor(Arc::clone(harbor))).await,
             }
         }
-        Err(error) => outcome.failed(TrialFailure::from_error(Phase::Open, Cause::Internal, &error)),
+        Err(error) => {
+            let failure = TrialFailure::from_error(Phase::Open, Cause::Internal, &error);
+            let halts = is_of_the_disk(&error).then(|| failure.to_string());
+            TrialOutcome { halts, ..outcome.failed(failure) }
+        }
     }
 }
 
@@ -211,7 +215,8 @@ impl Trial<'_> {
 
     fn is_to_be_retried(&self) -> bool {
         let stopped = self.context.cancellation.stop.is_cancelled();
-        !stopped && self.context.retry.wait(&self.outcome, self.plan.retries).is_some()
+        let again = || self.context.retry.wait(&self.outcome, self.plan.retries).is_some();
+        self.outcome.halts.is_some() || (!stopped && again())
     }
 
     fn finish(mut self) -> TrialOutcome {
@@ -230,11 +235,16 @@ impl Trial<'_> {
         std::fs::write(self.dir.exception(), format!("{failure}\n"))
     }
 
-    fn record(&self) {
+    /// Whether the trial's result is kept.
+    fn record(&mut self) -> bool {
         let written = if self.harbors_record { self.lay_beside() } else { self.write_record() };
-        if let Err(error) = written {
-            self.log.line(format!("result not written: {error}"));
-            tracing::warn!(trial = %self.plan.name, %error, "cannot write a trial's result");
+        let Err(error) = written else { return true };
+        let problem = format!("cannot write the result of {}: {error}", self.plan.name);
+        tracing::warn!("{problem}");
+        if is_of_the_disk(&error) {
+            self.outcome.halts.get_or_insert_with(|| problem.clone());
         }
+        self.fail(TrialFailure::new(Phase::Reward, Cause::Internal, problem));
+        false
     }
 }

@@ -49,8 +49,11 @@ pub struct TrialOutcome {
     pub reward: Option<f64>,
     /// Why the trial failed.
     pub failure: Option<TrialFailure>,
-    /// Another attempt at the sample is to follow, so that the proxy has no reward yet.
+    /// Another attempt at the sample is to follow, in this run of the job or in one that goes on with it, so that the proxy
+    /// has no reward yet.
     pub awaits_retry: bool,
+    /// Why no other trial of the job could do better now, where that is so.
+    pub halts: Option<String>,
     /// Tokens that the agent handed back itself; none where it handed back nothing.
     pub returned: Option<Returned>,
     /// What the agent says about its own run.
@@ -137,6 +140,7 @@ impl TrialOutcome {
             reward: None,
             failure: None,
             awaits_retry: false,
+            halts: None,
             returned: None,
             agent_metadata: Map::new(),
             started_at: now,
