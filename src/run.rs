@@ -1,5 +1,6 @@
 //! `rolltap run`
 
+use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,9 @@ use rolltap_orchestrator::agents::AgentOptions;
 use rolltap_orchestrator::environment::EnvironmentKind;
 use rolltap_orchestrator::harbor::HarborSettings;
 use rolltap_orchestrator::job::config::{AgentDefaults, AgentEntry, JobConfig, JobFile, OwnConfig};
-use rolltap_orchestrator::job::{Events, JobSettings, Progress, ProxyChoice, Upstreams, run_job, tasks};
+use rolltap_orchestrator::job::{
+    Events, JobSettings, Progress, ProxyChoice, PublicPlace, Upstreams, run_job, tasks,
+};
 use rolltap_orchestrator::summary::Summary;
 use rolltap_proxy::Address;
 use serde_json::{Map, Value};
@@ -95,7 +98,8 @@ pub(crate) struct Arguments {
     /// For environment harbor: a keyword argument of Harbor's environment; repeat it for more.
     #[arg(long, visible_alias = "ek", value_name = "NAME=VALUE", value_parser = option, help_heading = AGENT)]
     harbor_env_kwarg: Vec<(String, Value)>,
-    /// For environment harbor: the Python that has the package harbor 0.25. [default: python3]
+    /// For environment harbor, and for agent terminus-2 in any: the Python that has the package harbor 0.25.
+    /// [default: python3]
     #[arg(long, env = "ROLLTAP_HARBOR_PYTHON", value_name = "PATH", help_heading = AGENT)]
     harbor_python: Option<PathBuf>,
     /// Build images although they are kept from before, and although a task with a Dockerfile names a ready one.
@@ -117,6 +121,12 @@ pub(crate) struct Arguments {
     /// File with the token that the admin plane of --proxy wants.
     #[arg(long, value_name = "FILE", requires = "proxy", help_heading = MODEL)]
     proxy_token_file: Option<PathBuf>,
+    /// Where the embedded proxy listens, for agents of other machines; with --public-url. Only calls of agents are taken there.
+    #[arg(long, value_name = "ADDRESS", requires = "public_url", conflicts_with = "proxy", help_heading = MODEL)]
+    listen: Option<SocketAddr>,
+    /// How agents reach what --listen names, like https://gateway.example:7070: every agent of the job is told this.
+    #[arg(long, value_name = "URL", requires = "listen", conflicts_with = "proxy", help_heading = MODEL)]
+    public_url: Option<String>,
     /// JSON object laid over every request of every trial, vLLM's own keys included.
     #[arg(long, value_name = "JSON", value_parser = json_object, help_heading = MODEL)]
     sampling: Option<Map<String, Value>>,
@@ -224,6 +234,10 @@ fn with_flags(mut file: JobFile, arguments: &mut Arguments) -> anyhow::Result<Jo
         own.proxy = arguments.proxy.take();
         own.proxy_token_file = arguments.proxy_token_file.take();
     }
+    if arguments.listen.is_some() {
+        own.listen = arguments.listen;
+        own.public_url = arguments.public_url.take();
+    }
     own.sampling = arguments.sampling.take().or(own.sampling.take());
     arguments.prompts.or(own);
     Ok(file)
@@ -237,6 +251,7 @@ async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyho
         options: AgentOptions {
             command: arguments.agent_command.clone(),
             max_turns: arguments.max_turns,
+            harbor_python: arguments.harbor_python.clone(),
             kwargs: arguments.agent_kwarg.iter().cloned().collect(),
             env: arguments.agent_env.iter().cloned().collect(),
         },
@@ -287,15 +302,27 @@ fn proxy(job: &JobConfig, own: OwnConfig, arguments: Arguments) -> anyhow::Resul
         let token = own.proxy_token_file.as_deref().map(read_token).transpose()?;
         return Ok(ProxyChoice::External { admin_url, token });
     }
+    let public = public_place(&own)?;
     let render = arguments.prompts.render_settings()?;
     let api_key = arguments.upstream_api_key.or(own.upstream_api_key);
     if !arguments.upstream.is_empty() {
-        return Ok(ProxyChoice::Embedded(Upstreams { addresses: arguments.upstream, api_key, render }));
+        let upstreams = Upstreams { addresses: arguments.upstream, api_key, render };
+        return Ok(ProxyChoice::Embedded { upstreams, public });
     }
     let (urls, api_key) = match job.agents_upstream()? {
         Some((url, key)) if own.upstream.is_empty() => (vec![url], key.or(api_key)),
         _ => (own.upstream, api_key),
     };
     let addresses = urls.iter().map(|url| url.parse()).collect::<Result<Vec<Address>, _>>()?;
-    Ok(ProxyChoice::Embedded(Upstreams { addresses, api_key, render }))
+    Ok(ProxyChoice::Embedded { upstreams: Upstreams { addresses, api_key, render }, public })
+}
+
+fn public_place(own: &OwnConfig) -> anyhow::Result<Option<PublicPlace>> {
+    match (own.listen, &own.public_url) {
+        (Some(listen), Some(url)) => Ok(Some(PublicPlace { listen, url: url.parse()? })),
+        (None, None) => Ok(None),
+        _ => anyhow::bail!(
+            "listen and public_url go together: where the proxy listens, and how agents reach that"
+        ),
+    }
 }

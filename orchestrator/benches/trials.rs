@@ -138,7 +138,7 @@ async fn job(agent: &str, trials: u32, at_once: u32) -> (JobReport, Duration) {
     let jobs = tempfile::tempdir().unwrap();
     let task = JobTask::from(Task::load(Path::new(TASK)).unwrap());
     let agent = JobAgent::new(AgentSpec::new(agent, AgentOptions::default()).unwrap(), None);
-    let (kind, proxy) = (EnvironmentKind::Docker, ProxyChoice::Embedded(Upstreams::default()));
+    let (kind, proxy) = (EnvironmentKind::Docker, ProxyChoice::from(Upstreams::default()));
     let settings = JobSettings {
         samples: NonZeroU32::new(trials).unwrap(),
         concurrency: NonZeroUsize::new(at_once as usize).unwrap(),

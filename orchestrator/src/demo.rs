@@ -92,7 +92,7 @@ pub async fn run(
     let job_name = settings.job_name.unwrap_or_else(|| format!("demo-{}", default_job_name(&Zoned::now())));
     let options = TerminalOptions { max_turns: Some(10), ..TerminalOptions::default() };
     let agent = JobAgent::new(AgentSpec::Terminal(Box::new(options)), None);
-    let proxy = ProxyChoice::Embedded(Upstreams { addresses: vec![upstream], ..Upstreams::default() });
+    let proxy = ProxyChoice::from(Upstreams { addresses: vec![upstream], ..Upstreams::default() });
     let tasks = tasks.into_iter().map(JobTask::from).collect();
     // The order of the model's random numbers is that of the calls: one trial after the other, so that the same seed
     // gives the same demo.

@@ -102,10 +102,16 @@ async fn terminus_2_in_harbors_hands_is_captured_as_harbor_collects_it() {
     for kwarg in ["collect_rollout_details=true", "record_terminal_session=false", "enable_summarize=false"] {
         command.args(["--agent-kwarg", kwarg]);
     }
+    // As agents of other machines are told.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (listen, public) = (format!("127.0.0.1:{port}"), format!("http://localhost:{port}"));
+    command.args(["--listen", &listen, "--public-url", &public]);
     command.arg("-p").arg(task.path());
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     assert!(output.status.success(), "{}", said(&output));
     let result = result(&job);
+    let base_url = result["config"]["agent"]["base_url"].as_str().unwrap();
+    assert!(base_url.starts_with(&public), "{base_url}");
     let own = &result["rolltap"];
     assert_eq!((&own["reward"], &own["proxy"]["calls"]["complete"]), (&json!(1.0), &json!(3)));
     let comparison = &own["returned"]["comparison"];
@@ -145,6 +151,47 @@ fn oracle_nop_and_tests_without_a_reward_are_told_as_harbor_tells_them() {
         assert_eq!((&own["reward"], &own["failure"]["cause"]), (&reward, &cause), "{name}");
         assert_eq!(job.left_in_docker(), Vec::<String>::new());
     }
+}
+
+#[test]
+#[ignore = "needs Docker and Harbor: run ./scripts/test"]
+fn what_a_job_says_instead_of_its_tasks_reaches_harbor() {
+    let (given, image) = (TempDir::new().unwrap(), testbed("ROLLTAP_TESTBED_PREBUILT"));
+    let toml = format!("[task]\nname = \"rolltap/told\"\n[environment]\ndocker_image = \"{image}\"\n");
+    write(
+        given.path(),
+        &[
+            ("data/word", "here"),
+            ("task/task.toml", &toml),
+            ("task/instruction.md", "Nothing."),
+            ("task/solution/solve.sh", "#!/bin/sh\necho $MARK $(cat /given/word) >/app/seen\n"),
+            (
+                "task/tests/test.sh",
+                "#!/bin/sh\ngrep -q 'marked here' /app/seen && echo 1 >/logs/verifier/reward.txt\n",
+            ),
+        ],
+    );
+    let job = Job::new("harbor-told");
+    let config = json!({
+        "agents": [{"name": "oracle"}],
+        "environment": {
+            "env": {"MARK": "marked"}, "override_memory_mb": 300, "override_cpus": 1,
+            "mounts": [{"type": "bind", "source": given.path().join("data"), "target": "/given", "read_only": true}],
+        },
+        "artifacts": ["/app/seen"],
+        "tasks": [{"path": given.path().join("task")}],
+    });
+    let file = given.path().join("job.json");
+    fs::write(&file, config.to_string()).unwrap();
+    let output = harbor(&job, &["-c", file.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let result = result(&job);
+    assert_eq!(result["rolltap"]["reward"], 1.0, "variable and mount are there: {}", said(&output));
+    let environment = &result["config"]["environment"];
+    assert_eq!((&environment["override_memory_mb"], &environment["override_cpus"]), (&json!(300), &json!(1)));
+    let kept = fs::read_to_string(trial_dir(&job).unwrap().join("artifacts/app/seen")).unwrap();
+    assert_eq!(kept, "marked here\n");
+    assert_eq!(job.left_in_docker(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 from harbor.job import Job
 from harbor.models.job.config import JobConfig
-from harbor.models.job.lock import JobLock
+from harbor.models.job.lock import JobLock, TrialLock
 from harbor.models.job.result import JobResult
 from harbor.models.trial.config import TrialConfig
 from harbor.models.trial.result import TrialResult
@@ -66,6 +66,7 @@ def read(job: Path) -> None:
     for path in sorted(job.glob("*/result.json")):
         trial = TrialResult.model_validate_json(path.read_text())
         TrialConfig.model_validate_json((path.parent / "config.json").read_text())
+        TrialLock.model_validate_json((path.parent / "lock.json").read_text())
         assert trial.trial_name == path.parent.name, trial.trial_name
         trials.append(trial)
     # What Harbor would make of the trials by itself is what the result says.

@@ -214,7 +214,7 @@ async fn harbors_terminus_2_finishes_a_task_and_what_it_kept_itself_is_what_was_
         r#"model_info={"max_input_tokens":4096,"max_output_tokens":64}"#,
     ];
     command.args(options.iter().flat_map(|option| ["--ak", option]));
-    command.env("ROLLTAP_HARBOR_PYTHON", format!("{}/python", testbed("ROLLTAP_TESTBED_CLIENTS")));
+    command.args(["--harbor-python", &format!("{}/python", testbed("ROLLTAP_TESTBED_CLIENTS"))]);
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let said = format!("{}\n{}", text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{said}");

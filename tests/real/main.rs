@@ -21,6 +21,7 @@ mod gemini;
 mod harbor;
 mod harbor_jobs;
 mod hardships;
+mod hostile;
 mod in_container;
 mod installed_agents;
 mod interrupted;

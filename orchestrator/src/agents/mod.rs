@@ -9,6 +9,7 @@ mod instruction;
 mod invocation;
 mod layer;
 mod oracle;
+pub(crate) mod skill;
 mod spec;
 mod spec_error;
 mod terminal;
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use installed::InstalledAgent;
 pub use layer::{LayerError, is_installed};
+pub use skill::{Skill, SkillError};
 pub use spec::{AgentOptions, AgentSpec, BUILT_IN};
 pub use spec_error::AgentSpecError;
 pub use terminal::{OPTIONS as TERMINAL_OPTIONS, TerminalOptions};

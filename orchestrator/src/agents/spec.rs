@@ -1,7 +1,7 @@
 //! Which agent is meant, and with which settings.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -19,7 +19,7 @@ pub const BUILT_IN: [(&str, &str); 5] = [
     ("nop", "Nothing: shows that it is not solved from the start"),
     ("command", "Any shell command inside the environment (--agent-command)"),
     ("terminal", "rolltap's own agent: reads a terminal's screen and types; nothing need be in the image"),
-    ("terminus-2", "Harbor's own, in a Python of this host that has Harbor (ROLLTAP_HARBOR_PYTHON)"),
+    ("terminus-2", "Harbor's own, in a Python of this host that has Harbor (--harbor-python)"),
 ];
 
 /// An agent with its settings.
@@ -55,6 +55,8 @@ pub struct AgentOptions {
     pub command: Option<String>,
     /// `--max-turns`
     pub max_turns: Option<u32>,
+    /// `--harbor-python`: for Harbor's own agents, the Python that has Harbor.
+    pub harbor_python: Option<PathBuf>,
     /// `--agent-kwarg`, or `kwargs` of Harbor's `AgentConfig`.
     pub kwargs: Map<String, Value>,
     /// `--agent-env`, or `env` of Harbor's `AgentConfig`: environment variables of the agent.
@@ -104,7 +106,7 @@ impl AgentSpec {
     /// # Errors
     /// An option that belongs to an agent of rolltap's.
     pub fn of_harbor(name: &str, options: AgentOptions) -> Result<Self, AgentSpecError> {
-        let AgentOptions { command, max_turns, kwargs, env } = options;
+        let AgentOptions { command, max_turns, kwargs, env, harbor_python: _ } = options;
         let of_another =
             |option, wanted| AgentSpecError::OptionOfAnother { option, wanted, agent: name.to_owned() };
         if command.is_some() {
@@ -118,7 +120,11 @@ impl AgentSpec {
 
     fn built_in(name: &str, options: AgentOptions) -> Result<Self, AgentSpecError> {
         if name == "terminus-2" {
-            return Ok(Self::Terminus2(Box::new(Terminus2::new(options.kwargs, options.env))));
+            return Ok(Self::Terminus2(Box::new(Terminus2::new(
+                options.kwargs,
+                options.env,
+                options.harbor_python.as_deref(),
+            ))));
         }
         let refused = |why: String| AgentSpecError::Option { agent: name.to_owned(), why };
         if name == "terminal" {

@@ -17,8 +17,6 @@ use crate::trial::{Cause, Phase, TrialFailure};
 
 /// Its half of the conversation.
 const DRIVER: &str = include_str!("terminus_2.py");
-/// Names the Python that has Harbor.
-const PYTHON: &str = "ROLLTAP_HARBOR_PYTHON";
 
 /// Terminus-2 with its options, which are those of Harbor's class.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -27,6 +25,9 @@ pub struct Terminus2 {
     options: Map<String, Value>,
     #[serde(skip)]
     env: BTreeMap<String, String>,
+    /// The Python that has Harbor.
+    #[serde(skip)]
+    python: PathBuf,
 }
 
 /// What it says.
@@ -51,14 +52,18 @@ struct Request {
 }
 
 impl Terminus2 {
-    pub(super) fn new(options: Map<String, Value>, env: BTreeMap<String, String>) -> Self {
-        Self { options, env }
+    /// With this Python that has Harbor; none for the path's.
+    pub(super) fn new(
+        options: Map<String, Value>,
+        env: BTreeMap<String, String>,
+        python: Option<&Path>,
+    ) -> Self {
+        Self { options, env, python: crate::harbor::python(python) }
     }
 
     /// Before the first trial: is there a Harbor?
     pub(super) async fn find(&self) -> Result<(), LayerError> {
-        let python = python();
-        let mut command = Command::new(&python);
+        let mut command = Command::new(&self.python);
         command
             .args(["-c", "from harbor.agents.terminus_2 import Terminus2"])
             .stdin(Stdio::null())
@@ -67,9 +72,9 @@ impl Terminus2 {
             Ok(output) if output.status.success() => Ok(()),
             Ok(output) => {
                 let said = String::from_utf8_lossy(&output.stderr);
-                Err(no_harbor(&python, said.trim().lines().last().unwrap_or_default()))
+                Err(no_harbor(&self.python, said.trim().lines().last().unwrap_or_default()))
             }
-            Err(error) => Err(no_harbor(&python, &error.to_string())),
+            Err(error) => Err(no_harbor(&self.python, &error.to_string())),
         }
     }
 
@@ -112,19 +117,15 @@ impl Terminus2 {
 
     fn spawn(&self, logs: &Path) -> std::io::Result<Child> {
         let errors = std::fs::File::create(logs.join("stderr.txt"))?;
-        let mut command = Command::new(python());
+        let mut command = Command::new(&self.python);
         command.args(["-u", "-c", DRIVER]).envs(&self.env);
         command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("HARBOR_TELEMETRY", "0");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors).kill_on_drop(true).spawn()
     }
 }
 
-fn python() -> PathBuf {
-    std::env::var_os(PYTHON).filter(|path| !path.is_empty()).map_or_else(|| "python3".into(), PathBuf::from)
-}
-
 fn no_harbor(python: &Path, why: &str) -> LayerError {
-    LayerError::NoHarbor { python: python.to_owned(), variable: PYTHON, why: why.to_owned() }
+    LayerError::NoHarbor { python: python.to_owned(), why: why.to_owned() }
 }
 
 fn internal(error: &dyn std::error::Error) -> TrialFailure {

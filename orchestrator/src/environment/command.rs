@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::output::Tail;
+
 /// A command to run inside.
 #[derive(Clone, Debug, Default)]
 pub struct Exec {
@@ -35,6 +37,15 @@ pub struct ExecOutput {
     pub timed_out: bool,
     /// There was more output than is kept.
     pub truncated: bool,
+}
+
+impl ExecOutput {
+    /// What the command said last on standard error, in lines that fit a message: it may have said megabytes.
+    pub(crate) fn last_words(&self) -> String {
+        let mut tail = Tail::default();
+        tail.push(&String::from_utf8_lossy(&self.stderr));
+        tail.text().trim().to_owned()
+    }
 }
 
 /// Bytes kept of each output stream of a command: enough for any log that people read.

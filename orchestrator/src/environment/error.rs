@@ -118,8 +118,8 @@ pub enum EnvironmentError {
         /// The last lines of its main process's output.
         tail: String,
     },
-    /// The environment could not be made ready for the tests.
-    #[error("cannot make the environment ready for the tests: {0}")]
+    /// The environment could not be made ready for the agent or the tests.
+    #[error("cannot make the environment ready: {0}")]
     NotReady(String),
     /// The environment has no service of this name.
     #[error("there is no service {0:?} in the environment")]

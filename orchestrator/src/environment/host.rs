@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use super::docker::{Composed, DockerHost, Image, has_services};
 use super::local::{LocalEnvironment, LocalHost, Plan};
-use super::{Environment, EnvironmentError, EnvironmentKind, JobLabel, Share, TrialLabel};
+use super::{Environment, EnvironmentError, EnvironmentKind, JobLabel, Mount, Share, TrialLabel};
 use crate::task::Task;
 
 /// Where a job's environments are made. One per job; [`Host::close`] puts everything away.
@@ -35,6 +35,27 @@ impl Prepared {
             PreparedKind::Docker(image) => image.shares = shares,
             PreparedKind::Composed(composed) => composed.shares = shares,
             PreparedKind::Local(_) => {}
+        }
+        self
+    }
+
+    /// The same, with what the user wants mounted. An engine that cannot see it starts nothing. Jobs refuse mounts of the
+    /// local environment before they start.
+    #[must_use]
+    pub fn mounting(mut self, mounts: Vec<Mount>) -> Self {
+        match &mut self.0 {
+            PreparedKind::Docker(image) => image.mounts = mounts,
+            PreparedKind::Composed(composed) => composed.mounts = mounts,
+            PreparedKind::Local(_) => {}
+        }
+        self
+    }
+
+    /// The same, with containers that are killed and not removed when their trials are over: for a person to look at.
+    #[must_use]
+    pub fn keeping(mut self, keep: bool) -> Self {
+        if let PreparedKind::Docker(image) = &mut self.0 {
+            image.keep = keep;
         }
         self
     }

@@ -13,6 +13,7 @@ mod glob;
 mod host;
 mod kind;
 mod local;
+mod mount;
 mod network_policy;
 mod output;
 mod path_map;
@@ -20,13 +21,13 @@ mod paths;
 mod unpack;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rolltap_agent::terminal::TerminalSize;
 use rolltap_proxy::api::BaseUrls;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub(crate) use docker::ComposeProjects;
+pub(crate) use docker::{ComposeProjects, has_services};
 
 pub use command::{Exec, ExecOutput, OUTPUT_LIMIT};
 pub use docker::{Cleaner, Container, Found, FoundKind, OwnerState};
@@ -36,6 +37,7 @@ pub(crate) use glob::Pattern;
 pub use host::{Host, Prepared};
 pub use kind::{EnvironmentKind, UnknownEnvironment};
 pub use local::LocalEnvironment;
+pub use mount::{Mount, MountKind, Share};
 pub use network_policy::{AllowedHosts, InvalidHost, NetworkPolicy};
 pub(crate) use output::Tail;
 pub use paths::{LogDirs, Paths};
@@ -61,15 +63,6 @@ impl TrialLabel {
     pub fn new(name: impl Into<String>) -> Self {
         Self(name.into())
     }
-}
-
-/// A directory of this host that an environment sees too, and cannot write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// Where it is on this host, absolute.
-    pub host: PathBuf,
-    /// Where it is seen inside, absolute.
-    pub inside: String,
 }
 
 /// Both ends of a pseudo-terminal inside. Dropping them does not end what runs there; [`Environment::stop`] does.
@@ -169,6 +162,19 @@ impl Environment {
         }
     }
 
+    /// Runs a command of ours as a user who may do anything inside, for what must be so before others go on.
+    ///
+    /// # Errors
+    /// The environment's own trouble, or what the command said when it failed.
+    pub(crate) async fn arrange(&self, command: String) -> Result<(), EnvironmentError> {
+        let user = (!self.runs_as_root(None)).then(|| "0".to_owned());
+        let done = self.exec(Exec { command, user, ..Exec::default() }).await?;
+        match done.exit_code {
+            Some(0) => Ok(()),
+            _ => Err(EnvironmentError::NotReady(done.last_words())),
+        }
+    }
+
     /// A shell of this [`Exec::user`] on a pseudo-terminal of this size in the workdir, with `TERM=xterm-256color`.
     ///
     /// # Errors
@@ -254,7 +260,15 @@ impl Environment {
         }
     }
 
-    /// Kills everything that runs inside and removes the environment. Fine if it is gone already.
+    /// The name under which the user finds it when the trial is over, where it stays.
+    pub fn kept_as(&self) -> Option<&str> {
+        match self {
+            Self::Docker(container) => container.kept_as(),
+            Self::Local(_) => None,
+        }
+    }
+
+    /// Kills everything that runs inside and removes the environment, unless it is to stay. Fine if it is gone already.
     ///
     /// # Errors
     /// It is still there.

@@ -1,11 +1,11 @@
 //! What Harbor is told: its `TrialConfig`, made of a trial's plan.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rolltap_proxy::api::TrialOpened;
 use serde_json::{Map, Value, json};
 
-use super::HarborSettings;
+use super::HarborJob;
 use super::protocol::ApiFormat;
 use crate::agents::AgentSpec;
 use crate::job_dir::JobDir;
@@ -25,14 +25,21 @@ pub(super) fn agent(agent: &AgentSpec, model: Option<&str>) -> Value {
 }
 
 /// Harbor's `EnvironmentConfig`.
-pub(super) fn environment(settings: &HarborSettings, force_build: bool, overlay: Option<&Path>) -> Value {
+pub(super) fn environment(job: &HarborJob<'_>, overlay: Option<&Path>) -> Value {
+    let HarborJob { settings, overrides, .. } = job;
     let kind = &settings.environment_type;
     // An environment of the user's own is named by its import path, as are agents.
     let kind = if kind.contains(':') { ("import_path", kind) } else { ("type", kind) };
     json!({
         kind.0: kind.1,
         "kwargs": settings.environment_kwargs,
-        "force_build": force_build,
+        "force_build": job.force_build,
+        "delete": !overrides.keep,
+        "override_cpus": overrides.cpus,
+        "override_memory_mb": overrides.memory_mb,
+        "override_storage_mb": overrides.storage_mb,
+        "env": job.env,
+        "mounts": Some(&overrides.mounts).filter(|mounts| !mounts.is_empty()),
         "extra_docker_compose": overlay.into_iter().collect::<Vec<_>>(),
     })
 }
@@ -63,8 +70,12 @@ pub(super) fn trial(plan: &TrialPlan, around: &Surroundings<'_>) -> Value {
             "disable": plan.extras.without_verifier,
             "env": plan.extras.verifier_env,
         },
+        "artifacts": plan.extras.artifacts,
         "extra_instructions": plan.extras.instructions,
     });
+    let skills: Vec<_> = plan.extras.skills.iter().map(|skill| &skill.dir).collect();
+    set(&mut config, "agent", "skills", json!(skills));
+    set(&mut config, "agent", "mcp_servers", json!(plan.extras.mcp_servers));
     limits(&mut config, "agent", timeouts.agent);
     limits(&mut config, "verifier", timeouts.verifier);
     set(&mut config, "agent", "override_setup_timeout_sec", json!(timeouts.agent_setup.override_sec));
@@ -110,9 +121,4 @@ pub(crate) fn add_to_record(path: &Path, own: Value) -> std::io::Result<()> {
     let mut record: Map<String, Value> = serde_json::from_slice(&std::fs::read(path)?)?;
     record.insert("rolltap".to_owned(), own);
     crate::job_dir::write_json(path, &record)
-}
-
-/// The Python that has Harbor: as set, or else the one on the path.
-pub(super) fn python(settings: &HarborSettings) -> PathBuf {
-    settings.python.clone().unwrap_or_else(|| PathBuf::from("python3"))
 }

@@ -62,7 +62,8 @@ pub enum HarborError {
     /// A sandbox elsewhere cannot reach a proxy of this process.
     #[error(
         "agent {agent:?} works inside harbor's environment {environment:?}, from where this process cannot be reached: run \
-         `rolltap proxy --public-url URL` where it can, and name it with --proxy"
+         `rolltap proxy --public-url URL` where it can and name it with --proxy, or give --listen and --public-url where this \
+         machine can be reached"
     )]
     OutOfReach {
         /// The agent.

@@ -10,7 +10,7 @@ mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(crate) use result::{HarborResult, failure};
 pub(crate) use worker::HarborTrial;
 
 use crate::environment::{ComposeProjects, EnvironmentError, JobLabel};
-use crate::job::JobAgent;
+use crate::job::{JobAgent, TaskOverrides};
 use crate::job_dir::{JobDir, Log};
 use crate::trial::TrialPlan;
 use config::Surroundings;
@@ -56,6 +56,11 @@ impl Default for HarborSettings {
     }
 }
 
+/// The Python that has Harbor: as asked for, or else the one on the path.
+pub(crate) fn python(asked: Option<&Path>) -> PathBuf {
+    asked.map_or_else(|| PathBuf::from("python3"), Path::to_owned)
+}
+
 /// What of a job concerns Harbor.
 pub(crate) struct HarborJob<'a> {
     pub(crate) settings: &'a HarborSettings,
@@ -63,8 +68,12 @@ pub(crate) struct HarborJob<'a> {
     pub(crate) tasks: BTreeSet<PathBuf>,
     pub(crate) without_verifier: bool,
     pub(crate) force_build: bool,
-    /// Calls go to a proxy of this process.
-    pub(crate) embedded_proxy: bool,
+    /// What the job says instead of its tasks.
+    pub(crate) overrides: &'a TaskOverrides,
+    /// The variables of every environment, with what they refer to on this host.
+    pub(crate) env: BTreeMap<String, String>,
+    /// Calls go to a proxy that only this machine reaches.
+    pub(crate) is_proxy_hidden: bool,
 }
 
 /// Harbor for one job.
@@ -109,9 +118,9 @@ impl Harbor {
             None => None,
         };
         let mut harbor = Self {
-            python: config::python(job.settings),
+            python: python(job.settings.python.as_deref()),
             dir: dir.clone(),
-            environment: config::environment(job.settings, job.force_build, overlay.as_deref()),
+            environment: config::environment(job, overlay.as_deref()),
             formats: BTreeMap::new(),
             docker,
             log,
@@ -154,7 +163,7 @@ impl Harbor {
         for (agent, contract) in job.agents.iter().zip(agents) {
             let Some(Contract { installed, api_format }) = contract else { continue };
             let agent = agent.spec.name().to_owned();
-            if installed && job.embedded_proxy && self.docker.is_none() {
+            if installed && job.is_proxy_hidden && self.docker.is_none() {
                 let environment = job.settings.environment_type.clone();
                 return Err(HarborError::OutOfReach { agent, environment });
             }

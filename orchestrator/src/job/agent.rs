@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
-use crate::agents::AgentSpec;
+use crate::agents::{AgentSpec, Skill};
 use crate::task::{McpServer, Task};
 use crate::trial::{TimeoutPolicy, TrialExtras};
 
@@ -18,6 +18,8 @@ pub struct JobAgent {
     pub env: BTreeMap<String, String>,
     /// Tool servers that it is told of besides those of tasks.
     pub mcp_servers: Vec<McpServer>,
+    /// What it is taught besides what tasks teach.
+    pub skills: Vec<Skill>,
     /// The model as upstream names it; none for the only one that it serves.
     pub model: Option<String>,
     /// What becomes of the tasks' limits where it works.
@@ -55,6 +57,7 @@ impl JobAgent {
             asked,
             env: BTreeMap::new(),
             mcp_servers: Vec::new(),
+            skills: Vec::new(),
             model,
             timeouts: AgentTimeouts::default(),
             limit: None,
@@ -63,8 +66,13 @@ impl JobAgent {
 
     /// A task as it is told of it.
     pub(crate) fn sees(&self, task: &Task) -> Task {
-        let extras = TrialExtras { mcp_servers: self.mcp_servers.clone(), ..TrialExtras::default() };
-        extras.applied_to(task)
+        self.adds_to(&TrialExtras::default()).applied_to(task)
+    }
+
+    /// What is added to its tasks, with what it brings itself.
+    pub(crate) fn adds_to(&self, extras: &TrialExtras) -> TrialExtras {
+        let (mcp_servers, skills) = (self.mcp_servers.clone(), self.skills.clone());
+        TrialExtras { mcp_servers, skills, ..extras.clone() }
     }
 
     /// What tells it from the job's other agents, where their names and models differ.

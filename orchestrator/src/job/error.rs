@@ -80,6 +80,14 @@ pub enum JobError {
         /// What it asks for.
         what: String,
     },
+    /// What the job adds to its tasks cannot be had in the chosen environment.
+    #[error("environment {kind} cannot honour what the job adds: {what}")]
+    Adds {
+        /// The environment.
+        kind: EnvironmentKind,
+        /// What it adds, and why it cannot be.
+        what: String,
+    },
     /// The oracle has nothing to run.
     #[error("agent \"oracle\" needs {}, which is missing", .0.display())]
     NoSolution(PathBuf),

@@ -38,4 +38,4 @@ pub use report::JobReport;
 pub use resume::ResumeError;
 pub use rollouts::RolloutFiles;
 pub use run::run_job;
-pub use settings::{JobSettings, ProxyChoice, Upstreams};
+pub use settings::{JobSettings, ProxyChoice, PublicPlace, Upstreams};

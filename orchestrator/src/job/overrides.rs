@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::environment::Mount;
 use crate::task::{Artifact, Task, TaskError, resolve_env};
 use crate::trial::TrialExtras;
 
@@ -17,6 +18,10 @@ pub struct TaskOverrides {
     pub storage_mb: Option<u64>,
     /// Environment variables of every environment. A value may be `${VAR}` or `${VAR:-default}` of this host's.
     pub env: BTreeMap<String, String>,
+    /// Containers are not removed when their trials are over.
+    pub keep: bool,
+    /// What of this host is seen in every environment in which an agent works.
+    pub mounts: Vec<Mount>,
     /// Environment variables of every task's tests, of the same form.
     pub verifier_env: BTreeMap<String, String>,
     /// No tests are run, and no trial has a reward.
@@ -37,8 +42,16 @@ impl TaskOverrides {
         environment.cpus = self.cpus.or(environment.cpus);
         environment.memory_mb = self.memory_mb.or(environment.memory_mb);
         environment.storage_mb = self.storage_mb.or(environment.storage_mb);
-        environment.env.extend(resolved(&self.env, "environment.env")?);
+        environment.env.extend(self.environment_env()?);
         Ok(())
+    }
+
+    /// The environment variables of every environment.
+    ///
+    /// # Errors
+    /// A variable of this host is not set.
+    pub(super) fn environment_env(&self) -> Result<BTreeMap<String, String>, TaskError> {
+        resolved(&self.env, "environment.env")
     }
 
     /// What a trial adds to its task, whoever works at it.
@@ -50,6 +63,8 @@ impl TaskOverrides {
             without_verifier: self.without_verifier,
             verifier_env: resolved(&self.verifier_env, "verifier.env")?,
             artifacts: self.artifacts.clone(),
+            mounts: self.mounts.clone(),
+            keep: self.keep,
             instructions: self.instructions.clone(),
             ..TrialExtras::default()
         })

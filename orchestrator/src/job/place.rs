@@ -1,5 +1,6 @@
 //! Where a job's trials run: in environments of rolltap's own, or in Harbor's hands.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -27,7 +28,8 @@ impl Place {
     ) -> Result<Self, JobError> {
         let kind = settings.environment;
         if kind == EnvironmentKind::Harbor {
-            let harbor = Harbor::start(&harbors(settings, plans), label, dir).await?;
+            let env = settings.overrides.environment_env()?;
+            let harbor = Harbor::start(&harbors(settings, env, plans), label, dir).await?;
             return Ok(Self::Harbor(Arc::new(harbor)));
         }
         let host = Host::connect(kind, label).await.map_err(|source| JobError::Host { kind, source })?;
@@ -51,13 +53,19 @@ impl Place {
     }
 }
 
-fn harbors<'a>(settings: &'a JobSettings, plans: &[TrialPlan]) -> HarborJob<'a> {
+fn harbors<'a>(
+    settings: &'a JobSettings,
+    env: BTreeMap<String, String>,
+    plans: &[TrialPlan],
+) -> HarborJob<'a> {
     HarborJob {
         settings: &settings.harbor,
         agents: &settings.agents,
         tasks: plans.iter().map(|plan| plan.task.dir.clone()).collect(),
         without_verifier: plans.iter().all(|plan| plan.extras.without_verifier),
         force_build: settings.force_build,
-        embedded_proxy: matches!(settings.proxy, ProxyChoice::Embedded(_)),
+        overrides: &settings.overrides,
+        env,
+        is_proxy_hidden: matches!(settings.proxy, ProxyChoice::Embedded { public: None, .. }),
     }
 }

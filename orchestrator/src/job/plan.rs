@@ -42,8 +42,7 @@ pub(super) fn plan(
         let checksum = checksum.map_err(|source| JobError::TaskFiles { dir: task.dir.clone(), source })?;
         let task_id = TaskId::new(&task.name).map_err(invalid)?;
         for agent in agents {
-            let mcp_servers = agent.mcp_servers.clone();
-            let extras = Arc::new(TrialExtras { mcp_servers, ..extras.clone() });
+            let extras = Arc::new(agent.adds_to(extras));
             // The job's only agent needs no name to be told by.
             let label = if agents.len() > 1 { format!("{}/", agent.label()) } else { String::new() };
             let group_id = format!("{job_name}/{label}{dataset}{}", task.name);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rolltap_proxy::{RunningProxy, Settings};
 
 use super::preflight::{self, PreflightError};
-use super::{JobAgent, JobError, JobSettings, ProxyChoice};
+use super::{JobAgent, JobError, JobSettings, ProxyChoice, PublicPlace};
 use crate::admin_client::AdminClient;
 use crate::trial::chain;
 
@@ -17,6 +17,15 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 pub(super) enum JobProxy {
     Embedded(RunningProxy),
     External,
+}
+
+/// Agents are told the first: the one that they reach from inside.
+fn reached_from_here(at: IpAddr) -> Vec<SocketAddr> {
+    let mut listen = vec![SocketAddr::new(at, 0)];
+    if !at.is_loopback() {
+        listen.push(SocketAddr::new(IpAddr::from(Ipv4Addr::LOCALHOST), 0));
+    }
+    listen
 }
 
 /// The job's agents with their models, found before anything starts.
@@ -36,10 +45,10 @@ async fn choose_model(agent: &JobAgent, proxy: &ProxyChoice) -> Result<Option<St
         return Ok(model.clone());
     }
     match proxy {
-        ProxyChoice::Embedded(upstreams) if upstreams.addresses.is_empty() => {
+        ProxyChoice::Embedded { upstreams, .. } if upstreams.addresses.is_empty() => {
             Err(PreflightError::NoUpstream { agent: spec.name().to_owned() })
         }
-        ProxyChoice::Embedded(upstreams) => preflight::choose_model(upstreams, model.clone()).await,
+        ProxyChoice::Embedded { upstreams, .. } => preflight::choose_model(upstreams, model.clone()).await,
         ProxyChoice::External { .. } if model.is_none() && spec.needs_model() => {
             Err(PreflightError::ModelNeeded { agent: spec.name().to_owned() })
         }
@@ -48,28 +57,28 @@ async fn choose_model(agent: &JobAgent, proxy: &ProxyChoice) -> Result<Option<St
 }
 
 impl JobProxy {
-    /// Starts the job's proxy where its environments reach it, the admin plane on loopback alone; or makes a client of
-    /// the one that runs.
+    /// Starts the job's proxy where its environments reach it, the admin plane on loopback alone; or greets the one that
+    /// runs.
     pub(super) async fn start(
         choice: ProxyChoice,
         reachable_at: IpAddr,
         data_dir: PathBuf,
     ) -> Result<(Self, AdminClient), JobError> {
-        let upstreams = match choice {
+        let (upstreams, public) = match choice {
             ProxyChoice::External { admin_url, token } => {
-                return Ok((Self::External, AdminClient::new(&admin_url, token)?));
+                let admin = AdminClient::new(&admin_url, token)?;
+                admin.greet().await?;
+                return Ok((Self::External, admin));
             }
-            ProxyChoice::Embedded(upstreams) => upstreams,
+            ProxyChoice::Embedded { upstreams, public } => (upstreams, public),
         };
-        let loopback = SocketAddr::new(IpAddr::from(Ipv4Addr::LOCALHOST), 0);
-        // Agents are told the first: the one that they reach from inside.
-        let mut listen = vec![SocketAddr::new(reachable_at, 0)];
-        if !reachable_at.is_loopback() {
-            listen.push(loopback);
-        }
+        let (listen, public_url) = match public {
+            Some(PublicPlace { listen, url }) => (vec![listen], Some(url)),
+            None => (reached_from_here(reachable_at), None),
+        };
         let addresses = upstreams.authorized()?;
-        let settings =
-            Settings { listen, render: upstreams.render, ..Settings::on_loopback(addresses, data_dir) };
+        let on_loopback = Settings::on_loopback(addresses, data_dir);
+        let settings = Settings { listen, public_url, render: upstreams.render, ..on_loopback };
         let proxy = rolltap_proxy::start(settings).await?;
         let admin = AdminClient::new(&format!("http://{}", proxy.admin_addr()), None)?;
         Ok((Self::Embedded(proxy), admin))

@@ -241,7 +241,7 @@ fn comparable(config: &Value) -> Value {
             fields.remove(key);
         }
         if let Some(own) = fields.get_mut("rolltap").and_then(Value::as_object_mut) {
-            for key in ["version", "job_id", "upstream", "proxy"] {
+            for key in ["version", "job_id", "upstream", "proxy", "listen", "public_url"] {
                 own.remove(key);
             }
         }

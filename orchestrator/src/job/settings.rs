@@ -1,9 +1,10 @@
 //! What a job is asked for.
 
+use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
-use rolltap_proxy::{Address, History, InvalidAddress, RenderSettings};
+use rolltap_proxy::{Address, History, InvalidAddress, PublicUrl, RenderSettings};
 use serde_json::{Map, Value};
 
 use super::config::{Metric, RetryConfig};
@@ -87,7 +88,12 @@ impl JobSettings {
 #[derive(Debug)]
 pub enum ProxyChoice {
     /// A proxy inside this process, for as long as the job runs.
-    Embedded(Upstreams),
+    Embedded {
+        /// Where calls go.
+        upstreams: Upstreams,
+        /// Where agents of other machines find it; none for those of this machine alone.
+        public: Option<PublicPlace>,
+    },
     /// One that runs already.
     External {
         /// Its `--admin` address as a URL.
@@ -95,6 +101,21 @@ pub enum ProxyChoice {
         /// What its `--admin-token-file` holds.
         token: Option<String>,
     },
+}
+
+impl From<Upstreams> for ProxyChoice {
+    fn from(upstreams: Upstreams) -> Self {
+        Self::Embedded { upstreams, public: None }
+    }
+}
+
+/// Where agents of other machines find an embedded proxy.
+#[derive(Clone, Debug)]
+pub struct PublicPlace {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// How that is reached from there: what every agent is told.
+    pub url: PublicUrl,
 }
 
 /// The servers of a job's model; none are needed for an agent that calls none.

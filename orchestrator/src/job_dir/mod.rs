@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! JOBS_DIR/JOB/   config.json lock.json result.json job.log rollouts.jsonl rollouts.parquet data/ .running
-//!     TRIAL/      config.json result.json trial.log exception.txt agent/ verifier/ artifacts/
+//!     TRIAL/      config.json lock.json result.json trial.log exception.txt agent/ verifier/ artifacts/
 //!         steps/STEP/     agent/ verifier/ artifacts/, where the task has steps
 //! ```
 

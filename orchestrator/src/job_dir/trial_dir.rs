@@ -41,6 +41,11 @@ impl TrialDir {
         self.path.join("config.json")
     }
 
+    /// Which version of its task, as Harbor's `TrialLock`.
+    pub fn version(&self) -> PathBuf {
+        self.path.join("lock.json")
+    }
+
     /// The trial's result, as Harbor's `TrialResult`.
     pub fn result(&self) -> PathBuf {
         self.path.join("result.json")

@@ -1,6 +1,8 @@
 //! What a job was asked for, as Harbor's `JobConfig` and `TrialConfig` say it. A job's `config.json` is a job's file again:
 //! it makes the same job.
 
+use std::path::Path;
+
 use jiff::Timestamp;
 use rolltap_proxy::{ContentFormat, RenderSettings};
 use serde_json::{Map, Value, json};
@@ -57,6 +59,7 @@ pub(super) fn agent(agent: &JobAgent) -> Value {
         ("model_name", json!(agent.model)),
         ("kwargs", Value::Object(kwargs)),
         ("mcp_servers", json!(Some(&agent.mcp_servers).filter(|servers| !servers.is_empty()))),
+        ("skills", json!(skills(agent))),
         ("env", json!(without_secrets(&agent.env))),
         ("override_timeout_sec", json!(agent.timeouts.override_sec)),
         ("max_timeout_sec", json!(agent.timeouts.max_sec)),
@@ -64,6 +67,11 @@ pub(super) fn agent(agent: &JobAgent) -> Value {
         ("n_concurrent", json!(limit.map(|limit| limit.trials))),
         ("concurrency_group", json!(limit.and_then(|limit| limit.group.as_ref()))),
     ])
+}
+
+fn skills(agent: &JobAgent) -> Option<Vec<&Path>> {
+    Some(agent.skills.iter().map(|skill| skill.dir.as_path()).collect())
+        .filter(|skills: &Vec<_>| !skills.is_empty())
 }
 
 /// `EnvironmentConfig`. Harbor knows no `local`, and refuses a type that it does not know, so ours stands where third
@@ -81,6 +89,8 @@ fn environment(settings: &JobSettings) -> Value {
         ("override_cpus", json!(overrides.cpus)),
         ("override_memory_mb", json!(overrides.memory_mb)),
         ("override_storage_mb", json!(overrides.storage_mb)),
+        ("delete", json!(overrides.keep.then_some(false))),
+        ("mounts", json!(Some(&overrides.mounts).filter(|mounts| !mounts.is_empty()))),
         ("env", json!(without_secrets(&overrides.env))),
     ])
 }
@@ -111,9 +121,13 @@ pub(super) fn own(job_id: Uuid, settings: &JobSettings) -> Value {
         ("trial_deadline_sec", json!(settings.timeouts.trial_deadline_sec)),
     ]);
     own.extend(match &settings.proxy {
-        ProxyChoice::Embedded(upstreams) => {
+        ProxyChoice::Embedded { upstreams, public } => {
             let addresses: Vec<String> = upstreams.addresses.iter().map(ToString::to_string).collect();
-            let mut fields = said([("upstream", json!(addresses))]);
+            let mut fields = said([
+                ("upstream", json!(addresses)),
+                ("listen", json!(public.as_ref().map(|public| public.listen))),
+                ("public_url", json!(public.as_ref().map(|public| public.url.to_string()))),
+            ]);
             fields.extend(render(&upstreams.render));
             fields
         }
@@ -138,29 +152,31 @@ fn render(settings: &RenderSettings) -> Fields {
 
 /// `JobLock`: which versions of which tasks the job's trials are about.
 pub(super) fn versions(settings: &Fields, job: &Value, plans: &[TrialPlan]) -> Value {
-    let trial = |plan: &TrialPlan| {
-        let mut trial = settings.clone();
-        trial.remove("extra_instructions");
-        trial.remove("artifacts");
-        let mut task = task_fields(plan);
-        task.extend(said([
-            ("name", json!(plan.task.name)),
-            ("type", json!(if plan.git.is_some() { "git" } else { "local" })),
-            ("digest", json!(format!("sha256:{}", plan.task_checksum))),
-        ]));
-        trial.insert("schema_version".to_owned(), json!(2));
-        trial.insert("task".to_owned(), Value::Object(task));
-        trial.insert("agent".to_owned(), agent(&plan.agent));
-        Value::Object(trial)
-    };
     json!({
         "schema_version": 3,
         "created_at": Timestamp::now(),
         "harbor": {},
         "n_concurrent_trials": job.get("n_concurrent_trials"),
         "retry": job.get("retry"),
-        "trials": plans.iter().map(trial).collect::<Vec<_>>(),
+        "trials": plans.iter().map(|plan| trial_version(settings, plan)).collect::<Vec<_>>(),
     })
+}
+
+/// `TrialLock`: which version of its task a trial is about.
+pub(super) fn trial_version(settings: &Fields, plan: &TrialPlan) -> Value {
+    let mut trial = settings.clone();
+    trial.remove("extra_instructions");
+    trial.remove("artifacts");
+    let mut task = task_fields(plan);
+    task.extend(said([
+        ("name", json!(plan.task.name)),
+        ("type", json!(if plan.git.is_some() { "git" } else { "local" })),
+        ("digest", json!(format!("sha256:{}", plan.task_checksum))),
+    ]));
+    trial.insert("schema_version".to_owned(), json!(2));
+    trial.insert("task".to_owned(), Value::Object(task));
+    trial.insert("agent".to_owned(), agent(&plan.agent));
+    Value::Object(trial)
 }
 
 /// What is not null and no empty table.

@@ -102,6 +102,11 @@ impl Records {
         config::versions(&self.shared, &self.job, plans)
     }
 
+    /// `TrialLock`
+    pub(crate) fn trial_version(&self, plan: &TrialPlan) -> Value {
+        config::trial_version(&self.shared, plan)
+    }
+
     /// `TrialConfig`
     pub(crate) fn trial_config(&self, plan: &TrialPlan) -> Value {
         let mut trial = self.shared.clone();

@@ -99,9 +99,6 @@ pub(crate) async fn run_hook(environment: &Environment, hook: &Collect) -> Resul
     match output.exit_code {
         Some(0) => Ok(()),
         _ if output.timed_out => Err("ran out of time".to_owned()),
-        code => {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            Err(format!("ended with {code:?}: {said}"))
-        }
+        code => Err(format!("ended with {code:?}: {}", output.last_words())),
     }
 }

@@ -133,8 +133,7 @@ impl Cause {
             Self::Internal,
         ];
         let found = known.into_iter().find(|cause| cause.name() == name);
-        // There are few such names, and they are told as long as the program runs.
-        found.unwrap_or_else(|| Self::Verifier(String::leak(name.to_owned())))
+        found.unwrap_or_else(|| Self::Verifier(ExceptionClass::of(name).name()))
     }
 
     /// The cause of this class of Harbor's exceptions.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::environment::{Environment, EnvironmentError, Exec, ExecOutput};
+use crate::environment::{Environment, EnvironmentError, Exec, ExecOutput, Tail};
 use crate::task::Healthcheck;
 
 /// Why an environment is not ready.
@@ -55,9 +55,12 @@ pub(crate) async fn wait_until_healthy(
 }
 
 fn last_words(output: &ExecOutput) -> String {
-    let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
-    let text = String::from_utf8_lossy(&text);
-    let line = text.trim().lines().next_back().unwrap_or_default();
+    let mut tail = Tail::default();
+    for stream in [&output.stdout, &output.stderr] {
+        tail.push(&String::from_utf8_lossy(stream));
+    }
+    let text = tail.text();
+    let line = text.lines().next_back().unwrap_or_default().trim();
     match output.exit_code {
         _ if output.timed_out => "; the last one ran out of time".to_owned(),
         Some(code) if line.is_empty() => format!("; the last one ended with exit code {code}"),

@@ -1,6 +1,6 @@
 //! What is done inside an environment between its agent's time and its tests'.
 
-use crate::environment::{Environment, EnvironmentError, Exec};
+use crate::environment::{Environment, EnvironmentError};
 use crate::shell::quoted;
 
 /// A directory to be emptied.
@@ -27,11 +27,5 @@ pub(super) async fn make_empty(
         let open = if *is_open { format!(" && chmod 777 {dir}") } else { String::new() };
         format!("{replace} && {empty}{open}")
     });
-    let command = commands.collect::<Vec<_>>().join(" && ");
-    let user = (!environment.runs_as_root(None)).then(|| "0".to_owned());
-    let done = environment.exec(Exec { command, user, ..Exec::default() }).await?;
-    match done.exit_code {
-        Some(0) => Ok(()),
-        _ => Err(EnvironmentError::NotReady(String::from_utf8_lossy(&done.stderr).trim().to_owned())),
-    }
+    environment.arrange(commands.collect::<Vec<_>>().join(" && ")).await
 }

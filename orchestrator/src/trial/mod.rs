@@ -87,6 +87,7 @@ pub(crate) async fn run(context: &JobContext, plan: TrialPlan) -> TrialOutcome {
 
 fn prepare_dir(context: &JobContext, plan: &TrialPlan) -> std::io::Result<(TrialDir, Log)> {
     let dir = context.dir.create_trial(plan.name.as_str())?;
+    crate::job_dir::write_json(&dir.version(), &context.records.trial_version(plan))?;
     crate::job_dir::write_json(&dir.config(), &context.records.trial_config(plan))?;
     let log = Log::create(&dir.log())?;
     Ok((dir, log))
@@ -206,8 +207,12 @@ impl Trial<'_> {
 
     /// The reward stands by now, so trouble here is no failure of the trial; the end of the job cleans up once more.
     async fn stop(&self, environment: Environment) {
+        let gone = match environment.kept_as() {
+            Some(name) => format!("environment ended; its container {name} is kept"),
+            None => "environment removed".to_owned(),
+        };
         match tokio::time::timeout(STOP_TIMEOUT, environment.stop()).await {
-            Ok(Ok(())) => self.log.line("environment removed"),
+            Ok(Ok(())) => self.log.line(gone),
             Ok(Err(error)) => self.log.line(format!("environment not removed: {}", chain(&error))),
             Err(_) => self.log.line(format!("environment not removed within {STOP_TIMEOUT:?}")),
         }

@@ -7,7 +7,7 @@ use rolltap_proxy::api::TrialOpened;
 
 use super::healthcheck::{HealthcheckError, wait_until_healthy};
 use super::{AGENT_SETUP_SEC, Cause, Phase, Timing, Trial, TrialFailure};
-use crate::agents::Ready;
+use crate::agents::{Ready, skill};
 use crate::environment::{Environment, EnvironmentError, TrialLabel};
 use crate::job::Place;
 use crate::task::{Healthcheck, Task};
@@ -46,6 +46,11 @@ impl Trial<'_> {
         let start = async {
             let prepared = host.prepare(task).await?;
             let prepared = prepared.sharing(self.plan.agent.spec.shares());
+            let mut prepared = prepared.keeping(self.plan.extras.keep);
+            // Where tests have an environment of their own, it has nothing that the agent may have written.
+            if phase != Phase::Verifier {
+                prepared = prepared.mounting(self.plan.extras.mounts.clone());
+            }
             host.start(&prepared, task, &TrialLabel::new(label)).await
         };
         let started = tokio::time::timeout(limit.unwrap_or(Duration::MAX), start);
@@ -100,7 +105,13 @@ impl Trial<'_> {
         self.urls_inside = Some(inside.map_err(|error| environment_failure(phase, &error))?);
         let assignment =
             self.assignment(task, environment, opened, logs, limit, &self.context.cancellation.stop);
-        let setup = Box::pin(self.plan.agent.spec.set_up(&assignment));
+        let skills = &self.plan.extras.skills;
+        let setup = Box::pin(async {
+            skill::put(skills, task, environment)
+                .await
+                .map_err(|error| environment_failure(phase, &error))?;
+            self.plan.agent.spec.set_up(&assignment).await
+        });
         let setup = tokio::time::timeout(limit.unwrap_or(Duration::MAX), setup);
         let ended = self.within(phase, setup).await;
         self.outcome.agent_setup.get_or_insert(timing.finish());

@@ -120,7 +120,7 @@ impl Trial<'_> {
         let done = Box::pin(self.within(phase, prepare)).await?;
         let output = done.map_err(|error| environment_failure(phase, &error))?;
         if let Some(output) = output.filter(|output| output.exit_code != Some(0)) {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            let said = output.last_words();
             let code =
                 output.exit_code.map_or_else(|| "a signal".to_owned(), |code| format!("exit code {code}"));
             let message = format!("setup.sh of step {} ended with {code}: {said}", step.name);

@@ -211,6 +211,24 @@ async fn an_image_that_ends_at_once_is_told_with_its_last_words() {
 
 #[tokio::test]
 #[ignore = "needs Docker: run scripts/test"]
+async fn an_image_that_could_not_be_had_is_asked_for_once_more_by_the_next_attempt() {
+    with_host(async |host, engine| {
+        let tag = Uuid::now_v7().simple().to_string();
+        let name = format!("127.0.0.1:1/later:{tag}");
+        let dir = task_dir(&format!("[environment]\ndocker_image = \"{name}\"\n"), &[]);
+        let task = Task::load(dir.path()).unwrap();
+        host.prepare(&task).await.unwrap_err();
+        let options = TagImageOptionsBuilder::default().repo("127.0.0.1:1/later").tag(&tag).build();
+        engine.tag_image(IMAGE, Some(options)).await.unwrap();
+        let prepared = host.prepare(&task).await;
+        engine.remove_image(&name, None::<RemoveImageOptions>, None).await.unwrap();
+        prepared.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+#[ignore = "needs Docker: run scripts/test"]
 async fn an_image_that_cannot_be_had_is_told_with_what_helps() {
     with_host(async |host, _| {
         let dir = task_dir("[environment]\ndocker_image = \"127.0.0.1:1/none:1\"\n", &[]);

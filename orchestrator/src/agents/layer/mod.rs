@@ -85,12 +85,10 @@ pub enum LayerError {
         found: String,
     },
     /// No Harbor where it is looked for.
-    #[error("agent \"terminus-2\" needs Harbor in {}: {why}; name a Python that has it in {variable}", python.display())]
+    #[error("agent \"terminus-2\" needs Harbor in {}: {why}; name a Python that has it with --harbor-python or ROLLTAP_HARBOR_PYTHON", python.display())]
     NoHarbor {
         /// The interpreter.
         python: PathBuf,
-        /// Which may name another.
-        variable: &'static str,
         /// What it said.
         why: String,
     },

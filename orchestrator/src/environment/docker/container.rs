@@ -7,14 +7,15 @@ use bollard::Docker;
 use bollard::errors::Error;
 use bollard::models::{ContainerCreateBody, HostConfig, Mount, MountType};
 use bollard::query_parameters::{
-    CreateContainerOptions, InspectContainerOptions, LogsOptionsBuilder, StartContainerOptions,
+    CreateContainerOptions, InspectContainerOptions, KillContainerOptions, LogsOptionsBuilder,
+    StartContainerOptions,
 };
 use futures_util::StreamExt;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use super::Job;
-use super::cleanup::remove_container;
+use super::cleanup::{remove_container, tolerate};
 use super::compose::{MainContainer, Project};
 use super::engine::{Engine, is_away};
 use super::exec::assignments;
@@ -22,7 +23,7 @@ use super::image::Image;
 use super::labels::unique_name;
 use super::network_access::NetworkAccess;
 use crate::environment::output::Tail;
-use crate::environment::{EnvironmentError, Paths, Share, TrialLabel};
+use crate::environment::{EnvironmentError, Mount as UserMount, MountKind, Paths, Share, TrialLabel};
 use crate::task::Task;
 
 /// Processes and threads of one container: no honest work needs more, and a fork bomb stops at it.
@@ -40,6 +41,8 @@ pub struct Container {
     /// Made with the first files that are put in.
     pub(super) log_directories: OnceCell<()>,
     pub(super) access: NetworkAccess,
+    /// Its name, where the user wants it kept.
+    kept_as: Option<String>,
     /// The services that it is the main one of.
     project: Option<Project>,
 }
@@ -59,9 +62,9 @@ impl Image {
     ) -> Result<Container, EnvironmentError> {
         let image = &self.facts.name;
         let access = NetworkAccess::of(&self.job, &task.network).await?;
-        let id = Box::pin(self.create(task, trial, &access))
-            .await
-            .map_err(EnvironmentError::engine(format!("create a container of image {image}")))?;
+        let created = Box::pin(self.create(task, trial, &access)).await;
+        let (id, name) =
+            created.map_err(EnvironmentError::engine(format!("create a container of image {image}")))?;
         let container = Container {
             job: Arc::clone(&self.job),
             id,
@@ -69,6 +72,7 @@ impl Image {
             image_user: self.facts.user.clone(),
             log_directories: OnceCell::new(),
             access,
+            kept_as: self.keep.then_some(name),
             project: None,
         };
         let started = container.api().start_container(&container.id, None::<StartContainerOptions>).await;
@@ -78,31 +82,40 @@ impl Image {
             Ok(()) => container.set_network(&task.network.environment).await,
             failed => failed,
         };
-        let Err(error) = ready else { return Ok(container) };
-        if let Err(left) = container.stop().await {
-            tracing::warn!(error = %left, "a container that did not start is left until the job ends");
+        match ready {
+            Ok(()) => Ok(container),
+            Err(error) => Err(container.given_up(error).await),
         }
-        Err(error)
     }
 
     /// Creates the container, without the shared directories where the engine does not see them: it may be another machine's.
     /// An engine that is being restarted is waited for, once.
-    async fn create(&self, task: &Task, trial: &TrialLabel, access: &NetworkAccess) -> Result<String, Error> {
+    /// Gives its id and its name.
+    async fn create(
+        &self,
+        task: &Task,
+        trial: &TrialLabel,
+        access: &NetworkAccess,
+    ) -> Result<(String, String), Error> {
         let mut description = self.description(task, trial, access);
         let mut waited = false;
         loop {
             let name = unique_name(&trial.0, Uuid::now_v7());
-            let options = CreateContainerOptions { name: Some(name), ..CreateContainerOptions::default() };
+            let options =
+                CreateContainerOptions { name: Some(name.clone()), ..CreateContainerOptions::default() };
             let created = self.job.engine.api.create_container(Some(options), description.clone()).await;
             match (created, &mut description.host_config) {
-                (Err(error), Some(HostConfig { mounts: mounts @ Some(_), .. })) if is_unseen(&error) => {
-                    *mounts = None;
+                // Once: what the user wants mounted must be there.
+                (Err(error), Some(HostConfig { mounts: Some(mounts), .. }))
+                    if mounts.len() > self.mounts.len() && is_unseen(&error) =>
+                {
+                    *mounts = self.mounts.iter().map(mount).collect();
                 }
                 (Err(error), _) if !waited && is_away(&error) => {
                     waited = true;
                     self.job.engine.wait_until_back().await;
                 }
-                (created, _) => return Ok(created?.id),
+                (created, _) => return Ok((created?.id, name)),
             }
         }
     }
@@ -119,7 +132,10 @@ impl Image {
             cmd: Some(FOREVER.map(str::to_owned).to_vec()),
             working_dir: Some(self.workdir.clone()),
             env: Some(assignments(config.env.clone())),
-            labels: Some(self.job.labels.of_trial(trial)),
+            labels: Some(match self.keep {
+                true => self.job.labels.of_kept_trial(trial),
+                false => self.job.labels.of_trial(trial),
+            }),
             host_config: Some(HostConfig {
                 init: Some(true),
                 nano_cpus,
@@ -131,7 +147,7 @@ impl Image {
                 cap_drop: Some(vec!["NET_RAW".to_owned()]),
                 network_mode: Some(access.first_network(&self.job)),
                 dns: access.name_servers(&self.job),
-                mounts: (!self.shares.is_empty()).then(|| self.shares.iter().map(mount).collect()),
+                mounts: Some(self.shares.iter().map(share).chain(self.mounts.iter().map(mount)).collect()),
                 ..HostConfig::default()
             }),
             ..ContainerCreateBody::default()
@@ -139,7 +155,20 @@ impl Image {
     }
 }
 
-fn mount(share: &Share) -> Mount {
+fn mount(wanted: &UserMount) -> Mount {
+    Mount {
+        typ: Some(match wanted.kind {
+            MountKind::Bind => MountType::BIND,
+            MountKind::Volume => MountType::VOLUME,
+        }),
+        source: Some(wanted.source.clone()),
+        target: Some(wanted.target.clone()),
+        read_only: Some(wanted.read_only),
+        ..Mount::default()
+    }
+}
+
+fn share(share: &Share) -> Mount {
     Mount {
         typ: Some(MountType::BIND),
         source: Some(share.host.display().to_string()),
@@ -165,6 +194,7 @@ impl Container {
             image_user: main.user,
             log_directories: OnceCell::new(),
             access,
+            kept_as: None,
             project: Some(project),
         }
     }
@@ -180,6 +210,7 @@ impl Container {
             image_user: String::new(),
             log_directories: OnceCell::new_with(Some(())),
             access: NetworkAccess::Open,
+            kept_as: None,
             project: None,
         })
     }
@@ -238,8 +269,30 @@ impl Container {
         EnvironmentError::Ended { exit_code, tail: tail.text() }
     }
 
-    /// Kills it at once: nothing inside is worth a grace.
+    /// Removes what could not be made ready, and gives back why.
+    pub(super) async fn given_up(self, why: EnvironmentError) -> EnvironmentError {
+        if let Err(left) = self.remove().await {
+            tracing::warn!(error = %left, "a container that did not start is left until the job ends");
+        }
+        why
+    }
+
+    /// The container's name, where it stays when the trial is over.
+    pub(in crate::environment) fn kept_as(&self) -> Option<&str> {
+        self.kept_as.as_deref()
+    }
+
+    /// Kills it at once: nothing inside is worth a grace. It is gone then, unless it is to be kept.
     pub(in crate::environment) async fn stop(&self) -> Result<(), EnvironmentError> {
+        let Some(name) = &self.kept_as else { return self.remove().await };
+        self.forget_permit();
+        let killed = self.api().kill_container(&self.id, None::<KillContainerOptions>).await;
+        // It has ended, or is gone.
+        let killed = tolerate(killed, &[404, 409]);
+        killed.map_err(EnvironmentError::engine(format!("kill container {name}")))
+    }
+
+    async fn remove(&self) -> Result<(), EnvironmentError> {
         self.forget_permit();
         if let Some(project) = &self.project {
             return project.remove().await;

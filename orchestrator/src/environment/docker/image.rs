@@ -13,7 +13,7 @@ use futures_util::StreamExt;
 use tokio::sync::OnceCell;
 
 use super::Job;
-use crate::environment::{EnvironmentError, Share};
+use crate::environment::{EnvironmentError, Mount as UserMount, Share};
 use crate::task::Task;
 
 /// What a task's containers are started from.
@@ -25,6 +25,10 @@ pub(in crate::environment) struct Image {
     pub(super) workdir: String,
     /// What its containers see of this host.
     pub(in crate::environment) shares: Vec<Share>,
+    /// What the user wants mounted besides.
+    pub(in crate::environment) mounts: Vec<UserMount>,
+    /// Its containers stay when their trials are over.
+    pub(in crate::environment) keep: bool,
 }
 
 /// What is known of an image.
@@ -36,8 +40,8 @@ pub(super) struct Facts {
     workdir: String,
 }
 
-/// The images of a job, by where they come from. A failure is kept too: eight trials of a task whose image cannot be
-/// built do not try eight times.
+/// The images of a job, by where they come from. A build that failed is kept too: eight trials of a task whose image
+/// cannot be built do not try eight times. Those that wait for the same image share its failure, whatever it is.
 #[derive(Default)]
 pub(super) struct Images(Mutex<HashMap<Origin, Arc<Outcome>>>);
 
@@ -59,10 +63,13 @@ impl fmt::Debug for Image {
 impl Images {
     /// What came of it counts no more. Work under way goes on, and is waited for.
     pub(super) fn forget(&self, task: &Task, force_build: bool) {
-        let origin = origin(task, force_build);
+        self.forget_if(&origin(task, force_build), |outcome| outcome.initialized());
+    }
+
+    fn forget_if(&self, origin: &Origin, is_meant: impl FnOnce(&Arc<Outcome>) -> bool) {
         let mut images = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if images.get(&origin).is_some_and(|outcome| outcome.initialized()) {
-            images.remove(&origin);
+        if images.get(origin).is_some_and(is_meant) {
+            images.remove(origin);
         }
     }
 }
@@ -86,9 +93,23 @@ impl Job {
             };
             facts.map_err(Arc::new)
         };
-        let facts = outcome.get_or_init(|| make).await.clone().map_err(EnvironmentError::Shared)?;
+        let facts = outcome.get_or_init(|| make).await.clone();
+        let facts = facts.map_err(|error| {
+            // Another attempt may fare better with what is not the task's own doing.
+            if !matches!(*error, EnvironmentError::Build { .. } | EnvironmentError::NoBuildKit { .. }) {
+                self.images.forget_if(&origin, |known| Arc::ptr_eq(known, &outcome));
+            }
+            EnvironmentError::Shared(error)
+        })?;
         let workdir = task.config.environment.workdir.clone().unwrap_or_else(|| facts.workdir.clone());
-        Ok(Image { job: Arc::clone(self), facts, workdir, shares: Vec::new() })
+        Ok(Image {
+            job: Arc::clone(self),
+            facts,
+            workdir,
+            shares: Vec::new(),
+            mounts: Vec::new(),
+            keep: false,
+        })
     }
 
     async fn find_or_pull(&self, name: &str) -> Result<Facts, EnvironmentError> {

@@ -61,7 +61,15 @@ impl Labels {
         labels.insert(TRIAL.to_owned(), trial.0.clone());
         labels
     }
+
+    /// For a container that is kept when its trial is over. It is nobody's, so nothing but its user removes it.
+    pub(super) fn of_kept_trial(&self, trial: &TrialLabel) -> HashMap<String, String> {
+        HashMap::from([(KEPT_CONTAINER.to_owned(), self.job.clone()), (TRIAL.to_owned(), trial.0.clone())])
+    }
 }
+
+/// On containers that outlive their jobs, because a user wants to look at them.
+const KEPT_CONTAINER: &str = "dev.rolltap.kept";
 
 /// For an image that outlives its job. Without the job's labels: it is nobody's.
 pub(super) fn of_kept_image(task: &str) -> HashMap<String, String> {

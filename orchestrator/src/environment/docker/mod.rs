@@ -26,8 +26,9 @@ use std::sync::Arc;
 
 use build::Builds;
 pub use clean::Cleaner;
+pub(super) use compose::Composed;
 use compose::Compositions;
-pub(super) use compose::{Composed, has_services};
+pub(crate) use compose::has_services;
 pub(crate) use compose_projects::ComposeProjects;
 pub use container::Container;
 use engine::Engine;

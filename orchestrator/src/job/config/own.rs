@@ -1,5 +1,6 @@
 //! The `rolltap` section of a job's file.
 
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -20,6 +21,10 @@ pub struct OwnConfig {
     pub upstream_api_key: Option<String>,
     /// Admin plane of a running proxy, instead of an embedded one.
     pub proxy: Option<String>,
+    /// Where an embedded proxy listens, for agents of other machines.
+    pub listen: Option<SocketAddr>,
+    /// How they reach that.
+    pub public_url: Option<String>,
     /// File with the token that it wants.
     pub proxy_token_file: Option<PathBuf>,
     /// What becomes of earlier turns' tokens.
@@ -43,10 +48,12 @@ pub struct OwnConfig {
 }
 
 /// The fields above; a test holds them together.
-pub(super) const KEYS: [&str; 13] = [
+pub(super) const KEYS: [&str; 15] = [
     "upstream",
     "upstream_api_key",
     "proxy",
+    "listen",
+    "public_url",
     "proxy_token_file",
     "history",
     "sampling",

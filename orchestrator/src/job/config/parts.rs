@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::environment::Mount;
 use crate::task::McpServer;
 
 /// Harbor's `AgentConfig`.
@@ -34,6 +35,8 @@ pub struct AgentEntry {
     pub kwargs: Map<String, Value>,
     /// Tool servers that it is told of besides those of tasks.
     pub mcp_servers: Vec<McpServer>,
+    /// What it is taught besides what tasks teach: directories of this host.
+    pub skills: Vec<String>,
     /// Its environment variables, which may be `${VAR}` or `${VAR:-default}` of this host's.
     pub env: BTreeMap<String, String>,
 }
@@ -55,6 +58,10 @@ pub struct EnvironmentSection {
     pub override_memory_mb: Option<u64>,
     /// MiB of disk instead of what tasks say.
     pub override_storage_mb: Option<u64>,
+    /// Environments are removed when their trials are over, which is the default.
+    pub delete: Option<bool>,
+    /// What of this host is seen in every environment in which an agent works.
+    pub mounts: Option<Vec<Mount>>,
     /// Environment variables of every environment.
     pub env: BTreeMap<String, String>,
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::parts::AgentEntry;
 use super::{JobConfig, Metric, OwnConfig};
-use crate::agents::{AgentOptions, AgentSpec, AgentSpecError};
+use crate::agents::{AgentOptions, AgentSpec, AgentSpecError, Skill};
 use crate::environment::{EnvironmentKind, UnknownEnvironment};
 use crate::job::overrides::resolved;
 use crate::job::{AgentLimit, AgentTimeouts, JobAgent, TaskOverrides};
@@ -147,6 +147,8 @@ impl JobConfig {
             memory_mb: self.environment.override_memory_mb,
             storage_mb: self.environment.override_storage_mb,
             env: self.environment.env.clone(),
+            keep: self.environment.delete == Some(false),
+            mounts: self.environment.mounts.clone().unwrap_or_default(),
             verifier_env: self.verifier.env.clone(),
             without_verifier: self.verifier.disable,
             artifacts: self.artifacts.clone(),
@@ -221,5 +223,6 @@ fn job_agent(at: usize, entry: &AgentEntry, defaults: &AgentDefaults) -> Result<
     let mut env = defaults.options.env.clone();
     env.extend(entry.env.clone());
     let mcp_servers = entry.mcp_servers.clone();
-    Ok(JobAgent { spec, asked, env, mcp_servers, model: entry.model_name.clone(), timeouts, limit })
+    let skills = Skill::find(&entry.skills).map_err(|error| wrong(error.to_string()))?;
+    Ok(JobAgent { spec, asked, env, mcp_servers, skills, model: entry.model_name.clone(), timeouts, limit })
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::agents::{AgentSpec, TerminalOptions};
-use crate::environment::EnvironmentKind;
+use crate::environment::{EnvironmentKind, MountKind};
 
 fn read(text: &str) -> Result<JobFile, ConfigError> {
     yaml(text).and_then(JobFile::of)
@@ -110,20 +110,36 @@ tasks: [{path: t}]
 fn what_cannot_be_honoured_is_named_with_its_value_all_at_once() {
     let text = "
 install_only: true
-agents: [{name: nop, skills: [x]}]
-environment: {delete: false, kwargs: {}, type: docker}
+agents: [{name: nop, load_trajectory: x}]
+environment: {extra_docker_compose: [x], kwargs: {}, type: docker}
 datasets: [{path: d, repo: org/tasks}]
 ";
     assert_eq!(
         told(text),
         "rolltap cannot honour install_only = true (a trial runs to its end); \
-         agents[0].skills = [\"x\"] (skills come with the task, in environment.skills_dir); \
-         environment.delete = false (environments are removed); \
+         agents[0].load_trajectory = \"x\" (agents start without a past); \
+         environment.extra_docker_compose = [\"x\"] (environments are single containers); \
          datasets[0].repo = \"org/tasks\" (a dataset is a directory here: download it and give its path)"
     );
     let harmless =
         "{install_only: false, user_agent: null, debug: true, environment: {delete: true}, colour: red}";
     read(harmless).unwrap();
+}
+
+#[test]
+fn mounts_have_the_form_of_compose_files() {
+    let file =
+        read("environment: {mounts: [{type: bind, source: /data, target: /in, read_only: true}]}").unwrap();
+    let mounts = file.job.overrides().unwrap().mounts;
+    let [mount] = mounts.as_slice() else { panic!("one mount: {mounts:?}") };
+    assert_eq!((mount.kind, mount.source.as_str(), mount.read_only), (MountKind::Bind, "/data", true));
+    assert_eq!(serde_json::to_value(mount).unwrap()["type"], "bind", "as it was said");
+    for wrong in
+        ["{type: image, source: x, target: /in}", "{type: bind, source: /x, target: /in, bind: {selinux: z}}"]
+    {
+        let told = told(&format!("environment: {{mounts: [{wrong}]}}"));
+        assert!(told.starts_with("environment.mounts"), "{told}");
+    }
 }
 
 #[test]

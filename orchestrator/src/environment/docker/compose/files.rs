@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::services::{MAIN, Services};
-use crate::environment::Share;
 use crate::environment::docker::container::{FOREVER, PIDS};
+use crate::environment::{Mount, Share};
 use crate::task::Task;
 
 /// What a task's file is laid over: where the main service comes from if it does not say so itself, and what keeps it up.
@@ -41,6 +41,8 @@ pub(super) struct Overlay<'a> {
     pub(super) name_servers: Option<Vec<String>>,
     /// What the main service sees of this host.
     pub(super) shares: &'a [Share],
+    /// What the user wants mounted there.
+    pub(super) mounts: &'a [Mount],
 }
 
 impl Overlay<'_> {
@@ -83,7 +85,7 @@ impl Overlay<'_> {
             json!({"type": "bind", "source": host, "target": inside, "read_only": true})
         });
         let settings = [
-            ("volumes", Some(shares.collect())),
+            ("volumes", Some(shares.chain(self.mounts.iter().map(|mount| json!(mount))).collect())),
             ("init", Some(json!(true))),
             ("cap_drop", Some(json!(["NET_RAW"]))),
             ("environment", Some(json!(config.env))),

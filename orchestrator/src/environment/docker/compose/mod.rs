@@ -25,7 +25,7 @@ use super::image::Progress;
 use super::labels;
 use crate::environment::archive::{self, walk};
 use crate::environment::dockerfile::base_images;
-use crate::environment::{EnvironmentError, Share, error};
+use crate::environment::{EnvironmentError, Mount, Share, error};
 use crate::task::Task;
 
 const FILE: &str = "docker-compose.yaml";
@@ -37,6 +37,8 @@ pub(in crate::environment) struct Composed {
     composition: Arc<Composition>,
     /// What the main service sees of this host.
     pub(in crate::environment) shares: Vec<Share>,
+    /// What the user wants mounted besides.
+    pub(in crate::environment) mounts: Vec<Mount>,
 }
 
 impl std::fmt::Debug for Composed {
@@ -60,7 +62,7 @@ struct Composition {
 }
 
 /// Whether a task has several containers.
-pub(in crate::environment) fn has_services(task: &Task) -> bool {
+pub(crate) fn has_services(task: &Task) -> bool {
     task.environment_dir().join(FILE).is_file()
 }
 
@@ -129,7 +131,7 @@ impl Job {
         };
         let make = async { Box::pin(self.compose(task, force)).await.map(Arc::new).map_err(Arc::new) };
         let composition = outcome.get_or_init(|| make).await.clone().map_err(EnvironmentError::Shared)?;
-        Ok(Composed { job: Arc::clone(self), composition, shares: Vec::new() })
+        Ok(Composed { job: Arc::clone(self), composition, shares: Vec::new(), mounts: Vec::new() })
     }
 
     /// Reads a task's services and builds their images, unless they are kept from before.

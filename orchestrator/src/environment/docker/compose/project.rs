@@ -49,11 +49,10 @@ impl Composed {
             }
         };
         let container = Container::of_project(project, main, access);
-        if let Err(error) = container.set_network(&task.network.environment).await {
-            container.stop().await?;
-            return Err(error);
+        match container.set_network(&task.network.environment).await {
+            Ok(()) => Ok(container),
+            Err(error) => Err(container.given_up(error).await),
         }
-        Ok(container)
     }
 }
 
@@ -76,8 +75,8 @@ impl Project {
             None
         };
         let name_servers = access.name_servers(&self.job);
-        let shares = &composed.shares;
-        let overlay = Overlay { task, services, labels, network, name_servers, shares };
+        let (shares, mounts) = (&composed.shares, &composed.mounts);
+        let overlay = Overlay { task, services, labels, network, name_servers, shares, mounts };
         let dir = self.dir.path();
         let written = write(dir, "base.json", &base(task))
             .and_then(|()| write(dir, "images.json", &images(built, &labels::of_kept_image(&task.name))))
