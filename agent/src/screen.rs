@@ -109,18 +109,13 @@ impl Screen {
         let seen = self.seen.as_deref()?;
         let effects = self.emulator.callbacks();
         let rest = self.rows_after(&mut effects.capture.clone());
-        // The line of the prompt grows while the user types, so only the lines above it must be unchanged.
-        let last_line = seen.rfind('\n').map_or(0, |newline| newline + 1);
-        let (above, line) = seen.split_at_checked(last_line)?;
         if effects.scrolled.dropped == 0 {
             let mut all = effects.scrolled.head.clone();
             all.push_str(&effects.scrolled.tail);
             all.push_str(&rest);
-            let new = all.strip_prefix(above)?;
-            let unchanged = new.trim_end() == line.trim_end();
-            (!unchanged && !new.trim().is_empty()).then(|| Clipped::whole(new).to_string())
+            new_since(seen, &all).map(|new| Clipped::whole(new).to_string())
         } else {
-            let front = effects.scrolled.head.strip_prefix(above)?;
+            let front = effects.scrolled.head.strip_prefix(split_prompt(seen).0)?;
             let mut back = effects.scrolled.tail.clone();
             back.push_str(&rest);
             Some(Clipped { front, missing: effects.scrolled.dropped, back: &back }.to_string())
@@ -137,6 +132,22 @@ impl Screen {
         plain.truncate(plain.trim_end_matches(['\n', ' ']).len());
         plain
     }
+}
+
+/// The part of `all` that was not there when a terminal showed `seen`, if that is still where it was and something came
+/// after it. It begins with the line of the prompt.
+pub(crate) fn new_since<'a>(seen: &str, all: &'a str) -> Option<&'a str> {
+    let (above, line) = split_prompt(seen);
+    let new = all.strip_prefix(above)?;
+    let unchanged = new.trim_end() == line.trim_end();
+    (!unchanged && !new.trim().is_empty()).then_some(new)
+}
+
+/// The lines above the last one, and that one: the line of the prompt grows while the user types, so only what is above it
+/// must be unchanged.
+fn split_prompt(seen: &str) -> (&str, &str) {
+    let last_line = seen.rfind('\n').map_or(0, |newline| newline + 1);
+    seen.split_at_checked(last_line).unwrap_or(("", seen))
 }
 
 /// What the emulator reports beside the picture.

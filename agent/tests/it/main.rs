@@ -6,4 +6,5 @@ mod long_conversations;
 mod scripted;
 mod stage;
 mod trajectory;
+mod typing;
 mod work;

@@ -2,6 +2,7 @@ use std::future::Future;
 
 use tokio::io::DuplexStream;
 
+use super::super::Terminal;
 use super::*;
 
 /// A terminal and the program's side of it.

@@ -1,53 +1,24 @@
-//! A terminal over any byte stream: keystrokes in, observations out.
+//! A terminal over a stream of bytes and a screen emulator.
 //!
 //! One task per terminal moves the bytes both ways and feeds the screen emulator. A program that floods its output is
 //! held back by the stream itself; a program that does not read its input fills a short queue, and then
-//! [`Terminal::send_keys`] says so. The task ends when the stream does or the terminal is dropped.
+//! [`StreamTerminal::send_keys`] says so. The task ends when the stream does or the terminal is dropped.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::{Observation, SendError, TerminalSize};
 use crate::keys;
-pub use crate::screen::Observation;
 use crate::screen::Screen;
 
-/// Rows and columns of a terminal; a zero counts as one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TerminalSize {
-    /// Lines on the screen.
-    pub rows: u16,
-    /// Characters on a line.
-    pub cols: u16,
-}
-
-impl Default for TerminalSize {
-    /// 40 rows of 160 columns, Terminus-2's window.
-    fn default() -> Self {
-        Self { rows: 40, cols: 160 }
-    }
-}
-
-/// Why keystrokes could not be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum SendError {
-    /// The stream has ended, in either direction.
-    #[error("the terminal is closed")]
-    Closed,
-    /// Earlier input is still waiting: nothing of this one was sent.
-    #[error("the program in the terminal is not reading its input")]
-    NotReading,
-}
-
-/// A live terminal. See the [module documentation](self).
-pub struct Terminal {
+pub(super) struct StreamTerminal {
     screen: Arc<Mutex<Screen>>,
     keys: mpsc::Sender<Bytes>,
     /// Bytes read so far.
@@ -64,9 +35,8 @@ const SEND_PATIENCE: Duration = Duration::from_secs(10);
 /// more either.
 const READ_CHUNK: usize = 4096;
 
-impl Terminal {
-    /// A terminal whose program writes to `reader` and reads from `writer`. Must be called inside a tokio runtime.
-    pub fn new(
+impl StreamTerminal {
+    pub(super) fn new(
         reader: impl AsyncRead + Send + Unpin + 'static,
         writer: impl AsyncWrite + Send + Unpin + 'static,
         size: TerminalSize,
@@ -85,15 +55,7 @@ impl Terminal {
         Self { screen, keys, output, closed, _pump: AbortOnDropHandle::new(pump) }
     }
 
-    /// Types `keystrokes`: text as it stands, or one key if the whole string is the name of one as tmux spells it
-    /// (`C-c`, `Enter`, `Up`). Returns once the keystrokes are on their way, not when the program has read them.
-    ///
-    /// # Errors
-    /// The terminal is closed, or the program has not read earlier input for ten seconds.
-    pub async fn send_keys(&self, keystrokes: &str) -> Result<(), SendError> {
-        if keystrokes.is_empty() {
-            return Ok(());
-        }
+    pub(super) async fn send_keys(&self, keystrokes: &str) -> Result<(), SendError> {
         let bytes = keys::encode(keystrokes, lock(&self.screen).application_cursor()).into_owned();
         match tokio::time::timeout(SEND_PATIENCE, self.keys.send(bytes.into())).await {
             Ok(Ok(())) => Ok(()),
@@ -102,38 +64,27 @@ impl Terminal {
         }
     }
 
-    /// Output since the last observation (lines that scrolled off the screen included), else the current screen. Of
-    /// more than 10 000 bytes it holds the first and the last 5 000. Works on a closed terminal too.
-    pub async fn observe(&self) -> Observation {
+    pub(super) fn observe(&self) -> Observation {
         lock(&self.screen).observe()
     }
 
-    /// The current screen as plain text, without trailing blank lines. Does not count as an observation.
-    pub async fn screen(&self) -> String {
+    pub(super) fn screen(&self) -> String {
         lock(&self.screen).text()
     }
 
-    /// Returns when some output has come and then none for `quiet`; at the latest after `at_most`, or when the
-    /// terminal closes.
-    pub async fn settled(&self, quiet: Duration, at_most: Duration) {
+    pub(super) async fn settled(&self, quiet: Duration) {
         let mut output = self.output.clone();
-        let settling = async {
-            if *output.borrow_and_update() == 0 && output.changed().await.is_err() {
-                return;
-            }
-            while let Ok(Ok(())) = tokio::time::timeout(quiet, output.changed()).await {}
-        };
-        // Running out of time is one of the two good ends.
-        let _in_time = tokio::time::timeout(at_most, settling).await;
+        if *output.borrow_and_update() == 0 && output.changed().await.is_err() {
+            return;
+        }
+        while let Ok(Ok(())) = tokio::time::timeout(quiet, output.changed()).await {}
     }
 
-    /// Whether the stream has ended.
-    pub fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         self.closed.is_cancelled()
     }
 
-    /// Returns when the stream has ended; all of its output is on the screen by then.
-    pub async fn closed(&self) {
+    pub(super) async fn closed(&self) {
         self.closed.cancelled().await;
     }
 }
@@ -236,5 +187,5 @@ fn lock(screen: &Mutex<Screen>) -> MutexGuard<'_, Screen> {
 }
 
 #[cfg(test)]
-#[path = "terminal_tests.rs"]
+#[path = "streams_tests.rs"]
 mod tests;
