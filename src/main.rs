@@ -4,6 +4,7 @@
 //! Exit codes: 0 done; 1 done, but something failed that is not an agent's failure; 2 wrong usage or configuration,
 //! before anything started.
 
+mod agent;
 mod agents;
 mod check;
 mod clean;
@@ -56,12 +57,20 @@ enum Command {
     Demo(demo::Arguments),
     Proxy(Box<proxy::Arguments>),
     Run(Box<run::Arguments>),
+    Agent(Box<agent::Arguments>),
     Agents(agents::Arguments),
     Check(check::Arguments),
     Export(Box<export::Arguments>),
     Clean(clean::Arguments),
     Env(env::Arguments),
     Sim(sim::Arguments),
+}
+
+impl Command {
+    /// Whether what it does is of interest while it goes on.
+    fn tells(&self) -> bool {
+        matches!(self, Self::Proxy(_) | Self::Sim(_) | Self::Agent(_) | Self::Env(_))
+    }
 }
 
 /// How a command that started came out.
@@ -74,8 +83,7 @@ enum Outcome {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let is_server = matches!(cli.command, Command::Proxy(_) | Command::Env(_) | Command::Sim(_));
-    terminal::start_logging(cli.verbose, is_server);
+    terminal::start_logging(cli.verbose, cli.command.tells());
     let result = match runtime() {
         Ok(runtime) => runtime.block_on(execute(cli.command)),
         Err(error) => Err(error.into()),
@@ -95,6 +103,7 @@ async fn execute(command: Command) -> anyhow::Result<Outcome> {
         Command::Demo(arguments) => Box::pin(demo::run(arguments)).await,
         Command::Proxy(arguments) => Box::pin(proxy::run(*arguments)).await,
         Command::Run(arguments) => Box::pin(run::run(*arguments)).await,
+        Command::Agent(arguments) => Box::pin(agent::run(*arguments)).await,
         Command::Agents(arguments) => agents::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Export(arguments) => Box::pin(export::run(*arguments)).await,

@@ -159,12 +159,12 @@ pub(crate) fn json_object(text: &str) -> Result<Map<String, Value>, String> {
 }
 
 /// What is JSON is that; anything else is text, as with Harbor.
-fn option(text: &str) -> Result<(String, Value), String> {
+pub(crate) fn option(text: &str) -> Result<(String, Value), String> {
     let (name, value) = variable(text)?;
     Ok((name, serde_json::from_str(&value).unwrap_or(Value::String(value))))
 }
 
-fn variable(text: &str) -> Result<(String, String), String> {
+pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("expected NAME=VALUE".to_owned()),

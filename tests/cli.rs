@@ -4,6 +4,7 @@
 mod cli {
     pub(crate) mod program;
 
+    mod agent;
     mod agents;
     mod demo;
     mod export;

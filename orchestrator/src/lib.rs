@@ -6,6 +6,7 @@
 
 pub mod admin_client;
 pub mod agents;
+pub mod alone;
 mod cache;
 pub mod cancellation;
 pub mod check;

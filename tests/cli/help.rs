@@ -53,3 +53,8 @@ fn of_clean() {
 fn of_sim() {
     insta::assert_snapshot!(help(&["sim"]));
 }
+
+#[test]
+fn of_agent() {
+    insta::assert_snapshot!(help(&["agent"]));
+}

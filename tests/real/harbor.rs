@@ -56,7 +56,7 @@ fn write(dir: &Path, files: &[(&str, &str)]) {
 }
 
 /// A task whose image has this machine's tmux: an image that is built needs no network then.
-fn task_with_tmux(dir: &Path) {
+pub(crate) fn task_with_tmux(dir: &Path) {
     write(
         dir,
         &[

@@ -36,6 +36,7 @@ mod recomputed;
 mod responses;
 mod reward_table;
 mod stage;
+mod terminals;
 mod terminus;
 mod trainers;
 mod transparency;

@@ -120,8 +120,8 @@ impl<'a> Episode<'a> {
             }
         };
         self.record(|recorder, turn| recorder.answered(turn, reply, Some(&answer)));
-        let Answer { commands, task_complete, mut warnings, .. } = answer;
-        tracing::debug!(turn = self.turns, commands = commands.len(), task_complete, "answer");
+        let Answer { plan, commands, task_complete, mut warnings, .. } = answer;
+        tracing::info!(turn = self.turns, commands = commands.len(), task_complete, plan, "answer");
         warnings.extend(hands::carry_out(self.terminal, &commands).await);
         let observation = self.terminal.observe().await;
         if task_complete && self.completion_pending {
@@ -143,7 +143,7 @@ impl<'a> Episode<'a> {
         let read = format.parse(&reply.content);
         if !reply.cut_off {
             return read.map_err(|error| {
-                tracing::debug!(turn = self.turns, problem = error.problem, "unreadable answer");
+                tracing::info!(turn = self.turns, problem = error.problem, "unreadable answer");
                 prompt::unreadable(format, &error)
             });
         }

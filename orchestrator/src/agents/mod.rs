@@ -61,10 +61,9 @@ impl AgentSpec {
     pub(crate) async fn set_up(&self, assignment: &Assignment<'_>) -> Result<Ready, TrialFailure> {
         match self {
             Self::Installed(agent) => agent.set_up(assignment).await,
+            Self::Terminal(options) => terminal::set_up(options, assignment).await,
             // They bring all they need.
-            Self::Oracle | Self::Nop | Self::Command { .. } | Self::Terminal(_) | Self::Terminus2(_) => {
-                Ok(Ready::default())
-            }
+            Self::Oracle | Self::Nop | Self::Command { .. } | Self::Terminus2(_) => Ok(Ready::default()),
             Self::Harbor(agent) => Err(not_here(agent)),
         }
     }

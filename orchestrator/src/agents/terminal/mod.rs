@@ -2,33 +2,37 @@
 //! agent: through the proxy, with the trial's key.
 
 mod options;
+mod tmux;
 
 use std::time::Duration;
 
-use rolltap_agent::terminal::{Terminal, TerminalSize};
+use rolltap_agent::terminal::{Terminal, TmuxSession};
 use rolltap_agent::{AgentError, AgentReport, AgentSettings, StopReason, TrajectorySettings};
 use serde_json::{Map, json};
 use tokio_util::sync::CancellationToken;
 
 pub use self::options::{OPTIONS, TerminalOptions};
-use super::{AgentOutcome, Assignment};
+use super::{AgentOutcome, Assignment, Ready};
 use crate::trial::{Cause, Phase, TrialFailure};
 
 /// How long an agent whose time is over may take to hand in its transcript.
 const HAND_IN: Duration = Duration::from_secs(2);
 
+/// Gets what the terminal needs.
+pub(super) async fn set_up(
+    options: &TerminalOptions,
+    assignment: &Assignment<'_>,
+) -> Result<Ready, TrialFailure> {
+    if options.tmux == Some(true) {
+        tmux::install(assignment).await?;
+    }
+    Ok(Ready::default())
+}
+
 pub(super) async fn run(options: &TerminalOptions, assignment: &Assignment<'_>) -> AgentOutcome {
     let Some(model) = assignment.model else {
         return AgentOutcome::failed(Cause::ModelApi, "agent \"terminal\" was given no model");
     };
-    let size = TerminalSize::default();
-    let user = assignment.task.config.agent.user.as_deref();
-    let streams = match assignment.environment.open_terminal(size, options.env.clone(), user).await {
-        Ok(streams) => streams,
-        Err(error) => return error.into(),
-    };
-    let terminal = Terminal::new(streams.reader, streams.writer, size);
-    let instruction = assignment.environment.instruction(&assignment.task.instruction);
     let mut settings = AgentSettings::new(&assignment.trial.base_urls.openai, &assignment.trial.key, model);
     options.apply(&mut settings);
     settings.trajectory = Some(TrajectorySettings {
@@ -36,9 +40,59 @@ pub(super) async fn run(options: &TerminalOptions, assignment: &Assignment<'_>) 
         session_id: assignment.trial.trial_id.to_string(),
         raw_content: options.trajectory_config.is_some_and(|config| config.raw_content),
     });
+    if options.tmux == Some(true) {
+        Box::pin(run_in_tmux(options, settings, assignment)).await
+    } else {
+        Box::pin(run_in_streams(options, settings, assignment)).await
+    }
+}
+
+async fn run_in_streams(
+    options: &TerminalOptions,
+    settings: AgentSettings,
+    assignment: &Assignment<'_>,
+) -> AgentOutcome {
+    let size = options.size();
+    let user = assignment.task.config.agent.user.as_deref();
+    let streams = match assignment.environment.open_terminal(size, options.env.clone(), user).await {
+        Ok(streams) => streams,
+        Err(error) => return error.into(),
+    };
+    let terminal = Terminal::new(streams.reader, streams.writer, size);
+    let outcome = work(settings, &terminal, assignment).await;
+    AgentOutcome { terminal: Some(terminal), ..outcome }
+}
+
+/// The session goes on when the agent is done: its tests may look for what runs there.
+async fn run_in_tmux(
+    options: &TerminalOptions,
+    settings: AgentSettings,
+    assignment: &Assignment<'_>,
+) -> AgentOutcome {
+    let (relay, requests) = tmux::relay();
+    let session = TmuxSession {
+        name: tmux::SESSION.to_owned(),
+        size: options.size(),
+        env: options.env.clone(),
+        ..TmuxSession::default()
+    };
+    let working = async {
+        match Terminal::tmux(relay, session).await {
+            Ok(terminal) => work(settings, &terminal, assignment).await,
+            Err(error) => TrialFailure::from_error(Phase::Agent, Cause::Environment, &error).into(),
+        }
+    };
+    let user = assignment.task.config.agent.user.as_deref();
+    // It ends with the terminal, which can ask no more then.
+    let (outcome, ()) = tokio::join!(working, tmux::serve(requests, assignment.environment, user));
+    outcome
+}
+
+async fn work(settings: AgentSettings, terminal: &Terminal, assignment: &Assignment<'_>) -> AgentOutcome {
+    let instruction = assignment.environment.instruction(&assignment.task.instruction);
     let stop = assignment.cancel.child_token();
-    let work = Box::pin(rolltap_agent::run(settings, &instruction, &terminal, stop.clone()));
-    let outcome = match within(work, assignment.timeout, &stop).await {
+    let work = Box::pin(rolltap_agent::run(settings, &instruction, terminal, stop.clone()));
+    match within(work, assignment.timeout, &stop).await {
         Ended::ByItself(result) => hand_in(result, assignment).await,
         Ended::OutOfTime(result) => {
             let timed_out = AgentOutcome::timed_out(assignment);
@@ -49,8 +103,7 @@ pub(super) async fn run(options: &TerminalOptions, assignment: &Assignment<'_>) 
                 None => timed_out,
             }
         }
-    };
-    AgentOutcome { terminal: Some(terminal), ..outcome }
+    }
 }
 
 enum Ended {

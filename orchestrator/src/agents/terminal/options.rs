@@ -1,8 +1,10 @@
 //! The options of the terminal agent, by the names that Harbor's Terminus-2 has for them.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 
 use rolltap_agent::answer::AnswerFormat;
+use rolltap_agent::terminal::TerminalSize;
 use rolltap_agent::{AgentSettings, Summarize};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -34,6 +36,15 @@ pub struct TerminalOptions {
     /// What is known of the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_info: Option<ModelInfo>,
+    /// Whether its terminal is a session of tmux inside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tmux: Option<bool>,
+    /// Columns of the terminal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tmux_pane_width: Option<NonZeroU16>,
+    /// Rows of the terminal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tmux_pane_height: Option<NonZeroU16>,
     /// How its trajectory is written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trajectory_config: Option<TrajectoryConfig>,
@@ -60,7 +71,7 @@ pub struct TrajectoryConfig {
 }
 
 /// Each option with what it is for, as `rolltap agents terminal` lists them.
-pub const OPTIONS: [(&str, &str); 8] = [
+pub const OPTIONS: [(&str, &str); 11] = [
     ("max_turns", "Turns after which it stops (whole number) [default: 100]"),
     ("parser_name", "How the model writes its answers (json|xml) [default: json]"),
     ("temperature", "Sampling temperature (number) [default: the server's]"),
@@ -77,6 +88,9 @@ pub const OPTIONS: [(&str, &str); 8] = [
         "model_info",
         "JSON; max_input_tokens is the length of the model's context [default: asked of the server]",
     ),
+    ("tmux", "Work in a session of tmux inside, installed if it is not there (true|false) [default: false]"),
+    ("tmux_pane_width", "Columns of the terminal, with tmux or without (whole number) [default: 160]"),
+    ("tmux_pane_height", "Rows of the terminal, with tmux or without (whole number) [default: 40]"),
     ("trajectory_config", "JSON; raw_content keeps answers as they came in trajectory.json [default: {}]"),
 ];
 
@@ -99,6 +113,15 @@ impl TerminalOptions {
                 .map_err(|error| format!("option {name:?}: {error}"))?;
         }
         serde_json::from_value(Value::Object(said)).map_err(|error| error.to_string())
+    }
+
+    /// The terminal's window.
+    pub(crate) fn size(&self) -> TerminalSize {
+        let TerminalSize { rows, cols } = TerminalSize::default();
+        TerminalSize {
+            rows: self.tmux_pane_height.map_or(rows, NonZeroU16::get),
+            cols: self.tmux_pane_width.map_or(cols, NonZeroU16::get),
+        }
     }
 
     /// Lays them over the agent's own settings.

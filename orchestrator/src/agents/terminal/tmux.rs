@@ -1,0 +1,111 @@
+//! The terminal agent in a session of tmux inside the environment, for those who want to look over its shoulder.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use rolltap_agent::terminal::{CommandOutput, Ran, RunCommand};
+use tokio::sync::{mpsc, oneshot};
+
+use super::super::Assignment;
+use crate::environment::{Environment, EnvironmentKind, Exec, ExecOutput, Tail};
+use crate::trial::{Cause, Phase, TrialFailure};
+
+/// The session's name, for `tmux attach -t`.
+pub(super) const SESSION: &str = "rolltap";
+/// tmux answers at once; an engine under load does not.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Installs tmux by whatever package manager there is, where it is not there yet.
+const INSTALL: &str = r#"command -v tmux >/dev/null 2>&1 && exit 0
+if command -v apt-get >/dev/null 2>&1; then
+  export DEBIAN_FRONTEND=noninteractive; apt-get update && apt-get install -y --no-install-recommends tmux
+elif command -v apk >/dev/null 2>&1; then apk add --no-cache tmux
+elif command -v dnf >/dev/null 2>&1; then dnf install -y tmux
+elif command -v yum >/dev/null 2>&1; then yum install -y tmux
+elif command -v zypper >/dev/null 2>&1; then zypper install -y -n tmux
+elif command -v pacman >/dev/null 2>&1; then pacman -Sy --noconfirm tmux
+else echo "no package manager that is known" >&2; exit 1
+fi >&2
+command -v tmux >/dev/null 2>&1"#;
+
+/// Sees to it that tmux is there, within the time that an agent has to get ready.
+pub(super) async fn install(assignment: &Assignment<'_>) -> Result<(), TrialFailure> {
+    let is_container = assignment.environment.kind() == EnvironmentKind::Docker;
+    let exec = Exec {
+        // Nothing is installed on a host.
+        command: if is_container { INSTALL } else { "command -v tmux" }.to_owned(),
+        user: is_container.then(|| "root".to_owned()),
+        timeout: assignment.timeout,
+        ..Exec::default()
+    };
+    match assignment.environment.exec(exec).await {
+        Ok(output) if output.exit_code == Some(0) => Ok(()),
+        Ok(output) => {
+            let mut said = Tail::default();
+            said.push(&String::from_utf8_lossy(&output.stderr));
+            let why = format!("there is no tmux, and it could not be installed: {}", said.text());
+            Err(TrialFailure::new(Phase::AgentSetup, Cause::Environment, why))
+        }
+        Err(error) => Err(TrialFailure::from_error(Phase::AgentSetup, Cause::Environment, &error)),
+    }
+}
+
+struct Request {
+    command: String,
+    done: oneshot::Sender<io::Result<CommandOutput>>,
+}
+
+/// Hands commands to [`serve`], so that a terminal does not borrow the environment.
+pub(super) struct Relay(mpsc::Sender<Request>);
+
+/// What [`serve`] serves.
+pub(super) struct Requests(mpsc::Receiver<Request>);
+
+pub(super) fn relay() -> (Relay, Requests) {
+    let (sender, receiver) = mpsc::channel(1);
+    (Relay(sender), Requests(receiver))
+}
+
+impl RunCommand for Relay {
+    fn run(&self, command: String) -> Ran<'_> {
+        Box::pin(async move {
+            let (done, output) = oneshot::channel();
+            let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
+            self.0.send(Request { command, done }).await.map_err(|_| gone())?;
+            output.await.map_err(|_| gone())?
+        })
+    }
+}
+
+/// Runs what is asked for as this user, one command after the other, until nobody can ask any more.
+pub(super) async fn serve(requests: Requests, environment: &Environment, user: Option<&str>) {
+    let Requests(mut requests) = requests;
+    let env = variables(environment);
+    while let Some(Request { command, done }) = requests.recv().await {
+        let exec = Exec {
+            command,
+            env: env.clone(),
+            user: user.map(str::to_owned),
+            timeout: Some(COMMAND_TIMEOUT),
+            ..Exec::default()
+        };
+        let output = environment.exec(exec).await.map(output_of).map_err(io::Error::other);
+        // Whoever asked may have been cancelled.
+        let _ = done.send(output);
+    }
+}
+
+fn output_of(output: ExecOutput) -> CommandOutput {
+    CommandOutput { success: output.exit_code == Some(0), stdout: output.stdout, stderr: output.stderr }
+}
+
+/// On a host the server is this trial's own; in a container it is the one that `tmux attach` finds.
+fn variables(environment: &Environment) -> BTreeMap<String, String> {
+    if environment.kind() != EnvironmentKind::Local {
+        return BTreeMap::new();
+    }
+    let scratch = Path::new(&environment.paths().logs).with_file_name("tmp");
+    BTreeMap::from([("TMUX_TMPDIR".to_owned(), scratch.to_string_lossy().into_owned())])
+}
