@@ -16,53 +16,141 @@ pub(crate) fn is_key(keystrokes: &str) -> bool {
 }
 
 fn named(name: &str, application_cursor: bool) -> Option<Cow<'static, [u8]>> {
-    if let Some(key) = name.strip_prefix("C-") {
-        return control(key).map(|byte| Cow::Owned(vec![byte]));
+    let (modifiers, key) = Modifiers::split(name);
+    if key.eq_ignore_ascii_case("Space") {
+        return modifiers.of_character(b' ').map(Cow::Owned);
     }
-    if let Some(key) = name.strip_prefix("M-") {
-        return single(key).map(|byte| Cow::Owned(vec![0x1b, byte]));
+    if let Some(byte) = single(key) {
+        return if modifiers == Modifiers::default() {
+            None
+        } else {
+            modifiers.of_character(byte).map(Cow::Owned)
+        };
     }
-    let cursor = |plain, application| if application_cursor { application } else { plain };
-    let bytes: &'static [u8] = match name {
-        "Enter" => b"\r",
-        "Escape" => b"\x1b",
-        "Tab" => b"\t",
-        "BTab" => b"\x1b[Z",
-        "Space" => b" ",
-        "BSpace" => b"\x7f",
-        "Up" => cursor(b"\x1b[A", b"\x1bOA"),
-        "Down" => cursor(b"\x1b[B", b"\x1bOB"),
-        "Right" => cursor(b"\x1b[C", b"\x1bOC"),
-        "Left" => cursor(b"\x1b[D", b"\x1bOD"),
-        "Home" => cursor(b"\x1b[H", b"\x1bOH"),
-        "End" => cursor(b"\x1b[F", b"\x1bOF"),
-        "IC" | "Insert" => b"\x1b[2~",
-        "DC" | "Delete" => b"\x1b[3~",
-        "PPage" | "PageUp" | "PgUp" => b"\x1b[5~",
-        "NPage" | "PageDown" | "PgDn" => b"\x1b[6~",
-        "F1" => b"\x1bOP",
-        "F2" => b"\x1bOQ",
-        "F3" => b"\x1bOR",
-        "F4" => b"\x1bOS",
-        "F5" => b"\x1b[15~",
-        "F6" => b"\x1b[17~",
-        "F7" => b"\x1b[18~",
-        "F8" => b"\x1b[19~",
-        "F9" => b"\x1b[20~",
-        "F10" => b"\x1b[21~",
-        "F11" => b"\x1b[23~",
-        "F12" => b"\x1b[24~",
-        _ => return None,
-    };
-    Some(Cow::Borrowed(bytes))
+    let (_, special) = SPECIAL.iter().find(|(known, _)| known.eq_ignore_ascii_case(key))?;
+    special.bytes(modifiers, application_cursor)
+}
+
+/// Keys that are held down with another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Modifiers {
+    shift: bool,
+    meta: bool,
+    control: bool,
+}
+
+impl Modifiers {
+    /// Takes them off a key's name: `C-M-x`, and `^x` for `C-x`.
+    fn split(name: &str) -> (Self, &str) {
+        let mut modifiers = Self::default();
+        let mut key = name;
+        loop {
+            let Some((held, rest)) = key.split_at_checked(if key.starts_with('^') { 1 } else { 2 }) else {
+                return (modifiers, key);
+            };
+            let modifier = match held {
+                "C-" | "c-" | "^" => &mut modifiers.control,
+                "M-" | "m-" => &mut modifiers.meta,
+                "S-" | "s-" => &mut modifiers.shift,
+                _ => return (modifiers, key),
+            };
+            if rest.is_empty() {
+                return (modifiers, key);
+            }
+            *modifier = true;
+            key = rest;
+        }
+    }
+
+    fn of_character(self, byte: u8) -> Option<Vec<u8>> {
+        let byte = match self {
+            Self { shift: true, .. } => return None,
+            Self { control: true, .. } => control(byte)?,
+            _ => byte,
+        };
+        Some(if self.meta { vec![0x1b, byte] } else { vec![byte] })
+    }
+
+    /// As xterm counts them in what special keys send.
+    fn number(self) -> u8 {
+        1 + u8::from(self.shift) + 2 * u8::from(self.meta) + 4 * u8::from(self.control)
+    }
+}
+
+/// What a key sends that is no character.
+enum Special {
+    /// These bytes.
+    Bytes(&'static str),
+    /// `ESC [` and this letter, or `ESC O` where programs ask for that.
+    Cursor(char),
+    /// `ESC [`, this number and `~`.
+    Numbered(u8),
+    /// `ESC O` and this letter.
+    Function(char),
+}
+
+/// By the names that tmux has for them.
+const SPECIAL: [(&str, Special); 33] = [
+    ("Enter", Special::Bytes("\r")),
+    ("Escape", Special::Bytes("\x1b")),
+    ("Tab", Special::Bytes("\t")),
+    ("BTab", Special::Bytes("\x1b[Z")),
+    ("BSpace", Special::Bytes("\x7f")),
+    ("Up", Special::Cursor('A')),
+    ("Down", Special::Cursor('B')),
+    ("Right", Special::Cursor('C')),
+    ("Left", Special::Cursor('D')),
+    ("Home", Special::Cursor('H')),
+    ("End", Special::Cursor('F')),
+    ("IC", Special::Numbered(2)),
+    ("Insert", Special::Numbered(2)),
+    ("DC", Special::Numbered(3)),
+    ("Delete", Special::Numbered(3)),
+    ("PPage", Special::Numbered(5)),
+    ("PageUp", Special::Numbered(5)),
+    ("PgUp", Special::Numbered(5)),
+    ("NPage", Special::Numbered(6)),
+    ("PageDown", Special::Numbered(6)),
+    ("PgDn", Special::Numbered(6)),
+    ("F1", Special::Function('P')),
+    ("F2", Special::Function('Q')),
+    ("F3", Special::Function('R')),
+    ("F4", Special::Function('S')),
+    ("F5", Special::Numbered(15)),
+    ("F6", Special::Numbered(17)),
+    ("F7", Special::Numbered(18)),
+    ("F8", Special::Numbered(19)),
+    ("F9", Special::Numbered(20)),
+    ("F10", Special::Numbered(21)),
+    ("F11", Special::Numbered(23)),
+    ("F12", Special::Numbered(24)),
+];
+
+impl Special {
+    /// None where a modifier changes nothing that a program could tell.
+    fn bytes(&self, modifiers: Modifiers, application_cursor: bool) -> Option<Cow<'static, [u8]>> {
+        let number = modifiers.number();
+        let bytes = match (self, number) {
+            (Self::Bytes(bytes), 1) => return Some(Cow::Borrowed(bytes.as_bytes())),
+            (Self::Bytes(bytes), _) => {
+                let only_meta = modifiers == Modifiers { meta: true, ..Modifiers::default() };
+                return only_meta.then(|| Cow::Owned(format!("\x1b{bytes}").into_bytes()));
+            }
+            (Self::Cursor(letter), 1) if application_cursor => format!("\x1bO{letter}"),
+            (Self::Cursor(letter), 1) => format!("\x1b[{letter}"),
+            (Self::Function(letter), 1) => format!("\x1bO{letter}"),
+            (Self::Numbered(key), 1) => format!("\x1b[{key}~"),
+            (Self::Cursor(letter) | Self::Function(letter), _) => format!("\x1b[1;{number}{letter}"),
+            (Self::Numbered(key), _) => format!("\x1b[{key};{number}~"),
+        };
+        Some(Cow::Owned(bytes.into_bytes()))
+    }
 }
 
 /// The control character of a key: `c` → 0x03.
-fn control(key: &str) -> Option<u8> {
-    if key == "Space" {
-        return Some(0);
-    }
-    match single(key)? {
+fn control(byte: u8) -> Option<u8> {
+    match byte {
+        b' ' => Some(0),
         b'?' => Some(0x7f),
         byte @ (b'@'..=b'_' | b'a'..=b'z') => Some(byte & 0x1f),
         _ => None,
@@ -98,6 +186,16 @@ mod tests {
             ("Escape", b"\x1b"),
             ("Tab", b"\t"),
             ("PageDown", b"\x1b[6~"),
+            ("F3", b"\x1bOR"),
+            ("F12", b"\x1b[24~"),
+            // tmux does not mind case, and takes modifiers.
+            ("enter", b"\r"),
+            ("^c", b"\x03"),
+            ("C-M-a", b"\x1b\x01"),
+            ("M-Enter", b"\x1b\r"),
+            ("S-Up", b"\x1b[1;2A"),
+            ("c-right", b"\x1b[1;5C"),
+            ("C-S-F5", b"\x1b[15;6~"),
         ] {
             assert_eq!(encode(name, false), bytes, "{name}");
         }
@@ -111,7 +209,22 @@ mod tests {
 
     #[test]
     fn anything_else_is_typed_as_it_stands() {
-        for text in ["ls -la\n", "C-c\n", "C-c C-c", "echo Enter", "C-", "C-é", "C-cc", "enter", "", "F13"] {
+        for text in [
+            "ls -la\n",
+            "C-c\n",
+            "C-c C-c",
+            "echo Enter",
+            "C-",
+            "C-é",
+            "C-cc",
+            "",
+            "F13",
+            "^",
+            "M-",
+            "a",
+            "C-Enter",
+            "S-a",
+        ] {
             assert_eq!(encode(text, false), text.as_bytes(), "{text:?}");
         }
     }
