@@ -47,7 +47,7 @@ class RolltapTerminal(gymnasium.Env[str, Action]):
     of `rolltap.env.ResetInfo` and `StepInfo`; at the end it has all rewards.
     """
 
-    metadata = {"render_modes": ["ansi"]}
+    metadata = {"render_modes": ["ansi"], "render_fps": 1}
 
     def __init__(
         self,
@@ -87,4 +87,5 @@ class RolltapTerminal(gymnasium.Env[str, Action]):
 
 
 if ID not in gymnasium.registry:
-    gymnasium.register(ID, entry_point=RolltapTerminal)
+    # A terminal shows its container's name, and the time that commands take.
+    gymnasium.register(ID, entry_point=RolltapTerminal, nondeterministic=True)

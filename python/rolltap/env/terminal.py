@@ -12,6 +12,7 @@ import httpx
 
 from rolltap.env.wire import (
     DEFAULT_SERVER,
+    FINISH,
     Action,
     EnvOptions,
     ResetInfo,
@@ -20,6 +21,7 @@ from rolltap.env.wire import (
     answer,
     begun,
     creation,
+    headers,
     httpx_timeout,
     is_gone,
     pause,
@@ -51,21 +53,22 @@ class AsyncTerminalGymEnv:
         task_dir: Task,
         *,
         server: str = DEFAULT_SERVER,
+        token: str | None = None,
         patience: float = 600.0,
         timeout: float | None = 3600.0,
         **options: Unpack[EnvOptions],
     ) -> None:
         """`options` are those of `rolltap.env.EnvOptions`.
 
-        `patience` is how many seconds `reset` waits for a place where all of the server's are taken, `timeout` how long
-        the server may be silent.
+        `token` is what the server wants of its callers, `patience` how many seconds `reset` waits for a place where all
+        of the server's are taken, `timeout` how long the server may be silent.
         """
         self.env_id: str | None = None
         """The server's name of the environment, once it is there."""
         self._creation = creation(task_dir, options)
         self._server = server
         self._patience = patience
-        self._http = httpx.AsyncClient(base_url=server, timeout=httpx_timeout(timeout))
+        self._http = httpx.AsyncClient(base_url=server, headers=headers(token), timeout=httpx_timeout(timeout))
 
     async def __aenter__(self) -> AsyncTerminalGymEnv:
         return self
@@ -89,6 +92,12 @@ class AsyncTerminalGymEnv:
     async def step(self, action: Action) -> Step:
         """Does it, and gives what the terminal shows then: `(observation, reward, done, info)`."""
         return step_of(await self._ask("POST", place(reset_first(self.env_id), "/step"), {"action": action}))
+
+    async def finish(self) -> Step:
+        """Ends the episode where it stands and has the work judged, as that of a model that ran out of turns."""
+        step = await self.step(FINISH)
+        # Where the environment wants completion confirmed, the first only asks for it.
+        return step if step.done else await self.step(FINISH)
 
     async def renew(self) -> None:
         """Says that the environment is still wanted, where a model thinks for longer than the lease."""
@@ -132,6 +141,7 @@ class TerminalGymEnv:
         task_dir: Task,
         *,
         server: str = DEFAULT_SERVER,
+        token: str | None = None,
         patience: float = 600.0,
         timeout: float | None = 3600.0,
         **options: Unpack[EnvOptions],
@@ -142,7 +152,7 @@ class TerminalGymEnv:
         self._creation = creation(task_dir, options)
         self._server = server
         self._patience = patience
-        self._http = httpx.Client(base_url=server, timeout=httpx_timeout(timeout))
+        self._http = httpx.Client(base_url=server, headers=headers(token), timeout=httpx_timeout(timeout))
 
     def __enter__(self) -> TerminalGymEnv:
         return self
@@ -164,6 +174,11 @@ class TerminalGymEnv:
     def step(self, action: Action) -> Step:
         """See `AsyncTerminalGymEnv.step`."""
         return step_of(self._ask("POST", place(reset_first(self.env_id), "/step"), {"action": action}))
+
+    def finish(self) -> Step:
+        """See `AsyncTerminalGymEnv.finish`."""
+        step = self.step(FINISH)
+        return step if step.done else self.step(FINISH)
 
     def renew(self) -> None:
         """See `AsyncTerminalGymEnv.renew`."""

@@ -67,6 +67,9 @@ class Commands(TypedDict, total=False):
 Action = Union[str, Command, Commands]
 """A model's answer as it came, which the server reads as the terminal agent does, or keys."""
 
+FINISH: Commands = {"commands": [], "task_complete": True}
+"""The work is to be judged as it is."""
+
 
 class ResetInfo(TypedDict, total=False):
     """What comes with the first observation."""
@@ -87,8 +90,6 @@ class StepInfo(TypedDict, total=False):
     """What was odd about the action, in the words that a model is told."""
     parse_error: str
     """Why a model's answer could not be read; nothing was typed."""
-    prompt: str
-    """The terminal agent's next message to a model, where it is more than the observation."""
     terminated: bool
     truncated: bool
     rewards: dict[str, float]
@@ -96,13 +97,17 @@ class StepInfo(TypedDict, total=False):
     reward_valid: bool
     """False where the reward does not measure what was done: the verifier failed."""
     failure_cause: str
+    """The name of what went wrong with the verifier."""
+    failure: str
     terminal_closed: bool
+    """The shell ended, and with it the episode."""
 
 
 class Step(NamedTuple):
     """What came of an action."""
 
     observation: str
+    """What the terminal shows, in the words of the terminal agent to a model: with what was odd about the answer."""
     reward: float
     """0.0 until the episode is over, then the verifier's."""
     done: bool
@@ -119,7 +124,8 @@ def checked(step: Step) -> Step:
     Raises UnverifiedError where the verifier failed: the 0.0 in its place says nothing about what was done.
     """
     if step.done and not step.info.get("reward_valid", True):
-        raise UnverifiedError(step.info.get("failure_cause", "the verifier gave no reward"))
+        cause, text = step.info.get("failure_cause", "no reward"), step.info.get("failure", "the verifier gave none")
+        raise UnverifiedError(f"{cause}: {text}")
     return step
 
 
@@ -156,7 +162,7 @@ def step_of(said: Mapping[str, Any]) -> Step:
 
 def is_gone(error: RolltapError) -> bool:
     """The server knows the environment no more: its lease ran out, or the server is another one by now."""
-    return error.code in ("expired", "unknown_env")
+    return error.code in ("closed", "expired", "unknown_env")
 
 
 def pause(error: RolltapError, left: float) -> float | None:
@@ -171,6 +177,11 @@ def unreachable(server: str) -> ConnectionError:
     return ConnectionError(
         f"no environment server at {server}: start one with `rolltap env`, or with rolltap.env.serve()"
     )
+
+
+def headers(token: str | None) -> dict[str, str]:
+    """What a server that wants a token is shown."""
+    return {} if token is None else {"authorization": f"Bearer {token}"}
 
 
 def httpx_timeout(seconds: float | None) -> httpx.Timeout:

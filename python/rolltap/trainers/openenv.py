@@ -32,7 +32,7 @@ class TerminalObservation(Observation):
 
     text: str
     prompt: str
-    """The message for a model: on `reset` the rules of its answers, the task and the terminal."""
+    """The next message for a model; on `reset` with the rules of its answers and the task."""
     info: dict[str, Any] = Field(default_factory=dict)
     """`rolltap.env.ResetInfo` or `StepInfo`."""
 
@@ -51,7 +51,7 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, State
         """A fresh container; a task has no seed."""
         text, info = self._terminal.reset()
         self._state = State(episode_id=episode_id or self._terminal.env_id, step_count=0)
-        return TerminalObservation(text=text, prompt=info.get("prompt", text), info=dict(info))
+        return TerminalObservation(text=text, prompt=info["prompt"], info=dict(info))
 
     def step(self, action: TerminalAction, timeout_s: float | None = None, **_: Any) -> TerminalObservation:
         """Hands the answer to the terminal. The time limits are the task's: `timeout_s` is not looked at."""
@@ -73,7 +73,7 @@ def _observed(step: Step) -> TerminalObservation:
     known = step.done and step.info.get("reward_valid", True)
     return TerminalObservation(
         text=step.observation,
-        prompt=step.info.get("prompt", step.observation),
+        prompt=step.observation,
         done=step.done,
         reward=step.reward if known else None,
         info=dict(step.info),

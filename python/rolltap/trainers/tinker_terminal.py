@@ -60,8 +60,8 @@ class HarborTerminalTinkerEnv(Env):
         self,
     ) -> tuple[tinker.ModelInput, StopCondition] | InitialObservationOverflow:
         """The task and its terminal, in a fresh container."""
-        observation, info = await self._terminal.reset()
-        self._messages = [_from_user(info.get("prompt", observation))]
+        _, info = await self._terminal.reset()
+        self._messages = [_from_user(info["prompt"])]
         prompt = await self._prompt()
         if self._is_too_long(prompt):
             tokens = f"{prompt.length} tokens, of {self._max_prompt_tokens} allowed"
@@ -75,11 +75,10 @@ class HarborTerminalTinkerEnv(Env):
         step = checked(await self._terminal.step(text))
         if step.done:
             return self._over(step, StopReason.MAX_TURNS if step.info.get("truncated") else StopReason.COMPLETED)
-        self._messages += [answer, _from_user(step.info.get("prompt", step.observation))]
+        self._messages += [answer, _from_user(step.observation)]
         prompt = await self._prompt()
         if self._is_too_long(prompt):
-            judged = await self._terminal.step({"commands": [], "task_complete": True})
-            return self._over(checked(judged), StopReason.CONTEXT_OVERFLOW)
+            return self._over(checked(await self._terminal.finish()), StopReason.CONTEXT_OVERFLOW)
         return StepResult(
             reward=step.reward,
             episode_done=False,

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rolltap.env.terminal import TerminalGymEnv
-from rolltap.env.wire import DEFAULT_SERVER, EnvOptions, Step, checked
+from rolltap.env.wire import DEFAULT_SERVER, Action, EnvOptions, Step, checked
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -75,17 +75,20 @@ class TerminalEnvironment:
         """
         return checked(self._finish()).reward
 
-    def _step(self, action: Any) -> Step:
+    def _step(self, action: Action) -> Step:
         if self._last is not None and self._last.done:
             raise RuntimeError("the task is over: the terminal takes no more keys")
-        if self._terminal is None:
-            raise RuntimeError("reset() comes first")
-        self._last = self._terminal.step(action)
+        self._last = self._begun().step(action)
         return self._last
+
+    def _begun(self) -> TerminalGymEnv:
+        if self._terminal is None:
+            raise RuntimeError("there is no task yet: reset() comes first")
+        return self._terminal
 
     def _finish(self) -> Step:
         if self._last is None or not self._last.done:
-            self._last = self._step({"commands": [], "task_complete": True})
+            self._last = self._begun().finish()
         return self._last
 
 

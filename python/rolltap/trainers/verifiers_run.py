@@ -88,8 +88,7 @@ class RunHarness(Harness[RunHarnessConfig]):
         config = self.config
         command = [config.program, "run", "--quiet", "-o", str(jobs_dir), "--job-name", name, "-p", data.task_dir]
         command += ["-a", config.agent, "-e", config.environment, "-m", ctx.model]
-        sampling = {**(of_a_trial(ctx.sampling.model_dump()) or {}), **config.sampling}
-        command += ["--sampling", json.dumps(sampling)]
+        command += ["--sampling", json.dumps(self._sampling(ctx))]
         if config.proxy is not None:
             command += ["--proxy", config.proxy]
         else:
@@ -101,6 +100,13 @@ class RunHarness(Harness[RunHarnessConfig]):
         for option, value in config.agent_kwargs.items():
             command += ["--agent-kwarg", f"{option}={json.dumps(value)}"]
         return command
+
+    def _sampling(self, ctx: ModelContext) -> dict[str, Any]:
+        sampling = of_a_trial(ctx.sampling.model_dump()) or {}
+        if ctx.sampling.max_tokens is not None:
+            # Of one turn, as verifiers and prime-rl mean it.
+            sampling["max_tokens"] = ctx.sampling.max_tokens
+        return {**sampling, **self.config.sampling}
 
 
 async def _run(command: list[str], env: dict[str, str]) -> str:

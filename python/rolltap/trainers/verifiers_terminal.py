@@ -124,19 +124,19 @@ class TerminalHarness(Harness[TerminalHarnessConfig]):
         terminal = AsyncTerminalGymEnv(data.task_dir, server=self.config.server, **self.config.options())
         headers = {"authorization": f"Bearer {secret}"}
         async with terminal, httpx.AsyncClient(headers=headers, timeout=None) as http:
-            text, info = await terminal.reset()
-            messages = [{"role": "user", "content": info.get("prompt", text)}]
+            _, info = await terminal.reset()
+            messages = [{"role": "user", "content": info["prompt"]}]
             step: Step | None = None
             while step is None or not step.done:
                 body = {"model": ctx.model, "messages": messages}
                 said = await http.post(f"{endpoint.rstrip('/')}/chat/completions", json=body)
                 if trace.stop_condition is not None:
-                    step = await terminal.step({"commands": [], "task_complete": True})
+                    step = await terminal.finish()
                     break
                 said.raise_for_status()
                 content = said.json()["choices"][0]["message"].get("content") or ""
                 step = await terminal.step(content)
-                after = step.info.get("prompt", step.observation)
-                messages += [{"role": "assistant", "content": content}, {"role": "user", "content": after}]
+                messages.append({"role": "assistant", "content": content})
+                messages.append({"role": "user", "content": step.observation})
         trace.info[JUDGED] = {"reward": checked(step).reward, "rewards": step.info.get("rewards", {})}
         return DONE
