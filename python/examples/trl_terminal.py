@@ -1,35 +1,54 @@
-"""GRPO of TRL at a Harbor task in a terminal; the model types with tools.
+"""GRPO of TRL at a Harbor task in a terminal: the model, whose chat template has to know tools, types with them.
 
-`python trl_terminal.py MODEL TASK_DIR OUTPUT_DIR [STEPS] [docker|local]`. The model's chat template has to know tools.
+    python trl_terminal.py --model Qwen/Qwen3-0.6B --task-dir ../../examples/tasks/hello-file --output runs/trl
 """
 
-import sys
+import argparse
 
 from datasets import Dataset
+from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
 from rolltap.env import serve
 from rolltap.trainers.trl_terminal import environment_factory
 
-model, task_dir, output = sys.argv[1:4]
-steps = int(sys.argv[4]) if len(sys.argv) > 4 else 100
-environment = sys.argv[5] if len(sys.argv) > 5 else "docker"
+parser = argparse.ArgumentParser()
+parser.add_argument("--model", required=True)
+parser.add_argument("--chat-template", help="a file with another one than the model's own")
+parser.add_argument("--task-dir", required=True)
+parser.add_argument("--env", choices=["docker", "local"], default="docker")
+parser.add_argument("--output", required=True)
+parser.add_argument("--max-steps", type=int, default=100)
+parser.add_argument("--num-generations", type=int, default=8)
+parser.add_argument("--learning-rate", type=float, default=1e-6)
+parser.add_argument("--use-cpu", action="store_true")
+flags = parser.parse_args()
 
-row = {"prompt": [{"role": "user", "content": "Solve this task at the terminal.\n\n"}], "task_dir": task_dir}
+tokenizer = AutoTokenizer.from_pretrained(flags.model)
+if flags.chat_template is not None:
+    with open(flags.chat_template) as file:
+        tokenizer.chat_template = file.read()
 
-with serve(["-e", environment]) as server:
+# The task, and what the terminal shows, come after these words.
+row = {"prompt": [{"role": "user", "content": "Solve this task at the terminal.\n\n"}], "task_dir": flags.task_dir}
+
+with serve(["-e", flags.env]) as server:
     trainer = GRPOTrainer(
-        model=model,
-        # The environment's own reward is the only one: that of the task's verifier.
-        environment_factory=environment_factory(server, environment=environment),
-        train_dataset=Dataset.from_list([row] * 4),
+        model=flags.model,
+        processing_class=tokenizer,
+        # Its own reward, that of the task's verifier, is the only one.
+        environment_factory=environment_factory(server, environment=flags.env),
+        train_dataset=Dataset.from_list([row] * flags.num_generations),
         args=GRPOConfig(
-            output,
-            max_steps=steps,
-            num_generations=2,
-            per_device_train_batch_size=2,
-            max_completion_length=512,
+            flags.output,
+            max_steps=flags.max_steps,
+            num_generations=flags.num_generations,
+            per_device_train_batch_size=flags.num_generations,
+            learning_rate=flags.learning_rate,
+            max_completion_length=4096,
             max_tool_calling_iterations=20,
+            use_cpu=flags.use_cpu,
+            bf16=not flags.use_cpu,
             report_to=[],
         ),
     )

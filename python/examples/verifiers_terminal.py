@@ -25,7 +25,7 @@ async def main() -> None:
         config = AgentConfig.model_validate(
             {
                 "model": model,
-                "client": {"base_url": base_url},
+                "client": {"type": "eval", "base_url": base_url},
                 "harness": {"id": "rolltap_terminal", "server": server},
                 "runtime": {"type": "subprocess"},
                 "max_turns": 20,

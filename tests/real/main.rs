@@ -32,6 +32,7 @@ mod mini_swe_agent;
 mod official_client;
 mod policy;
 mod program;
+mod python_terminals;
 mod recomputed;
 mod responses;
 mod reward_table;

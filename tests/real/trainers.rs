@@ -8,7 +8,7 @@ use crate::stage::{Stage, testbed};
 const PACKAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python");
 
 /// The trainers' Python, in the folder of the package.
-fn python() -> Command {
+pub(crate) fn python() -> Command {
     let mut python = Command::new(testbed("ROLLTAP_TESTBED_TRAINERS"));
     python
         .current_dir(PACKAGE)
@@ -19,7 +19,7 @@ fn python() -> Command {
     python
 }
 
-async fn succeeds(mut command: Command) {
+pub(crate) async fn succeeds(mut command: Command) {
     let output = command.output().await.unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -32,7 +32,8 @@ async fn trainers_take_what_was_captured() {
     let stage = Stage::before(format!("http://{}", upstream.addr())).await;
     let mut tests = python();
     tests
-        .args(["-m", "pytest", "--quiet", "--tb=short"])
+        // Terminals are in `python_terminals`.
+        .args(["-m", "pytest", "--quiet", "--tb=short", "--ignore=tests/terminals"])
         .env("ROLLTAP_TEST_ADMIN", stage.admin(""))
         .env("ROLLTAP_TEST_PROGRAM", env!("CARGO_BIN_EXE_rolltap"));
     succeeds(tests).await;

@@ -54,7 +54,7 @@ def simulator(program: str, tmp_path: Path) -> Iterator[str]:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
-            assert "listening on " in line, line
-            yield f"{line.split('listening on ')[1].split()[0]}/v1"
+            assert "sim listens on " in line, line
+            yield f"{line.split()[-1]}/v1"
         finally:
             process.terminate()

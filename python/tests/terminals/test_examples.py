@@ -1,0 +1,42 @@
+"""The examples that are not run elsewhere, as their users run them, and OpenEnv's server in them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from .conftest import ROOT, TASK
+
+
+def run(program: str, *arguments: str) -> str:
+    environ = {**os.environ, "ROLLTAP_PROGRAM": program}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=ROOT / "python/examples", env=environ, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_gymnasium(program: str) -> None:
+    said = run(program, "gymnasium_terminal.py", str(TASK), "docker")
+    assert "Create the file /app/hello.txt" in said and "reward 1.0, all of {'reward': 1.0}" in said
+
+
+def test_openenv(program: str) -> None:
+    said = run(program, "openenv_terminal.py", str(TASK), "docker")
+    assert "Create the file /app/hello.txt" in said and "reward 1.0, done True" in said
+
+
+def test_verifiers(program: str, simulator: str) -> None:
+    said = run(program, "verifiers_terminal.py", "sim", simulator, str(TASK))
+    assert said.strip() == "hello-prebuilt: reward 1.0, 2 turns, complete"
+
+
+@pytest.mark.parametrize("flag", ["--help"])
+def test_the_training_script_says_what_it_takes(flag: str) -> None:
+    said = run("rolltap", "terminal_rl/train.py", flag)
+    wanted = "task-dir env model-name renderer-name max-tokens temperature groups-per-batch group-size num-batches"
+    wanted += " learning-rate lora-rank save-every log-path policy"
+    assert all(f"--{name}" in said for name in wanted.split())

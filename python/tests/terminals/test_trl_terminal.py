@@ -1,0 +1,67 @@
+"""A step of TRL's trainer on the CPU, with tools that type into real terminals: the example, its generation scripted."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import trl
+from accelerate import PartialState
+from trl import GRPOTrainer
+
+from .conftest import ROOT, TASK
+
+PartialState(cpu=True)
+
+
+def call(name: str, **arguments: object) -> str:
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+def test_the_example_trains_on_what_the_verifier_gave(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The testbed's torch has stubs in place of CUDA's libraries, which do not bear being asked about streams.
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    keys = "echo 'Hello, world!' > /app/hello.txt\n"
+    # What each rollout says, turn by turn: the first solves the task and says so, the second gives up at once.
+    turns = [
+        [call("type_keys", keystrokes=keys, duration=0.3), "I do not know."],
+        [call("complete_task")],
+        ["It is done."],
+    ]
+    shown: list[str] = []
+
+    def say(self: GRPOTrainer, prompt_ids: list[list[int]], *_: object, **__: object) -> tuple:
+        shown.extend(self._tokenizer.decode(ids) for ids in prompt_ids)
+        said = turns.pop(0)
+        assert len(said) == len(prompt_ids)
+        return [self._tokenizer.encode(f"{text}<|im_end|>") for text in said], None
+
+    monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", say)
+    monkeypatch.setenv("ROLLTAP_PROGRAM", program)
+    arguments = {
+        "--model": os.environ["ROLLTAP_TESTBED_MODEL"],
+        "--chat-template": Path(trl.__file__).parent / "chat_templates/qwen2_5.jinja",
+        "--task-dir": TASK,
+        "--output": tmp_path,
+        "--max-steps": 1,
+        "--num-generations": 2,
+        "--learning-rate": 1e-3,
+    }
+    words = [str(word) for pair in arguments.items() for word in pair]
+    monkeypatch.setattr(sys, "argv", ["trl_terminal.py", *words, "--use-cpu"])
+    trainer = runpy.run_path(str(ROOT / "python/examples/trl_terminal.py"))["trainer"]
+
+    assert turns == []
+    assert "Create the file /app/hello.txt" in shown[0] and "type_keys" in shown[0]
+    assert "the work was judged" in shown[-1]
+    (told, *_) = trainer.state.log_history
+    assert told["reward"] == pytest.approx(0.5) and told["reward_std"] > 0
+    assert told["tools/call_frequency"] == pytest.approx(1.0) and told["tools/failure_frequency"] == 0.0
+    assert told["grad_norm"] > 0

@@ -1,0 +1,86 @@
+"""verifiers' own agent at a real terminal: with the harness that types, and with whole trials of `rolltap run`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from verifiers.v1.agent import Agent
+from verifiers.v1.configs.agent import AgentConfig
+from verifiers.v1.trace import Trace
+from verifiers.v1.utils.loaders import load_taskset, taskset_config_type
+
+from .conftest import ROOT
+
+
+def taskset(tasks_dir: Path) -> Any:
+    config = taskset_config_type("rolltap_terminal")
+    return load_taskset(config.model_validate({"id": "rolltap_terminal", "tasks_dir": tasks_dir}))
+
+
+def run(base_url: str, harness: dict[str, Any], **fields: Any) -> Trace:
+    (task,) = taskset(ROOT / "tests/tasks").include(names=["hello-prebuilt"])
+    config = AgentConfig.model_validate(
+        {
+            "model": "sim",
+            "client": {"type": "eval", "base_url": base_url},
+            "harness": harness,
+            "runtime": {"type": "subprocess"},
+            "sampling": {"max_tokens": 300},
+            **fields,
+        }
+    )
+    return asyncio.run(Agent(config).run(task))
+
+
+def test_a_directory_of_tasks_is_a_taskset(tmp_path: Path) -> None:
+    tasks = list(taskset(ROOT / "tests/tasks"))
+    assert [task.key for task in tasks] == [task.data.name for task in tasks] and len(tasks) > 1
+    (only,) = taskset(ROOT / "tests/tasks/hello-prebuilt")
+    assert only.key == "hello-prebuilt" and "Hello, world!" in only.data.prompt
+    with pytest.raises(ValueError, match="no task directory"):
+        list(taskset(tmp_path))
+
+
+def test_the_harness_types_what_the_model_says(server: str, simulator: str) -> None:
+    made = run(simulator, {"id": "rolltap_terminal", "server": server})
+    assert made.ok, made.errors
+    assert (made.reward, made.num_turns) == (1.0, 2)
+    assert made.metrics["reward"] == 1.0
+    roles = [node.message.role for node in made.nodes]
+    assert roles == ["user", "assistant", "user", "assistant"]
+    assert "Create the file /app/hello.txt" in made.nodes[0].message.content
+
+
+def test_what_verifiers_ends_is_judged_all_the_same(server: str, simulator: str) -> None:
+    made = run(simulator, {"id": "rolltap_terminal", "server": server}, max_turns=1)
+    assert made.ok, made.errors
+    assert (made.reward, made.num_turns, made.stop_condition) == (0.0, 1, "max_turns")
+
+
+def test_tasks_of_another_harness_are_not_judged() -> None:
+    (task,) = taskset(ROOT / "tests/tasks/hello-prebuilt")
+    with pytest.raises(RuntimeError, match="no verifier ran"):
+        asyncio.run(task.reward(SimpleNamespace(info={})))
+
+
+def test_a_trial_of_rolltap_is_a_rollout_with_its_tokens(program: str, simulator: str, tmp_path: Path) -> None:
+    harness = {"id": "rolltap_run", "program": program, "environment": "docker", "max_turns": 5, "jobs_dir": tmp_path}
+    made = run(simulator, harness)
+    assert made.ok, made.errors
+    assert (made.reward, made.metrics["reward"]) == (1.0, 1.0)
+    sampled = [node for node in made.nodes if node.sampled]
+    assert len(sampled) == 3, "the terminal agent looked around, solved the task, and confirmed it"
+    for branch in made.branches:
+        assert len(branch.token_ids) == len(branch.sampled_mask) == len(branch.logprobs)
+    for node in sampled:
+        assert len(node.logprobs) == sum(node.mask) > 0 and all(value <= 0 for value in node.logprobs)
+    assert (tmp_path / made.id / "result.json").is_file()
+
+
+def test_a_trial_that_cannot_run_is_an_error(program: str, simulator: str) -> None:
+    made = run(simulator, {"id": "rolltap_run", "program": program, "agent": "nobody"})
+    assert not made.ok and "nobody" in str(made.errors)
