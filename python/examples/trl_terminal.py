@@ -47,6 +47,7 @@ with serve(["-e", flags.env]) as server:
             learning_rate=flags.learning_rate,
             max_completion_length=4096,
             max_tool_calling_iterations=20,
+            logging_steps=1,
             use_cpu=flags.use_cpu,
             bf16=not flags.use_cpu,
             report_to=[],

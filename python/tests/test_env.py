@@ -147,6 +147,13 @@ def test_a_server_that_is_not_there_is_told_of() -> None:
         env.reset()
 
 
+def test_an_environment_of_a_server_that_ended_is_closed() -> None:
+    env = TerminalGymEnv("task", server="http://127.0.0.1:1")
+    env.env_id = "e1"
+    env.close()
+    assert env.env_id is None
+
+
 def test_an_answer_that_is_no_object_is_an_error(server: Scripted) -> None:
     server.answers = [(200, [1])]
     with TerminalGymEnv("task", server=server.url) as env, pytest.raises(RolltapError, match="environment server"):

@@ -1,14 +1,21 @@
-"""prime-rl's micro-batches, by the layout of its wire: it is in no package index."""
+"""prime-rl's micro-batches by the layout of its wire, and its configuration by its keys: it is in no package index."""
 
 from __future__ import annotations
+
+import tomllib
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 from conftest import Capture
+from prime_rl.configs.rl import RLConfig
 from prime_rl.transports.rollouts.types import MicroBatch
+from pydantic import ValidationError
 
 from rolltap.trainers.prime_rl import micro_batches, place
+from rolltap.trainers.verifiers_run import RunHarnessConfig
+from rolltap.trainers.verifiers_terminal import HarborTasksetConfig
 
 
 def test_a_file_holds_packed_branches(capture: Capture) -> None:
@@ -38,3 +45,16 @@ def test_the_file_goes_where_the_trainer_looks(capture: Capture, tmp_path) -> No
     assert placed.read_bytes() == whole and not exported.exists()
     # The trainer reads it with prime-rl's own decoder: a list of positional micro-batches, and nothing after it.
     assert len(msgspec.msgpack.Decoder(list[MicroBatch]).decode(whole)) == 1
+
+
+def test_the_configuration_names_our_tasks_and_harness() -> None:
+    text = (Path(__file__).parents[2] / "configs/prime-rl.toml").read_text()
+    config = RLConfig.model_validate(tomllib.loads(text))
+    (source,) = config.orchestrator.train.source
+    assert isinstance(source.env.taskset, HarborTasksetConfig)
+    harness = source.env.agent.harness
+    assert isinstance(harness, RunHarnessConfig)
+    assert (harness.agent, harness.environment, harness.max_turns) == ("terminal", "docker", 20)
+    assert source.env.agent.runtime.type == "subprocess"
+    with pytest.raises(ValidationError, match="max_turn"):
+        RLConfig.model_validate(tomllib.loads(text.replace("max_turns", "max_turn")))

@@ -112,6 +112,9 @@ class AsyncTerminalGymEnv:
         except RolltapError as error:
             if not is_gone(error):
                 raise
+        except ConnectionError:
+            # A server that ended has removed all of its environments; one that is cut off does once the lease is over.
+            pass
         finally:
             await self._http.aclose()
 
@@ -193,6 +196,9 @@ class TerminalGymEnv:
         except RolltapError as error:
             if not is_gone(error):
                 raise
+        except ConnectionError:
+            # A server that ended has removed all of its environments; one that is cut off does once the lease is over.
+            pass
         finally:
             self._http.close()
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -84,3 +87,25 @@ def test_a_trial_of_rolltap_is_a_rollout_with_its_tokens(program: str, simulator
 def test_a_trial_that_cannot_run_is_an_error(program: str, simulator: str) -> None:
     made = run(simulator, {"id": "rolltap_run", "program": program, "agent": "nobody"})
     assert not made.ok and "nobody" in str(made.errors)
+
+
+def test_the_configuration_runs_trials_of_a_directory(program: str, simulator: str, tmp_path: Path) -> None:
+    flags = {
+        "--client.base-url": simulator,
+        "--model": "sim",
+        "--env.taskset.tasks-dir": ROOT / "tests/tasks/hello-prebuilt",
+        "--env.agent.harness.program": program,
+        "--env.agent.harness.jobs-dir": tmp_path / "jobs",
+        "--output-dir": tmp_path / "outputs",
+        "--run.dir": "run",
+        "--num-rollouts": 2,
+    }
+    words = [str(word) for flag in flags.items() for word in flag]
+    command = [str(Path(sys.executable).parent / "vf-eval"), "@", str(ROOT / "configs/verifiers.toml"), *words, "--no-rich"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    traces = [json.loads(line) for line in (tmp_path / "outputs/run/traces.jsonl").read_text().splitlines()]
+    assert len(traces) == 2 and len(list((tmp_path / "jobs").iterdir())) == 2
+    for trace in traces:
+        assert trace["ok"] and trace["rewards"]["reward"]["score"] == 1.0
+        assert [len(node["token_ids"]) > 0 for node in trace["nodes"]] == [True] * len(trace["nodes"])
