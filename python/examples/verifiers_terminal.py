@@ -33,7 +33,7 @@ async def main() -> None:
         )
         for task in taskset:
             trace = await Agent(config).run(task)
-            print(f"{task.data.name}: reward {trace.reward}, {trace.num_turns} turns, {trace.stop_condition or 'complete'}")
+            print(f"{task.data.name}: reward {trace.reward}, {trace.num_turns} turns, {trace.stop_condition}")
 
 
 asyncio.run(main())

@@ -31,7 +31,7 @@ def test_openenv(program: str) -> None:
 
 def test_verifiers(program: str, simulator: str) -> None:
     said = run(program, "verifiers_terminal.py", "sim", simulator, str(TASK))
-    assert said.strip() == "hello-prebuilt: reward 1.0, 2 turns, complete"
+    assert said.strip() == "hello-prebuilt: reward 1.0, 2 turns, agent_completed"
 
 
 @pytest.mark.parametrize("flag", ["--help"])

@@ -104,8 +104,9 @@ def test_the_configuration_runs_trials_of_a_directory(program: str, simulator: s
     command = [str(Path(sys.executable).parent / "vf-eval"), "@", str(ROOT / "configs/verifiers.toml"), *words, "--no-rich"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
-    traces = [json.loads(line) for line in (tmp_path / "outputs/run/traces.jsonl").read_text().splitlines()]
-    assert len(traces) == 2 and len(list((tmp_path / "jobs").iterdir())) == 2
-    for trace in traces:
+    episodes = [json.loads(line) for line in (tmp_path / "outputs/run/traces.jsonl").read_text().splitlines()]
+    assert len(episodes) == 2 and len(list((tmp_path / "jobs").iterdir())) == 2
+    for episode in episodes:
+        (trace,) = episode["traces"]
         assert trace["ok"] and trace["rewards"]["reward"]["score"] == 1.0
-        assert [len(node["token_ids"]) > 0 for node in trace["nodes"]] == [True] * len(trace["nodes"])
+        assert len(trace["nodes"]) == 6 and all(node["token_ids"] for node in trace["nodes"])
