@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pickle
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import tinker
 from tinker_cookbook import tokenizer_utils
 from tinker_cookbook.completers import StopCondition, TokenCompleter, TokensWithLogprobs
+from tinker_cookbook.rl import train as cookbook
 from tinker_cookbook.rl.data_processing import assemble_training_data, compute_advantages
 from tinker_cookbook.rl.rollouts import do_group_rollout
 
@@ -23,6 +25,7 @@ from .conftest import ROOT, TASK, answer
 
 MODEL = os.environ.get("ROLLTAP_TESTBED_MODEL", "")
 RENDERER = "qwen3_instruct"
+SCRIPT = ROOT / "python/examples/terminal_rl/train.py"
 
 
 class Scripted(TokenCompleter):
@@ -96,8 +99,27 @@ def test_a_chat_that_is_too_long_ends_its_episode_and_is_judged(server: str) -> 
     assert never.get_total_rewards() == [0.0] and never.trajectories_G[0].stop_reason == "max_tokens"
 
 
+def test_the_training_script_hands_the_task_to_the_cookbooks_own_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[cookbook.Config] = []
+
+    async def main(config: cookbook.Config) -> None:
+        begun.append(config)
+        batches, _ = await config.dataset_builder()
+        assert len(batches) == 25 and len(batches.get_batch(3)) == 1
+
+    monkeypatch.setattr(cookbook, "main", main)
+    flags = ["--task-dir", str(TASK), "--model-name", MODEL, "--renderer-name", RENDERER, "--log-path", str(tmp_path)]
+    flags += ["--server", "http://127.0.0.1:7080", "--learning-rate", "4e-5", "--lora-rank", "32", "--save-every", "10"]
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *flags])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    (config,) = begun
+    assert config.training_loss_fn() == "importance_sampling"
+    assert (config.learning_rate, config.lora_rank, config.save_every) == (4e-5, 32, 10)
+
+
 def test_the_training_script_trains_a_policy_of_this_machine(server: str, tmp_path: Path) -> None:
-    script = ROOT / "python/examples/terminal_rl/train.py"
     flags = {
         "--task-dir": TASK,
         "--env": "docker",
@@ -115,10 +137,10 @@ def test_the_training_script_trains_a_policy_of_this_machine(server: str, tmp_pa
         "--lora-rank": 32,
         "--save-every": 2,
         "--log-path": tmp_path / "log",
-        "--imitate": script.parent / "answers.jsonl",
+        "--imitate": SCRIPT.parent / "answers.jsonl",
         "--imitate-steps": 60,
     }
-    command = [sys.executable, str(script), *(str(word) for flag in flags.items() for word in flag)]
+    command = [sys.executable, str(SCRIPT), *(str(word) for flag in flags.items() for word in flag)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     batches = [json.loads(line) for line in (tmp_path / "log/metrics.jsonl").read_text().splitlines()]
