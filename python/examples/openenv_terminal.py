@@ -6,6 +6,7 @@
 import asyncio
 import json
 import sys
+from typing import Literal
 
 import uvicorn
 from openenv.core import GenericEnvClient
@@ -14,7 +15,7 @@ from rolltap.env import serve
 from rolltap.trainers.openenv import app
 
 task_dir = sys.argv[1] if len(sys.argv) > 1 else "../examples/tasks/hello-file"
-environment = sys.argv[2] if len(sys.argv) > 2 else "docker"
+environment: Literal["docker", "local"] = "local" if sys.argv[2:] == ["local"] else "docker"
 ANSWER = {
     "analysis": "A file is wanted.",
     "plan": "Write it.",

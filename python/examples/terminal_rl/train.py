@@ -21,6 +21,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tinker_cookbook import tokenizer_utils
 from tinker_cookbook.rl import train as cookbook
@@ -34,6 +35,9 @@ from tinker_cookbook.rl.types import RLDataset, TrajectoryGroup
 
 from rolltap.env import EnvOptions, serve
 from rolltap.trainers.tinker_terminal import HarborSingleTaskRLDatasetBuilder
+
+if TYPE_CHECKING:
+    from local_policy import LocalPolicy
 
 
 def arguments() -> argparse.Namespace:
@@ -112,6 +116,7 @@ async def with_tinker(flags: argparse.Namespace, dataset: HarborSingleTaskRLData
 
 async def with_local_policy(flags: argparse.Namespace, dataset: HarborSingleTaskRLDatasetBuilder) -> None:
     """The same steps, with a model in this process."""
+    # Here, for it takes torch and transformers, which Tinker's own models do not.
     from local_policy import LocalPolicy
 
     policy = LocalPolicy(
@@ -150,7 +155,7 @@ def told(groups: list[TrajectoryGroup]) -> dict[str, float]:
     }
 
 
-async def imitate(policy, flags: argparse.Namespace, batches: RLDataset) -> None:  # type: ignore[no-untyped-def]
+async def imitate(policy: LocalPolicy, flags: argparse.Namespace, batches: RLDataset) -> None:
     """Teaches the policy the answers of the file, at the task's own first prompts."""
     tokenizer = tokenizer_utils.get_tokenizer(flags.model_name)
     answers = [json.loads(line)["answer"] for line in flags.imitate.read_text().splitlines()]
