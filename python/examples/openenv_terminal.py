@@ -34,7 +34,9 @@ async def episode(url: str) -> None:
 
 async def main() -> None:
     with serve(["-e", environment]) as server:
-        web = uvicorn.Server(uvicorn.Config(app(task_dir, server, environment=environment), port=0, log_level="warning"))
+        web = uvicorn.Server(
+            uvicorn.Config(app(task_dir, server, environment=environment), port=0, log_level="warning")
+        )
         serving = asyncio.create_task(web.serve())
         while not web.started:
             await asyncio.sleep(0.05)

@@ -1,6 +1,6 @@
 """GRPO of TRL at a Harbor task in a terminal: the model, whose chat template has to know tools, types with them.
 
-    python trl_terminal.py --model Qwen/Qwen3-0.6B --task-dir ../../examples/tasks/hello-file --output runs/trl
+python trl_terminal.py --model Qwen/Qwen3-0.6B --task-dir ../../examples/tasks/hello-file --output runs/trl
 """
 
 import argparse
@@ -30,7 +30,10 @@ if flags.chat_template is not None:
         tokenizer.chat_template = file.read()
 
 # The task, and what the terminal shows, come after these words.
-row = {"prompt": [{"role": "user", "content": "Solve this task at the terminal.\n\n"}], "task_dir": flags.task_dir}
+row = {
+    "prompt": [{"role": "user", "content": "Solve this task at the terminal.\n\n"}],
+    "task_dir": flags.task_dir,
+}
 
 with serve(["-e", flags.env]) as server:
     trainer = GRPOTrainer(

@@ -15,10 +15,27 @@ import pytest
 from rolltap import RolltapError
 from rolltap.env import AsyncTerminalGymEnv, TerminalGymEnv, UnverifiedError, checked, serve
 
-CREATED = (201, {"env_id": "e1", "task_id": "hello", "instruction": "Say hello.", "lease_seconds": 600, "status": "created"})
+CREATED = (
+    201,
+    {
+        "env_id": "e1",
+        "task_id": "hello",
+        "instruction": "Say hello.",
+        "lease_seconds": 600,
+        "status": "created",
+    },
+)
 BEGUN = (200, {"observation": "$ ", "info": {"instruction": "Say hello.", "task_id": "hello", "step": 0}})
 WENT_ON = (200, {"observation": "$ ls\n", "reward": 0.0, "done": False, "info": {"step": 1, "warnings": []}})
-OVER = (200, {"observation": "", "reward": 1, "done": True, "info": {"step": 2, "terminated": True, "rewards": {"reward": 1.0}}})
+OVER = (
+    200,
+    {
+        "observation": "",
+        "reward": 1,
+        "done": True,
+        "info": {"step": 2, "terminated": True, "rewards": {"reward": 1.0}},
+    },
+)
 REMOVED = (204, None)
 
 
@@ -74,7 +91,9 @@ def server() -> Iterator[Scripted]:
         assert not server.answers, "it was asked less than the script has"
 
 
-def test_an_episode_of_both_twins_asks_the_same(server: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_episode_of_both_twins_asks_the_same(
+    server: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     episode = [CREATED, BEGUN, WENT_ON, (200, {}), OVER, REMOVED]
 
@@ -96,7 +115,11 @@ def test_an_episode_of_both_twins_asks_the_same(server: Scripted, tmp_path: Path
     server.answers = [*episode]
     assert of_the_other() == made and server.asked == asked
 
-    assert [path for _, path, _ in asked] == ["/v1/envs", *(f"/v1/envs/e1/{what}" for what in ("reset", "step", "lease", "step")), "/v1/envs/e1"]
+    assert [path for _, path, _ in asked] == [
+        "/v1/envs",
+        *(f"/v1/envs/e1/{what}" for what in ("reset", "step", "lease", "step")),
+        "/v1/envs/e1",
+    ]
     assert asked[0][2] == {"task": str(tmp_path / "task"), "environment": "local", "max_steps": 3}
     assert asked[2][2] == {"action": "{}"} and asked[4][2] == {"action": {"keystrokes": "ls\n"}}
     (observation, info), (_, reward, done, _), last = made
@@ -121,7 +144,12 @@ def test_a_reset_makes_an_environment_that_is_gone_anew(server: Scripted, gone: 
         env.reset()
         env.reset()
         assert env.env_id == "e2"
-    assert server.paths()[2:] == ["POST /v1/envs/e1/reset", "POST /v1/envs", "POST /v1/envs/e2/reset", "DELETE /v1/envs/e2"]
+    assert server.paths()[2:] == [
+        "POST /v1/envs/e1/reset",
+        "POST /v1/envs",
+        "POST /v1/envs/e2/reset",
+        "DELETE /v1/envs/e2",
+    ]
 
 
 def test_a_place_is_waited_for(server: Scripted) -> None:
@@ -143,7 +171,10 @@ def test_nothing_is_asked_before_the_first_reset(server: Scripted) -> None:
 
 
 def test_a_server_that_is_not_there_is_told_of() -> None:
-    with TerminalGymEnv("task", server="http://127.0.0.1:1") as env, pytest.raises(ConnectionError, match="rolltap env"):
+    with (
+        TerminalGymEnv("task", server="http://127.0.0.1:1") as env,
+        pytest.raises(ConnectionError, match="rolltap env"),
+    ):
         env.reset()
 
 
@@ -156,13 +187,21 @@ def test_an_environment_of_a_server_that_ended_is_closed() -> None:
 
 def test_an_answer_that_is_no_object_is_an_error(server: Scripted) -> None:
     server.answers = [(200, [1])]
-    with TerminalGymEnv("task", server=server.url) as env, pytest.raises(RolltapError, match="environment server"):
+    with (
+        TerminalGymEnv("task", server=server.url) as env,
+        pytest.raises(RolltapError, match="environment server"),
+    ):
         env.reset()
 
 
 def test_a_reward_that_nobody_gave_is_none(server: Scripted) -> None:
     info = {"step": 1, "terminated": True, "reward_valid": False, "failure_cause": "VerifierTimeoutError"}
-    server.answers = [CREATED, BEGUN, (200, {"observation": "", "reward": 0.0, "done": True, "info": info}), REMOVED]
+    server.answers = [
+        CREATED,
+        BEGUN,
+        (200, {"observation": "", "reward": 0.0, "done": True, "info": info}),
+        REMOVED,
+    ]
     with TerminalGymEnv("task", server=server.url) as env:
         env.reset()
         with pytest.raises(UnverifiedError, match="VerifierTimeoutError"):
@@ -193,7 +232,10 @@ signal.pause()
 
 
 def test_a_server_that_does_not_come_up_is_told_of(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="ended with 3"), serve(program=program(tmp_path, "raise SystemExit(3)")):
+    with (
+        pytest.raises(RuntimeError, match="ended with 3"),
+        serve(program=program(tmp_path, "raise SystemExit(3)")),
+    ):
         pass
     slow = program(tmp_path, "import time; time.sleep(60)")
     with pytest.raises(RuntimeError, match="within 0.2 s"), serve(program=slow, timeout=0.2):

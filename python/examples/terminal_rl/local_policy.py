@@ -19,7 +19,9 @@ from transformers import AutoModelForCausalLM
 class LocalPolicy(TokenCompleter):
     """A causal language model of transformers, from its name or directory."""
 
-    def __init__(self, model_name: str, *, max_tokens: int, temperature: float, learning_rate: float, seed: int = 0) -> None:
+    def __init__(
+        self, model_name: str, *, max_tokens: int, temperature: float, learning_rate: float, seed: int = 0
+    ) -> None:
         torch.manual_seed(seed)
         self.model = AutoModelForCausalLM.from_pretrained(model_name, dtype=torch.float32).eval()
         self.max_tokens = max_tokens
@@ -78,7 +80,9 @@ class LocalPolicy(TokenCompleter):
         self._optimizer.step()
         return {"loss": total, "tokens": float(tokens), "largest_ratio_error": furthest}
 
-    def imitate(self, pairs: Sequence[tuple[list[int], list[int]]], *, steps: int, learning_rate: float) -> float:
+    def imitate(
+        self, pairs: Sequence[tuple[list[int], list[int]]], *, steps: int, learning_rate: float
+    ) -> float:
         """Learns to answer these prompts so, from scratch if need be; gives the last mean loss per token."""
         optimizer = torch.optim.AdamW(self.model.parameters(), lr=learning_rate, weight_decay=0.0)
         mean = 0.0

@@ -42,26 +42,36 @@ if TYPE_CHECKING:
 
 def arguments() -> argparse.Namespace:
     """The flags."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--task-dir", required=True, help="a Harbor task directory")
     parser.add_argument("--env", choices=["docker", "local"], default="docker", help="where terminals are")
     parser.add_argument("--server", help="a running `rolltap env`; one is started if there is none")
     parser.add_argument("--policy", choices=["tinker", "local"], default="tinker", help="whose model it is")
     parser.add_argument("--model-name", required=True)
-    parser.add_argument("--renderer-name", help="the one that the cookbook recommends for the model, unless said")
+    parser.add_argument(
+        "--renderer-name", help="the one that the cookbook recommends for the model, unless said"
+    )
     parser.add_argument("--max-tokens", type=int, default=4096, help="of one answer")
     parser.add_argument("--max-turns", type=int, default=20, help="answers of one episode")
-    parser.add_argument("--max-prompt-tokens", type=int, default=28_000, help="a longer chat ends its episode")
+    parser.add_argument(
+        "--max-prompt-tokens", type=int, default=28_000, help="a longer chat ends its episode"
+    )
     parser.add_argument("--temperature", type=float, default=0.7)
     parser.add_argument("--groups-per-batch", type=int, default=1)
     parser.add_argument("--group-size", type=int, default=8)
     parser.add_argument("--num-batches", type=int, default=25)
     parser.add_argument("--learning-rate", type=float, default=4e-5)
-    parser.add_argument("--lora-rank", type=int, default=32, help="with Tinker; a local policy trains all weights")
+    parser.add_argument(
+        "--lora-rank", type=int, default=32, help="with Tinker; a local policy trains all weights"
+    )
     parser.add_argument("--save-every", type=int, default=10, help="batches; 0 for never")
     parser.add_argument("--log-path", type=Path, required=True)
     local = parser.add_argument_group("local policy")
-    local.add_argument("--imitate", type=Path, help='lines of {"answer": …} that are learned before anything is sampled')
+    local.add_argument(
+        "--imitate", type=Path, help='lines of {"answer": …} that are learned before anything is sampled'
+    )
     local.add_argument("--imitate-steps", type=int, default=100)
     local.add_argument("--imitate-learning-rate", type=float, default=3e-3)
     local.add_argument("--seed", type=int, default=0)
@@ -137,7 +147,12 @@ async def with_local_policy(flags: argparse.Namespace, dataset: HarborSingleTask
             groups = list(await asyncio.gather(*rollouts))
             compared = remove_constant_reward_groups(groups)
             data, _ = assemble_training_data(compared, compute_advantages(compared))
-            metrics = {"batch": index, **told(groups), **policy.update(data), "seconds": time.monotonic() - start}
+            metrics = {
+                "batch": index,
+                **told(groups),
+                **policy.update(data),
+                "seconds": time.monotonic() - start,
+            }
             print(json.dumps(metrics), file=log, flush=True)
             print(json.dumps(metrics), flush=True)
             if flags.save_every and (index + 1) % flags.save_every == 0:

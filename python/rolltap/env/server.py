@@ -64,7 +64,9 @@ def _address(process: subprocess.Popen[str], timeout: float) -> str:
         except queue.Empty:
             raise RuntimeError(f"`rolltap env` did not listen within {timeout:g} s") from None
         if line is None:
-            raise RuntimeError(f"`rolltap env` ended with {process.wait()} before it listened; its words are above")
+            raise RuntimeError(
+                f"`rolltap env` ended with {process.wait()} before it listened; its words are above"
+            )
         if READY in line:
             return line.split(READY, 1)[1].split()[0]
 

@@ -68,7 +68,9 @@ class AsyncTerminalGymEnv:
         self._creation = creation(task_dir, options)
         self._server = server
         self._patience = patience
-        self._http = httpx.AsyncClient(base_url=server, headers=headers(token), timeout=httpx_timeout(timeout))
+        self._http = httpx.AsyncClient(
+            base_url=server, headers=headers(token), timeout=httpx_timeout(timeout)
+        )
 
     async def __aenter__(self) -> AsyncTerminalGymEnv:
         return self
@@ -160,7 +162,9 @@ class TerminalGymEnv:
     def __enter__(self) -> TerminalGymEnv:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def reset(self) -> tuple[str, ResetInfo]:

@@ -124,7 +124,10 @@ def checked(step: Step) -> Step:
     Raises UnverifiedError where the verifier failed: the 0.0 in its place says nothing about what was done.
     """
     if step.done and not step.info.get("reward_valid", True):
-        cause, text = step.info.get("failure_cause", "no reward"), step.info.get("failure", "the verifier gave none")
+        cause, text = (
+            step.info.get("failure_cause", "no reward"),
+            step.info.get("failure", "the verifier gave none"),
+        )
         raise UnverifiedError(f"{cause}: {text}")
     return step
 
@@ -151,7 +154,9 @@ def answer(response: httpx.Response) -> dict[str, Any]:
     raise_for(response, response.content)
     made = json.loads(response.content) if response.content else {}
     if not isinstance(made, dict):
-        raise RolltapError(response.status_code, "the answer is no JSON object: is this an environment server?")
+        raise RolltapError(
+            response.status_code, "the answer is no JSON object: is this an environment server?"
+        )
     return made
 
 

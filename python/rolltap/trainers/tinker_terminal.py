@@ -74,7 +74,9 @@ class HarborTerminalTinkerEnv(Env):
         text = get_text_content(answer)
         step = checked(await self._terminal.step(text))
         if step.done:
-            return self._over(step, StopReason.MAX_TURNS if step.info.get("truncated") else StopReason.COMPLETED)
+            return self._over(
+                step, StopReason.MAX_TURNS if step.info.get("truncated") else StopReason.COMPLETED
+            )
         self._messages += [answer, _from_user(step.observation)]
         prompt = await self._prompt()
         if self._is_too_long(prompt):
@@ -145,7 +147,8 @@ class HarborTerminalEnvGroupBuilder(EnvGroupBuilder):
             tokenizer_utils.get_tokenizer(self.model_name),
         )
         made = [
-            AsyncTerminalGymEnv(self.task_dir, server=self.server, **self.options) for _ in range(self.group_size)
+            AsyncTerminalGymEnv(self.task_dir, server=self.server, **self.options)
+            for _ in range(self.group_size)
         ]
         self._terminals += made
         return [

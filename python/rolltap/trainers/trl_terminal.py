@@ -30,16 +30,16 @@ class TerminalEnvironment:
         self._options = options
         self._task_dir: str | None = None
         self._terminal: TerminalGymEnv | None = None
+        self._leave: Callable[[], object] = lambda: None
         self._last: Step | None = None
 
     def reset(self, task_dir: str, **row: Any) -> str:
         """A fresh container of the row's task."""
         if self._terminal is None or task_dir != self._task_dir:
-            if self._terminal is not None:
-                self._terminal.close()
+            self._leave()
             self._terminal = TerminalGymEnv(task_dir, server=self._server, **self._options)
-            # TRL never closes an environment; every public method would be a tool.
-            weakref.finalize(self, self._terminal.close)
+            # TRL never closes an environment, and every public method would be a tool.
+            self._leave = weakref.finalize(self, self._terminal.close)
             self._task_dir = task_dir
         observation, info = self._terminal.reset()
         self._last = None

@@ -73,7 +73,9 @@ class RunHarness(Harness[RunHarnessConfig]):
         with tempfile.TemporaryDirectory(prefix="rolltap-") as temporary:
             jobs_dir = self.config.jobs_dir or Path(temporary)
             command = self._command(ctx, jobs_dir, trace.id, data)
-            said = await _run(command, {**os.environ, "ROLLTAP_UPSTREAM_API_KEY": resolve_api_key(ctx.client)})
+            said = await _run(
+                command, {**os.environ, "ROLLTAP_UPSTREAM_API_KEY": resolve_api_key(ctx.client)}
+            )
             rows = _rows(jobs_dir / trace.id / "rollouts.jsonl")
         if not rows:
             raise RuntimeError(f"the trial sampled nothing: {said}")
@@ -86,7 +88,17 @@ class RunHarness(Harness[RunHarnessConfig]):
 
     def _command(self, ctx: ModelContext, jobs_dir: Path, name: str, data: HarborTaskData) -> list[str]:
         config = self.config
-        command = [config.program, "run", "--quiet", "-o", str(jobs_dir), "--job-name", name, "-p", data.task_dir]
+        command = [
+            config.program,
+            "run",
+            "--quiet",
+            "-o",
+            str(jobs_dir),
+            "--job-name",
+            name,
+            "-p",
+            data.task_dir,
+        ]
         command += ["-a", config.agent, "-e", config.environment, "-m", ctx.model]
         command += ["--sampling", json.dumps(self._sampling(ctx))]
         if config.proxy is not None:

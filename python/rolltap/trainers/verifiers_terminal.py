@@ -77,12 +77,18 @@ class HarborTaskset(Taskset[HarborTask, HarborTasksetConfig]):
     def load(self) -> Iterator[HarborTask]:
         """One task per directory with a task.toml."""
         root = self.config.tasks_dir.resolve()
-        found = [root] if (root / "task.toml").is_file() else sorted(path.parent for path in root.glob("*/task.toml"))
+        found = (
+            [root]
+            if (root / "task.toml").is_file()
+            else sorted(path.parent for path in root.glob("*/task.toml"))
+        )
         if not found:
             raise ValueError(f"no task directory at {root}: none has a task.toml")
         for path in found:
             instruction = (path / "instruction.md").read_text()
-            yield HarborTask(HarborTaskData(name=path.name, prompt=instruction, task_dir=str(path)), self.config.task)
+            yield HarborTask(
+                HarborTaskData(name=path.name, prompt=instruction, task_dir=str(path)), self.config.task
+            )
 
 
 class TerminalHarnessConfig(HarnessConfig):

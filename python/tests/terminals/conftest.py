@@ -24,7 +24,9 @@ def answer(word: str, *, complete: bool = True) -> str:
     """What a model says that greets so: the task is solved with `world`."""
     keys = f"echo 'Hello, {word}!' > /app/hello.txt\n"
     commands = [{"keystrokes": keys, "duration": 0.2}]
-    return json.dumps({"analysis": "None.", "plan": "Write.", "commands": commands, "task_complete": complete})
+    return json.dumps(
+        {"analysis": "None.", "plan": "Write.", "commands": commands, "task_complete": complete}
+    )
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +49,10 @@ def simulator(program: str, tmp_path: Path) -> Iterator[str]:
     turns = (answer("nobody", complete=False), answer("world"), answer("world"))
     script.write_text(
         "[[conversation]]\n"
-        + "".join(f"[[conversation.turn]]\n[[conversation.turn.answer]]\ncontent = {json.dumps(said)}\n" for said in turns)
+        + "".join(
+            f"[[conversation.turn]]\n[[conversation.turn.answer]]\ncontent = {json.dumps(said)}\n"
+            for said in turns
+        )
     )
     command = [program, "sim", "--listen", "127.0.0.1:0", "--script", str(script)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

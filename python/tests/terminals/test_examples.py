@@ -14,7 +14,9 @@ from .conftest import ROOT, TASK
 def run(program: str, *arguments: str) -> str:
     environ = {**os.environ, "ROLLTAP_PROGRAM": program}
     command = [sys.executable, *arguments]
-    done = subprocess.run(command, cwd=ROOT / "python/examples", env=environ, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        command, cwd=ROOT / "python/examples", env=environ, capture_output=True, text=True, timeout=240
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -37,6 +39,8 @@ def test_verifiers(program: str, simulator: str) -> None:
 @pytest.mark.parametrize("flag", ["--help"])
 def test_the_training_script_says_what_it_takes(flag: str) -> None:
     said = run("rolltap", "terminal_rl/train.py", flag)
-    wanted = "task-dir env model-name renderer-name max-tokens temperature groups-per-batch group-size num-batches"
+    wanted = (
+        "task-dir env model-name renderer-name max-tokens temperature groups-per-batch group-size num-batches"
+    )
     wanted += " learning-rate lora-rank save-every log-path policy"
     assert all(f"--{name}" in said for name in wanted.split())

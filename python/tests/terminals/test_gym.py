@@ -24,9 +24,16 @@ def test_a_task_is_solved_with_keys(server: str) -> None:
         assert info["step"] == 0 and observation
         shown, reward, done, _ = env.step({"keystrokes": "echo $((6 * 7))\n", "duration": 0.5})
         assert "42" in shown and (reward, done) == (0.0, False)
-        env.step({"commands": [{"keystrokes": "echo 'Hello, world!' > /app/hello.txt"}, {"keystrokes": "Enter"}]})
+        env.step(
+            {"commands": [{"keystrokes": "echo 'Hello, world!' > /app/hello.txt"}, {"keystrokes": "Enter"}]}
+        )
         over = env.finish()
-        assert (over.reward, over.done, over.info["terminated"], over.info["rewards"]) == (1.0, True, True, {"reward": 1.0})
+        assert (over.reward, over.done, over.info["terminated"], over.info["rewards"]) == (
+            1.0,
+            True,
+            True,
+            {"reward": 1.0},
+        )
         with pytest.raises(RolltapError) as again:
             env.step("{}")
         assert again.value.code == "done"

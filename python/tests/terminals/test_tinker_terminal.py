@@ -110,8 +110,26 @@ def test_the_training_script_hands_the_task_to_the_cookbooks_own_loop(
         assert len(batches) == 25 and len(batches.get_batch(3)) == 1
 
     monkeypatch.setattr(cookbook, "main", main)
-    flags = ["--task-dir", str(TASK), "--model-name", MODEL, "--renderer-name", RENDERER, "--log-path", str(tmp_path)]
-    flags += ["--server", "http://127.0.0.1:7080", "--learning-rate", "4e-5", "--lora-rank", "32", "--save-every", "10"]
+    flags = [
+        "--task-dir",
+        str(TASK),
+        "--model-name",
+        MODEL,
+        "--renderer-name",
+        RENDERER,
+        "--log-path",
+        str(tmp_path),
+    ]
+    flags += [
+        "--server",
+        "http://127.0.0.1:7080",
+        "--learning-rate",
+        "4e-5",
+        "--lora-rank",
+        "32",
+        "--save-every",
+        "10",
+    ]
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), *flags])
     runpy.run_path(str(SCRIPT), run_name="__main__")
     (config,) = begun

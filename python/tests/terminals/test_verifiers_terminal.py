@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +18,7 @@ from verifiers.v1.configs.agent import AgentConfig
 from verifiers.v1.trace import Trace
 from verifiers.v1.utils.loaders import load_taskset, taskset_config_type
 
-from .conftest import ROOT
+from .conftest import ROOT, TASK
 
 
 def taskset(tasks_dir: Path) -> Any:
@@ -24,8 +26,8 @@ def taskset(tasks_dir: Path) -> Any:
     return load_taskset(config.model_validate({"id": "rolltap_terminal", "tasks_dir": tasks_dir}))
 
 
-def run(base_url: str, harness: dict[str, Any], **fields: Any) -> Trace:
-    (task,) = taskset(ROOT / "tests/tasks").include(names=["hello-prebuilt"])
+def run(base_url: str, harness: dict[str, Any], tasks_dir: Path = TASK, **fields: Any) -> Trace:
+    (task,) = taskset(tasks_dir)
     config = AgentConfig.model_validate(
         {
             "model": "sim",
@@ -42,7 +44,7 @@ def run(base_url: str, harness: dict[str, Any], **fields: Any) -> Trace:
 def test_a_directory_of_tasks_is_a_taskset(tmp_path: Path) -> None:
     tasks = list(taskset(ROOT / "tests/tasks"))
     assert [task.key for task in tasks] == [task.data.name for task in tasks] and len(tasks) > 1
-    (only,) = taskset(ROOT / "tests/tasks/hello-prebuilt")
+    (only,) = taskset(TASK)
     assert only.key == "hello-prebuilt" and "Hello, world!" in only.data.prompt
     with pytest.raises(ValueError, match="no task directory"):
         list(taskset(tmp_path))
@@ -65,13 +67,21 @@ def test_what_verifiers_ends_is_judged_all_the_same(server: str, simulator: str)
 
 
 def test_tasks_of_another_harness_are_not_judged() -> None:
-    (task,) = taskset(ROOT / "tests/tasks/hello-prebuilt")
+    (task,) = taskset(TASK)
     with pytest.raises(RuntimeError, match="no verifier ran"):
         asyncio.run(task.reward(SimpleNamespace(info={})))
 
 
-def test_a_trial_of_rolltap_is_a_rollout_with_its_tokens(program: str, simulator: str, tmp_path: Path) -> None:
-    harness = {"id": "rolltap_run", "program": program, "environment": "docker", "max_turns": 5, "jobs_dir": tmp_path}
+def test_a_trial_of_rolltap_is_a_rollout_with_its_tokens(
+    program: str, simulator: str, tmp_path: Path
+) -> None:
+    harness = {
+        "id": "rolltap_run",
+        "program": program,
+        "environment": "docker",
+        "max_turns": 5,
+        "jobs_dir": tmp_path,
+    }
     made = run(simulator, harness)
     assert made.ok, made.errors
     assert (made.reward, made.metrics["reward"]) == (1.0, 1.0)
@@ -84,6 +94,46 @@ def test_a_trial_of_rolltap_is_a_rollout_with_its_tokens(program: str, simulator
     assert (tmp_path / made.id / "result.json").is_file()
 
 
+def task_with_tmux(folder: Path) -> None:
+    """A task whose image has this machine's tmux, which Harbor's Terminus-2 wants: its build needs no network then."""
+    lib = folder / "environment/lib"
+    lib.mkdir(parents=True)
+    (folder / "tests").mkdir()
+    (folder / "task.toml").write_text('[task]\nname = "rolltap/terminus"\n[agent]\ntimeout_sec = 120.0\n')
+    (folder / "instruction.md").write_text("Write 'Hello, world!' to /app/hello.txt.")
+    solved = "grep -q 'Hello, world!' /app/hello.txt && echo 1 > /logs/verifier/reward.txt\n"
+    (folder / "tests/test.sh").write_text(f"#!/bin/sh\n{solved}")
+    (folder / "environment/Dockerfile").write_text(
+        f"FROM {os.environ['ROLLTAP_TESTBED_IMAGE']}\nCOPY tmux /usr/bin/tmux\nCOPY lib/ /usr/lib/x86_64-linux-gnu/\n"
+        "ENV LANG=C.UTF-8\nWORKDIR /app\n"
+    )
+    tmux = shutil.which("tmux")
+    assert tmux is not None
+    shutil.copy(tmux, folder / "environment/tmux")
+    for word in subprocess.check_output(["ldd", tmux], text=True).split():
+        # The C library is the image's own.
+        if word.startswith("/lib/") and not Path(word).name.startswith(("libc.so", "libm.so", "libresolv.so")):
+            shutil.copy(word, lib)
+
+
+def test_harbor_runs_the_trial_where_it_is_asked_to(
+    program: str, simulator: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task_with_tmux(tmp_path / "task")
+    monkeypatch.setenv("ROLLTAP_HARBOR_PYTHON", f"{os.environ['ROLLTAP_TESTBED_CLIENTS']}/python")
+    harness = {
+        "id": "rolltap_run",
+        "program": program,
+        "environment": "harbor",
+        "harbor_env": "docker",
+        "agent": "terminus-2",
+        "agent_kwargs": {"record_terminal_session": False, "enable_summarize": False},
+    }
+    made = run(simulator, harness, tasks_dir=tmp_path / "task")
+    assert made.ok, made.errors
+    assert made.reward == 1.0 and len([node for node in made.nodes if node.sampled]) == 3
+
+
 def test_a_trial_that_cannot_run_is_an_error(program: str, simulator: str) -> None:
     made = run(simulator, {"id": "rolltap_run", "program": program, "agent": "nobody"})
     assert not made.ok and "nobody" in str(made.errors)
@@ -93,7 +143,7 @@ def test_the_configuration_runs_trials_of_a_directory(program: str, simulator: s
     flags = {
         "--client.base-url": simulator,
         "--model": "sim",
-        "--env.taskset.tasks-dir": ROOT / "tests/tasks/hello-prebuilt",
+        "--env.taskset.tasks-dir": TASK,
         "--env.agent.harness.program": program,
         "--env.agent.harness.jobs-dir": tmp_path / "jobs",
         "--output-dir": tmp_path / "outputs",
@@ -101,7 +151,13 @@ def test_the_configuration_runs_trials_of_a_directory(program: str, simulator: s
         "--num-rollouts": 2,
     }
     words = [str(word) for flag in flags.items() for word in flag]
-    command = [str(Path(sys.executable).parent / "vf-eval"), "@", str(ROOT / "configs/verifiers.toml"), *words, "--no-rich"]
+    command = [
+        str(Path(sys.executable).parent / "vf-eval"),
+        "@",
+        str(ROOT / "configs/verifiers.toml"),
+        *words,
+        "--no-rich",
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     episodes = [json.loads(line) for line in (tmp_path / "outputs/run/traces.jsonl").read_text().splitlines()]
