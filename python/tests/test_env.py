@@ -50,6 +50,7 @@ class Scripted(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Answering)
         self.answers: list[tuple[int, dict | None]] = []
         self.asked: list[tuple[str, str, object]] = []
+        self.shown: str | None = None
 
     @property
     def url(self) -> str:
@@ -68,6 +69,7 @@ class Answering(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         self.server.asked.append((self.command, self.path, json.loads(body) if body else None))
+        self.server.shown = self.headers.get("authorization")
         status, said = self.server.answers.pop(0)
         content = b"" if said is None else json.dumps(said).encode()
         self.send_response(status)
@@ -160,6 +162,15 @@ def test_a_place_is_waited_for(server: Scripted) -> None:
     with TerminalGymEnv("task", server=server.url, patience=0) as env, pytest.raises(RolltapError) as full:
         env.reset()
     assert full.value.code == "too_many"
+
+
+def test_a_server_that_wants_a_token_is_shown_one(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROLLTAP_ENV_TOKEN", "of the variable")
+    for token, shown in ((None, "of the variable"), ("said", "said")):
+        server.answers = [CREATED, BEGUN, REMOVED]
+        with TerminalGymEnv("task", server=server.url, token=token) as env:
+            env.reset()
+        assert server.shown == f"Bearer {shown}"
 
 
 def test_nothing_is_asked_before_the_first_reset(server: Scripted) -> None:

@@ -60,8 +60,9 @@ class AsyncTerminalGymEnv:
     ) -> None:
         """`options` are those of `rolltap.env.EnvOptions`.
 
-        `token` is what the server wants of its callers, `patience` how many seconds `reset` waits for a place where all
-        of the server's are taken, `timeout` how long the server may be silent.
+        `token` is what the server wants of its callers, the variable ROLLTAP_ENV_TOKEN unless it is said; `patience` is
+        how many seconds `reset` waits for a place where all of the server's are taken, `timeout` how long the server
+        may be silent.
         """
         self.env_id: str | None = None
         """The server's name of the environment, once it is there."""

@@ -185,8 +185,9 @@ def unreachable(server: str) -> ConnectionError:
 
 
 def headers(token: str | None) -> dict[str, str]:
-    """What a server that wants a token is shown."""
-    return {} if token is None else {"authorization": f"Bearer {token}"}
+    """What a server that wants a token is shown: this one, else that of the variable ROLLTAP_ENV_TOKEN."""
+    shown = token or os.environ.get("ROLLTAP_ENV_TOKEN")
+    return {"authorization": f"Bearer {shown}"} if shown else {}
 
 
 def httpx_timeout(seconds: float | None) -> httpx.Timeout:
