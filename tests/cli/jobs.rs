@@ -95,6 +95,22 @@ fn what_cannot_be_honoured_is_told_before_anything_starts() {
 }
 
 #[test]
+fn what_the_environment_cannot_have_of_a_job_is_told_before_anything_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    let mount = json!([{"type": "bind", "source": "/srv", "target": "/in"}]);
+    for (environment, what) in
+        [(json!({"mounts": mount}), "a mount at /in"), (json!({"delete": false}), "`delete: false`")]
+    {
+        let tasks = json!([{"path": repository("examples/tasks/hello-file")}]);
+        let ended = run_file(dir.path(), &json!({"tasks": tasks, "environment": environment}), &[]);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        let told = format!("cannot honour what the job adds: {what}, as it has no containers");
+        assert!(ended.stderr.contains(&told), "{}", ended.stderr);
+        assert!(!dir.path().join("jobs").exists());
+    }
+}
+
+#[test]
 fn tests_that_are_switched_off_leave_no_reward_and_no_failure() {
     let dir = tempfile::tempdir().unwrap();
     let task = task(dir.path(), "one", "echo 1 > /logs/verifier/reward.txt");

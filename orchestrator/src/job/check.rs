@@ -1,8 +1,8 @@
 //! What is wrong with a job, said before anything of it starts.
 
-use super::{JobError, JobSettings};
+use super::{JobError, JobSettings, TaskOverrides};
 use crate::agents::AgentSpec;
-use crate::environment::{EnvironmentKind, MountKind, has_services};
+use crate::environment::{EnvironmentKind, Mount, MountKind, has_services};
 
 pub(super) fn check(settings: &JobSettings) -> Result<(), JobError> {
     settings.timeouts.check()?;
@@ -23,40 +23,50 @@ fn tasks_fit_environment(settings: &JobSettings) -> Result<(), JobError> {
     Ok(())
 }
 
-/// What the job adds to its tasks, which Harbor judges itself.
+/// What the job adds to its tasks; Harbor says itself what it cannot do.
 fn job_fits_environment(settings: &JobSettings) -> Result<(), JobError> {
     let kind = settings.environment;
-    let refused = |what: &str| Err(JobError::Adds { kind, what: what.to_owned() });
-    if kind == EnvironmentKind::Harbor {
-        return Ok(());
-    }
+    let beyond = match kind {
+        EnvironmentKind::Docker => beyond_docker(settings),
+        EnvironmentKind::Local => beyond_local(settings),
+        EnvironmentKind::Harbor => None,
+    };
+    beyond.map_or(Ok(()), |what| Err(JobError::Adds { kind, what }))
+}
+
+fn beyond_local(settings: &JobSettings) -> Option<String> {
+    let TaskOverrides { keep, mounts, .. } = &settings.overrides;
+    let skills = settings.agents.iter().find_map(|agent| agent.skills.first());
+    let what = match (mounts.first(), keep, skills) {
+        (Some(mount), ..) => format!("a mount at {}", mount.target),
+        (None, true, _) => "`delete: false`".to_owned(),
+        (None, false, Some(skill)) => format!("the skill {}", skill.name),
+        (None, false, None) => return None,
+    };
+    Some(format!("{what}, as it has no containers"))
+}
+
+fn beyond_docker(settings: &JobSettings) -> Option<String> {
+    let TaskOverrides { keep, mounts, .. } = &settings.overrides;
     let composed = settings.tasks.iter().find(|task| has_services(&task.task));
     let composed = composed.map(|task| task.task.dir.display());
-    if settings.overrides.keep {
-        match (&composed, kind) {
-            (_, EnvironmentKind::Local) => return refused("keeping environments: it has no containers"),
-            (Some(dir), _) => return refused(&format!("keeping the services of {dir}: they go together")),
-            (None, _) => {}
-        }
+    if let (true, Some(dir)) = (keep, &composed) {
+        return Some(format!("`delete: false` for {dir}, as services go together"));
     }
-    for mount in &settings.overrides.mounts {
-        let (is_local, is_path) = (kind == EnvironmentKind::Local, mount.source.starts_with('/'));
-        if is_local || !mount.target.starts_with('/') || is_path != (mount.kind == MountKind::Bind) {
-            let why = if is_local {
-                "it has no mounts"
-            } else {
-                "a bind is from an absolute path, a volume has a name; targets are absolute"
-            };
-            return refused(&format!("mounting {:?} at {:?}: {why}", mount.source, mount.target));
+    mounts.iter().find_map(|Mount { kind, source, target, .. }| {
+        let is_named = !source.is_empty() && !source.contains('/');
+        match (kind, &composed) {
+            _ if !target.starts_with('/') => Some(format!("a mount at {target:?}, which is not absolute")),
+            (MountKind::Bind, _) if !source.starts_with('/') => {
+                Some(format!("a bind of {source:?}, which is not absolute"))
+            }
+            (MountKind::Volume, _) if !is_named => Some(format!("a volume {source:?}, which is no name")),
+            (MountKind::Volume, Some(dir)) => {
+                Some(format!("volume {source} for {dir}, whose docker-compose.yaml has its own"))
+            }
+            _ => None,
         }
-        if let Some(dir) = composed.as_ref().filter(|_| mount.kind == MountKind::Volume) {
-            return refused(&format!("a volume for {dir}, whose docker-compose.yaml has its own"));
-        }
-    }
-    if kind == EnvironmentKind::Local && settings.agents.iter().any(|agent| !agent.skills.is_empty()) {
-        return refused("skills of an agent: they have a place in containers alone");
-    }
-    Ok(())
+    })
 }
 
 fn agents_fit_environment(settings: &JobSettings) -> Result<(), JobError> {

@@ -89,8 +89,7 @@ impl Image {
     }
 
     /// Creates the container, without the shared directories where the engine does not see them: it may be another machine's.
-    /// An engine that is being restarted is waited for, once.
-    /// Gives its id and its name.
+    /// An engine that is being restarted is waited for, once. Gives the container's id and name.
     async fn create(
         &self,
         task: &Task,
