@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::program::{Job, text};
 
 /// Waits for what other processes do.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(120);
     while !holds() {
         assert!(Instant::now() < end, "{what}");
