@@ -6,8 +6,6 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 from .conftest import ROOT, TASK
 
 
@@ -34,13 +32,3 @@ def test_openenv(program: str) -> None:
 def test_verifiers(program: str, simulator: str) -> None:
     said = run(program, "verifiers_terminal.py", "sim", simulator, str(TASK))
     assert said.strip() == "hello-prebuilt: reward 1.0, 2 turns, agent_completed"
-
-
-@pytest.mark.parametrize("flag", ["--help"])
-def test_the_training_script_says_what_it_takes(flag: str) -> None:
-    said = run("rolltap", "terminal_rl/train.py", flag)
-    wanted = (
-        "task-dir env model-name renderer-name max-tokens temperature groups-per-batch group-size num-batches"
-    )
-    wanted += " learning-rate lora-rank save-every log-path policy"
-    assert all(f"--{name}" in said for name in wanted.split())
