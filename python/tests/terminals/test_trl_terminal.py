@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import runpy
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ import trl
 from accelerate import PartialState
 from trl import GRPOTrainer
 
+from rolltap.trainers.trl_terminal import environment_factory
+
 from .conftest import ROOT, TASK
 
 PartialState(cpu=True)
@@ -21,6 +24,21 @@ PartialState(cpu=True)
 
 def call(name: str, **arguments: object) -> str:
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+def test_the_factory_can_be_pickled_and_its_terminals_know_their_state(server: str) -> None:
+    make = pickle.loads(pickle.dumps(environment_factory(server, environment="docker")))
+    made = make()
+    with pytest.raises(RuntimeError, match="reset"):
+        made.type_keys("ls\n")
+    assert "Create the file /app/hello.txt" in made.reset(task_dir=str(TASK), prompt="of the row")
+    assert "42" in made.type_keys("echo $((6 * 7))\n", 0.3)
+    assert made.get_reward() == made.get_reward() == 0.0
+    with pytest.raises(RuntimeError, match="over"):
+        made.type_keys("ls\n")
+    made.reset(task_dir=str(TASK))
+    made.type_keys("echo 'Hello, world!' > /app/hello.txt\n", 0.3)
+    assert "judged" in made.complete_task() and made.get_reward() == 1.0
 
 
 def test_the_example_trains_on_what_the_verifier_gave(
