@@ -16,7 +16,7 @@ from verifiers.v1.task import Task, TaskData
 from verifiers.v1.trace import Trace, WireTrace
 from verifiers.v1.utils.decorators import reward
 
-from rolltap.trainers.verifiers import _nodes, trace
+from rolltap.trainers.verifiers import branch_nodes, trace
 
 
 def test_a_line_is_a_trace_whose_branches_are_ours(capture: Capture) -> None:
@@ -46,7 +46,7 @@ def test_the_wire_and_an_exact_record_bring_back_the_same(capture: Capture) -> N
 
 def test_the_harness_refuses_what_held_images(capture: Capture) -> None:
     with pytest.raises(ValueError, match="it held images"):
-        list(_nodes([{**capture.of(0)[0], "has_media": True}], 0))
+        list(branch_nodes([{**capture.of(0)[0], "has_media": True}], 0))
 
 
 class Folder(Task[TaskData]):

@@ -73,11 +73,11 @@ class RolltapHarness(Harness[RolltapHarnessConfig]):
                 await agent(trial, {"prompt": data.prompt, "task": data, "runtime": runtime})
             finally:
                 await client.seal(trial.trial_id)
-            trace.nodes.extend(_nodes(await client.rollout(trial.trial_id), len(trace.nodes)))
+            trace.nodes.extend(branch_nodes(await client.rollout(trial.trial_id), len(trace.nodes)))
         return ProgramResult(exit_code=0, stdout="", stderr="")
 
 
-def _nodes(rows: Sequence[Row], first: int) -> Iterator[MessageNode]:
+def branch_nodes(rows: Sequence[Row], first: int) -> Iterator[MessageNode]:
     """The nodes of all branches, numbered from `first`; an answer that branches share is one."""
     known: dict[tuple[str, int], int] = {}
     for row in rows:

@@ -25,7 +25,7 @@ from verifiers.v1.trace import Trace
 from rolltap.lines import read_lines
 from rolltap.row import Row
 from rolltap.sampling import of_a_trial
-from rolltap.trainers.verifiers import _nodes
+from rolltap.trainers.verifiers import branch_nodes
 from rolltap.trainers.verifiers_terminal import DONE, JUDGED, HarborTaskData
 
 
@@ -79,7 +79,7 @@ class RunHarness(Harness[RunHarnessConfig]):
             rows = _rows(jobs_dir / trace.id / "rollouts.jsonl")
         if not rows:
             raise RuntimeError(f"the trial sampled nothing: {said}")
-        trace.nodes.extend(_nodes(rows, len(trace.nodes)))
+        trace.nodes.extend(branch_nodes(rows, len(trace.nodes)))
         row = rows[0]
         if not row["reward_valid"] or row["reward"] is None:
             raise RuntimeError(f"the trial has no valid reward: {row['failure_cause']}")
