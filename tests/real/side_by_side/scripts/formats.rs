@@ -1,0 +1,76 @@
+//! Answers in JSON: what stands around the object, what it lacks, what is wrong in it.
+
+use crate::side_by_side::script::{Script, done, echoes, left, says};
+
+pub(super) fn scripts() -> Vec<Script> {
+    [around(), lacking(), wrong()].concat()
+}
+
+fn around() -> Vec<Script> {
+    let several = [
+        says(format!("{} {}", echoes("first"), echoes("second"))),
+        says(format!("{{\"note\": 1}} {}", echoes("other"))),
+        says(echoes("third")),
+    ];
+    let prose = [
+        says(format!("I will do it.\n{}", echoes("before"))),
+        says(format!("{}\nThat should do.", echoes("after"))),
+        says(format!("```json\n{}\n```", echoes("fence"))),
+        says(format!("Mind {{braces}} and ${{HOME}}: {}", echoes("braces"))),
+    ];
+    let plain = [says(echoes("one")), says(echoes("two"))];
+    let ends = [done(), done()];
+    vec![
+        Script::json("plain", left("one two"), [&plain[..], &ends].concat()),
+        Script::json("prose-around", left("before after fence braces"), [&prose[..], &ends].concat()),
+        Script::json("several-objects", left("first third"), [&several[..], &ends].concat()),
+    ]
+}
+
+fn lacking() -> Vec<Script> {
+    let one_open =
+        r#"{"analysis": "", "plan": "", "commands": [{"keystrokes": "echo one >> out\n", "duration": 0.1"#;
+    let missing_brace = vec![says(echoes("one").trim_end_matches('}')), done(), done()];
+    let missing_brackets =
+        vec![says(one_open), says(format!("{one_open}}}")), says(echoes("two")), done(), done()];
+    let in_a_string = r#"{"analysis": "", "plan": "", "commands": [{"keystrokes": "echo no"#;
+    let nothing = ["I would rather talk about it.", "", "[1, 2]", "{not json}"].map(says);
+    let fields = [
+        r#"{"commands": [{"keystrokes": "echo no >> out\n", "duration": 0.1}]}"#,
+        r#"{"analysis": "", "plan": ""}"#,
+        "{}",
+    ];
+    let recovers = [says(echoes("one")), done(), done()];
+    vec![
+        Script::json("missing-brace", left("one"), missing_brace),
+        Script::json("missing-brackets", left("two"), missing_brackets),
+        Script::json("cut-in-a-string", left("one"), [&[says(in_a_string)][..], &recovers].concat()),
+        Script::json("no-json", left("one"), [&nothing[..], &recovers].concat()),
+        Script::json("missing-fields", left("one"), [&fields.map(says)[..], &recovers].concat()),
+    ]
+}
+
+fn wrong() -> Vec<Script> {
+    let order =
+        r#"{"commands": [{"keystrokes": "echo one >> out\n", "duration": 0.1}], "plan": "", "analysis": ""}"#;
+    let no_texts = r#"{"analysis": 1, "plan": ["x"], "commands": [{"keystrokes": "echo one >> out\n", "duration": 0.1}]}"#;
+    let no_lists = [
+        r#"{"analysis": "", "plan": "", "commands": "echo no >> out\n"}"#,
+        r#"{"analysis": "", "plan": "", "commands": null}"#,
+    ];
+    let types = [&[says(no_texts)][..], &no_lists.map(says), &[says(echoes("two")), done(), done()]].concat();
+    let unknown = r#"{"analysis": "", "plan": "", "mood": 1, "commands": [{"keystrokes": "echo one >> out\n", "duration": 0.1, "is_blocking": true}]}"#;
+    // A line break within a string is no JSON, one between values is.
+    let breaks = vec![
+        says(echoes("no").replace("\\n", "\n")),
+        says(echoes("one").replace(',', ",\n\t")),
+        done(),
+        done(),
+    ];
+    vec![
+        Script::json("wrong-order", left("one"), vec![says(order), done(), done()]),
+        Script::json("wrong-types", left("one two"), types),
+        Script::json("unknown-fields", left("one"), vec![says(unknown), done(), done()]),
+        Script::json("raw-line-breaks", left("one"), breaks),
+    ]
+}
