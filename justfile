@@ -41,6 +41,10 @@ crash-test ROUNDS="500" SEED="":
 bench-trials:
     ./scripts/bench-trials
 
+# Time to the first prompt on an image without tmux, beside Harbor's Terminus-2 (BENCH_ROUNDS=5, BENCH_PROFILE=dev)
+bench-first-prompt:
+    ./scripts/bench-first-prompt
+
 # What a growing conversation costs: straight to vLLM and through rolltap (needs the testbed).
 bench-prefix *ARGUMENTS:
     ./scripts/bench-prefix {{ARGUMENTS}}
