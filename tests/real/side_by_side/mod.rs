@@ -8,7 +8,7 @@ mod seen;
 
 use std::collections::BTreeSet;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::terminal_image;
 use model::Model;
@@ -42,7 +42,9 @@ async fn the_terminal_agent_does_what_terminus_2_does_but_for_what_is_listed() {
         ];
         let differing: Vec<_> =
             aspects.into_iter().filter(|(_, differs)| *differs).map(|(aspect, _)| aspect).collect();
-        if !differing.is_empty() {
+        if differing.is_empty() {
+            assert_eq!(our.reward, Some(1.0), "{name} does not do what it is for: {our:?}");
+        } else {
             let differing = differing.join(", ");
             told +=
                 &format!("`{name}` | {differing} (calls {calls:?})\n  ours   {our:?}\n  theirs {their:?}\n");
@@ -62,11 +64,22 @@ fn listed() -> impl Iterator<Item = String> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Docker: run ./scripts/test"]
-async fn programs_of_the_whole_screen_are_seen_and_steered() {
+async fn programs_of_the_whole_screen_are_seen_and_steered_in_our_own_terminal() {
+    full_screen("full-screen", json!({})).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Docker: run ./scripts/test"]
+async fn programs_of_the_whole_screen_are_seen_and_steered_in_tmux() {
+    full_screen("full-screen-tmux", json!({"tmux": true})).await;
+}
+
+/// An editor, a pager, an interpreter and a program that draws: each is waited for, seen, and told what to do.
+async fn full_screen(job: &'static str, options: Value) {
     let scripts = scripts::full_screen();
     let image = terminal_image::built();
     let (_, address) = Model::start(scripts.clone()).await;
-    let seen = seen::ours("full-screen", &scripts, &image, address, json!({})).await;
+    let seen = seen::ours(job, &scripts, &image, address, options).await;
     for (name, seen) in &seen {
         assert_eq!((seen.ended.as_str(), seen.reward), ("completed", Some(1.0)), "{name}: {seen:?}");
     }

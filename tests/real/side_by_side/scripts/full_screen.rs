@@ -61,7 +61,7 @@ pub(in crate::side_by_side) fn scripts() -> Vec<Script> {
             "test \"$(cat out)\" = 'from python'",
             vec![
                 types(&[("python3\n", 0.5)]),
-                once(">>> ", &["6 * 7\n"]),
+                once("\n>>>", &["6 * 7\n"]),
                 once("\n42\n", &["def next(x):\n    return x + 1\n\n", "print(next(1000))\n"]),
                 once("\n1001\n", &["open('out', 'w').write('from ' + 'python')\n"]),
                 once("\n11\n", &["C-d"]),
