@@ -12,7 +12,7 @@ mod oracle;
 pub(crate) mod skill;
 mod spec;
 mod spec_error;
-mod terminal;
+pub(crate) mod terminal;
 mod terminus_2;
 
 use std::path::Path;

@@ -4,24 +4,25 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rolltap_agent::answer::{Answer, AnswerFormat};
-use rolltap_agent::terminal::Terminal;
+use rolltap_agent::terminal::{Terminal, TmuxSession};
 use rolltap_agent::{hands, prompt};
 use tempfile::TempDir;
 use tokio::time::{Instant, timeout_at};
 
 use super::error::GymError;
-use super::facts::Facts;
+use super::facts::{Facts, TerminalKind};
 use super::hosts::Hosts;
 use super::judge::Judge;
 use super::reply::{ResetInfo, ResetReply, StepInfo, StepReply, Verdict};
 use super::request::Action;
 use super::room::Room;
+use crate::agents::terminal::tmux;
 use crate::environment::{EnvironmentError, Exec};
 use crate::job_dir::{JobDir, TrialDir};
-use crate::trial::{HealthcheckError, chain, wait_until_healthy};
+use crate::trial::{AGENT_SETUP_SEC, chain, wait_until_healthy};
 
 /// How long an environment whose terminal closed may take to show that it is still there.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An episode under way.
 pub(super) struct Episode {
@@ -29,8 +30,8 @@ pub(super) struct Episode {
     room: Room,
     label: String,
     dir: TrialDir,
-    /// Ends with the episode.
-    _logs: TempDir,
+    /// What [`Self::dir`] is in.
+    logs: TempDir,
     /// When the task's time is over.
     deadline: Option<Instant>,
     steps: u32,
@@ -55,12 +56,10 @@ impl Episode {
         let room = hosts.open(facts.kind, task, &facts.id).await?;
         if let Some(check) = &task.config.environment.healthcheck {
             let healthy = Box::pin(wait_until_healthy(&room, check, None)).await;
-            healthy.map_err(|error: HealthcheckError| GymError::EnvironmentFailed(chain(&error)))?;
+            healthy.map_err(|error| GymError::EnvironmentFailed(chain(&error)))?;
         }
         room.set_network(&task.network.agent).await.map_err(failed)?;
-        let user = task.config.agent.user.as_deref();
-        let streams = room.open_terminal(facts.size, BTreeMap::new(), user).await.map_err(failed)?;
-        let terminal = Terminal::new(streams.reader, streams.writer, facts.size);
+        let terminal = Box::pin(open_terminal(&room, facts, hosts)).await?;
         hands::wait_for_prompt(&terminal).await;
         let logs = tempfile::Builder::new().prefix("rolltap-env-").tempdir();
         let logs = logs.map_err(|error| GymError::Internal(format!("no place for logs: {error}")))?;
@@ -83,7 +82,7 @@ impl Episode {
             room,
             label: facts.id.clone(),
             dir,
-            _logs: logs,
+            logs,
             deadline: limit.and_then(|limit| Instant::now().checked_add(limit)),
             steps: 0,
             completion_pending: false,
@@ -139,6 +138,11 @@ impl Episode {
         self.room.leave().await;
     }
 
+    /// Lets the environment go, whose removal is not waited for. What the tests left remains for a while.
+    pub(super) fn end(self) -> TempDir {
+        self.logs
+    }
+
     async fn take_turn(&mut self, answer: Answer, facts: &Facts) -> Turn {
         let Answer { commands, task_complete, mut warnings, .. } = answer;
         let typing = hands::carry_out(&self.terminal, &commands);
@@ -167,7 +171,9 @@ impl Episode {
     async fn must_be_there(&self) -> Result<(), GymError> {
         let probe = Exec { command: "true".to_owned(), timeout: Some(PROBE_TIMEOUT), ..Exec::default() };
         match self.room.exec(probe).await {
-            Ok(_) => Ok(()),
+            Ok(output) if output.exit_code == Some(0) => Ok(()),
+            // Whoever kills a container may not be done with it yet.
+            Ok(_) => Err(GymError::Vanished("nothing runs there any more".to_owned())),
             Err(error) => Err(GymError::Vanished(chain(&error))),
         }
     }
@@ -176,6 +182,29 @@ impl Episode {
         let Facts { kind, task, .. } = facts;
         let judge = Judge { hosts, kind: *kind, task, label: &self.label, dir: &self.dir };
         Verdict::of(Box::pin(judge.judge(&self.room)).await)
+    }
+}
+
+async fn open_terminal(room: &Room, facts: &Facts, hosts: &Hosts) -> Result<Terminal, GymError> {
+    let user = facts.task.config.agent.user.clone();
+    match facts.terminal {
+        TerminalKind::Screen => {
+            let opened = room.open_terminal(facts.size, BTreeMap::new(), user.as_deref()).await;
+            let streams = opened.map_err(|error| GymError::environment_failed(&error))?;
+            Ok(Terminal::new(streams.reader, streams.writer, facts.size))
+        }
+        TerminalKind::Tmux => {
+            let limit = hosts.timeouts.agent_setup(AGENT_SETUP_SEC);
+            let installed = tmux::install(room, limit).await;
+            installed.map_err(|failure| GymError::EnvironmentFailed(failure.message))?;
+            let (relay, requests) = tmux::relay();
+            // It ends with the terminal, which can ask no more then.
+            room.besides(move |inside| async move { tmux::serve(requests, &inside, user.as_deref()).await });
+            let session =
+                TmuxSession { name: tmux::SESSION.to_owned(), size: facts.size, ..TmuxSession::default() };
+            let started = Terminal::tmux(relay, session).await;
+            started.map_err(|error| GymError::EnvironmentFailed(chain(&error)))
+        }
     }
 }
 

@@ -14,6 +14,7 @@ pub(super) struct Facts {
     pub(super) id: String,
     pub(super) task: Arc<Task>,
     pub(super) kind: EnvironmentKind,
+    pub(super) terminal: TerminalKind,
     pub(super) size: TerminalSize,
     /// Of answers that are to be read.
     pub(super) format: AnswerFormat,
@@ -21,4 +22,13 @@ pub(super) struct Facts {
     pub(super) confirm_completion: bool,
     /// The episode ends after so many.
     pub(super) max_steps: Option<u32>,
+}
+
+/// What an episode's terminal is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TerminalKind {
+    /// A pseudo-terminal with a screen emulator of our own.
+    Screen,
+    /// A session of tmux inside, which a person can look at.
+    Tmux,
 }

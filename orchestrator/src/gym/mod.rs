@@ -16,6 +16,8 @@ mod reply;
 mod request;
 mod room;
 mod slot;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;

@@ -77,7 +77,7 @@ impl Registry {
     pub(super) async fn watch_leases(self: Arc<Self>, stopped: CancellationToken) {
         let mut ticks = tokio::time::interval(LEASE_CHECK);
         while stopped.run_until_cancelled(ticks.tick()).await.is_some() {
-            for slot in self.all().into_iter().filter(|slot| slot.lease.is_over()) {
+            for slot in self.all().into_iter().filter(|slot| slot.is_forgotten()) {
                 let registry = Arc::clone(&self);
                 tokio::spawn(async move {
                     tracing::info!(env = slot.facts.id, "removing an environment that nobody calls");

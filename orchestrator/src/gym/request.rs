@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::error::GymError;
+use super::facts::TerminalKind;
 use crate::environment::EnvironmentKind;
 use crate::nearest::nearest;
 
@@ -25,6 +26,7 @@ pub(super) struct Create {
     pub(super) task: TaskPlace,
     /// None for the server's default.
     pub(super) environment: Option<EnvironmentKind>,
+    pub(super) terminal: TerminalKind,
     pub(super) size: TerminalSize,
     /// None for the server's default.
     pub(super) lease: Option<Duration>,
@@ -38,7 +40,7 @@ pub(super) struct Create {
 /// Where a task is.
 #[derive(Debug, PartialEq)]
 pub(super) struct TaskPlace {
-    /// The task's directory, seen from the repository's root for one from git.
+    /// The task's directory, seen from the repository's root for one from git; empty for that root.
     pub(super) path: PathBuf,
     /// The repository; none for this host.
     pub(super) git_url: Option<String>,
@@ -82,7 +84,7 @@ const CREATE: [&str; 9] = [
 
 #[derive(Deserialize)]
 struct TaskFields {
-    path: PathBuf,
+    path: Option<PathBuf>,
     git_url: Option<String>,
     git_commit_id: Option<String>,
 }
@@ -117,9 +119,10 @@ impl Create {
     pub(super) fn read(body: &[u8]) -> Result<Self, GymError> {
         let given: CreateFields = fields(json(body)?, "", &CREATE)?;
         let size = TerminalSize::default();
-        if let Some(terminal) = given.terminal.as_deref() {
-            one_of("terminal", terminal, &["screen"])?;
-        }
+        let terminal = match given.terminal.as_deref() {
+            Some(name) if one_of("terminal", name, &["screen", "tmux"])? == "tmux" => TerminalKind::Tmux,
+            _ => TerminalKind::Screen,
+        };
         let environment = match given.environment.as_deref() {
             None => None,
             Some(name) if one_of("environment", name, &["docker", "local"])? == "local" => {
@@ -137,6 +140,7 @@ impl Create {
         Ok(Self {
             task: TaskPlace::read(given.task)?,
             environment,
+            terminal,
             size: TerminalSize {
                 cols: within("width", given.width.unwrap_or(size.cols), &COLUMNS)?,
                 rows: within("height", given.height.unwrap_or(size.rows), &ROWS)?,
@@ -155,9 +159,17 @@ impl TaskPlace {
             return Ok(Self { path: path.into(), git_url: None, git_commit_id: None });
         }
         let TaskFields { path, git_url, git_commit_id } = fields(task, "task", &TASK)?;
-        if git_commit_id.is_some() && git_url.is_none() {
-            return Err(GymError::BadRequest("task.git_commit_id goes with task.git_url".to_owned()));
-        }
+        let path = match (path, &git_url, &git_commit_id) {
+            (_, None, Some(_)) => {
+                return Err(GymError::BadRequest("task.git_commit_id goes with task.git_url".to_owned()));
+            }
+            (None, None, None) => {
+                return Err(GymError::BadRequest(
+                    "task has no path, which is that of its directory".to_owned(),
+                ));
+            }
+            (path, ..) => path.unwrap_or_default(),
+        };
         Ok(Self { path, git_url, git_commit_id })
     }
 }

@@ -17,8 +17,10 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) struct Room {
     // Dropped before the next field, so that whoever removes it is the last to hold it.
     environment: Arc<Environment>,
-    _left: DropGuard,
+    _guard: DropGuard,
+    left: CancellationToken,
     removed: CancellationToken,
+    helpers: TaskTracker,
 }
 
 impl Room {
@@ -26,9 +28,18 @@ impl Room {
     pub(super) fn new(environment: Environment, removals: &TaskTracker) -> Self {
         let environment = Arc::new(environment);
         let (left, removed) = <(CancellationToken, CancellationToken)>::default();
-        let removal = removal(Arc::clone(&environment), left.clone(), removed.clone().drop_guard());
-        removals.spawn(removal);
-        Self { environment, _left: left.drop_guard(), removed }
+        let (helpers, is_removed) = (TaskTracker::new(), removed.clone().drop_guard());
+        removals.spawn(removal(Arc::clone(&environment), left.clone(), helpers.clone(), is_removed));
+        Self { environment, _guard: left.clone().drop_guard(), left, removed, helpers }
+    }
+
+    /// Does this with the environment on the side, until it is left at the latest.
+    pub(super) fn besides<W>(&self, work: impl FnOnce(Arc<Environment>) -> W)
+    where
+        W: Future<Output = ()> + Send + 'static,
+    {
+        let work = self.left.clone().run_until_cancelled_owned(work(Arc::clone(&self.environment)));
+        self.helpers.spawn(work);
     }
 
     /// Returns once it is removed, or was tried to be.
@@ -47,8 +58,15 @@ impl Deref for Room {
     }
 }
 
-async fn removal(environment: Arc<Environment>, left: CancellationToken, _removed: DropGuard) {
+async fn removal(
+    environment: Arc<Environment>,
+    left: CancellationToken,
+    helpers: TaskTracker,
+    _removed: DropGuard,
+) {
     left.cancelled().await;
+    helpers.close();
+    helpers.wait().await;
     let Some(environment) = Arc::into_inner(environment) else { return };
     match tokio::time::timeout(STOP_TIMEOUT, environment.stop()).await {
         Ok(Ok(())) => {}

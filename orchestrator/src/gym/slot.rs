@@ -5,6 +5,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tempfile::TempDir;
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::episode::Episode;
@@ -36,8 +38,10 @@ enum Stage {
     /// There is no episode.
     Empty(Emptiness),
     Running(Box<Episode>),
-    /// The episode is over, and its environment gone.
-    Over,
+    /// The episode is over, and its environment gone. The logs are there for people as long as this is.
+    Over {
+        _logs: TempDir,
+    },
     /// A call is under way, and has the episode.
     Busy(Busy),
 }
@@ -140,7 +144,10 @@ impl Slot {
                     Err(error)
                 }
                 Some(Ok(reply)) => {
-                    let stage = if reply.done { Stage::Over } else { Stage::Running(episode) };
+                    let stage = match reply.done {
+                        true => Stage::Over { _logs: episode.end() },
+                        false => Stage::Running(episode),
+                    };
                     turn.end(stage, Some(reply.clone()));
                     Ok(reply)
                 }
@@ -149,29 +156,29 @@ impl Slot {
         .await
     }
 
-    /// Ends what is under way, and removes what there is. Says whether this call did it.
-    pub(super) async fn remove(&self, why: Removed) -> bool {
-        if self.state().removed.replace(why).is_some_and(|before| before != why) {
-            tracing::debug!(env = self.facts.id, "removed for two reasons at once");
-        }
+    /// Ends what is under way, and removes what there is.
+    pub(super) async fn remove(&self, why: Removed) {
+        self.state().removed.get_or_insert(why);
         self.leaving.cancel();
         loop {
             let before = {
                 let mut state = self.state();
                 match &state.stage {
                     Stage::Busy(busy) => Err(busy.over.clone()),
-                    _ => Ok(std::mem::replace(&mut state.stage, Stage::Over)),
+                    _ => Ok(std::mem::replace(&mut state.stage, Stage::Empty(Emptiness::NotReset))),
                 }
             };
             match before {
                 Err(over) => over.cancelled().await,
-                Ok(Stage::Running(episode)) => {
-                    episode.leave().await;
-                    return true;
-                }
-                Ok(_) => return false,
+                Ok(Stage::Running(episode)) => return episode.leave().await,
+                Ok(_) => return,
             }
         }
+    }
+
+    /// Whether nobody has called for too long, and nobody removes it yet.
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.lease.is_over(Instant::now()) && !self.leaving.is_cancelled()
     }
 
     pub(super) fn status(&self, with_last: bool) -> EnvStatus {
@@ -181,7 +188,7 @@ impl Slot {
             Stage::Empty(Emptiness::Vanished(_)) => "vanished",
             Stage::Running(_) => "running",
             Stage::Busy(_) => "busy",
-            Stage::Over => "done",
+            Stage::Over { .. } => "done",
         };
         EnvStatus {
             env_id: self.facts.id.clone(),
@@ -189,7 +196,7 @@ impl Slot {
             environment: self.facts.kind.to_string(),
             status,
             lease_seconds: self.lease.length.as_secs_f64(),
-            lease_left_seconds: self.lease.left().as_secs_f64(),
+            lease_left_seconds: self.lease.left(Instant::now()).as_secs_f64(),
             last: state.last.clone().filter(|_| with_last),
         }
     }
@@ -206,8 +213,8 @@ impl Slot {
             Stage::Empty(Emptiness::Vanished(why)) if for_step => {
                 return Err(GymError::Vanished(why.clone()));
             }
-            Stage::Over if for_step => return Err(GymError::Done),
-            Stage::Empty(_) | Stage::Over | Stage::Running(_) => {}
+            Stage::Over { .. } if for_step => return Err(GymError::Done),
+            Stage::Empty(_) | Stage::Over { .. } | Stage::Running(_) => {}
         }
         let (cancel, over) = (self.leaving.child_token(), CancellationToken::new());
         let busy = Busy { is_step: for_step, cancel: cancel.clone(), over: over.clone() };

@@ -32,7 +32,7 @@ pub(crate) use collect::run_hook;
 pub use exception_class::ExceptionClass;
 pub use extras::TrialExtras;
 pub use failure::{Cause, Phase, TrialFailure, chain};
-pub(crate) use healthcheck::{HealthcheckError, wait_until_healthy};
+pub(crate) use healthcheck::wait_until_healthy;
 pub use outcome::{Round, StepOutcome, Timing, TrialOutcome};
 pub use plan::TrialPlan;
 pub(crate) use round::verifier_failure;

@@ -2,7 +2,7 @@
 //! agent: through the proxy, with the trial's key.
 
 mod options;
-mod tmux;
+pub(crate) mod tmux;
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(super) async fn set_up(
     assignment: &Assignment<'_>,
 ) -> Result<Ready, TrialFailure> {
     if options.tmux == Some(true) {
-        tmux::install(assignment).await?;
+        tmux::install(assignment.environment, assignment.timeout).await?;
     }
     Ok(Ready::default())
 }

@@ -8,12 +8,11 @@ use std::time::Duration;
 use rolltap_agent::terminal::{CommandOutput, Ran, RunCommand};
 use tokio::sync::{mpsc, oneshot};
 
-use super::super::Assignment;
 use crate::environment::{Environment, EnvironmentKind, Exec, ExecOutput, Tail};
 use crate::trial::{Cause, Phase, TrialFailure};
 
 /// The session's name, for `tmux attach -t`.
-pub(super) const SESSION: &str = "rolltap";
+pub(crate) const SESSION: &str = "rolltap";
 /// tmux answers at once; an engine under load does not.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -31,16 +30,19 @@ fi >&2
 command -v tmux >/dev/null 2>&1"#;
 
 /// Sees to it that tmux is there, within the time that an agent has to get ready.
-pub(super) async fn install(assignment: &Assignment<'_>) -> Result<(), TrialFailure> {
-    let is_container = assignment.environment.kind() == EnvironmentKind::Docker;
+pub(crate) async fn install(
+    environment: &Environment,
+    timeout: Option<Duration>,
+) -> Result<(), TrialFailure> {
+    let is_container = environment.kind() == EnvironmentKind::Docker;
     let exec = Exec {
         // Nothing is installed on a host.
         command: if is_container { INSTALL } else { "command -v tmux" }.to_owned(),
         user: is_container.then(|| "root".to_owned()),
-        timeout: assignment.timeout,
+        timeout,
         ..Exec::default()
     };
-    match assignment.environment.exec(exec).await {
+    match environment.exec(exec).await {
         Ok(output) if output.exit_code == Some(0) => Ok(()),
         Ok(output) => {
             let mut said = Tail::default();
@@ -58,12 +60,12 @@ struct Request {
 }
 
 /// Hands commands to [`serve`], so that a terminal does not borrow the environment.
-pub(super) struct Relay(mpsc::Sender<Request>);
+pub(crate) struct Relay(mpsc::Sender<Request>);
 
 /// What [`serve`] serves.
-pub(super) struct Requests(mpsc::Receiver<Request>);
+pub(crate) struct Requests(mpsc::Receiver<Request>);
 
-pub(super) fn relay() -> (Relay, Requests) {
+pub(crate) fn relay() -> (Relay, Requests) {
     let (sender, receiver) = mpsc::channel(1);
     (Relay(sender), Requests(receiver))
 }
@@ -80,7 +82,7 @@ impl RunCommand for Relay {
 }
 
 /// Runs what is asked for as this user, one command after the other, until nobody can ask any more.
-pub(super) async fn serve(requests: Requests, environment: &Environment, user: Option<&str>) {
+pub(crate) async fn serve(requests: Requests, environment: &Environment, user: Option<&str>) {
     let Requests(mut requests) = requests;
     let env = variables(environment);
     while let Some(Request { command, done }) = requests.recv().await {
