@@ -7,6 +7,7 @@ mod cli {
     mod agent;
     mod agents;
     mod demo;
+    mod environments;
     mod export;
     mod export_of_a_store;
     mod full_disk;

@@ -50,6 +50,11 @@ fn of_clean() {
 }
 
 #[test]
+fn of_env() {
+    insta::assert_snapshot!(help(&["env"]));
+}
+
+#[test]
 fn of_sim() {
     insta::assert_snapshot!(help(&["sim"]));
 }

@@ -38,6 +38,11 @@ fn an_unknown_environment() {
 }
 
 #[test]
+fn an_open_environment_server_without_token() {
+    insta::assert_snapshot!(refused(&["env", "-e", "local", "--listen", "0.0.0.0:0"]));
+}
+
+#[test]
 fn a_missing_task() {
     insta::assert_snapshot!(refused(&["run", "-p", "nowhere/at/all", "-a", "oracle", "-e", "local"]));
 }
