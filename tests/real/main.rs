@@ -18,6 +18,7 @@ mod disconnect;
 mod docker_job;
 mod exact_prefix;
 mod gemini;
+mod gym;
 mod harbor;
 mod harbor_jobs;
 mod hardships;

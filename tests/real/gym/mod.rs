@@ -1,0 +1,5 @@
+//! `rolltap env` on real containers.
+
+mod hardships;
+mod programs;
+mod server;
