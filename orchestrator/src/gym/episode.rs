@@ -8,6 +8,7 @@ use rolltap_agent::terminal::{Terminal, TmuxSession};
 use rolltap_agent::{hands, prompt};
 use tempfile::TempDir;
 use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use super::error::GymError;
 use super::facts::{Facts, TerminalKind};
@@ -37,6 +38,14 @@ pub(super) struct Episode {
     steps: u32,
     /// The latest step that could be read said that the task is complete.
     completion_pending: bool,
+}
+
+/// An episode that is over.
+pub(super) struct Ended {
+    /// Set when its environment is gone.
+    removed: CancellationToken,
+    /// For people.
+    _logs: TempDir,
 }
 
 /// What became of an action at the terminal.
@@ -138,9 +147,9 @@ impl Episode {
         self.room.leave().await;
     }
 
-    /// Lets the environment go, whose removal is not waited for. What the tests left remains for a while.
-    pub(super) fn end(self) -> TempDir {
-        self.logs
+    /// Lets the environment go. What the tests left remains as long as what this returns.
+    pub(super) fn end(self) -> Ended {
+        Ended { removed: self.room.removed(), _logs: self.logs }
     }
 
     async fn take_turn(&mut self, answer: Answer, facts: &Facts) -> Turn {
@@ -182,6 +191,13 @@ impl Episode {
         let Facts { kind, task, .. } = facts;
         let judge = Judge { hosts, kind: *kind, task, label: &self.label, dir: &self.dir };
         Verdict::of(Box::pin(judge.judge(&self.room)).await)
+    }
+}
+
+impl Ended {
+    /// Returns once nothing of it is left.
+    pub(super) async fn leave(self) {
+        self.removed.cancelled().await;
     }
 }
 

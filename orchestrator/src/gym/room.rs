@@ -42,9 +42,14 @@ impl Room {
         self.helpers.spawn(work);
     }
 
+    /// Set once it is removed, or was tried to be.
+    pub(super) fn removed(&self) -> CancellationToken {
+        self.removed.clone()
+    }
+
     /// Returns once it is removed, or was tried to be.
     pub(super) async fn leave(self) {
-        let removed = self.removed.clone();
+        let removed = self.removed();
         drop(self);
         removed.cancelled().await;
     }

@@ -5,11 +5,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tempfile::TempDir;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::episode::Episode;
+use super::episode::{Ended, Episode};
 use super::error::GymError;
 use super::facts::Facts;
 use super::hosts::Hosts;
@@ -38,10 +37,8 @@ enum Stage {
     /// There is no episode.
     Empty(Emptiness),
     Running(Box<Episode>),
-    /// The episode is over, and its environment gone. The logs are there for people as long as this is.
-    Over {
-        _logs: TempDir,
-    },
+    /// The episode is over, and its environment going.
+    Over(Ended),
     /// A call is under way, and has the episode.
     Busy(Busy),
 }
@@ -95,13 +92,8 @@ impl Slot {
             }
         };
         to_the_end(async move {
-            let end_before = async {
-                if let Stage::Running(episode) = before {
-                    episode.leave().await;
-                }
-            };
             let begin = Box::pin(Episode::begin(&self.facts, &hosts));
-            let ((), begun) = tokio::join!(end_before, turn.cancel.run_until_cancelled(begin));
+            let ((), begun) = tokio::join!(before.leave(), turn.cancel.run_until_cancelled(begin));
             match begun {
                 None => {
                     turn.end(Stage::Empty(Emptiness::NotReset), None);
@@ -139,13 +131,14 @@ impl Slot {
                     Err(self.refusal())
                 }
                 Some(Err(error)) => {
+                    episode.leave().await;
                     let vanished = Emptiness::Vanished(error.to_string());
                     turn.end(Stage::Empty(vanished), None);
                     Err(error)
                 }
                 Some(Ok(reply)) => {
                     let stage = match reply.done {
-                        true => Stage::Over { _logs: episode.end() },
+                        true => Stage::Over(episode.end()),
                         false => Stage::Running(episode),
                     };
                     turn.end(stage, Some(reply.clone()));
@@ -170,8 +163,7 @@ impl Slot {
             };
             match before {
                 Err(over) => over.cancelled().await,
-                Ok(Stage::Running(episode)) => return episode.leave().await,
-                Ok(_) => return,
+                Ok(stage) => return stage.leave().await,
             }
         }
     }
@@ -188,7 +180,7 @@ impl Slot {
             Stage::Empty(Emptiness::Vanished(_)) => "vanished",
             Stage::Running(_) => "running",
             Stage::Busy(_) => "busy",
-            Stage::Over { .. } => "done",
+            Stage::Over(_) => "done",
         };
         EnvStatus {
             env_id: self.facts.id.clone(),
@@ -213,8 +205,8 @@ impl Slot {
             Stage::Empty(Emptiness::Vanished(why)) if for_step => {
                 return Err(GymError::Vanished(why.clone()));
             }
-            Stage::Over { .. } if for_step => return Err(GymError::Done),
-            Stage::Empty(_) | Stage::Over { .. } | Stage::Running(_) => {}
+            Stage::Over(_) if for_step => return Err(GymError::Done),
+            Stage::Empty(_) | Stage::Over(_) | Stage::Running(_) => {}
         }
         let (cancel, over) = (self.leaving.child_token(), CancellationToken::new());
         let busy = Busy { is_step: for_step, cancel: cancel.clone(), over: over.clone() };
@@ -230,6 +222,17 @@ impl Slot {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stage {
+    /// Returns once nothing of an episode is left.
+    async fn leave(self) {
+        match self {
+            Self::Running(episode) => episode.leave().await,
+            Self::Over(ended) => ended.leave().await,
+            Self::Empty(_) | Self::Busy(_) => {}
+        }
     }
 }
 
