@@ -66,7 +66,7 @@ async fn edits(env: &Env<'_>) {
     env.type_and_see("vim.tiny notes.txt\n", &["\"notes.txt\" [New]", "~\n~\n"]).await;
     env.type_and_see("iwritten in vim", &["written in vim", "~\n~\n"]).await;
     env.type_and_see("Escape", &["written in vim"]).await;
-    let after = env.type_and_see(":wq\n", &["/app# "]).await;
+    let after = env.type_and_see(":wq\n", &["/app#"]).await;
     assert!(!after.contains("~\n~\n"), "the shell's screen is back: {after}");
     env.type_and_see("cat notes.txt\n", &["cat notes.txt\nwritten in vim\n"]).await;
 }
@@ -76,21 +76,21 @@ async fn pages(env: &Env<'_>) {
     let next = env.type_and_see("Space", &["\n78\n"]).await;
     assert!(!next.contains("\n39\n"), "the next page: {next}");
     env.type_and_see("G", &["\n500\n", "(END)"]).await;
-    env.type_and_see("q", &["/app# "]).await;
+    env.type_and_see("q", &["/app#"]).await;
 }
 
 async fn calculates(env: &Env<'_>) {
-    env.type_and_see("python3\n", &[">>> "]).await;
+    env.type_and_see("python3\n", &["\n>>>\n"]).await;
     env.type_and_see("6 * 7\n", &["\n42\n>>>"]).await;
     env.type_and_see("for i in range(2):\n    print('line', i)\n\n", &["line 0\nline 1\n"]).await;
     env.type_and_see("open('repl.txt', 'w').write(str(6 * 7))\n", &["\n2\n>>>"]).await;
     env.type_and_see("1 / 0\n", &["ZeroDivisionError"]).await;
-    env.type_and_see("exit()\n", &["/app# "]).await;
+    env.type_and_see("exit()\n", &["/app#"]).await;
 }
 
 async fn redraws(env: &Env<'_>) {
     env.type_and_see("python3 counter.py\n", &["count is 0", "┌──"]).await;
     let drawn = env.type_and_see("++", &["count is 2", "┌──"]).await;
     assert!(!drawn.contains("count is 0"), "drawn anew: {drawn}");
-    env.type_and_see("q", &["/app# "]).await;
+    env.type_and_see("q", &["/app#"]).await;
 }

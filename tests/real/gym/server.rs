@@ -127,18 +127,20 @@ impl Env<'_> {
         assert_eq!(status, 200, "{begun}");
     }
 
-    /// Types this and looks until the terminal shows all of these at once; what it shows then.
+    /// Types this and looks until the terminal shows all of these at once; what it shows then, without blanks at the ends
+    /// of its lines.
     pub(crate) async fn type_and_see(&self, keystrokes: &str, seen: &[&str]) -> String {
         let mut keys = keystrokes;
         let end = Instant::now() + Duration::from_secs(60);
         loop {
             let (status, reply) = self.step(json!({"keystrokes": keys, "duration": 0.3})).await;
             assert_eq!(status, 200, "{reply}");
-            let observation = reply["observation"].as_str().unwrap();
-            if seen.iter().all(|text| observation.contains(text)) {
-                return observation.to_owned();
+            let lines = reply["observation"].as_str().unwrap().lines();
+            let shown: String = lines.map(|line| format!("{}\n", line.trim_end())).collect();
+            if seen.iter().all(|text| shown.contains(text)) {
+                return shown;
             }
-            assert!(Instant::now() < end, "{seen:?} not in {observation}");
+            assert!(Instant::now() < end, "{seen:?} not in {shown}");
             keys = "";
         }
     }
