@@ -20,8 +20,7 @@ impl AgentSpec {
             Self::Oracle | Self::Nop | Self::Command { .. } => None,
             // Harbor hands over, or refuses.
             Self::Harbor(_) => None,
-            Self::Terminal(_) => server().or_else(skills).or_else(trajectory),
-            Self::Terminus2(_) => trajectory(),
+            Self::Terminal(_) | Self::Terminus2(_) => trajectory(),
             Self::Installed(agent) => {
                 let server = server().filter(|_| agent.definition().mcp.is_none());
                 let skills = skills().filter(|_| agent.definition().skills.is_none());

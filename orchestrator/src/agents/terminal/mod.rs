@@ -1,6 +1,7 @@
 //! rolltap's own agent at a terminal of the environment. It runs in this process and calls the model like any other
 //! agent: through the proxy, with the trial's key.
 
+mod briefing;
 mod options;
 pub(crate) mod tmux;
 
@@ -89,7 +90,10 @@ async fn run_in_tmux(
 }
 
 async fn work(settings: AgentSettings, terminal: &Terminal, assignment: &Assignment<'_>) -> AgentOutcome {
-    let instruction = assignment.environment.instruction(&assignment.task.instruction);
+    let instruction = match briefing::of(assignment).await {
+        Ok(instruction) => instruction,
+        Err(error) => return error.into(),
+    };
     let stop = assignment.cancel.child_token();
     let work = Box::pin(rolltap_agent::run(settings, &instruction, terminal, stop.clone()));
     match within(work, assignment.timeout, &stop).await {
