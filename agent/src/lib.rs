@@ -18,6 +18,7 @@ mod episode;
 mod handover;
 pub mod hands;
 mod keys;
+mod line_drawing;
 pub mod prompt;
 mod screen;
 mod settings;

@@ -12,6 +12,7 @@ use vt100::capture::{
 };
 
 use crate::clip::{Clipped, LIMIT};
+use crate::line_drawing::LineDrawing;
 use crate::terminal::TerminalSize;
 
 /// What an observation saw.
@@ -35,6 +36,7 @@ impl Observation {
 /// A screen emulator and the output that scrolled off it since the last observation.
 pub(crate) struct Screen {
     emulator: vt100::Parser<Effects>,
+    line_drawing: LineDrawing,
     size: TerminalSize,
     /// The main screen as the last observation left it; `None` before the first one.
     seen: Option<String>,
@@ -52,12 +54,12 @@ fn emulator(size: TerminalSize) -> vt100::Parser<Effects> {
 
 impl Screen {
     pub(crate) fn new(size: TerminalSize) -> Self {
-        Self { emulator: emulator(size), size, seen: None }
+        Self { emulator: emulator(size), line_drawing: LineDrawing::default(), size, seen: None }
     }
 
     /// Takes program output; returns what the terminal has to answer to it (usually nothing).
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
-        for piece in bytes.chunks(PIECE) {
+        for piece in self.line_drawing.drawn(bytes).chunks(PIECE) {
             // Found by the property test below: the emulator panics on rare output (a variation selector that widens
             // the character in the last column). A program in a terminal must not be able to end the trial with that.
             let fed = catch_unwind(AssertUnwindSafe(|| self.emulator.process(piece)));
@@ -72,6 +74,7 @@ impl Screen {
     fn reset(&mut self) {
         tracing::warn!("the terminal emulator failed on some output and was reset");
         self.emulator = emulator(self.size);
+        self.line_drawing = LineDrawing::default();
         self.seen = None;
         self.emulator.process(b"[the terminal could not show some output and was cleared]\r\n");
     }

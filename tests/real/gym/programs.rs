@@ -89,8 +89,8 @@ async fn calculates(env: &Env<'_>) {
 }
 
 async fn redraws(env: &Env<'_>) {
-    env.type_and_see("python3 counter.py\n", &["count is 0"]).await;
-    let drawn = env.type_and_see("++", &["count is 2"]).await;
+    env.type_and_see("python3 counter.py\n", &["count is 0", "┌──"]).await;
+    let drawn = env.type_and_see("++", &["count is 2", "┌──"]).await;
     assert!(!drawn.contains("count is 0"), "drawn anew: {drawn}");
     env.type_and_see("q", &["/app#"]).await;
 }

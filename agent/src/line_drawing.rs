@@ -1,0 +1,151 @@
+//! The character set of lines and corners that programs switch to where they may not take the terminal to know UTF-8:
+//! ncurses does in a container's plain locale. The emulator has no character sets, so it is given the characters themselves.
+
+use std::borrow::Cow;
+
+const ESCAPE: u8 = 0x1b;
+const SHIFT_OUT: u8 = 0x0e;
+const SHIFT_IN: u8 = 0x0f;
+const BELL: u8 = 0x07;
+
+/// What `` ` `` to `~` stand for in DEC's set of special graphics.
+const GRAPHICS: [char; 31] = [
+    '◆', '▒', '␉', '␌', '␍', '␊', '°', '±', '␤', '␋', '┘', '┐', '┌', '└', '┼', '⎺', '⎻', '─', '⎼', '⎽', '├',
+    '┤', '┴', '┬', '│', '≤', '≥', 'π', '≠', '£', '·',
+];
+
+/// Follows a program's output as far as its character sets go.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LineDrawing {
+    place: Place,
+    /// Whether each of the two sets that can be shifted to is that of lines.
+    sets: [bool; 2],
+    /// The second set is the one in use.
+    shifted: bool,
+}
+
+/// Where in an escape sequence the next byte stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Place {
+    #[default]
+    Text,
+    /// After the escape.
+    Escape,
+    /// The next byte names the first or second set.
+    Naming(usize),
+    /// In another sequence of two bytes or more, until its last.
+    Intermediate,
+    /// In a control sequence, until its last byte.
+    Control,
+    /// In a title and the like, until a bell or the next escape.
+    String,
+}
+
+impl LineDrawing {
+    /// The same output with lines and corners as characters.
+    pub(crate) fn drawn<'a>(&mut self, output: &'a [u8]) -> Cow<'a, [u8]> {
+        let is_plain = |byte: &u8| ![ESCAPE, SHIFT_OUT, SHIFT_IN].contains(byte);
+        if self.place == Place::Text && !self.is_drawing() && output.iter().all(is_plain) {
+            return Cow::Borrowed(output);
+        }
+        let mut drawn = Vec::with_capacity(output.len());
+        for byte in output {
+            match self.next(*byte) {
+                Some(character) => drawn.extend(character.encode_utf8(&mut [0; 4]).bytes()),
+                None => drawn.push(*byte),
+            }
+        }
+        Cow::Owned(drawn)
+    }
+
+    fn is_drawing(&self) -> bool {
+        let [first, second] = self.sets;
+        if self.shifted { second } else { first }
+    }
+
+    /// The character that this byte stands for, where it is another one.
+    fn next(&mut self, byte: u8) -> Option<char> {
+        if byte == ESCAPE {
+            self.place = Place::Escape;
+            return None;
+        }
+        self.place = match (self.place, byte) {
+            (Place::Text, _) => return self.text(byte),
+            (Place::Escape, b'(') => Place::Naming(0),
+            (Place::Escape, b')') => Place::Naming(1),
+            (Place::Escape, b'[') => Place::Control,
+            (Place::Escape, b']' | b'P' | b'X' | b'^' | b'_') => Place::String,
+            (Place::Escape, b'c') => {
+                *self = Self::default();
+                Place::Text
+            }
+            (Place::Escape | Place::Intermediate, 0x20..=0x2f) => Place::Intermediate,
+            (Place::Naming(which), _) => {
+                if let Some(set) = self.sets.get_mut(which) {
+                    *set = byte == b'0';
+                }
+                Place::Text
+            }
+            (Place::Control, 0x40..=0x7e) | (Place::String, BELL) => Place::Text,
+            (Place::Control, _) => Place::Control,
+            (Place::String, _) => Place::String,
+            (Place::Escape | Place::Intermediate, _) => Place::Text,
+        };
+        None
+    }
+
+    fn text(&mut self, byte: u8) -> Option<char> {
+        match byte {
+            SHIFT_OUT => self.shifted = true,
+            SHIFT_IN => self.shifted = false,
+            _ if self.is_drawing() => return GRAPHICS.get(usize::from(byte.checked_sub(b'`')?)).copied(),
+            _ => {}
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn drawn(output: &[u8]) -> String {
+        String::from_utf8(LineDrawing::default().drawn(output).into_owned()).unwrap()
+    }
+
+    #[test]
+    fn lines_and_corners_are_characters_in_either_set() {
+        assert_eq!(drawn(b"\x1b(0lqk\x1b(Blqk"), "\x1b(0┌─┐\x1b(Blqk");
+        assert_eq!(drawn(b"\x1b)0lqk\x0elqk\x0flqk"), "\x1b)0lqk\x0e┌─┐\x0flqk");
+        assert_eq!(drawn(b"\x1b(0x\x1bcx"), "\x1b(0│\x1bcx");
+    }
+
+    #[test]
+    fn sequences_among_lines_stay_as_they_are() {
+        assert_eq!(
+            drawn(b"\x1b(0q\x1b[1;31mq\x1b]0;lqk\x07q\x1b]0;x\x1b\\q"),
+            "\x1b(0─\x1b[1;31m─\x1b]0;lqk\x07─\x1b]0;x\x1b\\─"
+        );
+        assert_eq!(drawn("\u{1b}(0 Aé~".as_bytes()), "\u{1b}(0 Aé·");
+    }
+
+    proptest! {
+        #[test]
+        fn where_output_is_cut_makes_no_difference(output: Vec<u8>, sequences in "(\u{1b}\\(0|\u{1b}\\(B|\u{1b}\\[3m|\u{e}|\u{f}|[a-z]){0,20}", cut: prop::sample::Index) {
+            let all = [sequences.as_bytes(), &output].concat();
+            let whole = LineDrawing::default().drawn(&all).into_owned();
+            let (front, back) = all.split_at(cut.index(all.len() + 1));
+            let mut pieces = LineDrawing::default();
+            let mut joined = pieces.drawn(front).into_owned();
+            joined.extend_from_slice(&pieces.drawn(back));
+            prop_assert_eq!(joined, whole);
+        }
+
+        #[test]
+        fn output_without_sequences_is_not_touched(output in "[^\u{1b}\u{e}\u{f}]*") {
+            prop_assert_eq!(LineDrawing::default().drawn(output.as_bytes()), Cow::Borrowed(output.as_bytes()));
+        }
+    }
+}
