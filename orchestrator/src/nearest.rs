@@ -13,6 +13,11 @@ pub fn nearest<'k>(given: &str, known: impl IntoIterator<Item = &'k str>) -> Opt
         .map(|(_, name)| name)
 }
 
+/// A hint for the end of an error: `` (did you mean "listen"?)``, or nothing where no known name is near.
+pub(crate) fn did_you_mean(near: Option<&str>) -> String {
+    near.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,6 +2,7 @@
 
 use super::definition::DefinitionError;
 use super::spec::names;
+use crate::nearest::did_you_mean;
 
 /// Why no agent can be made of what was asked for.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -9,7 +10,7 @@ pub enum AgentSpecError {
     /// No such agent.
     #[error(
         "unknown agent {name:?}{}; known agents: {}. An agent of your own is named by its file: -a path/to/agent.toml",
-        did_you_mean(.suggestion), names().collect::<Vec<_>>().join(", ")
+        did_you_mean(*.suggestion), names().collect::<Vec<_>>().join(", ")
     )]
     Unknown {
         /// As given.
@@ -54,8 +55,4 @@ pub enum AgentSpecError {
         /// What is wrong with it.
         source: DefinitionError,
     },
-}
-
-fn did_you_mean(suggestion: &Option<&str>) -> String {
-    suggestion.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default()
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::error::GymError;
 use super::facts::TerminalKind;
 use crate::environment::EnvironmentKind;
-use crate::nearest::nearest;
+use crate::nearest::{did_you_mean, nearest};
 
 /// The longest time that a caller may leave an environment alone: a week.
 const LONGEST_LEASE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -237,8 +237,8 @@ fn one_of<'k>(field: &str, given: &str, known: &[&'k str]) -> Result<&'k str, Gy
     if let Some(name) = known.iter().find(|name| **name == given) {
         return Ok(name);
     }
-    let near = nearest(given, known.iter().copied()).map(|near| format!(" (did you mean {near:?}?)"));
-    let expected = format!("{}{}", known.join(" or "), near.unwrap_or_default());
+    let hint = did_you_mean(nearest(given, known.iter().copied()));
+    let expected = format!("{}{hint}", known.join(" or "));
     Err(wrong(field, &format!("{given:?}"), &expected))
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::Upstreams;
-use crate::nearest::nearest;
+use crate::nearest::{did_you_mean, nearest};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -32,7 +32,7 @@ pub enum PreflightError {
         reason: String,
     },
     /// The server has no such model.
-    #[error("upstream {url} does not serve model {model:?}{}; it serves: {}", did_you_mean(.model, .served), .served.join(", "))]
+    #[error("upstream {url} does not serve model {model:?}{}; it serves: {}", did_you_mean(nearest(.model, .served.iter().map(String::as_str))), .served.join(", "))]
     UnknownModel {
         /// The server.
         url: String,
@@ -55,11 +55,6 @@ pub enum PreflightError {
         /// The agent.
         agent: String,
     },
-}
-
-fn did_you_mean(model: &str, served: &[String]) -> String {
-    let near = nearest(model, served.iter().map(String::as_str));
-    near.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default()
 }
 
 fn among(served: &[String]) -> String {

@@ -19,6 +19,7 @@ pub(crate) use content::FileText;
 pub use mcp::McpHandover;
 pub(crate) use mcp::in_words;
 pub(crate) use options::Chosen;
+pub(super) use options::must_be_known;
 pub use parse::DefinitionError;
 pub(crate) use parse::{VERSION_OPTION, check_version};
 pub(crate) use template::Values;

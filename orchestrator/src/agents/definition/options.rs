@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::template::{OF_OPTIONS, fill};
 use super::{AgentOption, Definition, OptionType, Template, VERSION_OPTION, Values};
-use crate::nearest::nearest;
+use crate::nearest::{did_you_mean, nearest};
 
 /// What the options come to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,18 +58,31 @@ impl AgentOption {
     }
 }
 
+/// Checks the names of what was given to an agent. `aliases` are other spellings of some options.
+///
+/// # Errors
+/// An option that the agent does not have, in words.
+pub(in crate::agents) fn must_be_known(
+    given: &Map<String, Value>,
+    options: &[&str],
+    aliases: &[&str],
+) -> Result<(), String> {
+    let known = || options.iter().chain(aliases).copied();
+    let Some(unknown) = given.keys().find(|name| !known().any(|known| known == name.as_str())) else {
+        return Ok(());
+    };
+    let hint = did_you_mean(nearest(unknown, known()));
+    Err(format!("unknown option {unknown:?}{hint}; it has: {}", options.join(", ")))
+}
+
 impl Definition {
     /// Checks what a user gave, and lays it over the defaults.
     ///
     /// # Errors
     /// An option that the agent does not have, or a value that it may not have, in words.
     pub(crate) fn choose(&self, given: &Map<String, Value>) -> Result<Chosen, String> {
-        let known = || self.options.keys().map(String::as_str).chain([VERSION_OPTION]);
-        if let Some(unknown) = given.keys().find(|name| !known().any(|known| known == *name)) {
-            let near = nearest(unknown, known()).map(|near| format!(" (did you mean {near:?}?)"));
-            let list = known().collect::<Vec<_>>().join(", ");
-            return Err(format!("unknown option {unknown:?}{}; it has: {list}", near.unwrap_or_default()));
-        }
+        let options: Vec<_> = self.options.keys().map(String::as_str).chain([VERSION_OPTION]).collect();
+        must_be_known(given, &options, &[])?;
         let mut chosen = Chosen::default();
         for (name, option) in &self.options {
             let Some(value) = given.get(name).filter(|value| !value.is_null()).or(option.default.as_ref())

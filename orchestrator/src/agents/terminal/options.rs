@@ -9,7 +9,7 @@ use rolltap_agent::{AgentSettings, Summarize};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::nearest::nearest;
+use super::super::definition::must_be_known;
 
 /// What the terminal agent may be told. What is not said is left to the agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -101,12 +101,7 @@ impl TerminalOptions {
     /// An option that it does not have, or a value that it may not have, in words.
     pub(crate) fn read(kwargs: Map<String, Value>) -> Result<Self, String> {
         let said: Map<_, _> = kwargs.into_iter().filter(|(_, value)| !value.is_null()).collect();
-        let known = || OPTIONS.iter().map(|(name, _)| *name).chain(ALIASES);
-        if let Some(unknown) = said.keys().find(|name| !known().any(|known| known == name.as_str())) {
-            let near = nearest(unknown, known()).map(|near| format!(" (did you mean {near:?}?)"));
-            let list = OPTIONS.map(|(name, _)| name).join(", ");
-            return Err(format!("unknown option {unknown:?}{}; it has: {list}", near.unwrap_or_default()));
-        }
+        must_be_known(&said, &OPTIONS.map(|(name, _)| name), &ALIASES)?;
         for (name, value) in &said {
             let alone = Map::from_iter([(name.clone(), value.clone())]);
             serde_json::from_value::<Self>(Value::Object(alone))

@@ -22,6 +22,8 @@ pub use own::OwnConfig;
 pub use parts::{AgentEntry, EnvironmentSection, VerifierSection};
 pub use settings::{AgentDefaults, SettingsError};
 
+use crate::nearest::did_you_mean;
+
 /// The key of our own section.
 const OWN: &str = "rolltap";
 
@@ -61,7 +63,7 @@ pub enum ConfigError {
         problem: String,
     },
     /// A key of our own section that we do not know.
-    #[error("unknown key rolltap.{key}{}; known keys: {known}", did_you_mean(.nearest))]
+    #[error("unknown key rolltap.{key}{}; known keys: {known}", did_you_mean(*.nearest))]
     Unknown {
         /// As given.
         key: String,
@@ -73,10 +75,6 @@ pub enum ConfigError {
     /// Keys that Harbor honours and rolltap cannot.
     #[error("rolltap cannot honour {}", .0.join("; "))]
     Refused(Vec<String>),
-}
-
-fn did_you_mean(nearest: &Option<&str>) -> String {
-    nearest.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default()
 }
 
 impl JobFile {
