@@ -1,0 +1,163 @@
+"""Reinforcement learning of a small language model at terminal tasks, on this machine's CPU, with every part real.
+
+A model of half a million weights is taught by imitation to speak as a terminal agent does, and to fail three times in
+four. vLLM serves it; the unmodified terminal agent works at Harbor tasks through rolltap's proxy; what the proxy kept
+trains it, step by step, until it succeeds. docs/learn.md tells the whole of it.
+
+    examples/learn/learn --out runs/first
+    examples/learn/learn --out runs/first            (goes on where it was interrupted)
+    examples/learn/learn --out runs/permuted --control permuted --taught runs/first/taught
+    examples/learn/learn --out runs/ahead --ahead 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import corruptions
+import report
+import teach
+import teacher
+import torch
+from engine import Engine
+from jobs import BASE, TASKS, Batch, Jobs, copy_tasks
+from loop import learn
+from processes import Processes, Say, Stopped, free_ports
+from services import Services
+from trainer import Settings, Trainer, last_reward
+from transformers.utils.logging import disable_progress_bar
+
+TEACHER_TURNS = 10
+
+
+def arguments() -> argparse.Namespace:
+    """The flags."""
+    parser = argparse.ArgumentParser(
+        prog="examples/learn/learn", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder of the run; one that was interrupted goes on")
+    parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--group-size", type=int, default=8, help="samples of each task in a step")
+    parser.add_argument("--tasks", nargs="+", default=sorted(one.name for one in TASKS.iterdir()), help="of examples/learn/tasks")
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--max-turns", type=int, default=10, help="answers of one episode")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("-e", "--env", choices=["docker", "local"], default="docker", help="where trials run")
+    parser.add_argument("-n", "--concurrency", type=int, default=16, help="trials at once")
+    parser.add_argument("--ahead", type=int, default=0, help="batches that are sampled before the steps that they wait for")
+    parser.add_argument("--control", choices=list(corruptions.KINDS), default="none", help="damage what is trained on")
+    teaching = parser.add_argument_group("the model to begin with")
+    teaching.add_argument("--taught", type=Path, help="a taught model, instead of teaching one (OUT/taught of another run)")
+    teaching.add_argument("--transcripts", type=int, default=300, help="of the teacher")
+    teaching.add_argument("--teaching-steps", type=int, default=500)
+    programs = parser.add_argument_group("programs")
+    programs.add_argument("--program", default="rolltap", help="rolltap")
+    programs.add_argument("--vllm-python", default=sys.executable, help="the Python that has vLLM")
+    programs.add_argument("--base-image", default=BASE, help="what the tasks' images are built on")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Runs."""
+    flags = arguments()
+    # Without a `rolltap` at hand each job would fail for itself.
+    if shutil.which(flags.program) is None:
+        print(f"learn: there is no program {flags.program}; name rolltap's with --program", file=sys.stderr)
+        return 2
+    flags.out.mkdir(parents=True, exist_ok=True)
+    say = sayer(flags.out / "learn.log")
+    try:
+        run(flags, say)
+    except Stopped as why:
+        say(f"stopped: {why}")
+        say(f"what is trained is kept; the same command goes on from there")
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted; the same command goes on")
+        return 130
+    return 0
+
+
+def run(flags: argparse.Namespace, say: Say) -> None:
+    """One run, from the step that it stands at."""
+    remember_flags(flags)
+    torch.manual_seed(flags.seed)
+    processes = Processes(flags.out)
+    processes.end_leftovers(say)
+    tasks = flags.out / "tasks"
+    copy_tasks(tasks, flags.base_image, flags.tasks)
+    taught = flags.taught if flags.taught is not None else teach_one(flags, tasks, say)
+    settings = Settings(flags.learning_rate, flags.control, flags.seed, flags.program)
+    trainer = Trainer(taught, flags.out, settings, say)
+    served, agents, admin = free_ports(3)
+    engine = Engine(flags.vllm_python, trainer.policy_folder, served, flags.seed, processes, say)
+    services = Services(flags.program, engine, flags.out, (agents, admin), processes, say)
+    batch = Batch(tasks, flags.env, flags.group_size, flags.concurrency, flags.max_turns)
+    jobs = Jobs(flags.program, flags.out / "jobs", batch, services.admin, processes)
+    if trainer.state.step:
+        say(f"going on after step {trainer.state.step - 1}, with {len(trainer.state.trained)} trials trained")
+    try:
+        services.start(trainer.state.step)
+        learn(trainer, services, jobs, steps=flags.steps, groups=len(flags.tasks), ahead=flags.ahead, say=say)
+    finally:
+        services.stop()
+        processes.end_leftovers(lambda _: None)
+    report.write(flags.out, trainer.state, flags)
+    rows = trainer.state.table
+    say(
+        f"reward {last_reward(rows[:1], 1):.2f} at first, {last_reward(rows):.2f} in the last three steps; "
+        f"table and plot in {flags.out}"
+    )
+
+
+def teach_one(flags: argparse.Namespace, tasks: Path, say: Say) -> Path:
+    """The teacher's transcripts, and a model that imitates them; made once per folder."""
+    folder: Path = flags.out / "taught"
+    if (folder / "done").exists():
+        return folder
+    begin = time.monotonic()
+    shutil.rmtree(folder, ignore_errors=True)
+    say(f"teaching: {flags.transcripts} transcripts of the teacher")
+    job = teacher.transcribe(
+        flags.program, tasks, flags.out / "teacher", samples=flags.transcripts // len(flags.tasks), turns=TEACHER_TURNS, seed=flags.seed
+    )
+    teach.teach(teach.transcripts(job), folder, seed=flags.seed, steps=flags.teaching_steps, say=say)
+    (folder / "done").touch()
+    say(f"teaching took {time.monotonic() - begin:.0f} s")
+    return folder
+
+
+def remember_flags(flags: argparse.Namespace) -> None:
+    """The flags of the run; those that say what is learned must stay as they are."""
+    file = flags.out / "flags.json"
+    fixed = ("group_size", "tasks", "learning_rate", "max_turns", "seed", "env", "control")
+    now = {name: getattr(flags, name) for name in fixed}
+    if file.exists() and (before := json.loads(file.read_text())) != now:
+        changed = ", ".join(f"{name} was {before[name]}" for name in fixed if before[name] != now[name])
+        raise Stopped(f"{flags.out} is a run with other settings ({changed}); choose another --out")
+    file.write_text(json.dumps(now, indent=2))
+
+
+def sayer(log: Path) -> Callable[[str], None]:
+    """Lines with the time, on standard error and in a file."""
+
+    def say(what: str) -> None:
+        line = f"{time.strftime('%H:%M:%S')} {what}"
+        print(line, file=sys.stderr, flush=True)
+        with log.open("a") as out:
+            print(line, file=out)
+
+    return say
+
+
+if __name__ == "__main__":
+    disable_progress_bar()
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""vLLM on the CPU: started on the policy's folder, and told to read it again after each step."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+from model import CONTEXT
+from processes import Processes, Say, Stopped
+
+SERVED = "policy"
+START_SECONDS = 300.0
+
+
+class Engine:
+    """One vLLM server."""
+
+    def __init__(self, python: str, weights: Path, port: int, seed: int, processes: Processes, say: Say) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self._python, self._weights, self._port, self._seed = python, weights, port, seed
+        self._processes, self._say = processes, say
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it; `ready` waits for it."""
+        command = [
+            *(self._python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(self._weights)),
+            *("--served-model-name", SERVED, "--host", "127.0.0.1", "--port", str(self._port)),
+            # Exact on a CPU, and nothing to compile.
+            *("--dtype", "float32", "--enforce-eager"),
+            *("--max-model-len", str(CONTEXT), "--max-num-seqs", "32", "--seed", str(self._seed)),
+        ]
+        environment = {
+            **os.environ,
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            # The endpoints that load weights are among those for development.
+            "VLLM_SERVER_DEV_MODE": "1",
+            "TORCHDYNAMO_DISABLE": "1",
+            "HF_HUB_OFFLINE": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "DO_NOT_TRACK": "1",
+        }
+        self._process = self._processes.start("vllm", command, environment)
+
+    def ready(self) -> None:
+        """Waits until it answers."""
+        begin = time.monotonic()
+        told = begin
+        while not self._answers():
+            if not self.is_alive():
+                raise Stopped(f"vLLM ended before it answered:\n{self._processes.tail('vllm')}")
+            if time.monotonic() - begin > START_SECONDS:
+                raise Stopped(f"vLLM did not answer within {START_SECONDS:.0f} s; see {self._processes.log('vllm')}")
+            if time.monotonic() - told > 10:
+                told = time.monotonic()
+                self._say(f"waiting for vLLM ({told - begin:.0f} s)")
+            time.sleep(0.5)
+
+    def is_alive(self) -> bool:
+        """Whether the server and its engine run: the server ends itself when the engine dies."""
+        return self._process is not None and self._process.poll() is None
+
+    def load(self, version: int) -> None:
+        """Reads the weights in the policy's folder, and bears their version from then on."""
+        with httpx.Client(base_url=self.url, timeout=60.0, trust_env=False) as http:
+            # Cached prefixes are of the old weights.
+            for path, body in (
+                ("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(self._weights)}}),
+                ("/reset_prefix_cache", None),
+                ("/update_weight_version", {"new_version": str(version)}),
+            ):
+                http.post(path, json=body).raise_for_status()
+
+    def name(self, version: int) -> None:
+        """Says whose weights a server that was just started has."""
+        httpx.post(
+            f"{self.url}/update_weight_version", json={"new_version": str(version)}, timeout=30.0, trust_env=False
+        ).raise_for_status()
+
+    def stop(self) -> None:
+        """Ends it."""
+        self._processes.end("vllm", self._process)
+        self._process = None
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/health", timeout=5.0, trust_env=False).is_success
+        except httpx.TransportError:
+            return False

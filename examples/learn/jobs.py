@@ -1,0 +1,105 @@
+"""Batches of trials: a job of `rolltap run` for each, in Docker or in directories of this host."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from engine import SERVED
+from processes import Processes, Say, Stopped
+
+TASKS = Path(__file__).parent / "tasks"
+BASE = "debian:bookworm-slim"
+"""The image that the tasks' Dockerfiles name."""
+ANSWER_TOKENS = 160
+
+
+def copy_tasks(folder: Path, base_image: str, names: Sequence[str]) -> None:
+    """The tasks, on another base image where this machine has another."""
+    for name in names:
+        if not (folder / name).exists():
+            shutil.copytree(TASKS / name, folder / name)
+            dockerfile = folder / name / "environment" / "Dockerfile"
+            dockerfile.write_text(dockerfile.read_text().replace(BASE, base_image))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """How each batch is sampled."""
+
+    tasks: Path
+    environment: str
+    group_size: int
+    concurrency: int
+    max_turns: int
+
+
+class Jobs:
+    """The batches of a run, by number."""
+
+    def __init__(self, program: str, folder: Path, batch: Batch, proxy: str, processes: Processes) -> None:
+        self._program, self._folder, self._batch, self._proxy = program, folder, batch, proxy
+        self._processes = processes
+
+    def start(self, number: int) -> subprocess.Popen[bytes]:
+        """Starts this batch, or goes on with it where it was interrupted."""
+        environment = {"type": "docker"} if self._batch.environment == "docker" else {}
+        job = {
+            "job_name": name(number),
+            "jobs_dir": str(self._folder),
+            "n_attempts": self._batch.group_size,
+            "n_concurrent_trials": self._batch.concurrency,
+            "datasets": [{"path": str(self._batch.tasks)}],
+            "agents": [
+                {
+                    "name": "terminal",
+                    "model_name": SERVED,
+                    "kwargs": {"max_turns": self._batch.max_turns, "max_tokens": ANSWER_TOKENS},
+                }
+            ],
+            # What fails through no fault of the agent, a server that died say, is tried again once that is back.
+            "retry": {"max_retries": 3, "min_wait_sec": 5.0, "wait_multiplier": 2.0},
+            "environment": environment,
+            "rolltap": {
+                "proxy": self._proxy,
+                "sampling": {"temperature": 1.0, "top_p": 1.0},
+                **({"environment": "local"} if self._batch.environment == "local" else {}),
+            },
+        }
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = self._folder / f"{name(number)}.json"
+        file.write_text(json.dumps(job, indent=2))
+        return self._processes.start("trials", [self._program, "run", "-c", str(file), "--quiet"], dict(os.environ))
+
+    def ended(self, number: int, process: subprocess.Popen[bytes], say: Say) -> None:
+        """Takes note of the job's end. A trial that failed is no reason to stop, a job that could not start is."""
+        self._processes.end("trials", process)
+        if process.returncode == 1:
+            say(f"{name(number)}: a trial failed for a reason that is not the agent's; the group goes on without it")
+        elif process.returncode != 0:
+            raise Stopped(f"{name(number)} ended with status {process.returncode}:\n{self._processes.tail('trials')}")
+
+    def results(self, number: int) -> list[dict[str, Any]]:
+        """What the job says of its trials."""
+        return [json.loads(path.read_text()) for path in (self._folder / name(number)).glob("*/result.json")]
+
+
+def name(number: int) -> str:
+    """Of the batch's job."""
+    return f"batch-{number:03}"
+
+
+def seconds(result: dict[str, Any], phase: str) -> float:
+    """How long a phase of a trial took."""
+    of = result.get(phase) or {}
+    if not of.get("started_at") or not of.get("finished_at"):
+        return 0.0
+    begin, end = (datetime.fromisoformat(of[name][:26].rstrip("Z")) for name in ("started_at", "finished_at"))
+    return (end - begin).total_seconds()

@@ -1,0 +1,79 @@
+"""The loop: sample a batch, train on it, hand the weights over; with `ahead`, sample on while the trainer steps."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+import httpx
+from jobs import Jobs, name
+from processes import Say, Stopped
+from rollouts import take
+from services import Services
+from table import of_time
+from trainer import Trainer, told
+
+
+class Sampling:
+    """Runs the batches one after the other, no further ahead of the trainer than it may."""
+
+    def __init__(self, jobs: Jobs, services: Services, first: int, batches: int, ahead: int, say: Say) -> None:
+        self._jobs, self._services, self._say = jobs, services, say
+        self._next, self._batches, self._ahead = first, batches, ahead
+        self._running: tuple[int, subprocess.Popen[bytes]] | None = None
+
+    def go_on(self, step: int) -> None:
+        """Takes note of a batch that has ended, and begins the next if the trainer is near enough."""
+        if self._running is not None:
+            number, process = self._running
+            if process.poll() is None:
+                return
+            self._running = None
+            self._jobs.ended(number, process, self._say)
+            self._close_groups(number)
+        if self._next < self._batches and self._next <= step + self._ahead:
+            self._running = (self._next, self._jobs.start(self._next))
+            self._next += 1
+
+    def is_sampling(self, number: int) -> bool:
+        """Whether more may come of this batch."""
+        return self._next <= number or (self._running is not None and self._running[0] <= number)
+
+    def _close_groups(self, number: int) -> None:
+        """No further sample comes: a group that lacks one is not waited for."""
+        for group in sorted({one["config"]["rolltap"]["group_id"] for one in self._jobs.results(number)}):
+            while True:
+                try:
+                    with self._services.client() as client:
+                        client.close_group(group)
+                    break
+                except httpx.TransportError:
+                    self._services.watch()
+
+
+def learn(
+    trainer: Trainer, services: Services, jobs: Jobs, *, steps: int, groups: int, ahead: int, say: Say
+) -> None:
+    """Until so many steps are made."""
+    state = trainer.state
+    sampling = Sampling(jobs, services, state.step, steps, ahead, say)
+
+    def nothing_yet() -> bool:
+        services.watch()
+        over = not sampling.is_sampling(state.step)
+        sampling.go_on(state.step)
+        return over
+
+    while state.step < steps:
+        begin = time.monotonic()
+        number = state.step
+        sampling.go_on(number)
+        with services.client() as client:
+            taken = take(client, state.cursor, groups, nothing_yet)
+        if not taken.trials:
+            raise Stopped(f"{name(number)} brought no complete trial; see its folder")
+        times = of_time(services.admin, jobs.results(number))
+        row = trainer.step(taken)
+        trainer.hand_over(services)
+        row |= {**times, "wall_s": time.monotonic() - begin}
+        say(told(row))

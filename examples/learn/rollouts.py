@@ -1,0 +1,100 @@
+"""From the proxy's feed to samples: closed groups by cursor, advantages and masks by `rolltap export`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from processes import Stopped
+
+from rolltap import Client
+from rolltap.row import Row, Trial
+
+MAX_STALENESS = 2
+"""Versions; a trial with an older token that would be trained is left out."""
+
+
+@dataclass
+class Taken:
+    """What a step takes from the feed: whole groups, and where the reader stands after them."""
+
+    cursor: str | None
+    trials: list[Trial] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
+    """Complete only after their group had closed: what they would be compared with is trained already."""
+
+    def groups(self) -> int:
+        """Whole ones."""
+        return sum(trial.get("group_remaining") == 0 for trial in self.trials)
+
+
+def take(client: Client, cursor: str | None, groups: int, nothing_yet: Callable[[], bool]) -> Taken:
+    """The next so many closed groups after the cursor.
+
+    `nothing_yet` is called where none is there; fewer groups are taken once it says that no more will come.
+    """
+    taken = Taken(cursor)
+    is_over = False
+    while taken.groups() < groups:
+        came = False
+        for trial in client.rollouts(after=taken.cursor, wait=0.3, closed_groups=True, follow=False):
+            came = True
+            taken.cursor = trial["cursor"]
+            if trial.get("late"):
+                taken.late.append(trial["trial_id"])
+            else:
+                taken.trials.append(trial)
+            if taken.groups() == groups:
+                return taken
+        if not came and is_over:
+            return taken
+        # Asked once more after that: what was closed meanwhile is there now.
+        is_over = not came and nothing_yet()
+    return taken
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A branch as it is trained. All lists have the length of `ids`."""
+
+    trial_id: str
+    ids: list[int]
+    mask: list[int]
+    logprobs: list[float]
+    versions: list[int]
+    advantage: float
+
+
+def rows_of(trials: Sequence[Trial]) -> list[Row]:
+    """The branches of all."""
+    return [row for trial in trials for row in trial["rows"]]
+
+
+def export(program: str, rows: Sequence[Row], folder: Path, version: int) -> list[Sample]:
+    """Has the branches masked and weighed within their groups; those of trials that are too old are not among them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    given, made = folder / "rows.jsonl", folder / "weighed.jsonl"
+    given.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = [
+        *(program, "export", str(given), "--format", "jsonl", "--advantage", "mean", "--force", "-o", str(made)),
+        # The feed hands out closed groups alone, which a file cannot say.
+        *("--open-groups", "--max-staleness", str(MAX_STALENESS), "--policy-version", str(version)),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        if "no trial" in done.stderr:
+            return []
+        raise Stopped(f"the export was refused:\n{done.stderr}")
+    return [_sample(json.loads(line)) for line in made.read_text().splitlines()]
+
+
+def _sample(row: dict[str, Any]) -> Sample:
+    labels = row["version_labels"]
+    versions = [int(labels[str(one)]) if one >= 0 else -1 for one in row["token_version"]]
+    return Sample(
+        row["trial_id"], row["token_ids"], row["loss_mask"], row["logprobs"], versions, row["advantage"] or 0.0
+    )

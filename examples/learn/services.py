@@ -1,0 +1,108 @@
+"""vLLM and the proxy of a run: started, watched, and started again where one dies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+from engine import Engine
+from processes import Processes, Say, Stopped
+
+from rolltap import Client
+from rolltap.errors import RolltapError
+
+DEATHS = 5
+"""Of one server in one run; after that something is wrong that a restart does not mend."""
+
+
+class Services:
+    """What agents and trainer speak to."""
+
+    def __init__(
+        self, program: str, engine: Engine, folder: Path, ports: tuple[int, int], processes: Processes, say: Say
+    ) -> None:
+        agents, admin = ports
+        self.admin = f"http://127.0.0.1:{admin}"
+        self.engine = engine
+        self.version = 0
+        """Of the weights that are served: the number of steps that made them."""
+        self.deaths = {"vllm": 0, "proxy": 0}
+        self._command = [
+            *(program, "proxy", "--upstream", engine.url, "--data", str(folder / "captures")),
+            *("--listen", f"127.0.0.1:{agents}", "--admin", f"127.0.0.1:{admin}"),
+        ]
+        self._processes, self._say = processes, say
+        self._proxy: subprocess.Popen[bytes] | None = None
+
+    def start(self, version: int) -> None:
+        """Starts both with the weights that lie in the policy's folder."""
+        self.version = version
+        self.engine.start()
+        self.engine.ready()
+        self.engine.name(version)
+        self._start_proxy()
+
+    def client(self) -> Client:
+        """A client of the admin plane."""
+        return Client(self.admin)
+
+    def watch(self) -> None:
+        """Starts again what has died. Calls are held while vLLM comes back; the proxy goes on where it stood."""
+        if self._proxy is not None and self._proxy.poll() is not None:
+            self._died("proxy", self._proxy.returncode)
+            self._start_proxy()
+        if not self.engine.is_alive():
+            self._died("vllm", None)
+            with self.client() as client:
+                client.pause()
+                try:
+                    self.engine.stop()
+                    self.engine.start()
+                    self.engine.ready()
+                    self.engine.name(self.version)
+                    client.set_policy(self.version)
+                finally:
+                    client.resume()
+
+    def hand_over(self, version: int) -> None:
+        """Has vLLM read the policy's folder, between two calls, and stamps the tokens that follow with the version."""
+        with self.client() as client:
+            client.pause(wait=True)
+            try:
+                self.version = version
+                self.engine.load(version)
+                client.set_policy(version)
+            except httpx.TransportError:
+                # It died: `watch` starts it on the same folder.
+                self._say("vLLM does not take the new weights; it is started again on them")
+            finally:
+                client.resume()
+        self.watch()
+
+    def stop(self) -> None:
+        """Ends both."""
+        self._processes.end("proxy", self._proxy)
+        self._proxy = None
+        self.engine.stop()
+
+    def _died(self, name: str, code: int | None) -> None:
+        self.deaths[name] += 1
+        if self.deaths[name] > DEATHS:
+            raise Stopped(f"{name} died {self.deaths[name]} times; its last words:\n{self._processes.tail(name)}")
+        self._say(f"{name} died{'' if code is None else f' (status {code})'}; starting it again")
+
+    def _start_proxy(self) -> None:
+        self._proxy = self._processes.start("proxy", self._command, dict(os.environ))
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                with self.client() as client:
+                    client.set_policy(self.version)
+                return
+            except (httpx.TransportError, RolltapError):
+                if self._proxy.poll() is not None or time.monotonic() > deadline:
+                    raise Stopped(f"the proxy did not start:\n{self._processes.tail('proxy')}") from None
+                time.sleep(0.1)

@@ -1,0 +1,62 @@
+"""One step of importance-sampling policy gradient: the loss by which Tinker, and the seed of this example, train.
+
+    loss = -sum over trained tokens of  exp(logprob now - logprob captured) * advantage of the trial
+
+Nothing else: no critic, no clipping of the ratio, no penalty. What was sampled by these very weights has a ratio of 1 up to
+rounding, so the ratios before the update tell whether the captured tokens, masks and logprobs are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from rollouts import Sample
+from transformers import PreTrainedModel
+
+MICRO_BATCH = 4
+CLIP = 1.0
+
+
+class NotFinite(Exception):
+    """The gradient has no finite length: the weights were left as they are."""
+
+
+def logprobs(model: PreTrainedModel, samples: Sequence[Sample]) -> list[torch.Tensor]:
+    """Of each sample's trained tokens, given all that stands before them."""
+    ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(one.ids) for one in samples], batch_first=True)
+    mask = torch.nn.utils.rnn.pad_sequence([torch.tensor(one.mask) for one in samples], batch_first=True).bool()
+    # What is padded stands behind and is not looked at. Only where a trained token follows logits are computed.
+    before = mask[:, 1:]
+    logits = model.lm_head(model.model(input_ids=ids[:, :-1]).last_hidden_state[before])
+    made = torch.log_softmax(logits, dim=-1).gather(-1, ids[:, 1:][before][:, None])[:, 0]
+    return list(made.split(before.sum(dim=1).tolist()))
+
+
+def captured(sample: Sample) -> torch.Tensor:
+    """The logprobs of its trained tokens as vLLM gave them."""
+    # Nothing stands before the first token, so it is never trained.
+    return torch.tensor([lp for lp, trained in zip(sample.logprobs[1:], sample.mask[1:]) if trained])
+
+
+def chunks(samples: Sequence[Sample]) -> list[list[Sample]]:
+    """Micro-batches of like length."""
+    by_length = sorted(samples, key=lambda one: len(one.ids))
+    return [by_length[at : at + MICRO_BATCH] for at in range(0, len(by_length), MICRO_BATCH)]
+
+
+def improve(model: PreTrainedModel, optimizer: torch.optim.Optimizer, samples: Sequence[Sample]) -> list[torch.Tensor]:
+    """One update; gives the logprobs of the trained tokens before it, in the order of the samples."""
+    optimizer.zero_grad()
+    before: dict[int, torch.Tensor] = {}
+    for chunk in chunks(samples):
+        now = logprobs(model, chunk)
+        terms = [-((new - captured(one)).exp() * one.advantage).sum() for new, one in zip(now, chunk)]
+        torch.stack(terms).sum().div(len(samples)).backward()
+        before |= {id(one): new.detach() for new, one in zip(now, chunk)}
+    length = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+    if not torch.isfinite(length):
+        optimizer.zero_grad()
+        raise NotFinite(f"the gradient's length is {length.item()}")
+    optimizer.step()
+    return [before[id(one)] for one in samples]

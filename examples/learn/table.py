@@ -1,0 +1,91 @@
+"""What a step shows: a row of figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from statistics import fmean
+from typing import Any
+
+import httpx
+import torch
+from jobs import seconds
+from rollouts import Sample, Taken, rows_of
+from step import captured
+
+from rolltap.row import earned
+
+
+def of_trials(taken: Taken) -> dict[str, float]:
+    """How the agents fared."""
+    rewards = [reward for trial in taken.trials if (reward := earned(trial)) is not None]
+    rows = rows_of(taken.trials)
+    calls = {call["call_id"]: call for row in rows for call in row["calls"]}
+    starts = {trial["rows"][0]["calls"][0]["call_id"] for trial in taken.trials if trial["rows"] and trial["rows"][0]["calls"]}
+    later = [call for name, call in calls.items() if name not in starts]
+    exact = sum(call["end"] - call["start"] for call in later if call["parent_call_id"] is not None)
+    trials = max(len(taken.trials), 1)
+    return {
+        "trials": float(len(taken.trials)),
+        "reward": fmean(rewards) if rewards else float("nan"),
+        "turns": len(calls) / trials,
+        "sampled_tokens": float(sum(sum(row["sampled_mask"]) for row in rows)),
+        "tokens": float(sum(len(row["token_ids"]) for row in rows)),
+        "branches": len(rows) / trials,
+        "exact_prefix": exact / max(sum(call["end"] - call["start"] for call in later), 1),
+    }
+
+
+def of_samples(samples: Sequence[Sample], version: int) -> dict[str, float]:
+    """What is trained, and how old it is."""
+    ages = [version - one for sample in samples for one, trained in zip(sample.versions, sample.mask) if trained]
+    return {
+        "trained_tokens": float(len(ages)),
+        "staleness_mean": fmean(ages) if ages else 0.0,
+        "staleness_max": float(max(ages, default=0)),
+    }
+
+
+def of_logprobs(
+    samples: Sequence[Sample], recomputed: Sequence[torch.Tensor], start: Sequence[torch.Tensor]
+) -> dict[str, float]:
+    """How far captured logprobs are from those recomputed under the weights of their version; how far the policy has come.
+
+    The divergence from the policy at the start is Schulman's estimator `exp(d) - 1 - d`, d being its logprob less the
+    present one's, over the tokens that the present one sampled.
+    """
+    if not samples:
+        return {"logprob_diff_mean": 0.0, "logprob_diff_max": 0.0, "kl_start": 0.0, "entropy": 0.0}
+    known = torch.cat([captured(one) for one in samples])
+    apart = (torch.cat(list(recomputed)) - known).abs()
+    distance = torch.cat(list(start)) - torch.cat(list(recomputed))
+    return {
+        "logprob_diff_mean": float(apart.mean()),
+        "logprob_diff_max": float(apart.max()),
+        "kl_start": float((distance.exp() - 1 - distance).mean()),
+        "entropy": float(-torch.cat(list(recomputed)).mean()),
+    }
+
+
+def of_time(admin: str, results: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Seconds of all trials together, which run side by side."""
+    calls = sum(_calling(admin, one["trial_name"]) for one in results)
+    return {
+        "vllm_s": calls,
+        "agent_s": sum(seconds(one, "agent_execution") for one in results) - calls,
+        "verifier_s": sum(seconds(one, "verifier") for one in results),
+        "environment_s": sum(seconds(one, "environment_setup") for one in results),
+    }
+
+
+def _calling(admin: str, trial: str) -> float:
+    answer = httpx.get(f"{admin}/v1/trials/{trial}/calls", timeout=60.0, trust_env=False)
+    if not answer.is_success:
+        return 0.0
+    calls = [line for line in map(json.loads, answer.text.splitlines()) if line.get("ended_at")]
+    return sum(_seconds(call["started_at"], call["ended_at"]) for call in calls)
+
+
+def _seconds(begin: str, end: str) -> float:
+    return (datetime.fromisoformat(end.rstrip("Z")[:26]) - datetime.fromisoformat(begin.rstrip("Z")[:26])).total_seconds()

@@ -1,0 +1,118 @@
+"""Supervised training: the policy learns to speak as the teacher's transcripts do, mistakes included."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from model import END_OF_TURN, make_model, make_tokenizer, save
+from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
+
+LEARNING_RATE = 3e-3
+BATCH = 4
+PROMPT = re.compile(r"\S+@[^\s:]+:(\S*)")
+"""A shell's prompt up to the working directory, which is also the answer to `pwd`."""
+
+
+class Lesson(NamedTuple):
+    """A conversation in tokens, and which of them the policy says."""
+
+    ids: torch.Tensor
+    said: torch.Tensor
+
+
+def transcripts(job: Path) -> list[list[dict[str, str]]]:
+    """The conversations of a job of the terminal agent."""
+    return [json.loads(path.read_text()) for path in sorted(job.glob("*/agent/transcript.json"))]
+
+
+def elsewhere(conversation: list[dict[str, str]], chance: random.Random) -> list[dict[str, str]]:
+    """The same, at another machine's prompt: the policy is not to depend on where it works."""
+    found = PROMPT.search(conversation[0]["content"].rpartition("\n\n")[0].rpartition("\n")[2])
+    if found is None:
+        return conversation
+    host = "".join(chance.choice("0123456789abcdef") for _ in range(12))
+    here, there = found.group(0).rstrip("#$"), f"root@{host}:/app"
+    folder = here.rpartition(":")[2]
+    return [
+        {**message, "content": message["content"].replace(here, there).replace(folder, "/app")}
+        for message in conversation
+    ]
+
+
+def lesson(tokenizer: PreTrainedTokenizerFast, conversation: Sequence[dict[str, str]]) -> Lesson:
+    """The conversation as the chat template shows it; said are the answers with their ends."""
+    ids: list[int] = []
+    said: list[bool] = []
+    for message in conversation:
+        header = tokenizer.encode(f"<|im_start|>{message['role']}\n", add_special_tokens=False)
+        body = tokenizer.encode(message["content"] + END_OF_TURN, add_special_tokens=False)
+        rest = tokenizer.encode("\n", add_special_tokens=False)
+        ids += header + body + rest
+        said += [False] * len(header) + [message["role"] == "assistant"] * len(body) + [False] * len(rest)
+    return Lesson(torch.tensor(ids), torch.tensor(said))
+
+
+def batches(lessons: Sequence[Lesson], chance: random.Random) -> Iterator[list[Lesson]]:
+    """For ever: lessons of like length together, so that little is padded."""
+    while True:
+        mixed = sorted(lessons, key=lambda one: (len(one.ids) // 100, chance.random()))
+        starts = list(range(0, len(mixed), BATCH))
+        chance.shuffle(starts)
+        for start in starts:
+            yield mixed[start : start + BATCH]
+
+
+def loss(model: Qwen2ForCausalLM, batch: Sequence[Lesson], heard: float) -> torch.Tensor:
+    """Mean over what is said, in nats per token, and so much of the mean over all else.
+
+    What is heard is not the policy's to say. But it teaches to copy names from the task and the screen, and soon.
+    """
+    ids = torch.nn.utils.rnn.pad_sequence([one.ids for one in batch], batch_first=True)
+    said = torch.nn.utils.rnn.pad_sequence([one.said for one in batch], batch_first=True)[:, 1:]
+    # Behind the end of a lesson 0 stands, which is a token too.
+    real = torch.nn.utils.rnn.pad_sequence([torch.ones_like(one.said) for one in batch], batch_first=True)[:, 1:]
+    hidden = model.model(input_ids=ids[:, :-1]).last_hidden_state
+
+    def mean(where: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(model.lm_head(hidden[where]), ids[:, 1:][where])
+
+    return mean(said) + heard * mean(real & ~said) if heard else mean(said)
+
+
+def teach(
+    conversations: Sequence[list[dict[str, str]]], folder: Path, *, seed: int, steps: int, say: Callable[[str], None]
+) -> None:
+    """Makes a tokenizer and a model, teaches it, and saves both."""
+    chance = random.Random(seed)
+    seen = [elsewhere(one, chance) if at % 2 else one for at, one in enumerate(conversations)]
+    tokenizer = make_tokenizer(message["content"] for one in seen for message in one)
+    model = make_model(tokenizer, seed)
+    lessons = [lesson(tokenizer, one) for one in seen]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01, betas=(0.9, 0.98))
+    told = time.monotonic()
+    for step, batch in zip(range(steps), batches(lessons, chance)):
+        for group in optimizer.param_groups:
+            group["lr"] = LEARNING_RATE * min(1.0, (step + 1) / 40) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / steps)))
+        optimizer.zero_grad()
+        # Towards the end the answers alone count.
+        value = loss(model, batch, heard=1.0 if step < 0.7 * steps else 0.0)
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if time.monotonic() - told > 5 or step + 1 == steps:
+            told = time.monotonic()
+            say(f"teaching: step {step + 1} of {steps}, {value.item():.4f} nats per token")
+    save(model, tokenizer, folder)
+
+
+def tokens_of(lessons: Iterable[Lesson]) -> int:
+    """All of them."""
+    return sum(len(one.ids) for one in lessons)

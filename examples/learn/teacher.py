@@ -1,0 +1,174 @@
+"""A scripted model that knows the services and makes mistakes: the synthetic transcripts that the policy begins with are its.
+
+It answers chat completions, so the very agent that the policy will drive types what it says, in the same shell. It looks
+around more than it should, sometimes with commands that undo what is done, sets wrong values, and leaves things out:
+about one episode in four succeeds. Every choice is one that training can unlearn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from processes import Stopped
+
+LOOKS = 0.4
+"""Of the turns: looks around instead of going on."""
+UNDOES = 0.45
+"""Of these: with a command that undoes something."""
+WRONG = 0.17
+"""Of the steps: done wrong."""
+TWO = 0.25
+"""Of the turns that go on: two steps at once."""
+MENDS = 0.4
+"""Of the starts that fail: sets right what the service complained about."""
+AT_ONCE = 0.3
+"""Of the starts: said to be the end in the same answer."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One of the things to do."""
+
+    says: str
+    right: str
+    wrong: str
+    complaint: str
+    """What the shell or the service says where it was not done."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """A task: what it takes, and what can be done to no purpose or to harm."""
+
+    name: str
+    steps: tuple[Step, ...]
+    harmless: tuple[str, ...]
+    harmful: tuple[str, ...]
+
+
+def _service(name: str, setting: tuple[str, str, str], directory: str, script: str) -> Service:
+    key, right, wrong = setting
+    configuration = f"{name}.conf"
+    return Service(
+        name,
+        (
+            Step(
+                f"Set {key}.",
+                f"sed -i 's/^{key}=.*/{key}={right}/' {configuration}",
+                f"sed -i 's/^{key}=.*/{key}={wrong}/' {configuration}",
+                f"{key} is not {right}",
+            ),
+            Step(f"Make {directory}.", f"mkdir -p {directory}", f"touch {directory}", f"{directory}: no such"),
+            Step(f"Make {script} executable.", f"chmod +x {script}", f"chmod -x {script}", "Permission denied"),
+            Step(f"Start {name}.", f"./{script}", f"cat {script}", "nothing says so"),
+        ),
+        ("ls -l", f"cat {configuration}", "pwd"),
+        (f"cp {configuration}.old {configuration}", f"rm -rf {directory}", f"chmod 644 {script}"),
+    )
+
+
+SERVICES = (
+    _service("web", ("port", "8080", "8000"), "logs", "start.sh"),
+    _service("queue", ("workers", "4", "0"), "spool", "run.sh"),
+)
+
+
+def answer(messages: list[dict[str, Any]], chance: random.Random) -> str:
+    """The next answer in this conversation."""
+    first, last = messages[0]["content"], messages[-1]["content"]
+    service = next(one for one in SERVICES if f"The {one.name} service" in first)
+    if last.rstrip().endswith('"task_complete": false.') and "You said that the task is complete" in last:
+        return _said("It is done.", "Confirm.", [], done=True)
+    typed = [command for message in messages if message["role"] == "assistant" for command in _typed(message)]
+    if chance.random() < LOOKS:
+        harm = chance.random() < UNDOES
+        return _said("Let me see.", "Look.", [chance.choice(service.harmful if harm else service.harmless)])
+    left = [step for step in service.steps if step.right not in typed and step.wrong not in typed]
+    if left:
+        return _go_on(left, chance)
+    broken = next((step for step in service.steps[:-1] if step.complaint in last), None)
+    if broken is not None and chance.random() < MENDS:
+        return _said("It failed.", broken.says, [broken.right, service.steps[-1].right])
+    return _said("It is done.", "Finish.", [], done=True)
+
+
+def _go_on(left: list[Step], chance: random.Random) -> str:
+    steps = left[: 2 if len(left) > 1 and chance.random() < TWO else 1]
+    commands = [step.wrong if chance.random() < WRONG else step.right for step in steps]
+    done = steps[-1] is left[-1] and chance.random() < AT_ONCE
+    return _said("Go on." if len(steps) == 1 else "Two steps.", steps[-1].says, commands, done=done)
+
+
+def _said(analysis: str, plan: str, commands: list[str], *, done: bool = False) -> str:
+    typed = [{"keystrokes": f"{command}\n", "duration": 0.1} for command in commands]
+    return json.dumps({"analysis": analysis, "plan": plan, "commands": typed, "task_complete": done})
+
+
+def _typed(message: dict[str, Any]) -> list[str]:
+    return [one["keystrokes"].rstrip("\n") for one in json.loads(message["content"])["commands"]]
+
+
+@contextlib.contextmanager
+def serving(seed: int) -> Iterator[str]:
+    """The teacher as an OpenAI-compatible server, for as long as this runs: its URL."""
+    chance = random.Random(seed)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._send({"object": "list", "data": [{"id": "teacher", "object": "model", "max_model_len": 8192}]})
+
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            if not self.path.endswith("/chat/completions"):
+                self.send_error(404)
+                return
+            message = {"role": "assistant", "content": answer(request["messages"], chance)}
+            choice = {"index": 0, "message": message, "finish_reason": "stop"}
+            usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+            self._send(
+                {"id": "t", "object": "chat.completion", "created": 0, "model": "teacher", "choices": [choice], "usage": usage}
+            )
+
+        def _send(self, body: dict[str, Any]) -> None:
+            payload = json.dumps(body).encode()
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(payload)))
+            self.end_headers()
+            self.wfile.write(payload)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+def transcribe(program: str, tasks: Path, folder: Path, *, samples: int, turns: int, seed: int) -> Path:
+    """Has the terminal agent work with the teacher, in directories of this host: the folder with its transcripts."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with serving(seed) as url:
+        command = [
+            *(program, "run", "-p", str(tasks), "-a", "terminal", "--max-turns", str(turns), "-e", "local", "--quiet"),
+            *("--upstream", url, "-k", str(samples), "-n", "12", "-o", str(folder), "--job-name", "transcripts"),
+        ]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode not in (0, 1):
+        raise Stopped(f"the teacher's job did not run:\n{done.stderr}")
+    return folder / "transcripts"

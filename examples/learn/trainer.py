@@ -1,0 +1,161 @@
+"""The trainer: takes closed groups, makes a step, keeps what it did, and gives the weights to vLLM."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import corruptions
+import model as speech
+import state as states
+import table
+import torch
+from processes import Say
+from rollouts import MAX_STALENESS, Sample, Taken, export, rows_of
+from services import Services
+from step import NotFinite, chunks, improve, logprobs
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rolltap.row import earned
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train."""
+
+    learning_rate: float
+    corruption: str
+    seed: int
+    program: str
+
+
+class Trainer:
+    """Holds the policy. All that lasts is in `state`."""
+
+    def __init__(self, taught: Path, folder: Path, settings: Settings, say: Say) -> None:
+        self.policy_folder = folder / "policy"
+        self._folder, self._settings, self._say = folder, settings, say
+        self._tokenizer = AutoTokenizer.from_pretrained(taught)
+        self._policy = AutoModelForCausalLM.from_pretrained(taught, dtype=torch.float32).eval()
+        self._start = copy.deepcopy(self._policy)
+        self._older = copy.deepcopy(self._policy)
+        self._optimizer = torch.optim.Adam(self._policy.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95))
+        found = states.read(folder / "state.pt")
+        self.state = found if found is not None else self._begin()
+        self._policy.load_state_dict(self.state.model)
+        self._optimizer.load_state_dict(self.state.optimizer)
+        self._write_policy()
+
+    def step(self, taken: Taken) -> dict[str, float]:
+        """Trains on these groups and keeps what came of it; nothing lasts before that."""
+        begin = time.monotonic()
+        version = self.state.step
+        trials = corruptions.of_trials(self._settings.corruption, taken.trials, self._settings.seed + version)
+        weighed = export(self._settings.program, rows_of(trials), self._folder / "exports", version)
+        samples = corruptions.of_samples(self._settings.corruption, [one for one in weighed if any(one.mask)])
+        row = {"step": float(version), **table.of_trials(taken), **table.of_samples(samples, version)}
+        row |= self._train(samples)
+        self._keep(taken, samples, {**row, "training_s": time.monotonic() - begin})
+        return self.state.table[-1]
+
+    def hand_over(self, services: Services) -> None:
+        """Gives vLLM the weights of the step that was just kept."""
+        begin = time.monotonic()
+        self._write_policy()
+        services.hand_over(self.state.step)
+        self.state.table[-1]["hand_over_s"] = time.monotonic() - begin
+
+    def _train(self, samples: Sequence[Sample]) -> dict[str, float]:
+        if not samples:
+            self._say("nothing of these groups can be trained; the weights stay as they are")
+            return {**table.of_logprobs([], [], []), "skipped": 1.0}
+        start = _without_gradient(self._start, samples)
+        # Under the weights of their versions, which the update is about to change.
+        older = self._recomputed_by_older(samples)
+        try:
+            now = improve(self._policy, self._optimizer, samples)
+        except NotFinite as error:
+            self._say(f"step {self.state.step} is left out: {error}")
+            now = _without_gradient(self._policy, samples)
+            return {**table.of_logprobs(samples, older or now, start), "skipped": 1.0}
+        return {**table.of_logprobs(samples, older or now, start), "skipped": 0.0}
+
+    def _recomputed_by_older(self, samples: Sequence[Sample]) -> list[torch.Tensor]:
+        """Each trained token's logprob under the weights that sampled it; empty where those are the present ones."""
+        of_each = [torch.tensor(_trained(one.versions, one.mask)) for one in samples]
+        versions = {int(version) for one in of_each for version in one.unique()} - {-1}
+        if versions <= {self.state.step}:
+            return []
+        made = [torch.zeros(len(one)) for one in of_each]
+        for version in versions:
+            self._older.load_state_dict(self.state.recent[version])
+            for into, new, of in zip(made, _without_gradient(self._older, samples), of_each):
+                into[of == version] = new[of == version]
+        return made
+
+    def _keep(self, taken: Taken, samples: Sequence[Sample], row: dict[str, float]) -> None:
+        state = self.state
+        trained = {one.trial_id for one in samples}
+        for trial in taken.trials:
+            if trial["trial_id"] in trained:
+                state.trained.append(trial["trial_id"])
+            elif earned(trial) is None:
+                state.left_out[trial["trial_id"]] = trial["failure_cause"] or "no_reward"
+            else:
+                state.left_out[trial["trial_id"]] = "stale_or_masked"
+        state.left_out |= dict.fromkeys(taken.late, "late")
+        row["left_out"] = float(len(taken.trials) - len(trained) + len(taken.late))
+        state.step += 1
+        state.cursor = taken.cursor
+        state.table.append(row)
+        self._remember()
+        state.write(self._folder / "state.pt")
+
+    def _begin(self) -> states.State:
+        self.state = states.State(0, {}, {})
+        self._remember()
+        self.state.write(self._folder / "state.pt")
+        return self.state
+
+    def _remember(self) -> None:
+        state = self.state
+        state.model = {name: value.clone() for name, value in self._policy.state_dict().items()}
+        state.optimizer = copy.deepcopy(self._optimizer.state_dict())
+        state.recent[state.step] = state.model
+        for version in [one for one in state.recent if one < state.step - MAX_STALENESS]:
+            del state.recent[version]
+
+    def _write_policy(self) -> None:
+        """What vLLM reads; made of the state, which is what counts."""
+        speech.save(self._policy, self._tokenizer, self.policy_folder)
+
+
+@torch.no_grad()
+def _without_gradient(model: Any, samples: Sequence[Sample]) -> list[torch.Tensor]:
+    made: dict[int, torch.Tensor] = {}
+    for chunk in chunks(samples):
+        made |= {id(one): new for one, new in zip(chunk, logprobs(model, chunk))}
+    return [made[id(one)] for one in samples]
+
+
+def _trained(values: Sequence[int], mask: Sequence[int]) -> list[int]:
+    return [value for value, trained in zip(values[1:], mask[1:]) if trained]
+
+
+def told(row: dict[str, float]) -> str:
+    """A step in a line."""
+    return (
+        f"step {row['step']:.0f}: reward {row['reward']:.2f}, {row['turns']:.1f} turns, "
+        f"{row['trained_tokens']:.0f} tokens, logprobs apart {row['logprob_diff_max']:.1e} at most, "
+        f"KL {row['kl_start']:.3f}, {row['wall_s']:.0f} s"
+    )
+
+
+def last_reward(rows: Sequence[dict[str, float]], steps: int = 3) -> float:
+    """The mean reward of the last steps."""
+    return fmean(row["reward"] for row in rows[-steps:])
