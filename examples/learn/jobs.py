@@ -61,7 +61,12 @@ class Jobs:
                 {
                     "name": "terminal",
                     "model_name": SERVED,
-                    "kwargs": {"max_turns": self._batch.max_turns, "max_tokens": ANSWER_TOKENS},
+                    "kwargs": {
+                        "max_turns": self._batch.max_turns,
+                        "max_tokens": ANSWER_TOKENS,
+                        # The context holds an episode; one that fills it has gone astray.
+                        "enable_summarize": False,
+                    },
                 }
             ],
             # What fails through no fault of the agent, a server that died say, is tried again once that is back.

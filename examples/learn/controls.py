@@ -1,0 +1,104 @@
+"""Several seeds, and every control, one after the other: whether it learns where it should, and nowhere else.
+
+    examples/learn/learn --with controls --out runs/controls -e local
+
+Each run has a folder in OUT and can be interrupted like any other; those that are done are not run again. All begin with
+the same taught model. OUT/controls.md is the table, OUT/plot.png the plot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+import report
+import state as states
+from trainer import last_reward
+
+HERE = Path(__file__).parent
+
+
+class Run(NamedTuple):
+    """A run of the suite."""
+
+    name: str
+    flags: tuple[str, ...]
+    says: str
+
+
+def runs(seeds: int, learning_rate: float) -> list[Run]:
+    """What is run."""
+    plain = [Run(f"seed-{seed}", ("--seed", str(seed)), f"seed {seed}") for seed in range(seeds)]
+    slow = [
+        Run(f"rate-{parts}", ("--learning-rate", str(learning_rate / parts)), f"learning rate / {parts}")
+        for parts in (2, 4)
+    ]
+    damaged = [
+        Run(kind, ("--control", kind), says)
+        for kind, says in (
+            ("permuted", "rewards permuted within groups"),
+            ("zero", "advantages 0"),
+            ("shifted", "logprobs shifted by one"),
+            ("mask", "masks off by one"),
+        )
+    ]
+    ahead = [Run("ahead-2", ("--ahead", "2"), "asynchronous, two batches ahead")]
+    return [*plain, *slow, *damaged, *ahead]
+
+
+def main() -> int:
+    """Runs what is not done yet, and writes the table."""
+    parser = argparse.ArgumentParser(
+        prog="examples/learn/learn --with controls",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="All other flags are those of a run, and go to each.",
+    )
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--taught", type=Path, help="of all runs; made in the first of them otherwise")
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", help="names of runs")
+    flags, rest = parser.parse_known_args()
+    taught = flags.taught or flags.out / "taught"
+    made = runs(flags.seeds, flags.learning_rate)
+    for one in made:
+        if flags.only is None or one.name in flags.only:
+            given = ("--out", str(flags.out / one.name), "--taught", str(taught), "--learning-rate", str(flags.learning_rate))
+            done = subprocess.run([sys.executable, str(HERE), *given, *rest, *one.flags], check=False)
+            if done.returncode != 0:
+                return done.returncode
+    write(flags.out, made)
+    return 0
+
+
+def write(folder: Path, made: Sequence[Run]) -> None:
+    """The table and the plot of the runs that are there."""
+    lines = [
+        "| run | reward, first | last three | turns, first | last three | logprobs apart, mean | largest | trained tokens | trials |",
+        "| --- |" + " ---: |" * 8,
+    ]
+    tables = {}
+    for one in made:
+        state = states.read(folder / one.name / "state.pt")
+        if state is None or not state.table:
+            continue
+        rows = tables[one.name] = state.table
+        tokens = sum(row["trained_tokens"] for row in rows)
+        mean = sum(row["logprob_diff_mean"] * row["trained_tokens"] for row in rows) / max(tokens, 1.0)
+        lines.append(
+            f"| {one.says} | {rows[0]['reward']:.2f} | {last_reward(rows):.2f} | {rows[0]['turns']:.1f} "
+            f"| {fmean(row['turns'] for row in rows[-3:]):.1f} | {mean:.1e} "
+            f"| {max(row['logprob_diff_max'] for row in rows):.1e} | {tokens:.0f} | {len(state.trained)} |"
+        )
+    (folder / "controls.md").write_text("\n".join(lines) + "\n")
+    report.plot(folder, tables)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

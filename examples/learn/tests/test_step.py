@@ -1,0 +1,92 @@
+"""The step: what it changes, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import replace
+
+import corruptions
+import pytest
+import torch
+from rollouts import Sample
+from step import NotFinite, captured, improve, logprobs
+
+
+def optimizer_of(model: torch.nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.Adam(model.parameters(), lr=1e-3)
+
+
+def test_what_was_rewarded_becomes_likelier(model: torch.nn.Module, samples: list[Sample]) -> None:
+    before = improve(model, optimizer_of(model), samples)
+    after = [new.detach() for new in logprobs(model, samples)]
+    for old, new, sample in zip(before, after, samples):
+        assert (new.sum() > old.sum()) == (sample.advantage > 0)
+
+
+def test_logprobs_before_the_update_are_those_that_were_captured(model: torch.nn.Module, samples: list[Sample]) -> None:
+    for old, sample in zip(improve(model, optimizer_of(model), samples), samples):
+        assert torch.allclose(old, captured(sample), atol=1e-5)
+
+
+def test_padding_and_order_change_nothing(model: torch.nn.Module, samples: list[Sample]) -> None:
+    with torch.no_grad():
+        together = logprobs(model, samples)
+        for sample, of_all in zip(samples, together):
+            assert torch.allclose(logprobs(model, [sample])[0], of_all, atol=1e-5)
+
+
+@pytest.mark.parametrize("bad", [math.nan, -math.inf])
+def test_a_gradient_that_is_no_number_leaves_the_weights(
+    model: torch.nn.Module, samples: list[Sample], bad: float
+) -> None:
+    spoilt = [replace(samples[0], logprobs=[bad] * len(samples[0].logprobs)), *samples[1:]]
+    before = copy.deepcopy(model.state_dict())
+    optimizer = optimizer_of(model)
+    with pytest.raises(NotFinite):
+        improve(model, optimizer, spoilt)
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in before.items())
+    # And what is sound is trained afterwards.
+    improve(model, optimizer, samples)
+    assert not all(torch.equal(value, model.state_dict()[name]) for name, value in before.items())
+
+
+def test_without_advantages_nothing_is_learned(model: torch.nn.Module, samples: list[Sample]) -> None:
+    before = copy.deepcopy(model.state_dict())
+    improve(model, optimizer_of(model), corruptions.of_samples("zero", samples))
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in before.items())
+
+
+@pytest.mark.parametrize(("kind", "is_seen"), [("none", False), ("zero", False), ("shifted", True), ("mask", True)])
+def test_recomputing_sees_what_is_damaged(
+    model: torch.nn.Module, samples: list[Sample], kind: str, is_seen: bool
+) -> None:
+    damaged = corruptions.of_samples(kind, samples)
+    with torch.no_grad():
+        apart = max(float((new - captured(one)).abs().max()) for new, one in zip(logprobs(model, damaged), damaged))
+    assert (apart > 1e-3) == is_seen
+
+
+def test_permuted_rewards_stay_in_their_group_and_are_as_many() -> None:
+    trials = [
+        {
+            "trial_id": f"{group}{at}",
+            "group_id": group,
+            "reward": float(at == 0),
+            "rewards": {},
+            "reward_valid": True,
+            "failure_cause": None,
+            "rows": [{"reward": float(at == 0)}],
+        }
+        for group in "ab"
+        for at in range(8)
+    ]
+    seen = set()
+    for seed in range(20):
+        made = corruptions.of_trials("permuted", trials, seed)  # type: ignore[arg-type]
+        assert [one["trial_id"] for one in made] == [one["trial_id"] for one in trials]
+        assert all(one["rows"][0]["reward"] == one["reward"] for one in made)
+        for group in "ab":
+            assert sum(one["reward"] or 0.0 for one in made if one["group_id"] == group) == 1.0
+        seen.add(tuple(one["reward"] for one in made))
+    assert len(seen) > 5

@@ -1,0 +1,71 @@
+"""Taking from the feed, and keeping what was taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import state as states
+import torch
+from rollouts import take
+
+
+class Feed:
+    """A client whose feed has these answers, one after the other."""
+
+    def __init__(self, answers: list[list[dict[str, Any]]]) -> None:
+        self.answers = answers
+        self.asked: list[str | None] = []
+
+    def rollouts(self, *, after: str | None, **_: Any) -> Iterator[dict[str, Any]]:
+        self.asked.append(after)
+        yield from self.answers.pop(0) if self.answers else []
+
+
+def line(cursor: int, remaining: int, **more: Any) -> dict[str, Any]:
+    return {"cursor": str(cursor), "trial_id": f"t{cursor}", "group_id": "g", "group_remaining": remaining, "rows": [], **more}
+
+
+def waiting() -> bool:
+    return False
+
+
+def test_no_more_is_taken_than_was_asked_for() -> None:
+    feed = Feed([[line(1, 1), line(2, 0), line(3, 1), line(4, 0)]])
+    taken = take(feed, None, 1, waiting)  # type: ignore[arg-type]
+    assert taken.cursor == "2" and [one["trial_id"] for one in taken.trials] == ["t1", "t2"]
+
+
+def test_a_group_that_comes_in_two_answers_is_one() -> None:
+    feed = Feed([[line(1, 1)], [], [line(2, 0)]])
+    taken = take(feed, "0", 1, waiting)  # type: ignore[arg-type]
+    assert feed.asked == ["0", "1", "1"] and taken.groups() == 1 and taken.cursor == "2"
+
+
+def test_late_trials_are_passed_and_not_trained() -> None:
+    feed = Feed([[line(1, 0, late=True), line(2, 0)]])
+    taken = take(feed, None, 1, waiting)  # type: ignore[arg-type]
+    assert taken.late == ["t1"] and [one["trial_id"] for one in taken.trials] == ["t2"]
+
+
+def test_fewer_groups_are_taken_where_no_more_will_come() -> None:
+    over = iter([False, True, True])
+    # What was closed while it was asked for the last time is taken too.
+    feed = Feed([[line(1, 0)], [], [], [], [line(2, 0)], [], []])
+    taken = take(feed, None, 3, lambda: next(over, True))  # type: ignore[arg-type]
+    assert taken.groups() == 1 or taken.cursor == "2"
+    assert len(taken.trials) == taken.groups()
+
+
+def test_a_state_is_read_as_it_was_written(tmp_path: Path) -> None:
+    file = tmp_path / "state.pt"
+    assert states.read(file) is None
+    weights = {"a": torch.arange(3.0)}
+    written = states.State(2, weights, {"state": {}}, "17", ["x"], {"y": "late"}, [{"step": 0.0}], {1: weights, 2: weights})
+    written.write(file)
+    # One that was not finished counts for nothing.
+    (tmp_path / "state.new").write_bytes(b"half of")
+    read = states.read(file)
+    assert read is not None and read.cursor == "17" and read.trained == ["x"] and read.table == [{"step": 0.0}]
+    assert torch.equal(read.recent[1]["a"], weights["a"])
