@@ -18,19 +18,17 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import corruptions
+import launch
 import report
 import teach
 import teacher
 import torch
-from engine import Engine
-from jobs import BASE, TASKS, Batch, Jobs, copy_tasks
+from jobs import copy_tasks
 from loop import learn
-from processes import Processes, Say, Stopped, free_ports
-from services import Services
+from processes import Processes, Say, Stopped
 from trainer import Settings, Trainer, last_reward
 from transformers.utils.logging import disable_progress_bar
 
@@ -39,50 +37,14 @@ TEACHER_TURNS = 10
 
 def arguments() -> argparse.Namespace:
     """The flags."""
-    parser = argparse.ArgumentParser(
-        prog="examples/learn/learn", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, required=True, help="folder of the run; one that was interrupted goes on")
-    parser.add_argument("--steps", type=int, default=25)
-    parser.add_argument("--group-size", type=int, default=8, help="samples of each task in a step")
-    parser.add_argument("--tasks", nargs="+", default=sorted(one.name for one in TASKS.iterdir()), help="of examples/learn/tasks")
-    parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument("--max-turns", type=int, default=10, help="answers of one episode")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("-e", "--env", choices=["docker", "local"], default="docker", help="where trials run")
-    parser.add_argument("-n", "--concurrency", type=int, default=16, help="trials at once")
+    parser = launch.parser("examples/learn/learn", __doc__, steps=25)
     parser.add_argument("--ahead", type=int, default=0, help="batches that are sampled before the steps that they wait for")
     parser.add_argument("--control", choices=list(corruptions.KINDS), default="none", help="damage what is trained on")
     teaching = parser.add_argument_group("the model to begin with")
     teaching.add_argument("--taught", type=Path, help="a taught model, instead of teaching one (OUT/taught of another run)")
     teaching.add_argument("--transcripts", type=int, default=300, help="of the teacher")
     teaching.add_argument("--teaching-steps", type=int, default=500)
-    programs = parser.add_argument_group("programs")
-    programs.add_argument("--program", default="rolltap", help="rolltap")
-    programs.add_argument("--vllm-python", default=sys.executable, help="the Python that has vLLM")
-    programs.add_argument("--base-image", default=BASE, help="what the tasks' images are built on")
     return parser.parse_args()
-
-
-def main() -> int:
-    """Runs."""
-    flags = arguments()
-    # Without a `rolltap` at hand each job would fail for itself.
-    if shutil.which(flags.program) is None:
-        print(f"learn: there is no program {flags.program}; name rolltap's with --program", file=sys.stderr)
-        return 2
-    flags.out.mkdir(parents=True, exist_ok=True)
-    say = sayer(flags.out / "learn.log")
-    try:
-        run(flags, say)
-    except Stopped as why:
-        say(f"stopped: {why}")
-        say(f"what is trained is kept; the same command goes on from there")
-        return 1
-    except KeyboardInterrupt:
-        say("interrupted; the same command goes on")
-        return 130
-    return 0
 
 
 def run(flags: argparse.Namespace, say: Say) -> None:
@@ -96,11 +58,7 @@ def run(flags: argparse.Namespace, say: Say) -> None:
     taught = flags.taught if flags.taught is not None else teach_one(flags, tasks, say)
     settings = Settings(flags.learning_rate, flags.control, flags.seed, flags.program)
     trainer = Trainer(taught, flags.out, settings, say)
-    served, agents, admin = free_ports(3)
-    engine = Engine(flags.vllm_python, trainer.policy_folder, served, flags.seed, processes, say)
-    services = Services(flags.program, engine, flags.out, (agents, admin), processes, say)
-    batch = Batch(tasks, flags.env, flags.group_size, flags.concurrency, flags.max_turns)
-    jobs = Jobs(flags.program, flags.out / "jobs", batch, services.admin, processes)
+    services, jobs = launch.servers(flags, tasks, trainer.policy_folder, processes, say)
     if trainer.state.step:
         say(f"going on after step {trainer.state.step - 1}, with {len(trainer.state.trained)} trials trained")
     try:
@@ -145,19 +103,7 @@ def remember_flags(flags: argparse.Namespace) -> None:
     file.write_text(json.dumps(now, indent=2))
 
 
-def sayer(log: Path) -> Callable[[str], None]:
-    """Lines with the time, on standard error and in a file."""
-
-    def say(what: str) -> None:
-        line = f"{time.strftime('%H:%M:%S')} {what}"
-        print(line, file=sys.stderr, flush=True)
-        with log.open("a") as out:
-            print(line, file=out)
-
-    return say
-
-
 if __name__ == "__main__":
     disable_progress_bar()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    sys.exit(main())
+    sys.exit(launch.launch(arguments(), run, "what is trained is kept; the same command goes on from there"))

@@ -8,7 +8,7 @@ import time
 import httpx
 from jobs import Jobs, name
 from processes import Say, Stopped
-from rollouts import take
+from rollouts import Taken, take
 from services import Services
 from table import of_time
 from trainer import Trainer, told
@@ -39,6 +39,22 @@ class Sampling:
         """Whether more may come of this batch."""
         return self._next <= number or (self._running is not None and self._running[0] <= number)
 
+    def take(self, number: int, cursor: str | None, groups: int) -> Taken:
+        """So many groups of the feed after the cursor, which this batch brings at the latest."""
+
+        def nothing_yet() -> bool:
+            self._services.watch()
+            over = not self.is_sampling(number)
+            self.go_on(number)
+            return over
+
+        self.go_on(number)
+        with self._services.client() as client:
+            taken = take(client, cursor, groups, nothing_yet)
+        if not taken.trials:
+            raise Stopped(f"{name(number)} brought no complete trial; see its folder")
+        return taken
+
     def _close_groups(self, number: int) -> None:
         """No further sample comes: a group that lacks one is not waited for."""
         for group in sorted({one["config"]["rolltap"]["group_id"] for one in self._jobs.results(number)}):
@@ -58,20 +74,10 @@ def learn(
     state = trainer.state
     sampling = Sampling(jobs, services, state.step, steps, ahead, say)
 
-    def nothing_yet() -> bool:
-        services.watch()
-        over = not sampling.is_sampling(state.step)
-        sampling.go_on(state.step)
-        return over
-
     while state.step < steps:
         begin = time.monotonic()
         number = state.step
-        sampling.go_on(number)
-        with services.client() as client:
-            taken = take(client, state.cursor, groups, nothing_yet)
-        if not taken.trials:
-            raise Stopped(f"{name(number)} brought no complete trial; see its folder")
+        taken = sampling.take(number, state.cursor, groups)
         times = of_time(services.admin, jobs.results(number))
         row = trainer.step(taken)
         trainer.hand_over(services)

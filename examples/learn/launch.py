@@ -1,0 +1,79 @@
+"""What every way to train in this example shares: flags, the log, and the servers and jobs of a run."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from engine import Engine
+from jobs import BASE, TASKS, Batch, Jobs
+from processes import Processes, Say, Stopped, free_ports
+from services import Services
+
+
+def parser(command: str, description: str | None, *, steps: int) -> argparse.ArgumentParser:
+    """With the flags that say what is sampled, and by which programs."""
+    made = argparse.ArgumentParser(
+        prog=command, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--out", type=Path, required=True, help="folder of the run")
+    made.add_argument("--steps", type=int, default=steps)
+    made.add_argument("--group-size", type=int, default=8, help="samples of each task in a step")
+    made.add_argument("--tasks", nargs="+", default=sorted(one.name for one in TASKS.iterdir()), help="of examples/learn/tasks")
+    made.add_argument("--learning-rate", type=float, default=1e-3)
+    made.add_argument("--max-turns", type=int, default=10, help="answers of one episode")
+    made.add_argument("--seed", type=int, default=0)
+    made.add_argument("-e", "--env", choices=["docker", "local"], default="docker", help="where trials run")
+    made.add_argument("-n", "--concurrency", type=int, default=16, help="trials at once")
+    programs = made.add_argument_group("programs")
+    programs.add_argument("--program", default="rolltap", help="rolltap")
+    programs.add_argument("--vllm-python", default=sys.executable, help="the Python that has vLLM")
+    programs.add_argument("--base-image", default=BASE, help="what the tasks' images are built on")
+    return made
+
+
+def launch(flags: argparse.Namespace, run: Callable[[argparse.Namespace, Say], None], how_to_go_on: str) -> int:
+    """Runs, with a word on why where it ends early; gives the exit status."""
+    # Without a `rolltap` at hand each job would fail for itself.
+    if shutil.which(flags.program) is None:
+        print(f"learn: there is no program {flags.program}; name rolltap's with --program", file=sys.stderr)
+        return 2
+    flags.out.mkdir(parents=True, exist_ok=True)
+    say = sayer(flags.out / "learn.log")
+    try:
+        run(flags, say)
+    except Stopped as why:
+        say(f"stopped: {why}")
+        say(how_to_go_on)
+        return 1
+    except KeyboardInterrupt:
+        say(f"interrupted; {how_to_go_on}")
+        return 130
+    return 0
+
+
+def servers(
+    flags: argparse.Namespace, tasks: Path, policy: Path, processes: Processes, say: Say
+) -> tuple[Services, Jobs]:
+    """vLLM on the policy's folder, the proxy before it, and the jobs at the tasks; none is started yet."""
+    served, agents, admin = free_ports(3)
+    engine = Engine(flags.vllm_python, policy, served, flags.seed, processes, say)
+    services = Services(flags.program, engine, flags.out, (agents, admin), processes, say)
+    batch = Batch(tasks, flags.env, flags.group_size, flags.concurrency, flags.max_turns)
+    return services, Jobs(flags.program, flags.out / "jobs", batch, services.admin, processes)
+
+
+def sayer(log: Path) -> Say:
+    """Lines with the time, on standard error and in a file."""
+
+    def say(what: str) -> None:
+        line = f"{time.strftime('%H:%M:%S')} {what}"
+        print(line, file=sys.stderr, flush=True)
+        with log.open("a") as out:
+            print(line, file=out)
+
+    return say
