@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterable
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
@@ -76,7 +78,23 @@ def make_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen2ForCausalL
 
 def save(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """Writes what vLLM and transformers load."""
-    model.save_pretrained(folder)
+    config = copy.deepcopy(model.config)
+    config.architectures, config.tie_word_embeddings = [type(model).__name__], False
+    config.save_pretrained(folder)
+    save_weights(model.named_parameters(), folder)
     tokenizer.save_pretrained(folder)
     generation = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "do_sample": True}
     (folder / "generation_config.json").write_text(json.dumps(generation) + "\n")
+
+
+def save_weights(weights: Iterable[tuple[str, torch.Tensor]], folder: Path) -> None:
+    """Writes the weights alone, in the place of those that are there.
+
+    A head that shares the embedding's weights gets a copy of them: vLLM, when it loads weights again, leaves a shared head
+    at the old ones ("ParallelLMHead: Failed to load weights" in its log), and samples from a mixture of two policies.
+    """
+    named = {name: value.detach().contiguous() for name, value in weights}
+    named.setdefault("lm_head.weight", named["model.embed_tokens.weight"].clone())
+    aside = folder / "model.safetensors.new"
+    save_file(named, aside, metadata={"format": "pt"})
+    aside.replace(folder / "model.safetensors")
