@@ -13,9 +13,9 @@ trains it, step by step, until it succeeds. docs/learn.md tells the whole of it.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -41,9 +41,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--ahead", type=int, default=0, help="batches that are sampled before the steps that they wait for")
     parser.add_argument("--control", choices=list(corruptions.KINDS), default="none", help="damage what is trained on")
     teaching = parser.add_argument_group("the model to begin with")
-    teaching.add_argument("--taught", type=Path, help="a taught model, instead of teaching one (OUT/taught of another run)")
+    teaching.add_argument("--taught", type=Path, help="where the taught model is, or is made if it is not; OUT/taught unless said")
     teaching.add_argument("--transcripts", type=int, default=300, help="of the teacher")
-    teaching.add_argument("--teaching-steps", type=int, default=500)
+    teaching.add_argument("--teaching-steps", type=int, default=800)
     return parser.parse_args()
 
 
@@ -55,40 +55,52 @@ def run(flags: argparse.Namespace, say: Say) -> None:
     processes.end_leftovers(say)
     tasks = flags.out / "tasks"
     copy_tasks(tasks, flags.base_image, flags.tasks)
-    taught = flags.taught if flags.taught is not None else teach_one(flags, tasks, say)
+    taught = teach_one(flags, tasks, say)
     settings = Settings(flags.learning_rate, flags.control, flags.seed, flags.program)
     trainer = Trainer(taught, flags.out, settings, say)
-    services, jobs = launch.servers(flags, tasks, trainer.policy_folder, processes, say)
+    if trainer.state.step < flags.steps:
+        go_on(flags, trainer, tasks, processes, say)
+    rows = trainer.state.table
+    if rows:
+        report.write(flags.out, trainer.state)
+        say(
+            f"reward {last_reward(rows[:1], 1):.2f} at first, {last_reward(rows):.2f} in the last three steps; "
+            f"table and plot in {flags.out}"
+        )
+
+
+def go_on(flags: argparse.Namespace, trainer: Trainer, tasks: Path, processes: Processes, say: Say) -> None:
+    """From the step that it stands at to the last."""
     if trainer.state.step:
         say(f"going on after step {trainer.state.step - 1}, with {len(trainer.state.trained)} trials trained")
+    services, jobs = launch.servers(flags, tasks, trainer.policy_folder, processes, say)
     try:
         services.start(trainer.state.step)
         learn(trainer, services, jobs, steps=flags.steps, groups=len(flags.tasks), ahead=flags.ahead, say=say)
     finally:
         services.stop()
         processes.end_leftovers(lambda _: None)
-    report.write(flags.out, trainer.state, flags)
-    rows = trainer.state.table
-    say(
-        f"reward {last_reward(rows[:1], 1):.2f} at first, {last_reward(rows):.2f} in the last three steps; "
-        f"table and plot in {flags.out}"
-    )
 
 
 def teach_one(flags: argparse.Namespace, tasks: Path, say: Say) -> Path:
-    """The teacher's transcripts, and a model that imitates them; made once per folder."""
-    folder: Path = flags.out / "taught"
-    if (folder / "done").exists():
-        return folder
-    begin = time.monotonic()
-    shutil.rmtree(folder, ignore_errors=True)
-    say(f"teaching: {flags.transcripts} transcripts of the teacher")
-    job = teacher.transcribe(
-        flags.program, tasks, flags.out / "teacher", samples=flags.transcripts // len(flags.tasks), turns=TEACHER_TURNS, seed=flags.seed
-    )
-    teach.teach(teach.transcripts(job), folder, seed=flags.seed, steps=flags.teaching_steps, say=say)
-    (folder / "done").touch()
-    say(f"teaching took {time.monotonic() - begin:.0f} s")
+    """The teacher's transcripts, and a model that imitates them; made once per folder, also where two runs want it."""
+    folder: Path = flags.taught or flags.out / "taught"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (folder / "config.json").exists():
+            return folder
+        begin = time.monotonic()
+        say(f"teaching: {flags.transcripts} transcripts of the teacher")
+        samples = flags.transcripts // len(flags.tasks)
+        job = teacher.transcribe(
+            flags.program, tasks, flags.out / "teacher", samples=samples, turns=TEACHER_TURNS, seed=flags.seed
+        )
+        # In its place when it is whole.
+        aside = folder.with_name(f"{folder.name}.new")
+        teach.teach(teach.transcripts(job), aside, seed=flags.seed, steps=flags.teaching_steps, say=say)
+        aside.replace(folder)
+        say(f"teaching took {time.monotonic() - begin:.0f} s")
     return folder
 
 

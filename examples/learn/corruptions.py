@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rollouts import Sample
 
-from rolltap.row import Trial
+from rolltap.row import Row, Trial
 
 KINDS = {
     "none": "as it was captured",
@@ -46,5 +46,14 @@ def of_samples(kind: str, samples: Sequence[Sample]) -> list[Sample]:
 
 
 def _rewarded(trial: Trial, other: Trial) -> Trial:
-    of_other = {name: other[name] for name in ("reward", "rewards", "reward_valid", "failure_cause")}  # type: ignore[literal-required]
-    return {**trial, **of_other, "rows": [{**row, **of_other} for row in trial["rows"]]}  # type: ignore[typeddict-item]
+    rows: list[Row] = [
+        {
+            **row,
+            "reward": other["reward"],
+            "rewards": other["rewards"],
+            "reward_valid": other["reward_valid"],
+            "failure_cause": other["failure_cause"],
+        }
+        for row in trial["rows"]
+    ]
+    return {**trial, "reward": other["reward"], "reward_valid": other["reward_valid"], "rows": rows}

@@ -67,8 +67,7 @@ def make_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen2ForCausalL
         num_attention_heads=4,
         num_key_value_heads=4,
         max_position_embeddings=CONTEXT,
-        # vLLM 0.32 on the CPU keeps the old output embeddings when it reads tied ones anew.
-        tie_word_embeddings=False,
+        tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
@@ -31,9 +30,11 @@ COLUMNS = {
 }
 
 
-def write(folder: Path, state: State, flags: argparse.Namespace) -> None:
-    """`table.md`, `table.jsonl`, `plot.png` and `plot.svg`."""
+def write(folder: Path, state: State) -> None:
+    """`table.md`, `table.jsonl`, `trials.json` (what became of each), `plot.png` and `plot.svg`."""
     rows = state.table
+    trials = {"trained": state.trained, "left_out": state.left_out}
+    (folder / "trials.json").write_text(json.dumps(trials, indent=1) + "\n")
     (folder / "table.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + " ---: |" * len(COLUMNS)]
     for row in rows:

@@ -48,23 +48,27 @@ def of_samples(samples: Sequence[Sample], version: int) -> dict[str, float]:
 
 
 def of_logprobs(
-    samples: Sequence[Sample], recomputed: Sequence[torch.Tensor], start: Sequence[torch.Tensor]
+    samples: Sequence[Sample],
+    recomputed: Sequence[torch.Tensor],
+    now: Sequence[torch.Tensor],
+    start: Sequence[torch.Tensor],
 ) -> dict[str, float]:
-    """How far captured logprobs are from those recomputed under the weights of their version; how far the policy has come.
+    """How far captured logprobs are from those recomputed under the weights of their version, and how far the policy has come.
 
-    The divergence from the policy at the start is Schulman's estimator `exp(d) - 1 - d`, d being its logprob less the
-    present one's, over the tokens that the present one sampled.
+    The divergence of the present policy from the first is Schulman's estimator `exp(d) - 1 - d`, d being the first one's
+    logprob less the present one's, over the tokens that were sampled.
     """
     if not samples:
         return {"logprob_diff_mean": 0.0, "logprob_diff_max": 0.0, "kl_start": 0.0, "entropy": 0.0}
     known = torch.cat([captured(one) for one in samples])
     apart = (torch.cat(list(recomputed)) - known).abs()
-    distance = torch.cat(list(start)) - torch.cat(list(recomputed))
+    present = torch.cat(list(now))
+    distance = torch.cat(list(start)) - present
     return {
         "logprob_diff_mean": float(apart.mean()),
         "logprob_diff_max": float(apart.max()),
         "kl_start": float((distance.exp() - 1 - distance).mean()),
-        "entropy": float(-torch.cat(list(recomputed)).mean()),
+        "entropy": float(-present.mean()),
     }
 
 

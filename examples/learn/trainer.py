@@ -15,13 +15,16 @@ import model as speech
 import state as states
 import table
 import torch
-from processes import Say
+from processes import Say, Stopped
 from rollouts import MAX_STALENESS, Sample, Taken, export, rows_of
 from services import Services
 from step import NotFinite, chunks, improve, logprobs
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rolltap.row import earned
+
+TOLERATED = 3
+"""Steps in a row whose gradient is no number, before the run stops."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ class Trainer:
         row = {"step": float(version), **table.of_trials(taken), **table.of_samples(samples, version)}
         row |= self._train(samples)
         self._keep(taken, samples, {**row, "training_s": time.monotonic() - begin})
+        if sum(one["not_finite"] for one in self.state.table[-TOLERATED:]) == TOLERATED:
+            raise Stopped(f"{TOLERATED} gradients in a row were no numbers; a lower --learning-rate may help")
         return self.state.table[-1]
 
     def hand_over(self, services: Services) -> None:
@@ -73,17 +78,16 @@ class Trainer:
     def _train(self, samples: Sequence[Sample]) -> dict[str, float]:
         if not samples:
             self._say("nothing of these groups can be trained; the weights stay as they are")
-            return {**table.of_logprobs([], [], []), "skipped": 1.0}
+            return {**table.of_logprobs([], [], [], []), "not_finite": 0.0}
         start = _without_gradient(self._start, samples)
         # Under the weights of their versions, which the update is about to change.
         older = self._recomputed_by_older(samples)
         try:
-            now = improve(self._policy, self._optimizer, samples)
+            now, not_finite = improve(self._policy, self._optimizer, samples), 0.0
         except NotFinite as error:
-            self._say(f"step {self.state.step} is left out: {error}")
-            now = _without_gradient(self._policy, samples)
-            return {**table.of_logprobs(samples, older or now, start), "skipped": 1.0}
-        return {**table.of_logprobs(samples, older or now, start), "skipped": 0.0}
+            self._say(f"step {self.state.step} leaves the weights as they are: {error}")
+            now, not_finite = _without_gradient(self._policy, samples), 1.0
+        return {**table.of_logprobs(samples, older or now, now, start), "not_finite": not_finite}
 
     def _recomputed_by_older(self, samples: Sequence[Sample]) -> list[torch.Tensor]:
         """Each trained token's logprob under the weights that sampled it; empty where those are the present ones."""
@@ -100,14 +104,18 @@ class Trainer:
 
     def _keep(self, taken: Taken, samples: Sequence[Sample], row: dict[str, float]) -> None:
         state = self.state
-        trained = {one.trial_id for one in samples}
+        sampled = {one.trial_id for one in samples}
+        trained = set() if row["not_finite"] else sampled
         for trial in taken.trials:
-            if trial["trial_id"] in trained:
-                state.trained.append(trial["trial_id"])
+            name = trial["trial_id"]
+            if name in trained:
+                state.trained.append(name)
+            elif name in sampled:
+                state.left_out[name] = "gradient_not_finite"
             elif earned(trial) is None:
-                state.left_out[trial["trial_id"]] = trial["failure_cause"] or "no_reward"
+                state.left_out[name] = trial["failure_cause"] or "no_reward"
             else:
-                state.left_out[trial["trial_id"]] = "stale_or_masked"
+                state.left_out[name] = "stale_or_masked"
         state.left_out |= dict.fromkeys(taken.late, "late")
         row["left_out"] = float(len(taken.trials) - len(trained) + len(taken.late))
         state.step += 1

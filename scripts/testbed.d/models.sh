@@ -6,7 +6,11 @@
 model="$cache/tiny-model"
 long_model="$cache/long-model"
 
+# Where the tests of examples/learn keep the model that they teach: one of what teaches it now.
+learner="$cache/learner-$(cat -- "$here"/../examples/learn/{model,teach,teacher}.py "$here"/../examples/learn/tasks/*/instruction.md | stamp_of)"
+
 make_models() {
+  find "$cache" -maxdepth 1 -name 'learner-*' ! -name "${learner##*/}*" -exec rm -rf -- {} +
   make_model tiny-model "$parts/tiny_model.py" "$model"
   make_model long-model "$parts/long_model.py" "$long_model" "$tokenizers/qwen3"
 }

@@ -27,6 +27,7 @@ mod in_container;
 mod installed_agents;
 mod interrupted;
 mod killed_jobs;
+mod learn;
 mod litellm;
 mod messages;
 mod mini_swe_agent;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
+from typing import Any
 
 import corruptions
 import pytest
@@ -68,7 +69,7 @@ def test_recomputing_sees_what_is_damaged(
 
 
 def test_permuted_rewards_stay_in_their_group_and_are_as_many() -> None:
-    trials = [
+    trials: list[Any] = [
         {
             "trial_id": f"{group}{at}",
             "group_id": group,
@@ -83,7 +84,7 @@ def test_permuted_rewards_stay_in_their_group_and_are_as_many() -> None:
     ]
     seen = set()
     for seed in range(20):
-        made = corruptions.of_trials("permuted", trials, seed)  # type: ignore[arg-type]
+        made = corruptions.of_trials("permuted", trials, seed)
         assert [one["trial_id"] for one in made] == [one["trial_id"] for one in trials]
         assert all(one["rows"][0]["reward"] == one["reward"] for one in made)
         for group in "ab":

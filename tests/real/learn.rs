@@ -1,0 +1,153 @@
+//! The example that learns (examples/learn), in short: every part real, and its servers and itself killed in the middle.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::stage::testbed;
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/learn");
+const STEPS: usize = 3;
+/// A run waits for vLLM to start, beside other tests.
+const PATIENCE: Duration = Duration::from_secs(400);
+
+/// Python with torch and the `rolltap` package.
+fn python() -> Command {
+    let mut python = Command::new(testbed("ROLLTAP_TESTBED_TRAINERS"));
+    python
+        .current_dir(EXAMPLE)
+        .env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/python"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("OMP_NUM_THREADS", "1");
+    python
+}
+
+/// A run of the example in short, which goes on where one before it in the same folder stopped.
+fn run(out: &Path) -> Child {
+    let log = fs::File::options().create(true).append(true).open(out.join("terminal.log")).unwrap();
+    let mut command = python();
+    command
+        .args([".", "--env", "local", "--tasks", "web", "--group-size", "4", "-n", "4", "--steps"])
+        .arg(STEPS.to_string())
+        // Taught once per machine, as long as what teaches it stays the same.
+        .args(["--taught", &testbed("ROLLTAP_TESTBED_LEARNER"), "--transcripts", "100", "--teaching-steps", "350"])
+        .args(["--program", env!("CARGO_BIN_EXE_rolltap"), "--vllm-python", &testbed("ROLLTAP_TESTBED_PYTHON")])
+        .arg("--out")
+        .arg(out)
+        .stdout(Stdio::null())
+        .stderr(log);
+    command.spawn().unwrap()
+}
+
+/// What the run has said.
+fn said(out: &Path) -> String {
+    fs::read_to_string(out.join("terminal.log")).unwrap_or_default()
+}
+
+/// Waits until the run has said this.
+fn wait_for(out: &Path, run: &mut Child, words: &str) {
+    // The first run of a machine teaches the model, which takes minutes.
+    let patience = if words.starts_with("step 0") { 3 * PATIENCE } else { PATIENCE };
+    wait_until(out, run, patience, &format!("say {words:?}"), || said(out).contains(words));
+}
+
+fn wait_until(out: &Path, run: &mut Child, patience: Duration, what: &str, is_so: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < patience, "the run did not {what}:\n{}", said(out));
+        let is_over = run.try_wait().unwrap().is_some();
+        assert!(!is_over || is_so(), "the run ended before it did {what}:\n{}", said(out));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The process that the run knows by this name.
+fn pid_of(out: &Path, name: &str) -> Option<String> {
+    let known: Value = serde_json::from_str(&fs::read_to_string(out.join("processes.json")).unwrap()).unwrap();
+    Some(known.get(name)?.get(0)?.to_string())
+}
+
+fn kill(pid: &str) {
+    assert!(Command::new("kill").args(["-KILL", pid]).status().unwrap().success());
+}
+
+/// Ends what a failed test leaves behind.
+struct Leftovers(PathBuf);
+
+impl Drop for Leftovers {
+    fn drop(&mut self) {
+        for name in ["trials", "proxy", "vllm"] {
+            if let Some(pid) = pid_of(&self.0, name) {
+                // Each leads a session of its own.
+                let _ = Command::new("kill").args(["-KILL", "--", &format!("-{pid}")]).status();
+            }
+        }
+    }
+}
+
+/// The trials in the proxy's captures that have something to train and a reward that measures the agent.
+fn stored(out: &Path) -> BTreeSet<String> {
+    let mut export = Command::new(env!("CARGO_BIN_EXE_rolltap"));
+    export.arg("export").arg(out.join("captures")).args(["--format", "jsonl", "--failed", "drop", "-o", "-"]);
+    let output = export.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rows = String::from_utf8(output.stdout).unwrap();
+    let rows = rows.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    rows.map(|row| row["trial_id"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+#[ignore = "needs vLLM and the trainers' packages: run ./scripts/test"]
+fn what_is_captured_is_trained_once_through_kills_of_proxy_and_trainer() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path();
+    let _leftovers = Leftovers(out.to_owned());
+
+    let mut first = run(out);
+    wait_for(out, &mut first, "step 0:");
+    kill(&pid_of(out, "proxy").unwrap());
+    wait_for(out, &mut first, "step 1:");
+    // What a step trains on is there before it is trained: killed then, nothing of the step is kept.
+    let weighed = out.join("exports/weighed.jsonl");
+    fs::remove_file(&weighed).unwrap();
+    wait_until(out, &mut first, PATIENCE, "weigh the next batch", || weighed.exists());
+    kill(&first.id().to_string());
+    first.wait().unwrap();
+    let mut second = run(out);
+    wait_for(out, &mut second, "step 2:");
+    assert!(second.wait().unwrap().success(), "{}", said(out));
+
+    let told = said(out);
+    assert!(told.contains("proxy died (status -9); starting it again"), "{told}");
+    assert!(told.contains("which a killed run left behind"), "{told}");
+    let table = fs::read_to_string(out.join("table.jsonl")).unwrap();
+    let steps: Vec<Value> = table.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(steps.len(), STEPS);
+    for (number, step) in steps.iter().enumerate() {
+        assert_eq!(step["step"].as_f64(), Some(number as f64));
+        assert!(step["trained_tokens"].as_f64().unwrap() > 0.0, "{step}");
+        // Of the very weights that sampled: neither older, nor other ones, nor other tokens.
+        assert_eq!(step["staleness_max"].as_f64(), Some(0.0), "{step}");
+        assert!(step["logprob_diff_max"].as_f64().unwrap() < 1e-3, "{step}");
+    }
+
+    let trials: Value = serde_json::from_str(&fs::read_to_string(out.join("trials.json")).unwrap()).unwrap();
+    let trained: Vec<String> = serde_json::from_value(trials["trained"].clone()).unwrap();
+    let once: BTreeSet<String> = trained.iter().cloned().collect();
+    assert_eq!(once.len(), trained.len(), "trained twice: {trained:?}");
+    assert_eq!(once, stored(out));
+    let checked = Command::new(env!("CARGO_BIN_EXE_rolltap")).arg("check").arg(out.join("captures")).output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+    assert!(out.join("plot.png").exists() && out.join("table.md").exists());
+}
+
+#[test]
+#[ignore = "needs the trainers' packages: run ./scripts/test"]
+fn the_step_is_what_it_says() {
+    let output = python().args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "tests"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
