@@ -35,9 +35,9 @@ def transcripts(job: Path) -> list[list[dict[str, str]]]:
 
 def elsewhere(conversation: list[dict[str, str]], chance: random.Random) -> list[dict[str, str]]:
     """The same, at another machine's prompt: the policy is not to depend on where it works."""
-    found = PROMPT.search(conversation[0]["content"].rpartition("\n\n")[0].rpartition("\n")[2])
+    found = PROMPT.search(conversation[0]["content"].rstrip().rpartition("\n")[2])
     if found is None:
-        return conversation
+        raise ValueError("the first message does not end with a shell's prompt")
     host = "".join(chance.choice("0123456789abcdef") for _ in range(12))
     here, there = found.group(0).rstrip("#$"), f"root@{host}:/app"
     folder = here.rpartition(":")[2]
