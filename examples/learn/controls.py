@@ -96,6 +96,12 @@ def write(folder: Path, made: Sequence[Run]) -> None:
             f"| {fmean(row['turns'] for row in rows[-3:]):.1f} | {mean:.1e} "
             f"| {max(row['logprob_diff_max'] for row in rows):.1e} | {tokens:.0f} | {len(state.trained)} |"
         )
+    first = [rows[0] for rows in tables.values()]
+    if first:
+        # All begin with the same policy, and what is damaged is damaged after sampling.
+        trials = sum(row["trials"] for row in first)
+        reward, turns = (sum(row[name] * row["trials"] for row in first) / trials for name in ("reward", "turns"))
+        lines += ["", f"The taught policy, over the first step of all runs ({trials:.0f} trials): reward {reward:.2f}, turns {turns:.1f}."]
     (folder / "controls.md").write_text("\n".join(lines) + "\n")
     report.plot(folder, tables)
 
