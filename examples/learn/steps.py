@@ -27,7 +27,8 @@ class Steps:
         `logprob_diff_max`, the largest distance of a captured logprob from the trainer's own."""
         row = {"step": step, **of_trials(taken), "versions": versions(taken.trials), **trainer}
         with self._file.open("a") as out:
-            print(json.dumps(row), file=out)
+            # A mean of nothing is no number.
+            print(json.dumps({name: None if value != value else value for name, value in row.items()}), file=out)
         self._say(
             f"step {step}: reward {row['reward']:.2f}, {row['turns']:.1f} turns, {row['trained_tokens']:.0f} tokens "
             f"of version {', '.join(map(str, row['versions']))}, logprobs apart {row['logprob_diff_max']:.1e} at most"

@@ -28,6 +28,7 @@ mod installed_agents;
 mod interrupted;
 mod killed_jobs;
 mod learn;
+mod learn_trainers;
 mod litellm;
 mod messages;
 mod mini_swe_agent;

@@ -1,0 +1,223 @@
+"""TRL's asynchronous GRPO trainer on this machine's CPU, with every part real.
+
+`AsyncGRPOTrainer` does its steps on what `rolltap.trainers.trl.RolloutWorker` reads from the proxy's feed: groups of trials
+of the unmodified terminal agent. Its weights go to vLLM as a file instead of over NCCL.
+
+    examples/learn/learn --with trl --out runs/trl --taught runs/first/taught
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import launch
+import model as speech
+import torch
+import tree_attention
+from datasets import Dataset
+from jobs import copy_tasks
+from loop import Sampling
+from processes import Processes, Say, Stopped
+from rollouts import MAX_STALENESS, Taken, take
+from services import Services
+from steps import Steps
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.utils.logging import disable_progress_bar
+from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async_grpo_trainer
+
+from rolltap.trainers.trl import RolloutWorker
+
+HEALTH_SECONDS = 0.5
+"""Between two looks at the servers and at the job, while the trainer waits for samples."""
+PATIENCE = 10
+"""Such looks, after a job's end, before another is run for what the step lacks."""
+
+
+class Worker(RolloutWorker):
+    """Runs a job of trials for each version of the weights, too; all by the trainer's thread."""
+
+    def __init__(self, services: Services, sampling: Sampling, steps: int) -> None:
+        super().__init__(services.admin)
+        self._services, self._sampling, self._steps = services, sampling, steps
+        self._batch = 0
+        self._looks = 0
+
+    def update_model_version(self, model_version: int) -> None:
+        """Begins the batch of these weights. TRL counts from 1: the weights of the start."""
+        super().update_model_version(model_version)
+        if model_version > 1:
+            self._batch += 1
+        if model_version <= self._steps:
+            self._sampling.go_on(self._batch)
+
+    def check_health(self, stale_after_s: float) -> None:
+        """Looks after the servers and the job, whenever the trainer finds its queue empty."""
+        super().check_health(stale_after_s)
+        self._services.watch()
+        self._sampling.go_on(self._batch)
+        self._looks = 0 if self._sampling.is_sampling(self._batch) else self._looks + 1
+        if self._looks > PATIENCE:
+            # A trial that failed for its own reasons has no sample, and a step takes a fixed number of them.
+            self._looks = 0
+            self._batch += 1
+            if self._batch >= 2 * self._steps:
+                raise Stopped("the batches bring too few samples for a step; see the results of their trials")
+            self._sampling.go_on(self._batch)
+
+
+class HandOver:
+    """In the place of TRL's transfer over NCCL: a file, which vLLM reads between two calls."""
+
+    def __init__(self, services: Services, policy: Path) -> None:
+        self._services, self._policy = services, policy
+        self._version = 0
+
+    def init_weight_transfer(self) -> None:
+        """Nothing is to be opened."""
+
+    def pause(self) -> None:
+        """`send_weights` holds calls for as long as it takes."""
+
+    def send_weights(self, iterator: Iterator[tuple[str, torch.Tensor]]) -> None:
+        """Has vLLM take them, under the number that TRL will give them."""
+        self._version += 1
+        speech.save_weights(iterator, self._policy)
+        self._services.hand_over(self._version)
+
+    def resume(self) -> None:
+        """`send_weights` has done so."""
+
+    def destroy(self) -> None:
+        """Nothing was opened."""
+
+
+class Trainer(AsyncGRPOTrainer):
+    """TRL's own, which notes how far its logprobs are from the captured ones, and reads no batch ahead."""
+
+    def __init__(self, **settings: Any) -> None:
+        # It is asked of CUDA, which there is none of; TRL goes without where it is unknown.
+        async_grpo_trainer.get_peak_flops_per_device = lambda accelerator, dtype: None
+        if not torch.cuda.is_available():
+            # transformers asks this at each forward; a torch whose CUDA libraries are stubs, as the testbed's, dies of it.
+            torch.cuda.is_current_stream_capturing = lambda: False
+        super().__init__(**settings)
+        tree_attention.register()
+        self.apart = 0.0
+        """Of this step's tokens."""
+        self._output: Any = None
+        self.model.register_forward_hook(self._remember)
+
+    def get_train_dataloader(self) -> DataLoader:
+        """Not accelerate's, which would ask for a sample of the next batch before it gives the last of this one."""
+        loader = super().get_train_dataloader().base_dataloader
+        self._rollout_dataset.poll_interval_s = HEALTH_SECONDS
+        return loader
+
+    def compute_loss(self, model: Any, inputs: dict[str, torch.Tensor], *args: Any, **named: Any) -> torch.Tensor:
+        """TRL's."""
+        loss = super().compute_loss(model, inputs, *args, **named)
+        chosen = inputs["token_index"] >= 0
+        now = self._output.log_probs.detach().flatten()[inputs["token_index"][chosen]]
+        self.apart = max(self.apart, float((now - inputs["old_log_probs"][chosen]).abs().max()))
+        return loss
+
+    def _remember(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
+        self._output = output
+
+
+class Told(TrainerCallback):
+    """TRL's figures of a step, beside what the feed says of its trials."""
+
+    def __init__(self, services: Services, steps: Steps) -> None:
+        self._services, self._steps = services, steps
+        self._taken = Taken(None)
+        self.trainer: Trainer | None = None
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Before new weights, with which the next batch begins."""
+        with self._services.client() as client:
+            self._taken = take(client, self._taken.cursor, sys.maxsize, lambda: True)
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict[str, Any], **_: Any
+    ) -> None:
+        """One step."""
+        if self.trainer is None or "ratio" not in logs:
+            return
+        names = ("loss", "ratio", "kl", "sample/staleness_max", "batch/packing_ratio", "perf/weight_sync_s")
+        told = {
+            "trained_tokens": logs["batch/trained_tokens_per_step"],
+            "logprob_diff_max": self.trainer.apart,
+            "trl_reward": logs["reward"],
+            **{name: logs[name] for name in names},
+        }
+        self.trainer.apart = 0.0
+        self._steps.write(state.global_step - 1, self._taken, told)
+
+
+def run(flags: argparse.Namespace, say: Say) -> None:
+    """So many steps."""
+    steps = Steps(flags.out, say)
+    processes = Processes(flags.out)
+    processes.end_leftovers(say)
+    tasks, policy = flags.out / "tasks", flags.out / "policy"
+    copy_tasks(tasks, flags.base_image, flags.tasks)
+    services, jobs = launch.servers(flags, tasks, policy, processes, say)
+    told = Told(services, steps)
+    trainer = Trainer(
+        model=str(flags.taught),
+        args=settings(flags, services),
+        # TRL wants one; what the agents work at are the tasks of their jobs.
+        train_dataset=Dataset.from_dict({"prompt": flags.tasks}),
+        rollout_worker=Worker(services, Sampling(jobs, services, 0, 2 * flags.steps, 0, say), flags.steps),
+        weight_transfer=HandOver(services, policy),
+        callbacks=[told],
+    )
+    told.trainer = trainer
+    speech.save(trainer.model, trainer.processing_class, policy)
+    try:
+        services.start(0)
+        trainer.train()
+    finally:
+        services.stop()
+        processes.end_leftovers(lambda _: None)
+
+
+def settings(flags: argparse.Namespace, services: Services) -> AsyncGRPOConfig:
+    """A step is a batch of the tasks' groups, one after the other."""
+    return AsyncGRPOConfig(
+        str(flags.out / "trl"),
+        max_steps=flags.steps,
+        learning_rate=flags.learning_rate,
+        per_device_train_batch_size=flags.group_size,
+        gradient_accumulation_steps=len(flags.tasks),
+        # By samples, and not by tokens.
+        token_budget=0,
+        max_staleness=MAX_STALENESS,
+        vllm_server_base_url=services.engine.url,
+        seed=flags.seed,
+        use_cpu=True,
+        bf16=False,
+        disable_tqdm=True,
+        report_to=[],
+        save_strategy="no",
+    )
+
+
+def arguments() -> argparse.Namespace:
+    """The flags."""
+    parser = launch.parser("examples/learn/learn --with trl", __doc__, steps=3)
+    parser.add_argument("--taught", type=Path, required=True, help="the model to begin with (OUT/taught of another run)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    disable_progress_bar()
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    sys.exit(launch.launch(arguments(), run, "choose another --out to begin anew"))

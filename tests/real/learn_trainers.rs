@@ -1,0 +1,46 @@
+//! examples/learn by the trainers' own loops: vLLM, the proxy, the terminal agent and a trainer, for two steps each.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::stage::testbed;
+use crate::trainers::{python, succeeds};
+
+/// A hundred times what float32 is off by.
+const TOLERANCE: f64 = 1e-3;
+
+#[tokio::test]
+#[ignore = "needs vLLM, the trainers' packages and a taught model: run ./scripts/test"]
+async fn trainers_of_others_step_on_what_was_captured() {
+    // TRL's numbers begin at 1: it hands the weights over once before the first step.
+    for (trainer, first) in [("tinker", 0), ("trl", 1)] {
+        let folder = tempfile::tempdir().unwrap();
+        let steps = two_steps(trainer, folder.path()).await;
+        assert_eq!(steps.len(), 2, "{trainer}: {steps:?}");
+        for (number, step) in (0_u64..).zip(&steps) {
+            assert_eq!(step["step"], number, "{trainer}");
+            assert_eq!(step["trials"], 8.0, "{trainer}: {step}");
+            assert!(step["trained_tokens"].as_f64().unwrap() > 0.0, "{trainer}: {step}");
+            // Each batch bears the version of the weights that sampled it, and these recompute its logprobs.
+            assert_eq!(step["versions"], serde_json::json!([first + number]), "{trainer}");
+            assert!(step["logprob_diff_max"].as_f64().unwrap() < TOLERANCE, "{trainer}: {step}");
+        }
+    }
+}
+
+/// What the trainer says of its steps on groups of four, in directories of this machine.
+async fn two_steps(trainer: &str, out: &Path) -> Vec<Value> {
+    let mut training = python();
+    training
+        .arg(format!("../examples/learn/with_{trainer}.py"))
+        .args(["--program", env!("CARGO_BIN_EXE_rolltap")])
+        .args(["--vllm-python", &testbed("ROLLTAP_TESTBED_PYTHON")])
+        .args(["--taught", &testbed("ROLLTAP_TESTBED_LEARNER")])
+        .args(["--steps", "2", "--group-size", "4", "--env", "local"])
+        .arg("--out")
+        .arg(out);
+    succeeds(training).await;
+    let said = std::fs::read_to_string(out.join("steps.jsonl")).unwrap();
+    said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
