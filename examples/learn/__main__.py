@@ -38,6 +38,7 @@ TEACHER_TURNS = 10
 def arguments() -> argparse.Namespace:
     """The flags."""
     parser = launch.parser("examples/learn/learn", __doc__, steps=25)
+    parser.add_argument("--discount", type=float, default=0.9, help="what a turn more leaves of a reward's worth")
     parser.add_argument("--ahead", type=int, default=0, help="batches that are sampled before the steps that they wait for")
     parser.add_argument("--control", choices=list(corruptions.KINDS), default="none", help="damage what is trained on")
     teaching = parser.add_argument_group("the model to begin with")
@@ -54,9 +55,9 @@ def run(flags: argparse.Namespace, say: Say) -> None:
     processes = Processes(flags.out)
     processes.end_leftovers(say)
     tasks = flags.out / "tasks"
-    copy_tasks(tasks, flags.base_image, flags.tasks)
+    copy_tasks(tasks, flags.base_image, flags.tasks, flags.groups)
     taught = teach_one(flags, tasks, say)
-    settings = Settings(flags.learning_rate, flags.control, flags.seed, flags.program)
+    settings = Settings(flags.learning_rate, flags.discount, flags.control, flags.seed, flags.program)
     trainer = Trainer(taught, flags.out, settings, say)
     if trainer.state.step < flags.steps:
         go_on(flags, trainer, tasks, processes, say)
@@ -76,7 +77,7 @@ def go_on(flags: argparse.Namespace, trainer: Trainer, tasks: Path, processes: P
     services, jobs = launch.servers(flags, tasks, trainer.policy_folder, processes, say)
     try:
         services.start(trainer.state.step)
-        learn(trainer, services, jobs, steps=flags.steps, groups=len(flags.tasks), ahead=flags.ahead, say=say)
+        learn(trainer, services, jobs, steps=flags.steps, groups=flags.groups * len(flags.tasks), ahead=flags.ahead, say=say)
     finally:
         services.stop()
         processes.end_leftovers(lambda _: None)
@@ -92,7 +93,7 @@ def teach_one(flags: argparse.Namespace, tasks: Path, say: Say) -> Path:
             return folder
         begin = time.monotonic()
         say(f"teaching: {flags.transcripts} transcripts of the teacher")
-        samples = flags.transcripts // len(flags.tasks)
+        samples = flags.transcripts // (flags.groups * len(flags.tasks))
         job = teacher.transcribe(
             flags.program, tasks, flags.out / "teacher", samples=samples, turns=TEACHER_TURNS, seed=flags.seed
         )
@@ -107,7 +108,7 @@ def teach_one(flags: argparse.Namespace, tasks: Path, say: Say) -> Path:
 def remember_flags(flags: argparse.Namespace) -> None:
     """The flags of the run; those that say what is learned must stay as they are."""
     file = flags.out / "flags.json"
-    fixed = ("group_size", "tasks", "learning_rate", "max_turns", "seed", "env", "control")
+    fixed = ("groups", "group_size", "tasks", "discount", "learning_rate", "max_turns", "seed", "env", "control")
     now = {name: getattr(flags, name) for name in fixed}
     if file.exists() and (before := json.loads(file.read_text())) != now:
         changed = ", ".join(f"{name} was {before[name]}" for name in fixed if before[name] != now[name])

@@ -21,13 +21,22 @@ BASE = "debian:bookworm-slim"
 ANSWER_TOKENS = 160
 
 
-def copy_tasks(folder: Path, base_image: str, names: Sequence[str]) -> None:
-    """The tasks, on another base image where this machine has another."""
+def copy_tasks(folder: Path, base_image: str, names: Sequence[str], groups: int) -> None:
+    """Each task as many times as a step has groups of it, on another base image where this machine has another.
+
+    Copies differ in name alone: a job has one group of a name.
+    """
     for name in names:
-        if not (folder / name).exists():
-            shutil.copytree(TASKS / name, folder / name)
-            dockerfile = folder / name / "environment" / "Dockerfile"
-            dockerfile.write_text(dockerfile.read_text().replace(BASE, base_image))
+        for number in range(1, groups + 1):
+            copy = folder / f"{name}-{number}"
+            if not copy.exists():
+                shutil.copytree(TASKS / name, copy)
+                _replace(copy / "environment" / "Dockerfile", BASE, base_image)
+                _replace(copy / "task.toml", f"rolltap/learn-{name}", f"rolltap/learn-{name}-{number}")
+
+
+def _replace(file: Path, old: str, new: str) -> None:
+    file.write_text(file.read_text().replace(old, new))
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from engine import Engine
-from jobs import BASE, TASKS, Batch, Jobs
+from jobs import BASE, Batch, Jobs
 from processes import Processes, Say, Stopped, free_ports
 from services import Services
 
@@ -22,8 +23,9 @@ def parser(command: str, description: str | None, *, steps: int) -> argparse.Arg
     )
     made.add_argument("--out", type=Path, required=True, help="folder of the run")
     made.add_argument("--steps", type=int, default=steps)
-    made.add_argument("--group-size", type=int, default=8, help="samples of each task in a step")
-    made.add_argument("--tasks", nargs="+", default=sorted(one.name for one in TASKS.iterdir()), help="of examples/learn/tasks")
+    made.add_argument("--groups", type=int, default=2, help="of each task in a step")
+    made.add_argument("--group-size", type=int, default=8, help="samples that are weighed against each other")
+    made.add_argument("--tasks", nargs="+", default=["web"], help="of examples/learn/tasks")
     made.add_argument("--learning-rate", type=float, default=5e-4)
     made.add_argument("--max-turns", type=int, default=9, help="answers of one episode")
     made.add_argument("--seed", type=int, default=0)
@@ -42,6 +44,8 @@ def launch(flags: argparse.Namespace, run: Callable[[argparse.Namespace, Say], N
     if shutil.which(flags.program) is None:
         print(f"learn: there is no program {flags.program}; name rolltap's with --program", file=sys.stderr)
         return 2
+    # Asked to end, it ends its servers too, as after Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     flags.out.mkdir(parents=True, exist_ok=True)
     say = sayer(flags.out / "learn.log")
     try:

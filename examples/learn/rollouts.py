@@ -74,6 +74,17 @@ def rows_of(trials: Sequence[Trial]) -> list[Row]:
     return [row for trial in trials for row in trial["rows"]]
 
 
+def discounted(rows: Sequence[Row], discount: float) -> list[Row]:
+    """What comes sooner is worth more: rewards shrink with each turn of their trial."""
+    turns: dict[str, set[str]] = {}
+    for row in rows:
+        turns.setdefault(row["trial_id"], set()).update(call["call_id"] for call in row["calls"])
+    return [
+        row if row["reward"] is None else {**row, "reward": row["reward"] * discount ** len(turns[row["trial_id"]])}
+        for row in rows
+    ]
+
+
 def export(program: str, rows: Sequence[Row], folder: Path, version: int) -> list[Sample]:
     """Has the branches masked and weighed within their groups; those of trials that are too old are not among them."""
     folder.mkdir(parents=True, exist_ok=True)

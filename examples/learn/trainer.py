@@ -16,7 +16,7 @@ import state as states
 import table
 import torch
 from processes import Say, Stopped
-from rollouts import MAX_STALENESS, Sample, Taken, export, rows_of
+from rollouts import MAX_STALENESS, Sample, Taken, discounted, export, rows_of
 from services import Services
 from step import NotFinite, chunks, improve, logprobs
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -32,6 +32,7 @@ class Settings:
     """How to train."""
 
     learning_rate: float
+    discount: float
     corruption: str
     seed: int
     program: str
@@ -59,7 +60,8 @@ class Trainer:
         begin = time.monotonic()
         version = self.state.step
         trials = corruptions.of_trials(self._settings.corruption, taken.trials, self._settings.seed + version)
-        weighed = export(self._settings.program, rows_of(trials), self._folder / "exports", version)
+        worth = discounted(rows_of(trials), self._settings.discount)
+        weighed = export(self._settings.program, worth, self._folder / "exports", version)
         samples = corruptions.of_samples(self._settings.corruption, [one for one in weighed if any(one.mask)])
         row = {"step": float(version), **table.of_trials(taken), **table.of_samples(samples, version)}
         row |= self._train(samples)

@@ -144,11 +144,11 @@ def run(flags: argparse.Namespace, say: Say) -> None:
     processes = Processes(flags.out)
     processes.end_leftovers(say)
     tasks, policy = flags.out / "tasks", flags.out / "policy"
-    copy_tasks(tasks, flags.base_image, flags.tasks)
+    copy_tasks(tasks, flags.base_image, flags.tasks, flags.groups)
     client = LocalClient(flags.taught, policy)
     services, jobs = launch.servers(flags, tasks, policy, processes, say)
     sampling = Sampling(jobs, services, 0, flags.steps, 0, say)
-    batches = Batches(sampling, flags.steps, len(flags.tasks))
+    batches = Batches(sampling, flags.steps, flags.groups * len(flags.tasks))
     try:
         services.start(0)
         client.services = services

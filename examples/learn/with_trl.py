@@ -167,7 +167,7 @@ def run(flags: argparse.Namespace, say: Say) -> None:
     processes = Processes(flags.out)
     processes.end_leftovers(say)
     tasks, policy = flags.out / "tasks", flags.out / "policy"
-    copy_tasks(tasks, flags.base_image, flags.tasks)
+    copy_tasks(tasks, flags.base_image, flags.tasks, flags.groups)
     services, jobs = launch.servers(flags, tasks, policy, processes, say)
     told = Told(services, steps)
     trainer = Trainer(
@@ -196,7 +196,7 @@ def settings(flags: argparse.Namespace, services: Services) -> AsyncGRPOConfig:
         max_steps=flags.steps,
         learning_rate=flags.learning_rate,
         per_device_train_batch_size=flags.group_size,
-        gradient_accumulation_steps=len(flags.tasks),
+        gradient_accumulation_steps=flags.groups * len(flags.tasks),
         # By samples, and not by tokens.
         token_budget=0,
         max_staleness=MAX_STALENESS,
