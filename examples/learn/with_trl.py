@@ -30,9 +30,12 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils.logging import disable_progress_bar
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async_grpo_trainer
+from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
 from rolltap.trainers.trl import RolloutWorker
 
+VERSION = "rolltap/version"
+"""Among a sample's figures: that of the oldest weights that sampled what is trained of it."""
 HEALTH_SECONDS = 0.5
 """Between two looks at the servers and at the job, while the trainer waits for samples."""
 PATIENCE = 10
@@ -55,6 +58,11 @@ class Worker(RolloutWorker):
             self._batch += 1
         if model_version <= self._steps:
             self._sampling.go_on(self._batch)
+
+    def _put(self, made: RolloutSample) -> bool:
+        # By which the trainer's check tells fresh samples; TRL logs its mean.
+        made.metrics[VERSION] = float(made.model_version)
+        return super()._put(made)
 
     def check_health(self, stale_after_s: float) -> None:
         """Looks after the servers and the job, whenever the trainer finds its queue empty."""
@@ -109,22 +117,35 @@ class Trainer(AsyncGRPOTrainer):
         super().__init__(**settings)
         tree_attention.register()
         self.apart = 0.0
-        """Of this step's tokens."""
+        """The largest distance, of this step's tokens that the present weights sampled."""
+        self.sampled_by: set[int] = set()
+        """The versions of this step's samples."""
         self._output: Any = None
         self.model.register_forward_hook(self._remember)
 
     def get_train_dataloader(self) -> DataLoader:
         """Not accelerate's, which would ask for a sample of the next batch before it gives the last of this one."""
         loader = super().get_train_dataloader().base_dataloader
+        packed = loader.collate_fn
+
+        def with_versions(rows: list[Any]) -> dict[str, Any]:
+            samples = [one for row in rows[0] for one in row.samples]
+            return {**packed(rows), "versions": torch.tensor([one["metrics"][VERSION] for one in samples])}
+
+        loader.collate_fn = with_versions
         self._rollout_dataset.poll_interval_s = HEALTH_SECONDS
         return loader
 
     def compute_loss(self, model: Any, inputs: dict[str, torch.Tensor], *args: Any, **named: Any) -> torch.Tensor:
         """TRL's."""
+        versions = inputs.pop("versions")
         loss = super().compute_loss(model, inputs, *args, **named)
         chosen = inputs["token_index"] >= 0
         now = self._output.log_probs.detach().flatten()[inputs["token_index"][chosen]]
-        self.apart = max(self.apart, float((now - inputs["old_log_probs"][chosen]).abs().max()))
+        is_fresh = versions[inputs["segment_id"][chosen]] == self.model_version
+        apart = (now - inputs["old_log_probs"][chosen])[is_fresh].abs()
+        self.apart = max([self.apart, *apart.tolist()])
+        self.sampled_by |= {int(one) for one in versions}
         return loss
 
     def _remember(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
@@ -154,10 +175,12 @@ class Told(TrainerCallback):
         told = {
             "trained_tokens": logs["batch/trained_tokens_per_step"],
             "logprob_diff_max": self.trainer.apart,
+            # A forked trial has more samples than one, and then some of a batch are left for the next step.
+            "versions": sorted(self.trainer.sampled_by),
             "trl_reward": logs["reward"],
             **{name: logs[name] for name in names},
         }
-        self.trainer.apart = 0.0
+        self.trainer.apart, self.trainer.sampled_by = 0.0, set()
         self._steps.write(state.global_step - 1, self._taken, told)
 
 
