@@ -39,6 +39,7 @@ def arguments() -> argparse.Namespace:
     """The flags."""
     parser = launch.parser("examples/learn/learn", __doc__, steps=25)
     parser.add_argument("--discount", type=float, default=0.9, help="what a turn more leaves of a reward's worth")
+    parser.add_argument("--penalty", type=float, default=0.05, help="on the divergence from the policy at the start, per token")
     parser.add_argument("--ahead", type=int, default=0, help="batches that are sampled before the steps that they wait for")
     parser.add_argument("--control", choices=list(corruptions.KINDS), default="none", help="damage what is trained on")
     teaching = parser.add_argument_group("the model to begin with")
@@ -57,7 +58,7 @@ def run(flags: argparse.Namespace, say: Say) -> None:
     tasks = flags.out / "tasks"
     copy_tasks(tasks, flags.base_image, flags.tasks, flags.groups)
     taught = teach_one(flags, tasks, say)
-    settings = Settings(flags.learning_rate, flags.discount, flags.control, flags.seed, flags.program)
+    settings = Settings(flags.learning_rate, flags.discount, flags.penalty, flags.control, flags.seed, flags.program)
     trainer = Trainer(taught, flags.out, settings, say)
     if trainer.state.step < flags.steps:
         go_on(flags, trainer, tasks, processes, say)
@@ -108,7 +109,7 @@ def teach_one(flags: argparse.Namespace, tasks: Path, say: Say) -> Path:
 def remember_flags(flags: argparse.Namespace) -> None:
     """The flags of the run; those that say what is learned must stay as they are."""
     file = flags.out / "flags.json"
-    fixed = ("groups", "group_size", "tasks", "discount", "learning_rate", "max_turns", "seed", "env", "control")
+    fixed = ("groups", "group_size", "tasks", "discount", "penalty", "learning_rate", "max_turns", "seed", "env", "control")
     now = {name: getattr(flags, name) for name in fixed}
     if file.exists() and (before := json.loads(file.read_text())) != now:
         changed = ", ".join(f"{name} was {before[name]}" for name in fixed if before[name] != now[name])

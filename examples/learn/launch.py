@@ -22,9 +22,9 @@ def parser(command: str, description: str | None, *, steps: int) -> argparse.Arg
         prog=command, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--out", type=Path, required=True, help="folder of the run")
-    made.add_argument("--steps", type=int, default=steps)
-    made.add_argument("--groups", type=int, default=2, help="of each task in a step")
-    made.add_argument("--group-size", type=int, default=8, help="samples that are weighed against each other")
+    made.add_argument("--steps", type=positive, default=steps)
+    made.add_argument("--groups", type=positive, default=2, help="of each task in a step")
+    made.add_argument("--group-size", type=positive, default=8, help="samples that are weighed against each other")
     made.add_argument("--tasks", nargs="+", default=["web"], help="of examples/learn/tasks")
     made.add_argument("--learning-rate", type=float, default=5e-4)
     made.add_argument("--max-turns", type=int, default=9, help="answers of one episode")
@@ -36,6 +36,20 @@ def parser(command: str, description: str | None, *, steps: int) -> argparse.Arg
     programs.add_argument("--vllm-python", default=sys.executable, help="the Python that has vLLM")
     programs.add_argument("--base-image", default=BASE, help="what the tasks' images are built on")
     return made
+
+
+def positive(text: str) -> int:
+    """A flag's number."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text} is no whole number above 0")
+    return int(text)
+
+
+def model_folder(text: str) -> Path:
+    """A flag's folder."""
+    if not (Path(text) / "config.json").is_file():
+        raise argparse.ArgumentTypeError(f"{text} holds no model")
+    return Path(text)
 
 
 def launch(flags: argparse.Namespace, run: Callable[[argparse.Namespace, Say], None], how_to_go_on: str) -> int:

@@ -45,13 +45,27 @@ def chunks(samples: Sequence[Sample]) -> list[list[Sample]]:
     return [by_length[at : at + MICRO_BATCH] for at in range(0, len(by_length), MICRO_BATCH)]
 
 
-def improve(model: PreTrainedModel, optimizer: torch.optim.Optimizer, samples: Sequence[Sample]) -> list[torch.Tensor]:
-    """One update; gives the logprobs of the trained tokens before it, in the order of the samples."""
+def improve(
+    model: PreTrainedModel,
+    optimizer: torch.optim.Optimizer,
+    samples: Sequence[Sample],
+    start: Sequence[torch.Tensor],
+    penalty: float,
+) -> list[torch.Tensor]:
+    """One update; gives the logprobs of the trained tokens before it, in the order of the samples.
+
+    `start` has those of the policy at the beginning, from which the penalty keeps the new one near.
+    """
     optimizer.zero_grad()
     before: dict[int, torch.Tensor] = {}
+    of_start = {id(one): known for one, known in zip(samples, start)}
     for chunk in chunks(samples):
         now = logprobs(model, chunk)
-        terms = [-((new - captured(one)).exp() * one.advantage).sum() for new, one in zip(now, chunk)]
+        terms = []
+        for new, one in zip(now, chunk):
+            apart = of_start[id(one)] - new
+            gain = (new - captured(one)).exp() * one.advantage
+            terms.append((penalty * (apart.exp() - 1 - apart) - gain).sum())
         torch.stack(terms).sum().div(len(samples)).backward()
         before |= {id(one): new.detach() for new, one in zip(now, chunk)}
     length = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)

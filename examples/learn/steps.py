@@ -19,7 +19,8 @@ class Steps:
 
     def __init__(self, folder: Path, say: Say) -> None:
         self._file, self._say = folder / "steps.jsonl", say
-        if self._file.exists():
+        # The captures of a run that was killed are of weights that are gone.
+        if (folder / "captures").exists():
             raise Stopped(f"{folder} holds a run already; choose another --out")
 
     def write(self, step: int, taken: Taken, trainer: dict[str, Any]) -> None:

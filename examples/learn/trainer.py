@@ -33,6 +33,7 @@ class Settings:
 
     learning_rate: float
     discount: float
+    penalty: float
     corruption: str
     seed: int
     program: str
@@ -85,7 +86,7 @@ class Trainer:
         # Under the weights of their versions, which the update is about to change.
         older = self._recomputed_by_older(samples)
         try:
-            now, not_finite = improve(self._policy, self._optimizer, samples), 0.0
+            now, not_finite = improve(self._policy, self._optimizer, samples, start, self._settings.penalty), 0.0
         except NotFinite as error:
             self._say(f"step {self.state.step} leaves the weights as they are: {error}")
             now, not_finite = _without_gradient(self._policy, samples), 1.0

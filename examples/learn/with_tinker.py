@@ -140,9 +140,9 @@ class Told(Logger):
 
 def run(flags: argparse.Namespace, say: Say) -> None:
     """So many steps."""
-    steps = Steps(flags.out, say)
     processes = Processes(flags.out)
     processes.end_leftovers(say)
+    steps = Steps(flags.out, say)
     tasks, policy = flags.out / "tasks", flags.out / "policy"
     copy_tasks(tasks, flags.base_image, flags.tasks, flags.groups)
     client = LocalClient(flags.taught, policy)
@@ -196,7 +196,7 @@ async def train(flags: argparse.Namespace, client: LocalClient, batches: Batches
 def arguments() -> argparse.Namespace:
     """The flags."""
     parser = launch.parser("examples/learn/learn --with tinker", __doc__, steps=3)
-    parser.add_argument("--taught", type=Path, required=True, help="the model to begin with (OUT/taught of another run)")
+    parser.add_argument("--taught", type=launch.model_folder, required=True, help="the model to begin with (OUT/taught of another run)")
     return parser.parse_args()
 
 

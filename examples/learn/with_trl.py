@@ -186,9 +186,9 @@ class Told(TrainerCallback):
 
 def run(flags: argparse.Namespace, say: Say) -> None:
     """So many steps."""
-    steps = Steps(flags.out, say)
     processes = Processes(flags.out)
     processes.end_leftovers(say)
+    steps = Steps(flags.out, say)
     tasks, policy = flags.out / "tasks", flags.out / "policy"
     copy_tasks(tasks, flags.base_image, flags.tasks, flags.groups)
     services, jobs = launch.servers(flags, tasks, policy, processes, say)
@@ -236,7 +236,7 @@ def settings(flags: argparse.Namespace, services: Services) -> AsyncGRPOConfig:
 def arguments() -> argparse.Namespace:
     """The flags."""
     parser = launch.parser("examples/learn/learn --with trl", __doc__, steps=3)
-    parser.add_argument("--taught", type=Path, required=True, help="the model to begin with (OUT/taught of another run)")
+    parser.add_argument("--taught", type=launch.model_folder, required=True, help="the model to begin with (OUT/taught of another run)")
     return parser.parse_args()
 
 
