@@ -45,7 +45,7 @@ def arguments() -> argparse.Namespace:
     teaching = parser.add_argument_group("the model to begin with")
     teaching.add_argument("--taught", type=Path, help="where the taught model is, or is made if it is not; OUT/taught unless said")
     teaching.add_argument("--transcripts", type=int, default=300, help="of the teacher")
-    teaching.add_argument("--teaching-steps", type=int, default=800)
+    teaching.add_argument("--teaching-steps", type=int, default=600)
     return parser.parse_args()
 
 

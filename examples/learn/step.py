@@ -1,9 +1,13 @@
-"""One step of importance-sampling policy gradient: the loss by which Tinker, and the seed of this example, train.
+"""One step of importance-sampling policy gradient: the loss by which Tinker, and many others, train.
 
-    loss = -sum over trained tokens of  exp(logprob now - logprob captured) * advantage of the trial
+    loss = sum over trained tokens of  -exp(logprob now - logprob captured) * advantage of the trial
+                                       + penalty * (exp(d) - 1 - d),   d = logprob at the start - logprob now
 
-Nothing else: no critic, no clipping of the ratio, no penalty. What was sampled by these very weights has a ratio of 1 up to
-rounding, so the ratios before the update tell whether the captured tokens, masks and logprobs are right.
+No critic, and no clipping of the ratio. The penalty is the divergence from the policy at the start as GRPO estimates it: with
+a few dozen trials a step, noise alone would soon undo what the policy was taught.
+
+What was sampled by these very weights has a ratio of 1 up to rounding, so the ratios before the update tell whether the
+captured tokens, masks and logprobs are right.
 """
 
 from __future__ import annotations

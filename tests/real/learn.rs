@@ -34,8 +34,20 @@ fn run(out: &Path) -> Child {
         .args([".", "--env", "local", "--tasks", "web", "--group-size", "4", "-n", "4", "--steps"])
         .arg(STEPS.to_string())
         // Taught once per machine, as long as what teaches it stays the same.
-        .args(["--taught", &testbed("ROLLTAP_TESTBED_LEARNER"), "--transcripts", "100", "--teaching-steps", "350"])
-        .args(["--program", env!("CARGO_BIN_EXE_rolltap"), "--vllm-python", &testbed("ROLLTAP_TESTBED_PYTHON")])
+        .args([
+            "--taught",
+            &testbed("ROLLTAP_TESTBED_LEARNER"),
+            "--transcripts",
+            "100",
+            "--teaching-steps",
+            "350",
+        ])
+        .args([
+            "--program",
+            env!("CARGO_BIN_EXE_rolltap"),
+            "--vllm-python",
+            &testbed("ROLLTAP_TESTBED_PYTHON"),
+        ])
         .arg("--out")
         .arg(out)
         .stdout(Stdio::null())
@@ -67,7 +79,8 @@ fn wait_until(out: &Path, run: &mut Child, patience: Duration, what: &str, is_so
 
 /// The process that the run knows by this name.
 fn pid_of(out: &Path, name: &str) -> Option<String> {
-    let known: Value = serde_json::from_str(&fs::read_to_string(out.join("processes.json")).unwrap()).unwrap();
+    let known: Value =
+        serde_json::from_str(&fs::read_to_string(out.join("processes.json")).unwrap()).unwrap();
     Some(known.get(name)?.get(0)?.to_string())
 }
 
@@ -140,7 +153,8 @@ fn what_is_captured_is_trained_once_through_kills_of_proxy_and_trainer() {
     let once: BTreeSet<String> = trained.iter().cloned().collect();
     assert_eq!(once.len(), trained.len(), "trained twice: {trained:?}");
     assert_eq!(once, stored(out));
-    let checked = Command::new(env!("CARGO_BIN_EXE_rolltap")).arg("check").arg(out.join("captures")).output().unwrap();
+    let checked =
+        Command::new(env!("CARGO_BIN_EXE_rolltap")).arg("check").arg(out.join("captures")).output().unwrap();
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
     assert!(out.join("plot.png").exists() && out.join("table.md").exists());
 }
@@ -148,6 +162,7 @@ fn what_is_captured_is_trained_once_through_kills_of_proxy_and_trainer() {
 #[test]
 #[ignore = "needs the trainers' packages: run ./scripts/test"]
 fn the_step_is_what_it_says() {
-    let output = python().args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "tests"]).output().unwrap();
+    let output =
+        python().args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "tests"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }

@@ -9,9 +9,19 @@ from typing import Any
 
 import corruptions
 import pytest
+import step
 import torch
 from rollouts import Sample
-from step import NotFinite, captured, improve, logprobs
+from step import NotFinite, captured, logprobs
+
+
+def improve(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, samples: list[Sample], penalty: float = 0.0
+) -> list[torch.Tensor]:
+    """A step of a policy that stands where it began."""
+    with torch.no_grad():
+        start = logprobs(model, samples)
+    return step.improve(model, optimizer, samples, start, penalty)
 
 
 def optimizer_of(model: torch.nn.Module) -> torch.optim.Optimizer:
@@ -23,6 +33,25 @@ def test_what_was_rewarded_becomes_likelier(model: torch.nn.Module, samples: lis
     after = [new.detach() for new in logprobs(model, samples)]
     for old, new, sample in zip(before, after, samples):
         assert (new.sum() > old.sum()) == (sample.advantage > 0)
+
+
+def test_the_penalty_draws_the_policy_back_to_where_it_began(model: torch.nn.Module, samples: list[Sample]) -> None:
+    with torch.no_grad():
+        start = logprobs(model, samples)
+    optimizer = optimizer_of(model)
+    for _ in range(3):
+        step.improve(model, optimizer, samples, start, 0.0)
+
+    def divergence() -> float:
+        with torch.no_grad():
+            apart = torch.cat(start) - torch.cat(logprobs(model, samples))
+        return float((apart.exp() - 1 - apart).mean())
+
+    gone = divergence()
+    unweighed = corruptions.of_samples("zero", samples)
+    for _ in range(10):
+        step.improve(model, optimizer, unweighed, start, 1.0)
+    assert gone > 1e-4 and divergence() < gone / 2
 
 
 def test_logprobs_before_the_update_are_those_that_were_captured(model: torch.nn.Module, samples: list[Sample]) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import state as states
 import torch
-from rollouts import take
+from jobs import BASE, copy_tasks
+from rollouts import discounted, take
 
 
 class Feed:
@@ -59,6 +60,26 @@ def test_what_was_closed_while_it_was_asked_for_the_last_time_is_taken() -> None
     feed = Feed([[line(1, 0)], [], [line(2, 0)], [], []])
     taken = take(feed, None, 3, lambda: True)  # type: ignore[arg-type]
     assert taken.groups() == 2 and taken.cursor == "2"
+
+
+def test_a_reward_is_worth_less_with_each_turn_of_its_trial() -> None:
+    def row(trial: str, calls: list[str], reward: float | None) -> Any:
+        return {"trial_id": trial, "reward": reward, "calls": [{"call_id": one} for one in calls]}
+
+    # Two branches that share a call are one trial of three turns.
+    rows = [row("a", ["1", "2"], 1.0), row("a", ["1", "3"], 1.0), row("b", ["4"], 1.0), row("c", ["5"], None)]
+    assert [one["reward"] for one in discounted(rows, 0.5)] == [0.125, 0.125, 0.5, None]
+
+
+def test_each_group_has_a_task_of_its_own_name(tmp_path: Path) -> None:
+    copy_tasks(tmp_path, "other:image", ["web"], 2)
+    names = [(tmp_path / one / "task.toml").read_text().split('name = "')[1].split('"')[0] for one in ("web-1", "web-2")]
+    assert names == ["rolltap/learn-web-1", "rolltap/learn-web-2"]
+    dockerfile = (tmp_path / "web-1" / "environment" / "Dockerfile").read_text()
+    assert "FROM other:image\n" in dockerfile and BASE not in dockerfile
+    # What is there stays: a run that goes on keeps its tasks.
+    copy_tasks(tmp_path, "another:image", ["web"], 2)
+    assert (tmp_path / "web-1" / "environment" / "Dockerfile").read_text() == dockerfile
 
 
 def test_a_state_is_read_as_it_was_written(tmp_path: Path) -> None:

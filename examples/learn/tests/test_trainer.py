@@ -29,7 +29,7 @@ def _trainer(folder: Path, said: Sequence[str] = ()) -> Trainer:
     if not taught.exists():
         tokenizer = make_tokenizer(["some words", "and some more"])
         save(make_model(tokenizer, seed=3), tokenizer, taught)
-    return Trainer(taught, folder, Settings(1e-3, 0.9, "none", 0, "rolltap"), list(said).append)
+    return Trainer(taught, folder, Settings(1e-3, 0.9, 0.05, "none", 0, "rolltap"), list(said).append)
 
 
 def taken(cursor: str, samples: Sequence[Sample]) -> Taken:
