@@ -44,6 +44,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--control", choices=list(corruptions.KINDS), default="none", help="damage what is trained on")
     teaching = parser.add_argument_group("the model to begin with")
     teaching.add_argument("--taught", type=Path, help="where the taught model is, or is made if it is not; OUT/taught unless said")
+    teaching.add_argument("--teach-only", action="store_true", help="make it, and stop there")
     teaching.add_argument("--transcripts", type=int, default=300, help="of the teacher")
     teaching.add_argument("--teaching-steps", type=int, default=600)
     return parser.parse_args()
@@ -58,6 +59,8 @@ def run(flags: argparse.Namespace, say: Say) -> None:
     tasks = flags.out / "tasks"
     copy_tasks(tasks, flags.base_image, flags.tasks, flags.groups)
     taught = teach_one(flags, tasks, say)
+    if flags.teach_only:
+        return
     settings = Settings(flags.learning_rate, flags.discount, flags.penalty, flags.control, flags.seed, flags.program)
     trainer = Trainer(taught, flags.out, settings, say)
     if trainer.state.step < flags.steps:

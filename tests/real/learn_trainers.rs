@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::learn::taught;
 use crate::stage::testbed;
 use crate::trainers::{python, succeeds};
 
@@ -37,8 +38,8 @@ async fn two_steps(trainer: &str, out: &Path) -> Vec<Value> {
         .arg(format!("../examples/learn/with_{trainer}.py"))
         .args(["--program", env!("CARGO_BIN_EXE_rolltap")])
         .args(["--vllm-python", &testbed("ROLLTAP_TESTBED_PYTHON")])
-        .args(["--taught", &testbed("ROLLTAP_TESTBED_LEARNER")])
-        .args(["--steps", "2", "--group-size", "4", "--env", "local"])
+        .args(["--taught", &taught()])
+        .args(["--steps", "2", "--groups", "2", "--group-size", "4", "-n", "4", "--env", "local"])
         .arg("--out")
         .arg(out);
     succeeds(training).await;
