@@ -38,7 +38,7 @@ TEACHER_TURNS = 10
 def arguments() -> argparse.Namespace:
     """The flags."""
     parser = launch.parser("examples/learn/learn", __doc__, steps=25)
-    parser.add_argument("--discount", type=float, default=0.9, help="what a turn more leaves of a reward's worth")
+    parser.add_argument("--discount", type=float, default=0.95, help="what a turn more leaves of a reward's worth")
     parser.add_argument("--penalty", type=float, default=0.05, help="on the divergence from the policy at the start, per token")
     parser.add_argument("--ahead", type=int, default=0, help="batches that are sampled before the steps that they wait for")
     parser.add_argument("--control", choices=list(corruptions.KINDS), default="none", help="damage what is trained on")
@@ -46,7 +46,7 @@ def arguments() -> argparse.Namespace:
     teaching.add_argument("--taught", type=Path, help="where the taught model is, or is made if it is not; OUT/taught unless said")
     teaching.add_argument("--teach-only", action="store_true", help="make it, and stop there")
     teaching.add_argument("--transcripts", type=int, default=300, help="of the teacher")
-    teaching.add_argument("--teaching-steps", type=int, default=600)
+    teaching.add_argument("--teaching-steps", type=int, default=800)
     return parser.parse_args()
 
 

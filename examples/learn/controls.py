@@ -61,7 +61,7 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--taught", type=Path, help="of all runs; made in the first of them otherwise")
-    parser.add_argument("--learning-rate", type=float, default=3e-4)
+    parser.add_argument("--learning-rate", type=float, default=2e-4)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="+", help="names of runs")
     flags, rest = parser.parse_known_args()

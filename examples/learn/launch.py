@@ -26,7 +26,7 @@ def parser(command: str, description: str | None, *, steps: int) -> argparse.Arg
     made.add_argument("--groups", type=positive, default=4, help="of each task in a step")
     made.add_argument("--group-size", type=positive, default=8, help="samples that are weighed against each other")
     made.add_argument("--tasks", nargs="+", default=["web"], help="of examples/learn/tasks")
-    made.add_argument("--learning-rate", type=float, default=3e-4)
+    made.add_argument("--learning-rate", type=float, default=2e-4)
     made.add_argument("--max-turns", type=int, default=9, help="answers of one episode")
     made.add_argument("--seed", type=int, default=0)
     made.add_argument("-e", "--env", choices=["docker", "local"], default="docker", help="where trials run")

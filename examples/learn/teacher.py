@@ -23,13 +23,13 @@ from processes import Stopped
 
 LOOKS = 0.5
 """Of the turns: looks around instead of going on."""
-UNDOES = 0.5
+UNDOES = 0.45
 """Of these: with a command that undoes something."""
-WRONG = 0.14
+WRONG = 0.12
 """Of the steps: done wrong."""
 TWO = 0.4
 """Of the turns that go on: two steps at once."""
-MENDS = 0.35
+MENDS = 0.4
 """Of the starts that fail: sets right what the service complained about."""
 AT_ONCE = 0.4
 """Of the starts: said to be the end in the same answer."""
