@@ -21,8 +21,7 @@ fn python() -> Command {
     python
         .current_dir(EXAMPLE)
         .env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/python"))
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .env("OMP_NUM_THREADS", "1");
+        .env("PYTHONDONTWRITEBYTECODE", "1");
     python
 }
 
