@@ -11,8 +11,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{timeout, timeout_at};
 use uuid::Uuid;
 
-use super::LocalEnvironment;
 use super::processes::{COMMAND_MARK, kill_group, kill_marked, kill_marked_now};
+use super::{LocalEnvironment, forks};
 use crate::environment::output::Head;
 use crate::environment::{EnvironmentError, Exec, ExecOutput};
 
@@ -82,7 +82,8 @@ impl LocalEnvironment {
         let mut env: BTreeMap<String, String> = self.env().clone();
         env.extend(exec.env.clone());
         env.insert(COMMAND_MARK.to_owned(), mark.clone());
-        let child = Command::new(self.shell())
+        let mut command = Command::new(self.shell());
+        command
             .arg("-c")
             .arg(&exec.command)
             .env_clear()
@@ -91,9 +92,11 @@ impl LocalEnvironment {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .process_group(0)
-            .spawn()
-            .map_err(|source| EnvironmentError::Spawn { program: self.shell(), source })?;
+            .process_group(0);
+        let allowed = forks::allowed();
+        let spawned = command.spawn();
+        drop(allowed);
+        let child = spawned.map_err(|source| EnvironmentError::Spawn { program: self.shell(), source })?;
         Ok(Running { child, mark, ended: false })
     }
 }

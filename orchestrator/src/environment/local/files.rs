@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
+use super::forks;
 use crate::environment::EnvironmentError;
 use crate::environment::archive::walk;
 use crate::environment::path_map::PathMap;
@@ -43,6 +44,7 @@ pub(super) fn copy(from: &Path, to: &Path, paths: Option<&PathMap>) -> io::Resul
             _ => symlink(target, to),
         };
     }
+    let _held_off = (metadata.permissions().mode() & 0o111 != 0).then(forks::held_off);
     match paths.filter(|_| metadata.len() <= LARGEST_TEXT) {
         Some(paths) => {
             let contents = fs::read(from)?;

@@ -8,6 +8,7 @@
 mod dockerfile;
 mod exec;
 mod files;
+mod forks;
 mod plan;
 mod processes;
 mod terminal;

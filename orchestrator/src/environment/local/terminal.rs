@@ -9,7 +9,7 @@ use pty_process::{OwnedReadPty, Size};
 use rolltap_agent::terminal::TerminalSize;
 use tokio::io::{AsyncRead, ReadBuf};
 
-use super::LocalEnvironment;
+use super::{LocalEnvironment, forks};
 use crate::environment::{EnvironmentError, TerminalStreams};
 
 impl LocalEnvironment {
@@ -34,18 +34,19 @@ impl LocalEnvironment {
         terminal.resize(Size::new(size.rows.max(1), size.cols.max(1))).map_err(failed)?;
         let arguments: &[&str] =
             if self.shell() == "bash" { &["--noprofile", "--norc", "-i"] } else { &["-i"] };
-        let shell = pty_process::Command::new(self.shell())
+        let command = pty_process::Command::new(self.shell())
             .args(arguments)
             .env_clear()
             .envs(self.env())
             .env("TERM", "xterm-256color")
             .env("PS1", "\\u@\\h:\\w\\$ ")
             .envs(&env)
-            .current_dir(&self.paths().workdir)
-            .spawn(inner)
-            .map_err(failed)?;
+            .current_dir(&self.paths().workdir);
+        let allowed = forks::allowed();
+        let spawned = command.spawn(inner);
+        drop(allowed);
         // The runtime waits for it once it has ended; `stop` sees to that.
-        drop(shell);
+        drop(spawned.map_err(failed)?);
         let (reader, writer) = terminal.into_split();
         Ok(TerminalStreams { reader: Box::new(UntilClosed(reader)), writer: Box::new(writer) })
     }

@@ -1,6 +1,7 @@
 //! The local environment on real processes of this host.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use rolltap_agent::terminal::TerminalSize;
@@ -172,6 +173,49 @@ async fn paths_in_scripts_and_instructions_are_those_of_this_host() {
         environment.download("/logs/nothing", back.path()).await,
         Err(EnvironmentError::NoSuchPath(_))
     ));
+}
+
+/// Regression: with 24 trials at once, one in 250 lost its reward to "Text file busy".
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_started_while_an_executable_is_written() {
+    let environment = start(&bundled("hello-file")).await;
+    let (written, is_written) = std::sync::mpsc::channel::<()>();
+    let (begin, has_begun) = std::sync::mpsc::channel();
+    let writer = std::thread::spawn(move || {
+        let _held_off = forks::held_off();
+        begin.send(()).unwrap();
+        let _ = is_written.recv();
+    });
+    has_begun.recv().unwrap();
+    let started = tokio::spawn(async move { output(&environment, "echo ran").await });
+    // Too short a time would hide an error, and never show one where there is none.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!started.is_finished());
+    drop(written);
+    writer.join().unwrap();
+    assert_eq!(started.await.unwrap(), "ran\n");
+}
+
+#[test]
+fn executables_alone_wait_for_what_is_being_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = |name: &str, mode: u32| {
+        let path = dir.path().join(name);
+        fs::write(&path, "#!/bin/sh\n").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    };
+    let (data, script) = (from("data", 0o644), from("script", 0o755));
+    let to = dir.path().join("to");
+    let allowed = forks::allowed();
+    files::copy(&data, &to.join("data"), None).unwrap();
+    let (target, copied) = (to.join("script"), to.join("script"));
+    let writer = std::thread::spawn(move || files::copy(&script, &target, None));
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(!copied.exists());
+    drop(allowed);
+    writer.join().unwrap().unwrap();
+    assert!(copied.exists());
 }
 
 #[tokio::test]
