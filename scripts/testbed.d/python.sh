@@ -49,7 +49,7 @@ build_python() {
     "$base" -m venv "$uv" &&
     "$uv/bin/pip" install --quiet "uv==$uv_version" &&
     "$base" -m venv --without-pip "$venv" &&
-    "$uv/bin/uv" pip install --python "$venv/bin/python" --no-deps --requirements "$parts/vllm.lock.txt" &&
+    "$uv/bin/uv" pip install --python "$venv/bin/python" --no-deps --compile-bytecode --requirements "$parts/vllm.lock.txt" &&
     "$venv/bin/python" "$parts/stub_cuda.py" &&
     "$venv/bin/python" -c 'import torch, vllm, transformers, openai; assert not torch.cuda.is_available()' &&
     rm -rf -- "$UV_CACHE_DIR"

@@ -34,7 +34,7 @@ build_trainers() {
   local -x UV_CACHE_DIR="$cache/uv-cache" UV_SYSTEM_CERTS=1
   rm -rf -- "$trainers" &&
     "$uv" venv --quiet --python "$base" "$trainers" &&
-    "$uv" pip install --python "$trainers/bin/python" --no-deps --requirements "$parts/trainers.lock.txt" &&
+    "$uv" pip install --python "$trainers/bin/python" --no-deps --compile-bytecode --requirements "$parts/trainers.lock.txt" &&
     "$trainers/bin/python" "$parts/stub_cuda.py" &&
     "$trainers/bin/python" -c 'import torch, trl, verl, tinker, verifiers.v1, gymnasium, openenv.core, skyrl.train.utils.trainer_utils' &&
     rm -rf -- "$UV_CACHE_DIR"
