@@ -235,7 +235,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_packed_with_words_in_mind_takes_them(word in "[a-z]{20,40}", times in 3_usize..200) {
+        fn what_is_packed_with_words_in_mind_takes_them(word in "[a-z]{20,40}", times in 4_usize..200) {
             let body = word.repeat(times).into_bytes();
             let words = [DICTIONARY, word.as_bytes()].concat();
             let mut out = Vec::new();
