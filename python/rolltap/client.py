@@ -154,7 +154,7 @@ class Client:
 
         Asks again where an answer ends or breaks off. Keep each trial's `cursor` together with what you made of it, and
         give it as `after` when you start again. Without `follow` it ends with the first answer, which may be
-        empty.
+        empty, and raises where that does not come or breaks off.
         """
         reading = Reading(after, wait, closed_groups, superseded, limit)
         while not reading.is_over():
@@ -163,6 +163,8 @@ class Client:
                     reading.taken(trial)
                     yield trial
             except (httpx.TransportError, RolltapError) as error:
+                if not follow:
+                    raise
                 time.sleep(reading.pause(error))
             else:
                 if not follow:
@@ -278,6 +280,8 @@ class AsyncClient:
                     reading.taken(trial)
                     yield trial
             except (httpx.TransportError, RolltapError) as error:
+                if not follow:
+                    raise
                 await asyncio.sleep(reading.pause(error))
             else:
                 if not follow:

@@ -24,6 +24,13 @@ class RolltapError(Exception):
         """Seconds after which the server wants to be asked again, where it said so."""
 
 
+def passes(error: Exception) -> bool:
+    """Whether asking again may help: nobody answered, or the server is busy, begins or ends."""
+    if isinstance(error, RolltapError):
+        return error.status in (429, 502, 503, 504)
+    return isinstance(error, httpx.TransportError)
+
+
 def raise_for(response: httpx.Response, body: bytes) -> None:
     """Raises what the server said, where the status is an error. `body` is the whole answer."""
     if response.status_code < 400:

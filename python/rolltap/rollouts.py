@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from rolltap.errors import RolltapError
+from rolltap.errors import passes
 from rolltap.lines import LineBuffer
 from rolltap.row import Trial
 
@@ -61,9 +61,9 @@ class Reading:
         if self.limit is not None:
             self.limit -= 1
 
-    def pause(self, error: httpx.TransportError | RolltapError) -> float:
+    def pause(self, error: Exception) -> float:
         """Seconds until the next attempt; raises what no further attempt would change."""
-        if isinstance(error, RolltapError) and error.status not in (429, 502, 503, 504):
+        if not passes(error):
             raise error
         self.failures += 1
         return min(LONGEST_PAUSE, 0.25 * 2.0 ** min(self.failures, 6))

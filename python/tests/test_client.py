@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import httpx
 import pytest
 from conftest import Capture, chat, two_turns
 
@@ -126,6 +127,19 @@ def test_an_answer_that_breaks_off_is_asked_for_again_from_its_last_whole_line()
     assert [trial["cursor"] for trial in read] == ["1", "2"]
     assert read[1]["task_id"] == "\u2028"
     assert ["after" in path for path in BreaksOff.asked] == [False, True, True]
+
+
+def test_one_answer_that_does_not_come_or_breaks_off_raises() -> None:
+    """Regression: it was asked for again and again, and a reader that had to start the proxy anew never came to it."""
+    with broken_server() as url, Client(url) as client:
+        answer = client.rollouts(wait=0, follow=False)
+        assert next(answer)["cursor"] == "1"
+        # Half of a line is not an end.
+        assert list(answer) == []
+        with pytest.raises(RolltapError):
+            list(client.rollouts(wait=0, follow=False))
+    with Client(url) as client, pytest.raises(httpx.ConnectError):
+        list(client.rollouts(wait=0, follow=False))
 
 
 def test_the_same_for_asyncio() -> None:

@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import Any
 
+import httpx
 import numpy as np
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
 from rolltap.client import DEFAULT_URL, AsyncClient, Client
+from rolltap.errors import RolltapError, passes
 from rolltap.row import PolicyNumbers, Row, Trial, alone, earned, ready, response, stand_in
 from rolltap.trial import Agent, run_trial, run_trials
 
@@ -145,8 +147,7 @@ class RolloutWorker:
         group: list[Trial] = []
         after = self.cursor
         while not self._stopped.is_set():
-            # One answer at a time: an empty one is a sign of life too, and shows whether to stop.
-            for trial in self._client.rollouts(after=after, wait=2, closed_groups=True, follow=False):
+            for trial in self._answer(after):
                 after = trial["cursor"]
                 self._alive_at = time.time()
                 if trial.get("late"):
@@ -159,7 +160,17 @@ class RolloutWorker:
                 if not trial.get("group_remaining"):
                     yield group
                     group = []
+
+    def _answer(self, after: str | None) -> Iterator[Trial]:
+        """One of the feed's: an empty one is a sign of life too, and shows whether to stop."""
+        try:
+            yield from self._client.rollouts(after=after, wait=2, closed_groups=True, follow=False)
             self._alive_at = time.time()
+        except (httpx.TransportError, RolltapError) as error:
+            if not passes(error):
+                raise
+            # How long that may last is the trainer's to say, in check_health.
+            self._stopped.wait(1)
 
     def _put(self, made: RolloutSample) -> bool:
         """Whether it is in the queue; it is not where the worker was stopped first."""
