@@ -15,8 +15,6 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
-import os
-import sys
 import time
 from pathlib import Path
 
@@ -30,24 +28,23 @@ from jobs import copy_tasks
 from loop import learn
 from processes import Processes, Say, Stopped
 from trainer import Settings, Trainer, last_reward
-from transformers.utils.logging import disable_progress_bar
 
 TEACHER_TURNS = 10
 
 
-def arguments() -> argparse.Namespace:
+def arguments() -> argparse.ArgumentParser:
     """The flags."""
     parser = launch.parser("examples/learn/learn", __doc__, steps=25)
-    parser.add_argument("--discount", type=float, default=0.95, help="what a turn more leaves of a reward's worth")
-    parser.add_argument("--penalty", type=float, default=0.05, help="on the divergence from the policy at the start, per token")
+    parser.add_argument("--discount", type=float, default=0.93, help="what a turn more leaves of a reward's worth")
+    parser.add_argument("--penalty", type=float, default=0.03, help="on the divergence from the policy at the start, per token")
     parser.add_argument("--ahead", type=int, default=0, help="batches that are sampled before the steps that they wait for")
     parser.add_argument("--control", choices=list(corruptions.KINDS), default="none", help="damage what is trained on")
     teaching = parser.add_argument_group("the model to begin with")
     teaching.add_argument("--taught", type=Path, help="where the taught model is, or is made if it is not; OUT/taught unless said")
     teaching.add_argument("--teach-only", action="store_true", help="make it, and stop there")
-    teaching.add_argument("--transcripts", type=int, default=300, help="of the teacher")
-    teaching.add_argument("--teaching-steps", type=int, default=800)
-    return parser.parse_args()
+    teaching.add_argument("--transcripts", type=int, default=500, help="of the teacher")
+    teaching.add_argument("--teaching-steps", type=int, default=900)
+    return parser
 
 
 def run(flags: argparse.Namespace, say: Say) -> None:
@@ -61,7 +58,7 @@ def run(flags: argparse.Namespace, say: Say) -> None:
     taught = teach_one(flags, tasks, say)
     if flags.teach_only:
         return
-    settings = Settings(flags.learning_rate, flags.discount, flags.penalty, flags.control, flags.seed, flags.program)
+    settings = Settings(flags.learning_rate, flags.steps, flags.discount, flags.penalty, flags.control, flags.seed, flags.program)
     trainer = Trainer(taught, flags.out, settings, say)
     if trainer.state.step < flags.steps:
         go_on(flags, trainer, tasks, processes, say)
@@ -121,6 +118,4 @@ def remember_flags(flags: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    disable_progress_bar()
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    sys.exit(launch.launch(arguments(), run, "what is trained is kept; the same command goes on from there"))
+    launch.launch(arguments(), run, "what is trained is kept; the same command goes on from there")

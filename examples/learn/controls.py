@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 import report
 import state as states
+from corruptions import KINDS
+from launch import LEARNING_RATE
 from trainer import last_reward
 
 HERE = Path(__file__).parent
@@ -38,15 +40,7 @@ def runs(seeds: int, learning_rate: float) -> list[Run]:
         Run(f"rate-{parts}", ("--learning-rate", str(learning_rate / parts)), f"learning rate / {parts}")
         for parts in (2, 4)
     ]
-    damaged = [
-        Run(kind, ("--control", kind), says)
-        for kind, says in (
-            ("permuted", "rewards permuted within groups"),
-            ("zero", "advantages 0"),
-            ("shifted", "logprobs shifted by one"),
-            ("mask", "masks off by one"),
-        )
-    ]
+    damaged = [Run(kind, ("--control", kind), says) for kind, says in KINDS.items() if kind != "none"]
     ahead = [Run("ahead-2", ("--ahead", "2"), "asynchronous, two batches ahead")]
     return [*plain, *slow, *damaged, *ahead]
 
@@ -61,7 +55,7 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--taught", type=Path, help="of all runs; made in the first of them otherwise")
-    parser.add_argument("--learning-rate", type=float, default=2e-4)
+    parser.add_argument("--learning-rate", type=float, default=LEARNING_RATE)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="+", help="names of runs")
     flags, rest = parser.parse_known_args()

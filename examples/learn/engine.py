@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 from model import CONTEXT
@@ -24,8 +25,8 @@ class Engine:
         self._processes, self._say = processes, say
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Starts it; `ready` waits for it."""
+    def start(self, version: int) -> None:
+        """Starts it on the policy's folder, whose weights are of this version, and waits until it answers."""
         command = [
             *(self._python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(self._weights)),
             *("--served-model-name", SERVED, "--host", "127.0.0.1", "--port", str(self._port)),
@@ -44,9 +45,26 @@ class Engine:
             "DO_NOT_TRACK": "1",
         }
         self._process = self._processes.start("vllm", command, environment)
+        self._wait()
+        self._name(version)
 
-    def ready(self) -> None:
-        """Waits until it answers."""
+    def is_alive(self) -> bool:
+        """Whether the server and its engine run: the server ends itself when the engine dies."""
+        return self._process is not None and self._process.poll() is None
+
+    def load(self, version: int) -> None:
+        """Reads the weights in the policy's folder, and bears their version from then on."""
+        self._ask("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(self._weights)}})
+        # Cached prefixes are of the old weights.
+        self._ask("/reset_prefix_cache", None)
+        self._name(version)
+
+    def stop(self) -> None:
+        """Ends it."""
+        self._processes.end("vllm", self._process)
+        self._process = None
+
+    def _wait(self) -> None:
         begin = time.monotonic()
         told = begin
         while not self._answers():
@@ -59,31 +77,11 @@ class Engine:
                 self._say(f"waiting for vLLM ({told - begin:.0f} s)")
             time.sleep(0.5)
 
-    def is_alive(self) -> bool:
-        """Whether the server and its engine run: the server ends itself when the engine dies."""
-        return self._process is not None and self._process.poll() is None
+    def _name(self, version: int) -> None:
+        self._ask("/update_weight_version", {"new_version": str(version)})
 
-    def load(self, version: int) -> None:
-        """Reads the weights in the policy's folder, and bears their version from then on."""
-        with httpx.Client(base_url=self.url, timeout=60.0, trust_env=False) as http:
-            # Cached prefixes are of the old weights.
-            for path, body in (
-                ("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(self._weights)}}),
-                ("/reset_prefix_cache", None),
-                ("/update_weight_version", {"new_version": str(version)}),
-            ):
-                http.post(path, json=body).raise_for_status()
-
-    def name(self, version: int) -> None:
-        """Says whose weights a server that was just started has."""
-        httpx.post(
-            f"{self.url}/update_weight_version", json={"new_version": str(version)}, timeout=30.0, trust_env=False
-        ).raise_for_status()
-
-    def stop(self) -> None:
-        """Ends it."""
-        self._processes.end("vllm", self._process)
-        self._process = None
+    def _ask(self, path: str, body: dict[str, Any] | None) -> None:
+        httpx.post(self.url + path, json=body, timeout=60.0, trust_env=False).raise_for_status()
 
     def _answers(self) -> bool:
         try:

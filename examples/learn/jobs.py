@@ -59,7 +59,6 @@ class Jobs:
 
     def start(self, number: int) -> subprocess.Popen[bytes]:
         """Starts this batch, or goes on with it where it was interrupted."""
-        environment = {"type": "docker"} if self._batch.environment == "docker" else {}
         job = {
             "job_name": name(number),
             "jobs_dir": str(self._folder),
@@ -80,7 +79,6 @@ class Jobs:
             ],
             # What fails through no fault of the agent, a server that died say, is tried again once that is back.
             "retry": {"max_retries": 3, "min_wait_sec": 5.0, "wait_multiplier": 2.0},
-            "environment": environment,
             "rolltap": {
                 "proxy": self._proxy,
                 "sampling": {"temperature": 1.0, "top_p": 1.0},
@@ -115,5 +113,11 @@ def seconds(result: dict[str, Any], phase: str) -> float:
     of = result.get(phase) or {}
     if not of.get("started_at") or not of.get("finished_at"):
         return 0.0
-    begin, end = (datetime.fromisoformat(of[name][:26].rstrip("Z")) for name in ("started_at", "finished_at"))
-    return (end - begin).total_seconds()
+    return elapsed(of["started_at"], of["finished_at"])
+
+
+def elapsed(begin: str, end: str) -> float:
+    """Seconds between two of rolltap's time stamps."""
+    # Of their nanoseconds Python reads six digits.
+    first, last = (datetime.fromisoformat(time.rstrip("Z")[:26]) for time in (begin, end))
+    return (last - first).total_seconds()

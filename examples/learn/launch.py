@@ -9,11 +9,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from engine import Engine
 from jobs import BASE, Batch, Jobs
 from processes import Processes, Say, Stopped, free_ports
 from services import Services
+from transformers.utils.logging import disable_progress_bar
+
+LEARNING_RATE = 3e-4
 
 
 def parser(command: str, description: str | None, *, steps: int) -> argparse.ArgumentParser:
@@ -26,8 +30,8 @@ def parser(command: str, description: str | None, *, steps: int) -> argparse.Arg
     made.add_argument("--groups", type=positive, default=4, help="of each task in a step")
     made.add_argument("--group-size", type=positive, default=8, help="samples that are weighed against each other")
     made.add_argument("--tasks", nargs="+", default=["web"], help="of examples/learn/tasks")
-    made.add_argument("--learning-rate", type=float, default=2e-4)
-    made.add_argument("--max-turns", type=int, default=9, help="answers of one episode")
+    made.add_argument("--learning-rate", type=float, default=LEARNING_RATE, help="of the first step")
+    made.add_argument("--max-turns", type=positive, default=10, help="answers of one episode")
     made.add_argument("--seed", type=int, default=0)
     made.add_argument("-e", "--env", choices=["docker", "local"], default="docker", help="where trials run")
     made.add_argument("-n", "--concurrency", type=positive, default=24, help="trials at once")
@@ -35,6 +39,13 @@ def parser(command: str, description: str | None, *, steps: int) -> argparse.Arg
     programs.add_argument("--program", default="rolltap", help="rolltap")
     programs.add_argument("--vllm-python", default=sys.executable, help="the Python that has vLLM")
     programs.add_argument("--base-image", default=BASE, help="what the tasks' images are built on")
+    return made
+
+
+def parser_of_another(trainer: str, description: str | None) -> argparse.ArgumentParser:
+    """The flags where another trainer takes the place of the example's own."""
+    made = parser(f"examples/learn/learn --with {trainer}", description, steps=3)
+    made.add_argument("--taught", type=model_folder, required=True, help="the model to begin with (OUT/taught of another run)")
     return made
 
 
@@ -52,12 +63,13 @@ def model_folder(text: str) -> Path:
     return Path(text)
 
 
-def launch(flags: argparse.Namespace, run: Callable[[argparse.Namespace, Say], None], how_to_go_on: str) -> int:
-    """Runs, with a word on why where it ends early; gives the exit status."""
+def launch(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace, Say], None], how_to_go_on: str) -> NoReturn:
+    """Runs by the command line's flags, with a word on why where it ends early, and exits."""
+    flags = parser.parse_args()
     # Without a `rolltap` at hand each job would fail for itself.
     if shutil.which(flags.program) is None:
-        print(f"learn: there is no program {flags.program}; name rolltap's with --program", file=sys.stderr)
-        return 2
+        parser.error(f"there is no program {flags.program}; name rolltap's with --program")
+    disable_progress_bar()
     # Asked to end, it ends its servers too, as after Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     flags.out.mkdir(parents=True, exist_ok=True)
@@ -67,11 +79,11 @@ def launch(flags: argparse.Namespace, run: Callable[[argparse.Namespace, Say], N
     except Stopped as why:
         say(f"stopped: {why}")
         say(how_to_go_on)
-        return 1
+        sys.exit(1)
     except KeyboardInterrupt:
         say(f"interrupted; {how_to_go_on}")
-        return 130
-    return 0
+        sys.exit(130)
+    sys.exit(0)
 
 
 def servers(

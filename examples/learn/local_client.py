@@ -33,7 +33,6 @@ class LocalClient:
     """Does one request after the other, in their order, as the service does."""
 
     def __init__(self, taught: Path, policy: Path) -> None:
-        self._tokenizer = AutoTokenizer.from_pretrained(taught)
         self._model = AutoModelForCausalLM.from_pretrained(taught, dtype=torch.float32).eval()
         # The parameters of a step come with it.
         self._optimizer = torch.optim.AdamW(self._model.parameters())
@@ -43,7 +42,7 @@ class LocalClient:
         self._requests = ThreadPoolExecutor(max_workers=1, thread_name_prefix="policy")
         self.services: Services | None = None
         """Who takes new weights; None while there are none but those in the policy's folder."""
-        self._write()
+        speech.save(self._model, AutoTokenizer.from_pretrained(taught), policy)
 
     def forward_backward(
         self, data: Sequence[tinker.Datum], loss_fn: str, loss_fn_config: dict[str, Any] | None = None
@@ -100,9 +99,6 @@ class LocalClient:
 
     def _hand_over(self) -> Served:
         if self.services is not None and self.services.version != self._steps:
-            self._write()
+            speech.save_weights(self._model.named_parameters(), self._folder)
             self.services.hand_over(self._steps)
         return Served(self._steps)
-
-    def _write(self) -> None:
-        speech.save(self._model, self._tokenizer, self._folder)

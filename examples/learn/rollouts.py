@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 from processes import Stopped
 
 from rolltap import Client
+from rolltap.errors import RolltapError, passes
 from rolltap.row import Row, Trial
 
 MAX_STALENESS = 2
@@ -40,21 +42,32 @@ def take(client: Client, cursor: str | None, groups: int, nothing_yet: Callable[
     taken = Taken(cursor)
     is_over = False
     while taken.groups() < groups:
-        came = False
+        before = taken.cursor
+        was_answered = _read(client, taken, groups)
+        came = taken.cursor != before
+        if is_over and was_answered and not came:
+            break
+        # Asked once more after that: what was closed meanwhile is there now.
+        is_over = not came and nothing_yet()
+    return taken
+
+
+def _read(client: Client, taken: Taken, groups: int) -> bool:
+    """Takes what is in one answer; whether there was one, as there is not while the proxy is down."""
+    try:
         for trial in client.rollouts(after=taken.cursor, wait=0.3, closed_groups=True, follow=False):
-            came = True
             taken.cursor = trial["cursor"]
             if trial.get("late"):
                 taken.late.append(trial["trial_id"])
             else:
                 taken.trials.append(trial)
             if taken.groups() == groups:
-                return taken
-        if not came and is_over:
-            return taken
-        # Asked once more after that: what was closed meanwhile is there now.
-        is_over = not came and nothing_yet()
-    return taken
+                break
+    except (httpx.TransportError, RolltapError) as error:
+        if not passes(error):
+            raise
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -97,7 +110,8 @@ def export(program: str, rows: Sequence[Row], folder: Path, version: int) -> lis
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        if "no trial" in done.stderr:
+        # None has a reward, say, or all are too old.
+        if "nothing to export" in done.stderr:
             return []
         raise Stopped(f"the export was refused:\n{done.stderr}")
     return [_sample(json.loads(line)) for line in made.read_text().splitlines()]

@@ -40,9 +40,7 @@ class Services:
     def start(self, version: int) -> None:
         """Starts both with the weights that lie in the policy's folder."""
         self.version = version
-        self.engine.start()
-        self.engine.ready()
-        self.engine.name(version)
+        self.engine.start(version)
         self._start_proxy()
 
     def client(self) -> Client:
@@ -60,27 +58,31 @@ class Services:
                 client.pause()
                 try:
                     self.engine.stop()
-                    self.engine.start()
-                    self.engine.ready()
-                    self.engine.name(self.version)
+                    self.engine.start(self.version)
                     client.set_policy(self.version)
                 finally:
                     client.resume()
 
     def hand_over(self, version: int) -> None:
         """Has vLLM read the policy's folder, between two calls, and stamps the tokens that follow with the version."""
-        with self.client() as client:
-            client.pause(wait=True)
+        for _ in range(DEATHS):
+            self.watch()
             try:
-                self.version = version
-                self.engine.load(version)
-                client.set_policy(version)
-            except httpx.TransportError:
-                # It died: `watch` starts it on the same folder.
-                self._say("vLLM does not take the new weights; it is started again on them")
-            finally:
-                client.resume()
-        self.watch()
+                with self.client() as client:
+                    client.pause(wait=True)
+                    try:
+                        # A vLLM that is started again from here on reads the new weights.
+                        self.version = version
+                        self.engine.load(version)
+                        client.set_policy(version)
+                    finally:
+                        client.resume()
+                return
+            except httpx.HTTPError as error:
+                self._say(f"the new weights are not handed over ({error}); once more")
+                # A vLLM whose engine has died says so for a moment before it ends.
+                time.sleep(2)
+        raise Stopped(f"vLLM does not take the new weights; its last words:\n{self._processes.tail('vllm')}")
 
     def stop(self) -> None:
         """Ends both."""

@@ -19,7 +19,6 @@ class State:
     """After so many steps."""
 
     step: int
-    model: dict[str, torch.Tensor]
     optimizer: dict[str, Any]
     cursor: str | None = None
     """After the last trial that was taken from the feed."""
@@ -30,7 +29,11 @@ class State:
     table: list[dict[str, float]] = field(default_factory=list)
     """A row per step."""
     recent: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)
-    """The weights of the versions that sampled what may still come."""
+    """The weights by version: the present ones, and those that sampled what may still come."""
+
+    def model(self) -> dict[str, torch.Tensor]:
+        """The present weights."""
+        return self.recent[self.step]
 
     def write(self, file: Path) -> None:
         """In the place of what was there, or not at all."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
 from statistics import fmean
 from typing import Any
 
 import httpx
 import torch
-from jobs import seconds
+from jobs import elapsed, seconds
 from rollouts import Sample, Taken, rows_of
 from step import captured
 
@@ -84,12 +83,10 @@ def of_time(admin: str, results: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def _calling(admin: str, trial: str) -> float:
-    answer = httpx.get(f"{admin}/v1/trials/{trial}/calls", timeout=60.0, trust_env=False)
-    if not answer.is_success:
+    try:
+        answer = httpx.get(f"{admin}/v1/trials/{trial}/calls", timeout=60.0, trust_env=False).raise_for_status()
+    except httpx.HTTPError:
+        # The run goes on without.
         return 0.0
     calls = [line for line in map(json.loads, answer.text.splitlines()) if line.get("ended_at")]
-    return sum(_seconds(call["started_at"], call["ended_at"]) for call in calls)
-
-
-def _seconds(begin: str, end: str) -> float:
-    return (datetime.fromisoformat(end.rstrip("Z")[:26]) - datetime.fromisoformat(begin.rstrip("Z")[:26])).total_seconds()
+    return sum(elapsed(call["started_at"], call["ended_at"]) for call in calls)

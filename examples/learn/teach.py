@@ -7,7 +7,7 @@ import math
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,6 +47,21 @@ def elsewhere(conversation: list[dict[str, str]], chance: random.Random) -> list
     ]
 
 
+class Usual(NamedTuple):
+    """Tokens in a batch, on average. A batch of long lessons, in which the teacher erred more, counts for more than one of
+    short ones; as means of their own both would count the same, and the policy would be better than the teacher."""
+
+    said: float
+    heard: float
+
+
+def usual(lessons: Sequence[Lesson]) -> Usual:
+    """Of these lessons."""
+    said = sum(int(one.said.sum()) for one in lessons)
+    heard = sum(len(one.ids) for one in lessons) - said
+    return Usual(said * BATCH / len(lessons), heard * BATCH / len(lessons))
+
+
 def lesson(tokenizer: PreTrainedTokenizerFast, conversation: Sequence[dict[str, str]]) -> Lesson:
     """The conversation as the chat template shows it; said are the answers with their ends."""
     ids: list[int] = []
@@ -70,8 +85,8 @@ def batches(lessons: Sequence[Lesson], chance: random.Random) -> Iterator[list[L
             yield mixed[start : start + BATCH]
 
 
-def loss(model: Qwen2ForCausalLM, batch: Sequence[Lesson], heard: float) -> torch.Tensor:
-    """Mean over what is said, in nats per token, and so much of the mean over all else.
+def loss(model: Qwen2ForCausalLM, batch: Sequence[Lesson], usual: Usual, heard: float) -> torch.Tensor:
+    """Of what is said, in nats per token, and so much of that of all else.
 
     What is heard is not the policy's to say. But it teaches to copy names from the task and the screen, and soon.
     """
@@ -81,10 +96,11 @@ def loss(model: Qwen2ForCausalLM, batch: Sequence[Lesson], heard: float) -> torc
     real = torch.nn.utils.rnn.pad_sequence([torch.ones_like(one.said) for one in batch], batch_first=True)[:, 1:]
     hidden = model.model(input_ids=ids[:, :-1]).last_hidden_state
 
-    def mean(where: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.cross_entropy(model.lm_head(hidden[where]), ids[:, 1:][where])
+    def total(where: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(model.lm_head(hidden[where]), ids[:, 1:][where], reduction="sum")
 
-    return mean(said) + heard * mean(real & ~said) if heard else mean(said)
+    value = total(said) / usual.said
+    return value + heard * total(real & ~said) / usual.heard if heard else value
 
 
 def teach(
@@ -96,14 +112,15 @@ def teach(
     tokenizer = make_tokenizer(message["content"] for one in seen for message in one)
     model = make_model(tokenizer, seed)
     lessons = [lesson(tokenizer, one) for one in seen]
+    of_batch = usual(lessons)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01, betas=(0.9, 0.98))
     told = time.monotonic()
     for step, batch in zip(range(steps), batches(lessons, chance)):
         for group in optimizer.param_groups:
             group["lr"] = LEARNING_RATE * min(1.0, (step + 1) / 40) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / steps)))
         optimizer.zero_grad()
-        # Towards the end the answers alone count.
-        value = loss(model, batch, heard=1.0 if step < 0.7 * steps else 0.0)
+        # Towards the end the answers alone count: what cannot be read is a turn lost.
+        value = loss(model, batch, of_batch, heard=1.0 if step < 0.6 * steps else 0.0)
         value.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -111,8 +128,3 @@ def teach(
             told = time.monotonic()
             say(f"teaching: step {step + 1} of {steps}, {value.item():.4f} nats per token")
     save(model, tokenizer, folder)
-
-
-def tokens_of(lessons: Iterable[Lesson]) -> int:
-    """All of them."""
-    return sum(len(one.ids) for one in lessons)

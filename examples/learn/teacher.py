@@ -21,11 +21,13 @@ from typing import Any
 
 from processes import Stopped
 
+MUMBLES = 0.04
+"""Of the turns: says what is no answer, and is told so. Else a policy that does so for once knows no way back."""
 LOOKS = 0.5
 """Of the turns: looks around instead of going on."""
-UNDOES = 0.45
+UNDOES = 0.5
 """Of these: with a command that undoes something."""
-WRONG = 0.12
+WRONG = 0.06
 """Of the steps: done wrong."""
 TWO = 0.4
 """Of the turns that go on: two steps at once."""
@@ -33,6 +35,7 @@ MENDS = 0.4
 """Of the starts that fail: sets right what the service complained about."""
 AT_ONCE = 0.4
 """Of the starts: said to be the end in the same answer."""
+MUMBLED = "Let me think."
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,8 @@ def answer(messages: list[dict[str, Any]], chance: random.Random) -> str:
     if last.rstrip().endswith('"task_complete": false.') and "You said that the task is complete" in last:
         return _said("It is done.", "Confirm.", [], done=True)
     typed = [command for message in messages if message["role"] == "assistant" for command in _typed(message)]
+    if chance.random() < MUMBLES:
+        return MUMBLED
     if chance.random() < LOOKS:
         harm = chance.random() < UNDOES
         return _said("Let me see.", "Look.", [chance.choice(service.harmful if harm else service.harmless)])
@@ -115,6 +120,8 @@ def _said(analysis: str, plan: str, commands: list[str], *, done: bool = False) 
 
 
 def _typed(message: dict[str, Any]) -> list[str]:
+    if message["content"] == MUMBLED:
+        return []
     return [one["keystrokes"].rstrip("\n") for one in json.loads(message["content"])["commands"]]
 
 

@@ -32,6 +32,9 @@ class Settings:
     """How to train."""
 
     learning_rate: float
+    """Of the first step; it falls to 0 in a line. Where nearly all trials of a group succeed little but noise is left in the
+    gradient, and Adam makes steps of full length of it."""
+    steps: int
     discount: float
     penalty: float
     corruption: str
@@ -45,16 +48,17 @@ class Trainer:
     def __init__(self, taught: Path, folder: Path, settings: Settings, say: Say) -> None:
         self.policy_folder = folder / "policy"
         self._folder, self._settings, self._say = folder, settings, say
-        self._tokenizer = AutoTokenizer.from_pretrained(taught)
+        tokenizer = AutoTokenizer.from_pretrained(taught)
         self._policy = AutoModelForCausalLM.from_pretrained(taught, dtype=torch.float32).eval()
         self._start = copy.deepcopy(self._policy)
         self._older = copy.deepcopy(self._policy)
         self._optimizer = torch.optim.Adam(self._policy.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95))
         found = states.read(folder / "state.pt")
         self.state = found if found is not None else self._begin()
-        self._policy.load_state_dict(self.state.model)
+        self._policy.load_state_dict(self.state.model())
         self._optimizer.load_state_dict(self.state.optimizer)
-        self._write_policy()
+        # What vLLM reads; made of the state, which is what counts.
+        speech.save(self._policy, tokenizer, self.policy_folder)
 
     def step(self, taken: Taken) -> dict[str, float]:
         """Trains on these groups and keeps what came of it; nothing lasts before that."""
@@ -74,7 +78,7 @@ class Trainer:
     def hand_over(self, services: Services) -> None:
         """Gives vLLM the weights of the step that was just kept."""
         begin = time.monotonic()
-        self._write_policy()
+        speech.save_weights(self._policy.named_parameters(), self.policy_folder)
         services.hand_over(self.state.step)
         self.state.table[-1]["hand_over_s"] = time.monotonic() - begin
 
@@ -85,8 +89,11 @@ class Trainer:
         start = _without_gradient(self._start, samples)
         # Under the weights of their versions, which the update is about to change.
         older = self._recomputed_by_older(samples)
+        settings = self._settings
+        for group in self._optimizer.param_groups:
+            group["lr"] = settings.learning_rate * max(0.0, 1 - self.state.step / settings.steps)
         try:
-            now, not_finite = improve(self._policy, self._optimizer, samples, start, self._settings.penalty), 0.0
+            now, not_finite = improve(self._policy, self._optimizer, samples, start, settings.penalty), 0.0
         except NotFinite as error:
             self._say(f"step {self.state.step} leaves the weights as they are: {error}")
             now, not_finite = _without_gradient(self._policy, samples), 1.0
@@ -128,22 +135,17 @@ class Trainer:
         state.write(self._folder / "state.pt")
 
     def _begin(self) -> states.State:
-        self.state = states.State(0, {}, {})
+        self.state = states.State(0, {})
         self._remember()
         self.state.write(self._folder / "state.pt")
         return self.state
 
     def _remember(self) -> None:
         state = self.state
-        state.model = {name: value.clone() for name, value in self._policy.state_dict().items()}
         state.optimizer = copy.deepcopy(self._optimizer.state_dict())
-        state.recent[state.step] = state.model
+        state.recent[state.step] = {name: value.clone() for name, value in self._policy.state_dict().items()}
         for version in [one for one in state.recent if one < state.step - MAX_STALENESS]:
             del state.recent[version]
-
-    def _write_policy(self) -> None:
-        """What vLLM reads; made of the state, which is what counts."""
-        speech.save(self._policy, self._tokenizer, self.policy_folder)
 
 
 @torch.no_grad()

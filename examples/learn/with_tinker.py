@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +31,6 @@ from tinker_cookbook.rl.train import Config, do_sync_training
 from tinker_cookbook.rl.types import Env, EnvGroupBuilder, Metrics, RLDataset, RLDatasetBuilder, Trajectory
 from tinker_cookbook.tokenizer_utils import get_tokenizer
 from tinker_cookbook.utils.ml_log import JsonLogger, Logger, MultiplexLogger
-from transformers.utils.logging import disable_progress_bar
 
 from rolltap.row import Trial
 from rolltap.trainers.tinker import trajectory_group
@@ -193,14 +190,5 @@ async def train(flags: argparse.Namespace, client: LocalClient, batches: Batches
     )
 
 
-def arguments() -> argparse.Namespace:
-    """The flags."""
-    parser = launch.parser("examples/learn/learn --with tinker", __doc__, steps=3)
-    parser.add_argument("--taught", type=launch.model_folder, required=True, help="the model to begin with (OUT/taught of another run)")
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    disable_progress_bar()
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    sys.exit(launch.launch(arguments(), run, "choose another --out to begin anew"))
+    launch.launch(launch.parser_of_another("tinker", __doc__), run, "choose another --out to begin anew")

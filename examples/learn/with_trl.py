@@ -9,7 +9,6 @@ of the unmodified terminal agent. Its weights go to vLLM as a file instead of ov
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +27,6 @@ from services import Services
 from steps import Steps
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.utils.logging import disable_progress_bar
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async_grpo_trainer
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
@@ -233,14 +231,5 @@ def settings(flags: argparse.Namespace, services: Services) -> AsyncGRPOConfig:
     )
 
 
-def arguments() -> argparse.Namespace:
-    """The flags."""
-    parser = launch.parser("examples/learn/learn --with trl", __doc__, steps=3)
-    parser.add_argument("--taught", type=launch.model_folder, required=True, help="the model to begin with (OUT/taught of another run)")
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    disable_progress_bar()
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    sys.exit(launch.launch(arguments(), run, "choose another --out to begin anew"))
+    launch.launch(launch.parser_of_another("trl", __doc__), run, "choose another --out to begin anew")

@@ -9,44 +9,37 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::stage::testbed;
+use crate::trainers;
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/learn");
 const STEPS: usize = 3;
 /// A run waits for vLLM to start, beside other tests.
 const PATIENCE: Duration = Duration::from_secs(400);
 
-/// Python with torch and the `rolltap` package.
-fn python() -> Command {
-    let mut python = Command::new(testbed("ROLLTAP_TESTBED_TRAINERS"));
-    python
-        .current_dir(EXAMPLE)
-        .env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/python"))
-        .env("PYTHONDONTWRITEBYTECODE", "1");
-    python
-}
-
-/// The example, which works at one group of four in directories of this host.
-fn example(out: &Path) -> Command {
-    let mut command = python();
-    command
-        .args([".", "--env", "local", "--groups", "1", "--group-size", "4", "-n", "4"])
-        .args([
-            "--taught",
-            &testbed("ROLLTAP_TESTBED_LEARNER"),
-            "--transcripts",
-            "100",
-            "--teaching-steps",
-            "300",
-        ])
-        .args([
-            "--program",
-            env!("CARGO_BIN_EXE_rolltap"),
-            "--vllm-python",
-            &testbed("ROLLTAP_TESTBED_PYTHON"),
-        ])
+/// Python with torch, the `rolltap` package and this script of the example; in groups of four, in directories of this
+/// host.
+pub(crate) fn training(script: &str, groups: &str, out: &Path) -> Command {
+    let mut training = trainers::python().into_std();
+    training
+        .arg(Path::new(EXAMPLE).join(script))
+        .args(["--program", env!("CARGO_BIN_EXE_rolltap")])
+        .args(["--vllm-python", &testbed("ROLLTAP_TESTBED_PYTHON")])
+        .args(["--env", "local", "--groups", groups, "--group-size", "4", "-n", "4"])
         .arg("--out")
         .arg(out);
-    command
+    training
+}
+
+/// The example itself.
+fn example(out: &Path) -> Command {
+    let mut example = training("__main__.py", "1", out);
+    example.args(["--taught", &testbed("ROLLTAP_TESTBED_LEARNER")]).args([
+        "--transcripts",
+        "100",
+        "--teaching-steps",
+        "300",
+    ]);
+    example
 }
 
 /// The folder of a taught model. It is made once per machine, as long as what teaches it stays the same; that takes
@@ -166,12 +159,29 @@ fn what_is_captured_is_trained_once_through_kills_of_proxy_and_trainer() {
         Command::new(env!("CARGO_BIN_EXE_rolltap")).arg("check").arg(out.join("captures")).output().unwrap();
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
     assert!(out.join("plot.png").exists() && out.join("table.md").exists());
+    nothing_is_left_of_what_is_too_old(out);
+}
+
+/// The last batch, as if the trainer were many versions further.
+fn nothing_is_left_of_what_is_too_old(out: &Path) {
+    let script = "import json, sys; from pathlib import Path; from rollouts import export; \
+                  folder = Path(sys.argv[2]); lines = (folder / 'rows.jsonl').read_text().splitlines(); \
+                  assert export(sys.argv[1], list(map(json.loads, lines)), folder, 99) == []";
+    let mut python = trainers::python().into_std();
+    python.current_dir(EXAMPLE).args(["-c", script, env!("CARGO_BIN_EXE_rolltap")]).arg(out.join("exports"));
+    let output = python.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
 #[ignore = "needs the trainers' packages: run ./scripts/test"]
 fn the_step_is_what_it_says() {
-    let output =
-        python().args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "tests"]).output().unwrap();
+    let mut pytest = trainers::python().into_std();
+    pytest
+        .args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "tests"])
+        .current_dir(EXAMPLE)
+        // Small tensors, beside other tests.
+        .env("OMP_NUM_THREADS", "1");
+    let output = pytest.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }

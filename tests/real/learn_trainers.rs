@@ -4,9 +4,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::learn::taught;
-use crate::stage::testbed;
-use crate::trainers::{python, succeeds};
+use crate::learn::{taught, training};
+use crate::trainers::succeeds;
 
 /// A hundred times what float32 is off by.
 const TOLERANCE: f64 = 1e-3;
@@ -33,16 +32,9 @@ async fn trainers_of_others_step_on_what_was_captured() {
 
 /// What the trainer says of its steps on groups of four, in directories of this machine.
 async fn two_steps(trainer: &str, out: &Path) -> Vec<Value> {
-    let mut training = python();
-    training
-        .arg(format!("../examples/learn/with_{trainer}.py"))
-        .args(["--program", env!("CARGO_BIN_EXE_rolltap")])
-        .args(["--vllm-python", &testbed("ROLLTAP_TESTBED_PYTHON")])
-        .args(["--taught", &taught()])
-        .args(["--steps", "2", "--groups", "2", "--group-size", "4", "-n", "4", "--env", "local"])
-        .arg("--out")
-        .arg(out);
-    succeeds(training).await;
+    let mut training = training(&format!("with_{trainer}.py"), "2", out);
+    training.args(["--taught", &taught(), "--steps", "2"]);
+    succeeds(training.into()).await;
     let said = std::fs::read_to_string(out.join("steps.jsonl")).unwrap();
     said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import state as states
 import torch
 from jobs import BASE, copy_tasks
@@ -13,15 +14,18 @@ from rollouts import discounted, take
 
 
 class Feed:
-    """A client whose feed has these answers, one after the other."""
+    """A client whose feed has these answers, one after the other; None is none, for the proxy is down."""
 
-    def __init__(self, answers: list[list[dict[str, Any]]]) -> None:
+    def __init__(self, answers: list[list[dict[str, Any]] | None]) -> None:
         self.answers = answers
         self.asked: list[str | None] = []
 
     def rollouts(self, *, after: str | None, **_: Any) -> Iterator[dict[str, Any]]:
         self.asked.append(after)
-        yield from self.answers.pop(0) if self.answers else []
+        answer = self.answers.pop(0) if self.answers else []
+        if answer is None:
+            raise httpx.ConnectError("refused")
+        yield from answer
 
 
 def line(cursor: int, remaining: int, **more: Any) -> dict[str, Any]:
@@ -62,6 +66,19 @@ def test_what_was_closed_while_it_was_asked_for_the_last_time_is_taken() -> None
     assert taken.groups() == 2 and taken.cursor == "2"
 
 
+def test_a_proxy_that_is_down_is_looked_after_and_what_it_kept_is_taken() -> None:
+    """Regression: the run asked the dead proxy for ever."""
+    looked: list[int] = []
+
+    def look() -> bool:
+        looked.append(len(feed.asked))
+        return True
+
+    feed = Feed([[line(1, 0)], None, None, [line(2, 0)], [], []])
+    taken = take(feed, None, 3, look)  # type: ignore[arg-type]
+    assert taken.groups() == 2 and looked == [2, 3, 5] and feed.asked == [None, "1", "1", "1", "2", "2"]
+
+
 def test_a_reward_is_worth_less_with_each_turn_of_its_trial() -> None:
     def row(trial: str, calls: list[str], reward: float | None) -> Any:
         return {"trial_id": trial, "reward": reward, "calls": [{"call_id": one} for one in calls]}
@@ -86,7 +103,7 @@ def test_a_state_is_read_as_it_was_written(tmp_path: Path) -> None:
     file = tmp_path / "state.pt"
     assert states.read(file) is None
     weights = {"a": torch.arange(3.0)}
-    written = states.State(2, weights, {"state": {}}, "17", ["x"], {"y": "late"}, [{"step": 0.0}], {1: weights, 2: weights})
+    written = states.State(2, {"state": {}}, "17", ["x"], {"y": "late"}, [{"step": 0.0}], {1: weights, 2: weights})
     written.write(file)
     # One that was not finished counts for nothing.
     (tmp_path / "state.new").write_bytes(b"half of")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 
+import pytest
+import torch
 from model import make_tokenizer
-from teach import elsewhere, lesson
+from teach import Lesson, elsewhere, lesson, loss, usual
 
 CONVERSATION = [
     {"role": "user", "content": "# Task\n\nMend it.\n\nTerminal screen:\n\nme@here:/tmp/rolltap-aB3/app#\n"},
@@ -28,3 +30,18 @@ def test_said_are_the_answers_with_their_ends_as_the_template_shows_them() -> No
     made = lesson(tokenizer, CONVERSATION)
     assert made.ids.tolist() == tokenizer.apply_chat_template(CONVERSATION, return_dict=False)
     assert tokenizer.decode(made.ids[made.said]) == CONVERSATION[1]["content"] + "<|im_end|>"
+
+
+def test_each_token_said_counts_the_same_in_a_batch_of_long_lessons_as_in_one_of_short_ones(model: torch.nn.Module) -> None:
+    """Regression: batches counted the same, and the policy erred less than the teacher."""
+    lessons = [made(length) for length in (30, 30, 30, 30, 90, 90, 90, 90)]
+    of_batch = usual(lessons)
+    short, long = (loss(model, batch, of_batch, heard=1.0).item() for batch in (lessons[:4], lessons[4:]))
+    assert of_batch.said == 4 * 30 and of_batch.heard == 4 * 30
+    # Untrained, every token is about as unlikely.
+    assert long / short == pytest.approx(3.0, rel=0.1)
+
+
+def made(length: int) -> Lesson:
+    ids = torch.randint(3, 200, (length,), generator=torch.Generator().manual_seed(length))
+    return Lesson(ids, torch.arange(length) % 2 == 0)

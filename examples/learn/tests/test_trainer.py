@@ -29,7 +29,7 @@ def _trainer(folder: Path, said: Sequence[str] = ()) -> Trainer:
     if not taught.exists():
         tokenizer = make_tokenizer(["some words", "and some more"])
         save(make_model(tokenizer, seed=3), tokenizer, taught)
-    return Trainer(taught, folder, Settings(1e-3, 0.9, 0.05, "none", 0, "rolltap"), list(said).append)
+    return Trainer(taught, folder, Settings(1e-3, 4, 0.9, 0.05, "none", 0, "rolltap"), list(said).append)
 
 
 def taken(cursor: str, samples: Sequence[Sample]) -> Taken:
@@ -42,7 +42,7 @@ def test_a_trainer_that_is_killed_before_it_kept_a_step_makes_it_again(
     trainer: Trainer, samples: list[Sample], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer.step(taken("5", samples))
-    kept = torch.cat([value.flatten() for value in trainer.state.model.values()])
+    kept = torch.cat([value.flatten() for value in trainer.state.model().values()])
 
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -55,7 +55,7 @@ def test_a_trainer_that_is_killed_before_it_kept_a_step_makes_it_again(
     assert again.state.step == 1 and again.state.cursor == "5"
     assert again.state.trained == [one.trial_id for one in samples]
     assert again.state.left_out == {"straggler": "late"}
-    assert torch.equal(kept, torch.cat([value.flatten() for value in again.state.model.values()]))
+    assert torch.equal(kept, torch.cat([value.flatten() for value in again.state.model().values()]))
 
 
 def test_the_same_step_from_the_same_state_gives_the_same_weights(
@@ -65,8 +65,8 @@ def test_the_same_step_from_the_same_state_gives_the_same_weights(
     again = _trainer(tmp_path)
     for one in (trainer, again):
         one.step(taken("9", samples))
-    for name, value in trainer.state.model.items():
-        assert torch.equal(value, again.state.model[name])
+    for name, value in trainer.state.model().items():
+        assert torch.equal(value, again.state.model()[name])
 
 
 def test_weights_that_are_no_numbers_train_nothing_and_stop_the_run(trainer: Trainer, samples: list[Sample]) -> None:
