@@ -8,30 +8,29 @@ from dataclasses import replace
 
 from rollouts import Sample
 
-from rolltap.row import Row, Trial
+from rolltap.row import Row
 
 KINDS = {
     "none": "as it was captured",
-    "permuted": "rewards change places within each group",
+    "permuted": "what trials are worth changes places within each group",
     "zero": "all advantages are 0",
     "shifted": "captured logprobs stand one token later",
     "mask": "masks stand one token later",
 }
 
 
-def of_trials(kind: str, trials: Sequence[Trial], seed: int) -> list[Trial]:
-    """The damage to rewards, before they are weighed."""
+def of_rows(kind: str, rows: Sequence[Row], seed: int) -> list[Row]:
+    """The damage to what trials are worth, before they are weighed within their groups."""
     if kind != "permuted":
-        return list(trials)
+        return list(rows)
+    groups: dict[str | None, dict[str, Row]] = {}
+    for row in rows:
+        groups.setdefault(row["group_id"], {})[row["trial_id"]] = row
     chance = random.Random(seed)
-    groups: dict[str | None, list[Trial]] = {}
-    for trial in trials:
-        groups.setdefault(trial["group_id"], []).append(trial)
-    return [
-        _rewarded(trial, other)
-        for group in groups.values()
-        for trial, other in zip(group, chance.sample(group, len(group)))
-    ]
+    given = {
+        trial: other for group in groups.values() for trial, other in zip(group, chance.sample([*group.values()], len(group)))
+    }
+    return [_rewarded(row, given[row["trial_id"]]) for row in rows]
 
 
 def of_samples(kind: str, samples: Sequence[Sample]) -> list[Sample]:
@@ -45,15 +44,11 @@ def of_samples(kind: str, samples: Sequence[Sample]) -> list[Sample]:
     return list(samples)
 
 
-def _rewarded(trial: Trial, other: Trial) -> Trial:
-    rows: list[Row] = [
-        {
-            **row,
-            "reward": other["reward"],
-            "rewards": other["rewards"],
-            "reward_valid": other["reward_valid"],
-            "failure_cause": other["failure_cause"],
-        }
-        for row in trial["rows"]
-    ]
-    return {**trial, "reward": other["reward"], "reward_valid": other["reward_valid"], "rows": rows}
+def _rewarded(row: Row, other: Row) -> Row:
+    return {
+        **row,
+        "reward": other["reward"],
+        "rewards": other["rewards"],
+        "reward_valid": other["reward_valid"],
+        "failure_cause": other["failure_cause"],
+    }

@@ -64,8 +64,8 @@ class Trainer:
         """Trains on these groups and keeps what came of it; nothing lasts before that."""
         begin = time.monotonic()
         version = self.state.step
-        trials = corruptions.of_trials(self._settings.corruption, taken.trials, self._settings.seed + version)
-        worth = discounted(rows_of(trials), self._settings.discount)
+        worth = discounted(rows_of(taken.trials), self._settings.discount)
+        worth = corruptions.of_rows(self._settings.corruption, worth, self._settings.seed + version)
         weighed = export(self._settings.program, worth, self._folder / "exports", version)
         samples = corruptions.of_samples(self._settings.corruption, [one for one in weighed if any(one.mask)])
         row = {"step": float(version), **table.of_trials(taken), **table.of_samples(samples, version)}

@@ -11,7 +11,7 @@ import corruptions
 import pytest
 import step
 import torch
-from rollouts import Sample
+from rollouts import Sample, discounted
 from step import NotFinite, captured, logprobs
 
 
@@ -97,8 +97,9 @@ def test_recomputing_sees_what_is_damaged(
     assert (apart > 1e-3) == is_seen
 
 
-def test_permuted_rewards_stay_in_their_group_and_are_as_many() -> None:
-    trials: list[Any] = [
+def test_permuted_worths_stay_in_their_group_and_are_as_many() -> None:
+    """Regression: rewards alone were permuted, before a trial's own turns discounted them, and the policy learned to be short."""
+    rows: list[Any] = [
         {
             "trial_id": f"{group}{at}",
             "group_id": group,
@@ -106,17 +107,20 @@ def test_permuted_rewards_stay_in_their_group_and_are_as_many() -> None:
             "rewards": {},
             "reward_valid": True,
             "failure_cause": None,
-            "rows": [{"reward": float(at == 0)}],
+            "calls": [{"call_id": f"{branch}{turn}"} for turn in range(at + 1)],
         }
         for group in "ab"
         for at in range(8)
+        for branch in "xy"
     ]
+    worth = discounted(rows, 0.5)
     seen = set()
     for seed in range(20):
-        made = corruptions.of_trials("permuted", trials, seed)
-        assert [one["trial_id"] for one in made] == [one["trial_id"] for one in trials]
-        assert all(one["rows"][0]["reward"] == one["reward"] for one in made)
+        made = corruptions.of_rows("permuted", worth, seed)
+        assert [one["trial_id"] for one in made] == [one["trial_id"] for one in rows]
+        for branches in zip(made[::2], made[1::2]):
+            assert branches[0]["reward"] == branches[1]["reward"]
         for group in "ab":
-            assert sum(one["reward"] or 0.0 for one in made if one["group_id"] == group) == 1.0
+            assert sorted(one["reward"] or 0.0 for one in made if one["group_id"] == group) == [0.0] * 14 + [0.25] * 2
         seen.add(tuple(one["reward"] for one in made))
     assert len(seen) > 5
