@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import httpx
 from jobs import Jobs, name
@@ -12,7 +13,6 @@ from rollouts import Taken, take
 from services import Services
 from table import of_time
 from trainer import Trainer, told
-
 
 class Sampling:
     """Runs the batches one after the other, no further ahead of the trainer than it may."""
@@ -34,6 +34,12 @@ class Sampling:
         if self._next < self._batches and self._next <= step + self._ahead:
             self._running = (self._next, self._jobs.start(self._next))
             self._next += 1
+
+    def go_on_until(self, done: Future[dict[str, float]], step: int) -> dict[str, float]:
+        """Goes on while the trainer makes this step, and gives what it says of it."""
+        while wait([done], timeout=0.2).not_done:
+            self.go_on(step)
+        return done.result()
 
     def is_sampling(self, number: int) -> bool:
         """Whether more may come of this batch."""
@@ -74,12 +80,13 @@ def learn(
     state = trainer.state
     sampling = Sampling(jobs, services, state.step, steps, ahead, say)
 
-    while state.step < steps:
-        begin = time.monotonic()
-        number = state.step
-        taken = sampling.take(number, state.cursor, groups)
-        times = of_time(services.admin, jobs.results(number))
-        row = trainer.step(taken)
-        trainer.hand_over(services)
-        row |= {**times, "wall_s": time.monotonic() - begin}
-        say(told(row))
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="trainer") as beside:
+        while state.step < steps:
+            begin = time.monotonic()
+            number = state.step
+            taken = sampling.take(number, state.cursor, groups)
+            times = of_time(services.admin, jobs.results(number))
+            row = sampling.go_on_until(beside.submit(trainer.step, taken), number)
+            trainer.hand_over(services)
+            row |= {**times, "wall_s": time.monotonic() - begin}
+            say(told(row))
