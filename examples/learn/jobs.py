@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import SERVED
-from processes import Processes, Say, Stopped
+from processes import Processes, Say
 
 TASKS = Path(__file__).parent / "tasks"
 BASE = "debian:bookworm-slim"
@@ -90,13 +90,18 @@ class Jobs:
         file.write_text(json.dumps(job, indent=2))
         return self._processes.start("trials", [self._program, "run", "-c", str(file), "--quiet"], dict(os.environ))
 
-    def ended(self, number: int, process: subprocess.Popen[bytes], say: Say) -> None:
-        """Takes note of the job's end. A trial that failed is no reason to stop, a job that could not start is."""
+    def is_done(self, number: int, process: subprocess.Popen[bytes], say: Say) -> bool:
+        """Takes note of the job's end. A trial that failed is no reason to do it again, a job that could not work is."""
         self._processes.end("trials", process)
         if process.returncode == 1:
             say(f"{name(number)}: a trial failed for a reason that is not the agent's; the group goes on without it")
         elif process.returncode != 0:
-            raise Stopped(f"{name(number)} ended with status {process.returncode}:\n{self._processes.tail('trials')}")
+            say(f"{name(number)} ended with status {process.returncode}; going on with it")
+        return process.returncode in (0, 1)
+
+    def last_words(self) -> str:
+        """Of the batch that ran last."""
+        return self._processes.tail("trials")
 
     def results(self, number: int) -> list[dict[str, Any]]:
         """What the job says of its trials."""

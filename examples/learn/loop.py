@@ -13,6 +13,9 @@ from rollouts import Taken, take
 from services import Services
 from table import of_time
 from trainer import Trainer, told
+FAILURES = 3
+"""Of one batch's job in a row; it fails where it begins while the proxy is down, for one."""
+
 
 class Sampling:
     """Runs the batches one after the other, no further ahead of the trainer than it may."""
@@ -21,6 +24,7 @@ class Sampling:
         self._jobs, self._services, self._say = jobs, services, say
         self._next, self._batches, self._ahead = first, batches, ahead
         self._running: tuple[int, subprocess.Popen[bytes]] | None = None
+        self._failures = 0
 
     def go_on(self, step: int) -> None:
         """Takes note of a batch that has ended, and begins the next if the trainer is near enough."""
@@ -29,7 +33,10 @@ class Sampling:
             if process.poll() is None:
                 return
             self._running = None
-            self._jobs.ended(number, process, self._say)
+            if not self._jobs.is_done(number, process, self._say):
+                self._again(number)
+                return
+            self._failures = 0
             self._close_groups(number)
         if self._next < self._batches and self._next <= step + self._ahead:
             self._running = (self._next, self._jobs.start(self._next))
@@ -60,6 +67,15 @@ class Sampling:
         if not taken.trials:
             raise Stopped(f"{name(number)} brought no complete trial; see its folder")
         return taken
+
+    def _again(self, number: int) -> None:
+        """Goes on with a batch where it was."""
+        self._failures += 1
+        if self._failures == FAILURES:
+            raise Stopped(f"{name(number)} failed {FAILURES} times; its last words:\n{self._jobs.last_words()}")
+        # It may be for want of one of these.
+        self._services.watch()
+        self._running = (number, self._jobs.start(number))
 
     def _close_groups(self, number: int) -> None:
         """No further sample comes: a group that lacks one is not waited for."""

@@ -6,14 +6,17 @@ import subprocess
 from concurrent.futures import Future
 from typing import Any
 
+import pytest
 from loop import Sampling
+from processes import Stopped
 
 
 class Jobs:
-    """Batches that end as soon as they are looked at."""
+    """Batches that end as soon as they are looked at, the first few without having worked."""
 
-    def __init__(self) -> None:
+    def __init__(self, failures: int = 0) -> None:
         self.begun: list[int] = []
+        self.failures = failures
 
     def start(self, number: int) -> subprocess.Popen[bytes]:
         self.begun.append(number)
@@ -22,11 +25,24 @@ class Jobs:
     def poll(self) -> int:
         return 0
 
-    def ended(self, *_: Any) -> None:
-        pass
+    def is_done(self, *_: Any) -> bool:
+        self.failures -= 1
+        return self.failures < 0
+
+    def last_words(self) -> str:
+        return "no proxy"
 
     def results(self, _: int) -> list[dict[str, Any]]:
         return []
+
+
+class Services:
+    """Counts how often it was looked after."""
+
+    watched = 0
+
+    def watch(self) -> None:
+        self.watched += 1
 
 
 class Watched(Sampling):
@@ -50,3 +66,19 @@ def test_as_many_batches_as_it_may_be_ahead_begin_while_the_trainer_steps() -> N
         sampling.step_done = Future()
         assert sampling.go_on_until(sampling.step_done, 0) == {"reward": 0.5}
         assert jobs.begun == list(range(ahead + 1))
+
+
+def test_a_batch_whose_job_could_not_begin_is_begun_again() -> None:
+    """Regression: a proxy that was killed as the job began stopped the run, though it was started again."""
+    jobs, services = Jobs(failures=2), Services()
+    sampling = Sampling(jobs, services, 0, 2, 0, print)  # type: ignore[arg-type]
+    for _ in range(4):
+        sampling.go_on(0)
+    assert jobs.begun == [0, 0, 0] and services.watched == 2 and not sampling.is_sampling(0)
+
+
+def test_a_batch_that_fails_again_and_again_stops_the_run_with_its_last_words() -> None:
+    sampling = Sampling(Jobs(failures=9), Services(), 0, 2, 0, print)  # type: ignore[arg-type]
+    with pytest.raises(Stopped, match="batch-000 failed 3 times; its last words:\nno proxy"):
+        for _ in range(9):
+            sampling.go_on(0)
