@@ -13,6 +13,7 @@ from rollouts import Taken, take
 from services import Services
 from table import of_time
 from trainer import Trainer, told
+
 FAILURES = 3
 """Of one batch's job in a row; it fails where it begins while the proxy is down, for one."""
 

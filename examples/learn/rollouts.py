@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,8 @@ from rolltap import Client
 from rolltap.errors import RolltapError, passes
 from rolltap.row import Row, Trial
 
+WAIT = 0.3
+"""Seconds that an answer of the feed waits for a trial."""
 MAX_STALENESS = 2
 """Versions; a trial with an older token that would be trained is left out."""
 
@@ -55,7 +58,7 @@ def take(client: Client, cursor: str | None, groups: int, nothing_yet: Callable[
 def _read(client: Client, taken: Taken, groups: int) -> bool:
     """Takes what is in one answer; whether there was one, as there is not while the proxy is down."""
     try:
-        for trial in client.rollouts(after=taken.cursor, wait=0.3, closed_groups=True, follow=False):
+        for trial in client.rollouts(after=taken.cursor, wait=WAIT, closed_groups=True, follow=False):
             taken.cursor = trial["cursor"]
             if trial.get("late"):
                 taken.late.append(trial["trial_id"])
@@ -66,6 +69,8 @@ def _read(client: Client, taken: Taken, groups: int) -> bool:
     except (httpx.TransportError, RolltapError) as error:
         if not passes(error):
             raise
+        # As long as an answer without trials takes.
+        time.sleep(WAIT)
         return False
     return True
 

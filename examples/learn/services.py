@@ -17,6 +17,9 @@ from rolltap.errors import RolltapError
 DEATHS = 5
 """Of one server in one run; after that something is wrong that a restart does not mend."""
 
+ATTEMPTS = 5
+"""At handing weights over."""
+
 
 class Services:
     """What agents and trainer speak to."""
@@ -29,6 +32,8 @@ class Services:
         self.engine = engine
         self.version = 0
         """Of the weights that are served: the number of steps that made them."""
+        self._written = 0
+        """Of those in the policy's folder, which a vLLM that is started reads."""
         self.deaths = {"vllm": 0, "proxy": 0}
         self._command = [
             *(program, "proxy", "--upstream", engine.url, "--data", str(folder / "captures")),
@@ -39,8 +44,8 @@ class Services:
 
     def start(self, version: int) -> None:
         """Starts both with the weights that lie in the policy's folder."""
-        self.version = version
-        self.engine.start(version)
+        self._written = version
+        self._start_engine()
         self._start_proxy()
 
     def client(self) -> Client:
@@ -58,22 +63,22 @@ class Services:
                 client.pause()
                 try:
                     self.engine.stop()
-                    self.engine.start(self.version)
+                    self._start_engine()
                     client.set_policy(self.version)
                 finally:
                     client.resume()
 
     def hand_over(self, version: int) -> None:
         """Has vLLM read the policy's folder, between two calls, and stamps the tokens that follow with the version."""
-        for _ in range(DEATHS):
+        self._written = version
+        for _ in range(ATTEMPTS):
             self.watch()
             try:
                 with self.client() as client:
                     client.pause(wait=True)
                     try:
-                        # A vLLM that is started again from here on reads the new weights.
-                        self.version = version
                         self.engine.load(version)
+                        self.version = version
                         client.set_policy(version)
                     finally:
                         client.resume()
@@ -95,6 +100,10 @@ class Services:
         if self.deaths[name] > DEATHS:
             raise Stopped(f"{name} died {self.deaths[name]} times; its last words:\n{self._processes.tail(name)}")
         self._say(f"{name} died{'' if code is None else f' (status {code})'}; starting it again")
+
+    def _start_engine(self) -> None:
+        self.engine.start(self._written)
+        self.version = self._written
 
     def _start_proxy(self) -> None:
         self._proxy = self._processes.start("proxy", self._command, dict(os.environ))

@@ -156,15 +156,13 @@ class Client:
         give it as `after` when you start again. Without `follow` it ends with the first answer, which may be
         empty, and raises where that does not come or breaks off.
         """
-        reading = Reading(after, wait, closed_groups, superseded, limit)
+        reading = Reading(after, wait, closed_groups, superseded, limit, follow)
         while not reading.is_over():
             try:
                 for trial in self._answer(reading):
                     reading.taken(trial)
                     yield trial
             except (httpx.TransportError, RolltapError) as error:
-                if not follow:
-                    raise
                 time.sleep(reading.pause(error))
             else:
                 if not follow:
@@ -273,15 +271,13 @@ class AsyncClient:
         follow: bool = True,
     ) -> AsyncIterator[Trial]:
         """See `Client.rollouts`."""
-        reading = Reading(after, wait, closed_groups, superseded, limit)
+        reading = Reading(after, wait, closed_groups, superseded, limit, follow)
         while not reading.is_over():
             try:
                 async for trial in self._answer(reading):
                     reading.taken(trial)
                     yield trial
             except (httpx.TransportError, RolltapError) as error:
-                if not follow:
-                    raise
                 await asyncio.sleep(reading.pause(error))
             else:
                 if not follow:

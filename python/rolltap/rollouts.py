@@ -26,6 +26,8 @@ class Reading:
     closed_groups: bool
     superseded: bool
     limit: int | None
+    follow: bool
+    """Beyond the first answer, whether that came whole or not."""
     failures: int = 0
     """Attempts in a row that brought nothing."""
 
@@ -63,7 +65,7 @@ class Reading:
 
     def pause(self, error: Exception) -> float:
         """Seconds until the next attempt; raises what no further attempt would change."""
-        if not passes(error):
+        if not self.follow or not passes(error):
             raise error
         self.failures += 1
         return min(LONGEST_PAUSE, 0.25 * 2.0 ** min(self.failures, 6))

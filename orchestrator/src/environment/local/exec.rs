@@ -93,10 +93,8 @@ impl LocalEnvironment {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
-        let allowed = forks::allowed();
-        let spawned = command.spawn();
-        drop(allowed);
-        let child = spawned.map_err(|source| EnvironmentError::Spawn { program: self.shell(), source })?;
+        let child = forks::allowed(|| command.spawn())
+            .map_err(|source| EnvironmentError::Spawn { program: self.shell(), source })?;
         Ok(Running { child, mark, ended: false })
     }
 }

@@ -5,7 +5,7 @@
 //! soon as it lies there, met that when many trials ran at once. So writes and forks exclude each other, as in Go's runtime
 //! (`syscall.ForkLock`).
 
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 static FORKS: RwLock<()> = RwLock::new(());
 
@@ -14,7 +14,8 @@ pub(super) fn held_off() -> RwLockReadGuard<'static, ()> {
     FORKS.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// To be held while a process is spawned, which waits for executables that are being written.
-pub(super) fn allowed() -> RwLockWriteGuard<'static, ()> {
-    FORKS.write().unwrap_or_else(PoisonError::into_inner)
+/// Spawns a process, once no executable is being written.
+pub(super) fn allowed<T>(spawn: impl FnOnce() -> T) -> T {
+    let _allowed = FORKS.write().unwrap_or_else(PoisonError::into_inner);
+    spawn()
 }

@@ -42,11 +42,9 @@ impl LocalEnvironment {
             .env("PS1", "\\u@\\h:\\w\\$ ")
             .envs(&env)
             .current_dir(&self.paths().workdir);
-        let allowed = forks::allowed();
-        let spawned = command.spawn(inner);
-        drop(allowed);
+        let shell = forks::allowed(|| command.spawn(inner)).map_err(failed)?;
         // The runtime waits for it once it has ended; `stop` sees to that.
-        drop(spawned.map_err(failed)?);
+        drop(shell);
         let (reader, writer) = terminal.into_split();
         Ok(TerminalStreams { reader: Box::new(UntilClosed(reader)), writer: Box::new(writer) })
     }

@@ -207,13 +207,14 @@ fn executables_alone_wait_for_what_is_being_started() {
     };
     let (data, script) = (from("data", 0o644), from("script", 0o755));
     let to = dir.path().join("to");
-    let allowed = forks::allowed();
-    files::copy(&data, &to.join("data"), None).unwrap();
     let (target, copied) = (to.join("script"), to.join("script"));
-    let writer = std::thread::spawn(move || files::copy(&script, &target, None));
-    std::thread::sleep(Duration::from_millis(200));
-    assert!(!copied.exists());
-    drop(allowed);
+    let writer = forks::allowed(|| {
+        files::copy(&data, &to.join("data"), None).unwrap();
+        let writer = std::thread::spawn(move || files::copy(&script, &target, None));
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!copied.exists());
+        writer
+    });
     writer.join().unwrap().unwrap();
     assert!(copied.exists());
 }
