@@ -1,7 +1,6 @@
 //! `rolltap env` as a user starts and stops it.
 
-use std::time::Duration;
-
+use rolltap_testing::limit;
 use serde_json::json;
 
 use super::program::{Running, repository};
@@ -20,5 +19,5 @@ async fn it_says_where_it_listens_plays_an_episode_and_stops_when_told() {
     let ended = post(&call("step"), json!({"action": action})).await;
     assert_eq!((&ended["done"], &ended["reward"]), (&json!(true), &json!(1.0)), "{ended}");
     server.signal("TERM");
-    assert_eq!(server.wait(Duration::from_secs(30)).0, Some(0));
+    assert_eq!(server.wait(limit(30)).0, Some(0));
 }

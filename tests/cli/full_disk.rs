@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
+use rolltap_testing::limit;
 use serde_json::Value;
 
 use super::jobs::{results, task};
@@ -54,7 +54,7 @@ fn a_job_on_a_full_disk_stops_says_so_and_goes_on_when_there_is_space() {
     until("the second trial is judged", || dir.path().join("second").exists());
     disk.fill();
     fs::write(dir.path().join("go"), "").unwrap();
-    let (code, stdout) = stage.wait_for_output(Duration::from_secs(60));
+    let (code, stdout) = stage.wait_for_output(limit(60));
     let said = format!("{stdout}\n{}", fs::read_to_string(&said).unwrap());
     assert_eq!(code, Some(1), "{said}");
     assert!(stdout.contains("No space left on device"), "{said}");

@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
+use rolltap_testing::limit;
 use serde_json::{Value, json};
 
 use super::program::{Ended, Running, json as read, run};
@@ -279,7 +279,7 @@ fn a_trial_whose_own_time_is_over_is_ended_wherever_it_is() {
     });
     fs::write(dir.path().join("job.json"), job.to_string()).unwrap();
     let job = Running::start(dir.path(), &["run", "-c", "job.json", "--job-name", "it"]);
-    let (code, stderr) = job.wait(Duration::from_secs(60));
+    let (code, stderr) = job.wait(limit(60));
     assert_eq!(code, Some(1), "nobody knows whose fault it is: {stderr}");
     let (_, result) = only_trial(dir.path());
     assert_eq!(result["exception_info"]["exception_type"], "TrialDeadlineError", "{result}");

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rolltap_testing::limit;
 use serde_json::Value;
 
 use super::jobs::{results, task};
@@ -46,16 +47,16 @@ async fn a_proxy_that_is_killed_and_started_again_costs_the_job_nothing() {
     let job = Running::start(dir.path(), &args);
 
     let is_amid = |trial: &Value| trial["calls"]["complete"] == 1 && trial["calls"]["in_flight"] == 1;
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + limit(60);
     while !trials(&admin).await.iter().any(is_amid) {
         assert!(Instant::now() < deadline, "no trial in the middle of its second call");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     first.signal("KILL");
-    first.wait(Duration::from_secs(20));
+    first.wait(limit(20));
     let _second = proxy(dir.path(), &upstream, &agents, &admin);
 
-    let (code, said) = tokio::task::spawn_blocking(|| job.wait(Duration::from_secs(60))).await.unwrap();
+    let (code, said) = tokio::task::spawn_blocking(|| job.wait(limit(60))).await.unwrap();
     assert_eq!(code, Some(0), "{said}");
     let results = results(&dir.path().join("jobs/it"));
     assert_eq!(results.len(), SAMPLES, "trials under way go on: {said}");

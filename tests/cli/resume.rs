@@ -4,13 +4,14 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rolltap_testing::limit;
 use serde_json::{Value, json};
 
 use super::jobs::{read, results, task};
 use super::program::{Ended, Running, run};
 
 pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + limit(60);
     while !condition() {
         assert!(Instant::now() < deadline, "never: {what}");
         std::thread::sleep(Duration::from_millis(20));
@@ -122,7 +123,7 @@ fn a_killed_job_goes_on_where_it_was() {
     let stage = Stage::new();
     let job = stage.half();
     job.signal("KILL");
-    job.wait(Duration::from_secs(20));
+    job.wait(limit(20));
     stage.go();
     let first = results_of_sample_0(&stage.job());
     let ended = run(stage.dir.path(), &stage.args());
@@ -142,7 +143,7 @@ fn a_cancelled_job_is_resumed_from_its_directory_alone() {
     let stage = Stage::new();
     let job = stage.half();
     job.signal("INT");
-    let (code, stderr) = job.wait(Duration::from_secs(20));
+    let (code, stderr) = job.wait(limit(20));
     assert_eq!(code, Some(1), "{stderr}");
     stage.go();
     let ended = run(stage.dir.path(), &["run", "--resume", "jobs/it"]);
@@ -159,7 +160,7 @@ fn two_runs_on_one_job_are_one_too_many() {
     assert_eq!(second.code, Some(2), "{second:?}");
     assert!(second.stderr.contains("jobs/it is in use by another run (process "), "{}", second.stderr);
     stage.go();
-    let (code, stderr) = job.wait(Duration::from_secs(60));
+    let (code, stderr) = job.wait(limit(60));
     assert_eq!(code, Some(0), "the first is not disturbed: {stderr}");
 }
 

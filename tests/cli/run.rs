@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rolltap_testing::limit;
 use serde_json::Value;
 
 use super::program::{Ended, Running, json, repository, run};
@@ -213,7 +214,7 @@ fn interrupted(times: u32) -> Interrupted {
         dir.path(),
         &[&args[..], &["-k", "3", "-n", "2", "--upstream", &sim.next_url()]].concat(),
     );
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + limit(20);
     while processes(&sleep) < 2 {
         assert!(Instant::now() < deadline, "the trials did not start");
         std::thread::sleep(Duration::from_millis(50));
@@ -222,10 +223,10 @@ fn interrupted(times: u32) -> Interrupted {
         job.signal("INT");
         std::thread::sleep(Duration::from_millis(100)); // two pending signals would be one
     }
-    let (code, stderr) = job.wait(Duration::from_secs(20));
+    let (code, stderr) = job.wait(limit(20));
     assert_eq!(code, Some(1), "{stderr}");
     while processes(&sleep) > 0 {
-        assert!(Instant::now() < deadline + Duration::from_secs(20), "an agent is left");
+        assert!(Instant::now() < deadline + limit(20), "an agent is left");
         std::thread::sleep(Duration::from_millis(50));
     }
     let result = json(&dir.path().join("jobs/it/result.json"));

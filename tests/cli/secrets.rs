@@ -3,10 +3,10 @@
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::Duration;
 
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode};
+use rolltap_testing::limit;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -86,7 +86,7 @@ async fn no_secret_is_in_the_log_or_in_the_captures_and_nobody_else_can_read_the
         told.push(post(&format!("{agents}/T/{key}{path}"), &[("x-api-key", key)], &body).await);
     }
     proxy.signal("TERM");
-    assert_eq!(proxy.wait(Duration::from_secs(20)).0, Some(0));
+    assert_eq!(proxy.wait(limit(20)).0, Some(0));
 
     let log = fs::read_to_string(&log_path).unwrap();
     assert!(log.contains("token file token can be read by every user"), "{log}");

@@ -1,8 +1,8 @@
 //! `rolltap sim` and `rolltap proxy` with the configurations of `configs/`.
 
 use std::path::Path;
-use std::time::Duration;
 
+use rolltap_testing::limit;
 use serde_json::{Value, json};
 
 use super::program::{Running, repository, rolltap, run};
@@ -45,9 +45,9 @@ async fn a_call_goes_through_the_configured_proxy_and_is_kept() {
     let status = post(&format!("{admin}/v1/trials/one/seal"), json!({})).await;
     assert_eq!(status["calls"]["complete"], 1, "{status}");
     proxy.signal("TERM");
-    assert_eq!(proxy.wait(Duration::from_secs(10)).0, Some(0));
+    assert_eq!(proxy.wait(limit(10)).0, Some(0));
     sim.signal("INT");
-    assert_eq!(sim.wait(Duration::from_secs(10)).0, Some(0));
+    assert_eq!(sim.wait(limit(10)).0, Some(0));
 
     let ended = run(dir.path(), &["check", "data"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use rolltap_testing::limit;
 
 use super::shim::{Fault, Shim};
 use super::small_disk::SmallDisk;
@@ -109,7 +110,7 @@ async fn goes_wrong_and_well_again(mut stage: Stage, break_it: impl Fn(), mend_i
 
 async fn until_upstream_works(stage: &Stage, trial: &Trial, requests: u64) {
     let number = trial.book.page().number;
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + limit(20);
     while stage.world.upstream.asked(number).requests < requests {
         assert!(Instant::now() < deadline, "upstream was not asked");
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -118,7 +119,7 @@ async fn until_upstream_works(stage: &Stage, trial: &Trial, requests: u64) {
 
 /// From some call on every one is refused, and told when to come again. The last bytes of a disk may take some more.
 async fn is_refused(stage: &Stage, trial: &Trial) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + limit(20);
     let mut in_a_row = 0;
     while in_a_row < 5 {
         assert!(Instant::now() < deadline, "calls are still taken; {}", stage.launch.log_text());

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command as StdCommand, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rolltap_testing::limit;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 /// Longer than any start takes on a busy machine.
-const START: Duration = Duration::from_secs(30);
+const START_SECONDS: u64 = 30;
 
 /// What a proxy is started with, again and again.
 #[derive(Clone, Debug)]
@@ -54,8 +55,8 @@ impl Launch {
         let mut child = self.spawn();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut url = async || {
-            let line = tokio::time::timeout(START, lines.next_line()).await;
-            let line = line.unwrap_or_else(|_| panic!("not ready after {START:?}: {}", self.log_text()));
+            let line = tokio::time::timeout(limit(START_SECONDS), lines.next_line()).await;
+            let line = line.unwrap_or_else(|_| panic!("not ready in time: {}", self.log_text()));
             let line = line.unwrap().unwrap_or_else(|| panic!("the proxy ended: {}", self.log_text()));
             line.split_whitespace().last().unwrap().to_owned()
         };

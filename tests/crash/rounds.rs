@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
+use rolltap_testing::{limit, sample};
 use serde_json::Value;
 
 use super::agent;
@@ -20,7 +21,7 @@ const AGENTS: u64 = 64;
 /// A kill comes after fewer answers than these, so that a slow machine gets as much done between two kills as a fast one.
 const ANSWERS: u64 = 100;
 /// It does not wait for longer.
-const LOAD: Duration = Duration::from_secs(4);
+const LOAD_SECONDS: u64 = 4;
 /// After the answers, or the moment that it is to hit, it comes within this time.
 const HIT: Duration = Duration::from_millis(20);
 /// Settled trials that are looked at again after each kill; after the last one all are.
@@ -29,7 +30,7 @@ const AGAIN: usize = 20;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_when_the_proxy_is_killed() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
-    let rounds = number("CRASH_ROUNDS").unwrap_or(10);
+    let rounds = number("CRASH_ROUNDS").unwrap_or(sample(10, 500));
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let seed = number("CRASH_SEED").unwrap_or_else(|| u64::from(now.subsec_nanos()));
     println!("{rounds} rounds with CRASH_SEED={seed}");
@@ -119,7 +120,7 @@ impl Run {
             }
         };
         // No agent comes to that moment if the load is short.
-        let _ = tokio::time::timeout(LOAD, load).await;
+        let _ = tokio::time::timeout(limit(LOAD_SECONDS), load).await;
         proxy.kill().await;
         self.told.kills += 1;
         self.world.is_down().await;

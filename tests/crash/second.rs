@@ -1,6 +1,6 @@
 //! Two proxies on one data directory.
 
-use std::time::Duration;
+use rolltap_testing::limit;
 
 use super::stage::Stage;
 
@@ -10,7 +10,7 @@ async fn a_second_proxy_on_the_same_captures_is_refused_and_harms_nothing() {
     let mut stage = Stage::set(dir.path(), |_| {}).await;
     let trial = stage.open().await.unwrap();
     stage.call(&trial, 10).await.unwrap();
-    let second = tokio::time::timeout(Duration::from_secs(20), stage.launch.run()).await;
+    let second = tokio::time::timeout(limit(20), stage.launch.run()).await;
     let second = second.expect("the second proxy does not end");
     let said = String::from_utf8(second.stderr).unwrap();
     assert_eq!(second.status.code(), Some(2), "{said}");

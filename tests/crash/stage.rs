@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use reqwest::{Method, Response};
+use rolltap_testing::limit;
 use serde_json::{Value, json};
 
 use super::ledger::{Book, Reward, State};
@@ -120,7 +121,7 @@ impl Stage {
     }
 
     pub(crate) async fn until_ready(&self) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + limit(20);
         while self.ready().await.0 != 200 {
             assert!(
                 Instant::now() < deadline,

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use reqwest::{Client, Method, Response, StatusCode};
+use rolltap_testing::limit;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 
@@ -57,7 +58,7 @@ impl World {
         Arc::new(Self {
             seed,
             upstream,
-            http: Client::builder().timeout(Duration::from_secs(60)).build().unwrap(),
+            http: Client::builder().timeout(limit(60)).build().unwrap(),
             place: watch::Sender::new((0, None)),
             visitors: AtomicUsize::new(0),
             next_trial: AtomicU32::new(0),
@@ -162,7 +163,7 @@ impl Visit<'_> {
         let generation = self.generation;
         let mut places = self.world.place.subscribe();
         let is_over = |(now, there): &(u64, Option<Place>)| *now > generation || there.is_none();
-        if tokio::time::timeout(Duration::from_secs(20), places.wait_for(is_over)).await.is_err() {
+        if tokio::time::timeout(limit(20), places.wait_for(is_over)).await.is_err() {
             self.world.complain("a connection broke while the proxy was there".to_owned());
         }
         Lost

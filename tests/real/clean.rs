@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rolltap_testing::limit;
 use serde_json::Value;
 
 use crate::program::{Job, text};
@@ -54,7 +55,7 @@ fn endless_task(dir: &Path) {
 fn start(job: &Job, task: &Path) -> Child {
     let mut command = job.command(&["-a", "oracle", "-k", "2", "-p"]);
     let mut child = command.arg(task).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + limit(60);
     let containers = || job.left_in_docker().len() == 2;
     while !containers() {
         assert!(child.try_wait().unwrap().is_none() && Instant::now() < end, "no containers of {}", job.name);

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use rolltap_proxy::api::{TrialOpened, TrialStatus};
 use rolltap_rollout::call::{Call, CallStatus};
+use rolltap_testing::limit;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::stage::{Stage, long_vllm};
 
 /// How long vLLM may go on with a call that nobody waits for.
-const AT_ONCE: Duration = Duration::from_secs(1);
+const AT_ONCE_SECONDS: u64 = 1;
 /// vLLM takes 5 s to read a prompt of this many words on two cores.
 const LONG_PROMPT: usize = 40_000;
 
@@ -59,7 +60,7 @@ impl Scene {
     }
 
     async fn until(&self, what: &str, is_so: impl AsyncFn(&Self) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + limit(30);
         while !is_so(self).await {
             assert!(Instant::now() < deadline, "never: {what}");
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -75,7 +76,7 @@ impl Scene {
         self.until("vLLM is idle", async |scene| scene.calls_in_vllm().await == 0.0).await;
         let took = since.elapsed();
         println!("{left}: vLLM idle after {} ms", took.as_millis());
-        assert!(took < AT_ONCE, "{left}: vLLM went on for {took:?}");
+        assert!(took < limit(AT_ONCE_SECONDS), "{left}: vLLM went on for {took:?}");
     }
 
     async fn cancelled_call(&self) -> Call {

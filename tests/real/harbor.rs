@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use rolltap_proxy::sim;
+use rolltap_testing::limit;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -225,7 +226,7 @@ fn a_worker_that_is_killed_in_mid_trial_leaves_a_failure_and_nothing_else() {
     );
     let job = Job::new("harbor-killed");
     let mut run = harbor(&job, &["-a", "oracle", "-p", task.path().to_str().unwrap()]).spawn().unwrap();
-    let end = Instant::now() + Duration::from_secs(240);
+    let end = Instant::now() + limit(240);
     let is_working = || {
         let log = trial_dir(&job).and_then(|dir| fs::read_to_string(dir.join("trial.log")).ok());
         log.is_some_and(|log| log.contains("begins phase agent"))

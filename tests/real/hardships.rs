@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rolltap_testing::limit;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -13,7 +14,7 @@ use crate::program::{Job, text};
 
 /// Waits for what other processes do.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(120);
+    let end = Instant::now() + limit(120);
     while !holds() {
         assert!(Instant::now() < end, "{what}");
         std::thread::sleep(Duration::from_millis(100));

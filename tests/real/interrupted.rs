@@ -3,6 +3,8 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rolltap_testing::limit;
+
 use crate::program::{Job, text};
 use crate::stage::vllm;
 
@@ -28,7 +30,7 @@ fn an_interrupted_job_removes_its_containers_and_writes_what_it_has() {
         &vllm(),
     ]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + limit(60);
     while running(&job).len() < 2 {
         let ended = child.try_wait().unwrap();
         assert!(ended.is_none() && Instant::now() < deadline, "no two containers; the job ended: {ended:?}");

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rolltap_testing::limit;
 use serde_json::Value;
 
 use crate::stage::testbed;
@@ -14,7 +15,7 @@ use crate::trainers;
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/learn");
 const STEPS: usize = 3;
 /// A run waits for vLLM to start, beside other tests.
-const PATIENCE: Duration = Duration::from_secs(400);
+const PATIENCE_SECONDS: u64 = 400;
 
 /// Python with torch, the `rolltap` package and this script of the example; in groups of four, in directories of this
 /// host.
@@ -71,7 +72,7 @@ fn wait_for(out: &Path, run: &mut Child, words: &str) {
 fn wait_until(out: &Path, run: &mut Child, what: &str, is_so: impl Fn() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < PATIENCE, "the run did not {what}:\n{}", said(out));
+        assert!(begin.elapsed() < limit(PATIENCE_SECONDS), "the run did not {what}:\n{}", said(out));
         let is_over = run.try_wait().unwrap().is_some();
         assert!(!is_over || is_so(), "the run ended before it did {what}:\n{}", said(out));
         std::thread::sleep(Duration::from_millis(20));

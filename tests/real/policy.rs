@@ -1,12 +1,13 @@
 //! Policy versions and the pause around weight updates, against vLLM with its development endpoints.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::{Response, StatusCode};
 use rolltap_proxy::api::PolicyStatus;
 use rolltap_rollout::call::CallStatus;
 use rolltap_rollout::check::{Captured, Options, check_trial};
 use rolltap_rollout::row::RolloutRow;
+use rolltap_testing::limit;
 use serde_json::{Value, json};
 
 use crate::stage::Stage;
@@ -24,13 +25,11 @@ async fn post(stage: &Stage, path: &str, body: Value) -> PolicyStatus {
 }
 
 async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
-    for _ in 0..600 {
-        if is_so().await {
-            return;
-        }
+    let deadline = Instant::now() + limit(30);
+    while !is_so().await {
+        assert!(Instant::now() < deadline, "never: {what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("never: {what}");
 }
 
 /// Long enough for something to happen meanwhile.

@@ -10,6 +10,7 @@ use rolltap_agent::terminal::{
     CommandOutput, Observation, Ran, RunCommand, Terminal, TerminalSize, TmuxSession,
 };
 use rolltap_proxy::sim;
+use rolltap_testing::limit;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -85,7 +86,7 @@ async fn type_until(terminal: &Terminal, keystrokes: &str, wanted: &str) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let in_time = tokio::time::timeout(Duration::from_secs(30), looking).await;
+    let in_time = tokio::time::timeout(limit(30), looking).await;
     assert!(in_time.is_ok(), "{keystrokes:?} gave no {wanted:?} in:\n{}", terminal.screen().await);
 }
 
@@ -143,7 +144,7 @@ async fn looks_see_what_is_new(terminal: &Terminal) {
     type_until(terminal, "echo two\n", "two\nready>").await;
     assert_eq!(terminal.observe().await, Observation::NewOutput("ready> echo two\ntwo\nready>".into()));
     terminal.send_keys("exit\n").await.unwrap();
-    tokio::time::timeout(Duration::from_secs(30), terminal.closed()).await.unwrap();
+    tokio::time::timeout(limit(30), terminal.closed()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

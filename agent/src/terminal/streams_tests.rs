@@ -1,5 +1,6 @@
 use std::future::Future;
 
+use rolltap_testing::limit;
 use tokio::io::DuplexStream;
 
 use super::super::Terminal;
@@ -23,9 +24,7 @@ async fn until(what: &str, condition: impl AsyncFn() -> bool) {
 }
 
 async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(30), future)
-        .await
-        .unwrap_or_else(|_| panic!("waited for {what}"))
+    tokio::time::timeout(limit(30), future).await.unwrap_or_else(|_| panic!("waited for {what}"))
 }
 
 #[tokio::test]

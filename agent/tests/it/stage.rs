@@ -2,12 +2,12 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::routing::post;
 use axum::{Json, Router};
 use rolltap_agent::terminal::{Terminal, TerminalSize};
 use rolltap_agent::{AgentError, AgentReport, AgentSettings, Message, run};
+use rolltap_testing::limit;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -87,5 +87,5 @@ pub(crate) fn looking() -> String {
 
 pub(crate) async fn run_in(settings: AgentSettings, terminal: Terminal) -> Result<AgentReport, AgentError> {
     let run = run(settings, "Create hello.txt.", &terminal, CancellationToken::new());
-    tokio::time::timeout(Duration::from_secs(60), run).await.unwrap_or_else(|_| panic!("the run did not end"))
+    tokio::time::timeout(limit(60), run).await.unwrap_or_else(|_| panic!("the run did not end"))
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rolltap_agent::answer::Command;
 use rolltap_agent::hands;
 use rolltap_agent::terminal::{Observation, Terminal};
+use rolltap_testing::limit;
 
 use crate::stage::shell;
 
@@ -15,7 +16,7 @@ async fn until(terminal: &Terminal, text: &str) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let in_time = tokio::time::timeout(Duration::from_secs(30), looking).await;
+    let in_time = tokio::time::timeout(limit(30), looking).await;
     assert!(in_time.is_ok(), "no {text:?} in:\n{}", terminal.screen().await);
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::routing::post;
 use axum::{Json, Router};
 use rolltap_agent::{AgentError, AgentSettings, ChatError, Role, StopReason, run};
+use rolltap_testing::limit;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -144,7 +145,7 @@ async fn cancelling_ends_a_call_and_keeps_what_was_done() {
     })
     .await;
     let run = run(settings, "Wait.", &terminal, cancel);
-    let report = tokio::time::timeout(Duration::from_secs(60), run).await.unwrap().unwrap();
+    let report = tokio::time::timeout(limit(60), run).await.unwrap().unwrap();
     assert_eq!((report.turns, report.stop, report.transcript.len()), (0, StopReason::Cancelled, 1));
 }
 
@@ -164,7 +165,7 @@ async fn cancelling_ends_the_wait_after_a_command() {
     };
     let both = async { tokio::join!(run(settings, "Wait.", &terminal, cancel.clone()), cancelling) };
     // Less than the command's own wait.
-    let (report, ()) = tokio::time::timeout(Duration::from_secs(50), both).await.unwrap();
+    let (report, ()) = tokio::time::timeout(limit(50), both).await.unwrap();
     let report = report.unwrap();
     assert_eq!((report.turns, report.stop, report.transcript.len()), (1, StopReason::Cancelled, 2));
 }

@@ -3,6 +3,7 @@ use std::time::Duration;
 use rolltap_proxy::api::TrialState;
 use rolltap_proxy::{RunningProxy, Settings};
 use rolltap_rollout::ids::TaskId;
+use rolltap_testing::limit;
 
 use super::*;
 
@@ -45,7 +46,7 @@ async fn a_trial_lives_from_open_to_rollout() {
     let calls: Vec<Call> = admin.calls(&opened.trial_id).await.unwrap().try_collect().await.unwrap();
     let rows: Vec<RolloutRow> = admin.rollout(&opened.trial_id).await.unwrap().try_collect().await.unwrap();
     assert!(calls.is_empty() && rows.is_empty());
-    proxy.shutdown(Duration::from_secs(5)).await.unwrap();
+    proxy.shutdown(limit(5)).await.unwrap();
 }
 
 #[tokio::test]
@@ -63,7 +64,7 @@ async fn a_refusal_says_what_was_asked_and_what_the_server_said() {
     admin.open_trial(&hello()).await.unwrap();
     let error = admin.open_trial(&hello()).await.unwrap_err();
     assert!(matches!(error, AdminError::Refused { status: 409, .. }), "{error}");
-    proxy.shutdown(Duration::from_secs(5)).await.unwrap();
+    proxy.shutdown(limit(5)).await.unwrap();
 }
 
 #[tokio::test]
@@ -76,7 +77,7 @@ async fn a_token_is_borne() {
     assert!(matches!(error, AdminError::Refused { status: 401, .. }), "{error}");
     let friend = AdminClient::new(&url, Some("open sesame, please".to_owned())).unwrap();
     friend.open_trial(&hello()).await.unwrap();
-    proxy.shutdown(Duration::from_secs(5)).await.unwrap();
+    proxy.shutdown(limit(5)).await.unwrap();
 }
 
 #[tokio::test]
@@ -96,14 +97,14 @@ async fn a_proxy_that_is_being_started_is_waited_for() {
     let at = first.admin_addr();
     let admin = AdminClient::new(&format!("http://{at}"), None).unwrap();
     admin.greet().await.unwrap();
-    first.shutdown(Duration::from_secs(5)).await.unwrap();
+    first.shutdown(limit(5)).await.unwrap();
     let asked = tokio::spawn(async move { (admin.open_trial(&hello()).await, admin) });
     let nobody = vec!["http://127.0.0.1:9".parse().unwrap()];
     let settings = Settings { admin: at, ..Settings::on_loopback(nobody, data.path().join("data")) };
     let second = rolltap_proxy::start(settings).await.unwrap();
     let (opened, admin) = asked.await.unwrap();
     assert_eq!(admin.seal(&opened.unwrap().trial_id).await.unwrap().state, TrialState::Sealed);
-    second.shutdown(Duration::from_secs(5)).await.unwrap();
+    second.shutdown(limit(5)).await.unwrap();
 }
 
 /// One whose answers never come: what it did, nobody knows.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rolltap_agent::terminal::TerminalSize;
 use rolltap_orchestrator::environment::{Exec, ExecOutput, OUTPUT_LIMIT, TerminalStreams};
+use rolltap_testing::limit;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::stage::{command, prebuilt, processes, run, start, with_host};
@@ -56,7 +57,7 @@ async fn output_without_end_is_cut_and_servers_outlive_their_command() {
         let begun = Instant::now();
         let done = run(&environment, "sleep 7401 & echo started").await;
         assert_eq!((done.stdout.as_slice(), done.exit_code), (&b"started\n"[..], Some(0)));
-        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < limit(60), "{:?}", begun.elapsed());
         assert!(processes(&environment).await.contains("sleep 7401"));
     })
     .await;
@@ -77,7 +78,7 @@ async fn a_timeout_kills_the_processes_inside() {
             let done = environment.exec(exec).await.unwrap();
             assert!(done.timed_out && done.exit_code.is_none());
             assert_eq!(done.stdout, b"begun\n");
-            assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+            assert!(begun.elapsed() < limit(60), "{:?}", begun.elapsed());
             let left = processes(&environment).await;
             for seconds in 7602..=7605 {
                 assert!(!left.contains(&format!("sleep {seconds}")), "{user:?}: {left}");
@@ -103,7 +104,7 @@ async fn converse(terminal: &mut TerminalStreams, typed: &str, wanted: &[&str]) 
             screen.push_str(&String::from_utf8_lossy(&chunk[..length]));
         }
     };
-    let timely = tokio::time::timeout(Duration::from_secs(20), reading).await;
+    let timely = tokio::time::timeout(limit(20), reading).await;
     assert!(timely.is_ok(), "waited in vain for {wanted:?}: {screen}");
     screen
 }
@@ -151,7 +152,7 @@ async fn a_terminal_has_a_size_a_shell_and_takes_any_byte() {
         converse(&mut terminal, "echo inter''rupted\n", &["interrupted\r\n"]).await;
         terminal.writer.write_all(b"exit\n").await.unwrap();
         let end = async { while terminal.reader.read(&mut [0; 1024]).await.unwrap_or(0) > 0 {} };
-        tokio::time::timeout(Duration::from_secs(10), end).await.unwrap();
+        tokio::time::timeout(limit(10), end).await.unwrap();
     })
     .await;
 }

@@ -1,11 +1,12 @@
 //! What a container may reach and use, and its end.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bollard::query_parameters::InspectContainerOptions;
 use rolltap_agent::terminal::TerminalSize;
 use rolltap_orchestrator::environment::EnvironmentError;
+use rolltap_testing::limit;
 use tokio::io::AsyncWriteExt;
 
 use crate::stage::{command, output, prebuilt, run, start, with_host};
@@ -98,7 +99,7 @@ async fn stopping_takes_no_grace_and_removes_the_container() {
         let id = output(&environment, "trap '' TERM HUP INT; sleep 1000 & hostname").await;
         let begun = Instant::now();
         environment.stop().await.unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < limit(4), "{:?}", begun.elapsed());
         assert!(engine.inspect_container(&id, None::<InspectContainerOptions>).await.is_err());
     })
     .await;

@@ -9,6 +9,7 @@ use bollard::query_parameters::{
 use futures_util::{StreamExt, stream};
 use rolltap_orchestrator::environment::{EnvironmentKind, Host, JobLabel, TrialLabel};
 use rolltap_orchestrator::task::Task;
+use rolltap_testing::limit;
 use uuid::Uuid;
 
 use crate::stage::{IMAGE, command, kept, output, prebuilt, remove_images_of, start, task_dir, with_host};
@@ -183,7 +184,7 @@ async fn a_build_that_is_given_up_stops() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), stopped).await.expect("the build goes on");
+        tokio::time::timeout(limit(20), stopped).await.expect("the build goes on");
     })
     .await;
 }

@@ -1,9 +1,8 @@
 //! Agents that misbehave, down to the bytes: each gets a clear answer, and the proxy serves on.
 
-use std::time::Duration;
-
 use rolltap_proxy::api::TrialOpened;
 use rolltap_rollout::call::CallStatus;
+use rolltap_testing::limit;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -39,7 +38,7 @@ pub(crate) async fn exchange(stage: &Stage, pieces: &[&[u8]]) -> String {
         tokio::task::yield_now().await;
     }
     let mut answer = Vec::new();
-    let read = tokio::time::timeout(Duration::from_secs(20), agent.read_to_end(&mut answer));
+    let read = tokio::time::timeout(limit(20), agent.read_to_end(&mut answer));
     let _ = read.await.unwrap();
     String::from_utf8_lossy(&answer).into_owned()
 }

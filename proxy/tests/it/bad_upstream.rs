@@ -1,10 +1,9 @@
 //! An upstream that misbehaves: the agent sees what it would see without us, the record says what was wrong, and the
 //! next call goes through.
 
-use std::time::Duration;
-
 use rolltap_proxy::api::TrialOpened;
 use rolltap_rollout::call::{Call, CallStatus, Flaw};
+use rolltap_testing::limit;
 use serde_json::{Value, json};
 
 use crate::raw_upstream::{
@@ -29,7 +28,7 @@ async fn call_answered_by(scripts: Vec<Script>, streaming: bool) -> (Got, Call) 
     let upstream = RawUpstream::start(scripts).await;
     let stage = Stage::before(simulator(None).await, &upstream.url).await;
     let trial = stage.open(json!({})).await;
-    let got = tokio::time::timeout(Duration::from_secs(30), ask(&stage, &trial, streaming)).await.unwrap();
+    let got = tokio::time::timeout(limit(30), ask(&stage, &trial, streaming)).await.unwrap();
     until("the call is kept", async || stage.calls(&trial).await.len() == 1).await;
 
     let next = ask(&stage, &trial, true).await;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rolltap_proxy::ShutdownError;
 use rolltap_rollout::call::{Call, CallStatus};
+use rolltap_testing::limit;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -152,7 +153,7 @@ async fn an_agent_that_does_not_read_cannot_hold_its_trial_open() {
     let mut deaf = TcpStream::connect(stage.proxy.agent_addrs()[0]).await.unwrap();
     deaf.write_all((head + &body).as_bytes()).await.unwrap();
     until("upstream works", async || stage.upstream.stats().running == 1).await;
-    let status = tokio::time::timeout(Duration::from_secs(20), stage.seal(&trial)).await.unwrap();
+    let status = tokio::time::timeout(limit(20), stage.seal(&trial)).await.unwrap();
     assert_eq!((status.calls.total, status.calls.in_flight), (1, 0));
     until("upstream is idle", async || stage.upstream.stats().running == 0).await;
 }
@@ -164,7 +165,7 @@ async fn a_proxy_that_goes_down_lets_calls_finish() {
     let response = stage.chat(&trial, &request(json!({"stream": true}))).await;
     let ready = stage.admin("/readyz");
     let Stage { proxy, http, data, .. } = stage;
-    let down = tokio::spawn(proxy.shutdown(Duration::from_secs(20)));
+    let down = tokio::spawn(proxy.shutdown(limit(20)));
     until("it says so", async || http.get(&ready).send().await.is_ok_and(|r| r.status().as_u16() == 503))
         .await;
     assert!(response.text().await.unwrap().ends_with("data: [DONE]\n\n"));

@@ -5,9 +5,8 @@ use rolltap_proxy::History;
 use rolltap_rollout::branch_cause::BranchCause;
 use rolltap_rollout::call::CallStatus;
 use rolltap_rollout::continuation::{Class, Continuation};
+use rolltap_testing::limit;
 use serde_json::{Value, json};
-
-use std::time::Duration;
 
 use crate::model_server::{Ids, model_dir};
 use crate::stage::{self, Stage, request, until};
@@ -55,7 +54,7 @@ async fn a_conversation_goes_on_in_the_next_process_token_for_token() {
             if turn % 2 == 1 {
                 // Once behind a turn that was put together here, once behind one that was so before.
                 let Stage { upstream, proxy, data, http } = stage.take().unwrap();
-                proxy.shutdown(Duration::from_secs(5)).await.unwrap();
+                proxy.shutdown(limit(5)).await.unwrap();
                 let mut settings = stage::settings(&server.url, &data);
                 settings.render.tokenizer = Some(model_dir());
                 let proxy = rolltap_proxy::start(settings).await.unwrap();

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rolltap_proxy::api::{RolloutLine, TrialOpened};
+use rolltap_testing::limit;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -93,7 +94,7 @@ async fn a_proxy_that_goes_down_answers_readers_that_wait() {
     while !first.ends_with(b"ok\n") {
         first.push(reader.read_u8().await.unwrap());
     }
-    stage.proxy.shutdown(Duration::from_secs(5)).await.unwrap();
+    stage.proxy.shutdown(limit(5)).await.unwrap();
     let mut second = String::new();
     reader.read_to_string(&mut second).await.unwrap();
     assert!(

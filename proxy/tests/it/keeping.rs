@@ -1,10 +1,10 @@
 //! What was acknowledged is on disk, and a new process goes on from there.
 
 use std::io::Write;
-use std::time::Duration;
 
 use rolltap_proxy::StartError;
 use rolltap_proxy::store::StoreError;
+use rolltap_testing::limit;
 use serde_json::{Value, json};
 
 use crate::stage::{self, Stage, request};
@@ -30,7 +30,7 @@ async fn an_open_trial_goes_on_in_the_next_process_and_a_sealed_one_stays_sealed
     before.seal(&sealed).await;
     let (status, calls) = (before.status(&open).await, before.calls(&open).await);
     let Stage { proxy, data, http, upstream } = before;
-    proxy.shutdown(Duration::from_secs(5)).await.unwrap();
+    proxy.shutdown(limit(5)).await.unwrap();
     torn_end(&data);
 
     let proxy =
@@ -63,7 +63,7 @@ async fn damage_in_the_middle_is_named_and_gone_on_from() {
     let stage = Stage::random().await;
     let before = stage.open(json!({})).await;
     let Stage { proxy, data, upstream, http } = stage;
-    proxy.shutdown(Duration::from_secs(5)).await.unwrap();
+    proxy.shutdown(limit(5)).await.unwrap();
     let path = segment(&data);
     let length = std::fs::metadata(&path).unwrap().len();
     std::fs::OpenOptions::new()

@@ -7,6 +7,7 @@ use rolltap_proxy::api::{PolicyStatus, TrialOpened};
 use rolltap_proxy::{PoolSettings, Settings, sim};
 use rolltap_rollout::call::{Call, CallStatus};
 use rolltap_rollout::check::{Captured, Options, check_trial};
+use rolltap_testing::limit;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -53,7 +54,7 @@ async fn versions_are_ordinals_of_labels_and_outlive_the_process() {
     assert_eq!(set(&stage, json!("17")).await, 1);
     assert_eq!(set(&stage, json!("step-18")).await, 2);
     let Stage { proxy, data, upstream, http } = stage;
-    proxy.shutdown(Duration::from_secs(5)).await.unwrap();
+    proxy.shutdown(limit(5)).await.unwrap();
     let proxy = rolltap_proxy::start(looking_often(&upstream, &data)).await.unwrap();
     let stage = Stage { proxy, data, upstream, http };
     assert_eq!(status(&stage).await.current.label.as_deref(), Some("step-18"));

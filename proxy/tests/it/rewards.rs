@@ -1,6 +1,7 @@
 //! Rewards: early, late, twice, of nobody, and never.
 
 use rolltap_proxy::api::TrialState;
+use rolltap_testing::limit;
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, answer, request, until};
@@ -93,7 +94,7 @@ async fn the_deadline_goes_on_while_no_proxy_runs() {
     let sealed_at = stage.seal(&trial).await.sealed_at.unwrap();
     let due_at = sealed_at + jiff::SignedDuration::from_millis(500);
     let Stage { proxy, data, http, upstream } = stage;
-    proxy.shutdown(std::time::Duration::from_secs(5)).await.unwrap();
+    proxy.shutdown(limit(5)).await.unwrap();
     until("its time is over", async || jiff::Timestamp::now() > due_at).await;
 
     let url = format!("http://{}", upstream.addr());

@@ -1,12 +1,13 @@
 //! A proxy, its simulated upstream, and clients of both planes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::{Client, Response, StatusCode};
 use rolltap_proxy::api::{GroupStatus, RolloutLine, TrialOpened, TrialStatus};
 use rolltap_proxy::{RunningProxy, Settings, sim};
 use rolltap_rollout::call::Call;
 use rolltap_rollout::row::RolloutRow;
+use rolltap_testing::limit;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -143,7 +144,7 @@ impl Stage {
     /// Ends the proxy and starts one on the same captures.
     pub(crate) async fn restarted(self) -> Self {
         let Self { upstream, proxy, data, http } = self;
-        proxy.shutdown(Duration::from_secs(5)).await.unwrap();
+        proxy.shutdown(limit(5)).await.unwrap();
         let url = format!("http://{}", upstream.addr());
         let proxy = rolltap_proxy::start(settings(&url, &data)).await.unwrap();
         Self { upstream, proxy, data, http }
@@ -171,13 +172,11 @@ pub(crate) fn request(extra: Value) -> Value {
 
 /// Waits until it is so; panics if it never is.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
-    for _ in 0..1500 {
-        if is_so().await {
-            return;
-        }
+    let deadline = Instant::now() + limit(30);
+    while !is_so().await {
+        assert!(Instant::now() < deadline, "never: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("never: {what}");
 }
 
 /// A streaming request of each dialect, with its path.

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use rolltap_testing::limit;
 use serde_json::{Value, json};
 
 use super::server::{Server, containers, task};
@@ -121,7 +122,7 @@ async fn a_server_that_is_told_to_stop_in_the_midst_of_everything_leaves_nothing
     let ((step, reset), ()) = tokio::join!(calls, stop);
     assert_eq!((step.0, &step.1["error"]["code"]), (503, &json!("stopping")), "{step:?}");
     assert!(reset.0 == 503 || reset.0 == 200, "{reset:?}");
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + limit(60);
     while !server.has_ended() {
         assert!(Instant::now() < end, "it goes on");
         tokio::time::sleep(Duration::from_millis(50)).await;

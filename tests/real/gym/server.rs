@@ -4,9 +4,10 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use reqwest::Method;
+use rolltap_testing::limit;
 use serde_json::{Value, json};
 
 use crate::program::text;
@@ -131,7 +132,7 @@ impl Env<'_> {
     /// of its lines.
     pub(crate) async fn type_and_see(&self, keystrokes: &str, seen: &[&str]) -> String {
         let mut keys = keystrokes;
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + limit(60);
         loop {
             let (status, reply) = self.step(json!({"keystrokes": keys, "duration": 0.3})).await;
             assert_eq!(status, 200, "{reply}");

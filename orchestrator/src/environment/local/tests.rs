@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use rolltap_agent::terminal::TerminalSize;
+use rolltap_testing::limit;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
@@ -38,7 +39,7 @@ fn runs(text: &str) -> bool {
 
 /// Waits until a process has this in its command line, or until none has: a killed one goes a moment later.
 async fn until(is_there: bool, text: &str) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + limit(30);
     while runs(text) != is_there {
         assert!(Instant::now() < deadline, "{text:?} runs: {}", !is_there);
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -95,7 +96,7 @@ async fn a_timeout_kills_what_left_the_group_too() {
     let done = environment.exec(exec).await.unwrap();
     assert!(done.timed_out && done.exit_code.is_none());
     assert_eq!(done.stdout, b"begun\n");
-    assert!(begun.elapsed() < Duration::from_secs(60));
+    assert!(begun.elapsed() < limit(60));
     for seconds in ["7301", "7302", "7303"] {
         until(false, &format!("sleep\0{seconds}")).await;
     }
@@ -107,7 +108,7 @@ async fn servers_outlive_their_command_and_not_their_environment() {
     let begun = Instant::now();
     let done = environment.exec(command("sleep 7401 & echo started")).await.unwrap();
     assert_eq!((done.stdout, done.exit_code), (b"started\n".to_vec(), Some(0)));
-    assert!(begun.elapsed() < Duration::from_secs(60));
+    assert!(begun.elapsed() < limit(60));
     until(true, "sleep\x007401").await;
     let root = environment.paths().tests.replace("/tests", "");
     environment.stop().await.unwrap();
@@ -146,10 +147,10 @@ async fn a_terminal_shows_what_is_typed_and_ends_with_the_environment() {
             screen.push_str(&String::from_utf8_lossy(&chunk[..length]));
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), reading).await.unwrap();
+    tokio::time::timeout(limit(20), reading).await.unwrap();
     environment.stop().await.unwrap();
     let end = async { while terminal.reader.read(&mut chunk).await.unwrap() > 0 {} };
-    tokio::time::timeout(Duration::from_secs(20), end).await.unwrap();
+    tokio::time::timeout(limit(20), end).await.unwrap();
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rolltap_testing::limit;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -150,7 +151,7 @@ impl Env<'_> {
     pub(super) async fn type_and_see(&self, keystrokes: &str, seen: &[&str]) -> Value {
         let mut reply = self.keys(keystrokes, 0.2).await;
         let mut all = String::new();
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + limit(60);
         loop {
             all.push_str(reply["observation"].as_str().unwrap());
             if seen.iter().all(|text| all.contains(text)) {
@@ -172,7 +173,7 @@ impl Env<'_> {
 
 /// Waits until something is so.
 pub(super) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + limit(60);
     while !is_so().await {
         assert!(Instant::now() < end, "never: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;

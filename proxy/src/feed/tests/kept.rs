@@ -1,6 +1,7 @@
 //! What the store has of the feed, and what counts before it has it.
 
 use rolltap_rollout::rollout::Reward;
+use rolltap_testing::limit;
 use tempfile::TempDir;
 
 use super::*;
@@ -81,7 +82,7 @@ async fn what_was_due_when_the_process_ended_is_done_by_the_next() {
     let lines: Vec<RolloutLine> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let names: Vec<_> = lines.iter().map(|line| line.trial_id.as_str()).collect();
     assert_eq!(names, ["second", "first"], "in the order in which they were sealed");
-    proxy.shutdown(std::time::Duration::from_secs(5)).await.unwrap();
+    proxy.shutdown(limit(5)).await.unwrap();
     let stored = Store::open(data.path(), store::StoreSettings::default()).unwrap();
     assert_eq!((stored.closed_groups.len(), stored.closed_groups[0].sequence), (1, 3));
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use rolltap_testing::limit;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -14,13 +15,12 @@ async fn body(sim: &RunningSim, text: &str, extra: Value) -> Value {
 }
 
 /// Waits until the counts are as they should be.
-async fn until(sim: &RunningSim, wanted: impl Fn(&Stats) -> bool) -> Duration {
+async fn until(sim: &RunningSim, wanted: impl Fn(&Stats) -> bool) {
     let start = Instant::now();
     while !wanted(&sim.stats()) {
-        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", sim.stats());
+        assert!(start.elapsed() < limit(5), "{:?}", sim.stats());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    start.elapsed()
 }
 
 #[tokio::test]
@@ -174,7 +174,7 @@ async fn a_stall_holds_until_the_caller_goes() {
         "{metrics}"
     );
     drop(response);
-    assert!(until(&sim, |stats| stats.running == 0 && stats.aborted == 1).await < Duration::from_millis(500));
+    until(&sim, |stats| stats.running == 0 && stats.aborted == 1).await;
     // A whole answer stalls as well, and the simulator's end frees it at once.
     let url = format!("http://{}/v1/chat/completions", sim.addr());
     let call = reqwest::Client::new()
@@ -185,14 +185,14 @@ async fn a_stall_holds_until_the_caller_goes() {
     until(&sim, |stats| stats.running == 1).await;
     let began = Instant::now();
     sim.shutdown().await;
-    assert!(began.elapsed() < Duration::from_secs(1));
+    assert!(began.elapsed() < limit(1));
     assert!(call.await.unwrap().is_err());
 }
 
 #[tokio::test]
 async fn a_caller_that_goes_ends_its_answer() {
     for stream in [true, false] {
-        let sim = recorded_model(Some("content = 'abcdefghij'\ntoken_delay_ms = 1000")).await;
+        let sim = recorded_model(Some("content = 'abcdefghij'\ntoken_delay_ms = 3600000")).await;
         let mut socket = TcpStream::connect(sim.addr()).await.unwrap();
         let body = json!({"messages": [{"role": "user", "content": "hi"}], "stream": stream}).to_string();
         let head = format!(
@@ -205,7 +205,7 @@ async fn a_caller_that_goes_ends_its_answer() {
         }
         until(&sim, |stats| stats.running == 1).await;
         drop(socket);
-        assert!(until(&sim, |stats| stats.running == 0).await < Duration::from_millis(500));
+        until(&sim, |stats| stats.running == 0).await;
         assert_eq!(sim.stats().aborted, 1);
     }
 }
