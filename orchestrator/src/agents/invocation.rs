@@ -161,7 +161,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(32))]
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(rolltap_testing::sample(32, 320)))]
         #[test]
         fn a_quoted_text_is_one_word(text in "[^\\x00]{0,40}") {
             proptest::prop_assert_eq!(said(&format!("printf %s {}", quoted(&text))), text);

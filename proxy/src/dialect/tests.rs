@@ -83,7 +83,7 @@ fn cut<'a>(text: &'a [u8], places: &[prop::sample::Index]) -> Vec<&'a [u8]> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(rolltap_testing::sample(64, 640)))]
 
     #[test]
     fn the_cuts_of_upstreams_bytes_do_not_matter(

@@ -140,7 +140,7 @@ fn tangled(plan: &[(usize, u32, usize)]) -> [Vec<KeptCall>; 2] {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(rolltap_testing::sample(12, 120)))]
 
     #[test]
     fn whatever_goes_on_from_whatever_is_read_as_it_was(

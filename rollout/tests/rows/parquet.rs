@@ -68,7 +68,7 @@ fn replaced(name: &'static str, with: ArrayRef) -> Bytes {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(rolltap_testing::sample(96, 960)))]
 
     #[test]
     fn every_valid_row_comes_back_with_the_same_bits(

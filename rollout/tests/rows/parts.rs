@@ -31,7 +31,7 @@ fn read<T: RowPart + std::fmt::Debug>(rows: &[RolloutRow]) -> [Vec<String>; 2] {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(rolltap_testing::sample(64, 640)))]
 
     #[test]
     fn a_part_is_what_the_whole_row_says(trial in trials()) {

@@ -12,6 +12,7 @@ use futures_util::stream;
 use rolltap_proxy::History;
 use rolltap_rollout::branch_cause::BranchCause;
 use rolltap_rollout::continuation::{Class, Continuation};
+use rolltap_testing::is_long;
 
 use crate::conversation::{Echo, Manner, Wire};
 use crate::stage::{Stage, bare_vllm, long_vllm, testbed, vllm};
@@ -20,6 +21,7 @@ use talk::{Due, Kind, Plan, Step, hold, is_own_tail, own_rendering};
 use tally::Tally;
 
 const AT_ONCE: usize = 8;
+const MODES: [History; 3] = [History::Off, History::Faithful, History::Sampled];
 
 #[tokio::test]
 #[ignore = "needs vLLM: run ./scripts/test"]
@@ -61,20 +63,30 @@ fn plans(kinds: &[Kind], most_turns: usize) -> Vec<Plan> {
     plans
 }
 
+/// Each plan with the modes in which its conversation is held. In the default tier that is one mode, another one from plan to
+/// plan, so that every mode meets every kind of conversation; in the long tier it is every mode.
+fn plans_by_mode(kinds: &[Kind], most_turns: usize) -> Vec<(Plan, History)> {
+    let plans = plans(kinds, most_turns).into_iter().enumerate();
+    let with_modes = plans.flat_map(|(number, plan)| {
+        let turn = number % MODES.len();
+        let modes = if is_long() { 0..MODES.len() } else { turn..turn + 1 };
+        MODES[modes].iter().map(move |&mode| (plan, mode))
+    });
+    with_modes.collect()
+}
+
 async fn hold_all(stage: &Stage, model: &Model, kinds: &[Kind]) {
     let mut tally = Tally::default();
     let mut wrong = Vec::new();
-    for history in [History::Off, History::Faithful, History::Sampled] {
-        let talks = plans(kinds, model.most_turns).into_iter().map(|plan| async move {
-            let steps = hold(stage, model, plan, history).await;
-            let wrong = wrong_steps(stage, model, plan, history, &steps).await;
-            (plan, steps, wrong)
-        });
-        let mut talks = stream::iter(talks).buffer_unordered(AT_ONCE);
-        while let Some((plan, steps, found)) = talks.next().await {
-            tally.add(plan, history, &steps);
-            wrong.extend(found);
-        }
+    let talks = plans_by_mode(kinds, model.most_turns).into_iter().map(|(plan, history)| async move {
+        let steps = hold(stage, model, plan, history).await;
+        let wrong = wrong_steps(stage, model, plan, history, &steps).await;
+        (plan, history, steps, wrong)
+    });
+    let mut talks = stream::iter(talks).buffer_unordered(AT_ONCE);
+    while let Some((plan, history, steps, found)) = talks.next().await {
+        tally.add(plan, history, &steps);
+        wrong.extend(found);
     }
     tally.print(model.name);
     assert!(wrong.is_empty(), "{} calls are wrong:\n{}", wrong.len(), wrong.join("\n"));

@@ -144,7 +144,7 @@ async fn this_host_is_never_behind_the_proxy() {
 }
 
 proptest::proptest! {
-    #![proptest_config(proptest::test_runner::Config::with_cases(64))]
+    #![proptest_config(proptest::test_runner::Config::with_cases(rolltap_testing::sample(64, 640)))]
     #[test]
     fn no_request_makes_it_fall(request in "(GET|CONNECT|POST|X) [ -~]{0,40} HTTP/1.1\r\n([a-zA-Z-]{1,12}: [ -~]{0,20}\r\n){0,4}\r\n") {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

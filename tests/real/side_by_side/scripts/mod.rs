@@ -9,9 +9,24 @@ mod xml;
 
 pub(super) use full_screen::scripts as full_screen;
 
+use std::collections::BTreeSet;
+
+use rolltap_testing::sample;
+
 use super::script::Script;
 
-pub(super) fn all() -> Vec<Script> {
+/// Every script in the long tier, and every third of each kind in the default one: Terminus-2 takes seconds of a core for
+/// each.
+pub(super) fn sampled() -> Vec<Script> {
+    kinds().into_iter().flat_map(|scripts| scripts.into_iter().step_by(sample(3, 1))).collect()
+}
+
+/// The names of all scripts.
+pub(super) fn names() -> BTreeSet<&'static str> {
+    kinds().iter().flatten().map(|script| script.name).collect()
+}
+
+fn kinds() -> [Vec<Script>; 6] {
     [
         formats::scripts(),
         commands::scripts(),
@@ -20,5 +35,4 @@ pub(super) fn all() -> Vec<Script> {
         xml::scripts(),
         full_screen(),
     ]
-    .concat()
 }
