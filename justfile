@@ -11,6 +11,10 @@ test:
 fast:
     ./scripts/test --fast
 
+# All tests at full size, for hours.
+long:
+    ./scripts/test --long
+
 # Formatting, lints, licences and advisories.
 lint:
     cargo fmt --check

@@ -24,7 +24,7 @@ report() {
   # Without the file no test ran, and the test runner has said why.
   [[ -f $1 ]] || return 0
   say 'the slowest tests:'
-  testcases "$1" | sort -rn | head -n 10 | while read -r seconds name; do
+  testcases "$1" | sort -rn | sed -n 1,10p | while read -r seconds name; do
     printf '%8.1f s  %s\n' "$seconds" "$name"
   done
   counts "$1"

@@ -14,7 +14,9 @@ use crate::stage::{Stage, long_vllm};
 
 /// How long vLLM may go on with a call that nobody waits for.
 const AT_ONCE_SECONDS: u64 = 1;
-/// vLLM takes 5 s to read a prompt of this many words on two cores.
+/// Tokens that the long model's server has room for, prompt and answer together.
+const CONTEXT: usize = 49_152;
+/// vLLM takes seconds to read a prompt of this many words.
 const LONG_PROMPT: usize = 40_000;
 
 struct Scene {
@@ -33,8 +35,10 @@ impl Scene {
 
     /// An endless answer to a prompt of so many words, of which no prefix is cached: keys differ.
     fn request(&self, words: usize, stream: bool) -> Value {
+        // About as many as the context has room for. After a short prompt that is minutes of sampling.
+        let max_tokens = CONTEXT - words - 1152;
         let prompt = format!("{} {}", self.trial.key, "alpha beta gamma delta ".repeat(words / 4));
-        json!({"model": "long", "messages": [{"role": "user", "content": prompt}], "max_tokens": 8000,
+        json!({"model": "long", "messages": [{"role": "user", "content": prompt}], "max_tokens": max_tokens,
             "ignore_eos": true, "stream": stream})
     }
 

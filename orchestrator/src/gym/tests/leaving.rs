@@ -1,7 +1,8 @@
 //! Callers that leave, and servers that end.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rolltap_testing::limit;
 use serde_json::json;
 
 use super::stage::{Stage, settings, until};
@@ -23,12 +24,14 @@ async fn an_environment_that_nobody_calls_is_removed() {
 
 #[tokio::test]
 async fn any_call_renews_a_lease() {
-    let stage = Stage::with(GymSettings { lease: Duration::from_secs(2), ..settings() }).await;
+    let lease = limit(2);
+    let stage = Stage::with(GymSettings { lease, ..settings() }).await;
     let env = stage.ready(json!({})).await;
-    for _ in 0..4 {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+    let begun = Instant::now();
+    while begun.elapsed() < lease.mul_f64(1.5) {
+        tokio::time::sleep(Duration::from_millis(500)).await;
         let leased = stage.post(&env.path("/lease"), json!({})).await.ok();
-        assert_eq!(leased["lease_seconds"], json!(2.0));
+        assert_eq!(leased["lease_seconds"], json!(lease.as_secs_f64()));
     }
     assert_eq!(env.status().await, "running");
 }

@@ -20,7 +20,8 @@ async fn the_prompts_of_the_long_model_are_ours() {
 
 /// `different` are the cases that [`super::golden`] knows to differ.
 async fn are_ours(vllm: &str, model: &str, different: &[&str]) {
-    let http = reqwest::Client::new();
+    // vLLM closes an idle connection after five seconds, maybe just as a request is sent on it.
+    let http = reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
     let list: Json = http.get(format!("{vllm}/v1/models")).send().await.unwrap().json().await.unwrap();
     let renderer = load(Path::new(model), Path::new(""));
     let mut same = 0;
