@@ -10,7 +10,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from conftest import Capture, OneTrial, of_trained, two_turns
+from conftest import Capture, OneTrial, limit, of_trained, two_turns
 
 from rolltap import AsyncClient, Client, run_trial
 
@@ -97,7 +97,7 @@ def test_the_worker_hands_over_closed_groups(capture: Capture, client: Client, a
             client.reward(trial.trial_id, {"reward": reward, "live": 1.0})
         live = []
         while len(live) < 2:
-            made = worker.rollout_buffer.get(timeout=30)
+            made = worker.rollout_buffer.get(timeout=limit(30))
             if "rewards/live" in made.metrics:
                 live.append(made)
         assert [made.advantage for made in live] == pytest.approx([1.0, -1.0])
@@ -165,7 +165,7 @@ def test_trials_of_no_group_are_counted_and_left_out(admin: str, client: Client)
     worker = RolloutWorker(admin, after=before)
     worker.start()
     try:
-        assert worker.metrics_queue.get(timeout=30) == {"rolltap/ungrouped_trials": 1.0}
+        assert worker.metrics_queue.get(timeout=limit(30)) == {"rolltap/ungrouped_trials": 1.0}
     finally:
         worker.stop()
         client.set_policy(7)
@@ -192,7 +192,7 @@ def test_the_cursor_of_a_stopped_worker_is_before_what_is_not_queued(admin: str,
     again = RolloutWorker(admin, after=worker.cursor)
     again.start()
     try:
-        made = [again.rollout_buffer.get(timeout=30) for _ in range(2)]
+        made = [again.rollout_buffer.get(timeout=limit(30)) for _ in range(2)]
     finally:
         again.stop()
         client.set_policy(7)

@@ -61,7 +61,7 @@ pub(crate) fn task_with_tmux(dir: &Path) {
     write(
         dir,
         &[
-            ("task.toml", "[task]\nname = \"rolltap/terminus\"\n[agent]\ntimeout_sec = 120.0\n"),
+            ("task.toml", "[task]\nname = \"rolltap/terminus\"\n[agent]\ntimeout_sec = 1200.0\n"),
             ("instruction.md", "Write 'Hello, world!' to hello.txt."),
             (
                 "tests/test.sh",

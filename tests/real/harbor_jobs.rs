@@ -33,8 +33,8 @@ fn tasks(dir: &Path) {
             fs::create_dir_all(task.join(folder)).unwrap();
         }
         let config = format!(
-            "schema_version = \"1.4\"\n[task]\nname = \"{name}\"\n[agent]\ntimeout_sec = 120.0\n\
-             [verifier]\ntimeout_sec = 120.0\n[environment]\ndocker_image = \"{image}\"\nworkdir = \"/app\"\n"
+            "schema_version = \"1.4\"\n[task]\nname = \"{name}\"\n[agent]\ntimeout_sec = 1200.0\n\
+             [verifier]\ntimeout_sec = 1200.0\n[environment]\ndocker_image = \"{image}\"\nworkdir = \"/app\"\n"
         );
         fs::write(task.join("task.toml"), config).unwrap();
         fs::write(task.join("instruction.md"), "Do it.\n").unwrap();

@@ -164,7 +164,7 @@ async fn mini_swe_agent_finishes_a_task_in_a_container_that_has_no_python() {
 
 /// The task of the other tests for a user who may write little, and whose home is not there.
 fn task_of_a_user(dir: &Path) {
-    let toml = "[task]\nname = \"rolltap/hello-user\"\n[agent]\nuser = \"nobody\"\ntimeout_sec = 120.0\n\
+    let toml = "[task]\nname = \"rolltap/hello-user\"\n[agent]\nuser = \"nobody\"\ntimeout_sec = 1200.0\n\
                 [environment]\ndocker_image = \"rolltap-testbed/hello:1\"\nworkdir = \"/tmp\"\n";
     let test = "[ \"$(stat -c %U /tmp/hello.txt)\" = nobody ] && reward=1 || reward=0\n\
                 echo $reward > /logs/verifier/reward.txt\n";
@@ -208,6 +208,8 @@ async fn harbors_terminus_2_finishes_a_task_and_what_it_kept_itself_is_what_was_
     let task = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/tasks/hello-file");
     let address = format!("http://{}", upstream.addr());
     let mut command = job.command(&["-p", task, "-e", "local", "-a", "terminus-2", "--upstream", &address]);
+    // LiteLLM takes ten seconds of a core to import, and the example's two minutes are short where others use it too.
+    command.args(["--timeout-multiplier", "10"]);
     let options = [
         "collect_rollout_details=true",
         "enable_summarize=false",

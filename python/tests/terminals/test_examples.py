@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+from conftest import limit
+
 from .conftest import ROOT, TASK
 
 
@@ -13,7 +15,7 @@ def run(program: str, *arguments: str) -> str:
     environ = {**os.environ, "ROLLTAP_PROGRAM": program}
     command = [sys.executable, *arguments]
     done = subprocess.run(
-        command, cwd=ROOT / "python/examples", env=environ, capture_output=True, text=True, timeout=240
+        command, cwd=ROOT / "python/examples", env=environ, capture_output=True, text=True, timeout=limit(240)
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -21,6 +21,8 @@ from tinker_cookbook.rl.rollouts import do_group_rollout
 
 from rolltap.trainers.tinker_terminal import HarborSingleTaskRLDatasetBuilder
 
+from conftest import limit
+
 from .conftest import ROOT, TASK, answer
 
 MODEL = os.environ.get("ROLLTAP_TESTBED_MODEL", "")
@@ -159,7 +161,7 @@ def test_the_training_script_trains_a_policy_of_this_machine(server: str, tmp_pa
         "--imitate-steps": 60,
     }
     command = [sys.executable, str(SCRIPT), *(str(word) for flag in flags.items() for word in flag)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit(600))
     assert done.returncode == 0, done.stdout + done.stderr
     batches = [json.loads(line) for line in (tmp_path / "log/metrics.jsonl").read_text().splitlines()]
     assert [batch["episodes"] for batch in batches] == [4.0, 4.0]

@@ -18,6 +18,8 @@ from verifiers.v1.configs.agent import AgentConfig
 from verifiers.v1.trace import Trace
 from verifiers.v1.utils.loaders import load_taskset, taskset_config_type
 
+from conftest import limit
+
 from .conftest import ROOT, TASK
 
 
@@ -99,7 +101,7 @@ def task_with_tmux(folder: Path) -> None:
     lib = folder / "environment/lib"
     lib.mkdir(parents=True)
     (folder / "tests").mkdir()
-    (folder / "task.toml").write_text('[task]\nname = "rolltap/terminus"\n[agent]\ntimeout_sec = 120.0\n')
+    (folder / "task.toml").write_text('[task]\nname = "rolltap/terminus"\n[agent]\ntimeout_sec = 1200.0\n')
     (folder / "instruction.md").write_text("Write 'Hello, world!' to /app/hello.txt.")
     solved = "grep -q 'Hello, world!' /app/hello.txt && echo 1 > /logs/verifier/reward.txt\n"
     (folder / "tests/test.sh").write_text(f"#!/bin/sh\n{solved}")
@@ -158,7 +160,7 @@ def test_the_configuration_runs_trials_of_a_directory(program: str, simulator: s
         *words,
         "--no-rich",
     ]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=limit(240))
     assert done.returncode == 0, done.stdout + done.stderr
     episodes = [json.loads(line) for line in (tmp_path / "outputs/run/traces.jsonl").read_text().splitlines()]
     assert len(episodes) == 2 and len(list((tmp_path / "jobs").iterdir())) == 2

@@ -83,7 +83,7 @@ fn write_task(dir: &Path, script: &Script, image: &str) {
     let test =
         format!("cd /app; if {}; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n", script.check);
     for (name, text) in [
-        ("task.toml", format!("[environment]\ndocker_image = \"{image}\"\n[agent]\ntimeout_sec = 100.0\n")),
+        ("task.toml", format!("[environment]\ndocker_image = \"{image}\"\n[agent]\ntimeout_sec = 1000.0\n")),
         ("instruction.md", script.instruction()),
         ("tests/test.sh", test),
     ] {
