@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::stage::{Stage, long_vllm};
 
-/// How long vLLM may go on with a call that nobody waits for: a quiet machine takes a tenth of a second, and a call that is
+/// How long vLLM may go on with a call that no client waits for: a quiet machine takes a tenth of a second, and a call that is
 /// not aborted half a minute at least.
 const AT_ONCE_SECONDS: u64 = 3;
 /// Tokens that the long model's server has room for, prompt and answer together.
