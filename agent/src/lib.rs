@@ -6,6 +6,7 @@
 //! address of a model.
 #![forbid(unsafe_code)]
 
+use futures_util::future::BoxFuture;
 use serde::Serialize;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
@@ -90,12 +91,17 @@ pub enum AgentError {
 /// # Errors
 /// The base URL cannot be used, or the model failed for good: unreachable, or an error that trying again did not cure.
 /// The latter error carries the report up to there.
-pub async fn run(
+///
+/// The returned future is boxed so that this crate compiles the agent once. The body of an `async fn` is compiled by every
+/// crate that polls it, with that crate's settings.
+pub fn run<'a>(
     settings: AgentSettings,
-    instruction: &str,
-    terminal: &Terminal,
+    instruction: &'a str,
+    terminal: &'a Terminal,
     cancel: CancellationToken,
-) -> Result<AgentReport, AgentError> {
-    let chat = chat::ChatClient::new(settings).map_err(AgentError::Settings)?;
-    episode::Episode::new(&chat, terminal, instruction).run(cancel).await
+) -> BoxFuture<'a, Result<AgentReport, AgentError>> {
+    Box::pin(async move {
+        let chat = chat::ChatClient::new(settings).map_err(AgentError::Settings)?;
+        episode::Episode::new(&chat, terminal, instruction).run(cancel).await
+    })
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use jiff::Zoned;
 use rolltap_proxy::api::{BaseUrls, TrialOpened};
 use rolltap_rollout::ids::TrialId;
@@ -82,7 +83,12 @@ pub enum AloneError {
 ///
 /// # Errors
 /// Nothing was begun, or the environment failed. What the agent and the tests did wrong is in the report.
-pub async fn run(settings: Settings, cancel: &CancellationToken) -> Result<Report, AloneError> {
+pub fn run(settings: Settings, cancel: &CancellationToken) -> BoxFuture<'_, Result<Report, AloneError>> {
+    // Boxed for the reason given at `run_job`.
+    Box::pin(run_alone(settings, cancel))
+}
+
+async fn run_alone(settings: Settings, cancel: &CancellationToken) -> Result<Report, AloneError> {
     let task = Task::load(&settings.task)?;
     check(&task, &settings)?;
     let below = settings.logs.clone();

@@ -4,6 +4,7 @@
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
+use futures_util::future::BoxFuture;
 use jiff::Zoned;
 use rolltap_proxy::sim;
 
@@ -78,7 +79,16 @@ pub enum DemoError {
 ///
 /// # Errors
 /// As [`run_job`]: only before anything started.
-pub async fn run(
+pub fn run(
+    settings: Settings,
+    progress: Progress,
+    cancellation: Cancellation,
+) -> BoxFuture<'static, Result<JobReport, DemoError>> {
+    // Boxed for the reason given at `run_job`.
+    Box::pin(run_demo(settings, progress, cancellation))
+}
+
+async fn run_demo(
     settings: Settings,
     progress: Progress,
     cancellation: Cancellation,

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -90,7 +91,14 @@ pub struct RunningProxy {
 }
 
 /// Starts a proxy; returns once it takes calls.
-pub async fn start(settings: Settings) -> Result<RunningProxy, StartError> {
+///
+/// The returned future is boxed so that this crate compiles the whole proxy once. The body of an `async fn` is compiled by every
+/// crate that polls it, with that crate's settings.
+pub fn start(settings: Settings) -> BoxFuture<'static, Result<RunningProxy, StartError>> {
+    Box::pin(start_all(settings))
+}
+
+async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
     check(&settings)?;
     let mut opened = Store::open(&settings.data_dir, settings.store)?;
     opened.note_interrupted().await?;
@@ -203,7 +211,12 @@ impl RunningProxy {
     }
 
     /// Takes no further call, lets those under way finish for `grace` at most, and writes what is left to write.
-    pub async fn shutdown(mut self, grace: Duration) -> Result<(), ShutdownError> {
+    /// The future is boxed for the reason given at [`start`].
+    pub fn shutdown(self, grace: Duration) -> BoxFuture<'static, Result<(), ShutdownError>> {
+        Box::pin(self.drain(grace))
+    }
+
+    async fn drain(mut self, grace: Duration) -> Result<(), ShutdownError> {
         self.draining.cancel();
         let all_finished = tokio::time::timeout(grace, &mut self.agents).await.is_ok();
         // What is left goes with its connections, and its records say so.

@@ -24,6 +24,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use rolltap_proxy::{Admission, Settings};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -98,7 +99,12 @@ pub struct RunningGym {
 ///
 /// # Errors
 /// The settings cannot be used, the address is taken, or there is no engine.
-pub async fn start(settings: GymSettings) -> Result<RunningGym, GymStartError> {
+pub fn start(settings: GymSettings) -> BoxFuture<'static, Result<RunningGym, GymStartError>> {
+    // Boxed for the reason given at `run_job`.
+    Box::pin(start_server(settings))
+}
+
+async fn start_server(settings: GymSettings) -> Result<RunningGym, GymStartError> {
     check(&settings)?;
     let label = JobLabel::new(format!("env-{}", std::process::id()));
     let hosts = Arc::new(Hosts::new(label, settings.max_starts.get()));
@@ -134,7 +140,12 @@ impl RunningGym {
     }
 
     /// Makes no further environment, ends what is under way, and removes all environments.
-    pub async fn shutdown(mut self) {
+    /// The future is boxed for the reason given at [`run_job`](crate::job::run_job).
+    pub fn shutdown(self) -> BoxFuture<'static, ()> {
+        Box::pin(self.close())
+    }
+
+    async fn close(mut self) {
         self.registry.close().await;
         self.stopped.cancel();
         if tokio::time::timeout(CALLERS_GRACE, &mut self.server).await.is_err() {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use jiff::{Timestamp, Zoned};
 use tokio::time::Instant;
 
@@ -27,7 +28,18 @@ use crate::trial::{TrialOutcome, TrialPlan, chain};
 ///
 /// # Errors
 /// Only before anything started; no new job directory is left behind then. Later trouble is in the report.
-pub async fn run_job(
+///
+/// The returned future is boxed so that this crate compiles the orchestrator once. The body of an `async fn` is compiled by every
+/// crate that polls it, with that crate's settings.
+pub fn run_job(
+    settings: JobSettings,
+    progress: Progress,
+    cancellation: Cancellation,
+) -> BoxFuture<'static, Result<JobReport, JobError>> {
+    Box::pin(run(settings, progress, cancellation))
+}
+
+async fn run(
     mut settings: JobSettings,
     progress: Progress,
     cancellation: Cancellation,

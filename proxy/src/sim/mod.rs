@@ -71,6 +71,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::BoxFuture;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -144,7 +145,12 @@ const GRACE: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// The address cannot be had.
-pub async fn start(settings: Settings) -> Result<RunningSim, StartError> {
+pub fn start(settings: Settings) -> BoxFuture<'static, Result<RunningSim, StartError>> {
+    // Boxed for the reason given at `rolltap_proxy::start`.
+    Box::pin(listen(settings))
+}
+
+async fn listen(settings: Settings) -> Result<RunningSim, StartError> {
     let address = settings.listen;
     let failed = |source| StartError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;

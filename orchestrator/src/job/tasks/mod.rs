@@ -5,6 +5,8 @@ mod git;
 
 use std::path::{Path, PathBuf};
 
+use futures_util::future::BoxFuture;
+
 pub use git::GitError;
 
 use super::config::{DatasetRef, JobConfig, TaskRef};
@@ -64,7 +66,12 @@ impl From<Task> for JobTask {
 ///
 /// # Errors
 /// The first that cannot be had.
-pub async fn find(job: &JobConfig, runner: Runner) -> Result<Vec<JobTask>, TasksError> {
+pub fn find(job: &JobConfig, runner: Runner) -> BoxFuture<'_, Result<Vec<JobTask>, TasksError>> {
+    // Boxed for the reason given at `run_job`.
+    Box::pin(find_all(job, runner))
+}
+
+async fn find_all(job: &JobConfig, runner: Runner) -> Result<Vec<JobTask>, TasksError> {
     let mut found = Vec::new();
     for task in &job.tasks {
         found.push(single(task, runner).await?);
