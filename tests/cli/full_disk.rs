@@ -4,12 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rolltap_testing::limit;
+use rolltap_testing::{limit, until};
 use serde_json::Value;
 
 use super::jobs::{results, task};
 use super::program::{Ended, Running, rolltap, run};
-use super::resume::until;
 use super::small_disk::SmallDisk;
 
 /// Tests of which the second ones wait for a file `go`.

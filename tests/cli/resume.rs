@@ -2,21 +2,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-use rolltap_testing::limit;
+use rolltap_testing::{limit, until};
 use serde_json::{Value, json};
 
 use super::jobs::{read, results, task};
 use super::program::{Ended, Running, run};
-
-pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + limit(60);
-    while !condition() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 /// Tests of which the first pass, and others wait for a file `go`.
 fn waiting(dir: &Path) -> String {

@@ -2,11 +2,11 @@
 //!
 //! vLLM itself tells: these tests have the long model's server to themselves (`.config/nextest.toml` runs them alone).
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rolltap_proxy::api::{TrialOpened, TrialStatus};
 use rolltap_rollout::call::{Call, CallStatus};
-use rolltap_testing::limit;
+use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -67,10 +67,8 @@ impl Scene {
         let one = json!({"model": "long", "prompt": "One more.", "max_tokens": 1});
         let answer = self.stage.post(&format!("{}/v1", self.stage.vllm), "/completions", &one).await;
         assert!(answer.status().is_success());
-        self.until("the token is counted", async |scene| {
-            scene.metric("generation_tokens_total").await > before
-        })
-        .await;
+        eventually("the token is counted", async || self.metric("generation_tokens_total").await > before)
+            .await;
         self.metric("generation_tokens_total").await
     }
 
@@ -78,29 +76,20 @@ impl Scene {
         self.metric("num_requests_running").await + self.metric("num_requests_waiting").await
     }
 
-    async fn until(&self, what: &str, is_so: impl AsyncFn(&Self) -> bool) {
-        let deadline = Instant::now() + limit(30);
-        while !is_so(self).await {
-            assert!(Instant::now() < deadline, "never: {what}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    }
-
     async fn until_running(&self, calls: f64) {
-        self.until("vLLM works", async |scene| scene.metric("num_requests_running").await == calls).await;
+        eventually("vLLM works", async || self.metric("num_requests_running").await == calls).await;
     }
 
     /// Waits until vLLM has nothing left to do; panics where that takes too long.
     async fn vllm_is_idle_at_once(&self, left: &str, since: Instant) {
-        self.until("vLLM is idle", async |scene| scene.calls_in_vllm().await == 0.0).await;
+        eventually("vLLM is idle", async || self.calls_in_vllm().await == 0.0).await;
         let took = since.elapsed();
         println!("{left}: vLLM idle after {} ms", took.as_millis());
         assert!(took < limit(AT_ONCE_SECONDS), "{left}: vLLM went on for {took:?}");
     }
 
     async fn cancelled_call(&self) -> Call {
-        let told = async |scene: &Self| scene.stage.calls(&scene.trial).await.len() == 1;
-        self.until("the call is kept", told).await;
+        eventually("the call is kept", async || self.stage.calls(&self.trial).await.len() == 1).await;
         let call = self.stage.calls(&self.trial).await.remove(0);
         assert_eq!((call.status, call.is_trainable()), (CallStatus::Cancelled, false));
         call
@@ -154,10 +143,7 @@ async fn leaving_while_a_whole_answer_is_generated_frees_vllm() {
     let scene = Scene::set().await;
     let before = scene.metric("generation_tokens_total").await;
     let call = scene.call(&scene.request(20, false));
-    scene
-        .until("tokens are sampled", async |scene| {
-            scene.metric("generation_tokens_total").await > before + 50.0
-        })
+    eventually("tokens are sampled", async || scene.metric("generation_tokens_total").await > before + 50.0)
         .await;
     call.abort();
     scene.vllm_is_idle_at_once("in a whole answer", Instant::now()).await;

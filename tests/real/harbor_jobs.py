@@ -19,8 +19,7 @@ from harbor.models.trial.config import TrialConfig
 from harbor.models.trial.result import TrialResult
 from harbor.utils.pass_at_k import compute_pass_at_k_by_evals
 
-
-OVERLAY = "services:\n  main:\n    init: true\n    stop_grace_period: 1s\n"
+from short_lived import overlay_in
 
 
 def as_floats(numbers: dict) -> dict:
@@ -57,10 +56,7 @@ def stats_of(result: JobResult) -> dict:
 async def run(file: Path, name: str) -> None:
     config = JobConfig.model_validate(yaml.safe_load(file.read_text()))
     config.job_name = name
-    # Its containers ignore SIGTERM, and it would wait ten seconds for the end of each.
-    overlay = file.parent / "overlay.yaml"
-    overlay.write_text(OVERLAY)
-    config.environment.extra_docker_compose = [overlay]
+    config.environment.extra_docker_compose = [overlay_in(file.parent)]
     job = await Job.create(config)
     await job.run()
 

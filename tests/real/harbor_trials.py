@@ -14,8 +14,9 @@ from pathlib import Path
 from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfig, TrialConfig
 from harbor.trial.trial import Trial
 
+from short_lived import overlay_in
+
 AT_ONCE = 4
-OVERLAY = "services:\n  main:\n    init: true\n    stop_grace_period: 1s\n"
 
 
 def of_exception(info):
@@ -51,8 +52,7 @@ async def run(task: Path, trials: Path, overlay: Path, gate: asyncio.Semaphore) 
 
 
 async def main(tasks: Path, trials: Path) -> None:
-    overlay = trials / "overlay.yaml"
-    overlay.write_text(OVERLAY)
+    overlay = overlay_in(trials)
     gate = asyncio.Semaphore(AT_ONCE)
     directories = sorted(path for path in tasks.iterdir() if path.is_dir())
     results = await asyncio.gather(*(run(task, trials, overlay, gate) for task in directories))

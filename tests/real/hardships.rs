@@ -4,22 +4,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
-use rolltap_testing::limit;
+use rolltap_testing::until;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::program::{Job, text};
-
-/// Waits for what other processes do.
-pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + limit(120);
-    while !holds() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
 
 /// A task whose solution takes a while and then does what the tests want.
 fn task(seconds: u32) -> TempDir {

@@ -6,11 +6,10 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use rolltap_testing::limit;
+use rolltap_testing::{limit, until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::hardships::until;
 use crate::program::{Job, text};
 
 const REWARD: &str = "echo 1 >/logs/verifier/reward.txt\n";

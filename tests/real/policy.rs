@@ -1,13 +1,11 @@
 //! Policy versions and the pause around weight updates, against vLLM with its development endpoints.
 
-use std::time::{Duration, Instant};
-
 use reqwest::{Response, StatusCode};
 use rolltap_proxy::api::PolicyStatus;
 use rolltap_rollout::call::CallStatus;
 use rolltap_rollout::check::{Captured, Options, check_trial};
 use rolltap_rollout::row::RolloutRow;
-use rolltap_testing::limit;
+use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
 use crate::stage::Stage;
@@ -22,14 +20,6 @@ async fn post(stage: &Stage, path: &str, body: Value) -> PolicyStatus {
     let response = stage.http.post(stage.admin(path)).json(&body).send().await.unwrap();
     assert_eq!(response.status(), StatusCode::OK, "{path}");
     response.json().await.unwrap()
-}
-
-async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
-    let deadline = Instant::now() + limit(30);
-    while !is_so().await {
-        assert!(Instant::now() < deadline, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 /// Long enough for something to happen meanwhile.
@@ -90,16 +80,18 @@ async fn a_call_that_straddles_a_bump_has_both_versions_on_its_tokens() {
 
 async fn the_version_that_vllm_tells_is_learnt() {
     let stage = Stage::set().await;
-    until("vLLM tells a version", async || status(&stage).await.current.label.is_some()).await;
+    eventually("vLLM tells a version", async || status(&stage).await.current.label.is_some()).await;
     let before = status(&stage).await.current;
     let label = format!("step-{}", std::process::id());
     tell_vllm(&stage, &label).await;
-    until("the change is learnt", async || status(&stage).await.current.label.as_deref() == Some(&label))
-        .await;
+    eventually("the change is learnt", async || {
+        status(&stage).await.current.label.as_deref() == Some(&label)
+    })
+    .await;
     assert_eq!(status(&stage).await.current.version, before.version + 1);
     // Other tests share the server.
     tell_vllm(&stage, before.label.as_deref().unwrap_or("default")).await;
-    until("what was there is known", async || status(&stage).await.current == before).await;
+    eventually("what was there is known", async || status(&stage).await.current == before).await;
 }
 
 async fn a_pause_lets_calls_finish_holds_new_ones_and_lets_them_go() {
@@ -114,7 +106,7 @@ async fn a_pause_lets_calls_finish_holds_new_ones_and_lets_them_go() {
 
     let short = json!({"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4});
     let (held, ()) = tokio::join!(stage.post(&trial.base_urls.openai, CHAT, &short), async {
-        until("the call is held", async || status(&stage).await.held == 1).await;
+        eventually("the call is held", async || status(&stage).await.held == 1).await;
         post(&stage, "/v1/policy", json!({"version": 1})).await;
         post(&stage, "/v1/policy/resume", json!({})).await;
     });

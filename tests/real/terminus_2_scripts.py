@@ -24,8 +24,9 @@ from harbor.models.agent.context import AgentContext
 from harbor.models.task.config import EnvironmentConfig
 from harbor.models.trial.paths import TrialPaths
 
+from short_lived import overlay_in
+
 AT_ONCE = 8
-OVERLAY = "services:\n  main:\n    init: true\n    stop_grace_period: 1s\n"
 
 
 class Corner:
@@ -55,8 +56,6 @@ class Corner:
 
 
 def environment_of(image: str, folder: Path) -> DockerEnvironment:
-    overlay = folder / "overlay.yaml"
-    overlay.write_text(OVERLAY)
     environment = folder / "environment"
     environment.mkdir()
     return DockerEnvironment(
@@ -66,7 +65,7 @@ def environment_of(image: str, folder: Path) -> DockerEnvironment:
         session_id=f"terminus-2-scripts-{os.getpid()}",
         trial_paths=TrialPaths(folder),
         task_env_config=EnvironmentConfig(docker_image=image, workdir="/"),
-        extra_docker_compose=[overlay],
+        extra_docker_compose=[overlay_in(folder)],
     )
 
 

@@ -2,13 +2,13 @@
 
 use rolltap_proxy::api::TrialOpened;
 use rolltap_rollout::call::CallStatus;
-use rolltap_testing::limit;
+use rolltap_testing::{eventually, limit};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::raw_upstream::{RawUpstream, sound};
-use crate::stage::{Stage, request, simulator, until};
+use crate::stage::{Stage, request, simulator};
 
 /// A proxy before an upstream that answers soundly and remembers what it was sent.
 pub(crate) async fn set() -> (Stage, RawUpstream, TrialOpened) {
@@ -187,7 +187,7 @@ async fn agents_that_never_finish_their_request_hold_up_nobody() {
     }
     serves_on(&stage, &trial).await;
     drop(stalled);
-    until("nothing is under way", async || stage.status(&trial).await.calls.in_flight == 0).await;
+    eventually("nothing is under way", async || stage.status(&trial).await.calls.in_flight == 0).await;
     assert_eq!(upstream.heard().len(), 1);
     serves_on(&stage, &trial).await;
 }

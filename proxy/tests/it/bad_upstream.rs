@@ -3,13 +3,13 @@
 
 use rolltap_proxy::api::TrialOpened;
 use rolltap_rollout::call::{Call, CallStatus, Flaw};
-use rolltap_testing::limit;
+use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 
 use crate::raw_upstream::{
     DONE, FIRST, LAST, RawUpstream, STREAM, Script, TOKEN, Then, chunk, chunked, sound, stream, whole,
 };
-use crate::stage::{Stage, request, simulator, until};
+use crate::stage::{Stage, request, simulator};
 
 /// What the agent got of an answer.
 struct Got {
@@ -29,7 +29,7 @@ async fn call_answered_by(scripts: Vec<Script>, streaming: bool) -> (Got, Call) 
     let stage = Stage::before(simulator(None).await, &upstream.url).await;
     let trial = stage.open(json!({})).await;
     let got = tokio::time::timeout(limit(30), ask(&stage, &trial, streaming)).await.unwrap();
-    until("the call is kept", async || stage.calls(&trial).await.len() == 1).await;
+    eventually("the call is kept", async || stage.calls(&trial).await.len() == 1).await;
 
     let next = ask(&stage, &trial, true).await;
     assert!(next.text.ends_with(DONE) && !next.broke, "the proxy serves on");
@@ -227,5 +227,5 @@ async fn an_upstream_that_stalls_holds_up_nobody_else() {
     assert!(ask(&stage, &trial, true).await.text.ends_with(DONE));
     assert_eq!((stage.status(&trial).await.calls.in_flight, upstream.heard().len()), (2, 3));
     drop((first, second));
-    until("both are kept", async || stage.status(&trial).await.calls.total == 3).await;
+    eventually("both are kept", async || stage.status(&trial).await.calls.total == 3).await;
 }

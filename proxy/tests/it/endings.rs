@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use rolltap_proxy::ShutdownError;
 use rolltap_rollout::call::{Call, CallStatus};
-use rolltap_testing::limit;
+use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::stage::{self, Stage, request, until};
+use crate::stage::{self, Stage, request};
 
 async fn only_call(stage: &Stage, trial: &rolltap_proxy::api::TrialOpened) -> Call {
-    until("the call is kept", async || stage.calls(trial).await.len() == 1).await;
+    eventually("the call is kept", async || stage.calls(trial).await.len() == 1).await;
     stage.calls(trial).await.remove(0)
 }
 
@@ -94,7 +94,7 @@ async fn an_agent_that_leaves_cancels_upstream_and_its_partial_answer_is_kept() 
     }
     assert_eq!(stage.upstream.stats().running, 1);
     drop(response);
-    until("upstream is idle", async || stage.upstream.stats().running == 0).await;
+    eventually("upstream is idle", async || stage.upstream.stats().running == 0).await;
     let call = only_call(&stage, &trial).await;
     assert_eq!((call.status, call.choices[0].token_ids.len()), (CallStatus::Cancelled, 2));
     assert!(call.error.unwrap().contains("left"));
@@ -109,11 +109,11 @@ async fn an_agent_that_leaves_before_the_answer_cancels_upstream() {
         let body = request(json!({"stream": stream}));
         let url = format!("{}/chat/completions", trial.base_urls.openai);
         let call = tokio::spawn(stage.http.post(url).json(&body).send());
-        until("upstream works", async || stage.upstream.stats().running == 1).await;
+        eventually("upstream works", async || stage.upstream.stats().running == 1).await;
         call.abort();
         drop(call); // and with it the answer, if that had begun
-        until("upstream is idle", async || stage.upstream.stats().running == 0).await;
-        until("the call is kept", async || stage.calls(&trial).await.len() == calls + 1).await;
+        eventually("upstream is idle", async || stage.upstream.stats().running == 0).await;
+        eventually("the call is kept", async || stage.calls(&trial).await.len() == calls + 1).await;
     }
     assert!(stage.calls(&trial).await.iter().all(|call| call.status == CallStatus::Cancelled));
 }
@@ -125,11 +125,11 @@ async fn sealing_ends_every_call_under_way_before_it_answers() {
     let mut streaming = stage.chat(&trial, &request(json!({"stream": true}))).await;
     let url = format!("{}/chat/completions", trial.base_urls.openai);
     let waiting = tokio::spawn(stage.http.post(url).json(&request(json!({}))).send());
-    until("both are under way", async || stage.upstream.stats().running == 2).await;
+    eventually("both are under way", async || stage.upstream.stats().running == 2).await;
 
     let status = stage.seal(&trial).await;
     assert_eq!((status.calls.total, status.calls.in_flight), (2, 0));
-    until("upstream is idle", async || stage.upstream.stats().running == 0).await;
+    eventually("upstream is idle", async || stage.upstream.stats().running == 0).await;
     assert_eq!(waiting.await.unwrap().unwrap().status().as_u16(), 410);
     while let Ok(Some(_)) = streaming.chunk().await {}
     let calls = stage.calls(&trial).await;
@@ -152,10 +152,10 @@ async fn an_agent_that_does_not_read_cannot_hold_its_trial_open() {
     );
     let mut deaf = TcpStream::connect(stage.proxy.agent_addrs()[0]).await.unwrap();
     deaf.write_all((head + &body).as_bytes()).await.unwrap();
-    until("upstream works", async || stage.upstream.stats().running == 1).await;
+    eventually("upstream works", async || stage.upstream.stats().running == 1).await;
     let status = tokio::time::timeout(limit(20), stage.seal(&trial)).await.unwrap();
     assert_eq!((status.calls.total, status.calls.in_flight), (1, 0));
-    until("upstream is idle", async || stage.upstream.stats().running == 0).await;
+    eventually("upstream is idle", async || stage.upstream.stats().running == 0).await;
 }
 
 #[tokio::test]
@@ -166,8 +166,10 @@ async fn a_proxy_that_goes_down_lets_calls_finish() {
     let ready = stage.admin("/readyz");
     let Stage { proxy, http, data, .. } = stage;
     let down = tokio::spawn(proxy.shutdown(limit(20)));
-    until("it says so", async || http.get(&ready).send().await.is_ok_and(|r| r.status().as_u16() == 503))
-        .await;
+    eventually("it says so", async || {
+        http.get(&ready).send().await.is_ok_and(|r| r.status().as_u16() == 503)
+    })
+    .await;
     assert!(response.text().await.unwrap().ends_with("data: [DONE]\n\n"));
     down.await.unwrap().unwrap();
     let stored = rolltap_proxy::store::read_dir(data.path()).unwrap();

@@ -2,9 +2,10 @@
 
 use reqwest::StatusCode;
 use rolltap_rollout::call::Call;
+use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, request, until};
+use crate::stage::{Stage, request};
 
 fn seeds(calls: &[Call]) -> Vec<Option<i64>> {
     calls.iter().map(|call| call.sampling.params.get("seed").and_then(Value::as_i64)).collect()
@@ -60,7 +61,8 @@ async fn calls_at_once_are_limited_and_the_refusal_passes() {
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(refused.headers()["retry-after"], "1");
     drop(first);
-    until("there is room again", async || stage.chat(&trial, &body).await.status() == StatusCode::OK).await;
+    eventually("there is room again", async || stage.chat(&trial, &body).await.status() == StatusCode::OK)
+        .await;
 }
 
 #[tokio::test]

@@ -5,11 +5,11 @@ use rolltap_proxy::History;
 use rolltap_rollout::branch_cause::BranchCause;
 use rolltap_rollout::call::CallStatus;
 use rolltap_rollout::continuation::{Class, Continuation};
-use rolltap_testing::limit;
+use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 
 use crate::model_server::{Ids, model_dir};
-use crate::stage::{self, Stage, request, until};
+use crate::stage::{self, Stage, request};
 use crate::talk::{ROOM, ask, assistant, prompt_of, staged, talk, user, whole_of, word, words};
 
 #[tokio::test]
@@ -72,7 +72,7 @@ async fn a_conversation_goes_on_in_the_next_process_token_for_token() {
 #[tokio::test]
 async fn a_server_with_a_field_for_ids_gets_them_there() {
     let (server, stage) = staged(Ids::InField, ROOM).await;
-    until("the server's description is read", async || {
+    eventually("the server's description is read", async || {
         let trial = stage.open(json!({})).await;
         talk(&stage, &trial, 2, false).await;
         assert_eq!(words(&stage, &trial).await, ["first_call", "spliced"]);
@@ -254,7 +254,7 @@ async fn calls_of_one_trial_at_once_go_on_from_the_same_answer() {
     for (status, content) in futures_util::future::join_all(asked).await {
         assert_eq!((status, content.as_str()), (StatusCode::OK, "Hello there"));
     }
-    until("all are kept", async || stage.calls(&trial).await.len() == 9).await;
+    eventually("all are kept", async || stage.calls(&trial).await.len() == 9).await;
     let calls = stage.calls(&trial).await;
     for call in &calls[1..] {
         assert_eq!(word(call), "spliced");

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use rolltap_proxy::api::Limits;
 use rolltap_proxy::{Settings, sim};
+use rolltap_testing::eventually;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::raw_upstream::{RawUpstream, STREAM, Script, Then};
-use crate::stage::{Stage, request, settings, simulator, until};
+use crate::stage::{Stage, request, settings, simulator};
 
 async fn staged(upstream: sim::RunningSim, url: &str, set: impl FnOnce(&mut Settings)) -> Stage {
     let data = tempfile::tempdir().unwrap();
@@ -86,9 +87,12 @@ async fn bodies_that_one_trial_piles_up_are_refused_and_other_trials_are_served(
         piled.push(agent);
     }
     let body = request(json!({"padding": "x".repeat(8 << 20)}));
-    until("the trial's share is taken", async || stage.chat(&greedy, &body).await.status().as_u16() == 429)
-        .await;
+    eventually("the trial's share is taken", async || {
+        stage.chat(&greedy, &body).await.status().as_u16() == 429
+    })
+    .await;
     assert_eq!(stage.chat(&modest, &body).await.status().as_u16(), 200);
     drop(piled);
-    until("its room is given back", async || stage.chat(&greedy, &body).await.status().as_u16() == 200).await;
+    eventually("its room is given back", async || stage.chat(&greedy, &body).await.status().as_u16() == 200)
+        .await;
 }

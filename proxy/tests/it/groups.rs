@@ -1,9 +1,10 @@
 //! Groups from outside: how they stand, how they close, and what then.
 
 use rolltap_proxy::api::{ClosingCause, GroupStatus, TrialOpened};
+use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, answer, until};
+use crate::stage::{Stage, answer};
 
 async fn ended(stage: &Stage, extra: Value) -> TrialOpened {
     let trial = stage.open(extra).await;
@@ -42,7 +43,7 @@ async fn a_group_closes_by_size_by_call_and_by_deadline() {
     let trial = stage.open(quick).await;
     assert_eq!(stage.group("quick").await.deadline_at, None, "counted from the first seal");
     let sealed_at = stage.seal(&trial).await.sealed_at;
-    until("its deadline passes", async || stage.group("quick").await.closed.is_some()).await;
+    eventually("its deadline passes", async || stage.group("quick").await.closed.is_some()).await;
     let quick = stage.group("quick").await;
     assert_eq!((quick.closed.unwrap().cause, quick.samples.sealed), (ClosingCause::Deadline, 1));
     assert!(quick.deadline_at > sealed_at);

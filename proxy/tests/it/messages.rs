@@ -3,9 +3,10 @@
 use reqwest::{Response, StatusCode};
 use rolltap_proxy::api::TrialOpened;
 use rolltap_rollout::call::{CallStatus, Dialect};
+use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, until};
+use crate::stage::Stage;
 
 const SCRIPT: &str = "reasoning = 'A file is wanted.'\ncontent = 'I look.'\n\
     tool_calls = [{ name = 'look', arguments = { at = 'sky' } }, { name = 'look', arguments = { at = 'sea' } }]";
@@ -52,7 +53,7 @@ async fn thinking_text_and_tools_come_whole_and_streamed_and_every_token_is_kept
     assert_eq!(starts.map(|event| event["content_block"]["type"].clone()).collect::<Vec<_>>(), kinds);
     assert_eq!(events[events.len() - 2]["usage"]["output_tokens"], whole["usage"]["output_tokens"]);
 
-    until("both calls are kept", async || stage.calls(&trial).await.len() == 2).await;
+    eventually("both calls are kept", async || stage.calls(&trial).await.len() == 2).await;
     for call in stage.calls(&trial).await {
         assert_eq!(
             (call.status, call.dialect, &call.flaws[..]),

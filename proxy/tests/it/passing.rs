@@ -2,6 +2,7 @@
 
 use rolltap_rollout::call::{Call, CallStatus};
 use rolltap_rollout::token::TokenId;
+use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, request};
@@ -88,7 +89,7 @@ async fn every_sampled_token_is_kept_with_its_logprob() {
     let with_ids = request(json!({"n": 2, "seed": 3, "logprobs": true, "return_token_ids": true}));
     let sampled: Value =
         stage.http.post(stage.direct()).json(&with_ids).send().await.unwrap().json().await.unwrap();
-    crate::stage::until("both calls are kept", async || stage.calls(&trial).await.len() == 2).await;
+    eventually("both calls are kept", async || stage.calls(&trial).await.len() == 2).await;
     for call in stage.calls(&trial).await {
         assert_eq!((call.status, &call.flaws[..]), (CallStatus::Complete, &[][..]));
         assert_eq!(call.prompt_token_ids, ids(&sampled["prompt_token_ids"]));

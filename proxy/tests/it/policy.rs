@@ -7,11 +7,11 @@ use rolltap_proxy::api::{PolicyStatus, TrialOpened};
 use rolltap_proxy::{PoolSettings, Settings, sim};
 use rolltap_rollout::call::{Call, CallStatus};
 use rolltap_rollout::check::{Captured, Options, check_trial};
-use rolltap_testing::limit;
+use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::stage::{Stage, request, settings, until};
+use crate::stage::{Stage, request, settings};
 
 /// A stage whose upstream takes its time for each token.
 async fn slow() -> Stage {
@@ -41,7 +41,7 @@ async fn set(stage: &Stage, version: Value) -> i32 {
 }
 
 async fn only_call(stage: &Stage, trial: &TrialOpened) -> Call {
-    until("the call is kept", async || stage.calls(trial).await.len() == 1).await;
+    eventually("the call is kept", async || stage.calls(trial).await.len() == 1).await;
     stage.calls(trial).await.remove(0)
 }
 
@@ -103,7 +103,7 @@ async fn a_whole_answer_that_straddles_versions_is_marked_and_not_guessed_at() {
     let trial = stage.open(json!({})).await;
     let body = request(json!({"max_tokens": 24}));
     let (response, ()) = tokio::join!(stage.chat(&trial, &body), async {
-        until("the call is under way", async || status(&stage).await.in_flight == 1).await;
+        eventually("the call is under way", async || status(&stage).await.in_flight == 1).await;
         set(&stage, json!("b")).await;
     });
     assert_eq!(response.status(), StatusCode::OK);
@@ -120,10 +120,10 @@ async fn what_upstream_says_of_its_weights_is_learnt() {
     let data = TempDir::new().unwrap();
     let proxy = rolltap_proxy::start(looking_often(&stage.upstream, &data)).await.unwrap();
     let stage = Stage { proxy, data, ..stage };
-    until("the label is learnt", async || status(&stage).await.current.label.is_some()).await;
+    eventually("the label is learnt", async || status(&stage).await.current.label.is_some()).await;
     assert_eq!(status(&stage).await.current.version, 0);
     stage.upstream.set_weights(Some("step-1"));
-    until("the change is learnt", async || status(&stage).await.current.version == 1).await;
+    eventually("the change is learnt", async || status(&stage).await.current.version == 1).await;
     assert_eq!(status(&stage).await.current.label.as_deref(), Some("step-1"));
     let trial = stage.open(json!({})).await;
     stage.chat(&trial, &request(json!({"max_tokens": 2}))).await;
@@ -138,7 +138,7 @@ async fn a_pause_holds_new_calls_and_lets_them_go() {
     assert!(post(&stage, "/v1/policy/pause", json!({"mode": "hold"})).await.paused);
     let body = request(json!({"max_tokens": 2}));
     let (response, ()) = tokio::join!(stage.chat(&trial, &body), async {
-        until("the call is held", async || status(&stage).await.held == 1).await;
+        eventually("the call is held", async || status(&stage).await.held == 1).await;
         assert_eq!(stage.upstream.stats().requests, 0);
         set(&stage, json!("new")).await;
         assert!(!post(&stage, "/v1/policy/resume", json!({})).await.paused);
@@ -170,10 +170,10 @@ async fn a_held_call_ends_with_its_trial() {
     assert_eq!(response.status(), StatusCode::OK, "without a body");
     let body = request(json!({}));
     let (response, _) = tokio::join!(stage.chat(&trial, &body), async {
-        until("the call is held", async || status(&stage).await.held == 1).await;
+        eventually("the call is held", async || status(&stage).await.held == 1).await;
         stage.seal(&trial).await
     });
     assert_eq!(response.status(), StatusCode::GONE);
     assert_eq!(only_call(&stage, &trial).await.status, CallStatus::Cancelled);
-    until("nothing is held", async || status(&stage).await.held == 0).await;
+    eventually("nothing is held", async || status(&stage).await.held == 0).await;
 }

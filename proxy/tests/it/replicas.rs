@@ -6,9 +6,10 @@ use reqwest::StatusCode;
 use rolltap_proxy::api::{TrialOpened, UpstreamState, UpstreamStatus};
 use rolltap_proxy::{PoolSettings, Settings, sim};
 use rolltap_rollout::call::{Call, CallStatus};
+use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, request, settings, simulator, until};
+use crate::stage::{Stage, request, settings, simulator};
 
 /// A proxy in front of several simulators. The stage's own upstream is none of them.
 struct Fleet {
@@ -79,7 +80,7 @@ impl Fleet {
     }
 
     async fn becomes(&self, sim: &sim::RunningSim, state: Option<UpstreamState>) {
-        until("the upstream's state", async || self.state(sim).await == state).await;
+        eventually("the upstream's state", async || self.state(sim).await == state).await;
     }
 
     /// A trial that stays with this one.
@@ -95,7 +96,7 @@ impl Fleet {
 }
 
 async fn only_call(fleet: &Fleet, trial: &TrialOpened) -> Call {
-    until("the call is kept", async || fleet.stage.calls(trial).await.len() == 1).await;
+    eventually("the call is kept", async || fleet.stage.calls(trial).await.len() == 1).await;
     fleet.stage.calls(trial).await.remove(0)
 }
 
@@ -142,7 +143,7 @@ async fn a_new_trial_goes_where_the_fewest_calls_are_under_way() {
         assert_ne!(fleet.served_by(&trial).await, first.url);
     }
     drop(stalled);
-    until("the call is let go", async || fleet.upstreams().await.iter().all(|u| u.in_flight == 0)).await;
+    eventually("the call is let go", async || fleet.upstreams().await.iter().all(|u| u.in_flight == 0)).await;
     let trial = fleet.stage.open(json!({})).await;
     assert_eq!(fleet.served_by(&trial).await, first.url, "it has fewer trials");
 }
@@ -294,5 +295,5 @@ async fn an_upstream_that_does_not_begin_to_answer_is_given_up() {
     assert_eq!(response.json::<Value>().await.unwrap()["error"]["code"], "upstream_timeout");
     let call = only_call(&fleet, &trial).await;
     assert_eq!((call.status, call.http_status), (CallStatus::Failed, None));
-    until("upstream stops", async || fleet.sims[0].stats().running == 0).await;
+    eventually("upstream stops", async || fleet.sims[0].stats().running == 0).await;
 }

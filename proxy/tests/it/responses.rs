@@ -3,9 +3,10 @@
 use reqwest::{Response, StatusCode};
 use rolltap_proxy::api::TrialOpened;
 use rolltap_rollout::call::{CallStatus, Dialect};
+use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, until};
+use crate::stage::Stage;
 
 const SAID: &str = r#"reasoning = "A list is wanted."
 content = "I list."
@@ -98,7 +99,7 @@ async fn a_prompt_that_does_not_fit_is_told_as_openai_tells_it() {
     let failed = events.last().unwrap();
     assert_eq!(failed["type"], "response.failed");
     assert_eq!(failed["response"]["error"]["code"], "context_length_exceeded");
-    until("both are recorded", async || stage.calls(&trial).await.len() == 2).await;
+    eventually("both are recorded", async || stage.calls(&trial).await.len() == 2).await;
     assert!(stage.calls(&trial).await.iter().all(|call| call.status == CallStatus::Failed));
 }
 

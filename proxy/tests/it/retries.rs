@@ -3,9 +3,10 @@
 use reqwest::Response;
 use rolltap_proxy::api::TrialOpened;
 use rolltap_rollout::call::CallStatus;
+use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, request, until};
+use crate::stage::{Stage, request};
 
 async fn send(stage: &Stage, trial: &TrialOpened, body: &Value, retry_count: Option<u32>) -> Response {
     let url = format!("{}/chat/completions", trial.base_urls.openai);
@@ -56,7 +57,7 @@ async fn a_retry_of_a_call_that_failed_or_was_cancelled_is_sampled() {
     let mut left = send(&stage, &trial, &body, Some(0)).await;
     left.chunk().await.unwrap().unwrap();
     drop(left);
-    until("the call is cancelled", async || stage.calls(&trial).await.len() == 1).await;
+    eventually("the call is cancelled", async || stage.calls(&trial).await.len() == 1).await;
     assert_eq!(stage.calls(&trial).await[0].status, CallStatus::Cancelled);
     let mut again = send(&stage, &trial, &body, Some(1)).await;
     again.chunk().await.unwrap().unwrap();
@@ -87,7 +88,7 @@ async fn a_retry_waits_for_the_answer_that_comes_whole() {
     let body = request(json!({}));
     let first = async { text(&stage, &trial, &body, Some(0)).await };
     let retry = async {
-        until("the first is under way", async || stage.status(&trial).await.calls.in_flight == 1).await;
+        eventually("the first is under way", async || stage.status(&trial).await.calls.in_flight == 1).await;
         text(&stage, &trial, &body, Some(1)).await
     };
     let (first, retry) = tokio::join!(first, retry);

@@ -1,10 +1,10 @@
 //! Rewards: early, late, twice, of nobody, and never.
 
 use rolltap_proxy::api::TrialState;
-use rolltap_testing::limit;
+use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, answer, request, until};
+use crate::stage::{Stage, answer, request};
 
 fn message(body: &Value) -> &str {
     body["error"]["message"].as_str().unwrap()
@@ -95,7 +95,7 @@ async fn the_deadline_goes_on_while_no_proxy_runs() {
     let due_at = sealed_at + jiff::SignedDuration::from_millis(500);
     let Stage { proxy, data, http, upstream } = stage;
     proxy.shutdown(limit(5)).await.unwrap();
-    until("its time is over", async || jiff::Timestamp::now() > due_at).await;
+    eventually("its time is over", async || jiff::Timestamp::now() > due_at).await;
 
     let url = format!("http://{}", upstream.addr());
     let proxy = rolltap_proxy::start(crate::stage::settings(&url, &data)).await.unwrap();

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use rolltap_testing::eventually;
 use serde_json::json;
 use tempfile::TempDir;
 
 use crate::model_server::{Ids, ModelServer, model_dir};
-use crate::stage::{Stage, request, settings, simulator, until};
+use crate::stage::{Stage, request, settings, simulator};
 use crate::talk::{ROOM, ask, assistant, user, words};
 
 /// A number of the proxy's metrics.
@@ -39,7 +40,7 @@ async fn a_conversation_goes_on_token_for_token_after_each_sleep() {
     for turn in 1..=4 {
         let (_, content) = ask(&stage, &trial, &messages, turn % 2 == 0).await;
         messages.extend([assistant(&content), user("and there?")]);
-        until("the trial is asleep", async || asleep(&stage).await >= turn).await;
+        eventually("the trial is asleep", async || asleep(&stage).await >= turn).await;
         // Whoever asks how it stands does not wake it.
         assert_eq!(
             (stage.status(&trial).await.calls.total, stage.calls(&trial).await.len()),

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use reqwest::Client;
+use rolltap_testing::eventually;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
-use crate::stage::{Stage, request, settings, simulator, until};
+use crate::stage::{Stage, request, settings, simulator};
 
 #[tokio::test]
 async fn a_reader_that_takes_nothing_is_cut_off_and_agents_do_not_notice() {
@@ -34,7 +35,7 @@ async fn a_reader_that_takes_nothing_is_cut_off_and_agents_do_not_notice() {
     deaf.write_all(b"GET /v1/rollouts HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let metrics = stage.admin("/metrics");
     let trial = stage.open(json!({})).await;
-    until("it is cut off", async || {
+    eventually("it is cut off", async || {
         let small = request(json!({"max_tokens": 2}));
         assert_eq!(stage.chat(&trial, &small).await.status().as_u16(), 200, "meanwhile agents are served");
         let text = stage.http.get(&metrics).send().await.unwrap().text().await.unwrap();

@@ -1,7 +1,5 @@
 //! A proxy, its simulated upstream, and clients of both planes.
 
-use std::time::{Duration, Instant};
-
 use reqwest::{Client, Response, StatusCode};
 use rolltap_proxy::api::{GroupStatus, RolloutLine, TrialOpened, TrialStatus};
 use rolltap_proxy::{RunningProxy, Settings, sim};
@@ -168,15 +166,6 @@ pub(crate) fn request(extra: Value) -> Value {
         json!({"model": "sim", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16});
     body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
     body
-}
-
-/// Waits until it is so; panics if it never is.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
-    let deadline = Instant::now() + limit(30);
-    while !is_so().await {
-        assert!(Instant::now() < deadline, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// A streaming request of each dialect, with its path.
