@@ -19,6 +19,8 @@ from rolltap.row import Row, Trial
 
 WAIT = 0.3
 """Seconds that an answer of the feed waits for a trial."""
+CLOSING = 5.0
+"""Seconds within which the groups of a job that has ended are closed."""
 MAX_STALENESS = 2
 """Versions; a trial with an older token that would be trained is left out."""
 
@@ -73,6 +75,20 @@ def _read(client: Client, taken: Taken, groups: int) -> bool:
         time.sleep(WAIT)
         return False
     return True
+
+
+def is_read(client: Client, cursor: str | None) -> bool:
+    """Whether no closed group follows the cursor; False where the proxy does not answer.
+
+    Asked after a job's end, it waits a moment for the groups that the job's last rewards close.
+    """
+    try:
+        following = client.rollouts(after=cursor, wait=CLOSING, closed_groups=True, follow=False)
+        return all(trial.get("late") for trial in following)
+    except (httpx.TransportError, RolltapError) as error:
+        if not passes(error):
+            raise
+        return False
 
 
 @dataclass(frozen=True)

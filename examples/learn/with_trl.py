@@ -22,7 +22,7 @@ from datasets import Dataset
 from jobs import copy_tasks
 from loop import Sampling
 from processes import Processes, Say, Stopped
-from rollouts import MAX_STALENESS, Taken, take
+from rollouts import MAX_STALENESS, Taken, is_read, take
 from services import Services
 from steps import Steps
 from torch.utils.data import DataLoader
@@ -36,8 +36,6 @@ VERSION = "rolltap/version"
 """Among a sample's figures: that of the oldest weights that sampled what is trained of it."""
 HEALTH_SECONDS = 0.5
 """Between two looks at the servers and at the job, while the trainer waits for samples."""
-PATIENCE = 10
-"""Such looks, after a job's end, before another is run for what the step lacks."""
 
 
 class Worker(RolloutWorker):
@@ -47,7 +45,6 @@ class Worker(RolloutWorker):
         super().__init__(services.admin)
         self._services, self._sampling, self._steps = services, sampling, steps
         self._batch = 0
-        self._looks = 0
 
     def update_model_version(self, model_version: int) -> None:
         """Begins the batch of these weights. TRL counts from 1: the weights of the start."""
@@ -67,14 +64,19 @@ class Worker(RolloutWorker):
         super().check_health(stale_after_s)
         self._services.watch()
         self._sampling.go_on(self._batch)
-        self._looks = 0 if self._sampling.is_sampling(self._batch) else self._looks + 1
-        if self._looks > PATIENCE:
-            # A trial that failed for its own reasons has no sample, and a step takes a fixed number of them.
-            self._looks = 0
-            self._batch += 1
-            if self._batch >= 2 * self._steps:
-                raise Stopped("the batches bring too few samples for a step; see the results of their trials")
-            self._sampling.go_on(self._batch)
+        if self._sampling.is_sampling(self._batch) or not self._is_all_taken():
+            return
+        # A trial that failed for its own reasons has no sample, and a step takes a fixed number of them.
+        self._batch += 1
+        if self._batch >= 2 * self._steps:
+            raise Stopped("the batches bring too few samples for a step; see the results of their trials")
+        self._sampling.go_on(self._batch)
+
+    def _is_all_taken(self) -> bool:
+        """Whether the trainer has taken the samples of every closed group."""
+        with self._services.client() as client:
+            is_all_queued = is_read(client, self.cursor)
+        return is_all_queued and self.rollout_buffer.empty()
 
 
 class HandOver:

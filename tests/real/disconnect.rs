@@ -105,16 +105,27 @@ impl Scene {
 #[ignore = "needs vLLM with the long model: run ./scripts/test"]
 async fn leaving_while_vllm_reads_the_prompt_frees_it() {
     for stream in [false, true] {
-        let scene = Scene::set().await;
-        let sampled = scene.sampled().await;
-        let call = scene.call(&scene.request(LONG_PROMPT, stream));
-        scene.until_running(1.0).await;
-        call.abort();
-        scene.vllm_is_idle_at_once(&format!("in prefill, stream: {stream}"), Instant::now()).await;
-        let call = scene.cancelled_call().await;
-        assert!(call.choices.iter().all(|choice| choice.token_ids.is_empty()), "nothing was sampled");
-        assert_eq!(scene.sampled().await, sampled + 1.0, "nor is it afterwards");
+        let mut tries = 0;
+        while !left_in_prefill(stream).await {
+            tries += 1;
+            assert!(tries < 10, "stream: {stream}: vLLM has read the prompt whenever the agent leaves");
+        }
     }
+}
+
+/// An agent leaves a call whose prompt vLLM reads. False where vLLM had read it before, as it can before a starved agent.
+async fn left_in_prefill(stream: bool) -> bool {
+    let scene = Scene::set().await;
+    let sampled = scene.sampled().await;
+    let call = scene.call(&scene.request(LONG_PROMPT, stream));
+    scene.until_running(1.0).await;
+    call.abort();
+    scene.vllm_is_idle_at_once(&format!("in prefill, stream: {stream}"), Instant::now()).await;
+    let call = scene.cancelled_call().await;
+    let is_in_prefill = scene.sampled().await == sampled + 1.0;
+    let has_tokens = call.choices.iter().any(|choice| !choice.token_ids.is_empty());
+    assert!(!(is_in_prefill && has_tokens), "the record has tokens that vLLM did not sample");
+    is_in_prefill
 }
 
 #[tokio::test]
