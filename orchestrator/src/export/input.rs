@@ -165,7 +165,7 @@ fn without_rows(archive: &Archive, trial: &StoredTrial) -> RowFacts {
         group_size: facts.group_size.map(number),
         sample_index: number(facts.sample_index),
         attempt: number(facts.attempt),
-        superseded: archive.is_superseded(facts),
+        superseded: archive.is_superseded(trial),
         reward: reward.reward,
         rewards: reward.rewards,
         reward_valid: reward.valid,

@@ -35,7 +35,9 @@ pub(crate) struct Ledger {
 #[derive(Debug, PartialEq)]
 struct Entry {
     sample: Sample,
+    /// The number of the attempt.
     attempt: u32,
+    opened_at: Timestamp,
     group: Option<GroupId>,
     reward_deadline: Option<Seconds>,
     sealed_at: Option<Timestamp>,
@@ -120,13 +122,14 @@ impl Ledger {
         let entry = Entry {
             sample: Sample::of(facts),
             attempt: facts.attempt,
+            opened_at: opened.at,
             group: facts.group_id.clone(),
             reward_deadline: opened.reward_deadline,
             sealed_at: None,
             is_rewarded: false,
             completion: None,
         };
-        self.samples.add(entry.sample.clone(), facts.attempt, &facts.trial_id);
+        self.samples.add(entry.sample.clone(), facts.attempt, (opened.at, facts.trial_id.clone()));
         self.trials.insert(facts.trial_id.clone(), entry);
         if let Some(group) = &facts.group_id {
             self.change_group(group, |known| known.add(opened));
@@ -136,7 +139,7 @@ impl Ledger {
     /// A trial that could not be kept is not there.
     pub(crate) fn withdrawn(&mut self, trial: &TrialId) {
         let Some(entry) = self.trials.remove(trial) else { return };
-        self.samples.remove(&entry.sample, entry.attempt, trial);
+        self.samples.remove(&entry.sample, entry.attempt, &(entry.opened_at, trial.clone()));
         self.agenda.completed(trial);
         self.agenda.wait_no_more(entry.reward_due_at(), Deadline::Reward(trial.clone()));
         self.sealed -= usize::from(entry.sealed_at.is_some());
@@ -225,6 +228,11 @@ impl Ledger {
     /// When the next deadline passes.
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         self.agenda.next_deadline()
+    }
+
+    /// Whether another attempt counts instead of this trial.
+    fn is_superseded(&self, trial: &TrialId, entry: &Entry) -> bool {
+        self.samples.is_superseded(&entry.sample, entry.attempt, &(entry.opened_at, trial.clone()))
     }
 
     /// Changes a group, and its deadline with it.

@@ -9,7 +9,7 @@ use rolltap_rollout::ids::{GroupId, TrialId};
 use rolltap_rollout::rollout::{self, Reward, TrialFacts};
 use rolltap_rollout::row::RolloutRow;
 
-use super::event::ReadCall;
+use super::event::{Opened, ReadCall};
 use super::look::{self, Found, Looked};
 use super::read::Reader;
 use super::told::Told;
@@ -74,8 +74,9 @@ impl Archive {
     pub fn open(data_dir: &Path) -> Result<Self, ReadError> {
         let looked = look::look(data_dir)?;
         let mut samples = Samples::default();
-        for facts in looked.trials.iter().map(|found| &found.opened.facts) {
-            samples.add(Sample::of(facts), facts.attempt, &facts.trial_id);
+        for opened in looked.trials.iter().map(|found| &found.opened) {
+            let facts = &opened.facts;
+            samples.add(Sample::of(facts), facts.attempt, (opened.at, facts.trial_id.clone()));
         }
         Ok(Self { dir: data_dir.to_owned(), looked, samples })
     }
@@ -101,15 +102,16 @@ impl Archive {
     }
 
     /// Whether a later attempt at the same sample counts instead of this trial.
-    pub fn is_superseded(&self, facts: &TrialFacts) -> bool {
-        self.samples.is_superseded(&Sample::of(facts), facts.attempt)
+    pub fn is_superseded(&self, trial: &StoredTrial) -> bool {
+        let Opened { facts, at, .. } = &trial.found.opened;
+        self.samples.is_superseded(&Sample::of(facts), facts.attempt, &(*at, facts.trial_id.clone()))
     }
 
     /// The rows that a trial would give, were it sealed as it is.
     pub fn rows(&self, trial: &StoredTrial) -> Vec<RolloutRow> {
         let reward = trial.reward().cloned().unwrap_or_default();
         let mut rows = rollout::rows(trial.facts(), &reward, trial.calls.iter().map(Arc::as_ref));
-        let superseded = self.is_superseded(trial.facts());
+        let superseded = self.is_superseded(trial);
         rows.iter_mut().for_each(|row| row.superseded = superseded);
         rows
     }

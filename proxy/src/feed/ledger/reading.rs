@@ -69,7 +69,7 @@ impl Ledger {
             _ => None,
         };
         let completed_at = entry.completion?.at;
-        let superseded = self.samples.is_superseded(&entry.sample, entry.attempt);
+        let superseded = self.is_superseded(trial, entry);
         Some(Delivery { cursor, trial: trial.clone(), superseded, completed_at, of_group })
     }
 
@@ -77,7 +77,7 @@ impl Ledger {
     pub(crate) fn standing(&self, trial: &TrialId) -> Standing {
         let Some(entry) = self.trials.get(trial) else { return Standing::default() };
         Standing {
-            superseded: self.samples.is_superseded(&entry.sample, entry.attempt),
+            superseded: self.is_superseded(trial, entry),
             completed_at: entry.completion.map(|completion| completion.at),
         }
     }
@@ -109,7 +109,7 @@ impl Ledger {
     ) -> impl Iterator<Item = (Cursor, &TrialId, &Entry)> {
         self.order.after(cursor).filter_map(move |(cursor, trial)| {
             let entry = self.trials.get(trial)?;
-            let counts = with_superseded || !self.samples.is_superseded(&entry.sample, entry.attempt);
+            let counts = with_superseded || !self.is_superseded(trial, entry);
             counts.then_some((cursor, trial, entry))
         })
     }
