@@ -32,6 +32,6 @@ Exit codes: 0 nothing found; 1 a line per breach; 2 there is nothing to check.";
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let checked = check::check(&arguments.path, arguments.vocab_size, |breach| terminal::say(breach))?;
-    eprintln!("{} rows checked, {} breaches", checked.rows, checked.breaches);
+    terminal::note(format_args!("{} rows checked, {} breaches", checked.rows, checked.breaches));
     Ok(if checked.breaches == 0 { Outcome::Done } else { Outcome::Failed })
 }

@@ -133,24 +133,24 @@ fn tell(lines: &[Line], arguments: &Arguments) {
     }
     let running = kept(Some(OwnerState::Alive)).len();
     if running > 0 {
-        eprintln!("{running} left alone: their jobs are running");
+        terminal::note(format_args!("{running} left alone: their jobs are running"));
     }
     let unseen = kept(Some(OwnerState::Unseen)).len();
     if unseen > 0 {
-        eprintln!(
+        terminal::note(format_args!(
             "{unseen} left alone: they belong to processes of another machine or container, which cannot be seen from here \
              (--unseen removes them)"
-        );
+        ));
     }
     let (networks, images): (Vec<_>, Vec<_>) =
         kept(None).into_iter().partition(|line| line.found.kind == FoundKind::Network);
     if !networks.is_empty() {
         let hint = if arguments.networks { "" } else { " (--networks removes them)" };
-        eprintln!("{} kept networks that jobs share{hint}", networks.len());
+        terminal::note(format_args!("{} kept networks that jobs share{hint}", networks.len()));
     }
     if !images.is_empty() {
         let hint = if arguments.images { "" } else { " (--images removes those that are not used any more)" };
-        eprintln!("{} kept images of tasks{hint}", images.len());
+        terminal::note(format_args!("{} kept images of tasks{hint}", images.len()));
     }
 }
 

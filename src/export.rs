@@ -128,7 +128,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     };
     match exported.context("the export broke off")? {
         Ok(report) => {
-            eprintln!("{report}");
+            terminal::note(report);
             Ok(Outcome::Done)
         }
         Err(failure) => failed(failure),

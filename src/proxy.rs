@@ -12,7 +12,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use rolltap_proxy::roles::RoleRules;
 use rolltap_proxy::store::{Retention, StoreSettings, Sync};
-use rolltap_proxy::{Address, ImplicitTrials, PoolSettings, Redaction, Settings};
+use rolltap_proxy::{Address, ImplicitTrials, PoolSettings, Redaction, Settings, ToolStrictLevel};
 
 use crate::Outcome;
 use crate::prompts::PromptArguments;
@@ -63,6 +63,11 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ROLLTAP_LOGPROBS_MODE", value_name = "MODE",
           value_parser = PossibleValuesParser::new(LOGPROBS_MODES))]
     logprobs_mode: Option<String>,
+    /// The upstreams' --tool-strict-level, which their answers do not tell: with `function` or `parameter`, tool calls are
+    /// sampled under a grammar, and recorded so. Models of the glm47 tool parser have `function`. [default: auto]
+    #[arg(long, env = "ROLLTAP_TOOL_STRICT_LEVEL", value_name = "LEVEL",
+          value_parser = PossibleValuesParser::new(TOOL_STRICT_LEVELS))]
+    tool_strict_level: Option<String>,
     /// Open a trial for any key that an agent calls with, for trying things out: as long as only this machine can call,
     /// or `anywhere`.
     #[arg(long, env = "ROLLTAP_IMPLICIT_TRIALS", value_name = "WHERE", num_args = 0..=1,
@@ -98,6 +103,9 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ROLLTAP_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
 }
+
+/// vLLM's own names.
+const TOOL_STRICT_LEVELS: [&str; 3] = ["auto", "function", "parameter"];
 
 /// Those of vLLM's modes that give logprobs rather than logits.
 const LOGPROBS_MODES: [&str; 2] = ["raw_logprobs", "processed_logprobs"];
@@ -136,12 +144,19 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         terminal::say(format_args!("agent plane listens on http://{address}"));
     }
     terminal::say(format_args!("admin plane listens on http://{}", proxy.admin_addr()));
-    stop.next().await;
-    if let Err(error) = proxy.shutdown(GRACE).await {
-        terminal::report(&error.into());
-        return Ok(Outcome::Failed);
+    let (grace, broken) = tokio::select! {
+        () = stop.next() => (GRACE, None),
+        error = proxy.broken() => (Duration::ZERO, Some(error)),
+    };
+    let stopped = proxy.shutdown(grace).await;
+    match (broken, stopped) {
+        (Some(error), _) => Err(error.into()),
+        (None, Err(error)) => {
+            terminal::report(&error.into());
+            Ok(Outcome::Failed)
+        }
+        (None, Ok(())) => Ok(Outcome::Done),
     }
-    Ok(Outcome::Done)
 }
 
 /// Flag, then environment variable (both by clap), then file, then default.
@@ -201,6 +216,10 @@ fn settings(arguments: Arguments) -> anyhow::Result<Settings> {
             .collect(),
         upstream_idle_timeout: idle_timeout
             .map_or(Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT, |seconds| Duration::from_secs(seconds.get())),
+        tool_strict_level: match arguments.tool_strict_level.or(file.tool_strict_level) {
+            None => ToolStrictLevel::default(),
+            Some(level) => level.parse().map_err(|error| anyhow!("tool_strict_level: {error}"))?,
+        },
         history: prompts.history()?.or(file.history).unwrap_or_default(),
         render: prompts.render_settings()?,
         roles: RoleRules::with(file.roles)?,

@@ -29,6 +29,7 @@ pub(crate) struct ProxyFile {
     pub(crate) retain_gib: Option<u32>,
     pub(crate) admin_token_file: Option<PathBuf>,
     pub(crate) logprobs_mode: Option<String>,
+    pub(crate) tool_strict_level: Option<String>,
     pub(crate) implicit_trials: Option<String>,
     pub(crate) generation_defaults: Option<GenerationDefaults>,
     /// In seconds.
@@ -80,7 +81,7 @@ impl From<GenerationDefaults> for SamplingDefaults {
     }
 }
 
-const KEYS: [&str; 27] = [
+const KEYS: [&str; 28] = [
     "upstream",
     "upstream_api_key",
     "listen",
@@ -92,6 +93,7 @@ const KEYS: [&str; 27] = [
     "retain_gib",
     "admin_token_file",
     "logprobs_mode",
+    "tool_strict_level",
     "implicit_trials",
     "generation_defaults",
     "upstream_idle_timeout",
@@ -168,7 +170,7 @@ mod tests {
     fn every_known_key_is_one_of_the_file() {
         let text = "upstream = [\"http://h:8000\"]\nupstream_api_key = \"k\"\nlisten = [\"127.0.0.1:1\"]\n\
                     admin = \"127.0.0.1:2\"\npublic_url = \"http://h\"\ndata = \"d\"\nsync = \"off\"\nretain_days = 30\nretain_gib = 500\nadmin_token_file = \"t\"\n\
-                    logprobs_mode = \"processed_logprobs\"\nimplicit_trials = \"loopback\"\ngeneration_defaults = { top_k = 20 }\n\
+                    logprobs_mode = \"processed_logprobs\"\ntool_strict_level = \"function\"\nimplicit_trials = \"loopback\"\ngeneration_defaults = { top_k = 20 }\n\
                     upstream_idle_timeout = 60\nmodel_aliases = { a = \"b\" }\nhistory = \"sampled\"\ntokenizer = \"m\"\nchat_template = \"t\"\n\
                     default_chat_template_kwargs = { x = 1 }\nchat_template_content_format = \"auto\"\n\
                     roles = [{ role = \"title\", has_tools = false }]\ntraining = { compaction = \"mask\" }\n\

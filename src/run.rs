@@ -47,6 +47,10 @@ pub(crate) struct Arguments {
     /// Trials of one task at once. [default: as many as the job's]
     #[arg(long, value_name = "NUMBER")]
     n_concurrent_per_task: Option<NonZeroUsize>,
+    /// Stop the job after so many trials in a row whose captures hold nothing to train, as when a router in between takes
+    /// out token ids; 0: never. [default: 20]
+    #[arg(long, value_name = "NUMBER")]
+    max_empty_trials: Option<u32>,
     /// Further attempts at a sample whose trial failed through no fault of the agent. [default: 0]
     #[arg(short = 'r', long, value_name = "NUMBER")]
     max_retries: Option<u32>,
@@ -182,7 +186,7 @@ pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<Outcome> {
     let settings = settings(job, own, arguments).await?;
     let report = run_job(settings, progress, terminal::cancelled_by_signals()?).await?;
     if json {
-        eprintln!("{}", Summary(&report))
+        terminal::note(Summary(&report))
     } else {
         terminal::say(Summary(&report))
     }
@@ -214,6 +218,7 @@ fn with_flags(mut file: JobFile, arguments: &mut Arguments) -> anyhow::Result<Jo
     job.retry.max_retries = arguments.max_retries.unwrap_or(job.retry.max_retries);
     job.environment.force_build |= arguments.force_build;
     own.n_concurrent_per_task = arguments.n_concurrent_per_task.or(own.n_concurrent_per_task);
+    own.max_empty_trials = arguments.max_empty_trials.or(own.max_empty_trials);
     own.environment = arguments.environment.map(|kind| kind.to_string()).or(own.environment.take());
     if !arguments.path.is_empty() {
         job.tasks.clear();
@@ -260,6 +265,7 @@ async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyho
     let history = arguments.prompts.history()?;
     let timeouts = job.timeouts(&own);
     let per_task = own.n_concurrent_per_task;
+    let max_empty_trials = own.max_empty_trials.unwrap_or(JobSettings::DEFAULT_MAX_EMPTY_TRIALS);
     let sampling = own.sampling.clone().unwrap_or_default();
     let harbor = HarborSettings {
         python: arguments.harbor_python.clone(),
@@ -276,6 +282,7 @@ async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyho
         samples: job.samples(),
         concurrency: job.concurrency(),
         per_task,
+        max_empty_trials,
         metrics: job.job_metrics(),
         harbor,
         force_build: job.environment.force_build,
@@ -297,7 +304,7 @@ async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyho
 fn proxy(job: &JobConfig, own: OwnConfig, arguments: Arguments) -> anyhow::Result<ProxyChoice> {
     if let Some(admin_url) = own.proxy {
         if !arguments.upstream.is_empty() {
-            eprintln!("note: with --proxy, its own upstreams are used, not --upstream");
+            terminal::note("note: with --proxy, its own upstreams are used, not --upstream");
         }
         let token = own.proxy_token_file.as_deref().map(read_token).transpose()?;
         return Ok(ProxyChoice::External { admin_url, token });

@@ -24,6 +24,8 @@ pub(crate) fn start_logging(verbose: u8, is_server: bool) {
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| Lines(std::io::stderr()))
+        // Otherwise a line that cannot be written is reported on standard error too, by a panic of the thread that logs.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     if is_server || verbose > 0 { logs.init() } else { logs.without_time().with_target(false).init() }
 }
@@ -64,20 +66,25 @@ pub(crate) fn say(text: impl Display) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
+/// Prints to standard error. Where nobody can read it, as on a full disk, nothing else happens.
+pub(crate) fn note(text: impl Display) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// Prints an error with its causes and, where there is one, a way out.
 pub(crate) fn report(error: &anyhow::Error) {
     let mut said = error.to_string();
-    eprintln!("error: {said}");
+    note(format_args!("error: {said}"));
     for cause in error.chain().skip(1) {
         let cause = cause.to_string();
         // Some errors repeat their source in their own message.
         if !said.contains(&cause) {
-            eprintln!("  caused by: {cause}");
+            note(format_args!("  caused by: {cause}"));
             said = cause;
         }
     }
     if let Some(hint) = hint(error) {
-        eprintln!("hint: {hint}");
+        note(format_args!("hint: {hint}"));
     }
 }
 
@@ -118,10 +125,10 @@ pub(crate) fn cancelled_by_signals() -> anyhow::Result<Cancellation> {
     let escalating = cancellation.clone();
     tokio::spawn(async move {
         signals.next().await;
-        eprintln!("stopping: running trials are cancelled and cleaned up; once more to hurry");
+        note("stopping: running trials are cancelled and cleaned up; once more to hurry");
         escalating.escalate();
         signals.next().await;
-        eprintln!("hurrying: logs and rollouts are not collected any more, environments are still removed");
+        note("hurrying: logs and rollouts are not collected any more, environments are still removed");
         escalating.escalate();
     });
     Ok(cancellation)

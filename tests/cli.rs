@@ -7,6 +7,7 @@ mod cli {
     mod agent;
     mod agents;
     mod demo;
+    mod empty_captures;
     mod environments;
     mod export;
     mod export_of_a_store;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use rolltap_proxy::api::Cost;
+use rolltap_proxy::api::{Cost, TrialStatus};
 use rolltap_rollout::branch_cause::BranchCause;
 
 use crate::job::JobReport;
@@ -24,6 +24,9 @@ impl fmt::Display for Summary<'_> {
         if let Some(causes) = causes_table(&causes_of(&report.trials)) {
             writeln!(f, "{causes}\n")?;
         }
+        if let Some(line) = empty_line(&report.trials) {
+            writeln!(f, "{line}")?;
+        }
         for line in returned_lines(&report.trials) {
             writeln!(f, "{line}")?;
         }
@@ -40,6 +43,26 @@ impl fmt::Display for Summary<'_> {
         }
         write!(f, "job:      {}", report.dir.path().display())
     }
+}
+
+/// How many calls nothing can be trained of, and why, where there are any.
+fn empty_line(trials: &[TrialOutcome]) -> Option<String> {
+    let statuses = || trials.iter().filter_map(|trial| trial.status.as_ref());
+    let empty: u64 = statuses().map(TrialStatus::empty_calls).sum();
+    if empty == 0 {
+        return None;
+    }
+    let complete: u64 = statuses().map(|status| status.calls.complete).sum();
+    let mut flaws: BTreeMap<&str, u64> = BTreeMap::new();
+    for (flaw, count) in statuses().flat_map(|status| &status.flaws) {
+        *flaws.entry(flaw.as_str()).or_default() += count;
+    }
+    let flaws: Vec<String> = flaws.iter().map(|(flaw, count)| format!("{flaw} {count}")).collect();
+    Some(format!(
+        "warning: nothing can be trained of {empty} of {complete} calls ({}): the upstream, or a router before it, does not send \
+         what training needs",
+        flaws.join(", ")
+    ))
 }
 
 fn trials_table(trials: &[TrialOutcome]) -> Table {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -17,6 +17,7 @@ use hyper::body::Incoming;
 
 use crate::clock;
 use crate::dialect;
+use crate::dialect::ToolStrictLevel;
 use crate::dialect::chat::media::Fetching;
 use crate::dialect::error::{AgentError, Shape};
 use crate::endpoint::{CallEndpoint, CountEndpoint, Endpoint};
@@ -32,6 +33,8 @@ use crate::trial::{Refusal, Trial};
 
 /// Long contexts with images; vLLM itself has no limit.
 const LARGEST_REQUEST: u64 = 256 << 20;
+/// By which a client, vLLM and their logs name one request.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// A client that has sent nothing of its body for this long is gone or means harm.
 const REQUEST_SILENCE: Duration = Duration::from_secs(60);
 /// One that has not sent all of it within this time is on no line that calls could be made over, and holds memory.
@@ -56,6 +59,7 @@ pub(crate) struct AgentPlane {
     pub(crate) longest_silence: Duration,
     /// Whether upstream may be made to fetch media.
     pub(crate) media: Fetching,
+    pub(crate) tool_strict_level: ToolStrictLevel,
     /// Where request bodies are while they are needed.
     pub(crate) inbox: Arc<Inbox>,
 }
@@ -68,11 +72,21 @@ impl AgentPlane {
     ) -> Result<Response<AnswerBody>, Infallible> {
         let (parts, body) = request.into_parts();
         let (key, path) = identity::split_path(parts.uri.path());
+        let request_id = parts.headers.get(&REQUEST_ID).cloned();
         let answered = self.route(key, path, &parts, body).await;
-        Ok(answered.unwrap_or_else(|error| {
-            let error = error.without_secrets(&self.opening.redaction);
-            error.into_response(Shape::of_path(path)).map(boxed)
-        }))
+        let (mut answer, request_id) = match answered {
+            Ok(answer) => (answer, request_id),
+            Err(error) => {
+                let error = error.without_secrets(&self.opening.redaction);
+                let refusal = error.into_response(Shape::of_path(path)).map(boxed);
+                (refusal, request_id.or_else(new_request_id))
+            }
+        };
+        // vLLM sends it back only where it was started with `--enable-request-id-headers`.
+        if let Some(request_id) = request_id {
+            answer.headers_mut().entry(&REQUEST_ID).or_insert(request_id);
+        }
+        Ok(answer)
     }
 
     async fn route(
@@ -121,11 +135,11 @@ impl AgentPlane {
         body: Incoming,
     ) -> Result<Response<AnswerBody>, AgentError> {
         let started_at = clock::now();
-        let (body, _room) = self.read_request(trial, body).await?;
+        let (body, _room) = self.read_request(trial, &parts.headers, body).await?;
         let mark = Mark::of(&parts.headers);
         let fingerprint = (mark != Mark::None).then(|| Fingerprint::of(path, &body));
         if let Some(fingerprint) = fingerprint.filter(|_| mark == Mark::Retry)
-            && let Some(answer) = self.rejoin(trial, fingerprint).await?
+            && let Some(answer) = Self::rejoin(trial, fingerprint).await
         {
             return Ok(answer);
         }
@@ -149,13 +163,24 @@ impl AgentPlane {
         if trial.sealed().is_cancelled() {
             return Err(Refusal::Sealed.into());
         }
-        let (body, _room) = self.read_request(trial, body).await?;
+        let (body, _room) = self.read_request(trial, &parts.headers, body).await?;
         let body = dialect::prepare_count(endpoint, &body, self.names(trial), self.media)?;
         self.counted(trial, endpoint, Shape::of_path(path), parts, body).await
     }
 
     /// A request's body, and the room that it takes as long as it is needed.
-    async fn read_request(&self, trial: &Trial, body: Incoming) -> Result<(Bytes, Room), AgentError> {
+    async fn read_request(
+        &self,
+        trial: &Trial,
+        headers: &HeaderMap,
+        body: Incoming,
+    ) -> Result<(Bytes, Room), AgentError> {
+        let encoding = headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes).unwrap_or_default();
+        if !encoding.is_empty() && !encoding.eq_ignore_ascii_case(b"identity") {
+            let encoding = String::from_utf8_lossy(encoding);
+            let message = format!("the request body has content-encoding {encoding}: send it without any");
+            return Err(AgentError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "BadRequestError", message));
+        }
         let mut room = Room::of(&self.inbox, &trial.opened().facts.trial_id);
         let read = tokio::time::timeout(REQUEST_TIMEOUT, read_body(trial, body, &mut room)).await;
         let body = read.map_err(|_| too_slow("the request body was not whole", REQUEST_TIMEOUT))??;
@@ -198,9 +223,14 @@ async fn read_body(trial: &Trial, body: Incoming, room: &mut Room) -> Result<Byt
     }
 }
 
+/// For a refusal of ours whose request has none.
+fn new_request_id() -> Option<HeaderValue> {
+    HeaderValue::from_str(&uuid::Uuid::now_v7().simple().to_string()).ok()
+}
+
 fn too_slow(what: &str, time: Duration) -> AgentError {
     let message = format!("{what} for {} s", time.as_secs());
-    AgentError::new(http::StatusCode::REQUEST_TIMEOUT, "BadRequestError", message)
+    AgentError::new(StatusCode::REQUEST_TIMEOUT, "BadRequestError", message)
 }
 
 /// The pieces of a body as one.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub use feed::{ClosingCause, GroupClosing, GroupStatus, RolloutLine, SampleCounts};
 use jiff::Timestamp;
 use rolltap_rollout::branch_cause::BranchCause;
-use rolltap_rollout::call::CallRole;
+use rolltap_rollout::call::{CallRole, Flaw};
 use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
 use rolltap_rollout::training::Training;
 use serde::{Deserialize, Serialize};
@@ -200,6 +200,9 @@ pub struct TrialStatus {
     pub prompt_tokens: u64,
     /// Sampled tokens of all calls together.
     pub completion_tokens: u64,
+    /// Complete calls whose record lacks something, so that nothing or not all of them can be trained, by what it lacks.
+    #[serde(default)]
+    pub flaws: BTreeMap<Flaw, u64>,
     /// How many branches its calls form so far.
     pub branches: u64,
     /// Why they started, and what each cause cost.
@@ -278,6 +281,15 @@ pub struct CallCounts {
     pub failed: u64,
     /// Under way now.
     pub in_flight: u64,
+}
+
+impl TrialStatus {
+    /// Complete calls of which nothing can be trained: at least as many as these.
+    #[must_use]
+    pub fn empty_calls(&self) -> u64 {
+        let lost = [Flaw::MissingPromptIds, Flaw::MissingTokenIds, Flaw::MissingLogprobs];
+        lost.iter().filter_map(|flaw| self.flaws.get(flaw)).copied().max().unwrap_or_default()
+    }
 }
 
 /// Every error of the admin plane.

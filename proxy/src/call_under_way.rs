@@ -2,7 +2,7 @@
 //! the agent that leaves, or the trial that is sealed.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
@@ -11,11 +11,11 @@ use futures_util::FutureExt;
 use futures_util::future::Shared;
 use http::response;
 use rolltap_rollout::call::CallStatus;
-use tokio::sync::Notify;
 
 use crate::dialect::Back;
 use crate::recorder::Recorder;
 use crate::replay::{Replay, ReplayHead};
+use crate::retry::Fingerprint;
 use crate::store::{self, Kept, KeptCall, Place, StoreError};
 use crate::streaming::{Broken, Step, Streaming};
 use crate::trial::Trial;
@@ -28,21 +28,17 @@ pub(crate) struct CallUnderWay {
     trial: Arc<Trial>,
     /// Which of the trial's calls, from 0.
     ordinal: u64,
-    /// Its client marks retries, so the answer is kept for one.
-    is_marked: bool,
+    /// What a retry of it has; none where its client marks no retries.
+    fingerprint: Option<Fingerprint>,
     state: Mutex<State>,
-    /// Tells retries that the answer began or the call ended.
-    changed: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     /// None once the call has ended.
     live: Option<Live>,
-    /// What a marked retry of this call gets; none where the client marks none.
-    replay: Option<Replay>,
-    /// Which connection reads the answer: a retry takes over from the one before it.
-    reader: u32,
+    /// The answer, as long as its end is not handed over. None where the client marks no retries.
+    undelivered: Option<Replay>,
 }
 
 #[derive(Debug)]
@@ -66,7 +62,8 @@ pub(crate) enum Next {
     Last { events: Bytes, kept: SharedKept },
 }
 
-/// Resolves once the call's record is kept; every connection that hands on its end waits for it.
+/// Resolves once the call's record is kept. The connection that hands on the answer's end waits for it, and so does that of
+/// a retry.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedKept(Shared<Kept>);
 
@@ -75,29 +72,18 @@ pub(crate) struct SharedKept(Shared<Kept>);
 #[error("the call was ended: its trial is sealed")]
 pub(crate) struct Ended;
 
-/// What a retry finds of the call that it repeats.
-#[derive(Debug)]
-pub(crate) enum Rejoined {
-    /// Its whole answer, and the wait for its record.
-    Answer { head: ReplayHead, sent: Vec<Bytes>, kept: SharedKept },
-    /// Its answer so far; the rest is read through the guard.
-    Stream { head: ReplayHead, sent: Vec<Bytes>, guard: CallGuard },
-    /// It came to nothing.
-    Nothing,
-}
-
 impl CallUnderWay {
     pub(crate) fn new(
         trial: Arc<Trial>,
         ordinal: u64,
-        is_marked: bool,
+        fingerprint: Option<Fingerprint>,
         recorder: Recorder,
         intent: Kept,
         place: Place,
     ) -> Self {
         let live = Live { recorder, intent: Some(intent), place, stream: None, waiting: None };
-        let state = Mutex::new(State { live: Some(live), replay: None, reader: 0 });
-        Self { trial, ordinal, is_marked, state, changed: Notify::new() }
+        let state = Mutex::new(State { live: Some(live), undelivered: None });
+        Self { trial, ordinal, fingerprint, state }
     }
 
     pub(crate) fn trial(&self) -> &Trial {
@@ -124,9 +110,9 @@ impl CallUnderWay {
 
     /// The answer begins: it is kept from now on where its client marks retries.
     pub(crate) fn answer_begins(&self, head: &response::Parts) {
-        if self.is_marked {
+        if self.fingerprint.is_some() {
             let head = ReplayHead { status: head.status, headers: head.headers.clone() };
-            self.lock().replay = Some(Replay::new(head));
+            self.lock().undelivered = Some(Replay { head, pieces: Vec::new(), kept: None });
         }
     }
 
@@ -136,17 +122,12 @@ impl CallUnderWay {
         let live = state.live.as_mut().ok_or(Ended)?;
         live.recorder.streams();
         live.stream = Some(Streaming::new(upstream, back));
-        drop(state);
-        self.changed.notify_waiters();
         Ok(())
     }
 
     /// The next events of the streaming answer, for the connection that reads it.
-    pub(crate) fn poll_next(&self, reader: u32, cx: &mut Context<'_>) -> Poll<Result<Next, Broken>> {
+    pub(crate) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Next, Broken>> {
         let mut state = self.lock();
-        if state.reader != reader {
-            return Poll::Ready(Err(Broken::TakenOver));
-        }
         let Some(live) = state.live.as_mut() else { return Poll::Ready(Err(Ended.into())) };
         loop {
             let stepped = match ready!(live.poll_step(cx)) {
@@ -154,22 +135,18 @@ impl CallUnderWay {
                 Err(broken) => {
                     let error = Some(broken.to_string());
                     drop(self.end_locked(&mut state, CallStatus::Failed, error));
-                    drop(state);
-                    self.changed.notify_waiters();
                     return Poll::Ready(Err(broken));
                 }
             };
             match stepped {
                 Step::Nothing => {}
                 Step::Events(events) => {
-                    state.replay.iter_mut().for_each(|replay| replay.sent(&events));
+                    state.undelivered.iter_mut().for_each(|answer| answer.pieces.push(events.clone()));
                     return Poll::Ready(Ok(Next::Events(events)));
                 }
                 Step::Last(events) => {
-                    state.replay.iter_mut().for_each(|replay| replay.sent(&events));
+                    state.undelivered.iter_mut().for_each(|answer| answer.pieces.push(events.clone()));
                     let ended = self.end_locked(&mut state, CallStatus::Complete, None);
-                    drop(state);
-                    self.changed.notify_waiters();
                     return Poll::Ready(ended.map(|kept| Next::Last { events, kept }).ok_or(Ended.into()));
                 }
             }
@@ -201,80 +178,54 @@ impl CallUnderWay {
     ) -> Option<SharedKept> {
         // Held to the end, so that whoever finds the call ended finds its record in the trial too.
         let mut state = self.lock();
-        if let (Some(replay), Some(answer)) = (&mut state.replay, answer) {
-            replay.sent(answer);
+        if let (Some(undelivered), Some(answer)) = (&mut state.undelivered, answer) {
+            undelivered.pieces.push(answer.clone());
         }
-        let kept = self.end_locked(&mut state, status, error);
-        drop(state);
-        self.changed.notify_waiters();
-        kept
+        self.end_locked(&mut state, status, error)
     }
 
     fn end_locked(&self, state: &mut State, status: CallStatus, error: Option<String>) -> Option<SharedKept> {
         let mut live = state.live.take()?;
         let plan = live.recorder.take_plan();
         let answers = live.recorder.take_answers();
+        let unrecorded = live.recorder.unrecorded_tokens();
         let calls = live.recorder.finish(status, error).into_iter();
         let mut calls: Vec<_> = calls.map(|call| KeptCall { call: Arc::new(call), told: None }).collect();
         let is_complete = calls.iter().all(|kept| kept.call.status == CallStatus::Complete);
         if let (Some(plan), Some(kept)) = (plan, calls.first_mut()) {
             kept.told = Some(plan.answered(self.trial.memory(), &kept.call, answers));
         }
-        self.trial.call_ended(self.ordinal, &calls);
+        let records: Vec<_> = calls.iter().map(|kept| Arc::clone(&kept.call)).collect();
+        // Before the trial lets go of the call: a seal that finds no call under way is written behind all records.
         let kept = SharedKept(live.place.keep_calls(calls).shared());
-        state.replay = state.replay.take().filter(|_| is_complete);
-        state.replay.iter_mut().for_each(|replay| replay.end(kept.clone()));
+        self.trial.call_ended(self.ordinal, &records, unrecorded);
+        state.undelivered = state.undelivered.take().filter(|_| is_complete);
+        state.undelivered.iter_mut().for_each(|answer| answer.kept = Some(kept.clone()));
         if let Some(waiting) = live.waiting {
             waiting.wake();
         }
         Some(kept)
     }
 
-    /// Joins the call for a marked retry: its answer if it has one, the rest of it if it streams, the wait for it if it
-    /// is on its way.
-    pub(crate) async fn rejoin(self: &Arc<Self>) -> Rejoined {
-        loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
-            if let Some(rejoined) = self.try_rejoin() {
-                return rejoined;
-            }
-            changed.await;
-        }
-    }
-
-    fn try_rejoin(self: &Arc<Self>) -> Option<Rejoined> {
-        let mut locked = self.lock();
-        let state = &mut *locked;
-        let Some(live) = &mut state.live else {
-            let replay = state.replay.as_ref();
-            let answer = replay.and_then(|replay| Some((replay, replay.ended()?)));
-            return Some(answer.map_or(Rejoined::Nothing, |(replay, kept)| Rejoined::Answer {
-                head: replay.head().clone(),
-                sent: replay.all_sent().to_vec(),
-                kept,
-            }));
-        };
-        let (Some(_), Some(replay)) = (&live.stream, &state.replay) else { return None };
-        let (head, sent) = (replay.head().clone(), replay.all_sent().to_vec());
-        // The connection before finds out that it reads no more.
-        live.waiting.take().into_iter().for_each(Waker::wake);
-        state.reader += 1;
-        let guard = CallGuard { call: Arc::clone(self), reader: state.reader };
-        Some(Rejoined::Stream { head, sent, guard })
-    }
-
-    /// A connection goes away; if it is the one that reads the answer, nobody does any more.
-    fn left(&self, reader: u32) {
+    /// The connection that reads the answer goes away.
+    fn left(&self) {
         let mut state = self.lock();
-        if state.reader != reader {
-            return;
+        if let Some(live) = &state.live {
+            let (status, error) = if live.recorder.is_all_said() {
+                // Some clients hang up at the finish reason and do not wait for the stream's own end.
+                state.undelivered = None;
+                (CallStatus::Complete, None)
+            } else {
+                (CallStatus::Cancelled, Some("the agent left before the answer was whole".to_owned()))
+            };
+            // Nobody waits for the record any more; it is kept all the same.
+            drop(self.end_locked(&mut state, status, error));
         }
-        let error = "the agent left before the answer was whole".to_owned();
-        // Nobody waits for the record any more; it is kept all the same.
-        drop(self.end_locked(&mut state, CallStatus::Cancelled, Some(error)));
+        let undelivered = state.undelivered.take().filter(|answer| answer.kept.is_some());
         drop(state);
-        self.changed.notify_waiters();
+        if let (Some(fingerprint), Some(answer)) = (self.fingerprint, undelivered) {
+            self.trial.undelivered(fingerprint, answer);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -312,21 +263,24 @@ impl Future for SharedKept {
 #[derive(Debug)]
 pub(crate) struct CallGuard {
     call: Arc<CallUnderWay>,
-    reader: u32,
 }
 
 impl CallGuard {
-    /// For the connection that the call came in on.
     pub(crate) fn new(call: Arc<CallUnderWay>) -> Self {
-        Self { call, reader: 0 }
+        Self { call }
     }
 
     pub(crate) fn call(&self) -> &CallUnderWay {
         &self.call
     }
 
+    /// The connection has taken the answer's end: no retry gets it any more.
+    pub(crate) fn delivered(&self) {
+        self.call.lock().undelivered = None;
+    }
+
     pub(crate) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Next, Broken>> {
-        self.call.poll_next(self.reader, cx)
+        self.call.poll_next(cx)
     }
 
     /// Ends the call because nothing more can come of it.
@@ -338,6 +292,6 @@ impl CallGuard {
 
 impl Drop for CallGuard {
     fn drop(&mut self) {
-        self.call.left(self.reader);
+        self.call.left();
     }
 }

@@ -56,6 +56,8 @@ const FIXED: [(&str, Method, Endpoint); 6] = [
 impl Endpoint {
     /// The endpoint of a request whose path has no key in front any more.
     pub(crate) fn of(method: &Method, path: &str, query: Option<&str>) -> Result<Self, AgentError> {
+        // vLLM redirects a path with a slash at its end to the one without.
+        let path = path.strip_suffix('/').unwrap_or(path);
         let fixed = FIXED.iter().find(|(name, ..)| *name == path);
         let (allowed, endpoint) = match fixed {
             Some((_, allowed, endpoint)) => (allowed.clone(), endpoint.clone()),
@@ -65,7 +67,7 @@ impl Endpoint {
             return Ok(endpoint);
         }
         let message = format!("{method} is not a method of {path}: use {allowed}");
-        Err(AgentError::new(StatusCode::METHOD_NOT_ALLOWED, "BadRequestError", message))
+        Err(AgentError::new(StatusCode::METHOD_NOT_ALLOWED, "BadRequestError", message).allowing(allowed))
     }
 }
 
@@ -117,7 +119,7 @@ fn percent_decoded(text: &str) -> Option<String> {
 
 fn unknown(path: &str) -> AgentError {
     let message = format!(
-        "there is no {path} here: rolltap serves /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, \
+        "there is no {path} here; these are served: /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, \
          /v1/messages/count_tokens, /v1/models and /v1beta/models/MODEL:generateContent, :streamGenerateContent and \
          :countTokens"
     );
@@ -142,7 +144,8 @@ mod tests {
         );
         assert_eq!(of(Method::GET, "/v1/models", None), Ok(Endpoint::Models));
         assert_eq!(of(Method::GET, "/v1/messages", None), Err(StatusCode::METHOD_NOT_ALLOWED));
-        for path in ["", "/", "/v1", "/v1/chat/completions/", "/tokenize", "/v1/models/x", "/../v1/models"] {
+        assert_eq!(of(Method::POST, "/v1/chat/completions/", None), Ok(Endpoint::Call(CallEndpoint::Chat)));
+        for path in ["", "/", "/v1", "/v1/chat/completions//", "/tokenize", "/v1/models/x", "/../v1/models"] {
             assert_eq!(of(Method::POST, path, None), Err(StatusCode::NOT_FOUND), "{path}");
         }
     }

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Limited, StreamBody};
 use rolltap_rollout::call::CallStatus;
 
 use crate::agent_plane::{AgentPlane, AnswerBody, boxed, joined, whole};
-use crate::call_under_way::{CallGuard, CallUnderWay, Ended, Rejoined};
+use crate::call_under_way::{CallGuard, CallUnderWay, Ended};
 use crate::dialect::error::{AgentError, Shape};
 use crate::dialect::upstream_error::UpstreamError;
 use crate::dialect::{self, Back, Ground, Prepared};
@@ -22,10 +22,11 @@ use crate::history::History;
 use crate::prefix::prompt_ids;
 use crate::recorder::Recorder;
 use crate::redaction::Redaction;
+use crate::replay::Replay;
 use crate::retry::Fingerprint;
 use crate::roles::Asked;
 use crate::silence::Silence;
-use crate::tap::TapBody;
+use crate::tap::{TapBody, WholeBody};
 use crate::trial::{Refusal, Trial};
 use crate::upstream::{self, UpstreamBody};
 
@@ -66,7 +67,9 @@ impl AgentPlane {
                 let body = TapBody::new(guard, Silence::new(self.longest_silence));
                 Ok(Response::from_parts(head, boxed(body)))
             }
-            Ok((head, Answer::Whole(body))) => Ok(Response::from_parts(head, whole(body))),
+            Ok((head, Answer::Whole(body))) => {
+                Ok(Response::from_parts(head, boxed(WholeBody::new(guard, body))))
+            }
             Err(error) => Err(failed(&call, error).await),
         }
     }
@@ -92,6 +95,7 @@ impl AgentPlane {
             defaults: self.opening.upstream.model_card(trial_id).await.defaults,
             responses: trial.responses(),
             media: self.media,
+            tool_strict_level: self.tool_strict_level,
         };
         let Prepared { path, body: edited, facts, mut back } = dialect::prepare(endpoint, body, ground)?;
         let body = edited.map_or_else(|| body.clone(), Bytes::from);
@@ -163,29 +167,16 @@ impl AgentPlane {
         Ok(upstream.send(trial_id, Method::POST, path, &parts.headers, body).await?)
     }
 
-    /// What a marked retry gets of the call that it repeats; none if that came to nothing.
-    pub(crate) async fn rejoin(
-        &self,
-        trial: &Trial,
-        fingerprint: Fingerprint,
-    ) -> Result<Option<Response<AnswerBody>>, AgentError> {
-        let Some(call) = trial.retried(fingerprint) else { return Ok(None) };
-        let (head, body) = match call.rejoin().await {
-            Rejoined::Nothing => return Ok(None),
-            Rejoined::Answer { head, sent, kept } => {
-                kept.await?;
-                let frames = sent.into_iter().map(|piece| Ok::<_, std::io::Error>(Frame::data(piece)));
-                (head, boxed(StreamBody::new(stream::iter(frames))))
-            }
-            Rejoined::Stream { head, sent, guard } => {
-                let silence = Silence::new(self.longest_silence);
-                (head, boxed(TapBody::rejoined(guard, silence, sent)))
-            }
-        };
-        let mut response = Response::new(body);
+    /// The answer of the equal call of which the agent got no end; none where there is no such call.
+    pub(crate) async fn rejoin(trial: &Trial, fingerprint: Fingerprint) -> Option<Response<AnswerBody>> {
+        let Replay { head, pieces, kept } = trial.retried(fingerprint)?;
+        // What is not kept is sampled again, as nobody knows when it will be.
+        kept?.await.ok()?;
+        let frames = pieces.into_iter().map(|piece| Ok::<_, std::io::Error>(Frame::data(piece)));
+        let mut response = Response::new(boxed(StreamBody::new(stream::iter(frames))));
         *response.status_mut() = head.status;
         *response.headers_mut() = head.headers;
-        Ok(Some(response))
+        Some(response)
     }
 
     /// Asks upstream how many tokens a prompt has.

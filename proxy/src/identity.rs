@@ -29,7 +29,7 @@ pub(crate) enum IdentityError {
     Missing,
     #[error("the request carries two different trial keys in its headers: send one")]
     Conflicting,
-    #[error("the key in the path is not of the form of a rolltap key ({PREFIX}…)")]
+    #[error("the key in the path is not of the form of a trial key")]
     Malformed,
     #[error("no trial has this key")]
     Unknown,

@@ -48,6 +48,7 @@ mod trials;
 mod upstream;
 
 pub use admission::{Admission, NotAdmitted};
+pub use dialect::ToolStrictLevel;
 pub use history::{History, InvalidHistory};
 pub use model_aliases::ModelAliases;
 pub use public_url::{InvalidPublicUrl, PublicUrl};

@@ -8,6 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use rolltap_rollout::call::Flaw;
 use rolltap_rollout::continuation::Continuation;
 
 use crate::feed::Counts;
@@ -24,6 +25,22 @@ pub(crate) struct Metrics {
     readers_cut_off: Counter,
     trial_memory: Gauge,
     trials_asleep: Counter,
+    flaws: FlawCounts,
+}
+
+/// Complete calls whose record lacks something, by what it lacks. Clones share the counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FlawCounts(Family<Flawed, Counter>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Flawed {
+    flaw: &'static str,
+}
+
+impl FlawCounts {
+    pub(crate) fn count(&self, flaw: Flaw) {
+        self.0.get_or_create(&Flawed { flaw: flaw.as_str() }).inc();
+    }
 }
 
 /// How trials or groups stand.
@@ -101,6 +118,12 @@ impl Metrics {
             "Times that an open trial gave its memory back, to be read from the captures when it is called for again",
             trials_asleep.clone(),
         );
+        let flaws = FlawCounts::default();
+        registry.register(
+            "call_flaws",
+            "Complete calls whose record lacks something, so that nothing or not all of them can be trained",
+            flaws.0.clone(),
+        );
         Self {
             registry,
             prompts,
@@ -111,7 +134,13 @@ impl Metrics {
             readers_cut_off,
             trial_memory,
             trials_asleep,
+            flaws,
         }
+    }
+
+    /// For those who find flaws.
+    pub(crate) fn flaws(&self) -> FlawCounts {
+        self.flaws.clone()
     }
 
     /// So many bytes are taken by open trials.
@@ -189,6 +218,7 @@ mod tests {
         metrics.reader_cut_off();
         metrics.trial_memory(7);
         metrics.trial_asleep();
+        metrics.flaws().count(Flaw::MissingTokenIds);
         metrics.stand(Counts {
             trials_open: 3,
             trials_sealed: 2,
@@ -206,6 +236,7 @@ mod tests {
             "rolltap_readers_cut_off_total 1",
             "rolltap_trial_memory_bytes 7",
             "rolltap_trials_put_to_sleep_total 1",
+            "rolltap_call_flaws_total{flaw=\"missing_token_ids\"} 1",
         ] {
             assert!(text.lines().any(|written| written == line), "{line} not in {text}");
         }

@@ -32,6 +32,8 @@ pub(crate) struct CallFacts {
     pub(crate) choices: u32,
     /// How many prompts: one, but in a batch of completions.
     pub(crate) prompts: usize,
+    /// Upstream is asked for ids and logprobs.
+    pub(crate) asks_for_tokens: bool,
 }
 
 /// A call's record under way.
@@ -41,6 +43,9 @@ pub(crate) struct Recorder {
     /// Of the call's trial.
     prompts: Arc<Prompts>,
     expected_choices: u32,
+    asks_for_tokens: bool,
+    /// Sampled tokens of all prompts, as far as they are known without ids.
+    tokens_without_ids: u64,
     upstream_error: Option<String>,
     /// What may stand in no error that is kept.
     redaction: Option<Arc<Redaction>>,
@@ -83,6 +88,8 @@ impl Recorder {
             call,
             prompts,
             expected_choices: 0,
+            asks_for_tokens: false,
+            tokens_without_ids: 0,
             upstream_error: None,
             redaction: None,
             others: Vec::new(),
@@ -115,10 +122,13 @@ impl Recorder {
         self.call.sampling = facts.sampling;
         self.call.has_media = facts.has_media;
         self.expected_choices = facts.choices;
+        self.asks_for_tokens = facts.asks_for_tokens;
         let other = |_| Self {
             call: Call { call_id: CallId::generate(), ..self.call.clone() },
             prompts: Arc::clone(&self.prompts),
             expected_choices: facts.choices,
+            asks_for_tokens: facts.asks_for_tokens,
+            tokens_without_ids: 0,
             upstream_error: None,
             redaction: self.redaction.clone(),
             others: Vec::new(),
@@ -240,6 +250,19 @@ impl Recorder {
         }
     }
 
+    /// Parts of choices came without ids: each is one token at least, and the usage, which comes last, counts all.
+    pub(crate) fn tokens_without_ids(&mut self, parts: u64, usage: Option<u64>) {
+        self.tokens_without_ids = (self.tokens_without_ids + parts).max(usage.unwrap_or_default());
+    }
+
+    /// How many tokens were sampled that the record has no ids of.
+    pub(crate) fn unrecorded_tokens(&self) -> u64 {
+        let has_ids =
+            |recorder: &Self| recorder.call.choices.iter().any(|choice| !choice.token_ids.is_empty());
+        let any_has = has_ids(self) || self.others.iter().any(has_ids);
+        if any_has { 0 } else { self.tokens_without_ids }
+    }
+
     /// Upstream put an error where an answer belongs. What comes after it does not make the call complete.
     pub(crate) fn upstream_error(&mut self, error: &str) {
         self.upstream_error.get_or_insert_with(|| error.to_owned());
@@ -257,6 +280,14 @@ impl Recorder {
     pub(crate) fn is_whole(&self) -> bool {
         let finished = self.call.choices.iter().filter(|choice| choice.finish_reason.is_some()).count();
         finished >= self.expected_choices as usize
+    }
+
+    /// Every choice of every prompt has its finish reason, and upstream reported no error.
+    pub(crate) fn is_all_said(&self) -> bool {
+        let is_said = |recorder: &Self| {
+            recorder.expected_choices > 0 && recorder.is_whole() && recorder.upstream_error.is_none()
+        };
+        is_said(self) && self.others.iter().all(is_said)
     }
 
     /// The finished records: one, but for a batch.
@@ -288,6 +319,9 @@ impl Recorder {
         self.note_versions();
         if status == CallStatus::Complete {
             self.note_what_is_missing();
+            if let Some(by) = self.served_by.as_ref().filter(|_| self.asks_for_tokens) {
+                by.lacks(&self.call.flaws);
+            }
         }
         self.call
     }

@@ -1,21 +1,21 @@
-//! Retries that a client marks as such. A marked retry of a recent call gets that call's answer, and is not sampled
-//! twice; the same body without the mark is a new sample, because agents sample in parallel on purpose.
+//! Retries that a client marks as such. A marked retry gets the recorded answer of an equal call of which the agent got no
+//! end; without such a call it is sampled, as is every request without the mark, because agents sample in parallel on
+//! purpose.
 //!
-//! The clients of OpenAI and Anthropic mark every request: `x-stainless-retry-count: 0` at first, more for a retry. Only
-//! for such clients is an answer kept.
+//! The clients of OpenAI and Anthropic mark every request: `x-stainless-retry-count: 0` at first, more for a retry. The mark
+//! does not say of which call a request is a retry. Only for such clients is an answer kept.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
 use sha2::{Digest, Sha256};
 
-use crate::call_under_way::CallUnderWay;
+use crate::replay::Replay;
 
 const RETRY_COUNT: HeaderName = HeaderName::from_static("x-stainless-retry-count");
 
-/// Calls of one trial whose answers are kept. A client retries within seconds; sub-agents call side by side.
-const RECENT: usize = 4;
+/// Undelivered answers that a trial keeps; the oldest is dropped for one more. A client retries within seconds.
+const MOST: usize = 16;
 
 /// What a request says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +32,9 @@ pub(crate) enum Mark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint([u8; 32]);
 
-/// The latest marked calls of a trial.
+/// A trial's complete answers whose connections went away before their end was handed over, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct RecentCalls(VecDeque<(Fingerprint, Arc<CallUnderWay>)>);
+pub(crate) struct Undelivered(VecDeque<(Fingerprint, Replay)>);
 
 impl Mark {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
@@ -52,20 +52,21 @@ impl Fingerprint {
     }
 }
 
-impl RecentCalls {
-    pub(crate) fn remember(&mut self, fingerprint: Fingerprint, call: Arc<CallUnderWay>) {
-        if self.0.len() == RECENT {
+impl Undelivered {
+    pub(crate) fn add(&mut self, fingerprint: Fingerprint, answer: Replay) {
+        if self.0.len() == MOST {
             self.0.pop_front();
         }
-        self.0.push_back((fingerprint, call));
+        self.0.push_back((fingerprint, answer));
     }
 
-    /// The latest call of that request.
-    pub(crate) fn find(&self, fingerprint: Fingerprint) -> Option<Arc<CallUnderWay>> {
-        self.0.iter().rev().find(|(known, _)| *known == fingerprint).map(|(_, call)| Arc::clone(call))
+    /// The oldest answer to that request, which no other retry gets.
+    pub(crate) fn take(&mut self, fingerprint: Fingerprint) -> Option<Replay> {
+        let position = self.0.iter().position(|(known, _)| *known == fingerprint)?;
+        self.0.remove(position).map(|(_, answer)| answer)
     }
 
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 }

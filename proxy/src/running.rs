@@ -87,7 +87,8 @@ pub struct RunningProxy {
     stopped: CancellationToken,
     agents: JoinHandle<()>,
     admin: JoinHandle<()>,
-    store: StoreThread,
+    store: Store,
+    store_thread: StoreThread,
 }
 
 /// Starts a proxy; returns once it takes calls.
@@ -133,14 +134,15 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
     let secrets =
         settings.upstreams.iter().filter_map(Address::api_key).chain(settings.admin_token.as_deref());
     secrets.for_each(|secret| settings.redaction.learn(secret));
+    let metrics = Arc::new(Metrics::new());
     let upstream = Pool::start(
         settings.upstreams,
         settings.pool,
         settings.upstream_idle_timeout,
         Arc::new(policy),
         store.clone(),
+        metrics.flaws(),
     );
-    let metrics = Arc::new(Metrics::new());
     let prefix = ExactPrefix::start(settings.render, Arc::clone(&upstream), Arc::clone(&metrics))?;
     let (draining, stopped) = (CancellationToken::new(), CancellationToken::new());
     tokio::spawn(sleeping::watch(
@@ -155,7 +157,7 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         trials,
         feed,
         upstream,
-        store,
+        store: store.clone(),
         prefix: Arc::clone(&prefix),
         logprobs_mode: settings.logprobs_mode,
         history: settings.history,
@@ -193,10 +195,11 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         roles: settings.roles,
         longest_silence: settings.upstream_idle_timeout,
         media: if settings.allow_media_urls { Fetching::Allowed } else { Fetching::Refused },
+        tool_strict_level: settings.tool_strict_level,
         inbox: Arc::default(),
     });
     let agents = tokio::spawn(server::serve(listeners, plane, settings.max_connections, draining.clone()));
-    Ok(RunningProxy { agent_addrs, admin_addr, draining, stopped, agents, admin, store: store_thread })
+    Ok(RunningProxy { agent_addrs, admin_addr, draining, stopped, agents, admin, store, store_thread })
 }
 
 impl RunningProxy {
@@ -208,6 +211,12 @@ impl RunningProxy {
     /// Where the admin plane listens.
     pub fn admin_addr(&self) -> SocketAddr {
         self.admin_addr
+    }
+
+    /// Resolves when the capture store has ended by a defect: no call is taken any more, and the process should end.
+    pub fn broken(&self) -> BoxFuture<'static, StoreError> {
+        let store = self.store.clone();
+        Box::pin(async move { store.ended().await })
     }
 
     /// Takes no further call, lets those under way finish for `grace` at most, and writes what is left to write.
@@ -225,7 +234,7 @@ impl RunningProxy {
         if tokio::time::timeout(ADMIN_GRACE, self.admin).await.is_err() {
             tracing::warn!("a client of the admin plane was cut off");
         }
-        let written = tokio::task::spawn_blocking(|| self.store.finish()).await;
+        let written = tokio::task::spawn_blocking(|| self.store_thread.finish()).await;
         written.unwrap_or(Err(StoreError::Closed))?;
         if all_finished { Ok(()) } else { Err(ShutdownError::CutOff(grace)) }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rolltap_rollout::training::TrainingPolicy;
 
 use crate::api::Limits;
+use crate::dialect::ToolStrictLevel;
 use crate::history::History;
 use crate::model_aliases::ModelAliases;
 use crate::public_url::PublicUrl;
@@ -45,6 +46,8 @@ pub struct Settings {
     pub upstream_idle_timeout: Duration,
     /// The upstreams' `--logprobs-mode`, which their answers do not tell.
     pub logprobs_mode: String,
+    /// The upstreams' `--tool-strict-level`, which their answers do not tell either.
+    pub tool_strict_level: ToolStrictLevel,
     /// What becomes of earlier turns' tokens, for trials that do not say.
     pub history: History,
     /// What the served model's prompts are rendered with, to continue them token for token.
@@ -114,6 +117,7 @@ impl Settings {
             model_aliases: ModelAliases::default(),
             upstream_idle_timeout: Self::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
             logprobs_mode: Self::DEFAULT_LOGPROBS_MODE.to_owned(),
+            tool_strict_level: ToolStrictLevel::default(),
             history: History::default(),
             render: RenderSettings::default(),
             roles: RoleRules::default(),

@@ -37,8 +37,6 @@ pub(crate) enum Step {
 pub(crate) enum Broken {
     #[error(transparent)]
     Ended(#[from] Ended),
-    #[error("a retry of this request reads the answer now")]
-    TakenOver,
     #[error("upstream broke off: {0}")]
     Upstream(#[from] hyper::Error),
     #[error("upstream ended its stream without an end: {0}")]

@@ -49,10 +49,10 @@ impl<'a> Object<'a> {
         self.get(key).is_some_and(|value| value != "null")
     }
 
-    /// Whether the agent turned `key` on. What is no boolean counts: vLLM takes some of it (`"true"`) and explains what is
-    /// wrong with the rest, and in neither case is it ours to replace.
+    /// Whether the agent turned `key` on. What vLLM reads as no boolean counts: vLLM explains what is wrong with it, so it is
+    /// not ours to replace.
     pub(crate) fn asks_for(&self, key: &str) -> bool {
-        self.has(key) && self.get_as(key) != Some(false)
+        self.has(key) && !self.get_as(key).is_some_and(|value| is_off(&value))
     }
 
     /// Gives `key` the value `json`, in `splices`: in its place, or in front of all others where it is new.
@@ -69,6 +69,17 @@ impl<'a> Object<'a> {
             (true, true) => format!(",{quoted}:{json}"),
         };
         splices.insert(after_brace, member);
+    }
+}
+
+/// Whether vLLM reads a value as false where it expects a boolean: the lax mode of pydantic.
+pub(crate) fn is_off(value: &serde_json::Value) -> bool {
+    const WORDS: [&str; 6] = ["0", "off", "f", "false", "n", "no"];
+    match value {
+        serde_json::Value::Bool(is_on) => !is_on,
+        serde_json::Value::Number(number) => number.as_f64() == Some(0.0),
+        serde_json::Value::String(text) => WORDS.contains(&text.to_lowercase().as_str()),
+        _ => false,
     }
 }
 
@@ -129,6 +140,7 @@ impl<'a> Splices<'a> {
         let start = (value.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
         let range = start..start.wrapping_add(value.len());
         debug_assert!(self.text.get(range.clone()) == Some(value), "a value of another text");
+        debug_assert!(!self.changes.iter().any(|(other, _)| *other == range), "one value is edited twice");
         self.changes.push((range, json.into()));
     }
 

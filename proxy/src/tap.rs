@@ -3,13 +3,13 @@
 //! No task and no queue stand between upstream and agent: the agent's connection polls this body, this body polls
 //! upstream. The last event waits until the call's record is kept, because agents take it for the end of the turn.
 
-use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http_body::{Body, Frame};
+use http_body::{Body, Frame, SizeHint};
 
 use crate::call_under_way::{CallGuard, Next, SharedKept};
 use crate::silence::{Heard, Silence};
@@ -19,10 +19,16 @@ use crate::streaming::Broken;
 #[derive(Debug)]
 pub(crate) struct TapBody {
     guard: CallGuard,
-    /// What a retry gets of the answer before it goes on.
-    sent_before: VecDeque<Bytes>,
     silence: Silence,
     end: End,
+}
+
+/// An answer that came whole and is kept, as one piece.
+#[derive(Debug)]
+pub(crate) struct WholeBody {
+    guard: CallGuard,
+    /// None once the connection has taken it.
+    body: Option<Bytes>,
 }
 
 /// How far the answer is from its end.
@@ -38,12 +44,7 @@ enum End {
 
 impl TapBody {
     pub(crate) fn new(guard: CallGuard, silence: Silence) -> Self {
-        Self { guard, sent_before: VecDeque::new(), silence, end: End::Ahead }
-    }
-
-    /// For a retry: first what the connection before it got.
-    pub(crate) fn rejoined(guard: CallGuard, silence: Silence, sent: Vec<Bytes>) -> Self {
-        Self { guard, sent_before: sent.into(), silence, end: End::Ahead }
+        Self { guard, silence, end: End::Ahead }
     }
 
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Broken>> {
@@ -53,6 +54,9 @@ impl TapBody {
                     let kept = ready!(Pin::new(kept).poll(cx));
                     let events = std::mem::take(events);
                     self.end = End::Reached;
+                    if kept.is_ok() {
+                        self.guard.delivered();
+                    }
                     return Poll::Ready(kept.map(|()| events).map_err(Broken::from));
                 }
                 End::Ahead | End::Reached => {}
@@ -86,9 +90,6 @@ impl Body for TapBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        if let Some(sent) = self.sent_before.pop_front() {
-            return Poll::Ready(Some(Ok(Frame::data(sent))));
-        }
         if matches!(self.end, End::Reached) {
             return Poll::Ready(None);
         }
@@ -101,5 +102,33 @@ impl Body for TapBody {
 
     fn is_end_stream(&self) -> bool {
         matches!(self.end, End::Reached)
+    }
+}
+
+impl WholeBody {
+    pub(crate) fn new(guard: CallGuard, body: Bytes) -> Self {
+        Self { guard, body: Some(body) }
+    }
+}
+
+impl Body for WholeBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let Some(body) = self.body.take() else { return Poll::Ready(None) };
+        self.guard.delivered();
+        Poll::Ready(Some(Ok(Frame::data(body))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.body.as_ref().map_or(0, |body| body.len() as u64))
     }
 }

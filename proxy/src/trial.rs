@@ -27,8 +27,9 @@ use crate::clock;
 use crate::dialect::responses;
 use crate::prefix::Memory;
 use crate::recorder::{Prompts, Recorder};
-use crate::retry::{Fingerprint, RecentCalls};
-use crate::store::{CallPlaces, Event, Found, KeptCall, Opened, Store, Summary, completion_tokens};
+use crate::replay::Replay;
+use crate::retry::{Fingerprint, Undelivered};
+use crate::store::{CallPlaces, Event, Found, Opened, Store, Summary, completion_tokens};
 
 /// A trial that this process knows.
 #[derive(Debug)]
@@ -49,7 +50,7 @@ pub(crate) struct Trial {
 struct State {
     calls: Calls,
     under_way: HashMap<u64, Arc<CallUnderWay>>,
-    recent: RecentCalls,
+    undelivered: Undelivered,
     admitted: u64,
     completion_tokens: u64,
     /// What its calls take of memory.
@@ -172,19 +173,23 @@ impl Trial {
         let recorder = Recorder::new(call_id.clone(), trial_id.clone(), 0, started_at, prompts);
         let CallPlaces { intent, record } = places;
         let intent = intent.keep(Event::Intent { trial_id, call_id, at: started_at });
-        let is_marked = fingerprint.is_some();
-        let call = CallUnderWay::new(Arc::clone(self), ordinal, is_marked, recorder, intent, record);
+        let call = CallUnderWay::new(Arc::clone(self), ordinal, fingerprint, recorder, intent, record);
         let call = Arc::new(call);
         state.under_way.insert(ordinal, Arc::clone(&call));
-        if let Some(fingerprint) = fingerprint {
-            state.recent.remember(fingerprint, Arc::clone(&call));
-        }
         Ok(call)
     }
 
-    /// The recent call that a marked retry repeats.
-    pub(crate) fn retried(&self, fingerprint: Fingerprint) -> Option<Arc<CallUnderWay>> {
-        self.lock().recent.find(fingerprint)
+    /// Takes the answer of a call whose agent left before its end, for a marked retry.
+    pub(crate) fn undelivered(&self, fingerprint: Fingerprint, answer: Replay) {
+        let mut state = self.lock();
+        if state.sealed_at.is_none() {
+            state.undelivered.add(fingerprint, answer);
+        }
+    }
+
+    /// The answer that a marked retry gets instead of being sampled; no other retry gets it.
+    pub(crate) fn retried(&self, fingerprint: Fingerprint) -> Option<Replay> {
+        self.lock().undelivered.take(fingerprint)
     }
 
     /// Keys that are laid over the request of the call of that ordinal. Each call has a seed of its own: with the same
@@ -198,13 +203,15 @@ impl Trial {
     }
 
     /// Takes the records of a call that was under way: one, or one of each prompt of a batch.
-    pub(crate) fn call_ended(&self, ordinal: u64, calls: &[KeptCall]) {
+    /// `unrecorded` tokens were sampled without ids: they count for the limit of tokens alone.
+    pub(crate) fn call_ended(&self, ordinal: u64, calls: &[Arc<Call>], unrecorded: u64) {
         let mut state = self.lock();
         state.under_way.remove(&ordinal);
-        state.completion_tokens += calls.iter().map(|kept| completion_tokens(&kept.call)).sum::<u64>();
-        calls.iter().for_each(|kept| state.weight.add(&kept.call));
+        state.completion_tokens += unrecorded;
+        state.completion_tokens += calls.iter().map(|call| completion_tokens(call)).sum::<u64>();
+        calls.iter().for_each(|call| state.weight.add(call));
         if let Calls::Here(ended) = &mut state.calls {
-            ended.extend(calls.iter().map(|kept| Arc::clone(&kept.call)));
+            ended.extend_from_slice(calls);
         }
     }
 
@@ -219,7 +226,7 @@ impl Trial {
         // A call that ends at this moment removes itself; the rest are ended here, outside of the trial's lock
         // because each takes it to hand its record over.
         let stragglers: Vec<_> = state.under_way.values().cloned().collect();
-        state.recent.forget();
+        state.undelivered.clear();
         drop(state);
         self.sealed.cancel();
         for call in stragglers {
@@ -230,6 +237,7 @@ impl Trial {
         }
         self.prompts.clear();
         self.memory.close();
+        self.responses.close();
         (now, true)
     }
 

@@ -233,7 +233,7 @@ pub struct Sampling {
 }
 
 /// What a record lacks. A call with a flaw is kept and trains nothing that the flaw touches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Flaw {
     /// Upstream reported no `prompt_token_ids`.
@@ -250,6 +250,22 @@ pub enum Flaw {
     MissingChoice,
     /// Something in the answer was not of vLLM's form.
     Unreadable,
+}
+
+impl Flaw {
+    /// The name that serialised records have.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::MissingPromptIds => "missing_prompt_ids",
+            Self::MissingTokenIds => "missing_token_ids",
+            Self::MissingLogprobs => "missing_logprobs",
+            Self::LengthMismatch => "length_mismatch",
+            Self::InvalidLogprob => "invalid_logprob",
+            Self::MissingChoice => "missing_choice",
+            Self::Unreadable => "unreadable",
+        }
+    }
 }
 
 impl Choice {

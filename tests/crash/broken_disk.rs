@@ -4,11 +4,12 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use rolltap_testing::limit;
+use rolltap_testing::{eventually, limit};
 
 use super::shim::{Fault, Shim};
 use super::small_disk::SmallDisk;
 use super::stage::{Refused, Stage, Trial};
+use super::upstream::HOLD;
 
 #[tokio::test]
 async fn a_full_disk_refuses_new_calls_until_there_is_space_again() {
@@ -20,6 +21,20 @@ async fn a_full_disk_refuses_new_calls_until_there_is_space_again() {
         launch.entry = disk.entry();
     });
     goes_wrong_and_well_again(stage.await, || disk.fill(), || disk.free()).await;
+}
+
+#[tokio::test]
+async fn a_full_disk_that_also_holds_the_log_refuses_new_calls_until_there_is_space_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(&dir.path().join("disk"), 8) else { return };
+    let stage = Stage::set(dir.path(), |launch| {
+        launch.data = disk.within.join("data");
+        launch.seen_data = disk.outside.join("data");
+        launch.log = disk.outside.join("proxy.log");
+        launch.entry = disk.entry();
+    });
+    let stage = goes_wrong_and_well_again(stage.await, || disk.fill(), || disk.free()).await;
+    assert_eq!(stage.proxy.stop().await, Some(0));
 }
 
 #[tokio::test]
@@ -62,6 +77,28 @@ async fn a_slow_disk_slows_calls_and_refuses_none() {
     stage.all_is_kept().await;
 }
 
+#[tokio::test]
+async fn a_marked_retry_gets_the_answer_whose_agent_left_while_the_disk_failed_and_no_second_one_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let shim = Shim::compile(dir.path());
+    let stage = Stage::set(dir.path(), |launch| launch.variables = shim.variables()).await;
+    let trial = stage.open().await.unwrap();
+    let answer = stage.ask(&trial, true, HOLD, Some(0)).await.unwrap();
+    until_upstream_works(&stage, &trial, 1).await;
+    shim.fails(Fault::WriteError);
+    stage.world.upstream.let_go();
+    eventually("the answer is whole and waits", async || stage.calls(&trial, "in_flight").await == 0).await;
+    drop(answer);
+    shim.works();
+    stage.until_ready().await;
+
+    let retry = stage.ask(&trial, true, HOLD, Some(1)).await.unwrap().text().await.unwrap();
+    assert!(retry.contains("[DONE]"), "{retry}");
+    assert_eq!(stage.world.upstream.asked(trial.book.page().number).requests, 1);
+    stage.ask(&trial, true, HOLD, Some(1)).await.unwrap();
+    until_upstream_works(&stage, &trial, 2).await;
+}
+
 async fn fails_and_works_again(fault: Fault) {
     let dir = tempfile::tempdir().unwrap();
     let shim = Shim::compile(dir.path());
@@ -69,7 +106,7 @@ async fn fails_and_works_again(fault: Fault) {
     goes_wrong_and_well_again(stage, || shim.fails(fault), || shim.works()).await;
 }
 
-async fn goes_wrong_and_well_again(mut stage: Stage, break_it: impl Fn(), mend_it: impl Fn()) {
+async fn goes_wrong_and_well_again(mut stage: Stage, break_it: impl Fn(), mend_it: impl Fn()) -> Stage {
     let (quiet, held) = (stage.open().await.unwrap(), stage.open().await.unwrap());
     let (sealed, rewarded) = (stage.open().await.unwrap(), stage.open().await.unwrap());
     stage.seal(&rewarded).await.unwrap();
@@ -106,6 +143,7 @@ async fn goes_wrong_and_well_again(mut stage: Stage, break_it: impl Fn(), mend_i
     stage.open().await.unwrap();
     stage.all_is_kept().await;
     stage.call(&quiet, 20).await.unwrap();
+    stage
 }
 
 async fn until_upstream_works(stage: &Stage, trial: &Trial, requests: u64) {

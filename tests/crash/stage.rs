@@ -79,19 +79,41 @@ impl Stage {
         self.hear(trial, true, HOLD).await
     }
 
-    async fn hear(&self, trial: &Trial, stream: bool, say: &str) -> Result<(), Refused> {
+    /// Sends a request, marked as its first try or as a retry where `retry_count` is given, and returns its answer unread.
+    pub(crate) async fn ask(
+        &self,
+        trial: &Trial,
+        stream: bool,
+        say: &str,
+        retry_count: Option<u32>,
+    ) -> Result<Response, Refused> {
         let number = trial.book.page().number;
         let speech = Speech::chat().streaming(stream);
         let body = speech.body(&[], &format!("{} {say}", tokens::word(tokens::of_trial(number))));
         trial.book.page().asked += 1;
         let url = format!("{}/t/{}{}", self.proxy.place.agents, trial.key, speech.path());
-        let sent = self.world.http.post(url).json(&body).send().await.map_err(|_| Refused::BrokenOff)?;
-        let mut answer = accepted(sent)?;
+        let mut request = self.world.http.post(url).json(&body);
+        if let Some(count) = retry_count {
+            request = request.header("x-stainless-retry-count", count);
+        }
+        accepted(request.send().await.map_err(|_| Refused::BrokenOff)?)
+    }
+
+    /// One of the counts of the trial's calls, by its name in the trial's status.
+    pub(crate) async fn calls(&self, trial: &Trial, count: &str) -> u64 {
+        let path = format!("/v1/trials/{}", trial.book.page().trial_id);
+        let status: Value = self.admin(Method::GET, &path, json!({})).await.json().await.unwrap();
+        status["calls"][count].as_u64().unwrap()
+    }
+
+    async fn hear(&self, trial: &Trial, stream: bool, say: &str) -> Result<(), Refused> {
+        let number = trial.book.page().number;
+        let mut answer = self.ask(trial, stream, say, None).await?;
         let mut came = Vec::new();
         while let Ok(Some(bytes)) = answer.chunk().await {
             came.extend_from_slice(&bytes);
         }
-        let text = speech.ended(&came).ok_or(Refused::BrokenOff)?;
+        let text = Speech::chat().streaming(stream).ended(&came).ok_or(Refused::BrokenOff)?;
         let answer = tokens::answer_at(tokens::ids_of(&text)[0]).unwrap();
         assert_eq!(self.world.upstream.text(number, answer).as_deref(), Some(&*text));
         trial.book.page().seen.insert(answer);

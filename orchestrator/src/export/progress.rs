@@ -1,6 +1,6 @@
 //! What an export shows while it runs, always on standard error: a bar on a terminal, lines elsewhere.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ impl ExportProgress {
                 bar.enable_steady_tick(Duration::from_millis(200));
             }
             Self::Lines(last) => {
-                eprintln!("{what}");
+                drop(writeln!(std::io::stderr(), "{what}"));
                 *last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
                     (Instant::now(), what.to_owned());
             }
@@ -76,7 +76,7 @@ impl ExportProgress {
                 let mut last = last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 if last.0.elapsed() >= EVERY {
                     last.0 = Instant::now();
-                    eprintln!("{}: {trials}", last.1);
+                    drop(writeln!(std::io::stderr(), "{}: {trials}", last.1));
                 }
             }
             Self::Quiet => {}

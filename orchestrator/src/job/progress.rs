@@ -1,6 +1,6 @@
 //! What a job shows while it runs, always on standard error: a bar on a terminal, lines elsewhere.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,7 +68,8 @@ impl Progress {
     pub(super) fn note(&self, text: &str) {
         match &self.shown {
             Shown::Bar(bar) => bar.println(text),
-            Shown::Lines => eprintln!("{text}"),
+            // Where standard error cannot be written, as on a full disk, the job goes on without its lines.
+            Shown::Lines => drop(writeln!(std::io::stderr(), "{text}")),
             Shown::Quiet => {}
         }
     }

@@ -15,7 +15,7 @@ use crate::trial::chain;
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 pub(super) enum JobProxy {
-    Embedded(RunningProxy),
+    Embedded(Box<RunningProxy>),
     External,
 }
 
@@ -81,7 +81,7 @@ impl JobProxy {
         let settings = Settings { listen, public_url, render: upstreams.render, ..on_loopback };
         let proxy = rolltap_proxy::start(settings).await?;
         let admin = AdminClient::new(&format!("http://{}", proxy.admin_addr()), None)?;
-        Ok((Self::Embedded(proxy), admin))
+        Ok((Self::Embedded(Box::new(proxy)), admin))
     }
 
     /// Stops an embedded proxy; says what went wrong.

@@ -75,6 +75,10 @@ struct Job {
     progress: Progress,
     attempts: Attempts,
     queue: Queue,
+    /// Trials of which nothing can be trained, since the last one that was captured well.
+    empty_in_a_row: u32,
+    /// After how many of them the job stops; 0 for never.
+    max_empty: u32,
     /// Why no further trial begins, where something is in the way of all of them.
     halted: Option<String>,
 }
@@ -131,6 +135,8 @@ impl Job {
             progress,
             attempts: Attempts::before(order, remaining.done, older, retries),
             queue: Queue::new(waiting, settings.concurrency, settings.per_task),
+            empty_in_a_row: 0,
+            max_empty: settings.max_empty_trials,
             halted: None,
         };
         job.put_rewards_left().await;
@@ -233,9 +239,16 @@ impl Job {
         for note in outcome.returned.iter().flat_map(Returned::notes) {
             log.line(format!("{name} handed back: {note}"));
         }
-        if let Some(why) = &outcome.halts {
+        self.empty_in_a_row = match outcome.is_captured() {
+            None => self.empty_in_a_row,
+            Some(true) => 0,
+            Some(false) => self.empty_in_a_row.saturating_add(1),
+        };
+        let is_in_vain = self.max_empty > 0 && self.empty_in_a_row >= self.max_empty;
+        let in_vain = is_in_vain.then(|| nothing_to_train(self.empty_in_a_row));
+        if let Some(why) = outcome.halts.clone().or(in_vain).filter(|_| self.halted.is_none()) {
             log.line(format!("no further trial begins: {why}"));
-            self.halted.get_or_insert_with(|| why.clone());
+            self.halted = Some(why);
         }
         let again = self.next_attempt(plan, &outcome);
         self.progress.events.trial_ended(&outcome, again.is_some());
@@ -301,6 +314,13 @@ impl Job {
         progress.events.job_ended(&report);
         report
     }
+}
+
+fn nothing_to_train(trials: u32) -> String {
+    format!(
+        "{trials} trials in a row were captured without anything to train: the upstream, or a router before it, sends no token \
+         ids or no logprobs; the proxy's log names the field (--max-empty-trials 0 runs the job all the same)"
+    )
 }
 
 async fn close(place: Place) {

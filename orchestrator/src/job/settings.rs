@@ -29,6 +29,8 @@ pub struct JobSettings {
     pub concurrency: NonZeroUsize,
     /// Trials of one task at once; none for as many as the job runs.
     pub per_task: Option<NonZeroUsize>,
+    /// The job stops after so many trials in a row of whose calls nothing can be trained; 0 for never.
+    pub max_empty_trials: u32,
     /// Which failed trials get another attempt.
     pub retry: RetryConfig,
     /// What is made of all rewards together.
@@ -54,6 +56,9 @@ pub struct JobSettings {
 }
 
 impl JobSettings {
+    /// For [`Self::max_empty_trials`].
+    pub const DEFAULT_MAX_EMPTY_TRIALS: u32 = 20;
+
     /// A job with nothing else said of it: one sample of each task, one trial after the other.
     pub fn new(
         tasks: Vec<JobTask>,
@@ -69,6 +74,7 @@ impl JobSettings {
             samples: NonZeroU32::MIN,
             concurrency: NonZeroUsize::MIN,
             per_task: None,
+            max_empty_trials: Self::DEFAULT_MAX_EMPTY_TRIALS,
             retry: RetryConfig::default(),
             metrics: vec![Metric::Mean],
             environment,

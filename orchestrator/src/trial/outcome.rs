@@ -121,6 +121,12 @@ impl Timing {
 }
 
 impl TrialOutcome {
+    /// Whether any of its complete calls can be trained. None where there are none.
+    pub(crate) fn is_captured(&self) -> Option<bool> {
+        let status = self.status.as_ref().filter(|status| status.calls.complete > 0)?;
+        Some(status.empty_calls() < status.calls.complete)
+    }
+
     pub(crate) fn new(plan: &TrialPlan) -> Self {
         let now = Timestamp::now();
         Self {

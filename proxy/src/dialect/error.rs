@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::Full;
 use serde::Serialize;
 
@@ -44,6 +44,8 @@ pub(crate) struct AgentError {
     param: Option<String>,
     message: String,
     retry_after_secs: Option<u32>,
+    /// The method that the path has, where another was used.
+    allowed: Option<Method>,
 }
 
 #[derive(Serialize)]
@@ -62,7 +64,15 @@ struct OpenAiDetail<'a> {
 
 impl AgentError {
     pub(crate) fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind, code: None, param: None, message: message.into(), retry_after_secs: None }
+        Self {
+            status,
+            kind,
+            code: None,
+            param: None,
+            message: message.into(),
+            retry_after_secs: None,
+            allowed: None,
+        }
     }
 
     /// As vLLM words what is wrong with a request.
@@ -80,6 +90,12 @@ impl AgentError {
         if let Cow::Owned(message) = redaction.redacted(&self.message) {
             self.message = message;
         }
+        self
+    }
+
+    /// Names the method that would have been right.
+    pub(crate) fn allowing(mut self, method: Method) -> Self {
+        self.allowed = Some(method);
         self
     }
 
@@ -104,6 +120,8 @@ impl AgentError {
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let allowed = self.allowed.and_then(|method| HeaderValue::from_str(method.as_str()).ok());
+        headers.extend(allowed.map(|method| (header::ALLOW, method)));
         headers.extend(self.retry_after_secs.map(|seconds| (header::RETRY_AFTER, seconds.into())));
         response
     }
@@ -218,6 +236,7 @@ impl From<SendError> for AgentError {
             // One that is back is noticed within that time.
             SendError::NoneTakesCalls(_) => of(StatusCode::SERVICE_UNAVAILABLE, "no_upstream").retry_after(5),
             SendError::NoAnswer { .. } => of(StatusCode::BAD_GATEWAY, "upstream_unreachable"),
+            SendError::Redirects { .. } => of(StatusCode::BAD_GATEWAY, "upstream_redirects"),
             SendError::Silent { .. } => of(StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
         }
     }

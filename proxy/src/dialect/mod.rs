@@ -21,6 +21,7 @@ use std::sync::Arc;
 use chat::media::{self, Fetching};
 use error::AgentError;
 use rolltap_rollout::call::Dialect;
+pub use sampling::ToolStrictLevel;
 use serde_json::{Map, Value};
 use translated::Translator;
 use unsendable::Unsendable;
@@ -56,6 +57,7 @@ pub(crate) struct Ground<'a> {
     pub(crate) responses: &'a Arc<responses::Memory>,
     /// Whether upstream may be made to fetch media.
     pub(crate) media: Fetching,
+    pub(crate) tool_strict_level: ToolStrictLevel,
 }
 
 /// How one call's answer is recorded and handed back to its agent.
@@ -252,8 +254,8 @@ impl Back {
         }
     }
 
-    /// What keeps a silent connection open and is no part of the answer. A comment without a blank line: a whole empty
-    /// event breaks clients that parse each one.
+    /// What keeps a silent connection open and is no part of the answer: a comment and a blank line. Without the blank line,
+    /// clients that split a stream at blank lines take the event behind the comment for a part of it and drop both.
     pub(crate) fn keep_alive(&self) -> &'static [u8] {
         match self {
             Self::Chat(_) | Self::Completions(_) => translated::KEEP_ALIVE,

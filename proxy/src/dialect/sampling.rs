@@ -1,29 +1,31 @@
 //! What a request to vLLM says of how tokens are sampled, and what it may not say.
 
 use std::borrow::Cow;
+use std::str::FromStr;
 
 use rolltap_rollout::call::Sampling;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::unsendable::Unsendable;
-use crate::surgery::Object;
+use crate::surgery::{Object, is_off};
 use crate::upstream::SamplingDefaults;
 
-/// Keys by which a request could reach past its own sampling.
-const ENGINE_CONTROL: [&str; 9] = [
-    "kv_transfer_params",
-    "ec_transfer_params",
-    "vllm_xargs",
-    "prompt_token_ids",
-    "prompt_embeds",
-    "logits_processors",
-    "priority",
-    "request_id",
-    "data_parallel_rank",
+/// Keys by which a request could reach past its own sampling, each with the values beside `null` that have no effect.
+const ENGINE_CONTROL: [(&str, &[&str]); 9] = [
+    ("kv_transfer_params", &["{}"]),
+    ("ec_transfer_params", &["{}"]),
+    ("vllm_xargs", &["{}"]),
+    ("prompt_token_ids", &[]),
+    ("prompt_embeds", &[]),
+    ("logits_processors", &["[]"]),
+    ("priority", &["0"]),
+    ("request_id", &["\"\""]),
+    ("data_parallel_rank", &[]),
 ];
 
 /// Every key of vLLM's chat request that has a say in how tokens are sampled.
-const SAMPLING_KEYS: [&str; 27] = [
+const SAMPLING_KEYS: [&str; 32] = [
     "temperature",
     "top_p",
     "top_k",
@@ -51,7 +53,42 @@ const SAMPLING_KEYS: [&str; 27] = [
     "include_reasoning",
     "truncate_prompt_tokens",
     "thinking_token_budget",
+    "parallel_tool_calls",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
 ];
+
+/// Keys whose mere presence puts a grammar on the answer. The last four are those of older vLLM.
+const GRAMMAR_KEYS: [&str; 5] =
+    ["structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"];
+
+/// vLLM's `--tool-strict-level`, which its answers do not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ToolStrictLevel {
+    /// Only requests that ask for it have their tool calls sampled under a grammar. vLLM's default, except for models
+    /// whose tool parser has another.
+    #[default]
+    Auto,
+    /// The form of every tool call is kept by a grammar.
+    Function,
+    /// The arguments of every tool call too.
+    Parameter,
+}
+
+impl FromStr for ToolStrictLevel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "function" => Ok(Self::Function),
+            "parameter" => Ok(Self::Parameter),
+            other => Err(format!("{other:?} is none of auto, function, parameter")),
+        }
+    }
+}
 
 /// Sampling of vLLM's own that clients of other dialects add to a request as it is (`extra_body`), and that goes upstream
 /// as it is.
@@ -82,8 +119,11 @@ pub(crate) fn object(text: &str) -> Result<Object<'_>, Unsendable> {
         let message = "beam search samples nothing, so its tokens have no logprobs to train on: leave use_beam_search out";
         return Err(Unsendable::at("use_beam_search", message));
     }
-    match ENGINE_CONTROL.into_iter().find(|key| object.has(key)) {
-        Some(key) => Err(Unsendable::at(
+    let has_effect = |(key, idle): &(&str, &[&str])| {
+        object.get(key).is_some_and(|value| value != "null" && !idle.contains(&value))
+    };
+    match ENGINE_CONTROL.into_iter().find(has_effect) {
+        Some((key, _)) => Err(Unsendable::at(
             key,
             format!("{key:?} steers the inference engine and is not the agent's to set: leave it out"),
         )),
@@ -114,12 +154,31 @@ const MOST_SAMPLES: u32 = 128;
 pub(crate) struct Effective<'a> {
     pub(crate) object: &'a Object<'a>,
     pub(crate) enforced: &'a Map<String, Value>,
+    pub(crate) tool_strict_level: ToolStrictLevel,
+}
+
+/// What says whether a tool's calls are sampled under a grammar.
+#[derive(Deserialize)]
+struct Tool {
+    #[serde(default)]
+    function: Option<Function>,
+}
+
+#[derive(Deserialize)]
+struct Function {
+    #[serde(default)]
+    strict: Option<bool>,
 }
 
 impl Effective<'_> {
     fn get(&self, key: &str) -> Option<Value> {
         let value = self.enforced.get(key).cloned().or_else(|| self.object.get_as(key))?;
         (!value.is_null()).then_some(value)
+    }
+
+    /// Whether the request turns `key` off, in any of the ways in which vLLM reads that.
+    pub(crate) fn turns_off(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|value| is_off(&value))
     }
 
     pub(crate) fn get_as<T: serde::de::DeserializeOwned>(&self, key: &str) -> Option<T> {
@@ -140,7 +199,14 @@ impl Effective<'_> {
             let message = format!("n is larger than {MOST_SAMPLES}: ask for fewer samples, in several calls");
             return Err(Unsendable::at("n", message));
         }
-        Ok(self.get_as("n").unwrap_or(1))
+        let is_count =
+            |samples: &f64| samples.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(samples);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the filter lets only u32 through"
+        )]
+        Ok(asked.filter(is_count).map_or(1, |samples| samples as u32))
     }
 
     pub(crate) fn sampling(&self, defaults: SamplingDefaults) -> Sampling {
@@ -162,13 +228,29 @@ impl Effective<'_> {
     /// Whether a grammar says what the answer may look like.
     pub(crate) fn is_guided(&self) -> bool {
         let forces_a_tool = match self.get("tool_choice") {
-            Some(Value::String(choice)) => choice == "required",
+            Some(Value::String(choice)) if choice == "none" => false,
+            Some(Value::String(choice)) => choice == "required" || self.has_strict_tools(),
             Some(_) => true,
-            None => false,
+            None => self.has_strict_tools(),
         };
         let forces_a_format = self
             .get("response_format")
             .is_some_and(|format| format.get("type").and_then(Value::as_str) != Some("text"));
-        forces_a_tool || forces_a_format || self.get("structured_outputs").is_some()
+        forces_a_tool || forces_a_format || GRAMMAR_KEYS.into_iter().any(|key| self.get(key).is_some())
+    }
+
+    /// Whether tool calls that the model is free to make are sampled under a grammar: where one tool is strict, where at most
+    /// one call is allowed, and where the server has it so for all. The rule of vLLM 0.32 (`resolve_tool_strictness`).
+    fn has_strict_tools(&self) -> bool {
+        let are_all_strict =
+            self.tool_strict_level != ToolStrictLevel::Auto || self.turns_off("parallel_tool_calls");
+        // Most requests end here: their tools are not read.
+        if !are_all_strict && !self.object.get("tools").is_some_and(|tools| tools.contains("strict")) {
+            return false;
+        }
+        let tools: Vec<Tool> = self.object.get_as("tools").unwrap_or_default();
+        let is_strict =
+            |tool: &Tool| tool.function.as_ref().is_some_and(|function| function.strict == Some(true));
+        if are_all_strict { !tools.is_empty() } else { tools.iter().any(is_strict) }
     }
 }

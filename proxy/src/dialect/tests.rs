@@ -20,7 +20,14 @@ static NOTHING: LazyLock<(Map<String, Value>, ModelAliases, Arc<responses::Memor
 pub(crate) fn ground() -> Ground<'static> {
     let (enforced, aliases, responses) = &*NOTHING;
     let names = Names { of_trial: aliases, of_proxy: aliases };
-    Ground { enforced, names, defaults: SamplingDefaults::default(), responses, media: Fetching::Refused }
+    Ground {
+        enforced,
+        names,
+        defaults: SamplingDefaults::default(),
+        responses,
+        media: Fetching::Refused,
+        tool_strict_level: ToolStrictLevel::Auto,
+    }
 }
 
 /// A streaming request of each dialect.

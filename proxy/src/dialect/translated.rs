@@ -11,7 +11,7 @@ use super::upstream_error::UpstreamError;
 use crate::recorder::Recorder;
 
 /// A comment line for streams of events.
-pub(super) const KEEP_ALIVE: &[u8] = b": keep-alive\n";
+pub(super) const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
 /// The way back of one call: what upstream says, in the words of the agent's dialect.
 pub(crate) trait Translator: fmt::Debug + Send {

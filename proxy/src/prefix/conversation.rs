@@ -9,6 +9,9 @@ use std::sync::Arc;
 use super::fingerprint::Fingerprint;
 use super::message::Message;
 
+/// Bytes that a message takes beside its text, which is there as it was sent and as the template reads it.
+const OF_MESSAGE: u64 = 256;
+
 /// A conversation up to one message.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -33,6 +36,8 @@ pub(super) type Conversation = Option<Arc<Link>>;
 #[derive(Debug, Default)]
 pub(super) struct Conversations {
     messages: HashMap<Fingerprint, Arc<Message>>,
+    /// What the messages take of memory, about.
+    bytes: u64,
     groups: Vec<Vec<Arc<Link>>>,
     links: u32,
     /// What stands behind a place, by its text, in every spelling that came.
@@ -67,6 +72,7 @@ impl Conversations {
         }
         let message = Arc::new(Message::of_request(text, as_sent)?);
         self.messages.insert(as_sent, Arc::clone(&message));
+        self.bytes += OF_MESSAGE + 2 * text.len() as u64;
         Some(message)
     }
 
@@ -144,6 +150,11 @@ impl Conversations {
     /// The conversation that goes on with these.
     pub(super) fn extended(&mut self, before: Conversation, messages: &[Arc<Message>]) -> Conversation {
         messages.iter().fold(before, |before, message| Some(self.then(&before, message)))
+    }
+
+    /// What the messages take of memory, in bytes, about.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Whether nothing was ever said.

@@ -158,6 +158,11 @@ impl Memory {
         }
     }
 
+    /// What it takes of memory, in bytes, about. Messages of requests that were refused count too.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.lock().said.bytes()
+    }
+
     /// Forgets everything: what the next call goes on from is restored before it comes.
     pub(crate) fn forget(&self) {
         let mut state = self.lock();

@@ -17,6 +17,7 @@ fn recorder() -> Recorder {
         has_media: false,
         choices: 1,
         prompts: 1,
+        asks_for_tokens: true,
     });
     recorder
 }

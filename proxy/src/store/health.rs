@@ -2,6 +2,7 @@
 //! written once it can again.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -20,7 +21,19 @@ pub(super) struct Health(Arc<watch::Sender<Condition>>);
 #[derive(Clone, Debug)]
 enum Condition {
     Well,
-    Failing { since: Instant, error: StoreError },
+    Failing {
+        since: Instant,
+        error: StoreError,
+    },
+    /// A thread of the store has ended. No condition follows this one.
+    Ended,
+}
+
+/// Held by a thread of the store: marks the store as ended when the thread ends, also by a panic.
+pub(super) struct EndOfThread {
+    pub(super) health: Health,
+    /// Whether the store is being finished, which ends its threads on purpose.
+    pub(super) is_ending: Arc<AtomicBool>,
 }
 
 impl Health {
@@ -32,7 +45,9 @@ impl Health {
     pub(super) fn is_well(&self) {
         let recovered = self.0.send_if_modified(|condition| {
             let failed = matches!(condition, Condition::Failing { .. });
-            *condition = Condition::Well;
+            if failed {
+                *condition = Condition::Well;
+            }
             failed
         });
         if recovered {
@@ -43,7 +58,7 @@ impl Health {
     /// Writing does not work.
     pub(super) fn fails(&self, error: StoreError) {
         self.0.send_if_modified(|condition| {
-            if matches!(condition, Condition::Failing { .. }) {
+            if !matches!(condition, Condition::Well) {
                 return false;
             }
             tracing::error!(%error, "no new call is taken until the capture store can write");
@@ -57,7 +72,14 @@ impl Health {
         match &*self.0.borrow() {
             Condition::Well => Ok(()),
             Condition::Failing { error, .. } => Err(error.clone()),
+            Condition::Ended => Err(StoreError::WriterEnded),
         }
+    }
+
+    /// Resolves when a thread of the store has ended.
+    pub(super) async fn ended(&self) {
+        // The sender is `self`, so it cannot be gone.
+        let _ = self.0.subscribe().wait_for(|condition| matches!(condition, Condition::Ended)).await;
     }
 
     /// Resolves when writing has failed for so long that those who wait must be told.
@@ -75,14 +97,48 @@ impl Health {
                         return error;
                     }
                 }
+                Condition::Ended => return StoreError::WriterEnded,
             }
         }
+    }
+}
+
+impl Drop for EndOfThread {
+    fn drop(&mut self) {
+        if self.is_ending.load(Ordering::Relaxed) {
+            return;
+        }
+        self.health.0.send_replace(Condition::Ended);
+        tracing::error!("a thread of the capture store has ended: no call is taken any more");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_thread_that_panics_ends_the_store_for_good() {
+        let health = Health::new();
+        let end = EndOfThread { health: health.clone(), is_ending: Arc::default() };
+        let thread = std::thread::spawn(move || {
+            let _end = end;
+            panic!("on purpose");
+        });
+        assert!(thread.join().is_err());
+        health.ended().await;
+        health.is_well();
+        health.fails(StoreError::Closed);
+        assert!(matches!(health.check(), Err(StoreError::WriterEnded)));
+        assert!(matches!(health.is_given_up().await, StoreError::WriterEnded));
+    }
+
+    #[test]
+    fn a_thread_that_is_finished_on_purpose_is_no_failure() {
+        let health = Health::new();
+        drop(EndOfThread { health: health.clone(), is_ending: Arc::new(AtomicBool::new(true)) });
+        assert!(health.check().is_ok());
+    }
 
     #[tokio::test(start_paused = true)]
     async fn who_waits_is_told_after_a_while_and_not_if_it_recovers() {

@@ -44,12 +44,12 @@ use rolltap_rollout::ids::TrialId;
 pub(crate) use summary::completion_tokens;
 pub use summary::{CauseOfModel, Summary};
 pub use sync::Sync;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 pub use told::{PromptMaker, Told};
 
 use self::encoder::Encoder;
 use self::event::ReadCall;
-use self::health::Health;
+use self::health::{EndOfThread, Health};
 use self::index::Index;
 use self::look::{Looked, Unfinished};
 use self::read::Reader;
@@ -58,8 +58,12 @@ use self::sync::Unsynced;
 use self::writer::{Segment, Writer};
 use crate::clock;
 
-/// Calls under way and records waiting to be written, together.
-const PLACES: usize = 8192;
+/// Calls that may be under way at once. Further ones wait.
+const CALLS: usize = 8192;
+
+/// Entries that are reserved or wait to be written: two of each call, so that a call that may be under way always gets both
+/// of its places, and some for other events.
+const PLACES: usize = 2 * CALLS + 1024;
 
 /// A segment of more bytes is followed by another.
 const SEGMENT: u64 = 64 << 20;
@@ -89,12 +93,17 @@ pub enum StoreError {
     /// The proxy is going down.
     #[error("the capture store is closed")]
     Closed,
+    /// A thread that writes has ended although the process goes on.
+    #[error("the capture store has ended by a defect: nothing can be captured until the proxy is restarted")]
+    WriterEnded,
 }
 
 /// A handle to the store; clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     queue: mpsc::Sender<Entry>,
+    /// A permit for each call under way.
+    calls: Arc<Semaphore>,
     health: Health,
     index: Arc<Mutex<Index>>,
     dir: Arc<Path>,
@@ -150,7 +159,11 @@ enum Entry {
 
 /// A place in the queue that nobody else can take.
 #[derive(Debug)]
-pub(crate) struct Place(mpsc::OwnedPermit<Entry>);
+pub(crate) struct Place {
+    permit: mpsc::OwnedPermit<Entry>,
+    /// Of the call whose record comes here; none for other events.
+    _call: Option<OwnedSemaphorePermit>,
+}
 
 /// The places of a call.
 #[derive(Debug)]
@@ -220,12 +233,22 @@ impl Store {
         let (queue, entries) = mpsc::channel(PLACES);
         let batches = gather::spawn(entries, health.clone());
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        let writer =
-            thread("capture-store").spawn(move || writer.run(batches)).map_err(|error| refused(&error))?;
+        let end = || EndOfThread { health: health.clone(), is_ending: Arc::clone(&is_ending) };
+        let (writer_end, syncer_end) = (end(), end());
+        let is_over = unsynced.over_on_drop();
+        let write = move || {
+            let _ends = (writer_end, is_over);
+            writer.run(batches)
+        };
+        let writer = thread("capture-store").spawn(write).map_err(|error| refused(&error))?;
         let failed = sync_failed(data_dir, &health, &queue);
-        let syncer =
-            thread("capture-sync").spawn(move || unsynced.run(failed)).map_err(|error| refused(&error))?;
-        let store = Self { queue: queue.clone(), health, index, dir: data_dir.into() };
+        let sync = move || {
+            let _end = syncer_end;
+            unsynced.run(failed);
+        };
+        let syncer = thread("capture-sync").spawn(sync).map_err(|error| refused(&error))?;
+        let calls = Arc::new(Semaphore::new(CALLS));
+        let store = Self { queue: queue.clone(), calls, health, index, dir: data_dir.into() };
         let thread = StoreThread { writer, syncer, queue, is_ending, _lock: lock };
         Ok(OpenedStore { store, thread, trials, policy, closed_groups, last_sequence, forgotten, unfinished })
     }
@@ -233,12 +256,16 @@ impl Store {
     /// Waits for a place in the queue. Not while nothing can be written.
     pub(crate) async fn reserve(&self) -> Result<Place, StoreError> {
         self.health.check()?;
-        self.queue.clone().reserve_owned().await.map(Place).map_err(|_| StoreError::Closed)
+        let permit = self.queue.clone().reserve_owned().await.map_err(|_| StoreError::Closed)?;
+        Ok(Place { permit, _call: None })
     }
 
     /// Waits for the places of a call. Not while nothing can be written.
     pub(crate) async fn reserve_call(&self) -> Result<CallPlaces, StoreError> {
-        Ok(CallPlaces { intent: self.reserve().await?, record: self.reserve().await? })
+        // One permit stands for both places: calls that each held one place and waited for another would wait for ever.
+        let call = Arc::clone(&self.calls).acquire_owned().await.map_err(|_| StoreError::Closed)?;
+        let intent = self.reserve().await?;
+        Ok(CallPlaces { intent, record: Place { _call: Some(call), ..self.reserve().await? } })
     }
 
     /// Keeps an event; returns once it is written.
@@ -249,6 +276,12 @@ impl Store {
     /// Why nothing can be written, if that is so.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         self.health.check()
+    }
+
+    /// Resolves when nothing can be written any more, whatever becomes of the disk.
+    pub(crate) async fn ended(&self) -> StoreError {
+        self.health.ended().await;
+        StoreError::WriterEnded
     }
 
     /// A trial's calls from disk, in the order in which they ended. What cannot be read is passed over, and said.
@@ -297,7 +330,7 @@ impl Place {
     /// Hands the event over, without waiting.
     pub(crate) fn keep(self, event: Event) -> Kept {
         let (kept, waiting) = oneshot::channel();
-        self.0.send(Entry::Keep { event, kept });
+        self.permit.send(Entry::Keep { event, kept });
         waiting
     }
 

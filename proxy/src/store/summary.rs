@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rolltap_rollout::branch_cause::BranchCause;
-use rolltap_rollout::call::{Call, CallStatus};
+use rolltap_rollout::call::{Call, CallStatus, Flaw};
 use rolltap_rollout::forest::Forest;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,9 @@ pub struct Summary {
     pub prompt_tokens: u64,
     /// Sampled tokens of all calls together.
     pub completion_tokens: u64,
+    /// Complete calls whose record lacks something, by what it lacks.
+    #[serde(default)]
+    pub flaws: BTreeMap<Flaw, u64>,
     /// Why branches started.
     pub causes: Vec<CauseOfModel>,
 }
@@ -47,12 +50,18 @@ impl Summary {
             let cost = causes.entry((model.unwrap_or_default(), branch.cause)).or_default();
             cost.add(Cost { branches: 1, tokens: branch.reprefilled as u64 });
         }
+        let mut flaws: BTreeMap<Flaw, u64> = BTreeMap::new();
+        let complete = calls.iter().filter(|call| call.status == CallStatus::Complete);
+        for &flaw in complete.flat_map(|call| &call.flaws) {
+            *flaws.entry(flaw).or_default() += 1;
+        }
         let causes = causes.into_iter().map(|((model, cause), cost)| CauseOfModel { model, cause, cost });
         Self {
             calls: calls.len() as u64,
             complete: calls.iter().filter(|call| call.status == CallStatus::Complete).count() as u64,
             prompt_tokens: calls.iter().map(|call| call.prompt_token_ids.len() as u64).sum(),
             completion_tokens: calls.iter().map(|call| completion_tokens(call)).sum(),
+            flaws,
             causes: causes.collect(),
         }
     }

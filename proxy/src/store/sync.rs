@@ -42,6 +42,17 @@ struct State {
     is_over: bool,
 }
 
+/// Ends the thread that makes files durable when it is dropped.
+#[derive(Debug)]
+pub(super) struct OverOnDrop(Unsynced);
+
+impl Drop for OverOnDrop {
+    fn drop(&mut self) {
+        self.0.lock().is_over = true;
+        self.0.0.1.notify_one();
+    }
+}
+
 impl Unsynced {
     /// Something was written to this file.
     pub(super) fn wrote(&self, file: &Arc<File>) {
@@ -52,10 +63,9 @@ impl Unsynced {
         }
     }
 
-    /// Nothing more comes.
-    pub(super) fn is_over(&self) {
-        self.lock().is_over = true;
-        self.0.1.notify_one();
+    /// For the thread that writes: nothing more comes once the returned value is dropped, also by a panic.
+    pub(super) fn over_on_drop(&self) -> OverOnDrop {
+        OverOnDrop(self.clone())
     }
 
     /// Makes files durable until nothing more comes, and tells what did not work.

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use jiff::Timestamp;
 use proptest::prelude::*;
 use rolltap_rollout::call::{Call, CallStatus, Choice};
@@ -302,4 +303,21 @@ async fn trials_go_when_their_retention_is_over() {
         opened_store.policy.iter().map(|change| &*change.label).collect::<Vec<_>>(),
         ["one", "two", "three"]
     );
+}
+
+#[tokio::test]
+async fn as_many_calls_as_there_are_permits_get_both_of_their_places() {
+    let dir = tempfile::tempdir().unwrap();
+    let opened = Store::open(dir.path(), StoreSettings::default()).unwrap();
+    let mut calls = Vec::new();
+    for _ in 0..CALLS {
+        calls.push(opened.store.reserve_call().await.unwrap());
+    }
+    let mut next = std::pin::pin!(opened.store.reserve_call());
+    assert!(next.as_mut().now_or_never().is_none());
+    // Other events do not wait for calls to end.
+    opened.store.keep(self::opened("a")).await.unwrap();
+    calls.pop();
+    next.await.unwrap();
+    drop(calls);
 }

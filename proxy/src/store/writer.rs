@@ -70,7 +70,6 @@ impl Writer {
             // Told even if nobody waits for it any more.
             drop(written.send(self.write(&events)));
         }
-        self.unsynced.is_over();
         self.segment.map_or(Ok(()), |segment| segment.file.sync_data()).map_err(|error| StoreError::Write {
             path: self.latest.path(&self.dir).display().to_string(),
             reason: error.to_string(),

@@ -13,9 +13,9 @@ use crate::store::{Event, Store, completion_tokens};
 
 /// Bytes that a call takes beside its tokens.
 const OF_CALL: u64 = 4 << 10;
-/// Of a token that is new in a prompt: its id, its share of a message, and of the message as the template reads it.
-const OF_TOKEN: u64 = 14;
-/// Of a sampled token: the same, and its logprob.
+/// Of the id of a token that is new in a prompt. The messages are counted where they are remembered.
+const OF_TOKEN: u64 = 4;
+/// Of a sampled token: its id, its logprob, and its share of a message.
 const OF_SAMPLED: u64 = 24;
 
 /// A trial is read again at about 100 MiB of its weight a second, so it sleeps only when it has not been called for a
@@ -93,19 +93,21 @@ impl Trial {
         if self.sealed.is_cancelled() {
             return None;
         }
+        let bytes = self.bytes();
         let state = self.lock();
         let is_idle = state.under_way.is_empty() && state.weight.bytes > 0;
         let since = state.weight.last_call.filter(|_| is_idle)?;
-        let for_long = IDLE_PER_MIB.mul_f64(state.weight.bytes as f64 / f64::from(1 << 20));
+        let for_long = IDLE_PER_MIB.mul_f64(bytes as f64 / f64::from(1 << 20));
         if clock::now().duration_since(since).unsigned_abs() < for_long {
             return None;
         }
-        Some(Idle { since, bytes: state.weight.bytes, admitted: state.admitted })
+        Some(Idle { since, bytes, admitted: state.admitted })
     }
 
-    /// What its calls take of memory, in bytes.
+    /// What its calls and messages take of memory, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.lock().weight.bytes
+        let of_calls = self.lock().weight.bytes;
+        of_calls + self.memory.bytes()
     }
 
     /// Forgets what the store has, if nobody has called for it since it was seen to be `idle`; says whether it did.

@@ -57,6 +57,7 @@ impl Trial {
             },
             prompt_tokens: summary.prompt_tokens,
             completion_tokens: summary.completion_tokens,
+            flaws: summary.flaws.clone(),
             branches: branch_causes.values().map(|cost| cost.branches).sum(),
             branch_causes,
             reward_valid: reward.as_ref().map(|reward| reward.valid),

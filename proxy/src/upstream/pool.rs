@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dashmap::DashMap;
-use http::{HeaderMap, Method, Response, StatusCode};
+use http::{HeaderMap, Method, Response, StatusCode, header};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -16,6 +16,7 @@ use super::body::{Lease, Load, UpstreamBody};
 use super::replica::{Connections, Failure, Outgoing, Replica, ReplicaId};
 use super::watch::watch;
 use super::{Address, IdsPlace, ModelCard};
+use crate::metrics::FlawCounts;
 use crate::policy::{Policy, Version};
 use crate::settings::PoolSettings;
 use crate::store::{Kept, Place, Store};
@@ -41,6 +42,7 @@ pub(crate) struct Pool {
     load: Arc<Load>,
     policy: Arc<Policy>,
     store: Store,
+    flaws: FlawCounts,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +63,11 @@ pub(crate) enum SendError {
     /// The server has been silent for too long.
     #[error("the upstream at {address} gave no answer: {reason}")]
     Silent { address: String, reason: String },
+    /// The server is elsewhere. An agent that followed the redirect would call it past the proxy.
+    #[error(
+        "the upstream at {address} redirects with {status} to {location}: give that address to --upstream"
+    )]
+    Redirects { address: String, status: StatusCode, location: String },
 }
 
 /// An upstream of that address is there.
@@ -76,6 +83,7 @@ impl Pool {
         patience: Duration,
         policy: Arc<Policy>,
         store: Store,
+        flaws: FlawCounts,
     ) -> Arc<Self> {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
@@ -93,6 +101,7 @@ impl Pool {
             load: Arc::default(),
             policy,
             store,
+            flaws,
         });
         for address in addresses {
             if let Err(error) = pool.add(address) {
@@ -110,7 +119,12 @@ impl Pool {
             if replicas.all.iter().any(is_there) {
                 return Err(AddressTaken(address));
             }
-            let replica = Arc::new(Replica::new(replicas.next_id, address, Arc::clone(&self.policy)));
+            let replica = Arc::new(Replica::new(
+                replicas.next_id,
+                address,
+                Arc::clone(&self.policy),
+                self.flaws.clone(),
+            ));
             replicas.next_id += 1;
             replicas.all.push(Arc::clone(&replica));
             replica
@@ -164,6 +178,9 @@ impl Pool {
             match replica.send(&self.connections, self.patience, &request).await {
                 Ok(response)
                     if response.status() == StatusCode::SERVICE_UNAVAILABLE && self.has_other(&tried) => {}
+                Ok(response) if response.status().is_redirection() => {
+                    return Err(SendError::redirects(&replica, &response));
+                }
                 Ok(response) => {
                     return Ok(response.map(|body| UpstreamBody::new(body, lease)));
                 }
@@ -316,6 +333,15 @@ impl Pool {
 }
 
 impl SendError {
+    fn redirects<B>(replica: &Replica, response: &Response<B>) -> Self {
+        let location = response.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
+        Self::Redirects {
+            address: replica.address().to_string(),
+            status: response.status(),
+            location: location.unwrap_or("nowhere").to_owned(),
+        }
+    }
+
     fn of(replica: &Replica, failure: &Failure) -> Self {
         let (address, reason) = (replica.address().to_string(), failure.to_string());
         match failure {

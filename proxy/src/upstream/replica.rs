@@ -1,6 +1,6 @@
 //! One vLLM server: whether it can be called, how busy it is, which weights it has, and how a request is sent to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,9 +12,11 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
+use rolltap_rollout::call::Flaw;
 use tokio::sync::{Notify, watch};
 
 use super::{Address, IdsPlace, ModelCard};
+use crate::metrics::FlawCounts;
 use crate::policy::Policy;
 
 /// Checks in a row that must fail before a server that takes connections is taken out.
@@ -24,8 +26,13 @@ const BACK_AFTER: u32 = 2;
 
 /// Request headers that go upstream. All others stay here: the agent's own credentials, and headers by which vLLM lets
 /// itself be steered (`X-data-parallel-rank`, `X-Vllm-Priority`). Without `accept-encoding`, answers come readable.
-const FORWARDED: [HeaderName; 4] =
-    [header::CONTENT_TYPE, header::ACCEPT, header::USER_AGENT, HeaderName::from_static("traceparent")];
+const FORWARDED: [HeaderName; 5] = [
+    header::CONTENT_TYPE,
+    header::ACCEPT,
+    header::USER_AGENT,
+    HeaderName::from_static("traceparent"),
+    HeaderName::from_static("x-request-id"),
+];
 
 /// The connections to all servers.
 pub(super) type Connections = Client<HttpConnector, Full<Bytes>>;
@@ -46,6 +53,9 @@ pub(crate) struct Replica {
     pub(crate) trials: AtomicUsize,
     version: AtomicI32,
     policy: Arc<Policy>,
+    flaws: FlawCounts,
+    /// What its answers lack, as far as that has been logged.
+    lacks: Mutex<BTreeSet<Flaw>>,
     /// It rendered a prompt that it was given as ids.
     ignores_ids: AtomicBool,
     /// Its chat requests have a field for them.
@@ -83,7 +93,7 @@ pub(super) enum Failure {
 }
 
 impl Replica {
-    pub(super) fn new(id: ReplicaId, address: Address, policy: Arc<Policy>) -> Self {
+    pub(super) fn new(id: ReplicaId, address: Address, policy: Arc<Policy>, flaws: FlawCounts) -> Self {
         Self {
             id,
             address,
@@ -93,6 +103,8 @@ impl Replica {
             trials: AtomicUsize::new(0),
             version: AtomicI32::new(policy.current().ordinal),
             policy,
+            flaws,
+            lacks: Mutex::default(),
             ignores_ids: AtomicBool::new(false),
             has_ids_field: AtomicBool::new(false),
             card: watch::Sender::new(None),
@@ -274,6 +286,28 @@ impl Failure {
     }
 }
 
+/// What an upstream's operator can do about a flaw of its answers; none where that is not known.
+fn remedy(flaw: Flaw) -> Option<&'static str> {
+    match flaw {
+        Flaw::MissingPromptIds => Some(
+            "the answer has no prompt_token_ids; vLLM sends them for return_token_ids since 0.10.2, unless a router in \
+             between takes them out or does not pass return_token_ids on",
+        ),
+        Flaw::MissingTokenIds => Some(
+            "a choice has no token_ids; vLLM sends them for return_token_ids since 0.10.2, unless a router in between takes \
+             them out or does not pass return_token_ids on",
+        ),
+        Flaw::MissingLogprobs => Some(
+            "a choice has no logprobs; vLLM sends them where the request has logprobs, unless a router in between takes \
+             them out",
+        ),
+        Flaw::InvalidLogprob => Some(
+            "a logprob is not that of a token; start vLLM with --logprobs-mode raw_logprobs or processed_logprobs",
+        ),
+        Flaw::LengthMismatch | Flaw::MissingChoice | Flaw::Unreadable => None,
+    }
+}
+
 /// What the system said, without the layers around it.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
@@ -311,6 +345,19 @@ impl ServedBy {
         }
     }
 
+    /// A complete answer of the replica lacks these: they are counted, and each is logged once.
+    pub(crate) fn lacks(&self, flaws: &[Flaw]) {
+        for &flaw in flaws {
+            self.replica.flaws.count(flaw);
+            let Some(remedy) = remedy(flaw) else { continue };
+            let is_new = self.replica.lacks.lock().unwrap_or_else(PoisonError::into_inner).insert(flaw);
+            if is_new {
+                let (upstream, flaw) = (&self.replica.address, flaw.as_str());
+                tracing::warn!(%upstream, flaw, "nothing of such a call can be trained: {remedy}");
+            }
+        }
+    }
+
     /// The version that it had when the call was sent.
     pub(crate) fn version_sent(&self) -> i32 {
         self.version_sent
@@ -332,7 +379,7 @@ mod tests {
     use super::*;
 
     fn replica() -> Replica {
-        Replica::new(0, "http://h".parse().unwrap(), Arc::new(Policy::restored(&[])))
+        Replica::new(0, "http://h".parse().unwrap(), Arc::new(Policy::restored(&[])), FlawCounts::default())
     }
 
     #[test]

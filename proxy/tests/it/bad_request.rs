@@ -3,12 +3,12 @@
 use rolltap_proxy::api::TrialOpened;
 use rolltap_rollout::call::CallStatus;
 use rolltap_testing::{eventually, limit};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::raw_upstream::{RawUpstream, sound};
-use crate::stage::{Stage, request, simulator};
+use crate::stage::{Stage, answer, request, simulator};
 
 /// A proxy before an upstream that answers soundly and remembers what it was sent.
 pub(crate) async fn set() -> (Stage, RawUpstream, TrialOpened) {
@@ -190,4 +190,39 @@ async fn agents_that_never_finish_their_request_hold_up_nobody() {
     eventually("nothing is under way", async || stage.status(&trial).await.calls.in_flight == 0).await;
     assert_eq!(upstream.heard().len(), 1);
     serves_on(&stage, &trial).await;
+}
+
+#[tokio::test]
+async fn a_compressed_body_is_refused_by_the_name_of_its_encoding() {
+    let (stage, upstream, trial) = set().await;
+    for encoding in ["gzip", "zstd"] {
+        let url = format!("{}/chat/completions", trial.base_urls.openai);
+        let sent = stage.http.post(url).header("content-encoding", encoding).body("\u{1}compressed");
+        let (status, body) = answer(sent).await;
+        assert_eq!(status, 415);
+        assert!(body["error"]["message"].as_str().unwrap().contains(encoding), "{body}");
+    }
+    assert_eq!(upstream.heard().len(), 0);
+}
+
+#[tokio::test]
+async fn a_request_is_named_by_its_id_upstream_and_in_every_answer() {
+    let (stage, upstream, trial) = set().await;
+    let url = format!("{}/chat/completions/", trial.base_urls.openai);
+    let asked = |body: Value| stage.http.post(&url).header("x-request-id", "mine").json(&body).send();
+    let response = asked(request(json!({"stream": true}))).await.unwrap();
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["x-request-id"]),
+        (200, &"mine".parse().unwrap())
+    );
+    assert!(upstream.heads()[0].contains("x-request-id: mine"));
+    let refused = asked(json!({"priority": 1})).await.unwrap();
+    assert_eq!(
+        (refused.status().as_u16(), &refused.headers()["x-request-id"]),
+        (400, &"mine".parse().unwrap())
+    );
+
+    let unnamed = stage.http.get(&url).send().await.unwrap();
+    assert_eq!((unnamed.status().as_u16(), &unnamed.headers()["allow"]), (405, &"POST".parse().unwrap()));
+    assert_eq!(unnamed.headers()["x-request-id"].len(), 32);
 }

@@ -183,7 +183,7 @@ async fn a_whole_answer_of_the_wrong_kind_passes_and_is_not_trained_on() {
         }
         assert!(!call.is_trainable(), "{body}: {call:?}");
     }
-    for (status, code) in [("503 Service Unavailable", 503), ("302 Found", 302), ("500 X", 500)] {
+    for (status, code) in [("503 Service Unavailable", 503), ("404 Not Found", 404), ("500 X", 500)] {
         let (got, call) = call_answered(whole(status, "text/html", "<h1>busy</h1>"), true).await;
         assert_eq!((got.status, got.text.as_str()), (code, "<h1>busy</h1>"));
         assert_eq!((call.status, call.http_status), (CallStatus::Failed, Some(code)));
@@ -228,4 +228,50 @@ async fn an_upstream_that_stalls_holds_up_nobody_else() {
     assert_eq!((stage.status(&trial).await.calls.in_flight, upstream.heard().len()), (2, 3));
     drop((first, second));
     eventually("both are kept", async || stage.status(&trial).await.calls.total == 3).await;
+}
+
+#[tokio::test]
+async fn a_redirect_is_the_proxys_operator_to_follow_and_not_the_agents() {
+    let elsewhere = "http://127.0.0.1:9/v1/chat/completions";
+    let head =
+        format!("HTTP/1.1 307 Temporary Redirect\r\nlocation: {elsewhere}\r\ncontent-length: 0\r\n\r\n");
+    let redirecting = Script { pieces: vec![head.into_bytes()], then: Then::Listen };
+    let (got, call) = call_answered(redirecting, true).await;
+    assert_eq!(got.status, 502);
+    assert!(got.text.contains(elsewhere) && got.text.contains("--upstream"), "{}", got.text);
+    assert_eq!(call.status, CallStatus::Failed);
+}
+
+#[tokio::test]
+async fn an_upstream_that_sends_no_ids_or_logprobs_is_counted_by_what_it_leaves_out() {
+    let without = |members: &[&str]| {
+        let strip = |event: &str| {
+            let mut chunk: Value = serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap();
+            for member in members {
+                chunk.as_object_mut().unwrap().remove(*member);
+                chunk["choices"][0].as_object_mut().unwrap().remove(*member);
+            }
+            format!("data: {chunk}\n\n").into_bytes()
+        };
+        let events = [FIRST, TOKEN, LAST].map(strip);
+        stream(&[&*events[0], &*events[1], &*events[2], DONE.as_bytes()])
+    };
+    let scripts = vec![without(&["token_ids", "prompt_token_ids"]), without(&["logprobs"])];
+    let upstream = RawUpstream::start(scripts).await;
+    let stage = Stage::before(simulator(None).await, &upstream.url).await;
+    let trial = stage.open(json!({})).await;
+    for _ in 0..3 {
+        ask(&stage, &trial, true).await;
+    }
+    let status = stage.status(&trial).await;
+    let flaws = [
+        (Flaw::MissingPromptIds, 1),
+        (Flaw::MissingTokenIds, 1),
+        (Flaw::MissingLogprobs, 1),
+        (Flaw::LengthMismatch, 2),
+    ];
+    assert_eq!(status.flaws, flaws.into());
+    assert_eq!((status.calls.complete, status.empty_calls()), (3, 1));
+    let metrics = stage.http.get(stage.admin("/metrics")).send().await.unwrap().text().await.unwrap();
+    assert!(metrics.contains("rolltap_call_flaws_total{flaw=\"missing_logprobs\"} 1"), "{metrics}");
 }

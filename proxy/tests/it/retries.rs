@@ -1,5 +1,10 @@
-//! A marked retry gets the answer of the call that it repeats; nothing else does.
+//! A marked retry gets the answer of an equal call whose agent left before the end; every other request is sampled. The first
+//! half is tested where the disk can be made to fail, which is when an answer waits long enough for its agent to leave
+//! (`tests/crash/broken_disk.rs`).
 
+use std::collections::HashSet;
+
+use futures_util::future::join_all;
 use reqwest::Response;
 use rolltap_proxy::api::TrialOpened;
 use rolltap_rollout::call::CallStatus;
@@ -22,18 +27,41 @@ async fn text(stage: &Stage, trial: &TrialOpened, body: &Value, retry_count: Opt
 }
 
 #[tokio::test]
-async fn a_marked_retry_of_an_answered_call_gets_that_answer() {
+async fn a_marked_retry_of_an_answer_that_was_handed_over_is_sampled() {
     let stage = Stage::random().await;
     for stream in [false, true] {
         let trial = stage.open(json!({})).await;
         let body = request(json!({"stream": stream}));
-        let first = send(&stage, &trial, &body, Some(0)).await;
-        let (head, first) = (first.headers().clone(), first.text().await.unwrap());
-        let retry = send(&stage, &trial, &body, Some(1)).await;
-        assert_eq!(retry.headers()["content-type"], head["content-type"]);
-        assert_eq!(retry.text().await.unwrap(), first);
-        assert_eq!(stage.calls(&trial).await.len(), 1, "it was not sampled twice");
+        let first = text(&stage, &trial, &body, Some(0)).await;
+        assert_ne!(text(&stage, &trial, &body, Some(1)).await, first);
+        assert_eq!(stage.calls(&trial).await.len(), 2);
     }
+}
+
+#[tokio::test]
+async fn equal_calls_side_by_side_get_a_sample_each_when_all_of_them_are_retried() {
+    let stage = Stage::random().await;
+    for stream in [false, true] {
+        let trial = stage.open(json!({})).await;
+        let body = request(json!({"stream": stream}));
+        stage.upstream.set_refusing(true);
+        let refused = join_all((0..4).map(|_| send(&stage, &trial, &body, Some(0)))).await;
+        assert!(refused.iter().all(|response| response.status().as_u16() == 503));
+        stage.upstream.set_refusing(false);
+        let answers = join_all((0..4).map(|_| text(&stage, &trial, &body, Some(1)))).await;
+        assert_eq!(answers.iter().collect::<HashSet<_>>().len(), 4, "{answers:#?}");
+        assert_eq!(stage.status(&trial).await.calls.complete, 4);
+    }
+}
+
+#[tokio::test]
+async fn the_retry_of_a_call_that_a_limit_refused_gets_no_earlier_sample() {
+    let stage = Stage::random().await;
+    let trial = stage.open(json!({"limits": {"max_calls": 1}})).await;
+    let body = request(json!({}));
+    text(&stage, &trial, &body, Some(0)).await;
+    assert_eq!(send(&stage, &trial, &body, Some(0)).await.status().as_u16(), 429);
+    assert_eq!(send(&stage, &trial, &body, Some(1)).await.status().as_u16(), 429);
 }
 
 #[tokio::test]
@@ -65,35 +93,24 @@ async fn a_retry_of_a_call_that_failed_or_was_cancelled_is_sampled() {
 }
 
 #[tokio::test]
-async fn a_retry_takes_over_the_stream_under_way() {
-    let stage = Stage::saying("content = \"one two three four five six\"\ntoken_delay_ms = 150").await;
-    let trial = stage.open(json!({})).await;
-    let body = request(json!({"stream": true}));
-    let mut first = send(&stage, &trial, &body, Some(0)).await;
-    let mut begun = first.chunk().await.unwrap().unwrap().to_vec();
-    begun.extend(first.chunk().await.unwrap().unwrap());
-    // The first connection stays open, as behind a balancer that swallowed its end.
-    let retried = text(&stage, &trial, &body, Some(1)).await;
-    assert!(retried.starts_with(std::str::from_utf8(&begun).unwrap()), "it begins where the call began");
-    assert!(retried.ends_with("data: [DONE]\n\n"));
-    while let Ok(Some(_)) = first.chunk().await {}
-    let calls = stage.calls(&trial).await;
-    assert_eq!((calls.len(), calls[0].status), (1, CallStatus::Complete));
-}
-
-#[tokio::test]
-async fn a_retry_waits_for_the_answer_that_comes_whole() {
-    let stage = Stage::saying("content = \"slow\"\ndelay_ms = 600").await;
-    let trial = stage.open(json!({})).await;
-    let body = request(json!({}));
-    let first = async { text(&stage, &trial, &body, Some(0)).await };
-    let retry = async {
-        eventually("the first is under way", async || stage.status(&trial).await.calls.in_flight == 1).await;
-        text(&stage, &trial, &body, Some(1)).await
-    };
-    let (first, retry) = tokio::join!(first, retry);
-    assert_eq!(first, retry);
-    assert_eq!(stage.calls(&trial).await.len(), 1);
+async fn a_call_whose_own_connection_is_alive_is_taken_over_by_no_retry() {
+    let stage = Stage::saying("content = \"one two three four five six\"\ntoken_delay_ms = 50").await;
+    for stream in [false, true] {
+        let trial = stage.open(json!({})).await;
+        let body = request(json!({"stream": stream}));
+        let first = text(&stage, &trial, &body, Some(0));
+        let retry = async {
+            eventually("the first is under way", async || stage.status(&trial).await.calls.in_flight == 1)
+                .await;
+            text(&stage, &trial, &body, Some(1)).await
+        };
+        let (first, retry) = tokio::join!(first, retry);
+        for answer in [first, retry] {
+            let end = if stream { "data: [DONE]\n\n" } else { "six" };
+            assert!(answer.contains(end), "{answer}");
+        }
+        assert_eq!(stage.status(&trial).await.calls.complete, 2);
+    }
 }
 
 #[tokio::test]

@@ -43,12 +43,14 @@ pub struct OwnConfig {
     pub environment: Option<String>,
     /// How many trials of a task run at once.
     pub n_concurrent_per_task: Option<NonZeroUsize>,
+    /// The job stops after so many trials in a row of whose calls nothing can be trained; 0 for never.
+    pub max_empty_trials: Option<u32>,
     /// Seconds that a whole trial may take.
     pub trial_deadline_sec: Option<f64>,
 }
 
 /// The fields above; a test holds them together.
-pub(super) const KEYS: [&str; 15] = [
+pub(super) const KEYS: [&str; 16] = [
     "upstream",
     "upstream_api_key",
     "proxy",
@@ -63,6 +65,7 @@ pub(super) const KEYS: [&str; 15] = [
     "chat_template_content_format",
     "environment",
     "n_concurrent_per_task",
+    "max_empty_trials",
     "trial_deadline_sec",
 ];
 

@@ -1,6 +1,7 @@
 //! A chat request on its way upstream.
 
 use rolltap_rollout::call::Dialect;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::answer::{Asked, Hidden};
@@ -9,7 +10,7 @@ use crate::dialect::Ground;
 use crate::dialect::sampling::{self, Effective};
 use crate::dialect::unsendable::Unsendable;
 use crate::recorder::CallFacts;
-use crate::surgery::Splices;
+use crate::surgery::{Object, Splices};
 
 /// A request as it goes upstream, and what it said.
 #[derive(Debug)]
@@ -31,7 +32,8 @@ pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendabl
     let model: String = object.get_as("model").unwrap_or_default();
     let served = ground.names.served(&model);
     let enforced = sampling::by_every_name(ground.enforced, &object);
-    let effective = Effective { object: &object, enforced: &enforced };
+    let effective =
+        Effective { object: &object, enforced: &enforced, tool_strict_level: ground.tool_strict_level };
     let asked = asked(&effective, served.as_ref().map(|_| model.as_str().into()));
     let has_media = media::in_messages(object.get("messages").unwrap_or_default(), ground.media)?;
     let facts = CallFacts {
@@ -41,23 +43,34 @@ pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendabl
         has_media,
         choices: effective.samples()?,
         prompts: 1,
+        asks_for_tokens: true,
     };
     let mut splices = Splices::of(text);
     if let Some(served) = &served {
         object.set("model", &Value::from(&**served).to_string(), &mut splices);
     }
-    for (key, value) in &*enforced {
-        object.set(key, &value.to_string(), &mut splices);
-    }
     let ours = [
-        ("logprobs", !asked.logprobs),
+        ("logprobs", !asked.logprobs && !lacks_logprobs(&object)),
         ("return_token_ids", !asked.token_ids),
         ("include_reasoning", asked.hidden.is_some()),
     ];
-    for (key, _) in ours.into_iter().filter(|(_, is_ours)| *is_ours) {
+    let ours: Vec<_> = ours.into_iter().filter(|(_, is_ours)| *is_ours).map(|(key, _)| key).collect();
+    // Each key is written once.
+    for (key, value) in enforced.iter().filter(|(key, _)| !ours.contains(&key.as_str())) {
+        object.set(key, &value.to_string(), &mut splices);
+    }
+    for key in ours {
         object.set(key, "true", &mut splices);
     }
     Ok(Ready { body: splices.edited(), facts, asked })
+}
+
+/// Whether a request asks for alternatives to its tokens and not for the tokens' own logprobs, which vLLM refuses. It stays as
+/// it is, so that the agent gets vLLM's refusal.
+fn lacks_logprobs(object: &Object<'_>) -> bool {
+    let has_top = object.get_as("top_logprobs").is_some_and(|most: f64| most > 0.0 || most == -1.0);
+    let has_ids = object.get_as("logprob_token_ids").is_some_and(|ids: Vec<IgnoredAny>| !ids.is_empty());
+    has_top || has_ids
 }
 
 fn asked(request: &Effective<'_>, renamed: Option<Box<str>>) -> Asked {
@@ -66,7 +79,7 @@ fn asked(request: &Effective<'_>, renamed: Option<Box<str>>) -> Asked {
     // With a grammar, vLLM lets the answer reason first only where reasoning is included. And whether vLLM withholds ids
     // and logprobs depends on its parsers, which an agent that wants these may see.
     let may_be_shown = logprobs || token_ids || request.is_guided();
-    let is_hidden = !may_be_shown && request.get_as("include_reasoning") == Some(false);
+    let is_hidden = !may_be_shown && request.turns_off("include_reasoning");
     Asked { logprobs, token_ids, hidden: is_hidden.then(Hidden::default), renamed }
 }
 
@@ -75,6 +88,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::dialect::sampling::ToolStrictLevel;
     use crate::dialect::tests::ground;
     use crate::upstream::SamplingDefaults;
 
@@ -139,6 +153,80 @@ mod tests {
         }
     }
 
+    fn tool(strict: Option<bool>) -> Value {
+        json!({"type": "function", "function": {"name": "f", "parameters": {}, "strict": strict}})
+    }
+
+    #[test]
+    fn tools_of_a_strict_server_constrain_every_request_that_has_some() {
+        let ground = Ground { tool_strict_level: ToolStrictLevel::Function, ..ground() };
+        for (body, constrained) in [
+            (json!({"tools": [tool(None)]}), true),
+            (json!({"tools": [tool(None)], "tool_choice": "none"}), false),
+            (json!({}), false),
+        ] {
+            let sent = prepare(&body.to_string(), ground).unwrap();
+            assert_eq!(sent.facts.sampling.constrained, constrained, "{body}");
+        }
+    }
+
+    #[test]
+    fn what_pydantic_reads_as_false_does_not_hide_tokens() {
+        for off in ["false", "0", "0.0", "\"false\"", "\"No\"", "\"off\"", "\"0\""] {
+            let body = format!(r#"{{"logprobs":{off},"return_token_ids":{off}}}"#);
+            let sent = prepared(&body, json!({})).body.unwrap();
+            assert_eq!(sent, br#"{"logprobs":true,"return_token_ids":true}"#, "{off}");
+        }
+    }
+
+    #[test]
+    fn alternatives_without_logprobs_stay_vllms_to_refuse() {
+        for (member, is_refused) in [
+            (r#""top_logprobs":2"#, true),
+            (r#""top_logprobs":-1"#, true),
+            (r#""top_logprobs":0"#, false),
+            (r#""logprob_token_ids":[1]"#, true),
+            (r#""logprob_token_ids":[]"#, false),
+        ] {
+            let sent = prepared(&format!("{{{member}}}"), json!({})).body.unwrap();
+            let has_logprobs = String::from_utf8(sent).unwrap().contains(r#""logprobs":true"#);
+            assert_eq!(has_logprobs, !is_refused, "{member}");
+        }
+    }
+
+    #[test]
+    fn an_enforced_key_that_is_ours_too_is_written_once() {
+        for body in [r#"{"include_reasoning":true}"#, r#"{"include_reasoning":false}"#, "{}"] {
+            let sent = prepared(body, json!({"include_reasoning": false})).body.unwrap();
+            let text = String::from_utf8(sent).unwrap();
+            assert_eq!(text.matches("include_reasoning").count(), 1, "{text}");
+            assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["include_reasoning"], true);
+        }
+    }
+
+    #[test]
+    fn a_number_of_samples_may_be_written_as_pydantic_reads_it() {
+        for (n, samples) in [("2", 2), ("2.0", 2), ("\"3\"", 3), ("null", 1), ("2.5", 1), ("-1", 1)] {
+            assert_eq!(prepared(&format!(r#"{{"n":{n}}}"#), json!({})).facts.choices, samples, "{n}");
+        }
+    }
+
+    #[test]
+    fn keys_of_the_engine_pass_at_values_without_effect() {
+        for body in [
+            r#"{"priority":0}"#,
+            r#"{"logits_processors":[]}"#,
+            r#"{"request_id":""}"#,
+            r#"{"vllm_xargs":{}}"#,
+            r#"{"kv_transfer_params":null}"#,
+        ] {
+            prepared(body, json!({}));
+        }
+        for body in [r#"{"priority":1}"#, r#"{"data_parallel_rank":0}"#, r#"{"vllm_xargs":{"a":1}}"#] {
+            assert!(prepare(body, ground()).is_err(), "{body}");
+        }
+    }
+
     #[test]
     fn constraints_are_told_from_free_sampling() {
         for (body, constrained) in [
@@ -149,6 +237,15 @@ mod tests {
             (json!({"response_format": {"type": "json_object"}}), true),
             (json!({"logit_bias": null, "temperature": 0.1}), false),
             (json!({"logit_bias": {"5": 1}}), true),
+            (json!({"guided_regex": "a+"}), true),
+            (json!({"tools": []}), false),
+            (json!({"tools": [tool(None)]}), false),
+            (json!({"tools": [tool(Some(false))], "tool_choice": "auto"}), false),
+            (json!({"tools": [tool(None), tool(Some(true))]}), true),
+            (json!({"tools": [tool(Some(true))], "tool_choice": "auto"}), true),
+            (json!({"tools": [tool(Some(true))], "tool_choice": "none"}), false),
+            (json!({"tools": [tool(None)], "parallel_tool_calls": false}), true),
+            (json!({"parallel_tool_calls": false}), false),
         ] {
             assert_eq!(
                 prepared(&body.to_string(), json!({})).facts.sampling.constrained,

@@ -86,6 +86,15 @@ pub(crate) struct Usage {
     /// Only of servers with `--enable-prompt-tokens-details`.
     #[serde(default)]
     pub(crate) prompt_tokens_details: Option<PromptDetails>,
+    /// Only of servers with a reasoning parser, since vLLM 0.32.
+    #[serde(default)]
+    pub(crate) completion_tokens_details: Option<CompletionDetails>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(crate) struct CompletionDetails {
+    #[serde(default)]
+    pub(crate) reasoning_tokens: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -105,6 +114,11 @@ impl Usage {
     /// Prompt tokens that were read from the prefix cache, as far as the server says.
     pub(crate) fn cached_tokens(&self) -> u64 {
         self.prompt_tokens_details.and_then(|details| details.cached_tokens).unwrap_or(0)
+    }
+
+    /// Sampled tokens that are reasoning, as far as the server says.
+    pub(crate) fn reasoning_tokens(&self) -> u64 {
+        self.completion_tokens_details.and_then(|details| details.reasoning_tokens).unwrap_or(0)
     }
 }
 

@@ -34,6 +34,14 @@ struct Answer<'a> {
     choices: Option<Vec<AnswerChoice<'a>>>,
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
+    #[serde(default)]
+    usage: Option<Usage>,
+}
+
+#[derive(Deserialize)]
+struct Usage {
+    #[serde(default)]
+    completion_tokens: u64,
 }
 
 #[derive(Deserialize)]
@@ -83,6 +91,9 @@ fn record(answer: &Answer<'_>, asked: &Asked, recorder: &mut Recorder) {
     if let Some(error) = answer.error {
         recorder.upstream_error(error.get());
     }
+    let without_ids = answer.choices.iter().flatten().filter(|choice| choice.token_ids.is_none()).count();
+    recorder
+        .tokens_without_ids(without_ids as u64, answer.usage.as_ref().map(|usage| usage.completion_tokens));
     let mut logprobs = Vec::new();
     for choice in answer.choices.iter().flatten() {
         let samples = asked.samples.max(1);
@@ -158,6 +169,7 @@ mod tests {
             has_media: false,
             choices,
             prompts,
+            asks_for_tokens: true,
         });
         recorder
     }

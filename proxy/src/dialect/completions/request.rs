@@ -29,10 +29,11 @@ pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendabl
     let object = sampling::object(text)?;
     let model: String = object.get_as("model").unwrap_or_default();
     let served = ground.names.served(&model);
-    let effective = Effective { object: &object, enforced: ground.enforced };
+    let effective =
+        Effective { object: &object, enforced: ground.enforced, tool_strict_level: ground.tool_strict_level };
     let samples = effective.samples()?;
     let token_ids = object.asks_for("return_token_ids");
-    let echo = object.get_as("echo").unwrap_or(false);
+    let echo = object.asks_for("echo");
     // Asked for ids, vLLM leaves the prompt's text out of an echo, and nobody can put it back. Such a call passes as it
     // is, and its record says that ids are missing.
     let is_left_alone = echo && !token_ids;
@@ -47,7 +48,7 @@ pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendabl
     let prompts = prompts(&object);
     if prompts > LARGEST_BATCH {
         let message =
-            format!("{prompts} prompts in one request; rolltap takes {LARGEST_BATCH}: send several");
+            format!("{prompts} prompts in one request; at most {LARGEST_BATCH} are taken: send several");
         return Err(Unsendable::at("prompt", message));
     }
     let facts = CallFacts {
@@ -57,6 +58,7 @@ pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendabl
         has_media: false,
         choices: samples,
         prompts,
+        asks_for_tokens: !is_left_alone,
     };
     let mut splices = Splices::of(text);
     if let Some(served) = &served {

@@ -61,6 +61,9 @@ struct CallForm {
 pub(super) struct UsageMetadata {
     prompt_token_count: u64,
     candidates_token_count: u64,
+    /// Not among those of the candidates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thoughts_token_count: Option<u64>,
     total_token_count: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     cached_content_token_count: Option<u64>,
@@ -68,10 +71,11 @@ pub(super) struct UsageMetadata {
 
 impl From<Usage> for UsageMetadata {
     fn from(usage: Usage) -> Self {
-        let cached = usage.cached_tokens();
+        let (cached, thoughts) = (usage.cached_tokens(), usage.reasoning_tokens());
         Self {
             prompt_token_count: usage.prompt_tokens,
-            candidates_token_count: usage.completion_tokens,
+            candidates_token_count: usage.completion_tokens.saturating_sub(thoughts),
+            thoughts_token_count: (thoughts > 0).then_some(thoughts),
             total_token_count: usage.prompt_tokens.saturating_add(usage.completion_tokens),
             cached_content_token_count: (cached > 0).then_some(cached),
         }

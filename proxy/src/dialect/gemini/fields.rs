@@ -91,7 +91,7 @@ impl<'a> Fields<'a> {
     /// Refuses what nobody took.
     pub(super) fn end(self) -> Result<(), Unsendable> {
         match self.members.keys().next() {
-            Some(key) => Err(self.fault(key, "is not known to rolltap: leave it out")),
+            Some(key) => Err(self.fault(key, "is not known here: leave it out")),
             None => Ok(()),
         }
     }
@@ -131,6 +131,6 @@ mod tests {
         let [inner] = <[_; 1]>::try_from(body.objects("a").unwrap()).unwrap();
         let fault = inner.end().unwrap_err();
         assert_eq!(fault.param(), Some("a[0].b"));
-        assert_eq!(fault.to_string(), "a[0].b is not known to rolltap: leave it out");
+        assert_eq!(fault.to_string(), "a[0].b is not known here: leave it out");
     }
 }

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::{GeneralPurpose, STANDARD};
 use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
 
 /// Tells ours from those of other models.
-const MARK: &str = "rolltap:";
+const MARK: &str = "thoughts:";
 
 /// Clients in Python read either alphabet and write the one for URLs.
 const READING: GeneralPurpose = GeneralPurpose::new(

@@ -10,7 +10,7 @@ use crate::dialect::translated::Translator;
 use crate::dialect::upstream_error::UpstreamError;
 
 /// Clients send thinking back only if it is signed, and nobody here reads what stands in it.
-pub(super) const SIGNATURE: &str = "rolltap";
+pub(super) const SIGNATURE: &str = "c2lnbmVk";
 
 /// The way back of one call.
 #[derive(Debug)]

@@ -104,11 +104,11 @@ pub(super) fn nothing_else(mut members: Members<'_>) -> Result<(), Unsendable> {
     let management: Option<ContextManagement> = members.take_as("context_management")?;
     for (at, edit) in management.iter().flat_map(|management| &management.edits).enumerate() {
         if !HARMLESS_EDITS.contains(&edit.kind.as_str()) {
-            let fault = format!("is {:?}, which is not known to rolltap: leave it out", edit.kind);
+            let fault = format!("is {:?}, which is not known here: leave it out", edit.kind);
             return Err(refusal(&format!("context_management.edits[{at}]"), &fault));
         }
     }
     let unknown =
-        |key: &str| refusal(key, "is not a key that rolltap knows of the Messages API: leave it out");
+        |key: &str| refusal(key, "is not a key of the Messages API that is known here: leave it out");
     members.left().map_or(Ok(()), |key| Err(unknown(key)))
 }

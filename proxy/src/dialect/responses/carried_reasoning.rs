@@ -5,7 +5,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
 /// Tells our text from that of another service.
-const MARK: &str = "rolltap1:";
+const MARK: &str = "reasoning1:";
 
 /// Reasoning in the form that the agent sends back.
 pub(super) fn encode(reasoning: &str) -> String {

@@ -19,6 +19,8 @@ struct Remembered {
     responses: HashMap<String, Response>,
     oldest_first: VecDeque<String>,
     size: usize,
+    /// No call will come any more.
+    is_closed: bool,
 }
 
 #[derive(Debug)]
@@ -35,7 +37,7 @@ impl Memory {
     pub(super) fn remember(&self, id: String, parent: Option<String>, items: Vec<Value>) {
         let size = items.iter().map(size_of).sum();
         let mut remembered = self.lock();
-        if remembered.responses.contains_key(&id) {
+        if remembered.is_closed || remembered.responses.contains_key(&id) {
             return;
         }
         remembered.responses.insert(id.clone(), Response { parent, items, size });
@@ -46,6 +48,11 @@ impl Memory {
             let forgotten = remembered.responses.remove(&oldest).map_or(0, |response| response.size);
             remembered.size = remembered.size.saturating_sub(forgotten);
         }
+    }
+
+    /// Forgets everything, for good.
+    pub(crate) fn close(&self) {
+        *self.lock() = Remembered { is_closed: true, ..Remembered::default() };
     }
 
     /// Every item up to and with a response, in order; none if it, or one before it, is not remembered.
@@ -99,6 +106,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_closed_memory_takes_nothing() {
+        let memory = Memory::default();
+        memory.remember("a".into(), None, vec![json!({"id": 1})]);
+        memory.close();
+        memory.remember("b".into(), None, vec![json!({"id": 2})]);
+        assert_eq!((memory.items_up_to("a"), memory.items_up_to("b")), (None, None));
+        assert_eq!(memory.lock().size, 0);
+    }
 
     #[test]
     fn a_response_is_remembered_with_those_before_it() {

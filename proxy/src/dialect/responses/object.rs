@@ -148,7 +148,7 @@ impl From<Usage> for ResponseUsage {
                 cache_write_tokens: 0,
             },
             output_tokens: usage.completion_tokens,
-            output_tokens_details: OutputDetails { reasoning_tokens: 0 },
+            output_tokens_details: OutputDetails { reasoning_tokens: usage.reasoning_tokens() },
             total_tokens: usage.prompt_tokens.saturating_add(usage.completion_tokens),
         }
     }

@@ -235,8 +235,9 @@ fn refusal(key: &str) -> String {
         }
         "prompt" => "prompt templates are not kept here: send instructions and input".to_owned(),
         "context_management" => {
-            "rolltap changes nothing in a conversation: leave context_management out, and compact in the agent".to_owned()
+            "nothing changes a conversation here: leave context_management out, and compact in the agent"
+                .to_owned()
         }
-        _ => format!("{key:?} is not known to rolltap for responses: leave it out"),
+        _ => format!("{key:?} is not known here for responses: leave it out"),
     }
 }

@@ -4,6 +4,7 @@ use rolltap_rollout::continuation::Continuation;
 
 use super::*;
 use crate::history::History;
+use crate::metrics::FlawCounts;
 use crate::metrics::Metrics;
 use crate::policy::Policy;
 use crate::prefix::shape::Shape;
@@ -32,7 +33,8 @@ impl Stage {
         let OpenedStore { store, .. } = Store::open(data.path(), StoreSettings::default()).unwrap();
         let policy = Arc::new(Policy::restored(&[]));
         let patience = std::time::Duration::from_secs(1);
-        let pool = Pool::start(Vec::new(), PoolSettings::default(), patience, policy, store);
+        let pool =
+            Pool::start(Vec::new(), PoolSettings::default(), patience, policy, store, FlawCounts::default());
         Self {
             prefix: ExactPrefix::start(settings, pool, Arc::new(Metrics::new())).unwrap(),
             memory: Memory::default(),

@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 
 use super::fixture;
 use super::golden::{corpus, inputs_of, load, rendered, variable};
+use crate::metrics::FlawCounts;
 use crate::policy::Policy;
 use crate::render::renderer::Message;
 use crate::render::upstream::UpstreamRenderer;
@@ -31,7 +32,17 @@ fn pool(url: &str) -> (Arc<Pool>, tempfile::TempDir) {
     let OpenedStore { store, .. } = Store::open(dir.path(), StoreSettings::default()).unwrap();
     let policy = Arc::new(Policy::restored(&[]));
     let addresses = vec![url.parse().unwrap()];
-    (Pool::start(addresses, PoolSettings::default(), Duration::from_secs(30), policy, store), dir)
+    (
+        Pool::start(
+            addresses,
+            PoolSettings::default(),
+            Duration::from_secs(30),
+            policy,
+            store,
+            FlawCounts::default(),
+        ),
+        dir,
+    )
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ fn recorder(choices: u32) -> Recorder {
         has_media: false,
         choices,
         prompts: 1,
+        asks_for_tokens: true,
     });
     recorder
 }

@@ -32,7 +32,8 @@ fn events(out: &[u8]) -> Vec<Value> {
 fn whole(message: Value, finish: &str, thoughts: bool) -> Value {
     let answer = json!({
         "id": "c", "choices": [{"index": 0, "message": message, "finish_reason": finish}],
-        "usage": {"prompt_tokens": 5, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}},
+        "usage": {"prompt_tokens": 5, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4},
+            "completion_tokens_details": {"reasoning_tokens": 1}},
     });
     let answer = answer.to_string();
     let form = back(Delivery::Whole, thoughts).whole(&serde_json::from_str(&answer).unwrap());
@@ -71,7 +72,8 @@ fn a_whole_answer() {
             ], "role": "model"},
             "finishReason": "STOP", "index": 0,
         }],
-        "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 3, "totalTokenCount": 8, "cachedContentTokenCount": 4},
+        "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 2, "thoughtsTokenCount": 1, "totalTokenCount": 8,
+            "cachedContentTokenCount": 4},
         "modelVersion": "agents-name", "responseId": "c",
     });
     assert_eq!(answer, expected);

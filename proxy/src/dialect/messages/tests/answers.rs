@@ -73,7 +73,7 @@ fn a_stream_has_anthropics_events_in_anthropics_order() {
     assert_eq!(
         message["content"],
         json!([
-            {"type": "thinking", "thinking": "hm", "signature": "rolltap"},
+            {"type": "thinking", "thinking": "hm", "signature": "c2lnbmVk"},
             {"type": "text", "text": "Yes."},
             {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}},
             {"type": "text", "text": "\n"},

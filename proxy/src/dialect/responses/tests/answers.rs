@@ -21,7 +21,8 @@ fn answer(request: Value, memory: &Arc<Memory>, upstream: Value) -> Value {
 
 fn said(id: &str, message: Value, finish_reason: &str) -> Value {
     json!({"id": format!("chatcmpl-{id}"), "created": 17, "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
-        "usage": {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 8}}})
+        "usage": {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 8},
+            "completion_tokens_details": {"reasoning_tokens": 1}}})
 }
 
 #[test]
@@ -41,7 +42,7 @@ fn a_message_becomes_items() {
     assert_eq!(
         response["usage"],
         json!({"input_tokens": 9, "input_tokens_details": {"cached_tokens": 8, "cache_write_tokens": 0},
-            "output_tokens": 4, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 13})
+            "output_tokens": 4, "output_tokens_details": {"reasoning_tokens": 1}, "total_tokens": 13})
     );
     let carried = super::super::carried_reasoning::encode("Hm.");
     assert_eq!(
