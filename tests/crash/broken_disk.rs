@@ -4,7 +4,9 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use reqwest::Method;
 use rolltap_testing::{eventually, limit};
+use serde_json::{Value, json};
 
 use super::shim::{Fault, Shim};
 use super::small_disk::SmallDisk;
@@ -97,6 +99,29 @@ async fn a_marked_retry_gets_the_answer_whose_agent_left_while_the_disk_failed_a
     assert_eq!(stage.world.upstream.asked(trial.book.page().number).requests, 1);
     stage.ask(&trial, true, HOLD, Some(1)).await.unwrap();
     until_upstream_works(&stage, &trial, 2).await;
+}
+
+#[tokio::test]
+async fn a_trial_whose_opening_failed_does_not_come_back_in_the_place_of_the_next_of_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let shim = Shim::compile(dir.path());
+    let mut stage = Stage::set(dir.path(), |launch| launch.variables = shim.variables()).await;
+    let asked = json!({"task_id": "t", "trial_id": "x", "group_id": "g", "group_size": 1});
+    shim.fails(Fault::WriteError);
+    assert_eq!(stage.admin(Method::POST, "/v1/trials", asked.clone()).await.status().as_u16(), 503);
+    shim.works();
+    stage.until_ready().await;
+    let opened = stage.admin(Method::POST, "/v1/trials", asked).await;
+    assert_eq!(opened.status().as_u16(), 201);
+    let key = opened.json::<Value>().await.unwrap()["key"].as_str().unwrap().to_owned();
+    for _ in 0..2 {
+        let models = format!("{}/t/{key}/v1/models", stage.proxy.place.agents);
+        assert_eq!(stage.world.http.get(models).send().await.unwrap().status().as_u16(), 200);
+        stage.kill_and_start().await;
+    }
+    stage.proxy.kill().await;
+    let (code, said) = stage.launch.check();
+    assert_eq!(code, Some(0), "{said}");
 }
 
 async fn fails_and_works_again(fault: Fault) {

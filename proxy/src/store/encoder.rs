@@ -147,6 +147,10 @@ impl Encoder {
                 let json = serde_json::to_vec(other)?;
                 let packer = &mut self.packer;
                 record::frame(out, |out| packer.pack(Kind::Event, number, &[], &json, None, out))?;
+                if let Event::Withdrawn { trial_id } = other {
+                    // The next trial of that name is another, and no segment is kept for this one.
+                    index.forget(std::slice::from_ref(trial_id), &[]);
+                }
             }
         }
         Ok(())

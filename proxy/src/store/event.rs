@@ -23,6 +23,8 @@ use super::index::At;
 pub(crate) enum Event {
     /// A trial may make calls from now on.
     Opened(Box<Opened>),
+    /// The opening before it came to nothing: the client was told that the trial is not there.
+    Withdrawn { trial_id: TrialId },
     /// A call is about to go upstream. It is written so, and those of the next two kinds, not in JSON.
     #[serde(skip)]
     Intent { trial_id: TrialId, call_id: CallId, at: Timestamp },
@@ -90,7 +92,8 @@ impl Event {
     pub(super) fn trial_id(&self) -> Option<&TrialId> {
         match self {
             Self::Opened(opened) => Some(&opened.facts.trial_id),
-            Self::Intent { trial_id, .. }
+            Self::Withdrawn { trial_id }
+            | Self::Intent { trial_id, .. }
             | Self::Sealed { trial_id, .. }
             | Self::Summed { trial_id, .. }
             | Self::Rewarded { trial_id, .. }

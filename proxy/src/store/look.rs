@@ -222,6 +222,10 @@ impl Looking {
     fn take_event(&mut self, event: Event, number: TrialNumber) -> Result<(), Wrong> {
         match event {
             Event::Opened(opened) => self.open(*opened, number)?,
+            Event::Withdrawn { trial_id } => {
+                self.looked.index.forget(std::slice::from_ref(&trial_id), &[]);
+                self.forgotten.extend(self.by_id.remove(&trial_id));
+            }
             Event::Policy(change) => self.policy(change)?,
             Event::Forgotten { trials, policy, sequence } => {
                 self.looked.last_sequence = self.looked.last_sequence.max(sequence);

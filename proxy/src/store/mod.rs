@@ -165,10 +165,10 @@ pub(crate) struct Place {
     _call: Option<OwnedSemaphorePermit>,
 }
 
-/// The places of a call.
+/// The places of a call, or of another undertaking that is written twice.
 #[derive(Debug)]
 pub(crate) struct CallPlaces {
-    /// For what is written before it goes upstream.
+    /// For what is written before it begins.
     pub(crate) intent: Place,
     /// For what it comes to.
     pub(crate) record: Place,

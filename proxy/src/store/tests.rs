@@ -321,3 +321,27 @@ async fn as_many_calls_as_there_are_permits_get_both_of_their_places() {
     next.await.unwrap();
     drop(calls);
 }
+
+#[tokio::test]
+async fn a_trial_whose_opening_is_withdrawn_is_not_there_and_its_name_is_free() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Store::open(dir.path(), StoreSettings::default()).unwrap();
+    let trial_id = TrialId::new("one").unwrap();
+    for event in [opened("one"), Event::Withdrawn { trial_id: trial_id.clone() }, opened("gone")] {
+        first.store.keep(event).await.unwrap();
+    }
+    first.store.keep(Event::Withdrawn { trial_id: TrialId::new("gone").unwrap() }).await.unwrap();
+    let Event::Opened(mut again) = opened("one") else { panic!("it is an opening") };
+    again.metadata.insert("again".to_owned(), true.into());
+    first.store.keep(Event::Opened(again)).await.unwrap();
+    let calls = conversation("one", 2);
+    keep_all(&first.store, &calls).await;
+    tokio::task::spawn_blocking(|| first.thread.finish()).await.unwrap().unwrap();
+
+    let archive = Archive::open(dir.path()).unwrap();
+    assert!(archive.damage().is_empty(), "{:?}", archive.damage());
+    let second = Store::open(dir.path(), StoreSettings::default()).unwrap();
+    let [found] = &second.trials[..] else { panic!("one trial: {:?}", second.trials) };
+    assert!(found.opened.metadata.contains_key("again"));
+    assert_has(dir.path(), "one", &calls);
+}
