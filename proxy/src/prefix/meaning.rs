@@ -1,11 +1,15 @@
 //! What of a chat message must be equal for two to be the same.
 //!
 //! Agents spell what they send back in their own way. Two messages are the same where they differ only in what no
-//! template shows or no reader would notice: `null` and `""`, the order of keys and the white space in tool arguments,
-//! white space around an answer, ids of tool calls, members that vLLM drops (`renderers/chat_utils.py`,
-//! `_parse_chat_message_content`). Reasoning is compared apart, because most agents do not send it back.
+//! template shows or no reader would notice: `null` and `""`, the order of keys and the white space in tool arguments, the
+//! spelling of their numbers, white space around an answer, ids of tool calls, members that vLLM drops
+//! (`renderers/chat_utils.py`, `_parse_chat_message_content`). An answer is also the same under a name and in several
+//! parts: whether the template shows these is found out by rendering it. Reasoning is compared apart, because most agents
+//! do not send it back.
 
-use serde_json::{Map, Value};
+use std::borrow::Cow;
+
+use serde_json::{Map, Number, Value};
 
 use super::fingerprint::Fingerprint;
 use crate::json_cursor::Cursor;
@@ -87,18 +91,38 @@ fn is_unusual(key: &str, value: &Value) -> bool {
 
 fn reasoning(message: &Map<String, Value>) -> Option<&str> {
     // vLLM's name since 0.12, and the one before it.
-    let text = message.get("reasoning").or_else(|| message.get("reasoning_content"))?.as_str()?.trim();
+    let member =
+        message.get("reasoning").or_else(|| message.get("reasoning_content")).and_then(Value::as_str);
+    let in_content = || match message.get("content") {
+        Some(Value::String(text)) if is_answer(message) => {
+            split_reasoning(text).map(|(reasoning, _)| reasoning)
+        }
+        _ => None,
+    };
+    let text = member.or_else(in_content)?.trim();
     (!text.is_empty()).then_some(text)
+}
+
+/// The reasoning that an answer's text begins with, and the text behind it: agents that keep the raw text send both back as
+/// content.
+fn split_reasoning(text: &str) -> Option<(&str, &str)> {
+    text.trim_start().strip_prefix("<think>")?.split_once("</think>")
+}
+
+fn is_answer(message: &Map<String, Value>) -> bool {
+    message.get("role").and_then(Value::as_str) == Some("assistant")
 }
 
 /// Of what must be equal, in one spelling.
 fn meaning(message: &Map<String, Value>) -> Fingerprint {
-    let is_answer = message.get("role").and_then(Value::as_str) == Some("assistant");
+    let is_answer = is_answer(message);
     let mut same = Vec::new();
     for (key, value) in message {
         let value = match key.as_str() {
             "content" => content(value, is_answer),
             "tool_calls" => Value::Array(value.as_array().into_iter().flatten().map(tool_call).collect()),
+            // An answer has no name; some agents give it one when they send it back.
+            "name" if is_answer => continue,
             "role" | "name" | "task" | "tools" => value.clone(),
             // Reasoning is compared apart, ids mean nothing, and vLLM tells templates of nothing else.
             _ => continue,
@@ -124,15 +148,30 @@ fn is_nothing(value: &Value) -> bool {
 
 /// A text and a list of that one text are the same.
 fn content(content: &Value, is_answer: bool) -> Value {
+    if is_answer && let Some(text) = answer_text(content) {
+        let said = split_reasoning(&text).map_or(&*text, |(_, said)| said);
+        return said.trim().into();
+    }
     let only_text = content.as_array().and_then(|parts| match parts.as_slice() {
         [part] if part.get("type").and_then(Value::as_str) == Some("text") => part.get("text")?.as_str(),
         _ => None,
     });
     match only_text.or_else(|| content.as_str()) {
-        Some(text) if is_answer => text.trim().into(),
         Some(text) => text.into(),
         None => content.as_array().map_or_else(|| content.clone(), |parts| parts.iter().map(part).collect()),
     }
+}
+
+/// The text of an answer, in however many parts it is. None where a part is no text.
+fn answer_text(content: &Value) -> Option<Cow<'_, str>> {
+    if let Some(text) = content.as_str() {
+        return Some(text.into());
+    }
+    let text = |part: &'_ Value| -> Option<String> {
+        let is_text = part.get("type").and_then(Value::as_str) == Some("text");
+        Some(part.get("text").filter(|_| is_text)?.as_str()?.to_owned())
+    };
+    content.as_array()?.iter().map(text).collect::<Option<String>>().map(Cow::Owned)
 }
 
 /// A part of a text without what stands beside it: agents move `cache_control` from turn to turn.
@@ -154,7 +193,28 @@ fn tool_call(call: &Value) -> Value {
         Some(value) => value.clone(),
     };
     let name = function.get("name").cloned().unwrap_or_default();
-    Value::Array(vec![name, in_one_order(arguments)])
+    Value::Array(vec![name, in_one_spelling(arguments)])
+}
+
+/// With the keys of every object in one order, and numbers by their value as JavaScript has it: it writes `1.0` and `1e0` as
+/// `1`, and reads an integer beyond 2^53 as the next double.
+pub(super) fn in_one_spelling(value: Value) -> Value {
+    match value {
+        Value::Number(number) => by_value(&number),
+        Value::Object(members) => {
+            let spelled = members.into_iter().map(|(key, value)| (key, in_one_spelling(value)));
+            in_one_order(Value::Object(spelled.collect()))
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(in_one_spelling).collect()),
+        plain => plain,
+    }
+}
+
+fn by_value(number: &Number) -> Value {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let Some(double) = number.as_f64() else { return Value::Number(number.clone()) };
+    #[expect(clippy::cast_possible_truncation, reason = "it is an integer of at most 53 bits")]
+    if double.fract() == 0.0 && double.abs() < EXACT { (double as i64).into() } else { double.into() }
 }
 
 /// With the keys of every object in one order.
@@ -197,6 +257,16 @@ mod tests {
         assert!(same(&call("a", json!(r#"{"x":1,"y":[2]}"#)), &call("b", json!(r#"{ "y": [2], "x": 1 }"#))));
         assert!(same(&call("a", json!("")), &call("a", json!("{}"))));
         assert!(same(&call("a", json!({"x": 1})), &call("a", json!("{\"x\":1}"))));
+        for (sampled, rewritten) in [
+            ("1.0", "1"),
+            ("1e3", "1000"),
+            ("-0.0", "0"),
+            ("9007199254740993", "9007199254740992"),
+            ("1e300", "1E300"),
+        ] {
+            let [sampled, rewritten] = [sampled, rewritten].map(|number| format!(r#"{{"x":[{number}]}}"#));
+            assert!(same(&call("a", json!(sampled)), &call("a", json!(rewritten))), "{sampled}");
+        }
         let answer = |content: Value| json!({"role": "assistant", "content": content});
         assert!(same(&answer(json!(" hi\n")), &answer(json!("hi"))));
         assert!(same(&answer(json!("hi")), &answer(json!([{"type": "text", "text": "hi"}]))));
@@ -209,6 +279,13 @@ mod tests {
             &json!({"content": "a", "role": "assistant", "provider_specific_fields": {"refusal": null}})
         ));
         assert!(same(&answer(json!("a")), &json!({"role": "assistant", "reasoning": "r", "content": "a"})));
+        assert!(same(&answer(json!("a")), &json!({"role": "assistant", "name": "coder", "content": "a"})));
+        let parts = json!([{"type": "text", "text": "a "}, {"type": "text", "text": "b"}]);
+        assert!(same(&answer(json!("a b")), &answer(parts)));
+        let raw = answer(json!("<think>\nwhy\n</think>\n\na"));
+        assert!(same(&answer(json!("a")), &raw));
+        let reasoning = Reading::of(raw.as_object().unwrap()).unwrap().reasoning;
+        assert_eq!(reasoning, Some(Fingerprint::of("why")));
         let cached = |control: Value| {
             let part = |text: &str| json!({"type": "text", "text": text, "cache_control": control});
             json!({"role": "user", "content": [part("a"), part("b")]})
@@ -225,6 +302,8 @@ mod tests {
         assert!(!same(&user(json!("a\nb")), &user(parts)));
         let call = |arguments: &str| json!({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]});
         assert!(!same(&call(r#"{"x":1}"#), &call(r#"{"x":2}"#)));
+        assert!(!same(&call(r#"{"x":1}"#), &call(r#"{"x":1.5}"#)));
+        assert!(!same(&call(r#"{"x":1}"#), &call(r#"{"x":"1"}"#)));
         assert!(!same(&call("{not json"), &call("{not json }")));
         assert!(!same(&user(json!("a")), &json!({"role": "user", "content": "a", "name": "n"})));
     }

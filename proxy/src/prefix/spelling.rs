@@ -8,7 +8,7 @@
 use rolltap_rollout::continuation::Class;
 use serde_json::Value;
 
-use super::meaning::in_one_order;
+use super::meaning::in_one_spelling;
 
 /// Compares what was sampled behind `generation_prompt` with the answer as the template shows it later, header included.
 pub(super) fn class_of(generation_prompt: &str, sampled: &str, shown: &str) -> Class {
@@ -56,7 +56,7 @@ fn with_plain_objects(text: &str) -> String {
             Some(Ok(value)) => {
                 // Marked as markup, so that white space around it does not count.
                 out.push('<');
-                out.push_str(&in_one_order(value).to_string());
+                out.push_str(&in_one_spelling(value).to_string());
                 out.push('>');
                 object.get(values.byte_offset()..).unwrap_or_default()
             }
