@@ -36,6 +36,7 @@ mod seconds;
 mod server;
 mod settings;
 mod silence;
+mod silent_connections;
 pub mod sim;
 mod sleeping;
 mod sse;

@@ -11,11 +11,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent_plane::AgentPlane;
+use crate::silent_connections::{Connection, SilentConnections};
 
 /// A client that has not sent its request's head within this time is gone or means harm.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -38,38 +39,43 @@ pub(crate) async fn serve(
     max_connections: NonZeroUsize,
     stop: CancellationToken,
 ) {
-    let connections = Arc::new(Semaphore::new(max_connections.get().min(Semaphore::MAX_PERMITS)));
+    let room = Room {
+        connections: Arc::new(Semaphore::new(max_connections.get().min(Semaphore::MAX_PERMITS))),
+        silent: Arc::default(),
+    };
     let mut accepting = JoinSet::new();
     for listener in listeners {
-        accepting.spawn(accept(listener, Arc::clone(&plane), Arc::clone(&connections), stop.clone()));
+        accepting.spawn(accept(listener, Arc::clone(&plane), room.clone(), stop.clone()));
     }
     drop(plane);
     while accepting.join_next().await.is_some() {}
 }
 
-async fn accept(
-    listener: TcpListener,
-    plane: Arc<AgentPlane>,
-    connections: Arc<Semaphore>,
-    stop: CancellationToken,
-) {
+async fn accept(listener: TcpListener, plane: Arc<AgentPlane>, room: Room, stop: CancellationToken) {
     let graceful = GracefulShutdown::new();
     let mut tasks = JoinSet::new();
+    // A connection that was taken and has no permit yet.
+    let mut waiting = None;
     loop {
         tokio::select! {
-            accepted = next_connection(&listener, &connections) => match accepted {
-                Ok((stream, permit)) => {
-                    let served = connection(stream, Arc::clone(&plane), &graceful);
-                    tasks.spawn(async move {
-                        served.await;
-                        drop(permit);
-                    });
+            accepted = listener.accept(), if waiting.is_none() => match accepted {
+                Ok((stream, _)) => {
+                    room.make();
+                    waiting = Some(stream);
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot take a connection of an agent");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
+            Ok(permit) = Arc::clone(&room.connections).acquire_owned(), if waiting.is_some() => {
+                let Some(stream) = waiting.take() else { continue };
+                let served = connection(stream, room.silent.add(), Arc::clone(&plane), &graceful);
+                tasks.spawn(async move {
+                    served.await;
+                    drop(permit);
+                });
+            }
             // Finished connections leave nothing behind.
             Some(_) = tasks.join_next() => {}
             () = stop.cancelled() => break,
@@ -80,23 +86,30 @@ async fn accept(
     while tasks.join_next().await.is_some() {}
 }
 
-/// Takes a connection once there is room for one: those that wait cost no memory here.
-async fn next_connection(
-    listener: &TcpListener,
-    connections: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
-    let permit = match Arc::clone(connections).try_acquire_owned() {
-        Ok(permit) => permit,
-        Err(_) => {
-            tracing::warn!("agents hold as many connections as they may (--max-connections): others wait");
-            Arc::clone(connections).acquire_owned().await.map_err(io::Error::other)?
+/// Room for connections.
+#[derive(Clone, Debug)]
+struct Room {
+    /// A permit for each.
+    connections: Arc<Semaphore>,
+    silent: Arc<SilentConnections>,
+}
+
+impl Room {
+    /// Where there is none, closes the oldest connection over which no request has come. Where all have had one, the next
+    /// connection waits until another ends.
+    fn make(&self) {
+        if self.connections.available_permits() > 0 {
+            return;
         }
-    };
-    Ok((listener.accept().await?.0, permit))
+        let what =
+            if self.silent.close_oldest() { "the oldest without a request is closed" } else { "others wait" };
+        tracing::warn!("agents hold as many connections as they may (--max-connections): {what}");
+    }
 }
 
 fn connection(
     stream: TcpStream,
+    connection: Connection,
     plane: Arc<AgentPlane>,
     graceful: &GracefulShutdown,
 ) -> impl Future<Output = ()> + Send + use<> {
@@ -104,15 +117,25 @@ fn connection(
         tracing::debug!(%error, "an agent's connection has no TCP_NODELAY");
     }
     // Boxed, so that its memory goes when the answer begins: a stream lasts much longer than that.
-    let service = service_fn(move |request| Box::pin(Arc::clone(&plane).answer(request)));
-    let connection = http1::Builder::new()
+    let connection = Arc::new(connection);
+    let of_service = Arc::clone(&connection);
+    let service = service_fn(move |request| {
+        of_service.speaks();
+        Box::pin(Arc::clone(&plane).answer(request))
+    });
+    let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .serve_connection(TokioIo::new(stream), service);
-    let watched = graceful.watch(connection);
+    let watched = graceful.watch(serving);
     async move {
-        if let Err(error) = watched.await {
-            tracing::debug!(%error, "an agent's connection ended");
+        tokio::select! {
+            served = watched => {
+                if let Err(error) = served {
+                    tracing::debug!(%error, "an agent's connection ended");
+                }
+            }
+            () = connection.closed() => {}
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rolltap_proxy::api::Limits;
 use rolltap_proxy::{Settings, sim};
-use rolltap_testing::eventually;
+use rolltap_testing::{eventually, limit};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -95,4 +95,19 @@ async fn bodies_that_one_trial_piles_up_are_refused_and_other_trials_are_served(
     drop(piled);
     eventually("its room is given back", async || stage.chat(&greedy, &body).await.status().as_u16() == 200)
         .await;
+}
+
+#[tokio::test]
+async fn connections_that_say_nothing_keep_no_other_trial_out() {
+    let upstream = simulator(None).await;
+    let url = format!("http://{}", upstream.addr());
+    let few = NonZeroUsize::new(8).unwrap();
+    let stage = staged(upstream, &url, |settings| settings.max_connections = few).await;
+    let trial = stage.open(json!({})).await;
+    let mut silent = Vec::new();
+    for _ in 0..12 {
+        silent.push(TcpStream::connect(stage.proxy.agent_addrs()[0]).await.unwrap());
+    }
+    let answer = tokio::time::timeout(limit(10), stage.chat(&trial, &request(json!({})))).await;
+    assert_eq!(answer.unwrap().status().as_u16(), 200);
 }
