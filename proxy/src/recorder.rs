@@ -192,6 +192,13 @@ impl Recorder {
         self.answers.take().map(Answers::finish).unwrap_or_default()
     }
 
+    /// The JSON string by which an answer names its model; every chunk of a stream does, and the first one counts.
+    pub(crate) fn served_model(&mut self, name: &str) {
+        if self.call.served_model.is_none() {
+            self.call.served_model = serde_json::from_str(name).ok();
+        }
+    }
+
     /// vLLM's `prompt_token_ids`. It repeats them for each choice of a stream; the first time counts.
     pub(crate) fn prompt(&mut self, ids: &str) {
         if !self.call.prompt_token_ids.is_empty() {
@@ -314,6 +321,7 @@ impl Recorder {
         };
         self.call.error = error.map(redacted);
         self.call.model = redacted(std::mem::take(&mut self.call.model));
+        self.call.served_model.take_if(|served| *served == self.call.model);
         self.call.ended_at = clock::now();
         self.call.choices.sort_by_key(|choice| choice.index);
         self.note_versions();

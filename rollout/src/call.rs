@@ -22,6 +22,9 @@ pub struct Call {
     pub dialect: Dialect,
     /// The model as the agent named it.
     pub model: String,
+    /// The model as its answer names it, where that is another name: agents know it by an alias, or leave it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served_model: Option<String>,
     /// How the call ended.
     pub status: CallStatus,
     /// What a rule said that the call was for. [`crate::roles`] has the last word.
@@ -163,6 +166,7 @@ impl Call {
             trial_id,
             dialect: Dialect::ChatCompletions,
             model: String::new(),
+            served_model: None,
             status: CallStatus::Cancelled,
             role: CallRole::Main,
             continuation: None,
@@ -181,6 +185,12 @@ impl Call {
             first_token_at: None,
             ended_at: started_at,
         }
+    }
+
+    /// The model or adapter that sampled the answer, as far as it is known.
+    #[must_use]
+    pub fn served_model(&self) -> &str {
+        self.served_model.as_deref().unwrap_or(&self.model)
     }
 
     /// A call that was under way when its proxy ended, which was found out at `noted_at`.

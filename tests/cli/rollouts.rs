@@ -60,6 +60,7 @@ fn call(n: u32, prompt: &[u32], answer: &[u32]) -> Call {
         trial_id: TrialId::new("t").unwrap(),
         dialect: Dialect::ChatCompletions,
         model: "policy".to_owned(),
+        served_model: None,
         status: CallStatus::Complete,
         role: CallRole::Main,
         continuation: None,

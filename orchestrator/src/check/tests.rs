@@ -32,6 +32,7 @@ pub(crate) fn rows_of(trial_id: &str) -> Vec<RolloutRow> {
         trial_id: facts.trial_id.clone(),
         dialect: Dialect::ChatCompletions,
         model: "m".to_owned(),
+        served_model: None,
         status: CallStatus::Complete,
         role: CallRole::Main,
         continuation: None,

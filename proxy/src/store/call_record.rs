@@ -160,6 +160,8 @@ struct WithoutLists<'a> {
     trial_id: &'a TrialId,
     dialect: Dialect,
     model: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    served_model: Option<&'a str>,
     status: CallStatus,
     role: CallRole,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -197,6 +199,7 @@ fn without_lists(call: &Call) -> WithoutLists<'_> {
         trial_id,
         dialect,
         model,
+        served_model,
         status,
         role,
         continuation,
@@ -220,6 +223,7 @@ fn without_lists(call: &Call) -> WithoutLists<'_> {
         trial_id,
         dialect: *dialect,
         model,
+        served_model: served_model.as_deref(),
         status: *status,
         role: *role,
         continuation: continuation.as_ref(),

@@ -1,4 +1,5 @@
-//! Which answer each call extends, and how much of its prompt had been there before.
+//! Which answer each call extends, and how much of its prompt had been there before. A call extends only an answer of its own
+//! model: what adapters of one base sample begins with the same tokens, and is of another policy.
 //!
 //! All answers are put in the order of their tokens. Answers that one begins with then stand before it, and what it has
 //! most in common with stands right beside it, so that nothing needs to be compared with everything.
@@ -57,7 +58,7 @@ impl Sorted {
         for (&index, &shared) in self.order.iter().zip(&self.shared_with_previous) {
             let (Some(node), Some(link)) = (nodes.get(index), links.get_mut(index)) else { continue };
             while beginnings.pop_if(|alike| alike.tokens > shared).is_some() {}
-            (link.parent, link.is_ambiguous) = deepest(&beginnings, index, node.start());
+            (link.parent, link.is_ambiguous) = deepest(&beginnings, nodes, index, node.start());
             match beginnings.last_mut().filter(|alike| alike.tokens == node.end()) {
                 Some(alike) => alike.nodes.push(index),
                 None => beginnings.push(Alike { tokens: node.end(), nodes: vec![index] }),
@@ -75,13 +76,15 @@ impl Sorted {
     }
 }
 
-/// The longest of these beginnings that fits into a prompt, of those that were asked for before it; and whether there are
-/// several such answers.
-fn deepest(beginnings: &[Alike], index: usize, prompt: usize) -> (Option<usize>, bool) {
+/// The longest of these beginnings that fits into a prompt, of those of the same model that were asked for before it; and
+/// whether there are several such answers.
+fn deepest(beginnings: &[Alike], nodes: &[Node<'_>], index: usize, prompt: usize) -> (Option<usize>, bool) {
+    let model = |index: usize| nodes.get(index).map(|node| node.call.served_model());
     let fitting = beginnings.iter().rev().filter(|alike| alike.tokens <= prompt);
     for alike in fitting {
         // They are in order of time.
-        let mut earlier = alike.nodes.iter().copied().take_while(|&other| other < index);
+        let earlier = alike.nodes.iter().copied().take_while(|&other| other < index);
+        let mut earlier = earlier.filter(|&other| model(other) == model(index));
         if let Some(parent) = earlier.next() {
             return (Some(parent), earlier.next().is_some());
         }

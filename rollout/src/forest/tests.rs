@@ -26,6 +26,7 @@ pub(crate) fn call(n: u32, prompt: &[u32], answers: &[&[u32]]) -> Call {
         trial_id: TrialId::new("t").unwrap(),
         dialect: Dialect::ChatCompletions,
         model: "m".into(),
+        served_model: None,
         status: CallStatus::Complete,
         role: CallRole::Main,
         continuation: None,
@@ -249,10 +250,25 @@ pub(crate) fn trial() -> impl Strategy<Value = Vec<Call>> {
             });
         }
         let calls = made.iter().zip(0..).map(|((prompt, answers), n)| {
-            call(n, prompt, &answers.iter().map(Vec::as_slice).collect::<Vec<_>>())
+            let call = call(n, prompt, &answers.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            Call { served_model: (n % 4 == 3).then(|| "adapter".into()), ..call }
         });
         calls.collect()
     })
+}
+
+#[test]
+fn a_call_extends_only_an_answer_of_its_own_model() {
+    let by = |model: &str, call: Call| Call { served_model: Some(model.into()), ..call };
+    let calls = [
+        by("a", call(0, &[1, 2], &[&[3]])),
+        by("b", call(1, &[1, 2, 3, 4], &[&[5]])),
+        by("a", call(2, &[1, 2, 3, 4, 5, 6], &[&[7]])),
+    ];
+    let forest = Forest::build(&calls);
+    let parents: Vec<_> = forest.nodes().iter().map(|node| node.parent).collect();
+    assert_eq!(parents, [None, None, Some(0)]);
+    assert_eq!(forest.branches().len(), 2);
 }
 
 fn tokens(node: &Node<'_>) -> Vec<TokenId> {
@@ -264,9 +280,10 @@ fn slow_link(forest: &Forest<'_>, index: usize) -> (Option<usize>, bool, usize) 
     let node = &forest.nodes()[index];
     let prompt: Vec<_> = node.call.prompt_token_ids.iter().copied().collect();
     let earlier: Vec<_> = forest.nodes()[..index].iter().map(tokens).collect();
-    let longest = earlier.iter().filter(|other| prompt.starts_with(other)).map(Vec::len).max();
-    let mut parents = (0..index)
-        .filter(|&other| Some(earlier[other].len()) == longest && prompt.starts_with(&earlier[other]));
+    let is_own = |other: usize| forest.nodes()[other].call.served_model() == node.call.served_model();
+    let begins = |other: usize| is_own(other) && prompt.starts_with(&earlier[other]);
+    let longest = (0..index).filter(|&other| begins(other)).map(|other| earlier[other].len()).max();
+    let mut parents = (0..index).filter(|&other| Some(earlier[other].len()) == longest && begins(other));
     let shared = earlier.iter().map(|other| crate::token_list::common_prefix(other, &prompt)).max();
     (parents.next(), parents.next().is_some(), shared.unwrap_or(0))
 }

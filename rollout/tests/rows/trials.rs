@@ -275,6 +275,7 @@ fn calls(facts: &Facts, nodes: &[Node<'_>]) -> Vec<Call> {
                 trial_id: TrialId::new(facts.trial_id.clone()).unwrap(),
                 dialect: Dialect::ChatCompletions,
                 model: node.answer.model.clone(),
+                served_model: None,
                 status: node.answer.status,
                 role: CallRole::Main,
                 continuation: None,

@@ -74,6 +74,9 @@ fn record_answer(answer: &Answer<'_>, logprobs: &[Option<Logprob>], recorder: &m
     if let Some(error) = answer.error {
         recorder.upstream_error(error);
     }
+    if let Some(model) = answer.model {
+        recorder.served_model(model);
+    }
     if let Some(ids) = answer.prompt_token_ids {
         recorder.prompt(ids);
     }

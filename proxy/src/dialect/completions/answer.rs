@@ -101,6 +101,9 @@ fn record(answer: &Answer<'_>, asked: &Asked, recorder: &mut Recorder) {
             recorder.unreadable();
             continue;
         };
+        if let Some(model) = answer.model {
+            of_prompt.served_model(model.get());
+        }
         if let Some(ids) = choice.prompt_token_ids {
             of_prompt.prompt(ids.get());
         }

@@ -23,6 +23,7 @@ fn call(prompt: &[u32], answers: Vec<(Vec<u32>, Vec<Option<f32>>)>) -> Call {
         trial_id: TrialId::new("t").unwrap(),
         dialect: Dialect::Messages,
         model: "m".into(),
+        served_model: Some("s".into()),
         status: CallStatus::Failed,
         role: CallRole::Main,
         continuation: None,
