@@ -22,13 +22,15 @@ SHELL = types.FunctionDeclaration(
 def parts_of(answers: list) -> dict:
     """What the client makes of a turn, however it was cut."""
     parts = [part for answer in answers for part in answer.candidates[0].content.parts or []]
+    usage = answers[-1].usage_metadata
     return {
         "text": "".join(part.text or "" for part in parts if not part.thought),
         "thoughts": "".join(part.text or "" for part in parts if part.thought),
         "signed": any(part.thought_signature for part in parts),
         "calls": [{"name": part.function_call.name, "args": part.function_call.args} for part in parts if part.function_call],
         "finish_reason": answers[-1].candidates[0].finish_reason.name,
-        "tokens": [answers[-1].usage_metadata.prompt_token_count, answers[-1].usage_metadata.candidates_token_count],
+        # How many of the sampled ones are thoughts, vLLM counts otherwise for a stream than for a whole answer.
+        "tokens": [usage.prompt_token_count, (usage.thoughts_token_count or 0) + (usage.candidates_token_count or 0)],
         "model": answers[-1].model_version,
     }
 
