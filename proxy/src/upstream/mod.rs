@@ -3,6 +3,7 @@
 
 mod address;
 mod body;
+mod flaws;
 mod model_card;
 mod pool;
 mod replica;

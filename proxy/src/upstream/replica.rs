@@ -53,9 +53,9 @@ pub(crate) struct Replica {
     pub(crate) trials: AtomicUsize,
     version: AtomicI32,
     policy: Arc<Policy>,
-    flaws: FlawCounts,
+    pub(super) flaws: FlawCounts,
     /// What its answers lack, as far as that has been logged.
-    lacks: Mutex<BTreeSet<Flaw>>,
+    pub(super) lacks: Mutex<BTreeSet<Flaw>>,
     /// It rendered a prompt that it was given as ids.
     ignores_ids: AtomicBool,
     /// Its chat requests have a field for them.
@@ -286,28 +286,6 @@ impl Failure {
     }
 }
 
-/// What an upstream's operator can do about a flaw of its answers; none where that is not known.
-fn remedy(flaw: Flaw) -> Option<&'static str> {
-    match flaw {
-        Flaw::MissingPromptIds => Some(
-            "the answer has no prompt_token_ids; vLLM sends them for return_token_ids since 0.10.2, unless a router in \
-             between takes them out or does not pass return_token_ids on",
-        ),
-        Flaw::MissingTokenIds => Some(
-            "a choice has no token_ids; vLLM sends them for return_token_ids since 0.10.2, unless a router in between takes \
-             them out or does not pass return_token_ids on",
-        ),
-        Flaw::MissingLogprobs => Some(
-            "a choice has no logprobs; vLLM sends them where the request has logprobs, unless a router in between takes \
-             them out",
-        ),
-        Flaw::InvalidLogprob => Some(
-            "a logprob is not that of a token; start vLLM with --logprobs-mode raw_logprobs or processed_logprobs",
-        ),
-        Flaw::LengthMismatch | Flaw::MissingChoice | Flaw::Unreadable => None,
-    }
-}
-
 /// What the system said, without the layers around it.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
@@ -342,19 +320,6 @@ impl ServedBy {
                 upstream = %self.replica.address,
                 "the upstream does not take prompts as token ids, so it renders every prompt anew; vLLM does since 0.31"
             );
-        }
-    }
-
-    /// A complete answer of the replica lacks these: they are counted, and each is logged once.
-    pub(crate) fn lacks(&self, flaws: &[Flaw]) {
-        for &flaw in flaws {
-            self.replica.flaws.count(flaw);
-            let Some(remedy) = remedy(flaw) else { continue };
-            let is_new = self.replica.lacks.lock().unwrap_or_else(PoisonError::into_inner).insert(flaw);
-            if is_new {
-                let (upstream, flaw) = (&self.replica.address, flaw.as_str());
-                tracing::warn!(%upstream, flaw, "nothing of such a call can be trained: {remedy}");
-            }
         }
     }
 

@@ -1,0 +1,44 @@
+//! What complete answers of a replica lack: counted, and logged once with what can be done about it.
+
+use std::sync::PoisonError;
+
+use rolltap_rollout::call::Flaw;
+
+use super::ServedBy;
+
+impl ServedBy {
+    /// A complete answer of the replica lacks these: they are counted, and each is logged once.
+    pub(crate) fn lacks(&self, flaws: &[Flaw]) {
+        for &flaw in flaws {
+            self.replica.flaws.count(flaw);
+            let Some(remedy) = remedy(flaw) else { continue };
+            let is_new = self.replica.lacks.lock().unwrap_or_else(PoisonError::into_inner).insert(flaw);
+            if is_new {
+                let (upstream, flaw) = (self.replica.address(), flaw.as_str());
+                tracing::warn!(%upstream, flaw, "nothing of such a call can be trained: {remedy}");
+            }
+        }
+    }
+}
+
+/// What an upstream's operator can do about a flaw of its answers; none where that is not known.
+fn remedy(flaw: Flaw) -> Option<&'static str> {
+    match flaw {
+        Flaw::MissingPromptIds => Some(
+            "the answer has no prompt_token_ids; vLLM sends them for return_token_ids since 0.10.2, unless a router in \
+             between takes them out or does not pass return_token_ids on",
+        ),
+        Flaw::MissingTokenIds => Some(
+            "a choice has no token_ids; vLLM sends them for return_token_ids since 0.10.2, unless a router in between takes \
+             them out or does not pass return_token_ids on",
+        ),
+        Flaw::MissingLogprobs => Some(
+            "a choice has no logprobs; vLLM sends them where the request has logprobs, unless a router in between takes \
+             them out",
+        ),
+        Flaw::InvalidLogprob => Some(
+            "a logprob is not that of a token; start vLLM with --logprobs-mode raw_logprobs or processed_logprobs",
+        ),
+        Flaw::LengthMismatch | Flaw::MissingChoice | Flaw::Unreadable => None,
+    }
+}
