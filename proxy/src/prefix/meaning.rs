@@ -199,13 +199,16 @@ fn tool_call(call: &Value) -> Value {
 /// With the keys of every object in one order, and numbers by their value as JavaScript has it: it writes `1.0` and `1e0` as
 /// `1`, and reads an integer beyond 2^53 as the next double.
 pub(super) fn in_one_spelling(value: Value) -> Value {
+    in_one_order(with_numbers_by_value(value))
+}
+
+fn with_numbers_by_value(value: Value) -> Value {
     match value {
         Value::Number(number) => by_value(&number),
         Value::Object(members) => {
-            let spelled = members.into_iter().map(|(key, value)| (key, in_one_spelling(value)));
-            in_one_order(Value::Object(spelled.collect()))
+            members.into_iter().map(|(key, value)| (key, with_numbers_by_value(value))).collect()
         }
-        Value::Array(items) => Value::Array(items.into_iter().map(in_one_spelling).collect()),
+        Value::Array(items) => items.into_iter().map(with_numbers_by_value).collect(),
         plain => plain,
     }
 }
