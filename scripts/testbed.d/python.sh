@@ -16,6 +16,7 @@ install_python() {
   } | stamp_of)
   # Asked to run, because a stamp outlives the Python that a venv is made from.
   if is_stamped python "$stamp" && "$venv/bin/python" -c '' 2>/dev/null; then
+    sleep_where_vllm_spins
     say "python: vLLM is there ($venv)"
     return
   fi
@@ -26,7 +27,19 @@ install_python() {
     show_tail "$log"
     die 'python: the installation failed; running this again takes it up where it broke off'
   fi
+  sleep_where_vllm_spins
   put_stamp python "$stamp"
+}
+
+# vLLM's engine and its worker wait for each other in a loop around sched_yield, with a core
+# each. On two cores that starves vLLM's own API server, for up to half a minute, and takes
+# half of the machine from all else. Python runs the lines of .pth files at its start.
+sleep_where_vllm_spins() {
+  local site
+  site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  # Its lines see no module that they import once they have ended, so no lambda.
+  write_whole "$site/sleep_where_vllm_spins.pth" \
+    <<<'import functools, os, time; os.sched_yield = functools.partial(time.sleep, 0.0001)'
 }
 
 # usage: require_space STEP MIB

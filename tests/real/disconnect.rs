@@ -2,6 +2,7 @@
 //!
 //! vLLM itself tells: these tests have the long model's server to themselves (`.config/nextest.toml` runs them alone).
 
+use std::slice;
 use std::time::Instant;
 
 use rolltap_proxy::api::{TrialOpened, TrialStatus};
@@ -76,8 +77,19 @@ impl Scene {
         self.metric("num_requests_running").await + self.metric("num_requests_waiting").await
     }
 
-    async fn until_running(&self, calls: f64) {
-        eventually("vLLM works", async || self.metric("num_requests_running").await == calls).await;
+    /// Waits until vLLM works at these calls; panics where one of them has ended. vLLM alone is no witness: it can still count a
+    /// call that is over.
+    async fn until_running(&self, calls: &[JoinHandle<()>]) {
+        eventually("the calls are in flight", async || {
+            assert!(!calls.iter().any(JoinHandle::is_finished), "a call ended at once");
+            self.status().await.calls.in_flight == calls.len() as u64
+        })
+        .await;
+        eventually("vLLM works", async || {
+            assert!(!calls.iter().any(JoinHandle::is_finished), "a call ended before vLLM was seen at work");
+            self.metric("num_requests_running").await == calls.len() as f64
+        })
+        .await;
     }
 
     /// Waits until vLLM has nothing left to do; panics where that takes too long.
@@ -93,6 +105,11 @@ impl Scene {
         let call = self.stage.calls(&self.trial).await.remove(0);
         assert_eq!((call.status, call.is_trainable()), (CallStatus::Cancelled, false));
         call
+    }
+
+    async fn status(&self) -> TrialStatus {
+        let url = self.stage.admin(&format!("/v1/trials/{}", self.trial.trial_id));
+        self.stage.http.get(url).send().await.unwrap().json().await.unwrap()
     }
 
     async fn seal(&self) -> TrialStatus {
@@ -118,7 +135,7 @@ async fn left_in_prefill(stream: bool) -> bool {
     let scene = Scene::set().await;
     let sampled = scene.sampled().await;
     let call = scene.call(&scene.request(LONG_PROMPT, stream));
-    scene.until_running(1.0).await;
+    scene.until_running(slice::from_ref(&call)).await;
     call.abort();
     scene.vllm_is_idle_at_once(&format!("in prefill, stream: {stream}"), Instant::now()).await;
     let call = scene.cancelled_call().await;
@@ -166,7 +183,7 @@ async fn leaving_while_a_whole_answer_is_generated_frees_vllm() {
 async fn sealing_a_trial_frees_vllm_of_its_stragglers() {
     let scene = Scene::set().await;
     let stragglers = [scene.call(&scene.request(20, true)), scene.call(&scene.request(20, false))];
-    scene.until_running(2.0).await;
+    scene.until_running(&stragglers).await;
     let before = Instant::now();
     let sealed = scene.seal().await;
     scene.vllm_is_idle_at_once("sealed", before).await;
