@@ -15,6 +15,10 @@ fast:
 long:
     ./scripts/test --long
 
+# vLLM's own server tests, against vLLM and through rolltap.
+vllm-suite *GROUPS:
+    ./scripts/test --vllm-suite {{GROUPS}}
+
 # Formatting, lints, licences and advisories.
 lint:
     cargo fmt --check
