@@ -1,11 +1,25 @@
 //! Nothing is left behind, by living and dead runs.
 
+use std::time::{Duration, Instant};
+
+use bollard::Docker;
 use bollard::models::NetworkCreateRequest;
 use bollard::query_parameters::{InspectContainerOptions, ListContainersOptions};
 use rolltap_orchestrator::environment::{EnvironmentKind, Host, JobLabel};
+use rolltap_testing::limit;
 use uuid::Uuid;
 
 use crate::stage::{leftovers, output, prebuilt, run, start, with_host};
+
+/// Waits until nothing has this label. A neighbouring test's sweep may have begun to remove what
+/// the test's own sweep then finds gone, and the engine lists a network until it is removed.
+async fn until_swept(engine: &Docker, label: &str) {
+    let end = Instant::now() + limit(30);
+    while leftovers(engine, label).await != (0, 0, 0) {
+        assert!(Instant::now() < end, "{label} is still there");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
 
 #[tokio::test]
 #[ignore = "needs Docker: run scripts/test"]
@@ -28,11 +42,11 @@ async fn what_a_dead_run_left_is_swept_and_what_a_living_one_has_is_not() {
             labels: Some(labels),
             ..Default::default()
         };
+        // From here on every run that starts at this engine may sweep the network, those of
+        // neighbouring tests too: no test can count on seeing it.
         engine.create_network(request).await.unwrap();
-        let label = format!("dev.rolltap.run={run}");
-        assert_eq!(leftovers(engine, &label).await, (0, 1, 0));
         let next = Host::connect(EnvironmentKind::Docker, &JobLabel::new("test-next")).await.unwrap();
-        assert_eq!(leftovers(engine, &label).await, (0, 0, 0));
+        until_swept(engine, &format!("dev.rolltap.run={run}")).await;
         next.close().await.unwrap();
         assert_eq!(output(&environment, "echo here").await, "here");
     })
@@ -63,14 +77,16 @@ async fn an_owner_in_a_container_is_alive_as_long_as_its_process_is() {
             ..Default::default()
         };
         engine.create_network(request).await.unwrap();
-        let left = async || {
+        let label = format!("dev.rolltap.run={run}");
+        let sweep = async || {
             let next = Host::connect(EnvironmentKind::Docker, &JobLabel::new("test-next")).await.unwrap();
             next.close().await.unwrap();
-            leftovers(engine, &format!("dev.rolltap.run={run}")).await
         };
-        assert_eq!(left().await, (0, 1, 0));
+        sweep().await;
+        assert_eq!(leftovers(engine, &label).await, (0, 1, 0));
         environment.stop().await.unwrap();
-        assert_eq!(left().await, (0, 0, 0));
+        sweep().await;
+        until_swept(engine, &label).await;
     })
     .await;
 }
