@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BranchCause {
-    /// The trial's first call.
+    /// The trial's first call, or that of its main conversation where only titles, probes and the like came before.
     FirstCall,
     /// Another answer (`n > 1`) of a call whose first answer is on an earlier branch.
     OtherChoice,

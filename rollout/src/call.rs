@@ -133,7 +133,8 @@ impl Dialect {
 pub enum CallStatus {
     /// The whole answer came, and the agent was handed it.
     Complete,
-    /// Upstream answered an error, could not be reached, or broke off.
+    /// Upstream answered an error, could not be reached, or broke off; or the agent was answered an error instead of a whole
+    /// answer.
     Failed,
     /// The agent left, or the trial was sealed, before the answer was whole.
     Cancelled,
@@ -285,7 +286,8 @@ impl Choice {
     }
 }
 
-fn is_false(value: &bool) -> bool {
+/// For serde: a member that is left out where it is false.
+pub(crate) fn is_false(value: &bool) -> bool {
     !value
 }
 
@@ -300,6 +302,13 @@ impl Call {
             }
             version
         })
+    }
+
+    /// Makes a failed call of a complete one whose agent got an error instead of the answer.
+    pub fn is_undelivered(&mut self) {
+        self.status = CallStatus::Failed;
+        self.error =
+            Some("the agent was answered 503: the capture store could not write the record".to_owned());
     }
 
     /// Whether the record's sampled tokens may be trained on at all (each still needs a logprob of its own, and the

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::branch_cause::BranchCause;
+use crate::call::is_false;
 use crate::ids::CallId;
 
 /// What a call continues. Nothing is said of calls that nobody looked at.
@@ -23,6 +24,10 @@ pub enum Continuation {
         parent: AnswerRef,
         /// How the template would have shown that answer.
         class: Class,
+        /// What is new holds an answer that the agent changed after it was sampled: the messages go on from the answer before
+        /// that one.
+        #[serde(default, skip_serializing_if = "is_false")]
+        is_edited: bool,
     },
     /// An earlier conversation, but the prompt is what the server made of the messages.
     Rendered {
@@ -58,12 +63,17 @@ pub enum Class {
 }
 
 impl Continuation {
-    /// Why the call would start a branch, where its ids extend no earlier answer.
+    /// Why the call would start a branch, where its ids extend no earlier answer, or one that an earlier call extends.
     pub fn cause(&self) -> Option<BranchCause> {
         match self {
             Self::Fresh { cause } | Self::Rendered { cause, .. } => Some(*cause),
-            Self::Spliced { .. } => None,
+            Self::Spliced { is_edited, .. } => is_edited.then_some(BranchCause::HistoryEdited),
         }
+    }
+
+    /// Whether the agent changed an answer behind the one that the ids go on from.
+    pub(crate) fn is_edited(&self) -> bool {
+        matches!(self, Self::Spliced { is_edited: true, .. })
     }
 
     /// The answer that the messages go on from.

@@ -124,7 +124,10 @@ impl<'a> Forest<'a> {
         match previous {
             None => BranchCause::FirstCall,
             Some(previous) if previous.call.call_id == node.call.call_id => BranchCause::OtherChoice,
-            Some(_) if node.parent.is_some() => BranchCause::Fork,
+            Some(_) if node.parent.is_some() => {
+                let is_edited = node.call.continuation.as_ref().is_some_and(Continuation::is_edited);
+                if is_edited { BranchCause::HistoryEdited } else { BranchCause::Fork }
+            }
             Some(_) => {
                 let told = node.call.continuation.as_ref().and_then(Continuation::cause);
                 // Of two calls that came in at once before any was answered, one is the first.

@@ -8,7 +8,7 @@ use crate::call::{Call, CallRole, CallStatus};
 use crate::forest::{Branch, Forest, Node};
 use crate::ids::{GroupId, TaskId, TrialId};
 use crate::origin::Origin;
-use crate::roles::roles;
+use crate::roles::{self, roles};
 use crate::row::{CallSpan, RolloutRow, SCHEMA_VERSION};
 use crate::training::TrainingPolicy;
 
@@ -167,7 +167,7 @@ fn row(source: &Source<'_>, index: usize, branch: &Branch, owned: &mut HashSet<u
         branch_index: saturating_i32(index),
         num_branches: saturating_i32(source.branches),
         is_last_branch: index + 1 == source.branches,
-        branch_cause: branch.cause.to_string(),
+        branch_cause: roles::cause_of(branch, &source.roles).to_string(),
         branch_reprefilled: Some(saturating_i32(branch.reprefilled)),
         token_ids: tokens.ids,
         sampled_mask: tokens.sampled,

@@ -166,8 +166,15 @@ fn a_cause_that_was_found_out_counts_where_ids_do_not_go_on() {
         looked_at(call(2, &[1, 2, 3], &[&[4]]), edited.clone()),
         looked_at(call(3, &[1, 2, 7], &[&[4]]), edited),
         looked_at(call(4, &[8], &[&[8]]), Continuation::Fresh { cause: BranchCause::SubAgent }),
-        looked_at(call(5, &[7], &[&[8]]), Continuation::Spliced { parent, class: Class::Equal }),
+        looked_at(
+            call(5, &[7], &[&[8]]),
+            Continuation::Spliced { parent: parent.clone(), class: Class::Equal, is_edited: false },
+        ),
         looked_at(call(6, &[6], &[&[8]]), Continuation::Fresh { cause: BranchCause::FirstCall }),
+        looked_at(
+            call(7, &[1, 2, 6], &[&[8]]),
+            Continuation::Spliced { parent, class: Class::Equal, is_edited: true },
+        ),
     ];
     let causes: Vec<_> = Forest::build(&calls).branches().iter().map(|branch| branch.cause).collect();
     use BranchCause as C;
@@ -180,7 +187,8 @@ fn a_cause_that_was_found_out_counts_where_ids_do_not_go_on() {
             Fork,
             C::SubAgent,
             NoSharedPrefix,
-            NoSharedPrefix
+            NoSharedPrefix,
+            C::HistoryEdited
         ]
     );
 }

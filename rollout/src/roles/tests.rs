@@ -49,13 +49,43 @@ fn what_comes_after_a_title_or_a_probe_is_the_first_conversation() {
     assert_eq!(of(&calls), [Probe, Title, Main, SubAgent]);
 }
 
+fn ended(mut call: Call, finish_reason: &str) -> Call {
+    call.choices.iter_mut().for_each(|choice| choice.finish_reason = Some(finish_reason.to_owned()));
+    call
+}
+
+#[test]
+fn the_conversation_that_goes_on_is_main_and_the_question_before_it_is_not() {
+    let after = |first: Call| {
+        [
+            first,
+            fresh(call(1, &[5], &[&[6]]), BranchCause::SubAgent),
+            call(2, &[5, 6, 7], &[&[8]]),
+            fresh(call(3, &[9], &[&[10]]), BranchCause::SubAgent),
+        ]
+    };
+    let calls = after(ended(call(0, &[1], &[&[2]]), "stop"));
+    assert_eq!(of(&calls), [SubAgent, Main, Main, SubAgent]);
+    let forest = Forest::build(&calls);
+    let roles = roles(&forest);
+    let causes: Vec<_> = forest.branches().iter().map(|branch| cause_of(branch, &roles)).collect();
+    assert_eq!(causes, [BranchCause::FirstCall, BranchCause::FirstCall, BranchCause::SubAgent]);
+    // It waits for a tool: a sub-agent is the tool.
+    assert_eq!(of(&after(ended(call(0, &[1], &[&[2]]), "tool_calls"))), [Main, SubAgent, SubAgent, SubAgent]);
+    let goes_on =
+        [&after(ended(call(0, &[1], &[&[2]]), "stop"))[..], &[call(4, &[1, 2, 3], &[&[4]])]].concat();
+    assert_eq!(of(&goes_on), [Main, SubAgent, SubAgent, SubAgent, Main]);
+    let alone = [ended(call(0, &[1], &[&[2]]), "stop"), fresh(call(1, &[5], &[&[6]]), BranchCause::SubAgent)];
+    assert_eq!(of(&alone), [Main, SubAgent]);
+}
+
 const SUMMARY: [u32; 16] = [30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45];
 
 fn compacted(role_of_work: Option<BranchCause>) -> Vec<Call> {
     let work = call(1, &[10], &[&[11]]);
     let asked = [&[10, 11, 12], &SUMMARY[..]].concat();
     vec![
-        call(0, &[1], &[&[2]]),
+        ended(call(0, &[1], &[&[2]]), "tool_calls"),
         role_of_work.map_or(work.clone(), |cause| fresh(work, cause)),
         call(2, &[10, 11, 12], &[&SUMMARY]),
         call(3, &[&asked[..], &[13]].concat(), &[&[14]]),
