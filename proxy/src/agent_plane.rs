@@ -12,7 +12,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 
 use crate::clock;
@@ -21,24 +21,19 @@ use crate::dialect::ToolStrictLevel;
 use crate::dialect::chat::media::Fetching;
 use crate::dialect::error::{AgentError, Shape};
 use crate::endpoint::{CallEndpoint, CountEndpoint, Endpoint};
-use crate::exchange::head_for_agent;
+use crate::exchange::{head_for_agent, read_answer};
 use crate::identity;
 use crate::inbox::{Inbox, Room};
 use crate::model_aliases::{ModelAliases, Names};
 use crate::opening::Opening;
 use crate::prefix::ExactPrefix;
+use crate::request_body;
 use crate::retry::{Fingerprint, Mark};
 use crate::roles::RoleRules;
 use crate::trial::{Refusal, Trial};
 
-/// Long contexts with images; vLLM itself has no limit.
-const LARGEST_REQUEST: u64 = 256 << 20;
 /// By which a client, vLLM and their logs name one request.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// A client that has sent nothing of its body for this long is gone or means harm.
-const REQUEST_SILENCE: Duration = Duration::from_secs(60);
-/// One that has not sent all of it within this time is on no line that calls could be made over, and holds memory.
-const REQUEST_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// The error of the bodies that we answer with; what is wrong is in the record by then.
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -70,13 +65,14 @@ impl AgentPlane {
         self: Arc<Self>,
         request: Request<Incoming>,
     ) -> Result<Response<AnswerBody>, Infallible> {
-        let (parts, body) = request.into_parts();
+        let (parts, mut body) = request.into_parts();
         let (key, path) = identity::split_path(parts.uri.path());
         let request_id = parts.headers.get(&REQUEST_ID).cloned();
-        let answered = self.route(key, path, &parts, body).await;
+        let answered = self.route(key, path, &parts, &mut body).await;
         let (mut answer, request_id) = match answered {
             Ok(answer) => (answer, request_id),
             Err(error) => {
+                request_body::discard(&parts.headers, &mut body).await;
                 let error = error.without_secrets(&self.opening.redaction);
                 let refusal = error.into_response(Shape::of_path(path)).map(boxed);
                 (refusal, request_id.or_else(new_request_id))
@@ -94,7 +90,7 @@ impl AgentPlane {
         key: Option<&str>,
         path: &str,
         parts: &Parts,
-        body: Incoming,
+        body: &mut Incoming,
     ) -> Result<Response<AnswerBody>, AgentError> {
         let trial = self.trial(key, &parts.headers).await?;
         match Endpoint::of(&parts.method, path, parts.uri.query())? {
@@ -123,7 +119,14 @@ impl AgentPlane {
         let sent =
             self.opening.upstream.send(trial_id, Method::GET, "/v1/models", &parts.headers, Bytes::new());
         let (head, body) = sent.await?.into_parts();
-        Ok(Response::from_parts(head_for_agent(head), boxed(body)))
+        let head = head_for_agent(head);
+        let names = self.names(trial);
+        if !head.status.is_success() || names.are_none() {
+            return Ok(Response::from_parts(head, boxed(body)));
+        }
+        let models = read_answer(body, self.longest_silence).await?;
+        let with_aliases = names.listed(&models).map(Bytes::from);
+        Ok(Response::from_parts(head, whole(with_aliases.unwrap_or(models))))
     }
 
     async fn call(
@@ -132,7 +135,7 @@ impl AgentPlane {
         endpoint: &CallEndpoint,
         path: &str,
         parts: &Parts,
-        body: Incoming,
+        body: &mut Incoming,
     ) -> Result<Response<AnswerBody>, AgentError> {
         let started_at = clock::now();
         let (body, _room) = self.read_request(trial, &parts.headers, body).await?;
@@ -158,11 +161,9 @@ impl AgentPlane {
         endpoint: &CountEndpoint,
         path: &str,
         parts: &Parts,
-        body: Incoming,
+        body: &mut Incoming,
     ) -> Result<Response<AnswerBody>, AgentError> {
-        if trial.sealed().is_cancelled() {
-            return Err(Refusal::Sealed.into());
-        }
+        let _counting = trial.begin_count()?;
         let (body, _room) = self.read_request(trial, &parts.headers, body).await?;
         let body = dialect::prepare_count(endpoint, &body, self.names(trial), self.media)?;
         self.counted(trial, endpoint, Shape::of_path(path), parts, body).await
@@ -173,7 +174,7 @@ impl AgentPlane {
         &self,
         trial: &Trial,
         headers: &HeaderMap,
-        body: Incoming,
+        body: &mut Incoming,
     ) -> Result<(Bytes, Room), AgentError> {
         let encoding = headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes).unwrap_or_default();
         if !encoding.is_empty() && !encoding.eq_ignore_ascii_case(b"identity") {
@@ -182,8 +183,8 @@ impl AgentPlane {
             return Err(AgentError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "BadRequestError", message));
         }
         let mut room = Room::of(&self.inbox, &trial.opened().facts.trial_id);
-        let read = tokio::time::timeout(REQUEST_TIMEOUT, read_body(trial, body, &mut room)).await;
-        let body = read.map_err(|_| too_slow("the request body was not whole", REQUEST_TIMEOUT))??;
+        let largest = trial.opened().limits.max_body_bytes;
+        let body = request_body::read(body, largest, &mut room).await?;
         Ok((body, room))
     }
 
@@ -193,56 +194,9 @@ impl AgentPlane {
     }
 }
 
-/// Reads a request's body, whose room in memory it takes meanwhile. One that is too large or breaks off was no call.
-async fn read_body(trial: &Trial, body: Incoming, room: &mut Room) -> Result<Bytes, AgentError> {
-    let largest = trial.opened().limits.max_body_bytes.unwrap_or(LARGEST_REQUEST).min(LARGEST_REQUEST);
-    // Where the head tells the size, nothing of it needs to be read.
-    if body.size_hint().lower() > largest {
-        return Err(Refusal::BodyTooLarge(largest).into());
-    }
-    let limited = Limited::new(body, usize::try_from(largest).unwrap_or(usize::MAX));
-    let mut limited = std::pin::pin!(limited);
-    let (mut pieces, mut size) = (Vec::new(), 0);
-    loop {
-        let frame = tokio::time::timeout(REQUEST_SILENCE, limited.frame()).await;
-        match frame.map_err(|_| too_slow("nothing came of the request body", REQUEST_SILENCE))? {
-            None => return Ok(joined(pieces)),
-            Some(Ok(frame)) => {
-                let Ok(piece) = frame.into_data() else { continue };
-                size += piece.len() as u64;
-                room.grow(size)?;
-                pieces.push(piece);
-            }
-            Some(Err(error)) if error.is::<LengthLimitError>() => {
-                return Err(Refusal::BodyTooLarge(largest).into());
-            }
-            Some(Err(error)) => {
-                return Err(AgentError::bad_request(format!("the request body broke off: {error}")));
-            }
-        }
-    }
-}
-
 /// For a refusal of ours whose request has none.
 fn new_request_id() -> Option<HeaderValue> {
     HeaderValue::from_str(&uuid::Uuid::now_v7().simple().to_string()).ok()
-}
-
-fn too_slow(what: &str, time: Duration) -> AgentError {
-    let message = format!("{what} for {} s", time.as_secs());
-    AgentError::new(StatusCode::REQUEST_TIMEOUT, "BadRequestError", message)
-}
-
-/// The pieces of a body as one.
-pub(crate) fn joined(mut pieces: Vec<Bytes>) -> Bytes {
-    match (pieces.pop(), pieces.is_empty()) {
-        (None, _) => Bytes::new(),
-        (Some(only), true) => only,
-        (Some(last), false) => {
-            pieces.push(last);
-            pieces.concat().into()
-        }
-    }
 }
 
 /// A body for an agent.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 use http::response;
-use rolltap_rollout::call::CallStatus;
+use rolltap_rollout::call::{Call, CallStatus};
 
 use crate::dialect::Back;
 use crate::recorder::Recorder;
@@ -39,6 +39,8 @@ struct State {
     live: Option<Live>,
     /// The answer, as long as its end is not handed over. None where the client marks no retries.
     undelivered: Option<Replay>,
+    /// What the call came to; empty until it has ended.
+    records: Vec<Arc<Call>>,
 }
 
 #[derive(Debug)]
@@ -82,7 +84,7 @@ impl CallUnderWay {
         place: Place,
     ) -> Self {
         let live = Live { recorder, intent: Some(intent), place, stream: None, waiting: None };
-        let state = Mutex::new(State { live: Some(live), undelivered: None });
+        let state = Mutex::new(State { live: Some(live), undelivered: None, records: Vec::new() });
         Self { trial, ordinal, fingerprint, state }
     }
 
@@ -199,12 +201,19 @@ impl CallUnderWay {
         // Before the trial lets go of the call: a seal that finds no call under way is written behind all records.
         let kept = SharedKept(live.place.keep_calls(calls).shared());
         self.trial.call_ended(self.ordinal, &records, unrecorded);
+        state.records = records;
         state.undelivered = state.undelivered.take().filter(|_| is_complete);
         state.undelivered.iter_mut().for_each(|answer| answer.kept = Some(kept.clone()));
         if let Some(waiting) = live.waiting {
             waiting.wake();
         }
         Some(kept)
+    }
+
+    /// The agent gets an error instead of the answer, because the record was not written in time. The store writes the same
+    /// behind the record.
+    pub(crate) fn answer_is_replaced(&self) {
+        self.trial.undelivered_calls(&self.lock().records);
     }
 
     /// The connection that reads the answer goes away.

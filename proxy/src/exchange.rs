@@ -12,7 +12,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Limited, StreamBody};
 use rolltap_rollout::call::CallStatus;
 
-use crate::agent_plane::{AgentPlane, AnswerBody, boxed, joined, whole};
+use crate::agent_plane::{AgentPlane, AnswerBody, boxed, whole};
 use crate::call_under_way::{CallGuard, CallUnderWay, Ended};
 use crate::dialect::error::{AgentError, Shape};
 use crate::dialect::upstream_error::UpstreamError;
@@ -23,6 +23,7 @@ use crate::prefix::prompt_ids;
 use crate::recorder::Recorder;
 use crate::redaction::Redaction;
 use crate::replay::Replay;
+use crate::request_body::joined;
 use crate::retry::Fingerprint;
 use crate::roles::Asked;
 use crate::silence::Silence;
@@ -221,7 +222,7 @@ async fn whole_answer(
     }
     call.answer_begins(head);
     let kept = call.end_whole(for_agent.as_ref().unwrap_or(body)).ok_or(Ended)?;
-    kept.await?;
+    kept.await.inspect_err(|_| call.answer_is_replaced())?;
     Ok(for_agent)
 }
 
@@ -264,7 +265,7 @@ async fn failed(call: &CallUnderWay, error: AgentError) -> AgentError {
 }
 
 /// Reads an answer that comes whole; its pieces may take their time, each no longer than `patience`.
-async fn read_answer(body: UpstreamBody, patience: Duration) -> Result<Bytes, AgentError> {
+pub(crate) async fn read_answer(body: UpstreamBody, patience: Duration) -> Result<Bytes, AgentError> {
     let broke_off = |status, reason: &dyn std::fmt::Display| {
         AgentError::new(status, "UpstreamError", format!("the upstream's answer broke off: {reason}"))
     };

@@ -29,6 +29,7 @@ mod recorder;
 mod redaction;
 mod render;
 mod replay;
+mod request_body;
 mod retry;
 pub mod roles;
 mod running;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Names that agents insist on (`claude-haiku-4-5`, `openai/gpt-5`), each with the served model or LoRA adapter that is
 /// meant. A name that ends in `*` stands for all that begin so; the longest that fits wins, an exact one before all. A
@@ -27,6 +28,12 @@ impl ModelAliases {
             Some(start) => Cow::Owned(format!("{start}{rest}")),
             None => Cow::Borrowed(served),
         })
+    }
+
+    /// Those that stand for one name alone, with the served names as they are written.
+    fn exact(&self) -> impl Iterator<Item = (&str, &str)> {
+        let pairs = self.0.iter().map(|(name, served)| (name.as_str(), served.as_str()));
+        pairs.filter(|(name, _)| !name.ends_with('*'))
     }
 
     /// Whether there are none.
@@ -53,10 +60,35 @@ impl<'a> Names<'a> {
     pub(crate) fn served(&self, asked: &str) -> Option<Cow<'a, str>> {
         self.of_trial.served(asked).or_else(|| self.of_proxy.served(asked)).filter(|served| *served != asked)
     }
+
+    /// Whether there are none.
+    pub(crate) fn are_none(&self) -> bool {
+        self.of_trial.is_empty() && self.of_proxy.is_empty()
+    }
+
+    /// A list of models (`GET /v1/models`) with an entry for each alias that stands for one name: that of its served model, under
+    /// the alias. None where there is nothing to add, or the text is no such list.
+    pub(crate) fn listed(&self, models: &[u8]) -> Option<Vec<u8>> {
+        let aliases: BTreeMap<_, _> = self.of_proxy.exact().chain(self.of_trial.exact()).collect();
+        let mut list: Value = serde_json::from_slice(models).ok()?;
+        let cards = list.get_mut("data")?.as_array_mut()?;
+        let served = cards.len();
+        for (alias, of) in aliases {
+            let is_listed = cards.iter().any(|card| card["id"] == alias);
+            let card = cards.iter().take(served).find(|card| card["id"] == of).cloned();
+            if let (false, Some(Value::Object(mut card))) = (is_listed, card) {
+                card.insert("id".to_owned(), alias.into());
+                cards.push(card.into());
+            }
+        }
+        if cards.len() == served { None } else { serde_json::to_vec(&list).ok() }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn aliases(pairs: &[(&str, &str)]) -> ModelAliases {
@@ -77,6 +109,22 @@ mod tests {
             assert_eq!(aliases.served(asked).as_deref(), Some(served), "{asked}");
         }
         assert_eq!(ModelAliases::default().served("m"), None);
+    }
+
+    #[test]
+    fn aliases_are_listed_among_the_models() {
+        let of_trial = aliases(&[("gpt-5", "m"), ("claude-*", "m"), ("gone", "not-served"), ("m", "m")]);
+        let of_proxy = aliases(&[("gpt-5", "other"), ("o3", "m")]);
+        let names = Names { of_trial: &of_trial, of_proxy: &of_proxy };
+        let list = json!({"object": "list", "data": [{"id": "m", "max_model_len": 9}]}).to_string();
+        let listed: Value = serde_json::from_slice(&names.listed(list.as_bytes()).unwrap()).unwrap();
+        let card = |id: &str| json!({"id": id, "max_model_len": 9});
+        assert_eq!(listed["data"], json!([card("m"), card("gpt-5"), card("o3")]));
+        let none = aliases(&[]);
+        assert_eq!(Names { of_trial: &none, of_proxy: &none }.listed(list.as_bytes()), None);
+        for other in ["", "[]", "{\"data\": 1}", "{\"data\": [1]}"] {
+            assert_eq!(names.listed(other.as_bytes()), None, "{other}");
+        }
     }
 
     #[test]

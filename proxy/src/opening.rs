@@ -13,7 +13,7 @@ use crate::history::History;
 use crate::identity::TrialKey;
 use crate::prefix::ExactPrefix;
 use crate::redaction::Redaction;
-use crate::store::{self, CallPlaces, Event, Opened, Store, StoreError};
+use crate::store::{self, Event, Opened, Store, StoreError};
 use crate::trial::Trial;
 use crate::trials::{NameTaken, Trials};
 use crate::upstream::Pool;
@@ -54,8 +54,7 @@ pub(crate) enum OpenError {
 impl Opening {
     /// Opens a trial for the bearer of `key`.
     pub(crate) async fn open(&self, asked: OpenTrial, key: &TrialKey) -> Result<Arc<Trial>, OpenError> {
-        // The second place is for the withdrawal: while nothing can be written, none is given.
-        let CallPlaces { intent: place, record: withdrawal } = self.store.reserve_call().await?;
+        let place = self.store.reserve().await?;
         let opened = self.opened(asked, key).await;
         // Known before it is kept, so that two of one name cannot both be kept; nobody has the key until it is.
         let trial = self.trials.add(Trial::new(opened.clone()))?;
@@ -64,10 +63,8 @@ impl Opening {
             return Err(refused.into());
         }
         if let Err(error) = store::outcome(place.keep(Event::Opened(Box::new(opened))).await) {
-            let trial_id = trial.opened().facts.trial_id.clone();
-            self.feed.ledger().withdrawn(&trial_id);
-            // The opening is still in the queue, and is written when that is possible again.
-            drop(withdrawal.keep(Event::Withdrawn { trial_id }));
+            // The opening is still in the store's queue. The store writes behind it that the trial is withdrawn.
+            self.feed.ledger().withdrawn(&trial.opened().facts.trial_id);
             self.trials.remove(&trial);
             return Err(error.into());
         }

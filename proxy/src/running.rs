@@ -22,7 +22,7 @@ use crate::render::LoadError;
 use crate::server;
 use crate::settings::{ImplicitTrials, Settings};
 use crate::sleeping;
-use crate::store::{Found, OpenedStore, Store, StoreError, StoreThread};
+use crate::store::{Forgotten, Found, OpenedStore, Store, StoreError, StoreThread};
 use crate::trial::Trial;
 use crate::trials::Trials;
 use crate::upstream::{Address, Pool};
@@ -111,15 +111,18 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         closed_groups,
         last_sequence,
         mut forgotten,
+        forgotten_through,
         ..
     } = opened;
     let kept: Vec<_> = trials.iter().map(KeptTrial::of).collect();
-    let (feed, nudges) = Feed::new(Ledger::retold(&kept, &closed_groups, last_sequence));
+    let (feed, nudges) = Feed::new(Ledger::retold(&kept, &closed_groups, last_sequence, forgotten_through));
     let (trials, policy) = (Arc::new(restored(trials)), Policy::restored(&policy));
-    let known = Arc::clone(&trials);
+    let (known, ledger_of) = (Arc::clone(&trials), Arc::clone(&feed));
     tokio::spawn(async move {
-        while let Some(gone) = forgotten.recv().await {
-            gone.iter().filter_map(|trial| known.by_id(trial)).for_each(|trial| known.remove(&trial));
+        while let Some(Forgotten { trials, through }) = forgotten.recv().await {
+            // The feed first: a reader must not find a trial there that is gone without a word.
+            ledger_of.ledger().forgotten(&trials, through);
+            trials.iter().filter_map(|trial| known.by_id(trial)).for_each(|trial| known.remove(&trial));
         }
     });
     let bind = |(address, source)| StartError::Bind { address, source };

@@ -54,8 +54,9 @@ impl TapBody {
                     let kept = ready!(Pin::new(kept).poll(cx));
                     let events = std::mem::take(events);
                     self.end = End::Reached;
-                    if kept.is_ok() {
-                        self.guard.delivered();
+                    match &kept {
+                        Ok(()) => self.guard.delivered(),
+                        Err(_) => self.guard.call().answer_is_replaced(),
                     }
                     return Poll::Ready(kept.map(|()| events).map_err(Broken::from));
                 }

@@ -5,6 +5,7 @@
 //! A trial is sealed once. Sealing ends every call under way, their records included, before it returns; nothing
 //! changes the trial's calls after that.
 
+mod counting;
 mod sleep;
 mod status;
 
@@ -51,6 +52,8 @@ struct State {
     calls: Calls,
     under_way: HashMap<u64, Arc<CallUnderWay>>,
     undelivered: Undelivered,
+    /// Requests under way that count tokens.
+    counts: usize,
     admitted: u64,
     completion_tokens: u64,
     /// What its calls take of memory.
@@ -215,6 +218,17 @@ impl Trial {
         }
     }
 
+    /// Marks calls whose agent got an error instead of the answer: nothing of them is trained.
+    pub(crate) fn undelivered_calls(&self, calls: &[Arc<Call>]) {
+        let mut state = self.lock();
+        state.summary = None;
+        let Calls::Here(ended) = &mut state.calls else { return };
+        let is_undelivered =
+            |call: &Call| calls.iter().any(|undelivered| undelivered.call_id == call.call_id);
+        let complete = ended.iter_mut().filter(|call| call.status == CallStatus::Complete);
+        complete.filter(|call| is_undelivered(call)).for_each(|call| Arc::make_mut(call).is_undelivered());
+    }
+
     /// Seals the trial and ends the calls under way. Returns when that was, and whether it was now.
     pub(crate) fn seal(&self) -> (Timestamp, bool) {
         let mut state = self.lock();
@@ -311,7 +325,7 @@ impl State {
         if let Some(max) = reached(limits.max_completion_tokens, self.completion_tokens) {
             return Err(Refusal::TooManyTokens(max));
         }
-        match reached(limits.max_calls_in_flight, self.under_way.len() as u64) {
+        match reached(limits.max_calls_in_flight, (self.under_way.len() + self.counts) as u64) {
             Some(max) => Err(Refusal::TooManyInFlight(max)),
             None => Ok(()),
         }

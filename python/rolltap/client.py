@@ -147,6 +147,7 @@ class Client:
         wait: float = 60.0,
         closed_groups: bool = False,
         superseded: bool = False,
+        allow_gap: bool = False,
         limit: int | None = None,
         follow: bool = True,
     ) -> Iterator[Trial]:
@@ -154,9 +155,10 @@ class Client:
 
         Asks again where an answer ends or breaks off. Keep each trial's `cursor` together with what you made of it, and
         give it as `after` when you start again. Without `follow` it ends with the first answer, which may be
-        empty, and raises where that does not come or breaks off.
+        empty, and raises where that does not come or breaks off. It raises too where trials behind `after` are gone by
+        their retention, unless `allow_gap` is set.
         """
-        reading = Reading(after, wait, closed_groups, superseded, limit, follow)
+        reading = Reading(after, wait, closed_groups, superseded, allow_gap, limit, follow)
         while not reading.is_over():
             try:
                 for trial in self._answer(reading):
@@ -267,11 +269,12 @@ class AsyncClient:
         wait: float = 60.0,
         closed_groups: bool = False,
         superseded: bool = False,
+        allow_gap: bool = False,
         limit: int | None = None,
         follow: bool = True,
     ) -> AsyncIterator[Trial]:
         """See `Client.rollouts`."""
-        reading = Reading(after, wait, closed_groups, superseded, limit, follow)
+        reading = Reading(after, wait, closed_groups, superseded, allow_gap, limit, follow)
         while not reading.is_over():
             try:
                 async for trial in self._answer(reading):

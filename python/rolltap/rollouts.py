@@ -25,6 +25,7 @@ class Reading:
     wait: float
     closed_groups: bool
     superseded: bool
+    allow_gap: bool
     limit: int | None
     follow: bool
     """Beyond the first answer, whether that came whole or not."""
@@ -40,6 +41,8 @@ class Reading:
             query["closed_groups"] = "true"
         if self.superseded:
             query["superseded"] = "true"
+        if self.allow_gap:
+            query["allow_gap"] = "true"
         if self.limit is not None:
             query["limit"] = str(self.limit)
         return query

@@ -60,6 +60,11 @@ fn a_job_on_a_full_disk_stops_says_so_and_goes_on_when_there_is_space() {
     assert!(stdout.contains("no further trial was begun"), "{said}");
     assert!(stdout.contains("2 of 4 trials did not run"), "{said}");
     let job = disk.outside.join("it");
+    assert!(stdout.contains("rollouts.parquet: No space left on device"), "{said}");
+    for file in fs::read_dir(&job).unwrap().map(|entry| entry.unwrap().file_name()) {
+        let name = file.to_string_lossy();
+        assert!(!name.starts_with("rollouts."), "{name} is left, and is no whole file: {said}");
+    }
     for record in records(&job) {
         let text = fs::read_to_string(&record).unwrap();
         assert!(serde_json::from_str::<Value>(&text).is_ok(), "{}: {text}", record.display());

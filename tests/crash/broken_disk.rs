@@ -102,6 +102,37 @@ async fn a_marked_retry_gets_the_answer_whose_agent_left_while_the_disk_failed_a
 }
 
 #[tokio::test]
+async fn an_answer_that_a_failing_disk_replaced_by_an_error_is_recorded_as_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    let shim = Shim::compile(dir.path());
+    let mut stage = Stage::set(dir.path(), |launch| launch.variables = shim.variables()).await;
+    let trial = stage.open().await.unwrap();
+    let stream = async {
+        let mut answer = stage.ask(&trial, true, HOLD, None).await.unwrap();
+        while let Some(bytes) = answer.chunk().await? {
+            assert!(!String::from_utf8_lossy(&bytes).contains("[DONE]"));
+        }
+        Ok::<_, reqwest::Error>(())
+    };
+    let trouble = async {
+        until_upstream_works(&stage, &trial, 2).await;
+        shim.fails(Fault::WriteError);
+        stage.world.upstream.let_go();
+    };
+    let (whole, stream, ()) = tokio::join!(stage.ask(&trial, false, HOLD, None), stream, trouble);
+    is_told_when_to_come_again(&whole.unwrap_err());
+    assert!(stream.is_err(), "the stream broke off");
+    let all_failed = async |stage: &Stage| {
+        (stage.calls(&trial, "complete").await, stage.calls(&trial, "failed").await) == (0, 2)
+    };
+    assert!(all_failed(&stage).await);
+    shim.works();
+    stage.until_ready().await;
+    stage.kill_and_start().await;
+    assert!(all_failed(&stage).await);
+}
+
+#[tokio::test]
 async fn a_trial_whose_opening_failed_does_not_come_back_in_the_place_of_the_next_of_its_name() {
     let dir = tempfile::tempdir().unwrap();
     let shim = Shim::compile(dir.path());

@@ -1,5 +1,5 @@
-//! The proxy is killed at random moments under load and started again on the same captures, many times over. After each
-//! time every promise that it made is verified.
+//! The proxy is killed at random moments under load and started again on the same captures, many times over. In some rounds
+//! the disk that holds captures and log is full. After each time every promise that the proxy made is verified.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,6 +12,7 @@ use super::agent;
 use super::chance::Chance;
 use super::ledger::{Book, State};
 use super::proxy::{Launch, Place, Proxy};
+use super::small_disk::SmallDisk;
 use super::upstream::Upstream;
 use super::verify;
 use super::world::{Moment, World};
@@ -24,6 +25,9 @@ const ANSWERS: u64 = 100;
 const LOAD_SECONDS: u64 = 4;
 /// After the answers, or the moment that it is to hit, it comes within this time.
 const HIT: Duration = Duration::from_millis(20);
+/// Of the rounds, how many have a full disk.
+const FULL_DISK_PER_CENT: u64 = 10;
+const DISK_MIB: u32 = 512;
 /// Settled trials that are looked at again after each kill; after the last one all are.
 const AGAIN: usize = 20;
 
@@ -37,11 +41,18 @@ async fn nothing_acknowledged_is_lost_when_the_proxy_is_killed() {
 
     let dir = tempfile::tempdir().unwrap();
     let upstream = Upstream::start(seed, Duration::from_millis(15)).await;
-    let launch = Launch::new(dir.path(), &upstream.url);
+    let mut launch = Launch::new(dir.path(), &upstream.url);
+    let disk = SmallDisk::mount(&dir.path().join("disk"), DISK_MIB);
+    if let Some(disk) = &disk {
+        launch.data = disk.within.join("data");
+        launch.seen_data = disk.outside.join("data");
+        launch.log = disk.outside.join("proxy.log");
+        launch.entry = disk.entry();
+    }
     let world = World::new(seed, upstream);
     let agents: Vec<_> =
         (0..AGENTS).map(|number| tokio::spawn(agent::live(Arc::clone(&world), number))).collect();
-    let mut run = Run { launch, world, chance: Chance::of(seed, u64::MAX), told: Told::default() };
+    let mut run = Run { launch, disk, world, chance: Chance::of(seed, u64::MAX), told: Told::default() };
     for round in 1..=rounds {
         let proxy = run.start().await;
         let every_trial = round % if rounds > 10 { 100 } else { 5 } == 0;
@@ -61,6 +72,8 @@ async fn nothing_acknowledged_is_lost_when_the_proxy_is_killed() {
 
 struct Run {
     launch: Launch,
+    /// Where captures and log are; none where the system mounts no file system for the tester.
+    disk: Option<SmallDisk>,
     world: Arc<World>,
     chance: Chance,
     told: Told,
@@ -73,6 +86,7 @@ struct Told {
     slowest_start: Duration,
     partial: usize,
     unseen: usize,
+    full_disks: u64,
 }
 
 impl Run {
@@ -119,11 +133,21 @@ impl Run {
                 tokio::time::sleep(hit).await;
             }
         };
+        let full = self.disk.as_ref().filter(|_| self.chance.per_cent(FULL_DISK_PER_CENT));
+        if let Some(disk) = full {
+            self.world.is_full.store(true, Ordering::Relaxed);
+            disk.fill();
+        }
         // No agent comes to that moment if the load is short.
         let _ = tokio::time::timeout(limit(LOAD_SECONDS), load).await;
         proxy.kill().await;
+        if let Some(disk) = full {
+            disk.free();
+            self.told.full_disks += 1;
+        }
         self.told.kills += 1;
         self.world.is_down().await;
+        self.world.is_full.store(false, Ordering::Relaxed);
     }
 
     /// Panics with every broken promise, if there is one.
@@ -175,8 +199,10 @@ impl Told {
         let books = world.books();
         let sealed = books.iter().filter(|book| book.page().state == State::Sealed).count();
         format!(
-            "{} kills, {} trials ({sealed} sealed), {} answers seen whole, {} requests cut off, slowest start {:?}",
+            "{} kills ({} on a full disk), {} trials ({sealed} sealed), {} answers seen whole, {} requests cut off, \
+             slowest start {:?}",
             self.kills,
+            self.full_disks,
             books.len(),
             world.seen.load(Ordering::Relaxed),
             world.lost.load(Ordering::Relaxed),

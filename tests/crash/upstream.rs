@@ -57,7 +57,7 @@ struct Inner {
     let_go: watch::Sender<bool>,
 }
 
-/// A word of a prompt: its answer stops half-way until it is let go.
+/// A word of a prompt: a stream stops half-way until it is let go, and a whole answer does not begin.
 pub(crate) const HOLD: &str = "hold";
 
 impl Upstream {
@@ -152,11 +152,14 @@ impl Inner {
             asked.answers.insert(number, sent.clone());
         }
         tokio::time::sleep(sent.pause).await;
+        let mut let_go = self.let_go.subscribe();
         if !stream {
+            if sent.is_held {
+                let _ = let_go.wait_for(|&is_so| is_so).await;
+            }
             return ([(header::CONTENT_TYPE, "application/json")], sent.whole(number).to_string())
                 .into_response();
         }
-        let let_go = self.let_go.subscribe();
         let events = stream::unfold((0, sent, let_go), move |(at, sent, mut let_go)| async move {
             let event = sent.event(number, at)?;
             if sent.is_held && at == sent.ids.len().div_ceil(2) {

@@ -1,6 +1,6 @@
 //! What the agents share: the upstream, the way to whichever proxy runs now, and their books.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ pub(crate) struct World {
     next_trial: AtomicU32,
     books: Mutex<Vec<Book>>,
     complaints: Mutex<Vec<String>>,
+    /// Whether the proxy may refuse with 503, since its disk is full.
+    pub(crate) is_full: AtomicBool,
     /// Told when it is such a moment.
     pub(crate) moments: [Notify; 5],
     pub(crate) seen: AtomicU64,
@@ -64,6 +66,7 @@ impl World {
             next_trial: AtomicU32::new(0),
             books: Mutex::default(),
             complaints: Mutex::default(),
+            is_full: AtomicBool::new(false),
             moments: std::array::from_fn(|_| Notify::new()),
             seen: AtomicU64::new(0),
             lost: AtomicU64::new(0),
@@ -133,6 +136,9 @@ impl Visit<'_> {
         };
         let status = answer.status();
         let Ok(text) = answer.text().await else { return Err(self.lost().await) };
+        if self.may_refuse(status) {
+            return Err(self.lost().await);
+        }
         if !status.is_success() {
             self.world.complain(format!("{method} {path}: {status}: {text}"));
         }
@@ -153,8 +159,15 @@ impl Visit<'_> {
             return Ok(answer);
         }
         let Ok(text) = answer.text().await else { return Err(self.lost().await) };
-        self.world.complain(format!("POST {path}: {status}: {text}"));
+        if !self.may_refuse(status) {
+            self.world.complain(format!("POST {path}: {status}: {text}"));
+        }
         Err(self.lost().await)
+    }
+
+    /// Whether that is what a proxy answers whose disk is full. Its client comes again once there is another proxy.
+    fn may_refuse(&self, status: StatusCode) -> bool {
+        status == StatusCode::SERVICE_UNAVAILABLE && self.world.is_full.load(Ordering::Relaxed)
     }
 
     /// Waits until this proxy is known to be gone; a connection that breaks while it stays is a fault.

@@ -43,6 +43,10 @@ impl AdminError {
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
+    pub(super) fn gone(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::GONE, "gone", message)
+    }
+
     pub(super) fn unknown_trial(id: &TrialId) -> Self {
         Self::not_found(format!(
             "there is no trial {id}: POST /v1/trials opens one, GET /v1/trials lists those that there are"
@@ -104,7 +108,10 @@ impl From<QueryRejection> for AdminError {
 
 impl From<CursorError> for AdminError {
     fn from(error: CursorError) -> Self {
-        Self::invalid(error.to_string())
+        match error {
+            CursorError::Gap { .. } => Self::gone(error.to_string()),
+            _ => Self::invalid(error.to_string()),
+        }
     }
 }
 

@@ -26,6 +26,8 @@ pub(super) struct Asked {
     closed_groups: bool,
     #[serde(default)]
     superseded: bool,
+    #[serde(default)]
+    allow_gap: bool,
     limit: Option<NonZeroU64>,
 }
 
@@ -35,8 +37,9 @@ pub(super) async fn rollouts(
     State(plane): State<Arc<AdminPlane>>,
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Result<Response, AdminError> {
-    let Query(Asked { after, wait, closed_groups, superseded, limit }) = asked?;
-    let reading = Reading { after, closed_groups, superseded, limit: limit.map(NonZeroU64::get) };
+    let Query(Asked { after, wait, closed_groups, superseded, allow_gap, limit }) = asked?;
+    let limit = limit.map(NonZeroU64::get);
+    let reading = Reading { after, closed_groups, superseded, allow_gap, limit };
     let (feed, trials) = (Arc::clone(&plane.opening.feed), Arc::clone(&plane.opening.trials));
     let mut reader = Reader::new(feed, trials, plane.opening.store.clone(), reading)?;
     if let Some(wait) = wait {

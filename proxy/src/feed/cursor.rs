@@ -41,6 +41,11 @@ pub(crate) enum CursorError {
          directory; begin anew without `after`"
     )]
     Ahead { cursor: Cursor, last: u64 },
+    #[error(
+        "trials up to number {through}, which became complete after cursor {cursor}, are gone: their retention was over \
+         (--retain-days, --retain-gib) before this reader had them; add allow_gap=true to go on with what is left"
+    )]
+    Gap { cursor: Cursor, through: u64 },
 }
 
 impl Cursor {
@@ -57,6 +62,14 @@ impl Cursor {
             Self::Releases(_) if !closed_groups => Err(CursorError::OfReleases(cursor)),
             _ if cursor.newest() > last => Err(CursorError::Ahead { cursor, last }),
             _ => Ok(cursor),
+        }
+    }
+
+    /// Up to which number its reader has all that there was.
+    pub(crate) fn reached(self) -> u64 {
+        match self {
+            Self::Completions(sequence) => sequence,
+            Self::Releases(Release { released, .. }) => released,
         }
     }
 

@@ -30,6 +30,8 @@ pub(crate) struct Ledger {
     agenda: Agenda,
     sealed: usize,
     closed_groups: usize,
+    /// The newest number that a trial had whose retention is over.
+    forgotten_through: u64,
 }
 
 #[derive(Debug, PartialEq)]
@@ -67,13 +69,15 @@ impl<'a> KeptTrial<'a> {
 
 impl Ledger {
     /// The ledger of what was kept, in the order in which trials were opened and groups were closed. Of the numbers up to
-    /// `last_sequence` some may belong to trials whose retention is over.
+    /// `last_sequence` some may belong to trials whose retention is over, the newest of them to `forgotten_through`.
     pub(crate) fn retold(
         trials: &[KeptTrial<'_>],
         closed_groups: &[GroupClosed],
         last_sequence: u64,
+        forgotten_through: u64,
     ) -> Self {
-        let mut ledger = Self { order: Order::going_on(last_sequence), ..Self::default() };
+        let order = Order::going_on(last_sequence);
+        let mut ledger = Self { order, forgotten_through, ..Self::default() };
         trials.iter().for_each(|trial| ledger.opened(trial.opened));
         let completions = trials.iter().filter_map(|trial| Some((trial.opened, trial.completion?)));
         let mut completions: Vec<_> = completions.collect();
@@ -136,7 +140,22 @@ impl Ledger {
         }
     }
 
-    /// A trial that could not be kept is not there.
+    /// The retention of these trials is over. `through` is the newest number that such a trial had, now or earlier.
+    pub(crate) fn forgotten(&mut self, trials: &[TrialId], through: u64) {
+        self.forgotten_through = through;
+        for trial in trials {
+            let Some(entry) = self.trials.get(trial) else { continue };
+            let group = entry.group.as_ref().and_then(|id| self.groups.get_mut(id));
+            if let Some(completion) = entry.completion {
+                let closing = group.as_ref().and_then(|group| Some(group.closed.as_ref()?.sequence));
+                self.order.gone(completion.sequence, closing);
+                group.into_iter().for_each(|group| group.complete = group.complete.saturating_sub(1));
+            }
+            self.withdrawn(trial);
+        }
+    }
+
+    /// A trial that could not be kept, or is kept no longer, is not there.
     pub(crate) fn withdrawn(&mut self, trial: &TrialId) {
         let Some(entry) = self.trials.remove(trial) else { return };
         self.samples.remove(&entry.sample, entry.attempt, &(entry.opened_at, trial.clone()));

@@ -75,4 +75,4 @@ impl Feed {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

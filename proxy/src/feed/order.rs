@@ -53,6 +53,14 @@ impl Order {
         }
     }
 
+    /// A trial is gone: it was complete at that number, and released by the closing of its group if it has a closed one.
+    pub(crate) fn gone(&mut self, completed: u64, closing: Option<u64>) {
+        self.completions.remove(&completed);
+        for released in closing.into_iter().chain([completed]) {
+            self.releases.remove(&Release { released, completed });
+        }
+    }
+
     /// The trials behind `cursor` in its order.
     pub(crate) fn after(&self, cursor: Cursor) -> Box<dyn Iterator<Item = (Cursor, &TrialId)> + '_> {
         match cursor {

@@ -21,6 +21,8 @@ pub(crate) struct Reading {
     pub(crate) after: Option<String>,
     pub(crate) closed_groups: bool,
     pub(crate) superseded: bool,
+    /// Trials whose retention was over before the reader had them may be missing.
+    pub(crate) allow_gap: bool,
     /// Lines at most; none for all that there are now.
     pub(crate) limit: Option<u64>,
 }
@@ -35,6 +37,8 @@ pub(crate) struct Reader {
     superseded: bool,
     left: Option<u64>,
     until: u64,
+    /// Trials up to this number may be missing.
+    may_miss: u64,
 }
 
 /// Why a line cannot be made.
@@ -54,13 +58,21 @@ impl Reader {
         asked: Reading,
     ) -> Result<Self, CursorError> {
         let ledger = feed.ledger();
-        let (until, from) = (ledger.last(), asked.after.as_deref());
-        let cursor = from.map_or(Ok(Cursor::begin(asked.closed_groups)), |text| {
-            Cursor::read(text, asked.closed_groups, until)
-        });
+        let (until, through) = (ledger.last(), ledger.forgotten_through());
         drop(ledger);
+        let begin = Cursor::begin(asked.closed_groups);
+        let from = asked.after.as_deref();
+        let cursor = from.map_or(Ok(begin), |text| Cursor::read(text, asked.closed_groups, until))?;
+        // Whoever begins gets what there is.
+        let may_miss = if asked.allow_gap || cursor == begin { through } else { 0 };
         let Reading { superseded, limit: left, .. } = asked;
-        Ok(Self { cursor: cursor?, feed, trials, store, superseded, left, until })
+        let reader = Self { cursor, feed, trials, store, superseded, left, until, may_miss };
+        if reader.has_missed(through) { Err(CursorError::Gap { cursor, through }) } else { Ok(reader) }
+    }
+
+    /// Whether trials up to `through`, which are gone, are behind the cursor.
+    fn has_missed(&self, through: u64) -> bool {
+        through > self.cursor.reached().max(self.may_miss)
     }
 
     /// Waits until there is a line, for so long at most, or until the proxy goes down.
@@ -89,19 +101,24 @@ impl Reader {
 
     /// The next trial's line.
     pub(crate) async fn next_line(&mut self) -> Result<Option<Bytes>, LineError> {
-        while self.left != Some(0)
-            && let Some(delivery) = self.next_delivery()
-        {
-            self.cursor = delivery.cursor;
-            let Some(trial) = self.trials.by_id(&delivery.trial) else { continue };
-            self.left = self.left.map(|left| left - 1);
-            return line(&trial, &self.store, delivery).await.map(Some);
+        if self.left == Some(0) {
+            return Ok(None);
         }
-        Ok(None)
+        let Some(delivery) = self.next_delivery() else { return Ok(None) };
+        // Its retention ended in this moment: the reader gets the error when it asks again.
+        let Some(trial) = self.trials.by_id(&delivery.trial) else { return Ok(None) };
+        self.cursor = delivery.cursor;
+        self.left = self.left.map(|left| left - 1);
+        line(&trial, &self.store, delivery).await.map(Some)
     }
 
+    /// None also where trials behind the cursor went since the reading began: the next request gets the error.
     fn next_delivery(&self) -> Option<Delivery> {
-        let next = self.feed.ledger().next(self.cursor, self.superseded)?;
+        let ledger = self.feed.ledger();
+        if self.has_missed(ledger.forgotten_through()) {
+            return None;
+        }
+        let next = ledger.next(self.cursor, self.superseded)?;
         // What came since would keep a slow reader reading for ever.
         Some(next).filter(|next| next.cursor.newest() <= self.until)
     }

@@ -164,6 +164,11 @@ impl Conversations {
 }
 
 impl Link {
+    /// Whether its message is the one right behind that conversation.
+    pub(super) fn follows(&self, conversation: &Self) -> bool {
+        self.before.as_ref().is_some_and(|before| before.place == conversation.place)
+    }
+
     /// Its messages, from the first on.
     pub(super) fn messages(&self) -> Vec<Arc<Message>> {
         let mut messages = Vec::with_capacity(self.length);

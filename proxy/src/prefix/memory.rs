@@ -58,8 +58,8 @@ pub(super) struct Looked {
 pub(super) enum Found {
     /// No answer so far.
     New(BranchCause),
-    /// This one, all inputs being equal.
-    Continues { node: Arc<Node>, new: Vec<Arc<Message>> },
+    /// This one, all inputs being equal. `new` stands behind it, and may hold an answer that was changed.
+    Continues { node: Arc<Node>, new: Vec<Arc<Message>>, is_edited: bool },
     /// An answer, but its tokens cannot be kept.
     Otherwise { parent: AnswerRef, cause: BranchCause },
 }
@@ -233,7 +233,8 @@ impl State {
             if let Some((first, rest)) = same.split_first() {
                 if rest.iter().all(|node| node.has_tokens_of(first)) {
                     let new = messages.get(at + 1..).unwrap_or_default().to_vec();
-                    return Found::Continues { node: Arc::clone(first), new };
+                    let is_edited = self.holds_a_changed_answer(messages, known, at + 1);
+                    return Found::Continues { node: Arc::clone(first), new, is_edited };
                 }
                 let latest = rest.last().unwrap_or(first);
                 return Found::Otherwise { parent: latest.name(), cause: BranchCause::Ambiguous };
@@ -246,6 +247,18 @@ impl State {
             Some(parent) => Found::Otherwise { parent, cause: BranchCause::InputsChanged },
             None => Found::New(self.cause_of_new(messages, known)),
         }
+    }
+
+    /// Whether one of the messages from `start` on is an assistant's in a place where another answer was given.
+    fn holds_a_changed_answer(&self, messages: &[Arc<Message>], known: &Known, start: usize) -> bool {
+        let is_answered = |links: &Vec<Arc<Link>>| {
+            let mut answers = self.nodes.values().flatten();
+            answers.any(|node| links.iter().any(|link| node.said.follows(link)))
+        };
+        let behind = messages.iter().enumerate().skip(start);
+        behind
+            .filter(|(_, message)| message.role() == "assistant")
+            .any(|(at, _)| at.checked_sub(1).and_then(|at| known.steps.get(at)).is_some_and(is_answered))
     }
 
     /// Of answers that are the same tokens behind the same prompt one is enough: a request that is sampled a hundred times

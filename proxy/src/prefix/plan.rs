@@ -47,13 +47,13 @@ impl ExactPrefix {
         let Looked { found, conversation, inputs } = memory.find(&request)?;
         let maker = if needs_messages.is_some() { Maker::ServerOtherwise } else { Maker::Server };
         let rendered = Seed { conversation, inputs, maker };
-        let (node, new) = match found {
+        let (node, new, is_edited) = match found {
             Found::New(cause) => return Some(self.by_text(Continuation::Fresh { cause }, rendered)),
             Found::Otherwise { parent, cause } => {
                 let continuation = Continuation::Rendered { parent, cause, class: None };
                 return Some(self.by_text(continuation, rendered));
             }
-            Found::Continues { node, new } => (node, new),
+            Found::Continues { node, new, is_edited } => (node, new, is_edited),
         };
         let ready = self.ready(self.upstream.model_card(trial).await.dir.clone()).await;
         let spliced = match (needs_messages, ready) {
@@ -72,7 +72,7 @@ impl ExactPrefix {
                 let conversation = memory.continued(&node, &new)?;
                 let seed =
                     Seed { conversation, inputs: Arc::clone(&rendered.inputs), maker: Maker::Here(standing) };
-                let continuation = Continuation::Spliced { parent: node.name(), class };
+                let continuation = Continuation::Spliced { parent: node.name(), class, is_edited };
                 Plan { prefix: Arc::clone(self), continuation, ids: Some(ids), seed, rendered }
             }
             Err(Unspliced { cause, class, reason }) => {
@@ -130,7 +130,7 @@ impl Plan {
             return;
         }
         self.seed = self.rendered.clone();
-        if let Continuation::Spliced { parent, class } = &self.continuation {
+        if let Continuation::Spliced { parent, class, .. } = &self.continuation {
             let (parent, class): (AnswerRef, Option<Class>) = (parent.clone(), Some(*class));
             self.continuation = Continuation::Rendered { parent, cause: BranchCause::UpstreamUnable, class };
         }

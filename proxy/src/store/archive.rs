@@ -131,9 +131,12 @@ impl Archive {
     fn with_calls(&self, found: &Found) -> (StoredTrial, Vec<Damage>) {
         let mut reader = Reader::of(&self.dir);
         let (mut calls, mut told, mut damage) = (Vec::new(), Vec::new(), Vec::new());
-        for at in self.looked.index.calls(&found.opened.facts.trial_id) {
+        let trial_id = &found.opened.facts.trial_id;
+        let undelivered = self.looked.index.undelivered(trial_id);
+        for at in self.looked.index.calls(trial_id) {
             match reader.call(at) {
-                Ok(ReadCall { kept, .. }) => {
+                Ok(ReadCall { mut kept, .. }) => {
+                    kept.retract_if_in(&undelivered);
                     calls.push(kept.call);
                     told.push(kept.told);
                 }

@@ -147,9 +147,12 @@ impl Encoder {
                 let json = serde_json::to_vec(other)?;
                 let packer = &mut self.packer;
                 record::frame(out, |out| packer.pack(Kind::Event, number, &[], &json, None, out))?;
-                if let Event::Withdrawn { trial_id } = other {
+                match other {
                     // The next trial of that name is another, and no segment is kept for this one.
-                    index.forget(std::slice::from_ref(trial_id), &[]);
+                    Event::Withdrawn { trial_id } => index.forget(std::slice::from_ref(trial_id), &[]),
+                    Event::Completed { completion, .. } => index.is_complete(number, *completion),
+                    Event::Undelivered { call_id, .. } => index.is_undelivered(number, call_id.clone()),
+                    _ => {}
                 }
             }
         }

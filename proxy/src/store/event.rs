@@ -1,9 +1,10 @@
 //! What the store keeps: the events from which trials can be told again.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use rolltap_rollout::call::Call;
+use rolltap_rollout::call::{Call, CallStatus};
 use rolltap_rollout::ids::{CallId, GroupId, TrialId};
 use rolltap_rollout::rollout::{Reward, TrialFacts};
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,8 @@ pub(crate) enum Event {
     /// A batch of prompts ended, each a call of its own.
     #[serde(skip)]
     Batch(Vec<KeptCall>),
+    /// The agent of a call that is recorded as complete got an error instead of the answer.
+    Undelivered { trial_id: TrialId, call_id: CallId },
     /// These trials' retention is over: what is left of them means nothing any more.
     Forgotten {
         trials: Vec<TrialId>,
@@ -41,6 +44,9 @@ pub(crate) enum Event {
         policy: Vec<PolicyChange>,
         /// The newest number of the feed.
         sequence: u64,
+        /// The newest number that a forgotten trial had, now or earlier; 0 where none was complete.
+        #[serde(default)]
+        through: u64,
     },
     /// Nothing: what was handed over before it is written once it is.
     #[serde(skip)]
@@ -94,6 +100,7 @@ impl Event {
             Self::Opened(opened) => Some(&opened.facts.trial_id),
             Self::Withdrawn { trial_id }
             | Self::Intent { trial_id, .. }
+            | Self::Undelivered { trial_id, .. }
             | Self::Sealed { trial_id, .. }
             | Self::Summed { trial_id, .. }
             | Self::Rewarded { trial_id, .. }
@@ -105,6 +112,17 @@ impl Event {
             Self::Policy(_) | Self::GroupClosed(_) | Self::Forgotten { .. } | Self::Flush => None,
         }
     }
+
+    /// What makes up for this event where its waiter gets an error before it is written: the client of an opening has
+    /// no trial, the agent of a call has no answer.
+    pub(super) fn retractions(&self) -> Vec<Self> {
+        match self {
+            Self::Opened(opened) => vec![Self::Withdrawn { trial_id: opened.facts.trial_id.clone() }],
+            Self::Call(kept) => kept.retraction().into_iter().collect(),
+            Self::Batch(calls) => calls.iter().filter_map(KeptCall::retraction).collect(),
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// A call, and the conversation that it belongs to, if somebody looked at it.
@@ -112,6 +130,22 @@ impl Event {
 pub(crate) struct KeptCall {
     pub(crate) call: Arc<Call>,
     pub(crate) told: Option<Arc<Told>>,
+}
+
+impl KeptCall {
+    /// Makes the call a failed one where its agent got an error instead of the answer.
+    pub(super) fn retract_if_in(&mut self, undelivered: &HashSet<CallId>) {
+        if undelivered.contains(&self.call.call_id) {
+            Arc::make_mut(&mut self.call).is_undelivered();
+        }
+    }
+
+    /// None where the call did not complete, so that no reader takes its answer for delivered.
+    fn retraction(&self) -> Option<Event> {
+        let Call { trial_id, call_id, status, .. } = &*self.call;
+        (*status == CallStatus::Complete)
+            .then(|| Event::Undelivered { trial_id: trial_id.clone(), call_id: call_id.clone() })
+    }
 }
 
 /// A call that was read, where it lies, and what its record begins with.

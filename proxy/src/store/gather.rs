@@ -4,10 +4,11 @@
 //! ready: under load many calls end in that time, otherwise it is over at once. The writing thread wakes this
 //! task once for a batch, and this task wakes those who wait, which costs little on the runtime's own threads.
 //!
-//! While the disk fails, nothing that was handed over is let go: those who wait are told after a while, what they handed
-//! over is written when it can be.
+//! While the disk fails, nothing that was handed over is let go: those who wait get an error after a while. What they handed
+//! over is written when it can be, and behind it that they got the error.
 
 use std::future::pending;
+use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -23,13 +24,14 @@ const TURNS: usize = 4;
 /// Events to be written together, and who waits for all of them.
 #[derive(Debug)]
 pub(super) struct Batch {
-    pub(super) events: Vec<Event>,
+    pub(super) events: Arc<Vec<Event>>,
     /// The file of before is not to be trusted any more.
     pub(super) in_new_segment: bool,
     pub(super) written: oneshot::Sender<Result<(), StoreError>>,
 }
 
-type Waiting = Vec<oneshot::Sender<Result<(), StoreError>>>;
+/// The waiter of each event; none once it has been answered.
+type Waiting = Vec<Option<oneshot::Sender<Result<(), StoreError>>>>;
 
 /// What was taken from the queue and is not with the writer yet.
 #[derive(Default)]
@@ -41,6 +43,7 @@ struct Gathered {
 
 /// A batch at the writer.
 struct Writing {
+    events: Arc<Vec<Event>>,
     outcome: oneshot::Receiver<Result<(), StoreError>>,
     waiting: Waiting,
 }
@@ -62,16 +65,14 @@ async fn gather(mut entries: mpsc::Receiver<Entry>, batches: mpsc::Sender<Batch>
             biased;
             outcome = of(&mut writing) => {
                 let waiting = writing.take().map(|writing| writing.waiting).unwrap_or_default();
-                tell(waiting, &outcome);
+                answer(waiting, &outcome);
             }
             count = entries.recv_many(&mut came, BATCH), if !is_over && gathered.events.len() < BATCH => {
                 is_over = count == 0;
                 came.drain(..).for_each(|entry| gathered.take(entry, &mut entries));
             }
-            error = health.is_given_up(), if gathered.is_waited_for() || writing.as_ref().is_some_and(|writing| !writing.waiting.is_empty()) => {
-                tell(std::mem::take(&mut gathered.waiting), &Err(error.clone()));
-                let waiting = writing.as_mut().map(|writing| std::mem::take(&mut writing.waiting));
-                tell(waiting.unwrap_or_default(), &Err(error));
+            error = health.is_given_up(), if gathered.is_waited_for() || writing.as_ref().is_some_and(Writing::is_waited_for) => {
+                gathered.give_up(writing.as_mut(), &error);
             }
         }
         if writing.is_none() && !gathered.is_empty() {
@@ -89,19 +90,49 @@ async fn of(writing: &mut Option<Writing>) -> Result<(), StoreError> {
     }
 }
 
-fn tell(waiting: Waiting, outcome: &Result<(), StoreError>) {
-    for kept in waiting {
+fn answer(waiting: Waiting, outcome: &Result<(), StoreError>) {
+    for kept in waiting.into_iter().flatten() {
         // Nobody may be waiting any more: the record is kept all the same.
         drop(kept.send(outcome.clone()));
     }
 }
 
+/// Answers everybody who waits with an error, and returns what makes up for their events.
+fn retract(events: &[Event], waiting: &mut Waiting, error: &StoreError) -> Vec<Event> {
+    let answered = events.iter().zip(waiting).filter_map(|(event, waiting)| {
+        let kept = waiting.take()?;
+        kept.send(Err(error.clone())).ok().map(|()| event)
+    });
+    answered.flat_map(Event::retractions).collect()
+}
+
+fn is_waited_for(waiting: &Waiting) -> bool {
+    waiting.iter().any(Option::is_some)
+}
+
+impl Writing {
+    fn is_waited_for(&self) -> bool {
+        is_waited_for(&self.waiting)
+    }
+}
+
 impl Gathered {
+    /// Answers everybody who waits that nothing can be written. What makes up for their events is written behind these.
+    fn give_up(&mut self, writing: Option<&mut Writing>, error: &StoreError) {
+        let mut retractions = match writing {
+            Some(writing) => retract(&writing.events, &mut writing.waiting, error),
+            None => Vec::new(),
+        };
+        retractions.extend(retract(&self.events, &mut self.waiting, error));
+        self.waiting.extend(retractions.iter().map(|_| None));
+        self.events.append(&mut retractions);
+    }
+
     fn take(&mut self, entry: Entry, entries: &mut mpsc::Receiver<Entry>) {
         match entry {
             Entry::Keep { event, kept } => {
                 self.events.push(event);
-                self.waiting.push(kept);
+                self.waiting.push(Some(kept));
             }
             Entry::NewSegment => self.in_new_segment = true,
             Entry::Finish => entries.close(),
@@ -113,7 +144,7 @@ impl Gathered {
     }
 
     fn is_waited_for(&self) -> bool {
-        !self.waiting.is_empty()
+        is_waited_for(&self.waiting)
     }
 
     async fn look_for_more(&mut self, entries: &mut mpsc::Receiver<Entry>) {
@@ -135,10 +166,11 @@ impl Gathered {
     async fn send(&mut self, batches: &mpsc::Sender<Batch>) -> Option<Writing> {
         let Self { events, waiting, in_new_segment } = std::mem::take(self);
         let (written, outcome) = oneshot::channel();
-        match batches.send(Batch { events, in_new_segment, written }).await {
-            Ok(()) => Some(Writing { outcome, waiting }),
+        let events = Arc::new(events);
+        match batches.send(Batch { events: Arc::clone(&events), in_new_segment, written }).await {
+            Ok(()) => Some(Writing { events, outcome, waiting }),
             Err(_) => {
-                tell(waiting, &Err(StoreError::Closed));
+                answer(waiting, &Err(StoreError::Closed));
                 None
             }
         }

@@ -2,11 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use jiff::Timestamp;
-use rolltap_rollout::ids::TrialId;
+use jiff::{SignedDuration, Timestamp};
+use rolltap_rollout::ids::{CallId, TrialId};
 
 use super::content::TrialNumber;
+use super::event::Completion;
 use super::segment::SegmentId;
+
+/// How long a sealed trial waits for its reward before its retention counts.
+const REWARD_PATIENCE: SignedDuration = SignedDuration::from_hours(24);
 
 /// Where a record begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,10 +35,29 @@ impl At {
 pub(super) struct Index {
     numbers: HashMap<TrialId, TrialNumber>,
     calls: HashMap<TrialNumber, Vec<At>>,
+    /// Calls recorded as complete whose agent got an error instead of the answer.
+    undelivered: HashMap<TrialNumber, HashSet<CallId>>,
     newest: u64,
     /// Which trials a segment has something of.
     segments: BTreeMap<SegmentId, HashSet<TrialNumber>>,
-    sealed: HashMap<TrialNumber, Timestamp>,
+    endings: HashMap<TrialNumber, Ending>,
+}
+
+/// What is known of a sealed trial.
+#[derive(Clone, Copy, Debug)]
+struct Ending {
+    sealed_at: Timestamp,
+    /// None while its reward is missing.
+    completion: Option<Completion>,
+}
+
+impl Ending {
+    /// From when on its retention counts. A trial that waits for its reward is kept for a while, and for no longer: many never
+    /// get one.
+    fn settled_at(self) -> Timestamp {
+        let unrewarded = || self.sealed_at.saturating_add(REWARD_PATIENCE).unwrap_or(Timestamp::MAX);
+        self.completion.map_or_else(unrewarded, |completion| completion.at.max(self.sealed_at))
+    }
 }
 
 impl Index {
@@ -72,16 +95,29 @@ impl Index {
     }
 
     pub(super) fn is_sealed(&mut self, trial: TrialNumber, at: Timestamp) {
-        self.sealed.insert(trial, at);
+        self.endings.entry(trial).or_insert(Ending { sealed_at: at, completion: None });
     }
 
-    /// When the last of a segment's trials was sealed; none while one of them is open.
-    pub(super) fn sealed(&self, segment: SegmentId) -> Option<Timestamp> {
+    pub(super) fn is_complete(&mut self, trial: TrialNumber, completion: Completion) {
+        if let Some(ending) = self.endings.get_mut(&trial) {
+            ending.completion = Some(completion);
+        }
+    }
+
+    /// From when on the retention of a segment counts: that of the last of its trials. None while one of them is open.
+    pub(super) fn settled(&self, segment: SegmentId) -> Option<Timestamp> {
         let trials = self.segments.get(&segment).into_iter().flatten();
-        let sealed = trials.map(|trial| self.sealed.get(trial).copied());
-        sealed
+        let settled = trials.map(|trial| self.endings.get(trial).map(|ending| ending.settled_at()));
+        settled
             .collect::<Option<Vec<_>>>()
-            .map(|sealed| sealed.into_iter().max().unwrap_or(Timestamp::UNIX_EPOCH))
+            .map(|settled| settled.into_iter().max().unwrap_or(Timestamp::UNIX_EPOCH))
+    }
+
+    /// The newest number of the feed that a trial of these segments has; 0 where none is complete.
+    pub(super) fn newest_completion(&self, segments: &[SegmentId]) -> u64 {
+        let trials = segments.iter().filter_map(|segment| self.segments.get(segment)).flatten();
+        let completions = trials.filter_map(|trial| self.endings.get(trial)?.completion);
+        completions.map(|completion| completion.sequence).max().unwrap_or(0)
     }
 
     /// The trials that have something in these segments.
@@ -96,7 +132,8 @@ impl Index {
     pub(super) fn forget(&mut self, trials: &[TrialId], segments: &[SegmentId]) {
         for number in trials.iter().filter_map(|trial| self.numbers.remove(trial)).collect::<Vec<_>>() {
             self.calls.remove(&number);
-            self.sealed.remove(&number);
+            self.undelivered.remove(&number);
+            self.endings.remove(&number);
             self.segments.values_mut().for_each(|trials| {
                 trials.remove(&number);
             });
@@ -109,9 +146,40 @@ impl Index {
         self.calls.entry(trial).or_default().push(at);
     }
 
+    /// The agent of that call got an error instead of the answer.
+    pub(super) fn is_undelivered(&mut self, trial: TrialNumber, call: CallId) {
+        self.undelivered.entry(trial).or_default().insert(call);
+    }
+
+    /// Those of a trial's calls whose agent got an error instead of the answer.
+    pub(super) fn undelivered(&self, trial: &TrialId) -> HashSet<CallId> {
+        let number = self.numbers.get(trial);
+        number.and_then(|number| self.undelivered.get(number)).cloned().unwrap_or_default()
+    }
+
     /// Where a trial's calls lie, in the order in which they ended.
     pub(super) fn calls(&self, trial: &TrialId) -> Vec<At> {
         let number = self.numbers.get(trial);
         number.and_then(|number| self.calls.get(number)).cloned().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_that_waits_for_its_reward_keeps_its_segment_for_a_day() {
+        let (segment, trial) = (SegmentId::NONE.next(), TrialNumber(1));
+        let mut index = Index::default();
+        index.is_in(segment, trial);
+        assert_eq!(index.settled(segment), None, "it is open");
+        let second = |second| Timestamp::from_second(second).unwrap();
+        index.is_sealed(trial, second(100));
+        assert_eq!(index.settled(segment), Some(second(100 + 24 * 3600)));
+        assert_eq!(index.newest_completion(&[segment]), 0);
+        index.is_complete(trial, Completion { sequence: 7, at: second(160) });
+        assert_eq!(index.settled(segment), Some(second(160)));
+        assert_eq!(index.newest_completion(&[segment]), 7);
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct Looked {
     pub(super) closed_groups: Vec<GroupClosed>,
     /// The newest number of completions and closings.
     pub(super) last_sequence: u64,
+    /// The newest number of a trial whose retention is over.
+    pub(super) forgotten_through: u64,
     pub(super) index: Index,
     /// Calls that were about to go upstream, of which nothing more was written.
     pub(super) unfinished: Vec<Unfinished>,
@@ -226,9 +228,11 @@ impl Looking {
                 self.looked.index.forget(std::slice::from_ref(&trial_id), &[]);
                 self.forgotten.extend(self.by_id.remove(&trial_id));
             }
+            Event::Undelivered { call_id, .. } => self.looked.index.is_undelivered(number, call_id),
             Event::Policy(change) => self.policy(change)?,
-            Event::Forgotten { trials, policy, sequence } => {
+            Event::Forgotten { trials, policy, sequence, through } => {
                 self.looked.last_sequence = self.looked.last_sequence.max(sequence);
+                self.looked.forgotten_through = self.looked.forgotten_through.max(through);
                 self.forget(&trials, policy);
             }
             Event::Summed { trial_id, summary } => self.trial(&trial_id)?.summary = Some(summary),
@@ -241,6 +245,7 @@ impl Looking {
                 if self.trial(&trial_id)?.completion != Some(completion) {
                     self.follows(completion.sequence)?;
                     self.trial(&trial_id)?.completion = Some(completion);
+                    self.looked.index.is_complete(number, completion);
                 }
             }
             Event::GroupClosed(closed) => {

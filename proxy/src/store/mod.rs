@@ -19,6 +19,7 @@ mod lock;
 mod logprobs;
 mod look;
 mod numbers;
+mod opening;
 mod prelude;
 mod read;
 mod record;
@@ -38,8 +39,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use archive::{Archive, Damage, ReadError, Stored, StoredTrial, read_dir};
 pub(crate) use event::{Completion, Event, GroupClosed, KeptCall, Opened, PolicyChange};
 pub(crate) use look::Found;
+pub(crate) use opening::OpenedStore;
 pub use retention::Retention;
-use rolltap_rollout::call::Call;
 use rolltap_rollout::ids::TrialId;
 pub(crate) use summary::completion_tokens;
 pub use summary::{CauseOfModel, Summary};
@@ -47,16 +48,10 @@ pub use sync::Sync;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 pub use told::{PromptMaker, Told};
 
-use self::encoder::Encoder;
 use self::event::ReadCall;
-use self::health::{EndOfThread, Health};
+use self::health::Health;
 use self::index::Index;
-use self::look::{Looked, Unfinished};
 use self::read::Reader;
-use self::segment::SegmentId;
-use self::sync::Unsynced;
-use self::writer::{Segment, Writer};
-use crate::clock;
 
 /// Calls that may be under way at once. Further ones wait.
 const CALLS: usize = 8192;
@@ -64,9 +59,6 @@ const CALLS: usize = 8192;
 /// Entries that are reserved or wait to be written: two of each call, so that a call that may be under way always gets both
 /// of its places, and some for other events.
 const PLACES: usize = 2 * CALLS + 1024;
-
-/// A segment of more bytes is followed by another.
-const SEGMENT: u64 = 64 << 20;
 
 /// Why something could not be kept.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -118,21 +110,12 @@ pub struct StoreSettings {
     pub retention: Retention,
 }
 
-/// A store that was opened, and what it held.
+/// Trials whose retention is over.
 #[derive(Debug)]
-pub(crate) struct OpenedStore {
-    pub(crate) store: Store,
-    pub(crate) thread: StoreThread,
-    /// Every trial, in the order in which they were opened.
-    pub(crate) trials: Vec<Found>,
-    pub(crate) policy: Vec<PolicyChange>,
-    /// Trials whose retention is over, as they go.
-    pub(crate) forgotten: mpsc::UnboundedReceiver<Vec<TrialId>>,
-    /// In the order in which they closed.
-    pub(crate) closed_groups: Vec<GroupClosed>,
-    /// The newest number of completions and closings.
-    pub(crate) last_sequence: u64,
-    unfinished: Vec<Unfinished>,
+pub(crate) struct Forgotten {
+    pub(crate) trials: Vec<TrialId>,
+    /// The newest number of the feed that a forgotten trial had, now or earlier.
+    pub(crate) through: u64,
 }
 
 /// The threads that write, to be finished with.
@@ -185,74 +168,6 @@ pub(crate) fn outcome(
 }
 
 impl Store {
-    /// Opens a data directory, made where it is missing, and takes it for this process alone. Inside of a tokio runtime.
-    pub(crate) fn open(data_dir: &Path, settings: StoreSettings) -> Result<OpenedStore, StoreError> {
-        Self::with_segments_of(SEGMENT, data_dir, settings)
-    }
-
-    fn with_segments_of(
-        bytes: u64,
-        data_dir: &Path,
-        settings: StoreSettings,
-    ) -> Result<OpenedStore, StoreError> {
-        let StoreSettings { sync, retention } = settings;
-        let refused = |error: &dyn std::fmt::Display| StoreError::Write {
-            path: data_dir.display().to_string(),
-            reason: error.to_string(),
-        };
-        let lock = lock::DirLock::take(data_dir)?;
-        let looked = look::look(data_dir).map_err(Arc::new)?;
-        looked
-            .damage
-            .iter()
-            .for_each(|damage| tracing::error!(%damage, "a part of the captures cannot be read"));
-        let segment = last_segment(data_dir, &looked).map_err(|error| refused(&error))?;
-        let Looked { trials, policy, closed_groups, last_sequence, index, unfinished, latest, .. } = looked;
-
-        let (tell_forgotten, forgotten) = mpsc::unbounded_channel();
-        let (health, unsynced, is_ending) = (Health::new(), Unsynced::default(), Arc::default());
-        let index = Arc::new(Mutex::new(index));
-        let latest = latest.unwrap_or(SegmentId::NONE);
-        let writer = Writer {
-            dir: data_dir.to_owned(),
-            sync,
-            segment_size: bytes,
-            segment,
-            latest,
-            encoder: Encoder::new(latest).map_err(|error| refused(&error))?,
-            index: Arc::clone(&index),
-            health: health.clone(),
-            unsynced: unsynced.clone(),
-            is_ending: Arc::clone(&is_ending),
-            retention,
-            policy: policy.clone(),
-            sequence: last_sequence,
-            forgotten: tell_forgotten,
-            buffer: Vec::new(),
-        };
-        let (queue, entries) = mpsc::channel(PLACES);
-        let batches = gather::spawn(entries, health.clone());
-        let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        let end = || EndOfThread { health: health.clone(), is_ending: Arc::clone(&is_ending) };
-        let (writer_end, syncer_end) = (end(), end());
-        let is_over = unsynced.over_on_drop();
-        let write = move || {
-            let _ends = (writer_end, is_over);
-            writer.run(batches)
-        };
-        let writer = thread("capture-store").spawn(write).map_err(|error| refused(&error))?;
-        let failed = sync_failed(data_dir, &health, &queue);
-        let sync = move || {
-            let _end = syncer_end;
-            unsynced.run(failed);
-        };
-        let syncer = thread("capture-sync").spawn(sync).map_err(|error| refused(&error))?;
-        let calls = Arc::new(Semaphore::new(CALLS));
-        let store = Self { queue: queue.clone(), calls, health, index, dir: data_dir.into() };
-        let thread = StoreThread { writer, syncer, queue, is_ending, _lock: lock };
-        Ok(OpenedStore { store, thread, trials, policy, closed_groups, last_sequence, forgotten, unfinished })
-    }
-
     /// Waits for a place in the queue. Not while nothing can be written.
     pub(crate) async fn reserve(&self) -> Result<Place, StoreError> {
         self.health.check()?;
@@ -284,9 +199,10 @@ impl Store {
         StoreError::WriterEnded
     }
 
-    /// A trial's calls from disk, in the order in which they ended. What cannot be read is passed over, and said.
+    /// A trial's calls from disk, in the order in which they ended. What cannot be read is passed over, and logged.
     pub(crate) async fn calls(&self, trial: &TrialId) -> Vec<KeptCall> {
-        self.read(trial).await.into_iter().map(|read| read.kept).collect()
+        let read = self.read(trial).await;
+        self.as_delivered(trial, read)
     }
 
     /// The same, of a trial that is going to make further calls.
@@ -297,7 +213,14 @@ impl Store {
         if let Ok(place) = self.reserve().await {
             drop(place.keep(Event::Woken { trial_id: trial.clone(), latest }));
         }
-        read.into_iter().map(|read| read.kept).collect()
+        self.as_delivered(trial, read)
+    }
+
+    fn as_delivered(&self, trial: &TrialId, read: Vec<ReadCall>) -> Vec<KeptCall> {
+        let undelivered = self.index.lock().unwrap_or_else(PoisonError::into_inner).undelivered(trial);
+        let mut calls: Vec<_> = read.into_iter().map(|read| read.kept).collect();
+        calls.iter_mut().for_each(|kept| kept.retract_if_in(&undelivered));
+        calls
     }
 
     async fn read(&self, trial: &TrialId) -> Vec<ReadCall> {
@@ -312,17 +235,6 @@ impl Store {
             places.into_iter().filter_map(call).collect()
         });
         read.await.unwrap_or_default()
-    }
-}
-
-impl OpenedStore {
-    /// Writes of each call that was under way when the process before this one ended that it was interrupted.
-    pub(crate) async fn note_interrupted(&mut self) -> Result<(), StoreError> {
-        for Unfinished { trial_id, call_id, at } in self.unfinished.drain(..) {
-            let call = Call::interrupted(call_id, trial_id, at, clock::now());
-            self.store.keep(Event::Call(KeptCall { call: Arc::new(call), told: None })).await?;
-        }
-        Ok(())
     }
 }
 
@@ -355,34 +267,5 @@ impl StoreThread {
         let written = self.writer.join().unwrap_or(Err(StoreError::Closed));
         drop(self.syncer.join());
         written
-    }
-}
-
-/// The last segment, to be gone on with. A process that died while it wrote left a part of a record: nobody was told that
-/// it is kept, so it is cut.
-fn last_segment(dir: &Path, looked: &Looked) -> std::io::Result<Option<Segment>> {
-    let Some((id, end)) = looked.last else { return Ok(None) };
-    let path = id.path(dir);
-    let file = std::fs::OpenOptions::new().append(true).open(&path)?;
-    let length = file.metadata()?.len();
-    if length > end {
-        tracing::warn!(path = %path.display(), bytes = length - end, "cut a record that a dying process had half written");
-        file.set_len(end)?;
-    }
-    Ok(Some(Segment { file: Arc::new(file), end }))
-}
-
-/// What is done when the disk does not make durable what was written: nothing more goes there.
-fn sync_failed(
-    dir: &Path,
-    health: &Health,
-    queue: &mpsc::Sender<Entry>,
-) -> impl Fn(&std::io::Error) + Send + use<> {
-    let (path, health, queue) = (dir.display().to_string(), health.clone(), queue.clone());
-    move |error| {
-        let reason = format!("{error}; what was written last may not survive the death of this machine");
-        health.fails(StoreError::Write { path: path.clone(), reason });
-        // A full queue has work for the writer, which finds out by itself.
-        drop(queue.try_send(Entry::NewSegment));
     }
 }

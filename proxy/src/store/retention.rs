@@ -1,4 +1,4 @@
-//! Which segments may go: those whose trials were all sealed long ago. A segment goes as a whole, and with it every trial
+//! Which segments may go: those whose trials were all settled long ago. A segment goes as a whole, and with it every trial
 //! that has something in it.
 
 use std::time::Duration;
@@ -7,13 +7,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::segment::SegmentId;
 
-/// Where space runs short, trials go that were sealed at least so long ago: until then their trainer may not have them.
+/// Where space runs short, trials go that were settled at least so long ago: until then their trainer may not have them.
 const YOUNGEST: SignedDuration = SignedDuration::from_hours(1);
 
 /// How long captures are kept. By default for ever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Trials that were sealed longer ago than this go.
+    /// Trials go that were complete longer ago than this; of those without a reward, that were sealed a day longer ago.
     pub max_age: Option<Duration>,
     /// While all segments together have more bytes than this, the oldest go.
     pub max_bytes: Option<u64>,
@@ -24,8 +24,8 @@ pub struct Retention {
 pub(super) struct SegmentFacts {
     pub(super) id: SegmentId,
     pub(super) bytes: u64,
-    /// When the last of its trials was sealed; none while one of them is open.
-    pub(super) sealed: Option<Timestamp>,
+    /// From when on its retention counts; none while one of its trials is open.
+    pub(super) settled: Option<Timestamp>,
 }
 
 impl Retention {
@@ -33,8 +33,8 @@ impl Retention {
     pub(super) fn expired(&self, segments: &[SegmentFacts], now: Timestamp) -> Vec<SegmentId> {
         let mut left: u64 = segments.iter().map(|segment| segment.bytes).sum();
         let mut expired = Vec::new();
-        for SegmentFacts { id, bytes, sealed } in segments {
-            let Some(age) = sealed.map(|sealed| now.duration_since(sealed)) else { continue };
+        for SegmentFacts { id, bytes, settled } in segments {
+            let Some(age) = settled.map(|settled| now.duration_since(settled)) else { continue };
             let is_old = self.max_age.is_some_and(|max| age.unsigned_abs() > max && age.is_positive());
             let is_too_much = self.max_bytes.is_some_and(|max| left > max) && age >= YOUNGEST;
             if is_old || is_too_much {
@@ -57,9 +57,9 @@ mod tests {
         let mut id = SegmentId::NONE;
         let segments: Vec<_> = [hours_ago(90), None, hours_ago(50), hours_ago(10), hours_ago(0)]
             .into_iter()
-            .map(|sealed| {
+            .map(|settled| {
                 id = id.next();
-                SegmentFacts { id, bytes: 100, sealed }
+                SegmentFacts { id, bytes: 100, settled }
             })
             .collect();
         let expired = |hours: Option<u64>, max_bytes| {
@@ -75,6 +75,6 @@ mod tests {
         assert_eq!(expired(Some(0), None), [0, 2, 3]);
         assert_eq!(expired(None, Some(400)), [0]);
         assert_eq!(expired(None, Some(250)), [0, 2, 3]);
-        assert_eq!(expired(None, Some(0)), [0, 2, 3], "the last was sealed just now");
+        assert_eq!(expired(None, Some(0)), [0, 2, 3], "the last was settled just now");
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rolltap_rollout::branch_cause::BranchCause;
 use rolltap_rollout::call::{Call, CallStatus, Flaw};
 use rolltap_rollout::forest::Forest;
+use rolltap_rollout::roles::{cause_of, roles};
 use serde::{Deserialize, Serialize};
 
 use crate::api::Cost;
@@ -45,9 +46,10 @@ impl Summary {
     pub(crate) fn of(calls: &[Arc<Call>]) -> Self {
         let forest = Forest::build(calls.iter().map(Arc::as_ref));
         let mut causes: BTreeMap<_, Cost> = BTreeMap::new();
+        let roles = roles(&forest);
         for branch in forest.branches() {
             let model = forest.nodes().get(branch.start).map(|node| node.call.model.clone());
-            let cost = causes.entry((model.unwrap_or_default(), branch.cause)).or_default();
+            let cost = causes.entry((model.unwrap_or_default(), cause_of(&branch, &roles))).or_default();
             cost.add(Cost { branches: 1, tokens: branch.reprefilled as u64 });
         }
         let mut flaws: BTreeMap<Flaw, u64> = BTreeMap::new();

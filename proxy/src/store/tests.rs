@@ -11,6 +11,7 @@ use rolltap_rollout::ids::{CallId, TaskId, TrialId};
 use rolltap_rollout::token::{Logprob, TokenId};
 use serde_json::json;
 
+use super::segment::SegmentId;
 use super::*;
 
 fn ids(ids: impl IntoIterator<Item = u32>) -> Vec<TokenId> {
@@ -288,9 +289,9 @@ async fn trials_go_when_their_retention_is_over() {
     store.keep(opened("four")).await.unwrap();
     keep_all(store, &fourth).await;
     let gone = opened_store.forgotten.recv().await.unwrap();
-    assert_eq!(gone, [TrialId::new("one").unwrap()]);
+    assert_eq!(gone.trials, [TrialId::new("one").unwrap()]);
     let gone = opened_store.forgotten.recv().await.unwrap();
-    assert_eq!(gone, [TrialId::new("three").unwrap()]);
+    assert_eq!(gone.trials, [TrialId::new("three").unwrap()]);
     tokio::task::spawn_blocking(|| opened_store.thread.finish()).await.unwrap().unwrap();
 
     let archive = Archive::open(dir.path()).unwrap();

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rolltap_rollout::ids::TrialId;
 use tokio::sync::mpsc;
 
 use super::encoder::{Encoder, Placed};
@@ -20,7 +19,7 @@ use super::index::Index;
 use super::retention::{Retention, SegmentFacts};
 use super::segment::{self, HEAD, SegmentId};
 use super::sync::{Sync, Unsynced};
-use super::{Event, PolicyChange, StoreError};
+use super::{Event, Forgotten, PolicyChange, StoreError};
 use crate::clock;
 
 /// Between tries to write what could not be written.
@@ -46,7 +45,9 @@ pub(super) struct Writer {
     /// The newest number of the feed, for the same case.
     pub(super) sequence: u64,
     /// Who wants to know which trials went.
-    pub(super) forgotten: mpsc::UnboundedSender<Vec<TrialId>>,
+    pub(super) forgotten: mpsc::UnboundedSender<Forgotten>,
+    /// The newest number of the feed that a forgotten trial had.
+    pub(super) forgotten_through: u64,
     /// The process ends.
     pub(super) is_ending: Arc<AtomicBool>,
     /// What is to be written with one system call.
@@ -175,18 +176,21 @@ impl Writer {
         let mut facts = Vec::new();
         for id in segment::list(&self.dir)?.into_iter().filter(|id| *id != self.latest) {
             let bytes = id.path(&self.dir).metadata()?.len();
-            facts.push(SegmentFacts { id, bytes, sealed: self.index().sealed(id) });
+            facts.push(SegmentFacts { id, bytes, settled: self.index().settled(id) });
         }
         let expired = self.retention.expired(&facts, clock::now());
         if expired.is_empty() {
             return Ok(());
         }
         let trials = self.index().trials_in(&expired);
+        let through = self.index().newest_completion(&expired).max(self.forgotten_through);
         self.append_forgotten(Event::Forgotten {
             trials: trials.clone(),
             policy: self.policy.clone(),
             sequence: self.sequence,
+            through,
         })?;
+        self.forgotten_through = through;
         self.index().forget(&trials, &expired);
         tracing::info!(
             trials = trials.len(),
@@ -194,7 +198,7 @@ impl Writer {
             "removing captures whose retention is over"
         );
         // Nobody may be listening any more.
-        let _ = self.forgotten.send(trials);
+        let _ = self.forgotten.send(Forgotten { trials, through });
         expired.iter().try_for_each(|id| std::fs::remove_file(id.path(&self.dir)))
     }
 

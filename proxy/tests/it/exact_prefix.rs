@@ -31,7 +31,9 @@ async fn each_turn_is_asked_for_by_the_tokens_of_those_before() {
             );
             assert_eq!(prompt_of(&calls[turn]), *ids);
             assert_eq!(heard[turn]["messages"].as_array().unwrap().len(), 2 * turn + 1, "the messages stay");
-            let Some(Continuation::Spliced { parent, class }) = &calls[turn].continuation else { panic!() };
+            let Some(Continuation::Spliced { parent, class, .. }) = &calls[turn].continuation else {
+                panic!()
+            };
             assert_eq!((&parent.call_id, *class), (&calls[turn - 1].call_id, Class::Equal));
         }
         assert!(calls.iter().all(|call| call.flaws.is_empty() && call.status == CallStatus::Complete));

@@ -45,6 +45,29 @@ async fn connections_over_the_bound_wait_until_others_end() {
 }
 
 #[tokio::test]
+async fn a_refusal_arrives_however_large_the_body_is_that_nobody_reads() {
+    let stage = Stage::random().await;
+    let trial = stage.open(json!({"limits": {"max_body_bytes": 1000}})).await;
+    let body = request(json!({"user": "x".repeat(4 << 20)})).to_string();
+    let known = trial.base_urls.openai.as_str();
+    let unknown = known.replace(trial.key.as_str(), "sk-rolltap-unknown");
+    let asked = [
+        (unknown.as_str(), "/chat/completions", 401),
+        (known, "/nothing", 404),
+        (known, "/chat/completions", 413),
+    ];
+    for (base, path, status) in asked {
+        for _ in 0..10 {
+            // A connection of its own each, whose first bytes are the request's.
+            let http = reqwest::Client::new();
+            let asked = http.post(format!("{base}{path}")).header("content-type", "application/json");
+            let answer = asked.body(body.clone()).send().await.unwrap();
+            assert_eq!(answer.status().as_u16(), status, "{path}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_trial_that_says_nothing_has_the_proxys_limits() {
     let hanging = Script { pieces: vec![STREAM.as_bytes().to_vec()], then: Then::Hang };
     let raw = RawUpstream::start(vec![hanging.clone(), hanging]).await;

@@ -53,6 +53,11 @@ impl Ledger {
         self.order.last()
     }
 
+    /// The newest number that a trial had whose retention is over; 0 where there is none.
+    pub(crate) fn forgotten_through(&self) -> u64 {
+        self.forgotten_through
+    }
+
     /// The next trial for a reader at `cursor`.
     pub(crate) fn next(&self, cursor: Cursor, with_superseded: bool) -> Option<Delivery> {
         let mut behind = self.deliverable(cursor, with_superseded);

@@ -67,6 +67,31 @@ async fn a_number_that_was_given_before_is_damage() {
 }
 
 #[tokio::test]
+async fn a_reader_learns_that_trials_went_before_it_had_them() {
+    let names = ["a", "b", "c"];
+    let sealed = |name: &str| Event::Sealed { trial_id: id(name), at: at(1) };
+    let rewarded = |name: &str| Event::Rewarded { trial_id: id(name), reward: Reward::default() };
+    let complete = (1..).zip(names).flat_map(|(n, name)| [sealed(name), rewarded(name), completed(name, n)]);
+    let opened = names.map(|name| Event::Opened(Box::new(trial(name, (None, 0, 0)))));
+    let forgotten = Event::Forgotten { trials: vec![id("b")], policy: Vec::new(), sequence: 3, through: 2 };
+    let data = kept(opened.into_iter().chain(complete).chain([forgotten]).collect()).await;
+    let settings = crate::Settings::on_loopback(Vec::new(), data.path().to_owned());
+    let proxy = crate::start(settings).await.unwrap();
+    let read = async |query: &str| {
+        let url = format!("http://{}/v1/rollouts?{query}", proxy.admin_addr());
+        let answer = reqwest::get(url).await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    let (status, error) = read("after=1").await;
+    assert!(status == 410 && error.contains("up to number 2") && error.contains("allow_gap=true"), "{error}");
+    for (query, trials) in [("after=1&allow_gap=true", 1), ("after=2", 1), ("after=3", 0), ("", 2)] {
+        let (status, lines) = read(query).await;
+        assert_eq!((status, lines.lines().count()), (200, trials), "{query}: {lines}");
+    }
+    proxy.shutdown(limit(10)).await.unwrap();
+}
+
+#[tokio::test]
 async fn what_was_due_when_the_process_ended_is_done_by_the_next() {
     let mut first = trial("first", (Some("g"), 0, 0));
     first.facts.group_size = Some(2);

@@ -50,7 +50,7 @@ fn group(name: &str) -> GroupId {
 }
 
 /// A trial of one task; `place` is its group, sample and attempt.
-fn trial(name: &str, place: (Option<&str>, u32, u32)) -> Opened {
+pub(crate) fn trial(name: &str, place: (Option<&str>, u32, u32)) -> Opened {
     let (group_id, sample_index, attempt) = place;
     Opened {
         facts: TrialFacts {
@@ -152,7 +152,7 @@ impl Scene {
                 KeptTrial { opened: &told.opened, sealed_at, is_rewarded, completion }
             })
             .collect();
-        Ledger::retold(&kept, &self.closed_groups, 0)
+        Ledger::retold(&kept, &self.closed_groups, 0, 0)
     }
 
     /// All that a reader gets from `cursor` on, and where it stands then.

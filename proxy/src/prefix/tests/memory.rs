@@ -56,7 +56,7 @@ impl Trial {
     fn finds(&self, messages: &[Value]) -> (String, Option<(AnswerRef, usize)>) {
         let found = self.asks(&chat(messages)).found;
         let place = match &found {
-            Found::Continues { node, new } => Some((node.name(), new.len())),
+            Found::Continues { node, new, .. } => Some((node.name(), new.len())),
             Found::New(_) | Found::Otherwise { .. } => None,
         };
         (word(&found), place)
@@ -116,7 +116,7 @@ fn reasoning_that_is_not_sent_back_stays_known() {
     let thought = |content: &str| json!({"role": "assistant", "content": content, "reasoning": "hm"});
     let (_, first) = trial.call(&[user("a")], &thought("b"));
     let mut asked = trial.asks(&chat(&[user("a"), assistant("b"), user("c")]));
-    let Found::Continues { node, new } = &asked.found else { panic!("it went on from {first:?}") };
+    let Found::Continues { node, new, .. } = &asked.found else { panic!("it went on from {first:?}") };
     asked.seed.conversation = trial.memory.continued(node, new).unwrap();
     let second = trial.is_answered(&asked, &[(&assistant("d"), &[7])]).remove(0);
     for echo in [assistant("b"), thought("b")] {
@@ -250,7 +250,7 @@ fn a_closed_memory_keeps_nothing() {
     let late = trial.asks(&chat(&[user("a")]));
     let (_, first) = trial.call(&[user("a")], &assistant("b"));
     let body = chat(&[user("a"), assistant("b"), user("c")]).to_string();
-    let Found::Continues { node, new } = trial.memory.find(&Request::read(&body).unwrap()).unwrap().found
+    let Found::Continues { node, new, .. } = trial.memory.find(&Request::read(&body).unwrap()).unwrap().found
     else {
         panic!("it went on from {first:?}");
     };

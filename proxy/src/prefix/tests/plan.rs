@@ -1,5 +1,6 @@
 //! What becomes of a call's prompt, and what is learnt of kinds of requests.
 
+use rolltap_rollout::branch_cause::BranchCause;
 use rolltap_rollout::continuation::Continuation;
 
 use super::*;
@@ -99,6 +100,21 @@ async fn turns_are_spliced_one_after_the_other() {
         talk.extend([assistant("Hello the"), user("c")]);
         assert_eq!(word(&stage.call(&chat(&talk), false, &[], "Hello the").await), "spliced");
     }
+}
+
+#[tokio::test]
+async fn an_answer_that_the_agent_changed_is_named_edited() {
+    let stage = Stage::new();
+    let mut talk = vec![user("a")];
+    let prompt = stage.prompt(&talk);
+    stage.call(&chat(&talk), false, &prompt, "Hello the").await;
+    talk.extend([assistant("Hello the"), user("b")]);
+    stage.call(&chat(&talk), false, &[], "Hello the").await;
+    let parallel = stage.plan(&chat(&talk), false).await.continuation;
+    assert_eq!(parallel.cause(), None, "the same turn once more");
+    talk.extend([assistant("Hello the client filled this in"), user("c")]);
+    let edited = stage.plan(&chat(&talk), false).await.continuation;
+    assert_eq!((word(&edited), edited.cause()), ("spliced", Some(BranchCause::HistoryEdited)));
 }
 
 #[tokio::test]

@@ -1,0 +1,161 @@
+//! Opening a data directory: what it holds, and the threads that write to it from now on.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use rolltap_rollout::call::Call;
+use tokio::sync::{Semaphore, mpsc};
+
+use super::encoder::Encoder;
+use super::health::{EndOfThread, Health};
+use super::look::{self, Looked, Unfinished};
+use super::segment::SegmentId;
+use super::sync::Unsynced;
+use super::writer::{Segment, Writer};
+use super::{CALLS, Entry, Event, Forgotten, Found, GroupClosed, KeptCall, PLACES, PolicyChange};
+use super::{Store, StoreError, StoreSettings, StoreThread, gather, lock};
+use crate::clock;
+
+/// A segment of more bytes is followed by another.
+const SEGMENT: u64 = 64 << 20;
+
+/// A store that was opened, and what it held.
+#[derive(Debug)]
+pub(crate) struct OpenedStore {
+    pub(crate) store: Store,
+    pub(crate) thread: StoreThread,
+    /// Every trial, in the order in which they were opened.
+    pub(crate) trials: Vec<Found>,
+    pub(crate) policy: Vec<PolicyChange>,
+    /// Trials whose retention is over, as they go.
+    pub(crate) forgotten: mpsc::UnboundedReceiver<Forgotten>,
+    /// The newest number of the feed that a trial had whose retention is over; 0 where there is none.
+    pub(crate) forgotten_through: u64,
+    /// In the order in which they closed.
+    pub(crate) closed_groups: Vec<GroupClosed>,
+    /// The newest number of completions and closings.
+    pub(crate) last_sequence: u64,
+    unfinished: Vec<Unfinished>,
+}
+
+impl Store {
+    /// Opens a data directory, made where it is missing, and takes it for this process alone. Inside of a tokio runtime.
+    pub(crate) fn open(data_dir: &Path, settings: StoreSettings) -> Result<OpenedStore, StoreError> {
+        Self::with_segments_of(SEGMENT, data_dir, settings)
+    }
+
+    pub(super) fn with_segments_of(
+        bytes: u64,
+        data_dir: &Path,
+        settings: StoreSettings,
+    ) -> Result<OpenedStore, StoreError> {
+        let StoreSettings { sync, retention } = settings;
+        let refused = |error: &dyn std::fmt::Display| StoreError::Write {
+            path: data_dir.display().to_string(),
+            reason: error.to_string(),
+        };
+        let lock = lock::DirLock::take(data_dir)?;
+        let looked = look::look(data_dir).map_err(Arc::new)?;
+        looked
+            .damage
+            .iter()
+            .for_each(|damage| tracing::error!(%damage, "a part of the captures cannot be read"));
+        let segment = last_segment(data_dir, &looked).map_err(|error| refused(&error))?;
+        let Looked { trials, policy, closed_groups, last_sequence, forgotten_through, .. } = looked;
+        let Looked { index, unfinished, latest, .. } = looked;
+
+        let (tell_forgotten, forgotten) = mpsc::unbounded_channel();
+        let (health, unsynced, is_ending) = (Health::new(), Unsynced::default(), Arc::default());
+        let index = Arc::new(Mutex::new(index));
+        let latest = latest.unwrap_or(SegmentId::NONE);
+        let writer = Writer {
+            dir: data_dir.to_owned(),
+            sync,
+            segment_size: bytes,
+            segment,
+            latest,
+            encoder: Encoder::new(latest).map_err(|error| refused(&error))?,
+            index: Arc::clone(&index),
+            health: health.clone(),
+            unsynced: unsynced.clone(),
+            is_ending: Arc::clone(&is_ending),
+            retention,
+            policy: policy.clone(),
+            sequence: last_sequence,
+            forgotten: tell_forgotten,
+            forgotten_through,
+            buffer: Vec::new(),
+        };
+        let (queue, entries) = mpsc::channel(PLACES);
+        let batches = gather::spawn(entries, health.clone());
+        let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let end = || EndOfThread { health: health.clone(), is_ending: Arc::clone(&is_ending) };
+        let (writer_end, syncer_end) = (end(), end());
+        let is_over = unsynced.over_on_drop();
+        let write = move || {
+            let _ends = (writer_end, is_over);
+            writer.run(batches)
+        };
+        let writer = thread("capture-store").spawn(write).map_err(|error| refused(&error))?;
+        let failed = sync_failed(data_dir, &health, &queue);
+        let sync = move || {
+            let _end = syncer_end;
+            unsynced.run(failed);
+        };
+        let syncer = thread("capture-sync").spawn(sync).map_err(|error| refused(&error))?;
+        let calls = Arc::new(Semaphore::new(CALLS));
+        let store = Self { queue: queue.clone(), calls, health, index, dir: data_dir.into() };
+        let thread = StoreThread { writer, syncer, queue, is_ending, _lock: lock };
+        Ok(OpenedStore {
+            store,
+            thread,
+            trials,
+            policy,
+            forgotten,
+            forgotten_through,
+            closed_groups,
+            last_sequence,
+            unfinished,
+        })
+    }
+}
+
+impl OpenedStore {
+    /// Writes of each call that was under way when the process before this one ended that it was interrupted.
+    pub(crate) async fn note_interrupted(&mut self) -> Result<(), StoreError> {
+        for Unfinished { trial_id, call_id, at } in self.unfinished.drain(..) {
+            let call = Call::interrupted(call_id, trial_id, at, clock::now());
+            self.store.keep(Event::Call(KeptCall { call: Arc::new(call), told: None })).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The last segment, to be gone on with. A process that died while it wrote left a part of a record: nobody was told that
+/// it is kept, so it is cut.
+fn last_segment(dir: &Path, looked: &Looked) -> std::io::Result<Option<Segment>> {
+    let Some((id, end)) = looked.last else { return Ok(None) };
+    let path = id.path(dir);
+    let file = std::fs::OpenOptions::new().append(true).open(&path)?;
+    let length = file.metadata()?.len();
+    if length > end {
+        tracing::warn!(path = %path.display(), bytes = length - end, "cut a record that a dying process had half written");
+        file.set_len(end)?;
+    }
+    Ok(Some(Segment { file: Arc::new(file), end }))
+}
+
+/// What is done when the disk does not make durable what was written: nothing more goes there.
+fn sync_failed(
+    dir: &Path,
+    health: &Health,
+    queue: &mpsc::Sender<Entry>,
+) -> impl Fn(&std::io::Error) + Send + use<> {
+    let (path, health, queue) = (dir.display().to_string(), health.clone(), queue.clone());
+    move |error| {
+        let reason = format!("{error}; what was written last may not survive the death of this machine");
+        health.fails(StoreError::Write { path: path.clone(), reason });
+        // A full queue has work for the writer, which finds out by itself.
+        drop(queue.try_send(Entry::NewSegment));
+    }
+}

@@ -1,0 +1,56 @@
+//! Requests that count a prompt's tokens. Nothing is sampled, so they are no calls, but they take the server's time all the
+//! same: with the calls under way they are no more at once than `max_calls_in_flight`.
+
+use super::{Refusal, Trial};
+
+/// A count under way, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Counting<'a>(&'a Trial);
+
+impl Trial {
+    /// Admits a request that counts tokens.
+    ///
+    /// # Errors
+    /// The trial is sealed, or as many requests are under way as its limits allow.
+    pub(crate) fn begin_count(&self) -> Result<Counting<'_>, Refusal> {
+        let mut state = self.lock();
+        if state.sealed_at.is_some() {
+            return Err(Refusal::Sealed);
+        }
+        let under_way = (state.under_way.len() + state.counts) as u64;
+        match self.opened.limits.max_calls_in_flight.filter(|&max| under_way >= max) {
+            Some(max) => Err(Refusal::TooManyInFlight(max)),
+            None => {
+                state.counts += 1;
+                Ok(Counting(self))
+            }
+        }
+    }
+}
+
+impl Drop for Counting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().counts -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Limits;
+    use crate::feed::tests::trial as opened;
+
+    #[test]
+    fn counts_at_once_have_the_limit_of_calls_at_once() {
+        let mut opened = opened("a", (None, 0, 0));
+        opened.limits = Limits { max_calls: Some(0), max_calls_in_flight: Some(2), ..Limits::default() };
+        let trial = Trial::new(opened);
+        let first = trial.begin_count().unwrap();
+        let _second = trial.begin_count().unwrap();
+        assert_eq!(trial.begin_count().unwrap_err(), Refusal::TooManyInFlight(2));
+        drop(first);
+        let _third = trial.begin_count().unwrap();
+        trial.seal();
+        assert_eq!(trial.begin_count().unwrap_err(), Refusal::Sealed);
+    }
+}
