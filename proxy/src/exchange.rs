@@ -99,32 +99,34 @@ impl AgentPlane {
             tool_strict_level: self.tool_strict_level,
         };
         let Prepared { path, body: edited, facts, mut back } = dialect::prepare(endpoint, body, ground)?;
-        let body = edited.map_or_else(|| body.clone(), Bytes::from);
+        let intended = edited.map_or_else(|| body.clone(), Bytes::from);
         let has_media = facts.has_media;
-        let role = self.roles.role_of(Asked::of(&facts, &body));
+        let role = self.roles.role_of(Asked::of(&facts, &intended));
         call.record(|recorder| {
             recorder.is_for(role);
             recorder.asked(facts);
         })?;
-        let by_ids = if back.is_chat() { self.continued(call, &body, has_media).await? } else { None };
+        let by_ids = if back.is_chat() { self.continued(call, &intended, has_media).await? } else { None };
         call.is_intended().await??;
-        let sent = self.send(call, path, parts, body, by_ids).await?;
-        let (head, body) = sent.into_parts();
-        call.record(|recorder| recorder.answered(head.status, body.served_by()))?;
+        let sent = self.send(call, path, parts, intended.clone(), by_ids).await?;
+        let (head, answered) = sent.into_parts();
+        call.record(|recorder| recorder.answered(head.status, answered.served_by()))?;
         let mut head = head_for_agent(head);
         if head.status.is_success() && is_event_stream(&head.headers) {
             set_content_type(&mut head.headers, back.stream_content_type());
             call.answer_begins(&head);
-            call.stream(body, back)?;
+            call.stream(answered, back)?;
             return Ok((head, Answer::Stream));
         }
-        let body = read_answer(body, self.longest_silence).await?;
-        let answer = if head.status.is_success() {
-            whole_answer(call, &mut head, &body, &mut back).await?
-        } else {
-            error_answer(call, &mut head, &self.opening.redaction, &body, &mut back, shape).await?
-        };
-        Ok((head, Answer::Whole(answer.unwrap_or(body))))
+        let answered = read_answer(answered, self.longest_silence).await?;
+        if head.status.is_success() {
+            let answer = whole_answer(call, &mut head, &answered, &mut back).await?;
+            return Ok((head, Answer::Whole(answer.unwrap_or(answered))));
+        }
+        let answered = back.error_as_of_agent(&answered, body, &intended).map_or(answered, Bytes::from);
+        let answer =
+            error_answer(call, &mut head, &self.opening.redaction, &answered, &mut back, shape).await?;
+        Ok((head, Answer::Whole(answer.unwrap_or(answered))))
     }
 
     /// The request with its prompt as token ids, where its conversation goes on from tokens that are known.

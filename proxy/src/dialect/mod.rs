@@ -14,6 +14,7 @@ mod sampling;
 mod translated;
 pub(crate) mod unsendable;
 pub(crate) mod upstream_error;
+mod validation;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -243,6 +244,18 @@ impl Back {
         match self {
             Self::Chat(_) | Self::Completions(_) => None,
             Self::Translated(translator) => Some(translator.stream_content_type()),
+        }
+    }
+
+    /// Upstream's error answer as vLLM words it for the request that the agent sent, where `sent` went upstream. None
+    /// where it reads the same, or in a dialect whose errors are translated.
+    pub(crate) fn error_as_of_agent(&self, answer: &[u8], agent: &[u8], sent: &[u8]) -> Option<String> {
+        match self {
+            Self::Chat(_) | Self::Completions(_) => {
+                let text = |bytes| std::str::from_utf8(bytes).ok();
+                validation::as_of_agent(text(answer)?, text(agent)?, text(sent)?)
+            }
+            Self::Translated(_) => None,
         }
     }
 

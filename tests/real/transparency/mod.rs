@@ -88,6 +88,35 @@ async fn whole_answers_are_equal(stage: Stage, endpoint: Endpoint) {
     }
 }
 
+/// Bodies that vLLM refuses as a whole, which it describes by how many members they have, and one whose tool it refuses.
+async fn refusals_are_equal(stage: Stage) {
+    let trial = stage.open().await;
+    let hi = json!([{"role": "user", "content": "hi"}]);
+    for (path, body) in [
+        ("/chat/completions", json!({})),
+        ("/chat/completions", json!({"model": "tiny"})),
+        ("/chat/completions", json!({"model": "tiny", "temperature": 0, "logprobs": true})),
+        ("/chat/completions", json!({"model": "tiny", "messages": hi, "tools": [{"type": "function"}]})),
+        (
+            "/chat/completions",
+            json!({"model": "tiny", "messages": hi, "tools": [{"type": "function", "a": 1, "b": 2}]}),
+        ),
+        (
+            "/chat/completions",
+            json!({"model": "tiny", "messages": hi, "temperature": "warm", "top_p": "all"}),
+        ),
+        ("/completions", json!({})),
+        ("/completions", json!({"model": "tiny"})),
+        ("/completions", json!({"model": "tiny", "prompt": "hi", "stream_options": 7})),
+    ] {
+        let direct = stage.post(&format!("{}/v1", stage.vllm), path, &body).await;
+        let ours = stage.post(&trial.base_urls.openai, path, &body).await;
+        assert_eq!(head(&ours), head(&direct), "{body}");
+        assert!(!direct.status().is_success(), "{body}");
+        assert_eq!(ours.text().await.unwrap(), direct.text().await.unwrap(), "{body}");
+    }
+}
+
 async fn streams_are_equal(stage: Stage, endpoint: Endpoint) {
     let trial = stage.open().await;
     endpoint.fill_cache(&stage).await;
@@ -154,6 +183,12 @@ async fn whole_chat_answers_are_equal_with_parsers() {
 #[ignore = "needs vLLM without parsers: run ./scripts/test"]
 async fn whole_chat_answers_are_equal_without_parsers() {
     whole_answers_are_equal(Stage::before(bare_vllm()).await, Endpoint::chat()).await;
+}
+
+#[tokio::test]
+#[ignore = "needs vLLM: run ./scripts/test"]
+async fn messages_about_invalid_bodies_are_equal() {
+    refusals_are_equal(Stage::set().await).await;
 }
 
 #[tokio::test]
