@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     /// tried once more.
     #[arg(long, value_name = "JOB_DIR", conflicts_with_all = ["config", "path", "job_name", "jobs_dir"])]
     resume: Option<PathBuf>,
-    /// Samples of each task; together they are the task's group. [default: 1]
+    /// Samples of each task; together they are the task's group. A job has at most 100000 trials. [default: 1]
     #[arg(short = 'k', long, visible_alias = "n-attempts", value_name = "NUMBER")]
     samples: Option<NonZeroU32>,
     /// Trials at once. [default: 4]

@@ -12,9 +12,13 @@ mod cli {
     mod export;
     mod export_of_a_store;
     mod full_disk;
+    mod harbor_tasks;
     mod help;
     mod jobs;
+    mod large_jobs;
     mod lifecycle;
+    mod named_rewards;
+    mod plain_logs;
     mod proxy_killed;
     mod resume;
     mod returned;

@@ -18,6 +18,7 @@ pub mod harbor;
 pub mod job;
 pub mod job_dir;
 pub mod nearest;
+mod plain;
 mod records;
 pub mod returned;
 mod shell;

@@ -1,6 +1,8 @@
 //! What a job's user reads at its end: a line per trial, a line per task, why trials have several branches and what
 //! would change it, and where the rollouts lie.
 
+mod rewards;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -25,6 +27,9 @@ impl fmt::Display for Summary<'_> {
             writeln!(f, "{causes}\n")?;
         }
         if let Some(line) = empty_line(&report.trials) {
+            writeln!(f, "{line}")?;
+        }
+        for line in rewards::warnings(&report.trials) {
             writeln!(f, "{line}")?;
         }
         for line in returned_lines(&report.trials) {
@@ -76,7 +81,7 @@ fn trials_table(trials: &[TrialOutcome]) -> Table {
         table.add_row([
             work(trial, several),
             trial.sample_index.to_string(),
-            trial.reward.map_or("-".to_owned(), number),
+            rewards::cell(trial),
             count(|status| status.calls.total),
             count(|status| status.prompt_tokens),
             count(|status| status.completion_tokens),

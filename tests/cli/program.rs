@@ -75,6 +75,13 @@ impl Running {
         assert!(status.unwrap().success());
     }
 
+    /// The most memory that it has had, in MiB.
+    pub(crate) fn peak_memory_mib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+    }
+
     /// The exit code and standard error, or a failure if it goes on for longer than this.
     pub(crate) fn wait(mut self, at_most: Duration) -> (Option<i32>, String) {
         (self.exit_code(at_most), self.stderr_text())

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::OUTPUT_LIMIT;
+use crate::plain::plain;
 
 /// The first bytes of a stream.
 #[derive(Debug, Default)]
@@ -31,7 +32,7 @@ impl Head {
     }
 }
 
-/// The last lines of a log, for the error that it ends in.
+/// The last lines of a log, for the error that it ends in, as plain text.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     lines: VecDeque<String>,
@@ -55,7 +56,7 @@ impl Tail {
     }
 
     fn end_line(&mut self) {
-        let line = std::mem::take(&mut self.open);
+        let line = plain(&std::mem::take(&mut self.open));
         if line.trim().is_empty() {
             return;
         }
@@ -67,11 +68,11 @@ impl Tail {
 
     /// The lines, indented, without a newline at the end.
     pub(crate) fn text(&self) -> String {
-        let open = Some(&self.open).filter(|open| !open.trim().is_empty());
+        let open = Some(plain(&self.open)).filter(|open| !open.trim().is_empty());
         let skipped = (self.lines.len() + usize::from(open.is_some())).saturating_sub(Self::LINES);
         self.lines
             .iter()
-            .chain(open)
+            .chain(&open)
             .skip(skipped)
             .map(|line| format!("  {line}"))
             .collect::<Vec<_>>()
@@ -104,6 +105,15 @@ mod tests {
         let text = tail.text();
         assert_eq!(text.lines().count(), 20);
         assert!(text.starts_with("  line 11\n") && text.ends_with("  line 29\n  without an end"), "{text}");
+    }
+
+    #[test]
+    fn a_tail_has_no_colours_however_they_were_cut() {
+        let mut tail = Tail::default();
+        for part in ["\u{1b}[9", "1mred\u{1b}[0m\n", "\u{1b}[1", "mbold"] {
+            tail.push(part);
+        }
+        assert_eq!(tail.text(), "  red\n  bold");
     }
 
     #[test]

@@ -8,17 +8,23 @@ use crate::trial::{TrialOutcome, TrialPlan};
 
 /// The place of each sample in its job.
 #[derive(Default)]
-pub(super) struct Order(HashMap<(GroupId, u32), usize>);
+pub(super) struct Order {
+    groups: HashMap<GroupId, usize>,
+    samples: usize,
+}
 
 impl Order {
-    pub(super) fn of(plans: &[TrialPlan]) -> Self {
-        let sample = |plan: &TrialPlan| (plan.group_id.clone(), plan.sample_index);
-        Self(plans.iter().enumerate().map(|(at, plan)| (sample(plan), at)).collect())
+    /// Each group is told by its first trial.
+    pub(super) fn of(groups: &[TrialPlan]) -> Self {
+        Self {
+            groups: groups.iter().enumerate().map(|(at, plan)| (plan.group_id.clone(), at)).collect(),
+            samples: groups.iter().map(|plan| plan.group_size as usize).sum(),
+        }
     }
 
-    /// By sample and, within one, by attempt.
-    fn place(&self, trial: &TrialOutcome) -> (Option<usize>, u32) {
-        (self.0.get(&(trial.group_id.clone(), trial.sample_index)).copied(), trial.attempt)
+    /// By group, by sample and, within one, by attempt.
+    fn place(&self, trial: &TrialOutcome) -> (Option<usize>, u32, u32) {
+        (self.groups.get(&trial.group_id).copied(), trial.sample_index, trial.attempt)
     }
 }
 
@@ -46,7 +52,7 @@ impl Attempts {
 
     /// Samples of all tasks together.
     pub(super) fn planned(&self) -> usize {
-        self.order.0.len()
+        self.order.samples
     }
 
     pub(super) fn done(&self) -> &[TrialOutcome] {

@@ -5,12 +5,23 @@ use crate::agents::AgentSpec;
 use crate::environment::{EnvironmentKind, Mount, MountKind, has_services};
 
 pub(super) fn check(settings: &JobSettings) -> Result<(), JobError> {
+    trials_can_be_meant(settings)?;
     settings.timeouts.check()?;
     tasks_fit_environment(settings)?;
     job_fits_environment(settings)?;
     agents_fit_environment(settings)?;
     agents_see_tasks(settings)?;
     oracle_has_solutions(settings)
+}
+
+fn trials_can_be_meant(settings: &JobSettings) -> Result<(), JobError> {
+    let (tasks, agents) = (settings.tasks.len() as u64, settings.agents.len() as u64);
+    let samples = u64::from(settings.samples.get());
+    let trials = tasks.saturating_mul(agents).saturating_mul(samples);
+    if trials > JobSettings::MAX_TRIALS {
+        return Err(JobError::TooManyTrials { tasks, agents, samples, trials });
+    }
+    Ok(())
 }
 
 fn tasks_fit_environment(settings: &JobSettings) -> Result<(), JobError> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use rolltap_proxy::InvalidAddress;
 
-use super::{PreflightError, ResumeError};
+use super::{JobSettings, PreflightError, ResumeError};
 use crate::admin_client::AdminError;
 use crate::agents::LayerError;
 use crate::environment::{EnvironmentError, EnvironmentKind};
@@ -18,6 +18,22 @@ pub enum JobError {
     /// An empty list of tasks.
     #[error("no task to run")]
     NoTasks,
+    /// More trials than anybody means.
+    #[error(
+        "{}, {} and {} make {trials} trials, and a job has at most {}: ask for fewer samples (-k), or split the tasks \
+         into several jobs",
+        counted(*.tasks, "task"), counted(*.agents, "agent"), counted(*.samples, "sample"), JobSettings::MAX_TRIALS
+    )]
+    TooManyTrials {
+        /// How many tasks.
+        tasks: u64,
+        /// How many agents, each at every task.
+        agents: u64,
+        /// How many samples of each task by each agent.
+        samples: u64,
+        /// All of them together.
+        trials: u64,
+    },
     /// An empty list of agents.
     #[error("no agent to run")]
     NoAgents,
@@ -103,6 +119,9 @@ pub enum JobError {
     /// Ctrl-C while an agent was being installed.
     #[error("cancelled while agent {0:?} was being installed; nothing of it is kept")]
     Cancelled(String),
+    /// Ctrl-C while the job was being planned.
+    #[error("stopped before any trial began")]
+    Stopped,
     /// The job has no directory.
     #[error(transparent)]
     Dir(#[from] JobDirError),
@@ -147,4 +166,9 @@ pub enum JobError {
     /// The external proxy cannot be used.
     #[error(transparent)]
     Admin(#[from] AdminError),
+}
+
+/// `1 task`, `2 tasks`
+fn counted(number: u64, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }

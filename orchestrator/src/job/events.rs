@@ -1,5 +1,6 @@
 //! What happens in a job, for machines: a JSON object a line.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
 use std::sync::Mutex;
@@ -58,6 +59,8 @@ pub(super) enum Event<'a> {
         sample_index: u32,
         attempt: u32,
         reward: Option<f64>,
+        /// Every number that the verifier gave.
+        rewards: &'a BTreeMap<String, f64>,
         reward_valid: bool,
         failure: Option<&'a TrialFailure>,
         /// Another attempt at the sample follows, and counts instead.
@@ -123,6 +126,7 @@ impl Events {
             sample_index: outcome.sample_index,
             attempt: outcome.attempt,
             reward: outcome.reward,
+            rewards: &outcome.rewards,
             reward_valid: outcome.reward_is_valid(),
             failure: outcome.failure.as_ref(),
             retried,

@@ -23,6 +23,7 @@ mod rollouts;
 mod run;
 mod running;
 mod settings;
+mod stretch;
 pub mod tasks;
 
 pub use agent::{AgentLimit, AgentTimeouts, JobAgent};

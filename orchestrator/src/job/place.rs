@@ -19,10 +19,10 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// Makes sure of what the trials need, and removes what dead jobs of this machine left.
+    /// Makes sure of what trials like these need, and removes what dead jobs of this machine left.
     pub(super) async fn connect(
         settings: &JobSettings,
-        plans: &[TrialPlan],
+        plans: &[&TrialPlan],
         label: &JobLabel,
         dir: &JobDir,
     ) -> Result<Self, JobError> {
@@ -56,7 +56,7 @@ impl Place {
 fn harbors<'a>(
     settings: &'a JobSettings,
     env: BTreeMap<String, String>,
-    plans: &[TrialPlan],
+    plans: &[&TrialPlan],
 ) -> HarborJob<'a> {
     HarborJob {
         settings: &settings.harbor,

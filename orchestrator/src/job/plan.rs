@@ -19,20 +19,34 @@ const TAIL_LENGTH: usize = 7;
 /// No letters or digits that are mistaken for one another.
 const TAIL_ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 
-/// The trials of a job, the samples of a task by an agent next to each other so that groups are whole early.
-pub(super) fn plan(
-    job_id: Uuid,
-    job_name: &str,
-    tasks: Vec<JobTask>,
-    agents: &[Arc<JobAgent>],
-    samples: NonZeroU32,
-    timeouts: TimeoutPolicy,
-    extras: &TrialExtras,
-) -> Result<Vec<TrialPlan>, JobError> {
-    let ambiguous = distinct_names(&tasks)?;
-    distinct_agents(agents)?;
-    let mut plans = Vec::new();
-    for JobTask { task, source, git } in tasks {
+/// What all trials of a job are planned from.
+pub(super) struct Planner<'a> {
+    pub(super) job_id: Uuid,
+    pub(super) job_name: &'a str,
+    pub(super) agents: &'a [Arc<JobAgent>],
+    pub(super) samples: NonZeroU32,
+    pub(super) timeouts: TimeoutPolicy,
+    pub(super) extras: &'a TrialExtras,
+}
+
+impl Planner<'_> {
+    /// The first trial of each group of the job, in the job's order. The others follow from it by [`trial`], so that a plan
+    /// has the size of its groups, however many samples they have.
+    ///
+    /// Others have their turn between tasks, whose files are read: a job may be stopped while it is planned.
+    pub(super) async fn plan(&self, tasks: Vec<JobTask>) -> Result<Vec<TrialPlan>, JobError> {
+        let ambiguous = distinct_names(&tasks)?;
+        distinct_agents(self.agents)?;
+        let mut plans = Vec::new();
+        for task in tasks {
+            tokio::task::yield_now().await;
+            plans.extend(self.groups(task, &ambiguous)?);
+        }
+        if plans.is_empty() { Err(JobError::NoTasks) } else { Ok(plans) }
+    }
+
+    fn groups(&self, task: JobTask, ambiguous: &BTreeSet<String>) -> Result<Vec<TrialPlan>, JobError> {
+        let JobTask { task, source, git } = task;
         // A name that two datasets have is told by theirs.
         let dataset = source.as_ref().filter(|_| ambiguous.contains(&task.name));
         let dataset = dataset.map(|source| format!("{source}/")).unwrap_or_default();
@@ -41,35 +55,32 @@ pub(super) fn plan(
         let checksum = checksum::of_dir(&task.dir);
         let checksum = checksum.map_err(|source| JobError::TaskFiles { dir: task.dir.clone(), source })?;
         let task_id = TaskId::new(&task.name).map_err(invalid)?;
-        for agent in agents {
-            let extras = Arc::new(agent.adds_to(extras));
+        let group = |agent: &Arc<JobAgent>| {
             // The job's only agent needs no name to be told by.
-            let label = if agents.len() > 1 { format!("{}/", agent.label()) } else { String::new() };
-            let group_id = format!("{job_name}/{label}{dataset}{}", task.name);
+            let label = if self.agents.len() > 1 { format!("{}/", agent.label()) } else { String::new() };
+            let group_id = format!("{}/{label}{dataset}{}", self.job_name, task.name);
             let group_id = GroupId::new(group_id).map_err(invalid)?;
-            for sample_index in 0..samples.get() {
-                plans.push(TrialPlan {
-                    id: Uuid::now_v7(),
-                    name: trial_name(job_id, &group_id, &task.name, sample_index, 0).map_err(invalid)?,
-                    task: Arc::clone(&task),
-                    source: source.clone(),
-                    git: git.clone(),
-                    task_checksum: checksum.clone(),
-                    agent: Arc::clone(agent),
-                    task_id: task_id.clone(),
-                    group_id: group_id.clone(),
-                    group_size: samples.get(),
-                    sample_index,
-                    attempt: 0,
-                    timeouts: agent.timeouts.over(timeouts),
-                    extras: Arc::clone(&extras),
-                    retries: 0,
-                    supersedes: Vec::new(),
-                });
-            }
-        }
+            Ok(TrialPlan {
+                id: Uuid::now_v7(),
+                name: trial_name(self.job_id, &group_id, &task.name, 0, 0).map_err(invalid)?,
+                task: Arc::clone(&task),
+                source: source.clone(),
+                git: git.clone(),
+                task_checksum: checksum.clone(),
+                agent: Arc::clone(agent),
+                task_id: task_id.clone(),
+                group_id,
+                group_size: self.samples.get(),
+                sample_index: 0,
+                attempt: 0,
+                timeouts: agent.timeouts.over(self.timeouts),
+                extras: Arc::new(agent.adds_to(self.extras)),
+                retries: 0,
+                supersedes: Vec::new(),
+            })
+        };
+        self.agents.iter().map(group).collect()
     }
-    if plans.is_empty() { Err(JobError::NoTasks) } else { Ok(plans) }
 }
 
 /// Names that several datasets have. Within one, and among tasks of none, each has its own.
@@ -89,10 +100,23 @@ fn distinct_names(tasks: &[JobTask]) -> Result<BTreeSet<String>, JobError> {
     Ok(ambiguous)
 }
 
-/// The same sample once more, as a trial of its own that supersedes this one.
-pub(super) fn attempt(plan: &TrialPlan, job_id: Uuid, attempt: u32) -> Result<TrialPlan, InvalidId> {
-    let name = trial_name(job_id, &plan.group_id, &plan.task.name, plan.sample_index, attempt)?;
-    Ok(TrialPlan { id: Uuid::now_v7(), name, attempt, supersedes: Vec::new(), ..plan.clone() })
+/// Another sample of the same group, or another attempt at one, as a trial of its own.
+pub(super) fn trial(
+    of_group: &TrialPlan,
+    job_id: Uuid,
+    sample_index: u32,
+    attempt: u32,
+) -> Result<TrialPlan, InvalidId> {
+    let name = trial_name(job_id, &of_group.group_id, &of_group.task.name, sample_index, attempt)?;
+    Ok(TrialPlan {
+        id: Uuid::now_v7(),
+        name,
+        sample_index,
+        attempt,
+        retries: 0,
+        supersedes: Vec::new(),
+        ..of_group.clone()
+    })
 }
 
 /// Two agents whose groups nobody could tell apart.

@@ -7,12 +7,14 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Events;
-use crate::trial::TrialOutcome;
+use crate::trial::{TrialOutcome, in_words};
 
 /// What a job shows while it runs.
 #[derive(Debug)]
 pub struct Progress {
     shown: Shown,
+    /// The user knows of a verdict without a reward: one such trial stands for all.
+    has_warned_of_no_reward: bool,
     /// The same for machines.
     pub(super) events: Arc<Events>,
 }
@@ -38,7 +40,7 @@ impl Progress {
         } else {
             Shown::Lines
         };
-        Self { shown, events: Arc::default() }
+        Self { shown, has_warned_of_no_reward: false, events: Arc::default() }
     }
 
     /// Tells machines as well.
@@ -58,8 +60,7 @@ impl Progress {
                 bar.set_position(done.len() as u64);
                 bar.enable_steady_tick(Duration::from_millis(200));
             }
-            Shown::Lines if done.is_empty() => self.note(&format!("{trials} trials to run")),
-            Shown::Lines => self.note(&format!("{trials} trials, {} of them ended before", done.len())),
+            Shown::Lines => self.note(&to_be_done(trials, done.len())),
             Shown::Quiet => {}
         }
     }
@@ -71,6 +72,13 @@ impl Progress {
             // Where standard error cannot be written, as on a full disk, the job goes on without its lines.
             Shown::Lines => drop(writeln!(std::io::stderr(), "{text}")),
             Shown::Quiet => {}
+        }
+    }
+
+    /// Says once that tests gave a verdict that nothing can be trained on as it is.
+    pub(super) fn warn_of_no_reward(&mut self, trial: &TrialOutcome) {
+        if !std::mem::replace(&mut self.has_warned_of_no_reward, true) {
+            self.note(&format!("warning: {} {}", trial.name, trial.end_in_words()));
         }
     }
 
@@ -99,13 +107,23 @@ impl Progress {
     }
 }
 
+/// What a job is to do, where so many of its trials ended in an earlier run.
+pub(super) fn to_be_done(trials: usize, before: usize) -> String {
+    let said = if trials == 1 { "1 trial".to_owned() } else { format!("{trials} trials") };
+    if before == 0 { format!("{said} to run") } else { format!("{said}, {before} of them ended before") }
+}
+
 fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 /// One trial in one line.
 fn line(trial: &TrialOutcome) -> String {
-    let reward = trial.reward.map_or("none".to_owned(), |reward| reward.to_string());
+    let reward = match trial.reward {
+        Some(reward) => reward.to_string(),
+        None if trial.rewards.is_empty() => "none".to_owned(),
+        None => format!("none ({})", in_words(&trial.rewards, f64::to_string)),
+    };
     let calls = trial.status.as_ref().map_or(0, |status| status.calls.total);
     let seconds = trial.duration().as_secs_f64();
     let failure = trial.failure.as_ref().map(|failure| format!("  {failure}")).unwrap_or_default();

@@ -4,26 +4,36 @@ use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroUsize;
 
 use tokio::time::Instant;
+use uuid::Uuid;
 
+use super::stretch::Stretch;
 use crate::trial::{TrialOutcome, TrialPlan};
 
-/// A trial that is to run.
-pub(super) struct Waiting {
+/// A trial whose turn it is.
+pub(super) struct Turn {
     pub(super) plan: TrialPlan,
-    /// Not before this; none for at once.
-    due: Option<Instant>,
     /// What came of the attempt before it. It counts until this one has begun.
     pub(super) before: Option<Box<TrialOutcome>>,
 }
 
+/// What is to run.
+struct Waiting {
+    stretch: Stretch,
+    /// Not before this; none for at once.
+    due: Option<Instant>,
+    /// Of the first of the stretch.
+    before: Option<Box<TrialOutcome>>,
+}
+
 impl Waiting {
-    pub(super) fn now(plan: TrialPlan) -> Self {
-        Self { plan, due: None, before: None }
+    fn now(stretch: Stretch) -> Self {
+        Self { stretch, due: None, before: None }
     }
 }
 
 /// The trials of a job that have not begun, and how many of which kind run.
 pub(super) struct Queue {
+    job_id: Uuid,
     waiting: VecDeque<Waiting>,
     at_once: usize,
     per_task: Option<usize>,
@@ -34,12 +44,14 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn new(
-        waiting: impl IntoIterator<Item = Waiting>,
+        job_id: Uuid,
+        waiting: impl IntoIterator<Item = Stretch>,
         at_once: NonZeroUsize,
         per_task: Option<NonZeroUsize>,
     ) -> Self {
         Self {
-            waiting: waiting.into_iter().collect(),
+            job_id,
+            waiting: waiting.into_iter().map(Waiting::now).collect(),
             at_once: at_once.get(),
             per_task: per_task.map(NonZeroUsize::get),
             running: 0,
@@ -49,20 +61,24 @@ impl Queue {
     }
 
     /// The first trial that may start. It counts as running until [`Self::ended`].
-    pub(super) fn take(&mut self, now: Instant) -> Option<Waiting> {
+    pub(super) fn take(&mut self, now: Instant) -> Option<Turn> {
         if self.running >= self.at_once {
             return None;
         }
         let at = self.waiting.iter().position(|waiting| self.may_start(waiting, now))?;
-        let taken = self.waiting.remove(at)?;
+        let Waiting { stretch, before, .. } = self.waiting.remove(at)?;
+        let (plan, left) = stretch.split(self.job_id);
+        if let Some(left) = left {
+            self.waiting.insert(at, Waiting::now(left));
+        }
         self.running += 1;
-        *self.of_task.entry(task(&taken.plan)).or_default() += 1;
-        *self.of_pool.entry(pool(&taken.plan)).or_default() += 1;
-        Some(taken)
+        *self.of_task.entry(task(&plan)).or_default() += 1;
+        *self.of_pool.entry(pool(&plan)).or_default() += 1;
+        Some(Turn { plan, before })
     }
 
     fn may_start(&self, waiting: &Waiting, now: Instant) -> bool {
-        let Waiting { plan, due, .. } = waiting;
+        let Waiting { stretch: Stretch { first: plan, .. }, due, .. } = waiting;
         let below = |limit: Option<usize>, running: Option<&usize>| {
             limit.is_none_or(|limit| running.is_none_or(|running| *running < limit))
         };
@@ -83,7 +99,8 @@ impl Queue {
 
     /// Another attempt, before all that has not begun: its group is the one that is nearest to its end.
     pub(super) fn again(&mut self, plan: TrialPlan, due: Instant, before: TrialOutcome) {
-        self.waiting.push_front(Waiting { plan, due: Some(due), before: Some(Box::new(before)) });
+        let (stretch, before) = (Stretch::one(plan), Some(Box::new(before)));
+        self.waiting.push_front(Waiting { stretch, due: Some(due), before });
     }
 
     /// When the next retry is due. One that is, and waits for others to end, is none.
@@ -91,9 +108,12 @@ impl Queue {
         self.waiting.iter().filter_map(|waiting| waiting.due).filter(|due| *due > now).min()
     }
 
-    /// What does not begin any more.
-    pub(super) fn give_up(&mut self) -> impl Iterator<Item = Waiting> {
-        std::mem::take(&mut self.waiting).into_iter()
+    /// Begins nothing any more. What came of trials that were to be tried again is handed back.
+    pub(super) fn give_up(&mut self) -> impl Iterator<Item = TrialOutcome> {
+        std::mem::take(&mut self.waiting)
+            .into_iter()
+            .filter_map(|waiting| waiting.before)
+            .map(|before| *before)
     }
 }
 
@@ -113,10 +133,9 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use uuid::Uuid;
-
     use super::*;
     use crate::agents::AgentSpec;
+    use crate::job::plan::Planner;
     use crate::job::tasks::JobTask;
     use crate::job::{AgentLimit, JobAgent};
     use crate::task::Task;
@@ -126,15 +145,25 @@ mod tests {
         NonZeroUsize::new(value).unwrap()
     }
 
+    const JOB: Uuid = Uuid::from_u128(7);
+
     /// Both bundled tasks, two samples each by each of these agents.
-    fn plans(agents: &[JobAgent]) -> Vec<TrialPlan> {
+    fn groups_of(agents: &[JobAgent]) -> Vec<Stretch> {
+        stretches(agents, 2)
+    }
+
+    fn stretches(agents: &[JobAgent], samples: u32) -> Vec<Stretch> {
         let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/tasks");
         let tasks = ["count-errors", "hello-file"];
         let tasks = tasks.map(|name| JobTask::from(Task::load(&examples.join(name)).unwrap())).to_vec();
         let agents: Vec<_> = agents.iter().cloned().map(Arc::new).collect();
-        let samples = NonZeroU32::new(2).unwrap();
+        let samples = NonZeroU32::new(samples).unwrap();
         let (timeouts, extras) = (TimeoutPolicy::default(), TrialExtras::default());
-        crate::job::plan::plan(Uuid::from_u128(7), "job", tasks, &agents, samples, timeouts, &extras).unwrap()
+        let (job_id, job_name) = (JOB, "job");
+        let planner = Planner { job_id, job_name, agents: &agents, samples, timeouts, extras: &extras };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let groups = runtime.block_on(planner.plan(tasks)).unwrap();
+        groups.into_iter().map(Stretch::group).collect()
     }
 
     fn agent(spec: AgentSpec, limit: Option<(usize, &str)>) -> JobAgent {
@@ -153,8 +182,8 @@ mod tests {
 
     #[test]
     fn a_group_is_next_to_itself() {
-        let plans = plans(&[agent(AgentSpec::Oracle, None), agent(AgentSpec::Nop, None)]);
-        let mut queue = Queue::new(plans.into_iter().map(Waiting::now), number(3), None);
+        let groups_of_both = groups_of(&[agent(AgentSpec::Oracle, None), agent(AgentSpec::Nop, None)]);
+        let mut queue = Queue::new(JOB, groups_of_both, number(3), None);
         let taken = all(&mut queue);
         assert_eq!(
             groups(&taken),
@@ -169,26 +198,34 @@ mod tests {
     }
 
     #[test]
+    fn a_group_has_the_same_size_here_however_many_samples_it_has() {
+        let mut queue = Queue::new(JOB, stretches(&[agent(AgentSpec::Nop, None)], u32::MAX), number(3), None);
+        assert_eq!(queue.waiting.len(), 2, "one per group");
+        let names: std::collections::BTreeSet<_> =
+            all(&mut queue).into_iter().map(|plan| plan.name).collect();
+        assert_eq!((names.len(), queue.waiting.len()), (3, 2), "a trial is made when its turn comes");
+    }
+
+    #[test]
     fn a_full_pool_or_task_lets_others_pass() {
         let agents =
             [agent(AgentSpec::Oracle, Some((1, "shared"))), agent(AgentSpec::Nop, Some((1, "shared")))];
-        let mut queue = Queue::new(plans(&agents).into_iter().map(Waiting::now), number(8), None);
+        let mut queue = Queue::new(JOB, groups_of(&agents), number(8), None);
         let taken = all(&mut queue);
         assert_eq!(taken.len(), 1, "agents of one group share its place");
         queue.ended(taken.first().unwrap());
         assert_eq!(all(&mut queue).len(), 1);
         let agents = [agent(AgentSpec::Oracle, None)];
-        let waiting = plans(&agents).into_iter().map(Waiting::now);
-        let mut queue = Queue::new(waiting, number(8), Some(number(1)));
+        let mut queue = Queue::new(JOB, groups_of(&agents), number(8), Some(number(1)));
         assert_eq!(groups(&all(&mut queue)), ["job/rolltap/count-errors 0", "job/rolltap/hello-file 0"]);
     }
 
     #[test]
     fn a_retry_waits_for_its_time_and_then_comes_first() {
-        let plans = plans(&[agent(AgentSpec::Nop, None)]);
-        let failed = plans.first().unwrap().clone();
-        let mut queue = Queue::new(plans.into_iter().skip(1).map(Waiting::now), number(1), None);
+        let mut queue = Queue::new(JOB, groups_of(&[agent(AgentSpec::Nop, None)]), number(1), None);
         let now = Instant::now();
+        let failed = queue.take(now).unwrap().plan;
+        queue.ended(&failed);
         let due = now + Duration::from_secs(60);
         queue.again(failed.clone(), due, TrialOutcome::new(&failed));
         assert_eq!(queue.next_due(now), Some(due));

@@ -11,6 +11,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::plan;
+use super::stretch::Stretch;
 use crate::job_dir::JobDir;
 use crate::trial::{Cause, Phase, TrialFailure, TrialOutcome, TrialPlan};
 
@@ -83,11 +84,12 @@ pub(super) struct Remaining {
     /// Of these, those that never ended.
     pub(super) interrupted: Vec<TrialPlan>,
     /// To be run.
-    pub(super) plans: Vec<TrialPlan>,
+    pub(super) plans: Vec<Stretch>,
 }
 
-/// Reads what is left of a job in this directory; none if nothing of it had begun.
-pub(super) fn look(dir: &JobDir) -> Result<Option<Left>, ResumeError> {
+/// Reads what is left of a job in this directory; none if nothing of it had begun. Others have their turn between trials,
+/// of which there may be very many.
+pub(super) async fn look(dir: &JobDir) -> Result<Option<Left>, ResumeError> {
     let Some(config) = read(dir, &dir.config())? else { return Ok(None) };
     let id = |value: Option<&Value>| Uuid::parse_str(value?.as_str()?).ok();
     let unreadable = |problem: &str| ResumeError::Unreadable {
@@ -108,6 +110,7 @@ pub(super) fn look(dir: &JobDir) -> Result<Option<Left>, ResumeError> {
     };
     let names = dir.trials().map_err(|error| unreadable(&error.to_string()))?;
     for name in names {
+        tokio::task::yield_now().await;
         left.add(dir, name)?;
     }
     left.trials.values_mut().for_each(|attempts| attempts.sort_by_key(|trial| trial.attempt));
@@ -164,41 +167,61 @@ impl Left {
         }
     }
 
-    /// Sorts the samples of the job by what became of them.
-    pub(super) fn sort(&self, dir: &JobDir, plans: Vec<TrialPlan>) -> Result<Remaining, ResumeError> {
+    /// Sorts the samples of the job by what became of them. Each group is told by its first trial.
+    pub(super) fn sort(&self, dir: &JobDir, groups: &[TrialPlan]) -> Result<Remaining, ResumeError> {
         let mut remaining = Remaining::default();
-        for plan in plans {
-            let key = (plan.group_id.to_string(), u64::from(plan.sample_index));
-            let Some((last, earlier)) = self.trials.get(&key).and_then(|trials| trials.split_last()) else {
-                remaining.plans.push(plan);
-                continue;
-            };
-            if self.checksums.get(&key.0).is_some_and(|before| *before != plan.task_checksum) {
-                return Err(ResumeError::TaskChanged {
-                    dir: dir.path().to_owned(),
-                    task: plan.task.name.clone(),
-                });
+        for group in groups {
+            let id = group.group_id.to_string();
+            if self.checksums.get(&id).is_some_and(|before| *before != group.task_checksum) {
+                let (dir, task) = (dir.path().to_owned(), group.task.name.clone());
+                return Err(ResumeError::TaskChanged { dir, task });
             }
-            earlier.iter().for_each(|trial| remaining.supersede(&plan, trial));
-            match last.result.as_ref().map(|result| last.outcome(&plan, result)) {
-                Some(outcome) if !outcome.is_cancelled() && !outcome.awaits_retry => {
-                    remaining.done.push(outcome);
-                }
-                _ => {
-                    remaining.supersede(&plan, last);
-                    let next = last.attempt.saturating_add(1);
-                    let mut next = plan::attempt(&plan, self.job_id, next)?;
-                    let attempts = earlier.iter().chain([last]);
-                    next.supersedes = attempts.map(|trial| trial.name_and_reward(&plan)).collect();
-                    remaining.plans.push(next);
+            for sample in 0..group.group_size {
+                match self.trials.get(&(id.clone(), u64::from(sample))).and_then(|tried| tried.split_last()) {
+                    Some((last, earlier)) => {
+                        let plan = plan::trial(group, self.job_id, sample, 0)?;
+                        self.sort_tried(&plan, last, earlier, &mut remaining)?;
+                    }
+                    None => remaining.add_untried(group, self.job_id, sample)?,
                 }
             }
         }
         Ok(remaining)
     }
+
+    fn sort_tried(
+        &self,
+        plan: &TrialPlan,
+        last: &LeftTrial,
+        earlier: &[LeftTrial],
+        remaining: &mut Remaining,
+    ) -> Result<(), ResumeError> {
+        earlier.iter().for_each(|trial| remaining.supersede(plan, trial));
+        match last.result.as_ref().map(|result| last.outcome(plan, result)) {
+            Some(outcome) if !outcome.is_cancelled() && !outcome.awaits_retry => {
+                remaining.done.push(outcome);
+            }
+            _ => {
+                remaining.supersede(plan, last);
+                let next = last.attempt.saturating_add(1);
+                let mut next = plan::trial(plan, self.job_id, plan.sample_index, next)?;
+                let attempts = earlier.iter().chain([last]);
+                next.supersedes = attempts.map(|trial| trial.name_and_reward(plan)).collect();
+                remaining.plans.push(Stretch::one(next));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Remaining {
+    fn add_untried(&mut self, group: &TrialPlan, job_id: Uuid, sample: u32) -> Result<(), InvalidId> {
+        if !self.plans.last_mut().is_some_and(|last| last.extend(group, sample)) {
+            self.plans.push(Stretch::one(plan::trial(group, job_id, sample, 0)?));
+        }
+        Ok(())
+    }
+
     fn supersede(&mut self, plan: &TrialPlan, trial: &LeftTrial) {
         match &trial.result {
             Some(result) => self.older.push(trial.outcome(plan, result)),

@@ -1,8 +1,9 @@
 //! The end of a job: every trial's rollout, fetched from the admin plane, or made of what its agent handed back where
 //! nothing was captured, and written to the job directory.
 
+use std::error::Error;
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{self, BufWriter, IntoInnerError};
 use std::path::{Path, PathBuf};
 
 use futures_util::TryStreamExt;
@@ -32,8 +33,8 @@ pub struct RolloutFiles {
 /// Why the files are not there.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GatherError {
-    #[error("cannot write {}: {source}", path.display())]
-    File { path: PathBuf, source: std::io::Error },
+    #[error("cannot write {}: {source}; what was captured is kept, and running the job again writes the file", path.display())]
+    File { path: PathBuf, source: io::Error },
     #[error("cannot write rollouts.jsonl")]
     Jsonl(#[from] jsonl::WriteError),
     #[error("cannot write rollouts.parquet")]
@@ -85,7 +86,7 @@ async fn gather_to(
             Err(problem) => missing.push(format!("no rollout of {}: {problem}", trial.name)),
         }
     }
-    let rows = writers.finish(jsonl, parquet)?;
+    let rows = writers.finish()?;
     Ok((RolloutFiles { jsonl: jsonl.to_owned(), parquet: parquet.to_owned(), rows }, missing))
 }
 
@@ -118,37 +119,64 @@ fn returned_rows(
 }
 
 /// Both files under way, as drafts beside their places: a file that is there is whole.
-struct Writers {
+struct Writers<'a> {
     jsonl: jsonl::JsonlWriter<BufWriter<File>>,
     parquet: parquet::ParquetWriter<BufWriter<File>>,
+    /// Where they go.
+    places: (&'a Path, &'a Path),
     rows: usize,
 }
 
-impl Writers {
-    fn create(jsonl: &Path, parquet: &Path) -> Result<Self, GatherError> {
+impl<'a> Writers<'a> {
+    fn create(jsonl: &'a Path, parquet: &'a Path) -> Result<Self, GatherError> {
+        let columns = parquet::ParquetWriter::new(create(&draft(parquet))?).map_err(written(parquet))?;
         Ok(Self {
             jsonl: jsonl::JsonlWriter::new(create(&draft(jsonl))?),
-            parquet: parquet::ParquetWriter::new(create(&draft(parquet))?)?,
+            parquet: columns,
+            places: (jsonl, parquet),
             rows: 0,
         })
     }
 
     fn write(&mut self, rows: &[RolloutRow]) -> Result<(), GatherError> {
         for row in rows {
-            self.jsonl.write(row)?;
-            self.parquet.write(row)?;
+            self.jsonl.write(row).map_err(written(self.places.0))?;
+            self.parquet.write(row).map_err(written(self.places.1))?;
             self.rows += 1;
         }
         Ok(())
     }
 
-    fn finish(self, jsonl: &Path, parquet: &Path) -> Result<usize, GatherError> {
-        self.jsonl.finish()?;
-        self.parquet.finish()?;
+    /// Both are whole, and on the disk, before either takes its place.
+    fn finish(self) -> Result<usize, GatherError> {
+        let (jsonl, parquet) = self.places;
+        store(self.jsonl.finish().map_err(written(jsonl))?).map_err(at(jsonl))?;
+        store(self.parquet.finish().map_err(written(parquet))?).map_err(at(parquet))?;
         for path in [jsonl, parquet] {
             std::fs::rename(draft(path), path).map_err(at(path))?;
         }
         Ok(self.rows)
+    }
+}
+
+/// Writes what is still in memory. A buffer that is dropped does so too, and says nothing where it cannot.
+fn store(file: BufWriter<File>) -> io::Result<()> {
+    file.into_inner().map_err(IntoInnerError::into_error)?.sync_all()
+}
+
+/// Where the system does not take the bytes, its own word is the error; else what is wrong with the rows.
+fn written<E: Error + Into<GatherError> + 'static>(path: &Path) -> impl FnOnce(E) -> GatherError {
+    move |error| match of_the_system(&error) {
+        Some(source) => at(path)(source),
+        None => error.into(),
+    }
+}
+
+fn of_the_system(error: &(dyn Error + 'static)) -> Option<io::Error> {
+    let code = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+    match code {
+        Some(code) => Some(io::Error::from_raw_os_error(code)),
+        None => of_the_system(error.source()?),
     }
 }
 
@@ -160,7 +188,7 @@ fn create(path: &Path) -> Result<BufWriter<File>, GatherError> {
     File::create(path).map(BufWriter::new).map_err(at(path))
 }
 
-fn at(path: &Path) -> impl FnOnce(std::io::Error) -> GatherError {
+fn at(path: &Path) -> impl FnOnce(io::Error) -> GatherError {
     let path = path.to_owned();
     |source| GatherError::File { path, source }
 }

@@ -12,8 +12,9 @@ use super::check::check;
 use super::events::Event;
 use super::plan;
 use super::prepare::Prepared;
+use super::progress::to_be_done;
 use super::proxy::{JobProxy, choose_models};
-use super::queue::{Queue, Waiting};
+use super::queue::{Queue, Turn};
 use super::running::Running;
 use super::{JobContext, JobError, JobReport, JobSettings, Place, Progress, rollouts};
 use crate::cancellation::Cancellation;
@@ -45,7 +46,8 @@ async fn run(
     cancellation: Cancellation,
 ) -> Result<JobReport, JobError> {
     check(&settings)?;
-    settings.agents = choose_models(&settings).await?;
+    let stopped = || JobError::Stopped;
+    settings.agents = cancellation.unless_stopped(choose_models(&settings)).await.ok_or_else(stopped)??;
     for agent in &mut settings.agents {
         let installed = cancellation.unless_stopped(Box::pin(agent.spec.install())).await;
         installed.ok_or_else(|| JobError::Cancelled(agent.spec.name().to_owned()))??;
@@ -56,7 +58,8 @@ async fn run(
         settings.overrides.apply(&mut task.task)?;
     }
     let claim = JobDir::claim(&settings.jobs_dir, &job_name)?;
-    let started = match Prepared::look(&settings, tasks, &job_name, &claim.dir) {
+    let prepared = Prepared::look(&settings, tasks, &job_name, &claim.dir);
+    let started = match cancellation.unless_stopped(Box::pin(prepared)).await.ok_or_else(stopped).flatten() {
         Ok(prepared) => Job::start(settings, claim.dir.clone(), prepared, progress, cancellation).await,
         Err(error) => Err(error),
     };
@@ -100,7 +103,8 @@ impl Job {
         }
         let log = Log::create(&dir.log()).map_err(write(dir.log()))?;
         let label = JobLabel::new(records.job_name());
-        let place = Place::connect(&settings, &remaining.plans, &label, &dir).await?;
+        let first: Vec<_> = remaining.plans.iter().map(|stretch| &stretch.first).collect();
+        let place = Place::connect(&settings, &first, &label, &dir).await?;
         let (proxy, admin) = match JobProxy::start(settings.proxy, place.bind_address(), dir.data()).await {
             Ok(started) => started,
             Err(error) => {
@@ -123,7 +127,7 @@ impl Job {
             records,
             cancellation,
         };
-        let waiting = remaining.plans.into_iter().map(Waiting::now);
+        let job_id = context.records.job_id();
         let mut older = remaining.older;
         // The proxy may have been away at the end of their agents' time.
         for outcome in older.iter_mut().filter(|outcome| !outcome.opened) {
@@ -134,7 +138,7 @@ impl Job {
             proxy,
             progress,
             attempts: Attempts::before(order, remaining.done, older, retries),
-            queue: Queue::new(waiting, settings.concurrency, settings.per_task),
+            queue: Queue::new(job_id, remaining.plans, settings.concurrency, settings.per_task),
             empty_in_a_row: 0,
             max_empty: settings.max_empty_trials,
             halted: None,
@@ -164,7 +168,7 @@ impl Job {
 
     async fn run(mut self) -> JobReport {
         let (planned, before) = (self.attempts.planned(), self.attempts.done().len());
-        self.context.log.line(format!("{planned} trials, {before} of them ended before"));
+        self.context.log.line(to_be_done(planned, before));
         self.progress.start(planned, self.attempts.done());
         self.progress.events.tell(Event::JobStarted {
             job: self.context.records.job_name(),
@@ -194,12 +198,14 @@ impl Job {
     async fn run_trials(&mut self) {
         let mut running = Running::default();
         loop {
-            while let Some(waiting) = self.next_to_start() {
-                if let Some(before) = waiting.before {
+            while let Some(turn) = self.next_to_start() {
+                if let Some(before) = turn.before {
                     self.attempts.follow(*before);
                 }
-                self.progress.events.trial_started(&waiting.plan);
-                running.start(&self.context, waiting.plan);
+                self.progress.events.trial_started(&turn.plan);
+                running.start(&self.context, turn.plan);
+                // With very many at once it takes a while until the last has begun, and somebody may stop the job meanwhile.
+                tokio::task::yield_now().await;
             }
             let stop = &self.context.cancellation.stop;
             let due = if self.is_ending() { None } else { self.queue.next_due(Instant::now()) };
@@ -225,17 +231,16 @@ impl Job {
             }
         }
         // What was to be tried again and was not counts as it is, until the job is gone on with.
-        let left = self.queue.give_up().filter_map(|waiting| waiting.before);
-        left.for_each(|before| self.attempts.count(*before));
+        self.queue.give_up().for_each(|before| self.attempts.count(before));
     }
 
-    fn next_to_start(&mut self) -> Option<Waiting> {
+    fn next_to_start(&mut self) -> Option<Turn> {
         if self.is_ending() { None } else { self.queue.take(Instant::now()) }
     }
 
     fn take_in(&mut self, plan: &TrialPlan, outcome: TrialOutcome) {
         let (name, log) = (&outcome.name, &self.context.log);
-        log.line(format!("{name} ended, reward {:?}", outcome.reward));
+        log.line(format!("{name} {}", outcome.end_in_words()));
         for note in outcome.returned.iter().flat_map(Returned::notes) {
             log.line(format!("{name} handed back: {note}"));
         }
@@ -244,6 +249,9 @@ impl Job {
             Some(true) => 0,
             Some(false) => self.empty_in_a_row.saturating_add(1),
         };
+        if outcome.lacks_the_reward() {
+            self.progress.warn_of_no_reward(&outcome);
+        }
         let is_in_vain = self.max_empty > 0 && self.empty_in_a_row >= self.max_empty;
         let in_vain = is_in_vain.then(|| nothing_to_train(self.empty_in_a_row));
         if let Some(why) = outcome.halts.clone().or(in_vain).filter(|_| self.halted.is_none()) {
@@ -275,7 +283,7 @@ impl Job {
         }
         let wait = self.context.retry.wait(outcome, plan.retries)?;
         let number = plan.attempt.checked_add(1)?;
-        let mut next = plan::attempt(plan, self.context.records.job_id(), number).ok()?;
+        let mut next = plan::trial(plan, self.context.records.job_id(), plan.sample_index, number).ok()?;
         next.retries = plan.retries.saturating_add(1);
         if outcome.opened {
             next.supersedes.push((outcome.name.clone(), outcome.reward_to_put()));

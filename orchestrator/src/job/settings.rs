@@ -59,6 +59,9 @@ impl JobSettings {
     /// For [`Self::max_empty_trials`].
     pub const DEFAULT_MAX_EMPTY_TRIALS: u32 = 20;
 
+    /// Trials that a job has at most. What comes of each is in memory until the job ends, and named in its `result.json`.
+    pub const MAX_TRIALS: u64 = 100_000;
+
     /// A job with nothing else said of it: one sample of each task, one trial after the other.
     pub fn new(
         tasks: Vec<JobTask>,

@@ -7,6 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 
+use crate::plain::plain;
+
 /// A log file of a job or trial. A line that cannot be written is dropped: a full disk shows elsewhere.
 #[derive(Debug)]
 pub(crate) struct Log {
@@ -18,8 +20,9 @@ impl Log {
         Ok(Self { file: Mutex::new(OpenOptions::new().create(true).append(true).open(path)?) })
     }
 
+    /// Writes a line, without what only a terminal would understand of it.
     pub(crate) fn line(&self, text: impl AsRef<str>) {
-        let text = text.as_ref();
+        let text = plain(text.as_ref());
         let line = format!("{:.3} {text}\n", Timestamp::now());
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = file.write_all(line.as_bytes()) {

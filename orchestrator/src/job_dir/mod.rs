@@ -10,8 +10,8 @@ mod claim;
 mod log;
 mod trial_dir;
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, IntoInnerError, Write};
 use std::path::{Path, PathBuf};
 
 use jiff::Zoned;
@@ -108,15 +108,21 @@ impl JobDir {
 
 /// Writes a JSON file whole or not at all: a reader never sees half of it.
 pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
-    let mut text = serde_json::to_vec_pretty(value)?;
-    text.push(b'\n');
     let draft = path.with_extension("json.tmp");
-    let written = fs::write(&draft, text).and_then(|()| fs::rename(&draft, path));
+    let written = write_pretty(&draft, value).and_then(|()| fs::rename(&draft, path));
     if written.is_err() {
         // On a full disk also half a draft is in the way.
         let _ = fs::remove_file(&draft);
     }
     written
+}
+
+/// Piece by piece: that of a large job is not held in memory.
+fn write_pretty(path: &Path, value: &impl Serialize) -> io::Result<()> {
+    let mut file = BufWriter::new(File::create(path)?);
+    serde_json::to_writer_pretty(&mut file, value)?;
+    file.write_all(b"\n")?;
+    file.into_inner().map(drop).map_err(IntoInnerError::into_error)
 }
 
 /// Whether this befalls whatever else is written there, until somebody does something about it.

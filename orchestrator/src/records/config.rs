@@ -5,6 +5,7 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use rolltap_proxy::{ContentFormat, RenderSettings};
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -151,15 +152,38 @@ fn render(settings: &RenderSettings) -> Fields {
 }
 
 /// `JobLock`: which versions of which tasks the job's trials are about.
-pub(super) fn versions(settings: &Fields, job: &Value, plans: &[TrialPlan]) -> Value {
-    json!({
-        "schema_version": 3,
-        "created_at": Timestamp::now(),
-        "harbor": {},
-        "n_concurrent_trials": job.get("n_concurrent_trials"),
-        "retry": job.get("retry"),
-        "trials": plans.iter().map(|plan| trial_version(settings, plan)).collect::<Vec<_>>(),
-    })
+#[derive(Serialize)]
+pub(crate) struct JobVersions {
+    schema_version: u32,
+    created_at: Timestamp,
+    harbor: Fields,
+    n_concurrent_trials: Option<Value>,
+    retry: Option<Value>,
+    trials: TrialVersions,
+}
+
+/// A `TrialLock` for each trial. Those of a group are the same, and stand here once, with their number.
+struct TrialVersions(Vec<(Value, u32)>);
+
+impl Serialize for TrialVersions {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer
+            .collect_seq(self.0.iter().flat_map(|(version, samples)| (0..*samples).map(move |_| version)))
+    }
+}
+
+/// Each group is told by its first trial.
+pub(super) fn versions(settings: &Fields, job: &Value, groups: &[TrialPlan]) -> JobVersions {
+    JobVersions {
+        schema_version: 3,
+        created_at: Timestamp::now(),
+        harbor: Fields::new(),
+        n_concurrent_trials: job.get("n_concurrent_trials").cloned(),
+        retry: job.get("retry").cloned(),
+        trials: TrialVersions(
+            groups.iter().map(|plan| (trial_version(settings, plan), plan.group_size)).collect(),
+        ),
+    }
 }
 
 /// `TrialLock`: which version of its task a trial is about.

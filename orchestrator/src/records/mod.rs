@@ -4,6 +4,7 @@
 mod config;
 mod statistics;
 
+pub(crate) use config::JobVersions;
 use jiff::Timestamp;
 use rolltap_proxy::api::TrialStatus;
 use serde_json::{Map, Value, json};
@@ -45,18 +46,18 @@ pub(crate) struct Standing<'a> {
 }
 
 impl Records {
-    /// Of a job with these first attempts.
+    /// Of a job with these groups, each told by its first trial.
     pub(crate) fn new(
         job_id: Uuid,
         job_name: &str,
         settings: &JobSettings,
-        plans: &[TrialPlan],
+        groups: &[TrialPlan],
         dir: &JobDir,
     ) -> Self {
         let shared = config::shared(settings);
         // Every agent works at every task.
-        let first = plans.first().map(|plan| &plan.agent);
-        let tasks = plans.iter().filter(|plan| plan.sample_index == 0 && Some(&plan.agent) == first);
+        let first = groups.first().map(|plan| &plan.agent);
+        let tasks = groups.iter().filter(|plan| Some(&plan.agent) == first);
         let mut job = shared.clone();
         for (key, value) in [
             ("job_name", json!(job_name)),
@@ -98,8 +99,8 @@ impl Records {
     }
 
     /// `JobLock`
-    pub(crate) fn versions(&self, plans: &[TrialPlan]) -> Value {
-        config::versions(&self.shared, &self.job, plans)
+    pub(crate) fn versions(&self, groups: &[TrialPlan]) -> JobVersions {
+        config::versions(&self.shared, &self.job, groups)
     }
 
     /// `TrialLock`

@@ -23,9 +23,10 @@ pub use verifier::{Collect, VerifierConfig, VerifierEnvironmentMode};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct TaskConfig {
-    /// Version of Harbor's task format; `version` is its old name.
-    #[serde(alias = "version")]
+    /// Version of Harbor's task format.
     pub schema_version: Option<String>,
+    /// Its old name. None once the file is read: [`Self::schema_version`] has its value.
+    pub version: Option<toml::Value>,
     /// Name and description, as published.
     pub task: Option<PackageConfig>,
     /// Anything the author wants to say about the task.

@@ -35,7 +35,7 @@ impl Task {
         let dir = dir.canonicalize().map_err(|_| TaskError::NotADirectory(dir.to_owned()))?;
         let path = dir.join(CONFIG);
         let mut config = TaskConfig::parse(&read(&path, "the task's configuration")?, &path)?;
-        let what = support::unsupported(&config, &dir);
+        let what = support::unsupported(&config);
         if runner == Runner::Rolltap && !what.is_empty() {
             return Err(TaskError::Unsupported { dir, what });
         }
@@ -69,7 +69,12 @@ impl Task {
         let services = task.environment.join("docker-compose.yaml");
         let is_ours = runner == Runner::Rolltap;
         if is_ours && task.config.environment.docker_image.is_none() && !services.is_file() {
-            must_be_file(&task.dockerfile(), "a Dockerfile, or else environment.docker_image in task.toml")?;
+            let expected = "a Dockerfile, a docker-compose.yaml (not .yml), or else environment.docker_image in task.toml";
+            must_be_file(&task.dockerfile(), expected)?;
+        }
+        for stray in support::stray_compose_files(&task) {
+            let (dir, stray) = (task.dir.display(), stray.display());
+            tracing::warn!("{dir}: {stray} starts no services: Harbor reads docker-compose.yaml alone");
         }
         Ok(task)
     }

@@ -16,10 +16,12 @@ impl TaskConfig {
         let mut unknown = Vec::new();
         let deserializer = toml::Deserializer::parse(text).map_err(wrong)?;
         let mut config: Self =
-            serde_ignored::deserialize(deserializer, |key| unknown.push(key.to_string())).map_err(wrong)?;
+            serde_ignored::deserialize(deserializer, |key| unknown.push(written(&key.to_string())))
+                .map_err(wrong)?;
         if !unknown.is_empty() {
             tracing::warn!(file = %path.display(), keys = unknown.join(", "), "ignoring keys that Harbor does not know");
         }
+        config.migrate_version(path)?;
         config.environment.migrate("environment", path)?;
         config.verifier.migrate("verifier", path)?;
         for step in &mut config.steps {
@@ -28,6 +30,32 @@ impl TaskConfig {
         check_values(&config, path)?;
         Ok(config)
     }
+
+    /// Harbor's rule: the old name counts where the new one is not there, and is dropped unread where it is.
+    fn migrate_version(&mut self, path: &Path) -> Result<(), TaskError> {
+        match (self.version.take(), &self.schema_version) {
+            (None, _) => {}
+            (Some(toml::Value::String(old)), None) => self.schema_version = Some(old),
+            (Some(old), None) => {
+                return Err(TaskError::Value {
+                    path: path.to_owned(),
+                    key: "version".to_owned(),
+                    value: old.to_string(),
+                    expected: "a text like \"1.4\", better named schema_version",
+                });
+            }
+            (Some(old), Some(new)) => {
+                let file = path.display();
+                tracing::warn!("{file}: version = {old} is ignored, since there is schema_version = {new:?}");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A key as it stands in the file. The path that it is told by has a step `?` for each table that may be absent.
+fn written(path: &str) -> String {
+    path.split('.').filter(|step| *step != "?").collect::<Vec<_>>().join(".")
 }
 
 impl VerifierConfig {

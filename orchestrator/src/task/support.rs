@@ -1,19 +1,33 @@
-//! What of Harbor's format rolltap cannot honour yet. Told before the first trial, never found out by a wrong reward.
+//! What of Harbor's format rolltap cannot honour yet, and what Harbor itself ignores. Told before the first trial, never
+//! found out by a wrong reward.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
+use super::Task;
 use super::config::{Artifact, EnvironmentConfig, MAIN_SERVICE, StepConfig, TaskConfig, VerifierConfig};
 
+/// A name that Docker's compose plugin would look for, and neither Harbor nor rolltap does.
+const STRAY: &str = "docker-compose.yml";
+
+/// Files that look like the definition of an environment and are none, seen from the task's directory. They are part of
+/// a build context, or of the tests, as any other file.
+pub(super) fn stray_compose_files(task: &Task) -> Vec<PathBuf> {
+    let of_tests = task.steps.iter().map(|step| &step.task).chain([task]);
+    let of_tests = of_tests.filter_map(|task| task.separate_verifier.as_ref());
+    let contexts =
+        of_tests.map(|verifier| verifier.environment.environment_dir()).chain([task.environment_dir()]);
+    let found: BTreeSet<_> = contexts.map(|dir| dir.join(STRAY)).filter(|file| file.is_file()).collect();
+    found.into_iter().map(|file| file.strip_prefix(&task.dir).map_or(file.clone(), Path::to_owned)).collect()
+}
+
 /// One entry per field or file that would have to be ignored, with its value.
-pub(super) fn unsupported(config: &TaskConfig, dir: &Path) -> Vec<String> {
+pub(super) fn unsupported(config: &TaskConfig) -> Vec<String> {
     let mut found = Found::default();
-    found.compose(dir, "environment");
-    found.compose(dir, "tests");
     found.environment(&config.environment, "environment");
     found.verifier(&config.verifier, "verifier");
     found.artifacts(&config.artifacts, "artifacts");
     for StepConfig { name, verifier, artifacts, .. } in &config.steps {
-        found.compose(dir, &format!("steps/{name}/tests"));
         found.verifier(verifier, &format!("steps.{name}.verifier"));
         found.artifacts(artifacts, &format!("steps.{name}.artifacts"));
     }
@@ -28,14 +42,6 @@ impl Found {
         if present {
             self.0.push(what);
         }
-    }
-
-    fn compose(&mut self, dir: &Path, context: &str) {
-        let file = format!("{context}/docker-compose.yml");
-        self.refuse(
-            dir.join(&file).exists(),
-            format!("{file} (Harbor reads docker-compose.yaml, with these letters)"),
-        );
     }
 
     fn environment(&mut self, environment: &EnvironmentConfig, section: &str) {

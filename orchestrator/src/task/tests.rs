@@ -159,7 +159,10 @@ fn missing_files_are_told_with_what_should_be_in_them() {
         (CONFIG, "the task's configuration"),
         ("instruction.md", "the instruction for the agent"),
         ("tests/test.sh", "the script that writes the reward"),
-        ("environment/Dockerfile", "a Dockerfile, or else environment.docker_image in task.toml"),
+        (
+            "environment/Dockerfile",
+            "a Dockerfile, a docker-compose.yaml (not .yml), or else environment.docker_image in task.toml",
+        ),
     ] {
         let dir = task_dir("");
         fs::remove_file(dir.path().join(file)).unwrap();
@@ -188,12 +191,10 @@ fn what_cannot_be_honoured_is_told_all_at_once() {
         name = "one"
         "#,
     );
-    fs::write(dir.path().join("environment/docker-compose.yml"), "").unwrap();
     let Err(TaskError::Unsupported { what, .. }) = Task::load(dir.path()) else { panic!("must be refused") };
     assert_eq!(
         what,
         [
-            "environment/docker-compose.yml (Harbor reads docker-compose.yaml, with these letters)",
             "environment.os = \"Windows\"",
             "environment.gpus",
             "environment.tpu",
@@ -204,6 +205,48 @@ fn what_cannot_be_honoured_is_told_all_at_once() {
     assert_eq!(
         complaint("[verifier]\nallowed_hosts = []\n"),
         "DIR/task.toml: verifier.allowed_hosts is only for network_mode = \"allowlist\""
+    );
+}
+
+#[test]
+fn a_compose_file_of_another_name_is_a_file_like_any_other() {
+    let strays = |toml: &str, files: &[&str]| {
+        let dir = task_dir(toml);
+        for file in files {
+            fs::create_dir_all(dir.path().join(file).parent().unwrap()).unwrap();
+            fs::write(dir.path().join(file), "").unwrap();
+        }
+        let strays = support::stray_compose_files(&Task::load(dir.path()).unwrap());
+        strays.into_iter().map(|path| path.display().to_string()).collect::<Vec<_>>()
+    };
+    let both = ["environment/docker-compose.yml", "tests/docker-compose.yml"];
+    assert_eq!(strays("", &both), ["environment/docker-compose.yml"], "tests may bring what they like");
+    assert_eq!(strays("[environment]\ndocker_image = \"debian\"", &both), ["environment/docker-compose.yml"]);
+    let apart = "[verifier]\nenvironment_mode = \"separate\"";
+    assert_eq!(strays(apart, &[both[0], both[1], "tests/Dockerfile"]), both);
+    assert_eq!(strays("", &["environment/docker-compose.yaml"]), [""; 0]);
+
+    let dir = task_dir("");
+    fs::remove_file(dir.path().join("environment/Dockerfile")).unwrap();
+    fs::write(dir.path().join("environment/docker-compose.yml"), "").unwrap();
+    let complaint = Task::load(dir.path()).unwrap_err().to_string();
+    assert!(complaint.contains("a docker-compose.yaml (not .yml)"), "it is no environment: {complaint}");
+}
+
+#[test]
+fn the_schema_version_counts_before_its_old_name() {
+    let version = |toml: &str| load(toml).unwrap().config.schema_version;
+    assert_eq!(version("version = \"1.0\"\n").as_deref(), Some("1.0"));
+    assert_eq!(version("version = \"1.0\"\nschema_version = \"1.1\"\n").as_deref(), Some("1.1"));
+    assert_eq!(
+        version("version = 1.0\nschema_version = \"1.1\"\n").as_deref(),
+        Some("1.1"),
+        "Harbor drops it unread"
+    );
+    let complaint = complaint("version = 1.0\n");
+    assert!(
+        complaint.starts_with("DIR/task.toml: version = 1.0: expected a text like \"1.4\""),
+        "{complaint}"
     );
 }
 

@@ -59,7 +59,7 @@ impl Trial<'_> {
                 false
             }
             End::Stuck => {
-                self.log.line(format!("harbor did not end the trial within {CANCEL_TIMEOUT:?}"));
+                self.log.line(format!("harbor did not end the trial within {} s", CANCEL_TIMEOUT.as_secs()));
                 false
             }
         };

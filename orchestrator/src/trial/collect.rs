@@ -44,7 +44,7 @@ impl Trial<'_> {
         match self.context.cancellation.unless_hurried(fetch).await {
             Some(Ok(collected)) => collected,
             Some(Err(_)) => {
-                self.log.line(format!("artifacts not collected within {DOWNLOAD_TIMEOUT:?}"));
+                self.log.line(format!("artifacts not collected within {} s", DOWNLOAD_TIMEOUT.as_secs()));
                 Vec::new()
             }
             None => {
@@ -70,7 +70,7 @@ impl Trial<'_> {
         let problem = match self.context.cancellation.unless_hurried(download).await {
             Some(Ok(Ok(_))) => return true,
             Some(Ok(Err(error))) => format!(": {}", chain(&error)),
-            Some(Err(_)) => format!(" within {DOWNLOAD_TIMEOUT:?}"),
+            Some(Err(_)) => format!(" within {} s", DOWNLOAD_TIMEOUT.as_secs()),
             None => ": in a hurry".to_owned(),
         };
         self.log.line(format!("logs not collected{problem}"));

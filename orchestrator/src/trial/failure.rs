@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::exception_class::ExceptionClass;
+use crate::plain::plain;
 
 /// Why a trial failed. The first failure of a trial is the one that is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -173,9 +174,11 @@ impl Cause {
 }
 
 impl TrialFailure {
-    /// A failure, with the blame that its cause implies.
+    /// A failure, with the blame that its cause implies. What only a terminal would understand of the message, such as
+    /// the colours of a build's output, is left out: it goes into files and records.
     pub fn new(phase: Phase, cause: Cause, message: impl Into<String>) -> Self {
-        Self { phase, cause, message: message.into(), is_agents_fault: cause.is_agents_fault(), step: None }
+        let message = plain(&message.into());
+        Self { phase, cause, message, is_agents_fault: cause.is_agents_fault(), step: None }
     }
 
     /// A failure with the whole chain of an error as its message.
@@ -267,6 +270,13 @@ mod tests {
         let failure = TrialFailure::from_error(Phase::Open, Cause::Internal, &error);
         assert_eq!(failure.message, "cannot open the door: no key");
         assert_eq!(failure.to_string(), "RuntimeError in phase open: cannot open the door: no key");
+    }
+
+    #[test]
+    fn colours_of_what_a_build_prints_are_no_part_of_the_message() {
+        let failure =
+            TrialFailure::new(Phase::EnvironmentSetup, Cause::EnvironmentStart, "\u{1b}[91mno\u{1b}[0m");
+        assert_eq!(failure.message, "no");
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod exception_class;
 mod extras;
 mod failure;
 mod healthcheck;
+mod in_words;
 mod inside;
 mod outcome;
 mod plan;
@@ -33,6 +34,7 @@ pub use exception_class::ExceptionClass;
 pub use extras::TrialExtras;
 pub use failure::{Cause, Phase, TrialFailure, chain};
 pub(crate) use healthcheck::wait_until_healthy;
+pub(crate) use in_words::in_words;
 pub use outcome::{Round, StepOutcome, Timing, TrialOutcome};
 pub use plan::TrialPlan;
 pub(crate) use round::verifier_failure;
@@ -214,7 +216,7 @@ impl Trial<'_> {
         match tokio::time::timeout(STOP_TIMEOUT, environment.stop()).await {
             Ok(Ok(())) => self.log.line(gone),
             Ok(Err(error)) => self.log.line(format!("environment not removed: {}", chain(&error))),
-            Err(_) => self.log.line(format!("environment not removed within {STOP_TIMEOUT:?}")),
+            Err(_) => self.log.line(format!("environment not removed within {} s", STOP_TIMEOUT.as_secs())),
         }
     }
 

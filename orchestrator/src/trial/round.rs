@@ -9,7 +9,7 @@ use rolltap_proxy::api::TrialOpened;
 use super::artifacts::Artifacts;
 use super::inside::{Emptied, make_empty};
 use super::start::environment_failure;
-use super::{CANCEL_GRACE, Cause, Phase, Round, Timing, Trial, TrialFailure};
+use super::{CANCEL_GRACE, Cause, Phase, Round, Timing, Trial, TrialFailure, in_words};
 use crate::environment::{Environment, LogDirs};
 use crate::job_dir::TrialDir;
 use crate::task::{NetworkPlan, SeparateVerifier, Task};
@@ -178,7 +178,10 @@ impl Trial<'_> {
     fn take_verdict(&self, verdict: Result<Rewards, TrialFailure>, round: &mut Round) {
         match verdict {
             Ok(rewards) => {
-                self.log.line(format!("verified: {:?}", rewards.rewards));
+                self.log.line(match in_words(&rewards.rewards, f64::to_string) {
+                    said if said.is_empty() => "the tests left no number".to_owned(),
+                    said => format!("the tests gave {said}"),
+                });
                 round.verdict = Some(rewards);
             }
             Err(failure) => self.fail_round(round, failure),

@@ -9,6 +9,7 @@ use tokio::process::Command;
 
 use super::LayerError;
 use crate::environment::Tail;
+use crate::plain::plain;
 
 /// Between two lines that tell how far an installation is.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -69,7 +70,7 @@ impl Told<'_> {
         self.tail.push(&line);
         if Instant::now() >= self.next && !line.trim().is_empty() {
             self.next = Instant::now() + PAUSE;
-            let short: String = line.trim().chars().take(TOLD_LENGTH).collect();
+            let short: String = plain(line.trim()).chars().take(TOLD_LENGTH).collect();
             tracing::info!("installing agent {}: {short}", self.agent);
         }
     }

@@ -23,6 +23,7 @@ use crate::environment::build_context::build_context;
 use crate::environment::dockerfile::{base_images, needs_buildkit};
 use crate::environment::output::Tail;
 use crate::environment::{EnvironmentError, error};
+use crate::plain::plain;
 use crate::task::Task;
 
 /// The name of all images that rolltap builds; the tag tells what is in them.
@@ -230,7 +231,7 @@ impl Job {
 }
 
 fn build_error(task: &str, message: String, tail: &Tail) -> EnvironmentError {
-    EnvironmentError::Build { task: task.to_owned(), message, tail: tail.text() }
+    EnvironmentError::Build { task: task.to_owned(), message: plain(&message), tail: tail.text() }
 }
 
 pub(super) fn tag(content: &str, bases: &[(String, String)]) -> String {

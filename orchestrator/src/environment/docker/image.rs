@@ -14,6 +14,7 @@ use tokio::sync::OnceCell;
 
 use super::Job;
 use crate::environment::{EnvironmentError, Mount as UserMount, Share};
+use crate::plain::plain;
 use crate::task::Task;
 
 /// What a task's containers are started from.
@@ -176,7 +177,7 @@ impl<'a> Progress<'a> {
     pub(super) fn report(&mut self, status: &str) {
         if Instant::now() >= self.next {
             self.next = Instant::now() + Self::PAUSE;
-            tracing::info!("{} {}: {status}", self.doing, self.name);
+            tracing::info!("{} {}: {}", self.doing, self.name, plain(status));
         }
     }
 }

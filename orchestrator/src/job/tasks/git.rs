@@ -10,6 +10,7 @@ use tokio::process::Command;
 
 use super::GitOrigin;
 use crate::cache;
+use crate::plain::plain;
 
 /// What to fetch.
 pub(super) struct Wanted<'a> {
@@ -211,7 +212,7 @@ impl Repository<'_> {
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
+        let said = plain(&String::from_utf8_lossy(&output.stderr));
         let said: Vec<_> = said.lines().filter(|line| !line.trim().is_empty()).collect();
         Err(failed(said.iter().rev().take(3).rev().copied().collect::<Vec<_>>().join("; ")))
     }

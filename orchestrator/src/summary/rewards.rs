@@ -1,0 +1,70 @@
+//! Rewards in a job's summary, and those that nothing is trained on as they are.
+
+use std::collections::BTreeMap;
+
+use super::number;
+use crate::trial::{TrialOutcome, in_words};
+
+/// Sets of names that are told; a job's tasks rarely have more.
+const SETS_TOLD: usize = 10;
+
+/// A trial's reward, or else its rewards with their names.
+pub(super) fn cell(trial: &TrialOutcome) -> String {
+    match trial.reward {
+        Some(reward) => number(reward),
+        None if trial.rewards.is_empty() => "-".to_owned(),
+        None => in_words(&trial.rewards, |value| number(*value)),
+    }
+}
+
+/// A warning for each set of names among which there is no reward.
+pub(super) fn warnings(trials: &[TrialOutcome]) -> Vec<String> {
+    let mut sets: BTreeMap<Vec<&str>, usize> = BTreeMap::new();
+    for trial in trials.iter().filter(|trial| trial.lacks_the_reward()) {
+        *sets.entry(trial.rewards.keys().map(String::as_str).collect()).or_default() += 1;
+    }
+    let more = sets.len().saturating_sub(SETS_TOLD);
+    let mut warnings: Vec<_> =
+        sets.iter().take(SETS_TOLD).map(|(names, count)| warning(names, *count)).collect();
+    if more > 0 {
+        warnings.push(format!("warning: {more} more sets of rewards have none named \"reward\""));
+    }
+    warnings
+}
+
+fn warning(names: &[&str], count: usize) -> String {
+    let (trials, have) = if count == 1 { ("trial", "has") } else { ("trials", "have") };
+    match names {
+        [] => format!(
+            "warning: the tests of {count} {trials} left no number: nothing is trained on them, since no reward is no reward of 0"
+        ),
+        [first, ..] => format!(
+            "warning: {count} {trials} {have} rewards {} and none named \"reward\": nothing is trained on them until one is \
+             chosen, as by `rolltap export --reward {first}`",
+            listed(names)
+        ),
+    }
+}
+
+/// `a, b and c`
+fn listed(names: &[&str]) -> String {
+    match names {
+        [before @ .., last] if !before.is_empty() => format!("{} and {last}", before.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_listed_and_one_is_proposed() {
+        assert_eq!(
+            warning(&["a", "b", "c"], 1),
+            "warning: 1 trial has rewards a, b and c and none named \"reward\": nothing is trained on them until one is \
+             chosen, as by `rolltap export --reward a`"
+        );
+        assert!(warning(&[], 2).starts_with("warning: the tests of 2 trials left no number"));
+    }
+}

@@ -1,0 +1,42 @@
+//! How a trial ended, in words for people.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use super::TrialOutcome;
+
+impl TrialOutcome {
+    /// Whether the tests gave a verdict and no reward is in it: several numbers of which none is named so, or none at all.
+    /// Nothing is trained on such a trial as it is.
+    pub(crate) fn lacks_the_reward(&self) -> bool {
+        let judged = || self.judged || self.steps.iter().any(|step| step.round.verdict.is_some());
+        self.reward.is_none() && judged()
+    }
+
+    /// Its reward, or why it has none.
+    pub(crate) fn end_in_words(&self) -> String {
+        let failure = self.failure.as_ref();
+        match (self.reward, failure) {
+            (Some(reward), None) => format!("ended with reward {reward}"),
+            (Some(reward), Some(failure)) => format!("ended with reward {reward}: {failure}"),
+            (None, Some(failure)) if self.rewards.is_empty() => {
+                format!("ended without a reward: {failure}")
+            }
+            (None, _) if !self.rewards.is_empty() => format!(
+                "ended without a reward: the tests gave several, and none of them is named \"reward\": {}{}",
+                in_words(&self.rewards, f64::to_string),
+                failure.map(|failure| format!("; {failure}")).unwrap_or_default()
+            ),
+            (None, _) if self.lacks_the_reward() => {
+                "ended without a reward: the tests left no number".to_owned()
+            }
+            (None, _) => "ended without a reward: it was not judged".to_owned(),
+        }
+    }
+}
+
+/// Rewards as people read them: `correctness 1, speed 0.5`.
+pub(crate) fn in_words<N: Display>(rewards: &BTreeMap<String, f64>, number: impl Fn(&f64) -> N) -> String {
+    let said: Vec<_> = rewards.iter().map(|(name, value)| format!("{name} {}", number(value))).collect();
+    said.join(", ")
+}
