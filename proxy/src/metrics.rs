@@ -190,9 +190,14 @@ impl Metrics {
         self.audits.get_or_create(&Audited { outcome }).inc();
     }
 
-    /// One more kind of request is taken off.
+    /// One more kind of request is off.
     pub(crate) fn shape_off(&self) {
         self.shapes_off.inc();
+    }
+
+    /// A kind of request that was off is on again.
+    pub(crate) fn shape_on(&self) {
+        self.shapes_off.dec();
     }
 
     /// In the text format of OpenMetrics.

@@ -216,9 +216,11 @@ impl Recorder {
 
     /// A server that knows nothing of prompts as ids renders the messages, which stand beside them.
     fn note_whether_ids_were_taken(&mut self) {
-        let sent = self.plan.as_ref().and_then(|plan| plan.ids.as_ref());
-        if sent.is_some_and(|sent| *sent != self.call.prompt_token_ids) {
-            self.served_by.iter().for_each(ServedBy::ignores_ids);
+        let Some(sent) = self.plan.as_ref().and_then(|plan| plan.ids.as_ref()) else { return };
+        if *sent == self.call.prompt_token_ids {
+            self.served_by.iter().for_each(ServedBy::took_ids);
+        } else {
+            self.served_by.iter().for_each(ServedBy::ignored_ids);
             self.ids_were_refused();
         }
     }

@@ -67,11 +67,15 @@ impl ExactPrefix {
             let seed = seed.clone();
             move || ready.workshop(History::Faithful).rendering(&seed.conversation.messages(), &seed.inputs)
         });
+        let shape = Shape::of(&seed.conversation.messages(), &seed.inputs);
         match ours.await {
-            Ok(Ok(ours)) if theirs == ours => Audit::Equal,
+            Ok(Ok(ours)) if theirs == ours => {
+                self.proven(shape);
+                Audit::Equal
+            }
             _ => {
-                let shape = Shape::of(&seed.conversation.messages(), &seed.inputs);
-                self.take_off(shape, "the server, asked for its rendering of the messages, says other ids");
+                let reason = "the server, asked for its rendering of the messages, says other ids";
+                self.refuted(shape, trial, reason);
                 Audit::Different
             }
         }

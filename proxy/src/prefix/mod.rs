@@ -6,7 +6,7 @@
 //! What renders is the model's own files, or the server where they are not at hand ([`asking`]).
 //!
 //! Nothing is sent that is not proven: the server's own prompt of an earlier call must be what is rendered here of its
-//! messages. A kind of request ([`shape`]) for which it is not goes without until the proxy is started again.
+//! messages. A kind of request ([`shape`]) for which it is not goes without until enough others prove it ([`trust`]).
 
 mod asking;
 mod audit;
@@ -26,11 +26,12 @@ mod splice;
 mod tail;
 #[cfg(test)]
 mod tests;
+mod trust;
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::token::TokenId;
 use tokio::sync::OnceCell;
 
@@ -43,6 +44,7 @@ use self::node::Node;
 use self::prover::Prover;
 use self::shape::Shape;
 use self::splice::Workshop;
+use self::trust::{Change, Trust};
 use crate::history::History;
 use crate::metrics::Metrics;
 use crate::render::renderer::Renderer;
@@ -55,8 +57,8 @@ pub(crate) struct ExactPrefix {
     settings: RenderSettings,
     /// None inside where no tokenizer was found: then the server is asked.
     renderer: OnceCell<Option<Arc<Ready>>>,
-    /// Kinds of requests that are not spliced any more.
-    off: Mutex<HashSet<Shape>>,
+    /// Which kinds of requests are spliced.
+    trust: Trust,
     prover: Prover,
     audits: Audits,
     asking: Asking,
@@ -82,9 +84,9 @@ impl ExactPrefix {
             Some(dir) => OnceCell::new_with(Some(Some(Arc::new(Ready::load(dir, &settings)?)))),
             None => OnceCell::new(),
         };
-        let (off, prover, audits) = (Mutex::default(), Prover::start(), Audits::new());
+        let (trust, prover, audits) = (Trust::default(), Prover::start(), Audits::new());
         let asking = Asking::default();
-        Ok(Arc::new(Self { settings, renderer, off, prover, audits, asking, upstream, metrics }))
+        Ok(Arc::new(Self { settings, renderer, trust, prover, audits, asking, upstream, metrics }))
     }
 
     /// Says which tokenizer the served model has, if it is at hand.
@@ -112,32 +114,47 @@ impl ExactPrefix {
         self.renderer.get_or_init(load).await.clone()
     }
 
-    /// Takes a kind of request off splicing.
-    fn take_off(&self, shape: Shape, reason: &str) {
-        let mut off = self.off.lock().unwrap_or_else(PoisonError::into_inner);
-        if !off.contains(&shape) {
+    /// A prompt of this trial's server is not what is rendered here.
+    fn refuted(&self, shape: Shape, trial: &TrialId, reason: &str) {
+        let requests = shape.to_string();
+        tracing::debug!(%trial, requests, reason, "a prompt is not rendered here as the server renders it");
+        if self.trust.refuted(shape, trial) == Change::TurnedOff {
             tracing::warn!(
-                requests = %shape, reason,
+                requests,
+                reason,
                 "the chat template is not rendered here as the server renders it, so prompts of such requests are not \
                  continued token for token; is the server started with --chat-template or default template arguments?"
             );
-            off.insert(shape);
             self.metrics.shape_off();
         }
     }
 
-    fn is_off(&self, shape: &Shape) -> bool {
-        self.off.lock().unwrap_or_else(PoisonError::into_inner).contains(shape)
+    /// A prompt of the server is what is rendered here.
+    fn proven(&self, shape: Shape) {
+        let requests = shape.to_string();
+        if self.trust.proven(shape) == Change::TurnedOn {
+            tracing::info!(
+                requests,
+                "such requests are continued token for token again: enough prompts prove it"
+            );
+            self.metrics.shape_on();
+        }
     }
 
-    /// Whether the prompt that the server made for this answer is the template's own; where it is not, requests of its
-    /// kind are taken off.
+    /// Whether the prompt that the server made for this answer is the template's own. The first time that it is asked
+    /// counts for or against requests of the kind.
     fn prove(&self, ready: &Ready, node: &Node) -> bool {
+        let is_first = node.standing.get().is_none();
         let Ok(standing) = ready.workshop(History::Faithful).standing(node) else { return false };
         let is_proven = standing.is_some();
-        if !is_proven && node.is_of_server {
+        if is_first && node.is_of_server {
             let shape = Shape::of(&node.said.messages(), &node.inputs);
-            self.take_off(shape, "its ids are not those of the text that the template makes of the messages");
+            if is_proven {
+                self.proven(shape);
+            } else {
+                let reason = "its ids are not those of the text that the template makes of the messages";
+                self.refuted(shape, &node.call().trial_id, reason);
+            }
         }
         is_proven
     }

@@ -100,11 +100,8 @@ impl ExactPrefix {
         let (node, new) = (Arc::clone(node), new.to_vec());
         let made = tokio::task::spawn_blocking(move || {
             let messages: Vec<_> = node.said.messages().into_iter().chain(new.iter().cloned()).collect();
-            if prefix.is_off(&Shape::of(&messages, &node.inputs)) {
-                return Err(unspliced(
-                    BranchCause::Unproven,
-                    "requests of its kind are taken off".to_owned(),
-                ));
+            if prefix.trust.is_off(&Shape::of(&messages, &node.inputs), &trial) {
+                return Err(unspliced(BranchCause::Unproven, "requests of its kind are off".to_owned()));
             }
             let ready = match ready {
                 Some(ready) => ready,

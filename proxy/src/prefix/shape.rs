@@ -35,6 +35,11 @@ impl Shape {
         }));
         Self(words.into_iter().collect::<Vec<_>>().join(", "))
     }
+
+    #[cfg(test)]
+    pub(super) fn named(words: &str) -> Self {
+        Self(words.to_owned())
+    }
 }
 
 /// The role, and what a plain message of that role has not.

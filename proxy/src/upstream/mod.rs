@@ -4,6 +4,7 @@
 mod address;
 mod body;
 mod flaws;
+mod ids_support;
 mod model_card;
 mod pool;
 mod replica;

@@ -15,6 +15,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use rolltap_rollout::call::Flaw;
 use tokio::sync::{Notify, watch};
 
+use super::ids_support::IdsSupport;
 use super::{Address, IdsPlace, ModelCard};
 use crate::metrics::FlawCounts;
 use crate::policy::Policy;
@@ -57,7 +58,7 @@ pub(crate) struct Replica {
     /// What its answers lack, as far as that has been logged.
     pub(super) lacks: Mutex<BTreeSet<Flaw>>,
     /// It rendered a prompt that it was given as ids.
-    ignores_ids: AtomicBool,
+    ids_support: IdsSupport,
     /// Its chat requests have a field for them.
     has_ids_field: AtomicBool,
     /// None until it was asked for the first time.
@@ -105,7 +106,7 @@ impl Replica {
             policy,
             flaws,
             lacks: Mutex::default(),
-            ignores_ids: AtomicBool::new(false),
+            ids_support: IdsSupport::default(),
             has_ids_field: AtomicBool::new(false),
             card: watch::Sender::new(None),
             look: Notify::new(),
@@ -116,9 +117,9 @@ impl Replica {
         &self.address
     }
 
-    /// Whether it takes prompts as ids, as far as is known.
+    /// Whether the next prompt goes to it as ids. Asked once per prompt.
     pub(super) fn takes_ids(&self) -> bool {
-        !self.ignores_ids.load(Ordering::Relaxed)
+        self.ids_support.is_worth_a_try()
     }
 
     /// Where it takes them.
@@ -133,7 +134,7 @@ impl Replica {
 
     /// It may have been started anew, as another server: whether it takes prompts as ids is found out again.
     pub(super) fn may_take_ids(&self) {
-        self.ignores_ids.store(false, Ordering::Relaxed);
+        self.ids_support.begin_anew();
     }
 
     /// Whether calls may be sent to it.
@@ -313,9 +314,14 @@ impl ServedBy {
         self.replica.address.to_string()
     }
 
-    /// The replica rendered a prompt that it was given as ids: it gets none any more.
-    pub(crate) fn ignores_ids(&self) {
-        if !self.replica.ignores_ids.swap(true, Ordering::Relaxed) {
+    /// The replica took a prompt that it was given as ids.
+    pub(crate) fn took_ids(&self) {
+        self.replica.ids_support.begin_anew();
+    }
+
+    /// The replica rendered a prompt that it was given as ids.
+    pub(crate) fn ignored_ids(&self) {
+        if self.replica.ids_support.ignored() {
             tracing::warn!(
                 upstream = %self.replica.address,
                 "the upstream does not take prompts as token ids, so it renders every prompt anew; vLLM does since 0.31"
