@@ -34,8 +34,14 @@ struct WeightInfo {
 
 /// Looks at the replica until it is gone, or the pool is.
 pub(super) async fn watch(pool: Weak<Pool>, replica: Arc<Replica>) {
-    let mut watcher =
-        Watcher { replica, models_due: None, weights_due: None, told: None, is_described: false };
+    let mut watcher = Watcher {
+        replica,
+        models_due: None,
+        weights_due: None,
+        told: None,
+        was_out: false,
+        is_described: false,
+    };
     loop {
         let Some(pool) = pool.upgrade() else { return };
         if pool.let_go(&watcher.replica) {
@@ -58,6 +64,8 @@ struct Watcher {
     weights_due: Option<Instant>,
     /// The label that it told last.
     told: Option<String>,
+    /// It was out of service since it told that label: it may have been started anew, with other weights.
+    was_out: bool,
     /// It has described itself since it is there.
     is_described: bool,
 }
@@ -74,6 +82,7 @@ impl Watcher {
                 if self.replica.check_passed() {
                     // It may have been started anew, with another model.
                     (self.models_due, self.weights_due, self.is_described) = (None, None, false);
+                    self.was_out = true;
                     self.replica.may_take_ids();
                 }
                 self.weights(pool).await;
@@ -103,8 +112,14 @@ impl Watcher {
     }
 
     async fn learn_version(&mut self, pool: &Pool, label: &str) {
+        let was_out = std::mem::take(&mut self.was_out);
         let told = match self.told.as_deref() {
-            Some(before) if before == label => return,
+            Some(before) if before == label => {
+                if was_out {
+                    self.warn_of_old_label(label);
+                }
+                return;
+            }
             Some(_) => Told::Changed,
             None => Told::First,
         };
@@ -114,6 +129,16 @@ impl Watcher {
             self.replica.has_version(version);
         }
         self.told = Some(label.to_owned());
+    }
+
+    /// Trainers that load weights by starting the server again, without `POST /v1/policy`, would have every step stamped
+    /// with one version.
+    fn warn_of_old_label(&self, label: &str) {
+        tracing::warn!(
+            upstream = %self.replica.address(), label,
+            "the upstream was away and names its weights as it did before, so calls are stamped with the same version; if \
+             it was started again with other weights, name them with POST /v1/policy"
+        );
     }
 
     async fn models(&mut self, pool: &Pool) {

@@ -1,5 +1,6 @@
 //! Policy versions on tokens, and the gate around weight updates.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use reqwest::StatusCode;
@@ -129,6 +130,47 @@ async fn what_upstream_says_of_its_weights_is_learnt() {
     stage.chat(&trial, &request(json!({"max_tokens": 2}))).await;
     let call = only_call(&stage, &trial).await;
     assert_eq!(call.version_labels, [(1, "step-1".to_owned())].into());
+}
+
+/// The lines that are logged on this thread while the guard lives, as text.
+fn logged() -> (Arc<Mutex<Vec<u8>>>, tracing::subscriber::DefaultGuard) {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let writer = Arc::clone(&lines);
+    let subscriber =
+        tracing_subscriber::fmt().with_ansi(false).with_writer(move || Lines(Arc::clone(&writer))).finish();
+    (lines, tracing::subscriber::set_default(subscriber))
+}
+
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whether the weights are new is known to the trainer alone: a server that crashed has those that it had.
+#[tokio::test]
+async fn an_upstream_that_was_away_and_names_its_weights_as_before_is_warned_of() {
+    let (lines, _guard) = logged();
+    let log = || String::from_utf8(lines.lock().unwrap().clone()).unwrap();
+    let stage = slow().await;
+    stage.upstream.set_weights(Some("default"));
+    let data = TempDir::new().unwrap();
+    let proxy = rolltap_proxy::start(looking_often(&stage.upstream, &data)).await.unwrap();
+    let stage = Stage { proxy, data, ..stage };
+    eventually("the label is learnt", async || status(&stage).await.current.label.is_some()).await;
+    let warning = "names its weights as it did before";
+    assert!(!log().contains(warning), "{}", log());
+    stage.upstream.set_ill(true);
+    eventually("it is out", async || log().contains("gets no calls until it is back")).await;
+    stage.upstream.set_ill(false);
+    eventually("the operator is warned", async || log().contains(warning)).await;
+    assert_eq!(status(&stage).await.current.version, 0);
 }
 
 #[tokio::test]
