@@ -54,10 +54,25 @@ impl Trials {
         open.map(|trial| Arc::clone(&trial)).collect()
     }
 
+    /// The first trials by name, those behind `after` where it is given, and whether more follow them.
+    pub(crate) fn page(&self, after: Option<&TrialId>, limit: usize) -> (Vec<Arc<Trial>>, bool) {
+        let is_behind = |id: &TrialId| after.is_none_or(|after| id > after);
+        let behind = self.by_id.iter().filter(|entry| is_behind(entry.key()));
+        let mut trials: Vec<_> = behind.map(|entry| Arc::clone(&entry)).collect();
+        trials.sort_by(by_name);
+        let has_more = trials.len() > limit;
+        trials.truncate(limit);
+        (trials, has_more)
+    }
+
     /// Every trial, by name.
     pub(crate) fn all(&self) -> Vec<Arc<Trial>> {
         let mut trials: Vec<_> = self.by_id.iter().map(|entry| Arc::clone(&entry)).collect();
-        trials.sort_by(|a, b| a.opened().facts.trial_id.cmp(&b.opened().facts.trial_id));
+        trials.sort_by(by_name);
         trials
     }
+}
+
+fn by_name(a: &Arc<Trial>, b: &Arc<Trial>) -> std::cmp::Ordering {
+    a.opened().facts.trial_id.cmp(&b.opened().facts.trial_id)
 }

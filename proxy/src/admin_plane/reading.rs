@@ -1,28 +1,55 @@
 //! What tells of trials: status, calls, rollouts.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use rolltap_rollout::ids::TrialId;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::AdminPlane;
 use super::error::AdminError;
 use crate::api::{CauseFigures, TrialStatus};
 use crate::{causes, feed};
 
-pub(super) async fn list(State(plane): State<Arc<AdminPlane>>) -> Json<Vec<TrialStatus>> {
-    let mut all = Vec::new();
-    for trial in plane.opening.trials.all() {
-        all.push(plane.status_of(&trial).await);
+/// What `GET /v1/trials` takes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Page {
+    /// Trials whose name comes behind this one.
+    after: Option<TrialId>,
+    #[serde(default = "page_size")]
+    limit: NonZeroUsize,
+}
+
+/// Trials in one answer where the request names no limit.
+fn page_size() -> NonZeroUsize {
+    const { NonZeroUsize::new(1000).unwrap() }
+}
+
+/// Trials by name. Where there are more, the `Link` header names the next page, as on GitHub.
+pub(super) async fn list(
+    State(plane): State<Arc<AdminPlane>>,
+    page: Result<Query<Page>, QueryRejection>,
+) -> Result<Response, AdminError> {
+    let Query(Page { after, limit }) = page?;
+    let (trials, has_more) = plane.opening.trials.page(after.as_ref(), limit.get());
+    let mut listed = Vec::with_capacity(trials.len());
+    for trial in &trials {
+        listed.push(plane.status_of(trial).await);
     }
-    Json(all)
+    let last = trials.last().filter(|_| has_more);
+    let next = last.map(|trial| {
+        let after = &trial.opened().facts.trial_id;
+        [(header::LINK, format!("</v1/trials?limit={limit}&after={after}>; rel=\"next\""))]
+    });
+    Ok((next, Json(listed)).into_response())
 }
 
 pub(super) async fn status(

@@ -28,10 +28,34 @@ async fn a_key_counts_in_the_path_and_in_every_header() {
 }
 
 #[tokio::test]
+async fn trials_are_listed_in_pages() {
+    let stage = Stage::random().await;
+    for name in ["c", "a", "e", "b", "d"] {
+        stage.open(json!({"trial_id": name})).await;
+    }
+    let page = async |query: &str| {
+        let answer = stage.http.get(stage.admin(&format!("/v1/trials{query}"))).send().await.unwrap();
+        let next = answer.headers().get("link").map(|link| link.to_str().unwrap().to_owned());
+        let listed: Vec<Value> = answer.json().await.unwrap();
+        let names: String = listed.iter().map(|trial| trial["trial_id"].as_str().unwrap()).collect();
+        (names, next)
+    };
+    let link = |query: &str| Some(format!("</v1/trials{query}>; rel=\"next\""));
+    assert_eq!(page("").await, ("abcde".to_owned(), None));
+    assert_eq!(page("?limit=2").await, ("ab".to_owned(), link("?limit=2&after=b")));
+    assert_eq!(page("?limit=2&after=b").await, ("cd".to_owned(), link("?limit=2&after=d")));
+    assert_eq!(page("?limit=2&after=d").await, ("e".to_owned(), None));
+    for wrong in ["?limit=0", "?limit=x", "?after=", "?page=2"] {
+        let answer = stage.http.get(stage.admin(&format!("/v1/trials{wrong}"))).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), 400, "{wrong}");
+    }
+}
+
+#[tokio::test]
 async fn without_a_key_of_ours_nothing_is_answered() {
     let stage = Stage::random().await;
     let (one, other) = (stage.open(json!({})).await, stage.open(json!({})).await);
-    let stranger = format!("sk-rolltap-{}", "0".repeat(64));
+    let stranger = format!("sk-{}", "0".repeat(64));
     for (headers, status) in [
         (vec![], 401),
         (vec![("authorization", "Bearer sk-dummy".to_owned())], 401),
