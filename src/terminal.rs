@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn an_event_is_one_line_without_secrets() {
         let mut log = Lines(Vec::new());
-        let event = format!("INFO said=\"a\nINFO forged\r\" sk-rolltap-{}\n", "0".repeat(64));
+        let event = format!("INFO said=\"a\nINFO forged\r\" sk-{}\n", "0".repeat(64));
         log.write_all(event.as_bytes()).unwrap();
         assert_eq!(String::from_utf8(log.0).unwrap(), "INFO said=\"a\\nINFO forged\\r\" [redacted]\n");
     }

@@ -7,12 +7,12 @@ use sha2::{Digest, Sha256};
 
 /// The secret that stands for one trial.
 ///
-/// Begins like an OpenAI key, because some agents refuse others, and tells itself apart from the dummies that agents
-/// also send.
+/// `sk-` and 64 hexadecimal digits: it begins like an OpenAI key, because some agents refuse others, is longer than the
+/// dummies that agents also send, and does not name the proxy, because an agent that knows of it may behave otherwise.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct TrialKey(String);
 
-const PREFIX: &str = "sk-rolltap-";
+const PREFIX: &str = "sk-";
 const SECRET_BYTES: usize = 32;
 
 /// A key as it is kept: whoever reads the store cannot call with it.

@@ -69,7 +69,7 @@ impl Redaction {
         let ours =
             |pattern: &str| Regex::new(pattern).map_err(|error| invalid("the pattern", pattern, &error));
         Ok(Self {
-            keys: Some(ours(r"sk-rolltap-[0-9A-Fa-f]{64}")?),
+            keys: Some(ours(r"sk-[0-9A-Fa-f]{64}")?),
             // As a header line, also at an escaped line end, a member of a JSON object, or of one that is quoted in
             // another.
             headers: Some(ours(&format!(
@@ -136,7 +136,7 @@ mod tests {
     fn secrets_go_and_the_rest_stays() {
         let redaction = Redaction::new(&["X-My-Secret".to_owned()], &["sk-[a-z]{4,}".to_owned()]).unwrap();
         redaction.learn("the-upstream-key");
-        let key = format!("sk-rolltap-{}", "0a".repeat(32));
+        let key = format!("sk-{}", "0a".repeat(32));
         for (text, redacted) in [
             ("nothing here".to_owned(), "nothing here"),
             (format!("no trial {key}/v1"), "no trial [redacted]/v1"),

@@ -100,7 +100,7 @@ async fn no_secret_is_in_the_log_or_in_the_captures_and_nobody_else_can_read_the
         kept.extend(fs::read(path).unwrap());
     }
     let kept = String::from_utf8_lossy(&kept).into_owned();
-    let hash_of_key = key.strip_prefix("sk-rolltap-").unwrap();
+    let hash_of_key = key.strip_prefix("sk-").unwrap();
     for secret in [
         UPSTREAM_KEY,
         ADMIN_TOKEN,

@@ -50,7 +50,7 @@ async fn a_refusal_arrives_however_large_the_body_is_that_nobody_reads() {
     let trial = stage.open(json!({"limits": {"max_body_bytes": 1000}})).await;
     let body = request(json!({"user": "x".repeat(4 << 20)})).to_string();
     let known = trial.base_urls.openai.as_str();
-    let unknown = known.replace(trial.key.as_str(), "sk-rolltap-unknown");
+    let unknown = known.replace(trial.key.as_str(), "sk-unknown");
     let asked = [
         (unknown.as_str(), "/chat/completions", 401),
         (known, "/nothing", 404),

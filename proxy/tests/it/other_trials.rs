@@ -15,7 +15,7 @@ async fn answer_of(stage: &Stage, trial: &TrialOpened, path: &str, body: &Value)
 async fn keys_are_of_256_bits_and_nothing_near_one_is_taken_for_it() {
     let stage = Stage::random().await;
     let (trial, other) = (stage.open(json!({})).await, stage.open(json!({})).await);
-    let secret = trial.key.strip_prefix("sk-rolltap-").unwrap();
+    let secret = trial.key.strip_prefix("sk-").unwrap();
     assert!(secret.len() == 64 && secret.bytes().all(|digit| digit.is_ascii_hexdigit()));
     assert_ne!(trial.key, other.key);
     let last = if trial.key.ends_with('0') { '1' } else { '0' };
@@ -24,8 +24,8 @@ async fn keys_are_of_256_bits_and_nothing_near_one_is_taken_for_it() {
         format!("{}{last}", &key[..key.len() - 1]),
         key[..key.len() - 1].to_owned(),
         format!("{key}0"),
-        format!("sk-rolltap-{}", secret.to_uppercase()),
-        format!("sk-rolltap-%{:02x}{}", secret.as_bytes()[0], &secret[1..]),
+        format!("sk-{}", secret.to_uppercase()),
+        format!("sk-%{:02x}{}", secret.as_bytes()[0], &secret[1..]),
         trial.trial_id.to_string(),
         String::new(),
     ] {
