@@ -3,7 +3,9 @@
 //! Each turn of an agent repeats the conversation so far. Held in chunks that lists have in common, the prompts of a
 //! trial need memory for what is new in each, not for turns times context.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::mem::size_of;
 use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
@@ -107,6 +109,33 @@ impl TokenList {
     }
 }
 
+/// How much memory some lists take together: a chunk that several have counts once.
+#[derive(Debug, Default)]
+pub struct Footprint {
+    /// Addresses of the chunks that are counted.
+    chunks: HashSet<usize>,
+    bytes: usize,
+}
+
+impl Footprint {
+    /// Counts one more list. Each list that was counted must live as long as this does: another one may else come to lie at
+    /// its address and count as known.
+    pub fn add(&mut self, list: &TokenList) {
+        for chunk in &list.full {
+            self.bytes += size_of::<Arc<[TokenId]>>();
+            if self.chunks.insert(chunk.as_ptr().addr()) {
+                self.bytes += size_of::<[TokenId; CHUNK]>();
+            }
+        }
+        self.bytes += size_of_val(list.rest.as_slice());
+    }
+
+    /// The sum, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
 /// How many ids two slices have in common from their beginning.
 pub fn common_prefix(a: &[TokenId], b: &[TokenId]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
@@ -194,6 +223,24 @@ mod tests {
         let prefix = list.prefix(3000);
         assert!(Arc::ptr_eq(&list.full[1], &prefix.full[1]));
         assert_eq!((prefix.full.len(), prefix.len()), (2, 3000));
+    }
+
+    #[test]
+    fn chunks_in_common_are_counted_once() {
+        let list = TokenList::from(ids(7, 5000));
+        let (mut longer, other) = (list.prefix(4096), TokenList::from(ids(7, 5000)));
+        longer.extend_from_slice(&ids(3, 1024));
+        let sum_of = |lists: &[&TokenList]| {
+            let mut footprint = Footprint::default();
+            lists.iter().for_each(|list| footprint.add(list));
+            footprint.bytes()
+        };
+        let (chunk, pointer) = (CHUNK * size_of::<TokenId>(), size_of::<Arc<[TokenId]>>());
+        let alone = 4 * (chunk + pointer) + 904 * size_of::<TokenId>();
+        assert_eq!(sum_of(&[&list]), alone);
+        assert_eq!(sum_of(&[&list, &list]), alone + 4 * pointer + 904 * size_of::<TokenId>());
+        assert_eq!(sum_of(&[&list, &longer]), alone + chunk + 5 * pointer);
+        assert_eq!(sum_of(&[&list, &other]), 2 * alone, "equal ids in memory of their own");
     }
 
     proptest! {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rolltap_rollout::call::Call;
+use rolltap_rollout::token_list::Footprint;
 use tokio::sync::RwLockReadGuard;
 
 use super::{Calls, Trial};
@@ -13,8 +14,6 @@ use crate::store::{Event, Store, completion_tokens};
 
 /// Bytes that a call takes beside its tokens.
 const OF_CALL: u64 = 4 << 10;
-/// Of the id of a token that is new in a prompt. The messages are counted where they are remembered.
-const OF_TOKEN: u64 = 4;
 /// Of a sampled token: its id, its logprob, and its share of a message.
 const OF_SAMPLED: u64 = 24;
 
@@ -28,22 +27,23 @@ pub(crate) struct Awake<'a>(
     #[expect(dead_code, reason = "it is there to be held")] RwLockReadGuard<'a, bool>,
 );
 
-/// About how much memory a trial's calls take.
-#[derive(Clone, Copy, Debug, Default)]
+/// About how much memory a trial's calls take. The messages are counted where they are remembered.
+#[derive(Debug, Default)]
 pub(super) struct Weight {
-    bytes: u64,
-    /// Tokens of the longest prompt, with its answer: what later prompts share.
-    longest: u64,
+    beside_prompts: u64,
+    prompts: Footprint,
     last_call: Option<Timestamp>,
 }
 
 impl Weight {
     pub(super) fn add(&mut self, call: &Call) {
-        let (prompt, sampled) = (call.prompt_token_ids.len() as u64, completion_tokens(call));
-        let new = prompt.saturating_sub(self.longest);
-        self.bytes += OF_CALL + new * OF_TOKEN + sampled * OF_SAMPLED;
-        self.longest = self.longest.max(prompt + sampled);
+        self.beside_prompts += OF_CALL + completion_tokens(call) * OF_SAMPLED;
+        self.prompts.add(&call.prompt_token_ids);
         self.last_call = Some(clock::now());
+    }
+
+    fn bytes(&self) -> u64 {
+        self.beside_prompts + self.prompts.bytes() as u64
     }
 }
 
@@ -95,7 +95,7 @@ impl Trial {
         }
         let bytes = self.bytes();
         let state = self.lock();
-        let is_idle = state.under_way.is_empty() && state.weight.bytes > 0;
+        let is_idle = state.under_way.is_empty() && state.weight.bytes() > 0;
         let since = state.weight.last_call.filter(|_| is_idle)?;
         let for_long = IDLE_PER_MIB.mul_f64(bytes as f64 / f64::from(1 << 20));
         if clock::now().duration_since(since).unsigned_abs() < for_long {
@@ -106,7 +106,7 @@ impl Trial {
 
     /// What its calls and messages take of memory, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        let of_calls = self.lock().weight.bytes;
+        let of_calls = self.lock().weight.bytes();
         of_calls + self.memory.bytes()
     }
 

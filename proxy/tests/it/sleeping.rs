@@ -56,6 +56,26 @@ async fn a_conversation_goes_on_token_for_token_after_each_sleep() {
     assert_eq!((rows.len(), rows[0].calls.len()), (1, 4), "one sequence");
 }
 
+/// Sub-agents and restarts: each prompt has a memory of its own, and weighs as much.
+#[tokio::test]
+async fn conversations_side_by_side_weigh_what_their_prompts_take() {
+    let stage = Stage::random().await;
+    let trial = stage.open(json!({})).await;
+    for number in 0..20 {
+        let text = format!("word{number} ").repeat(3000);
+        let body = request(json!({"messages": [user(&text)], "max_tokens": 1}));
+        assert_eq!(stage.chat(&trial, &body).await.status().as_u16(), 200);
+    }
+    let ids = 4 * stage.status(&trial).await.prompt_tokens;
+    assert!(ids > 20 * 3000 * 4, "{ids} bytes of ids");
+    // The texts of the messages weigh too.
+    let least = ids + 20 * 3000 * 6;
+    eventually("the prompts are counted", async || {
+        metric(&stage, "rolltap_trial_memory_bytes").await >= least
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn nothing_is_lost_of_trials_that_are_called_while_they_fall_asleep() {
     let server = ModelServer::start(Ids::Taken, ROOM).await;
