@@ -12,7 +12,9 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use rolltap_proxy::roles::RoleRules;
 use rolltap_proxy::store::{Retention, StoreSettings, Sync};
-use rolltap_proxy::{Address, ImplicitTrials, PoolSettings, Redaction, Settings, ToolStrictLevel};
+use rolltap_proxy::{
+    Address, AllowedOrigins, ImplicitTrials, PoolSettings, Redaction, Settings, ToolStrictLevel,
+};
 
 use crate::Outcome;
 use crate::prompts::PromptArguments;
@@ -92,6 +94,15 @@ pub(crate) struct Arguments {
     /// agent's. Without, media come in the request itself (data: URLs). See also vLLM's --allowed-media-domains.
     #[arg(long, env = "ROLLTAP_ALLOW_MEDIA_URLS")]
     allow_media_urls: bool,
+    /// An origin whose web pages may call the agent plane from a browser: https://app.example, or * for all. Repeat it for
+    /// several. [default: none]
+    #[arg(
+        long = "allowed-origin",
+        env = "ROLLTAP_ALLOWED_ORIGIN",
+        value_name = "ORIGIN",
+        value_delimiter = ','
+    )]
+    allowed_origins: Vec<String>,
     /// A model name that agents say, and the served model that they get: claude-haiku-*=qwen3. A name may end in *, and
     /// the longest that fits wins. Repeat it for several; agents get their own name back.
     #[arg(long = "model-alias", env = "ROLLTAP_MODEL_ALIAS", value_name = "NAME=SERVED", value_delimiter = ',',
@@ -234,6 +245,8 @@ fn settings(arguments: Arguments) -> anyhow::Result<Settings> {
             .or(file.max_connections)
             .unwrap_or(Settings::DEFAULT_MAX_CONNECTIONS),
         allow_media_urls: arguments.allow_media_urls || file.allow_media_urls,
+        allowed_origins: AllowedOrigins::new(&first_given(arguments.allowed_origins, file.allowed_origins))
+            .context("allowed_origins")?,
         redaction: Arc::new(Redaction::new(&file.redact.headers, &file.redact.patterns)?),
         pool: PoolSettings {
             generation_defaults: generation_defaults.map(Into::into).unwrap_or_default(),

@@ -52,6 +52,8 @@ pub(crate) struct ProxyFile {
     #[serde(default)]
     pub(crate) allow_media_urls: bool,
     #[serde(default)]
+    pub(crate) allowed_origins: Vec<String>,
+    #[serde(default)]
     pub(crate) redact: Redact,
 }
 
@@ -81,7 +83,7 @@ impl From<GenerationDefaults> for SamplingDefaults {
     }
 }
 
-const KEYS: [&str; 28] = [
+const KEYS: [&str; 29] = [
     "upstream",
     "upstream_api_key",
     "listen",
@@ -109,6 +111,7 @@ const KEYS: [&str; 28] = [
     "memory_mib",
     "max_connections",
     "allow_media_urls",
+    "allowed_origins",
     "redact",
 ];
 
@@ -174,7 +177,7 @@ mod tests {
                     upstream_idle_timeout = 60\nmodel_aliases = { a = \"b\" }\nhistory = \"sampled\"\ntokenizer = \"m\"\nchat_template = \"t\"\n\
                     default_chat_template_kwargs = { x = 1 }\nchat_template_content_format = \"auto\"\n\
                     roles = [{ role = \"title\", has_tools = false }]\ntraining = { compaction = \"mask\" }\n\
-                    limits = { max_calls = 5 }\nmemory_mib = 7\nmax_connections = 9\nallow_media_urls = true\nredact = { headers = [\"x-s\"] }";
+                    limits = { max_calls = 5 }\nmemory_mib = 7\nmax_connections = 9\nallow_media_urls = true\nallowed_origins = [\"*\"]\nredact = { headers = [\"x-s\"] }";
         assert_eq!(text.lines().count(), KEYS.len());
         let file = ProxyFile::parse(text).unwrap();
         assert_eq!(file.logprobs_mode.as_deref(), Some("processed_logprobs"));

@@ -14,8 +14,10 @@ use http_body::Body;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use tower::{Layer, Service, service_fn};
 
 use crate::clock;
+use crate::cors::AllowedOrigins;
 use crate::dialect;
 use crate::dialect::ToolStrictLevel;
 use crate::dialect::chat::media::Fetching;
@@ -55,16 +57,25 @@ pub(crate) struct AgentPlane {
     /// Whether upstream may be made to fetch media.
     pub(crate) media: Fetching,
     pub(crate) tool_strict_level: ToolStrictLevel,
+    pub(crate) allowed_origins: AllowedOrigins,
     /// Where request bodies are while they are needed.
     pub(crate) inbox: Arc<Inbox>,
 }
 
 impl AgentPlane {
-    /// Answers one request.
+    /// Answers one request, of an agent or of the browser that an agent is in.
     pub(crate) async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
     ) -> Result<Response<AnswerBody>, Infallible> {
+        let Some(cors) = self.allowed_origins.layer_for(request.headers()) else {
+            return self.answer_agent(request).await;
+        };
+        let plane = &self;
+        cors.layer(service_fn(async |request| plane.answer_agent(request).await)).call(request).await
+    }
+
+    async fn answer_agent(&self, request: Request<Incoming>) -> Result<Response<AnswerBody>, Infallible> {
         let (parts, mut body) = request.into_parts();
         let (key, path) = identity::split_path(parts.uri.path());
         let request_id = parts.headers.get(&REQUEST_ID).cloned();

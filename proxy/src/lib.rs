@@ -10,6 +10,7 @@ pub mod api;
 mod call_under_way;
 mod causes;
 mod clock;
+mod cors;
 mod dialect;
 mod endpoint;
 mod exchange;
@@ -50,6 +51,7 @@ mod trials;
 mod upstream;
 
 pub use admission::{Admission, NotAdmitted};
+pub use cors::{AllowedOrigins, InvalidOrigin};
 pub use dialect::ToolStrictLevel;
 pub use history::{History, InvalidHistory};
 pub use model_aliases::ModelAliases;

@@ -199,6 +199,7 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         longest_silence: settings.upstream_idle_timeout,
         media: if settings.allow_media_urls { Fetching::Allowed } else { Fetching::Refused },
         tool_strict_level: settings.tool_strict_level,
+        allowed_origins: settings.allowed_origins,
         inbox: Arc::default(),
     });
     let agents = tokio::spawn(server::serve(listeners, plane, settings.max_connections, draining.clone()));

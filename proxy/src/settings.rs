@@ -9,6 +9,7 @@ use std::time::Duration;
 use rolltap_rollout::training::TrainingPolicy;
 
 use crate::api::Limits;
+use crate::cors::AllowedOrigins;
 use crate::dialect::ToolStrictLevel;
 use crate::history::History;
 use crate::model_aliases::ModelAliases;
@@ -67,6 +68,8 @@ pub struct Settings {
     pub max_connections: NonZeroUsize,
     /// Whether requests may name URLs of images, audio and video, which the servers then fetch in the agent's place.
     pub allow_media_urls: bool,
+    /// Origins whose web pages may call the agent plane from a browser.
+    pub allowed_origins: AllowedOrigins,
     /// What is taken out of records and of what upstream says of errors.
     pub redaction: Arc<Redaction>,
     /// A client of the admin plane that takes nothing of its answer for this long is cut off.
@@ -127,6 +130,7 @@ impl Settings {
             memory: Self::DEFAULT_MEMORY,
             max_connections: Self::DEFAULT_MAX_CONNECTIONS,
             allow_media_urls: false,
+            allowed_origins: AllowedOrigins::default(),
             redaction: Arc::default(),
             reader_patience: Self::DEFAULT_READER_PATIENCE,
         }

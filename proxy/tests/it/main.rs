@@ -6,6 +6,7 @@ mod admin_guard;
 mod asked;
 mod bad_request;
 mod bad_upstream;
+mod browsers;
 mod causes;
 mod endings;
 mod enforced;
