@@ -15,6 +15,8 @@ class CallSpan(TypedDict):
     parent_call_id: str | None
     role: str
     """`main`, `sub_agent`, `compaction`, `title` or `probe`."""
+    model: str | None
+    """The model or adapter that sampled, as the answer named it."""
     prompt_len: int
     start: int
     """First sampled token."""

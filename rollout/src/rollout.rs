@@ -253,6 +253,7 @@ fn span(forest: &Forest<'_>, &Turn { node, role, .. }: &Turn<'_>) -> CallSpan {
         choice_index: saturating_i32(node.choice.index),
         parent_call_id: parent.map(|parent| parent.call.call_id.to_string()),
         role: role.as_str().to_owned(),
+        model: Some(node.call.served_model()).filter(|model| !model.is_empty()).map(str::to_owned),
         prompt_len: saturating_i32(node.start()),
         start: saturating_i32(node.start()),
         end: saturating_i32(node.end()),

@@ -106,6 +106,9 @@ pub struct CallSpan {
     pub parent_call_id: Option<String>,
     /// What the call was for.
     pub role: String,
+    /// The model or adapter that sampled, as the answer named it; where the answer named none, as the agent did. None where
+    /// neither did, and in files of rolltap before calls named it.
+    pub model: Option<String>,
     /// Tokens of the call's prompt; the branch up to here equals the prompt that vLLM reported.
     pub prompt_len: i32,
     /// First sampled token.

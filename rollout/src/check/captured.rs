@@ -88,6 +88,7 @@ pub(super) fn check(row: &RolloutRow, is_aligned: bool, captured: &Captured<'_>,
         let role = captured.role(call, choice);
         origin(index, row, call, found);
         facts(index, span, (choice, role), found);
+        model(index, span, call, found);
         if is_aligned {
             prompt(index, span, row, call, found);
             answer(index, span, row, choice, found);
@@ -105,6 +106,14 @@ fn origin(index: usize, row: &RolloutRow, call: &Call, found: &mut Findings<'_>)
     // One that is not known is told as such.
     found.require(here.is_none_or(|here| here == of_call), Invariant::CapturedOrigin, || {
         format!("origin is {:?}, that of calls[{index}] is {:?}", row.origin, of_call.as_str())
+    });
+}
+
+fn model(index: usize, span: &CallSpan, call: &Call, found: &mut Findings<'_>) {
+    // Files of an earlier rolltap name none.
+    let Some(here) = &span.model else { return };
+    found.require(here == call.served_model(), Invariant::CapturedModel, || {
+        format!("calls[{index}].model is {here:?}, captured was {:?}", call.served_model())
     });
 }
 

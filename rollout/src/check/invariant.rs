@@ -59,6 +59,8 @@ invariants! {
     SpanSampling = "span_sampling",
     /// A span's `role` is one of those known.
     SpanRole = "span_role",
+    /// One model sampled all spans of a row that name theirs.
+    SpanModel = "span_model",
     /// `origin` is one of those known.
     Origin = "origin",
     /// `prompt_len` is the index of the first sampled token, and there is one.
@@ -102,6 +104,8 @@ invariants! {
     CapturedOrigin = "captured_origin",
     /// A span's role is the one that the captured calls give it.
     CapturedRole = "captured_role",
+    /// A span's model is the one that the answer named.
+    CapturedModel = "captured_model",
     /// A trainable token belongs to a call that can be trained on, of a role that the trial trains, and has a captured
     /// logprob.
     CapturedTrainable = "captured_trainable",

@@ -17,6 +17,7 @@ pub(super) fn check(row: &RolloutRow, vocab_size: Option<u32>, found: &mut Findi
     ending(row, found);
     positions(row, found);
     origin(row, found);
+    models(row, found);
     for (index, span) in row.calls.iter().enumerate() {
         sampling(index, span, found);
         role(index, span, found);
@@ -190,6 +191,17 @@ fn sampling(index: usize, span: &CallSpan, found: &mut Findings<'_>) {
     for (name, value) in [("temperature", span.temperature), ("top_p", span.top_p)] {
         found.require(value.is_none_or(f64::is_finite), Invariant::SpanSampling, || {
             format!("calls[{index}].{name} is {value:?}")
+        });
+    }
+}
+
+/// The tokens of two models are no one sequence of either.
+fn models(row: &RolloutRow, found: &mut Findings<'_>) {
+    let mut named = row.calls.iter().enumerate().filter_map(|(at, span)| Some((at, span.model.as_deref()?)));
+    let Some((first, model)) = named.next() else { return };
+    for (index, other) in named {
+        found.require(other == model, Invariant::SpanModel, || {
+            format!("calls[{index}].model is {other:?}, calls[{first}].model is {model:?}")
         });
     }
 }

@@ -3,8 +3,11 @@
 use std::fs::File;
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
 use arrow_array::types::Int32Type;
-use arrow_array::{ArrayRef, Int64Array, LargeListArray, ListArray, RecordBatch, StringArray};
+use arrow_array::{
+    Array, ArrayRef, Int64Array, LargeListArray, ListArray, RecordBatch, StringArray, StructArray,
+};
 use arrow_schema::{Field, Schema};
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -276,6 +279,26 @@ fn a_column_that_an_earlier_rolltap_did_not_write_is_null() {
     let expected =
         example().rows.into_iter().map(|row| RolloutRow { branch_reprefilled: None, origin: None, ..row });
     assert_eq!(read(without), expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn so_is_what_it_did_not_write_of_calls() {
+    let without_model = |calls: &ArrayRef| -> ArrayRef {
+        let (_, offsets, calls, nulls) = calls.as_list::<i32>().clone().into_parts();
+        let calls = calls.as_struct();
+        let kept = calls.fields().iter().zip(calls.columns()).filter(|(field, _)| field.name() != "model");
+        let (fields, columns): (Vec<_>, Vec<_>) =
+            kept.map(|(field, column)| (Arc::clone(field), Arc::clone(column))).unzip();
+        let calls = StructArray::new(fields.into(), columns, None);
+        let field = Arc::new(Field::new("element", calls.data_type().clone(), false));
+        Arc::new(ListArray::new(field, offsets, Arc::new(calls), nulls))
+    };
+    let file = foreign(|name, array| {
+        Some((name.to_owned(), if name == "calls" { without_model(&array) } else { array }))
+    });
+    let mut expected = example().rows;
+    expected.iter_mut().flat_map(|row| &mut row.calls).for_each(|call| call.model = None);
+    assert_eq!(read(file), expected);
 }
 
 #[test]

@@ -108,6 +108,8 @@ struct Node<'a> {
     prompt: Vec<u32>,
     call_id: String,
     choice_index: u32,
+    /// That of the first answer of the sequence: a call extends only answers of its own model.
+    model: &'a str,
 }
 
 impl Node<'_> {
@@ -144,12 +146,15 @@ fn nodes(answers: &[Answer]) -> Vec<Node<'_>> {
                 prompt: last.prompt.clone(),
                 call_id: last.call_id.clone(),
                 choice_index: last.choice_index + 1,
+                model: last.model,
             },
             _ => {
                 let parent = answer.parent.and_then(|parent| parent.checked_rem(nodes.len()));
                 let mut prompt = parent.map(|parent| nodes[parent].tokens()).unwrap_or_default();
                 prompt.extend(&answer.tail);
-                Node { answer, parent, prompt, call_id: format!("call-{call_count:04}"), choice_index: 0 }
+                let model = parent.map_or(answer.model.as_str(), |parent| nodes[parent].model);
+                let call_id = format!("call-{call_count:04}");
+                Node { answer, parent, prompt, call_id, choice_index: 0, model }
             }
         };
         nodes.push(node);
@@ -216,7 +221,7 @@ fn row(
         is_truncated: status != "completed",
         stop_reason: last.answer.finish_reason.clone(),
         status: status.to_owned(),
-        model: last.answer.model.clone(),
+        model: last.model.to_owned(),
         tokenizer_hash: facts.texts[2].clone(),
         vocab_size: facts.knows_vocab_size.then_some(VOCAB_SIZE as i32),
         logprobs_mode: facts.texts[3].clone().unwrap_or_default(),
@@ -250,6 +255,7 @@ fn span(nodes: &[Node<'_>], node: &Node<'_>) -> CallSpan {
         choice_index: node.choice_index as i32,
         parent_call_id: node.parent.map(|parent| nodes[parent].call_id.clone()),
         role: "main".to_owned(),
+        model: Some(node.model.to_owned()).filter(|model| !model.is_empty()),
         prompt_len: start,
         start,
         end: start + node.answer.sampled.len() as i32,
@@ -274,7 +280,7 @@ fn calls(facts: &Facts, nodes: &[Node<'_>]) -> Vec<Call> {
                 call_id: CallId::new(node.call_id.clone()).unwrap(),
                 trial_id: TrialId::new(facts.trial_id.clone()).unwrap(),
                 dialect: Dialect::ChatCompletions,
-                model: node.answer.model.clone(),
+                model: node.model.to_owned(),
                 served_model: None,
                 status: node.answer.status,
                 role: CallRole::Main,

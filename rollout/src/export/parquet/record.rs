@@ -81,6 +81,7 @@ record!(CallSpan {
     choice_index: i32,
     parent_call_id: Option<String>,
     role: String,
+    model: Option<String>,
     prompt_len: i32,
     start: i32,
     end: i32,

@@ -115,6 +115,10 @@ fn mutations_of_one_row() -> Vec<Mutation> {
             t.rows[2].calls[0].role = "chore".into();
         })
         .along_with(&[I::CapturedRole]),
+        mutation(I::SpanModel, Some(0), "calls[1].model is \"adapter\", calls[0].model is \"policy\"", |t| {
+            t.rows[0].calls[1].model = Some("adapter".into());
+        })
+        .along_with(&[I::CapturedModel]),
         mutation(I::PromptLen, Some(2), "prompt_len is 4, the first sampled token is at 3", |t| {
             t.rows[2].prompt_len = 4;
         }),
@@ -229,6 +233,9 @@ fn mutations_of_what_was_captured() -> Vec<Mutation> {
         }),
         mutation(I::CapturedCall, Some(2), "choice 0 of call call-0003", |t| t.calls[3].choices[0].index = 1)
             .along_with(&[I::CapturedPresence]),
+        mutation(I::CapturedModel, Some(2), "calls[0].model is \"policy\", captured was \"adapter\"", |t| {
+            t.calls[3].served_model = Some("adapter".into());
+        }),
         mutation(I::CapturedPrompt, Some(0), "calls[1]: token 8 of the prompt", |t| {
             let prompt = &mut t.calls[1].prompt_token_ids;
             *prompt =
