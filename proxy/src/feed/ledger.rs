@@ -148,6 +148,13 @@ impl Ledger {
             let group = entry.group.as_ref().and_then(|id| self.groups.get_mut(id));
             if let Some(completion) = entry.completion {
                 let closing = group.as_ref().and_then(|group| Some(group.closed.as_ref()?.sequence));
+                if let (Some(id), None) = (&entry.group, closing) {
+                    tracing::warn!(
+                        %trial, group = %id,
+                        "the retention of a complete trial is over while its group is open: readers of closed groups will \
+                         get the group without it"
+                    );
+                }
                 self.order.gone(completion.sequence, closing);
                 group.into_iter().for_each(|group| group.complete = group.complete.saturating_sub(1));
             }

@@ -148,6 +148,10 @@ impl Encoder {
                 let packer = &mut self.packer;
                 record::frame(out, |out| packer.pack(Kind::Event, number, &[], &json, None, out))?;
                 match other {
+                    Event::Opened(opened) => {
+                        opened.facts.group_id.iter().for_each(|group| index.is_of_group(number, group));
+                    }
+                    Event::GroupClosed(closed) => index.is_closed(self.segment, &closed.group_id, closed.at),
                     // The next trial of that name is another, and no segment is kept for this one.
                     Event::Withdrawn { trial_id } => index.forget(std::slice::from_ref(trial_id), &[]),
                     Event::Completed { completion, .. } => index.is_complete(number, *completion),

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
-use rolltap_rollout::ids::{CallId, TrialId};
+use rolltap_rollout::ids::{CallId, GroupId, TrialId};
 
 use super::content::TrialNumber;
 use super::event::Completion;
 use super::segment::SegmentId;
 
-/// How long a sealed trial waits for its reward before its retention counts.
-const REWARD_PATIENCE: SignedDuration = SignedDuration::from_hours(24);
+/// How long a sealed trial waits for its reward, and a complete one for its group to close, before its retention counts.
+/// No longer: many never get the one or see the other.
+const PATIENCE: SignedDuration = SignedDuration::from_hours(24);
 
 /// Where a record begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,6 +42,16 @@ pub(super) struct Index {
     /// Which trials a segment has something of.
     segments: BTreeMap<SegmentId, HashSet<TrialNumber>>,
     endings: HashMap<TrialNumber, Ending>,
+    /// The group of each trial that has one.
+    groups_of: HashMap<TrialNumber, GroupId>,
+    groups: HashMap<GroupId, Members>,
+}
+
+/// The trials of a group that are kept.
+#[derive(Debug, Default)]
+struct Members {
+    trials: HashSet<TrialNumber>,
+    closed_at: Option<Timestamp>,
 }
 
 /// What is known of a sealed trial.
@@ -52,11 +63,16 @@ struct Ending {
 }
 
 impl Ending {
-    /// From when on its retention counts. A trial that waits for its reward is kept for a while, and for no longer: many never
-    /// get one.
-    fn settled_at(self) -> Timestamp {
-        let unrewarded = || self.sealed_at.saturating_add(REWARD_PATIENCE).unwrap_or(Timestamp::MAX);
-        self.completion.map_or_else(unrewarded, |completion| completion.at.max(self.sealed_at))
+    /// From when on its retention counts, as a trial of that group. A reader of closed groups gets it once the group is closed.
+    fn settled_at(self, group: Option<&Members>) -> Timestamp {
+        let a_while_after = |at: Timestamp| at.saturating_add(PATIENCE).unwrap_or(Timestamp::MAX);
+        let Some(completion) = self.completion else { return a_while_after(self.sealed_at) };
+        let complete_at = completion.at.max(self.sealed_at);
+        match group {
+            None => complete_at,
+            Some(Members { closed_at: Some(closed_at), .. }) => complete_at.max(*closed_at),
+            Some(Members { closed_at: None, .. }) => a_while_after(complete_at),
+        }
     }
 }
 
@@ -94,6 +110,20 @@ impl Index {
         }
     }
 
+    /// A trial is of that group.
+    pub(super) fn is_of_group(&mut self, trial: TrialNumber, group: &GroupId) {
+        self.groups_of.insert(trial, group.clone());
+        self.groups.entry(group.clone()).or_default().trials.insert(trial);
+    }
+
+    /// A group is closed, which is written in that segment: it goes with the group's trials, none of which could be released
+    /// without it.
+    pub(super) fn is_closed(&mut self, segment: SegmentId, group: &GroupId, at: Timestamp) {
+        let Some(members) = self.groups.get_mut(group) else { return };
+        members.closed_at.get_or_insert(at);
+        self.segments.entry(segment).or_default().extend(&members.trials);
+    }
+
     pub(super) fn is_sealed(&mut self, trial: TrialNumber, at: Timestamp) {
         self.endings.entry(trial).or_insert(Ending { sealed_at: at, completion: None });
     }
@@ -107,7 +137,9 @@ impl Index {
     /// From when on the retention of a segment counts: that of the last of its trials. None while one of them is open.
     pub(super) fn settled(&self, segment: SegmentId) -> Option<Timestamp> {
         let trials = self.segments.get(&segment).into_iter().flatten();
-        let settled = trials.map(|trial| self.endings.get(trial).map(|ending| ending.settled_at()));
+        let group_of = |trial| self.groups.get(self.groups_of.get(trial)?);
+        let settled =
+            trials.map(|trial| self.endings.get(trial).map(|ending| ending.settled_at(group_of(trial))));
         settled
             .collect::<Option<Vec<_>>>()
             .map(|settled| settled.into_iter().max().unwrap_or(Timestamp::UNIX_EPOCH))
@@ -134,11 +166,21 @@ impl Index {
             self.calls.remove(&number);
             self.undelivered.remove(&number);
             self.endings.remove(&number);
+            self.leave_group(number);
             self.segments.values_mut().for_each(|trials| {
                 trials.remove(&number);
             });
         }
         self.segments.retain(|segment, _| !segments.contains(segment));
+    }
+
+    fn leave_group(&mut self, trial: TrialNumber) {
+        let Some(group) = self.groups_of.remove(&trial) else { return };
+        let Some(members) = self.groups.get_mut(&group) else { return };
+        members.trials.remove(&trial);
+        if members.trials.is_empty() {
+            self.groups.remove(&group);
+        }
     }
 
     /// A call of that trial lies there.
@@ -181,5 +223,31 @@ mod tests {
         index.is_complete(trial, Completion { sequence: 7, at: second(160) });
         assert_eq!(index.settled(segment), Some(second(160)));
         assert_eq!(index.newest_completion(&[segment]), 7);
+    }
+
+    #[test]
+    fn a_complete_trial_waits_for_its_group_for_a_day_and_its_closing_stays_with_it() {
+        let (early, late, group) = (SegmentId::NONE.next(), SegmentId::NONE.next().next(), "g".to_owned());
+        let (one, other, group) = (TrialNumber(1), TrialNumber(2), GroupId::new(group).unwrap());
+        let second = |second| Timestamp::from_second(second).unwrap();
+        let mut index = Index::default();
+        for (name, trial) in [("one", one), ("other", other)] {
+            index.is(TrialId::new(name).unwrap(), trial);
+            index.is_in(early, trial);
+            index.is_of_group(trial, &group);
+        }
+        index.is_sealed(one, second(100));
+        index.is_complete(one, Completion { sequence: 1, at: second(100) });
+        assert_eq!(index.settled(early), None, "the other is open");
+        index.is_sealed(other, second(200));
+        index.is_complete(other, Completion { sequence: 2, at: second(200) });
+        assert_eq!(index.settled(early), Some(second(200 + 24 * 3600)), "the group is open");
+        index.is_closed(late, &group, second(300));
+        assert_eq!((index.settled(early), index.settled(late)), (Some(second(300)), Some(second(300))));
+        let mut gone = index.trials_in(&[late]);
+        gone.sort();
+        assert_eq!(gone.iter().map(TrialId::as_str).collect::<Vec<_>>(), ["one", "other"]);
+        index.forget(&gone, &[late]);
+        assert!(index.groups.is_empty() && index.groups_of.is_empty());
     }
 }

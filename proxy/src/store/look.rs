@@ -170,7 +170,7 @@ impl Looking {
             Kind::Text => Ok(()),
             Kind::Event => {
                 let event = serde_json::from_slice(&content.body()?).map_err(|error| error.to_string())?;
-                self.take_event(event, content.trial)
+                self.take_event(at.segment, event, content.trial)
             }
             Kind::Call => {
                 let (mark, _) = content.split_plain()?;
@@ -202,7 +202,7 @@ impl Looking {
                 let number =
                     event.trial_id().map(|trial| self.looked.index.number(trial)).unwrap_or_default();
                 self.looked.index.is_in(at.segment, number);
-                self.take_event(event, number)
+                self.take_event(at.segment, event, number)
             }
             Some((2, call)) => {
                 let mut numbers = Numbers::of(call);
@@ -221,7 +221,7 @@ impl Looking {
         }
     }
 
-    fn take_event(&mut self, event: Event, number: TrialNumber) -> Result<(), Wrong> {
+    fn take_event(&mut self, segment: SegmentId, event: Event, number: TrialNumber) -> Result<(), Wrong> {
         match event {
             Event::Opened(opened) => self.open(*opened, number)?,
             Event::Withdrawn { trial_id } => {
@@ -251,6 +251,7 @@ impl Looking {
             Event::GroupClosed(closed) => {
                 if !self.looked.closed_groups.contains(&closed) {
                     self.follows(closed.sequence)?;
+                    self.looked.index.is_closed(segment, &closed.group_id, closed.at);
                     self.looked.closed_groups.push(closed);
                 }
             }
@@ -285,6 +286,7 @@ impl Looking {
             };
         }
         self.looked.index.is(trial_id.clone(), number);
+        opened.facts.group_id.iter().for_each(|group| self.looked.index.is_of_group(number, group));
         self.by_id.insert(trial_id, self.looked.trials.len());
         self.looked.trials.push(Found {
             opened,
