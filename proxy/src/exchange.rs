@@ -97,6 +97,7 @@ impl AgentPlane {
             responses: trial.responses(),
             media: self.media,
             tool_strict_level: self.tool_strict_level,
+            has_parser: self.opening.upstream.has_parser(trial_id),
         };
         let Prepared { path, body: edited, facts, mut back } = dialect::prepare(endpoint, body, ground)?;
         let intended = edited.map_or_else(|| body.clone(), Bytes::from);

@@ -59,6 +59,8 @@ pub(crate) struct Ground<'a> {
     /// Whether upstream may be made to fetch media.
     pub(crate) media: Fetching,
     pub(crate) tool_strict_level: ToolStrictLevel,
+    /// Whether the trial's server parses answers, as far as is known.
+    pub(crate) has_parser: bool,
 }
 
 /// How one call's answer is recorded and handed back to its agent.

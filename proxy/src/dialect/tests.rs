@@ -27,6 +27,7 @@ pub(crate) fn ground() -> Ground<'static> {
         responses,
         media: Fetching::Refused,
         tool_strict_level: ToolStrictLevel::Auto,
+        has_parser: false,
     }
 }
 

@@ -6,6 +6,7 @@ mod body;
 mod flaws;
 mod ids_support;
 mod model_card;
+mod parser_question;
 mod pool;
 mod replica;
 mod schema;

@@ -272,6 +272,11 @@ impl Pool {
         self.homes.get(trial).is_none_or(|home| home.takes_ids())
     }
 
+    /// Whether that server parses answers, as far as is known.
+    pub(crate) fn has_parser(&self, trial: &TrialId) -> bool {
+        self.homes.get(trial).is_some_and(|home| home.has_parser())
+    }
+
     /// Where that server takes them, as far as is known.
     pub(crate) fn ids_place(&self, trial: &TrialId) -> IdsPlace {
         self.homes.get(trial).map_or_else(IdsPlace::default, |home| home.ids_place())

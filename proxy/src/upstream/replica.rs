@@ -61,6 +61,7 @@ pub(crate) struct Replica {
     ids_support: IdsSupport,
     /// Its chat requests have a field for them.
     has_ids_field: AtomicBool,
+    has_parser: AtomicBool,
     /// None until it was asked for the first time.
     pub(super) card: watch::Sender<Option<Arc<ModelCard>>>,
     /// It should be looked at now rather than at the next turn.
@@ -108,6 +109,7 @@ impl Replica {
             lacks: Mutex::default(),
             ids_support: IdsSupport::default(),
             has_ids_field: AtomicBool::new(false),
+            has_parser: AtomicBool::new(false),
             card: watch::Sender::new(None),
             look: Notify::new(),
         }
@@ -125,6 +127,16 @@ impl Replica {
     /// Where it takes them.
     pub(super) fn ids_place(&self) -> IdsPlace {
         if self.has_ids_field.load(Ordering::Relaxed) { IdsPlace::Field } else { IdsPlace::TransferParams }
+    }
+
+    /// Whether it parses answers, as far as it told.
+    pub(super) fn has_parser(&self) -> bool {
+        self.has_parser.load(Ordering::Relaxed)
+    }
+
+    /// It told whether it parses answers.
+    pub(super) fn parses(&self, has_parser: bool) {
+        self.has_parser.store(has_parser, Ordering::Relaxed);
     }
 
     /// It told where it takes prompts as ids.

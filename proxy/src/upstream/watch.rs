@@ -1,18 +1,17 @@
 //! What is asked of a replica beside calls: whether it is well, which weights it has, which models it serves,
-//! where it takes prompts as ids. One task
-//! per replica asks, so that no call waits for an answer.
+//! where it takes prompts as ids, whether it parses answers. One task per replica asks, so that no call waits for an answer.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::replica::{Connections, Failure, Outgoing, Replica};
-use super::{IdsPlace, ModelCard, Pool};
+use super::{IdsPlace, ModelCard, Pool, parser_question};
 use crate::policy::Told;
 use crate::store::Store;
 
@@ -166,6 +165,25 @@ impl Watcher {
         self.is_described = !status.is_server_error();
         if status == StatusCode::OK {
             self.replica.takes_ids_in(IdsPlace::in_description(&body));
+            self.parser(pool, &body).await;
+        }
+    }
+
+    /// A server that does not tell has its streams read for it.
+    async fn parser(&self, pool: &Pool, description: &[u8]) {
+        if !parser_question::is_answered_by(description) {
+            return;
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let body = Bytes::from_static(parser_question::QUESTION.as_bytes());
+        let question =
+            Outgoing { method: Method::POST, path: parser_question::PATH, headers: &headers, body };
+        let answer = self.answer_to(pool.connections(), &question).await;
+        if let Ok((StatusCode::OK, answer)) = answer
+            && let Some(has_parser) = parser_question::has_parser(&answer)
+        {
+            self.replica.parses(has_parser);
         }
     }
 
@@ -184,8 +202,16 @@ impl Watcher {
     async fn ask(&self, connections: &Connections, path: &str) -> Result<(StatusCode, Bytes), Failure> {
         let headers = HeaderMap::new();
         let request = Outgoing { method: Method::GET, path, headers: &headers, body: Bytes::new() };
+        self.answer_to(connections, &request).await
+    }
+
+    async fn answer_to(
+        &self,
+        connections: &Connections,
+        request: &Outgoing<'_>,
+    ) -> Result<(StatusCode, Bytes), Failure> {
         let asked = async {
-            let answer = self.replica.send(connections, PATIENCE, &request).await?;
+            let answer = self.replica.send(connections, PATIENCE, request).await?;
             let status = answer.status();
             let body = Limited::new(answer.into_body(), LARGEST_ANSWER).collect().await;
             let body = body.map_err(|error| Failure::Broken(error.to_string()))?;

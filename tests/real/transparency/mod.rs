@@ -10,6 +10,7 @@ mod together;
 use reqwest::Response;
 use rolltap_proxy::api::TrialOpened;
 use rolltap_rollout::call::CallStatus;
+use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, bare_vllm};
@@ -117,6 +118,59 @@ async fn refusals_are_equal(stage: Stage) {
     }
 }
 
+/// The forms of a stream's events, one after the other: which members there are, and which are null. Words are left out:
+/// vLLM puts several tokens into one event where it is busy.
+fn forms(stream: &str) -> Vec<String> {
+    let form = |event: &str| {
+        let Ok(mut chunk) = serde_json::from_str::<Value>(event.trim_start_matches("data: ")) else {
+            return event.to_owned();
+        };
+        chunk.as_object_mut().unwrap().retain(|key, _| key != "id" && key != "created");
+        chunk.pointer_mut("/choices/0/delta").into_iter().for_each(without_words);
+        chunk.to_string()
+    };
+    let mut forms: Vec<_> = stream.split("\n\n").map(form).collect();
+    forms.dedup();
+    forms
+}
+
+fn without_words(value: &mut Value) {
+    match value {
+        Value::String(text) => text.clear(),
+        Value::Array(values) => values.iter_mut().for_each(without_words),
+        Value::Object(members) => members.values_mut().for_each(without_words),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Where reasoning is to be left out: also what a stream says of the reasoning that it lacks.
+async fn streams_without_reasoning_are_equal(stage: Stage) {
+    let trial = stage.open().await;
+    let no_thinking = json!({"enable_thinking": false});
+    let tool = json!({"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}});
+    for (name, more) in [
+        ("no thinking", json!({"chat_template_kwargs": no_thinking})),
+        ("thinking", json!({})),
+        (
+            "a tool",
+            json!({"chat_template_kwargs": no_thinking, "tools": [tool], "tool_choice": "required", "max_tokens": 60}),
+        ),
+    ] {
+        let mut body = json!({"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "temperature": 0,
+                              "max_tokens": 12, "stream": true, "include_reasoning": false});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let vllm = format!("{}/v1", stage.vllm);
+        let direct = forms(&stage.post(&vllm, "/chat/completions", &body).await.text().await.unwrap());
+        let ours = async || {
+            let ours = stage.post(&trial.base_urls.openai, "/chat/completions", &body).await;
+            forms(&ours.text().await.unwrap())
+        };
+        // The proxy asks the server beside the calls whether it has a parser.
+        eventually("the proxy knows whether the server has a parser", async || ours().await == direct).await;
+        assert_eq!(ours().await, direct, "{name}");
+    }
+}
+
 async fn streams_are_equal(stage: Stage, endpoint: Endpoint) {
     let trial = stage.open().await;
     endpoint.fill_cache(&stage).await;
@@ -189,6 +243,18 @@ async fn whole_chat_answers_are_equal_without_parsers() {
 #[ignore = "needs vLLM: run ./scripts/test"]
 async fn messages_about_invalid_bodies_are_equal() {
     refusals_are_equal(Stage::set().await).await;
+}
+
+#[tokio::test]
+#[ignore = "needs vLLM: run ./scripts/test"]
+async fn streams_without_reasoning_are_equal_with_parsers() {
+    streams_without_reasoning_are_equal(Stage::set().await).await;
+}
+
+#[tokio::test]
+#[ignore = "needs vLLM without parsers: run ./scripts/test"]
+async fn streams_without_reasoning_are_equal_without_parsers() {
+    streams_without_reasoning_are_equal(Stage::before(bare_vllm()).await).await;
 }
 
 #[tokio::test]

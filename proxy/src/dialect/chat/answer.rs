@@ -25,8 +25,8 @@ pub(crate) struct Asked {
 /// Reasoning that is hidden from an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hidden {
-    /// Some came in this stream, so vLLM has a parser for it. It then says `"reasoning":null` in each chunk.
-    came: bool,
+    /// vLLM has a parser and so says `"reasoning":null` in each chunk: it told, or reasoning came in this stream.
+    pub(super) is_null: bool,
 }
 
 /// Records a whole answer and gives it back as the agent wants it; none where nothing needs to be taken out.
@@ -62,7 +62,7 @@ pub(crate) fn event(data: &str, asked: &mut Asked, recorder: &mut Recorder) -> F
     };
     record_answer(&chunk, &logprobs, recorder);
     if let Some(hidden) = &mut asked.hidden {
-        hidden.came |= chunk.choices().any(has_reasoning);
+        hidden.is_null |= chunk.choices().any(has_reasoning);
     }
     if !asked.logprobs && !asked.token_ids && says_nothing(&chunk, asked) {
         return Fate::Dropped;
@@ -143,7 +143,7 @@ fn hide_reasoning(choice: &Choice<'_>, hidden: &Hidden, splices: &mut Splices<'_
     };
     if let Some(reasoning) = object.get("reasoning") {
         splices.replace(reasoning, "null");
-    } else if hidden.came && choice.delta.is_some() && object.get("role").is_none() {
+    } else if hidden.is_null && choice.delta.is_some() && object.get("role").is_none() {
         // Behind the content, in front of tool calls: the order of vLLM's fields.
         match (object.get("content"), part.strip_prefix('{')) {
             (Some(content), _) => splices.replace(content, format!("{content},\"reasoning\":null")),

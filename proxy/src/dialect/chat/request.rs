@@ -34,7 +34,8 @@ pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendabl
     let enforced = sampling::by_every_name(ground.enforced, &object);
     let effective =
         Effective { object: &object, enforced: &enforced, tool_strict_level: ground.tool_strict_level };
-    let asked = asked(&effective, served.as_ref().map(|_| model.as_str().into()));
+    let renamed = served.as_ref().map(|_| model.as_str().into());
+    let asked = asked(&effective, ground.has_parser, renamed);
     let has_media = media::in_messages(object.get("messages").unwrap_or_default(), ground.media)?;
     let facts = CallFacts {
         dialect: Dialect::ChatCompletions,
@@ -73,14 +74,14 @@ fn lacks_logprobs(object: &Object<'_>) -> bool {
     has_top || has_ids
 }
 
-fn asked(request: &Effective<'_>, renamed: Option<Box<str>>) -> Asked {
+fn asked(request: &Effective<'_>, has_parser: bool, renamed: Option<Box<str>>) -> Asked {
     let logprobs = request.object.asks_for("logprobs");
     let token_ids = request.object.asks_for("return_token_ids");
     // With a grammar, vLLM lets the answer reason first only where reasoning is included. And whether vLLM withholds ids
     // and logprobs depends on its parsers, which an agent that wants these may see.
     let may_be_shown = logprobs || token_ids || request.is_guided();
     let is_hidden = !may_be_shown && request.turns_off("include_reasoning");
-    Asked { logprobs, token_ids, hidden: is_hidden.then(Hidden::default), renamed }
+    Asked { logprobs, token_ids, hidden: is_hidden.then_some(Hidden { is_null: has_parser }), renamed }
 }
 
 #[cfg(test)]

@@ -1,0 +1,74 @@
+//! Whether a vLLM parses its answers (`--reasoning-parser`, `--tool-call-parser`), asked without sampling.
+//!
+//! With a parser, a request with `include_reasoning: false` gets no token ids, and each part of its stream says
+//! `"reasoning": null`. vLLM 0.32 answers `POST /v1/chat/completions/derender` by the same rule: it makes a chat answer of
+//! given tokens.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// Where vLLM is asked.
+pub(super) const PATH: &str = "/v1/chat/completions/derender";
+
+/// An answer of one token, to be made a chat answer with its ids and without reasoning.
+pub(super) const QUESTION: &str = r#"{"generate_response":{"request_id":"parser","choices":[{"index":0,"token_ids":[0],"finish_reason":"stop"}]},"chat_request":{"messages":[{"role":"user","content":""}],"include_reasoning":false,"return_token_ids":true}}"#;
+
+#[derive(Deserialize)]
+struct Answer<'a> {
+    #[serde(borrow)]
+    choices: Vec<Choice<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    /// `null` reads as a value too: that the key is absent says nothing.
+    #[serde(borrow)]
+    token_ids: &'a RawValue,
+}
+
+/// Whether the server's description (`GET /openapi.json`) has the path.
+pub(super) fn is_answered_by(description: &[u8]) -> bool {
+    memchr::memmem::find(description, format!("\"{PATH}\"").as_bytes()).is_some()
+}
+
+/// Whether the server has a parser; none where the answer does not tell.
+pub(super) fn has_parser(answer: &[u8]) -> Option<bool> {
+    let answer: Answer<'_> = serde_json::from_slice(answer).ok()?;
+    match answer.choices.first()?.token_ids.get() {
+        "null" => Some(true),
+        "[0]" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// As vLLM 0.32 answers, shortened.
+    #[test]
+    fn withheld_ids_tell_of_a_parser() {
+        let answer = |ids: &str| {
+            format!(
+                r#"{{"id":"parser","choices":[{{"index":0,"message":{{"content":null}}{ids}}}],"usage":{{}}}}"#
+            )
+        };
+        assert_eq!(has_parser(answer(r#","token_ids":null"#).as_bytes()), Some(true));
+        assert_eq!(has_parser(answer(r#","token_ids":[0]"#).as_bytes()), Some(false));
+        for other in ["", r#","token_ids":[1]"#, r#","token_ids":"x""#] {
+            assert_eq!(has_parser(answer(other).as_bytes()), None, "{other}");
+        }
+        assert!(is_answered_by(br#"{"paths":{"/v1/chat/completions/derender":{"post":{}}}}"#));
+        assert!(!is_answered_by(br#"{"paths":{"/v1/chat/completions":{"post":{}}}}"#));
+        assert!(serde_json::from_str::<serde_json::Value>(QUESTION).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_text_never_panics(text in r#"(\{"choices":\[|\{"token_ids":|null|\[0\]|\}|\]|.)*"#) {
+            has_parser(text.as_bytes());
+        }
+    }
+}
