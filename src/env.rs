@@ -49,7 +49,7 @@ Examples:
   rolltap env
   rolltap env -e local --listen 127.0.0.1:0
 
-Then, for each environment (docs/gym.md has all calls):
+Then, for each environment (docs/reference/env-server-api.md has all calls):
   curl -s http://127.0.0.1:7080/v1/envs -H 'content-type: application/json' -d '{\"task\": \"/path/of/task\"}'
   curl -s -X POST http://127.0.0.1:7080/v1/envs/ID/reset
   curl -s http://127.0.0.1:7080/v1/envs/ID/step -d '{\"action\": {\"keystrokes\": \"ls\\n\"}}'

@@ -96,7 +96,7 @@ Examples:
   rolltap export jobs/2026-11-21__03-42-00 --format prime-rl --seq-len 65536 -o rank_0.bin
   rolltap export /var/lib/rolltap --format jsonl --max-staleness 4 -o - | head -1
 
-docs/exports.md has what each format holds, what it cannot hold, and its defaults.
+docs/reference/export-formats.md has what each format holds, what it cannot hold, and its defaults.
 
 Exit codes: 0 written; 1 refused, and nothing written: a row breaks an invariant, the format cannot
 hold it, or no trial is left; 2 wrong usage, before anything was read.";

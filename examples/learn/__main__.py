@@ -2,7 +2,7 @@
 
 A model of half a million weights is taught by imitation to speak as a terminal agent does, and to fail three times in
 four. vLLM serves it; the unmodified terminal agent works at Harbor tasks through rolltap's proxy; what the proxy kept
-trains it, step by step, until it succeeds. docs/learn.md tells the whole of it.
+trains it, step by step, until it succeeds. docs/tutorials/a-policy-learns.md tells the whole of it.
 
     examples/learn/learn --out runs/first
     examples/learn/learn --out runs/first            (goes on where it was interrupted)

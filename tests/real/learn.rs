@@ -166,7 +166,7 @@ fn what_is_captured_is_trained_once_through_kills_of_proxy_and_trainer() {
     nothing_is_left_of_what_is_too_old(out);
 }
 
-/// The whole run of docs/learn.md, on a model that is taught with the example's own settings. The reward of each seed there
+/// The whole run of docs/tutorials/a-policy-learns.md, on a model that is taught with the example's own settings. The reward of each seed there
 /// rises from between 0.22 and 0.41 in the first step to above 0.8 in the last three.
 #[test]
 #[ignore = "needs vLLM, the trainers' packages and twenty minutes: run ./scripts/test --long"]

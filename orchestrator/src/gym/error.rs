@@ -25,7 +25,7 @@ pub(super) enum GymError {
         "there is no environment {0:?}: POST /v1/envs makes one, GET /v1/envs lists those that there are"
     )]
     UnknownEnv(String),
-    #[error("there is no {0} {1} here; docs/gym.md has all there is")]
+    #[error("there is no {0} {1} here; docs/reference/env-server-api.md has all there is")]
     NoSuchPath(Method, String),
     #[error("the environment has not been reset yet: POST /v1/envs/ID/reset comes first")]
     NotReset,

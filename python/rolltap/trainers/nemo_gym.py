@@ -1,6 +1,6 @@
 """NeMo Gym (package `nemo-gym` 0.7.0): an agent server that runs an agent behind the proxy, and through it NeMo-RL.
 
-Gym starts a server from a folder of its own; app.py in there is two lines (docs/trainers/nemo-gym.md has the rest):
+Gym starts a server from a folder of its own; app.py in there is two lines (docs/how-to/trainers/nemo-gym.md has the rest):
 
 ```python
 from rolltap.trainers.nemo_gym import RolltapAgent

@@ -1,5 +1,5 @@
 //! The terminal agent beside Harbor's own Terminus-2: the same model in the same scripts, in containers of the same image.
-//! What they do is the same, but for what docs/terminal-agent-differences.md lists.
+//! What they do is the same, but for what docs/explanation/terminal-agent-differences.md lists.
 
 mod model;
 mod script;
@@ -15,7 +15,7 @@ use model::Model;
 use script::Script;
 
 /// The page that lists every difference.
-const PAGE: &str = include_str!("../../../docs/terminal-agent-differences.md");
+const PAGE: &str = include_str!("../../../docs/explanation/terminal-agent-differences.md");
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Docker and Harbor: run ./scripts/test"]

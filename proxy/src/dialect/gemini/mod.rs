@@ -12,7 +12,7 @@
 //! `partMetadata`; `displayName` of a file; `enableEnhancedCivicAnswers`; signatures of other models.
 //!
 //! **Refused:** tools that Google's servers run, `cachedContent`, `responseLogprobs`, files and media other than images,
-//! output other than text, and every field that is not known. `docs/dialects/gemini.md` has it all for users.
+//! output other than text, and every field that is not known. `docs/reference/dialects/gemini.md` has it all for users.
 
 mod answer;
 mod contents;
