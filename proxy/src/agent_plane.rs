@@ -16,12 +16,13 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tower::{Layer, Service, service_fn};
 
+use crate::agent_error::AgentError;
 use crate::clock;
 use crate::cors::AllowedOrigins;
 use crate::dialect;
 use crate::dialect::ToolStrictLevel;
 use crate::dialect::chat::media::Fetching;
-use crate::dialect::error::{AgentError, Shape};
+use crate::dialect::error_shape::Shape;
 use crate::endpoint::{CallEndpoint, CountEndpoint, Endpoint};
 use crate::exchange::{head_for_agent, read_answer};
 use crate::identity;

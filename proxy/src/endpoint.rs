@@ -1,8 +1,6 @@
 //! The paths that agents may call, and nothing else.
 
-use http::{Method, StatusCode};
-
-use crate::dialect::error::{AgentError, Shape};
+use http::Method;
 
 /// What a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +41,19 @@ pub(crate) enum Delivery {
     Array,
 }
 
+/// Why a request has no endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RouteError {
+    #[error(
+        "there is no {0} here; these are served: /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, \
+         /v1/messages/count_tokens, /v1/models and /v1beta/models/MODEL:generateContent, :streamGenerateContent and \
+         :countTokens"
+    )]
+    UnknownPath(String),
+    #[error("{method} is not a method of {path}: use {allowed}")]
+    WrongMethod { method: Method, path: String, allowed: Method },
+}
+
 /// The paths whose names are fixed, with their only method.
 const FIXED: [(&str, Method, Endpoint); 6] = [
     ("/v1/chat/completions", Method::POST, Endpoint::Call(CallEndpoint::Chat)),
@@ -55,34 +66,20 @@ const FIXED: [(&str, Method, Endpoint); 6] = [
 
 impl Endpoint {
     /// The endpoint of a request whose path has no key in front any more.
-    pub(crate) fn of(method: &Method, path: &str, query: Option<&str>) -> Result<Self, AgentError> {
+    pub(crate) fn of(method: &Method, path: &str, query: Option<&str>) -> Result<Self, RouteError> {
         // vLLM redirects a path with a slash at its end to the one without.
         let path = path.strip_suffix('/').unwrap_or(path);
         let fixed = FIXED.iter().find(|(name, ..)| *name == path);
         let (allowed, endpoint) = match fixed {
             Some((_, allowed, endpoint)) => (allowed.clone(), endpoint.clone()),
-            None => (Method::POST, gemini(path, query).ok_or_else(|| unknown(path))?),
+            None => {
+                (Method::POST, gemini(path, query).ok_or_else(|| RouteError::UnknownPath(path.to_owned()))?)
+            }
         };
         if *method == allowed {
             return Ok(endpoint);
         }
-        let message = format!("{method} is not a method of {path}: use {allowed}");
-        Err(AgentError::new(StatusCode::METHOD_NOT_ALLOWED, "BadRequestError", message).allowing(allowed))
-    }
-}
-
-impl Shape {
-    /// In which shape a client that calls this path reads errors, also where the path is none of ours.
-    pub(crate) fn of_path(path: &str) -> Self {
-        if path.starts_with("/v1/messages") {
-            Self::Anthropic
-        } else if path.starts_with("/v1beta/") || (path.starts_with("/v1/models/") && path.contains(':')) {
-            Self::Gemini
-        } else if path.starts_with("/v1/responses") {
-            Self::Responses
-        } else {
-            Self::OpenAi
-        }
+        Err(RouteError::WrongMethod { method: method.clone(), path: path.to_owned(), allowed })
     }
 }
 
@@ -117,23 +114,14 @@ fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|model| !model.is_empty())
 }
 
-fn unknown(path: &str) -> AgentError {
-    let message = format!(
-        "there is no {path} here; these are served: /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, \
-         /v1/messages/count_tokens, /v1/models and /v1beta/models/MODEL:generateContent, :streamGenerateContent and \
-         :countTokens"
-    );
-    AgentError::new(StatusCode::NOT_FOUND, "NotFoundError", message)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    fn of(method: Method, path: &str, query: Option<&str>) -> Result<Endpoint, StatusCode> {
-        Endpoint::of(&method, path, query).map_err(|error| error.status())
+    fn of(method: Method, path: &str, query: Option<&str>) -> Result<Endpoint, RouteError> {
+        Endpoint::of(&method, path, query)
     }
 
     #[test]
@@ -143,10 +131,17 @@ mod tests {
             Ok(Endpoint::Call(CallEndpoint::Messages))
         );
         assert_eq!(of(Method::GET, "/v1/models", None), Ok(Endpoint::Models));
-        assert_eq!(of(Method::GET, "/v1/messages", None), Err(StatusCode::METHOD_NOT_ALLOWED));
+        assert_eq!(
+            of(Method::GET, "/v1/messages", None),
+            Err(RouteError::WrongMethod {
+                method: Method::GET,
+                path: "/v1/messages".to_owned(),
+                allowed: Method::POST
+            })
+        );
         assert_eq!(of(Method::POST, "/v1/chat/completions/", None), Ok(Endpoint::Call(CallEndpoint::Chat)));
         for path in ["", "/", "/v1", "/v1/chat/completions//", "/tokenize", "/v1/models/x", "/../v1/models"] {
-            assert_eq!(of(Method::POST, path, None), Err(StatusCode::NOT_FOUND), "{path}");
+            assert!(matches!(of(Method::POST, path, None), Err(RouteError::UnknownPath(_))), "{path}");
         }
     }
 
@@ -171,22 +166,14 @@ mod tests {
             "/v1beta/models/m:embedContent",
             "/v1beta/models/%zz:countTokens",
         ] {
-            assert_eq!(of(path, None), Err(StatusCode::NOT_FOUND), "{path}");
+            assert!(matches!(of(path, None), Err(RouteError::UnknownPath(_))), "{path}");
         }
-    }
-
-    #[test]
-    fn errors_have_the_shape_of_the_paths_clients() {
-        assert_eq!(Shape::of_path("/v1/messages/count_tokens"), Shape::Anthropic);
-        assert_eq!(Shape::of_path("/v1beta/models/m:x"), Shape::Gemini);
-        assert_eq!(Shape::of_path("/v1/models"), Shape::OpenAi);
     }
 
     proptest! {
         #[test]
         fn arbitrary_paths_never_panic(path in "(/v1beta/models/)?.*", query in proptest::option::of(".*")) {
             let _ = of(Method::POST, &path, query.as_deref());
-            Shape::of_path(&path);
         }
     }
 }

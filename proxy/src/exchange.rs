@@ -12,9 +12,10 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Limited, StreamBody};
 use rolltap_rollout::call::CallStatus;
 
+use crate::agent_error::AgentError;
 use crate::agent_plane::{AgentPlane, AnswerBody, boxed, whole};
 use crate::call_under_way::{CallGuard, CallUnderWay, Ended};
-use crate::dialect::error::{AgentError, Shape};
+use crate::dialect::error_shape::Shape;
 use crate::dialect::upstream_error::UpstreamError;
 use crate::dialect::{self, Back, Ground, Prepared};
 use crate::endpoint::{CallEndpoint, CountEndpoint};

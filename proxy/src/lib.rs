@@ -5,6 +5,7 @@
 
 mod admin_plane;
 mod admission;
+mod agent_error;
 mod agent_plane;
 pub mod api;
 mod call_under_way;
@@ -47,6 +48,7 @@ mod streaming;
 mod surgery;
 mod tap;
 mod trial;
+mod trial_key;
 mod trials;
 mod upstream;
 
@@ -61,5 +63,5 @@ pub use render::{ContentFormat, LoadError, RenderSettings};
 pub use rolltap_rollout::training::TrainingPolicy;
 pub use running::{RunningProxy, ShutdownError, StartError, start};
 pub use seconds::{InvalidSeconds, Seconds};
-pub use settings::{ImplicitTrials, PoolSettings, Settings};
-pub use upstream::{Address, InvalidAddress, SamplingDefaults};
+pub use settings::{ImplicitTrials, Settings};
+pub use upstream::{Address, InvalidAddress, PoolSettings, SamplingDefaults};

@@ -11,8 +11,6 @@ use prometheus_client::registry::Registry;
 use rolltap_rollout::call::Flaw;
 use rolltap_rollout::continuation::Continuation;
 
-use crate::feed::Counts;
-
 /// Every number, and the registry that writes them out.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -41,6 +39,16 @@ impl FlawCounts {
     pub(crate) fn count(&self, flaw: Flaw) {
         self.0.get_or_create(&Flawed { flaw: flaw.as_str() }).inc();
     }
+}
+
+/// The numbers of trials and groups in each state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) trials_open: usize,
+    pub(crate) trials_sealed: usize,
+    pub(crate) trials_complete: usize,
+    pub(crate) groups_open: usize,
+    pub(crate) groups_closed: usize,
 }
 
 /// How trials or groups stand.

@@ -10,11 +10,11 @@ use crate::api::{Limits, OpenTrial};
 use crate::clock;
 use crate::feed::{Feed, OpenRefusal};
 use crate::history::History;
-use crate::identity::TrialKey;
 use crate::prefix::ExactPrefix;
 use crate::redaction::Redaction;
 use crate::store::{self, Event, Opened, Store, StoreError};
 use crate::trial::Trial;
+use crate::trial_key::TrialKey;
 use crate::trials::{NameTaken, Trials};
 use crate::upstream::Pool;
 

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use http::Uri;
 
 use crate::api::BaseUrls;
-use crate::identity::TrialKey;
+use crate::trial_key::TrialKey;
 
 /// The URL in front of `/t/KEY`.
 #[derive(Clone, Debug, PartialEq, Eq)]

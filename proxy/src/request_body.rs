@@ -8,7 +8,7 @@ use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 
-use crate::dialect::error::AgentError;
+use crate::agent_error::AgentError;
 use crate::inbox::Room;
 use crate::trial::Refusal;
 

@@ -18,7 +18,7 @@ use crate::redaction::Redaction;
 use crate::render::RenderSettings;
 use crate::roles::RoleRules;
 use crate::store::StoreSettings;
-use crate::upstream::{Address, SamplingDefaults};
+use crate::upstream::{Address, PoolSettings};
 
 /// Everything that [`crate::start`] needs to know.
 #[derive(Clone, Debug)]
@@ -74,22 +74,6 @@ pub struct Settings {
     pub redaction: Arc<Redaction>,
     /// A client of the admin plane that takes nothing of its answer for this long is cut off.
     pub reader_patience: Duration,
-}
-
-/// How upstreams are looked after.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PoolSettings {
-    /// How often each server is asked whether it is well, and which weights it has.
-    pub check_every: Duration,
-    /// How the served model samples where a request is silent, as far as that cannot be learnt from its files.
-    pub generation_defaults: SamplingDefaults,
-}
-
-impl Default for PoolSettings {
-    /// A look every two seconds, nothing known of the model.
-    fn default() -> Self {
-        Self { check_every: Duration::from_secs(2), generation_defaults: SamplingDefaults::default() }
-    }
 }
 
 /// Whether any key opens a trial: for trying things out, where nobody opens trials.

@@ -6,8 +6,8 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use rolltap_rollout::ids::TrialId;
 
-use crate::identity::{IdentityError, KeyHash, TrialKey};
 use crate::trial::Trial;
+use crate::trial_key::{IdentityError, KeyHash, TrialKey};
 
 /// The registry of trials.
 #[derive(Debug, Default)]

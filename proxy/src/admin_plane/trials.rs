@@ -13,10 +13,10 @@ use super::AdminPlane;
 use super::error::AdminError;
 use crate::api::{OpenTrial, PutReward, TrialOpened, TrialStatus};
 use crate::dialect::chat::request::NOT_SAMPLING;
-use crate::identity::TrialKey;
 use crate::opening::Opening;
 use crate::store::{self, Event};
 use crate::trial::Trial;
+use crate::trial_key::TrialKey;
 
 pub(super) async fn open(
     State(plane): State<Arc<AdminPlane>>,

@@ -6,7 +6,7 @@
 
 pub(crate) mod chat;
 pub(crate) mod completions;
-pub(crate) mod error;
+pub(crate) mod error_shape;
 mod gemini;
 mod messages;
 pub(crate) mod responses;
@@ -20,7 +20,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use chat::media::{self, Fetching};
-use error::AgentError;
 use rolltap_rollout::call::Dialect;
 pub use sampling::ToolStrictLevel;
 use serde_json::{Map, Value};
@@ -96,7 +95,7 @@ pub(crate) fn prepare(
     endpoint: &CallEndpoint,
     body: &[u8],
     ground: Ground<'_>,
-) -> Result<Prepared, AgentError> {
+) -> Result<Prepared, Unsendable> {
     let text = text_of(body)?;
     match endpoint {
         CallEndpoint::Chat => {
@@ -131,7 +130,7 @@ fn translated(
     back: Box<dyn Translator>,
     dialect: Dialect,
     ground: Ground<'_>,
-) -> Result<Prepared, AgentError> {
+) -> Result<Prepared, Unsendable> {
     let text = serde_json::to_string(chat).map_err(|error| Unsendable::new(error.to_string()))?;
     let ready = chat::request::prepare(&text, ground)?;
     let facts = CallFacts { dialect, ..ready.facts };
@@ -145,7 +144,7 @@ pub(crate) fn prepare_count(
     body: &[u8],
     names: Names<'_>,
     fetching: Fetching,
-) -> Result<Vec<u8>, AgentError> {
+) -> Result<Vec<u8>, Unsendable> {
     let text = text_of(body)?;
     let mut request = match endpoint {
         CountEndpoint::GenerateContent { model } => gemini::request::count(text, model)?,
@@ -157,7 +156,7 @@ pub(crate) fn prepare_count(
     if let Some(served) = names.served(model) {
         request.insert("model".into(), served.into());
     }
-    serde_json::to_vec(&request).map_err(|error| Unsendable::new(error.to_string()).into())
+    serde_json::to_vec(&request).map_err(|error| Unsendable::new(error.to_string()))
 }
 
 /// Upstream's answer to that, as the agent's client reads it. None if it is no such answer.

@@ -8,7 +8,7 @@ mod reading;
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
-pub(crate) use reading::{Counts, Delivery, Standing};
+pub(crate) use reading::{Delivery, Standing};
 use rolltap_rollout::ids::{GroupId, TrialId};
 
 use super::agenda::{Agenda, Deadline, Due};

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(crate) use clerk::Clerk;
 pub(crate) use cursor::CursorError;
-pub(crate) use ledger::{Counts, KeptTrial, Ledger, Standing};
+pub(crate) use ledger::{KeptTrial, Ledger, Standing};
 pub(crate) use reader::{LineError, Reader, Reading};
 pub(crate) use refusal::OpenRefusal;
 pub(crate) use rows::rows;

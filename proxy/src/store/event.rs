@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::{ClosingCause, Limits};
 use crate::history::History;
-use crate::identity::KeyHash;
 use crate::model_aliases::ModelAliases;
 use crate::seconds::Seconds;
 use crate::store::{Summary, Told};
+use crate::trial_key::KeyHash;
 
 use super::index::At;
 

@@ -10,6 +10,7 @@ mod parser_question;
 mod pool;
 mod replica;
 mod schema;
+mod settings;
 mod watch;
 
 pub use address::{Address, InvalidAddress};
@@ -20,6 +21,7 @@ pub use model_card::SamplingDefaults;
 pub(crate) use pool::{AddressTaken, Pool, SendError};
 pub(crate) use replica::{Replica, ReplicaId, ServedBy};
 pub(crate) use schema::IdsPlace;
+pub use settings::PoolSettings;
 
 /// Headers of one connection alone (RFC 9110 §7.6.1), and those that describe a body's framing.
 pub(crate) fn without_framing(mut headers: HeaderMap<HeaderValue>) -> HeaderMap<HeaderValue> {

@@ -18,8 +18,8 @@ use super::watch::watch;
 use super::{Address, IdsPlace, ModelCard};
 use crate::metrics::FlawCounts;
 use crate::policy::{Policy, Version};
-use crate::settings::PoolSettings;
 use crate::store::{Kept, Place, Store};
+use crate::upstream::PoolSettings;
 
 /// A server that does not take the connection within this time is down.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

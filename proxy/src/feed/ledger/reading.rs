@@ -8,6 +8,7 @@ use crate::api::{GroupClosing, GroupStatus, SampleCounts};
 use crate::feed::cursor::Cursor;
 use crate::feed::group::Group;
 use crate::feed::samples::Sample;
+use crate::metrics::Counts;
 
 /// How a trial stands among others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,16 +36,6 @@ pub(crate) struct OfGroup {
     pub(crate) remaining: u64,
     /// Complete only after the group had closed.
     pub(crate) late: bool,
-}
-
-/// How many there are, by how they stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) trials_open: usize,
-    pub(crate) trials_sealed: usize,
-    pub(crate) trials_complete: usize,
-    pub(crate) groups_open: usize,
-    pub(crate) groups_closed: usize,
 }
 
 impl Ledger {

@@ -14,10 +14,10 @@ use super::cursor::Cursor;
 use super::ledger::{Delivery, KeptTrial, Ledger};
 use crate::api::{ClosingCause, Limits};
 use crate::history::History;
-use crate::identity::TrialKey;
 use crate::model_aliases::ModelAliases;
 use crate::seconds::Seconds;
 use crate::store::{Completion, GroupClosed, Opened};
+use crate::trial_key::TrialKey;
 
 /// A ledger, and what the store would hold of it.
 #[derive(Debug, Default)]

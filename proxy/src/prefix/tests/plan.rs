@@ -11,9 +11,9 @@ use crate::policy::Policy;
 use crate::prefix::shape::Shape;
 use crate::prefix::{ExactPrefix, Plan};
 use crate::render::tests::fixture_dir;
-use crate::settings::PoolSettings;
 use crate::store::{OpenedStore, Store, StoreSettings};
 use crate::upstream::Pool;
+use crate::upstream::PoolSettings;
 
 /// A proxy's exact prefix and one trial of it, before a server that renders as the fixture does and that no connection
 /// leads to.

@@ -21,10 +21,10 @@ use crate::policy::Policy;
 use crate::render::renderer::Message;
 use crate::render::upstream::UpstreamRenderer;
 use crate::render::{AskedRenderer, Learnt, RenderError, RequestInputs};
-use crate::settings::PoolSettings;
 use crate::sim;
 use crate::store::{OpenedStore, Store, StoreSettings};
 use crate::upstream::Pool;
+use crate::upstream::PoolSettings;
 
 /// A pool of one server, and the folder that its store lies in.
 fn pool(url: &str) -> (Arc<Pool>, tempfile::TempDir) {

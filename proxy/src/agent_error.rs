@@ -7,32 +7,18 @@ use http::{HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::Full;
 use serde::Serialize;
 
-use super::gemini;
-use super::messages;
-use super::responses;
-use super::unsendable::Unsendable;
-use super::upstream_error::UpstreamError;
 use crate::call_under_way::Ended;
-use crate::identity::IdentityError;
+use crate::dialect::error_shape::Shape;
+use crate::dialect::unsendable::Unsendable;
+use crate::dialect::upstream_error::UpstreamError;
+use crate::endpoint::RouteError;
 use crate::inbox::NoRoom;
 use crate::opening::OpenError;
 use crate::redaction::Redaction;
 use crate::store::StoreError;
 use crate::trial::Refusal;
+use crate::trial_key::IdentityError;
 use crate::upstream::SendError;
-
-/// The shapes in which clients read errors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
-    /// OpenAI's and vLLM's: `{"error": {message, type, param, code}}`.
-    OpenAi,
-    /// OpenAI's, with OpenAI's own codes.
-    Responses,
-    /// `{"type": "error", "error": {type, message}}`
-    Anthropic,
-    /// `{"error": {code, message, status}}`
-    Gemini,
-}
 
 /// An answer that comes from us and not from upstream.
 #[derive(Debug, thiserror::Error)]
@@ -93,12 +79,6 @@ impl AgentError {
         self
     }
 
-    /// Names the method that would have been right.
-    pub(crate) fn allowing(mut self, method: Method) -> Self {
-        self.allowed = Some(method);
-        self
-    }
-
     fn with_code(mut self, code: &'static str) -> Self {
         self.code = Some(code);
         self
@@ -107,11 +87,6 @@ impl AgentError {
     fn retry_after(mut self, seconds: u32) -> Self {
         self.retry_after_secs = Some(seconds);
         self
-    }
-
-    #[cfg(test)]
-    pub(crate) fn status(&self) -> StatusCode {
-        self.status
     }
 
     pub(crate) fn into_response(self, shape: Shape) -> Response<Full<Bytes>> {
@@ -140,14 +115,15 @@ impl AgentError {
     }
 }
 
-impl Shape {
-    /// An error in the words and the shape of the dialect; none where vLLM's own bytes are right.
-    pub(crate) fn translated(self, error: &UpstreamError) -> Option<Vec<u8>> {
-        match self {
-            Self::OpenAi => None,
-            Self::Responses => Some(responses::error_body(error)),
-            Self::Anthropic => Some(messages::error_body(error)),
-            Self::Gemini => Some(gemini::error::body(error)),
+impl From<RouteError> for AgentError {
+    fn from(error: RouteError) -> Self {
+        let message = error.to_string();
+        match error {
+            RouteError::UnknownPath(_) => Self::new(StatusCode::NOT_FOUND, "NotFoundError", message),
+            RouteError::WrongMethod { allowed, .. } => Self {
+                allowed: Some(allowed),
+                ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "BadRequestError", message)
+            },
         }
     }
 }

@@ -1,0 +1,95 @@
+//! The key of a trial, and its hash as the store has it.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+/// The secret that stands for one trial.
+///
+/// `sk-` and 64 hexadecimal digits: it begins like an OpenAI key, because some agents refuse others, is longer than the
+/// dummies that agents also send, and does not name the proxy, because an agent that knows of it may behave otherwise.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct TrialKey(String);
+
+const PREFIX: &str = "sk-";
+const SECRET_BYTES: usize = 32;
+
+/// A key as it is kept: whoever reads the store cannot call with it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub(crate) struct KeyHash([u8; 32]);
+
+/// Why a request belongs to no trial.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum IdentityError {
+    #[error(
+        "no trial key: put it in the path (/t/KEY/v1/…) or in the Authorization, x-api-key, api-key or x-goog-api-key header"
+    )]
+    Missing,
+    #[error("the request carries two different trial keys in its headers: send one")]
+    Conflicting,
+    #[error("the key in the path is not of the form of a trial key")]
+    Malformed,
+    #[error("no trial has this key")]
+    Unknown,
+}
+
+impl TrialKey {
+    /// A new secret of 256 bits.
+    pub(crate) fn generate() -> Result<Self, getrandom::Error> {
+        let mut secret = [0; SECRET_BYTES];
+        getrandom::fill(&mut secret)?;
+        Ok(Self(secret.iter().fold(PREFIX.to_owned(), |key, byte| key + &format!("{byte:02x}"))))
+    }
+
+    /// The key that `text` is, if it has the form of one of our own.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let secret = text.strip_prefix(PREFIX)?;
+        let is_secret = secret.len() == 2 * SECRET_BYTES && secret.bytes().all(|b| b.is_ascii_hexdigit());
+        is_secret.then(|| Self(text.to_owned()))
+    }
+
+    /// Any text that is not empty, for a proxy that opens trials for keys of any form.
+    pub(crate) fn of_any(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| Self(text.to_owned()))
+    }
+
+    /// The key itself, for the one who opened the trial.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn hash(&self) -> KeyHash {
+        KeyHash(Sha256::digest(self.0.as_bytes()).into())
+    }
+}
+
+impl KeyHash {
+    /// Enough of it to name a trial by; says nothing of the key.
+    pub(crate) fn short(&self) -> String {
+        self.0.iter().take(6).fold(String::new(), |name, byte| name + &format!("{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for TrialKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TrialKey(…)")
+    }
+}
+
+impl fmt::Debug for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyHash(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_not_printed() {
+        let key = TrialKey::generate().unwrap();
+        assert!(!format!("{key:?} {:?}", key.hash()).contains(&key.reveal()[20..30]));
+    }
+}
