@@ -1,7 +1,16 @@
 //! The agent plane: what agents call, and nothing else can be reached through it.
 //!
-//! A call goes: which trial ([`crate::identity`]) → which dialect ([`crate::endpoint`]) → what goes upstream and what
-//! comes back ([`crate::exchange`]) → the store → the agent.
+//! A call goes: which trial ([`crate::agent_plane::identity`]) → which dialect ([`crate::dialect::endpoint`]) → what goes upstream and what
+//! comes back ([`crate::agent_plane::exchange`]) → the store → the agent.
+
+pub(crate) mod cors;
+pub(crate) mod error;
+pub(crate) mod exchange;
+pub(crate) mod identity;
+pub(crate) mod inbox;
+pub(crate) mod request_body;
+pub(crate) mod server;
+pub(crate) mod silent_connections;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,23 +25,21 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tower::{Layer, Service, service_fn};
 
-use crate::agent_error::AgentError;
-use crate::clock;
-use crate::cors::AllowedOrigins;
+use crate::agent_plane::cors::AllowedOrigins;
+use crate::agent_plane::error::AgentError;
+use crate::agent_plane::exchange::{head_for_agent, read_answer};
+use crate::agent_plane::inbox::{Inbox, Room};
+use crate::common::clock;
+use crate::common::model_aliases::{ModelAliases, Names};
 use crate::dialect;
 use crate::dialect::ToolStrictLevel;
 use crate::dialect::chat::media::Fetching;
+use crate::dialect::endpoint::{CallEndpoint, CountEndpoint, Endpoint};
 use crate::dialect::error_shape::Shape;
-use crate::endpoint::{CallEndpoint, CountEndpoint, Endpoint};
-use crate::exchange::{head_for_agent, read_answer};
-use crate::identity;
-use crate::inbox::{Inbox, Room};
-use crate::model_aliases::{ModelAliases, Names};
-use crate::opening::Opening;
+use crate::lifecycle::opening::Opening;
 use crate::prefix::ExactPrefix;
-use crate::request_body;
-use crate::retry::{Fingerprint, Mark};
 use crate::roles::RoleRules;
+use crate::trial::retry::{Fingerprint, Mark};
 use crate::trial::{Refusal, Trial};
 
 /// By which a client, vLLM and their logs name one request.

@@ -17,9 +17,9 @@ pub use upstreams::{
     UpstreamStatus,
 };
 
-use crate::history::History;
-use crate::model_aliases::ModelAliases;
-use crate::seconds::Seconds;
+use crate::common::history::History;
+use crate::common::model_aliases::ModelAliases;
+use crate::common::seconds::Seconds;
 
 /// `POST /v1/trials`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -16,9 +16,9 @@ use rolltap_rollout::call::{Call, CallRole, CallStatus, Choice, Dialect, Flaw, S
 use rolltap_rollout::ids::{CallId, TrialId};
 use rolltap_rollout::token::Logprob;
 
-use crate::clock;
+use crate::common::clock;
+use crate::common::redaction::Redaction;
 use crate::prefix::Plan;
-use crate::redaction::Redaction;
 use crate::upstream::ServedBy;
 
 /// What is known of a call before it is answered.

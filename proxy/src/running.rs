@@ -9,22 +9,22 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::admin_plane::admission::Admission;
 use crate::admin_plane::{self, AdminPlane, PatientListener};
-use crate::admission::Admission;
 use crate::agent_plane::AgentPlane;
+use crate::agent_plane::server;
+use crate::common::metrics::Metrics;
 use crate::dialect::chat::media::Fetching;
 use crate::feed::{Clerk, Feed, KeptTrial, Ledger};
-use crate::metrics::Metrics;
-use crate::opening::Opening;
-use crate::policy::Policy;
+use crate::lifecycle::opening::Opening;
+use crate::lifecycle::sleeping;
 use crate::prefix::ExactPrefix;
 use crate::render::LoadError;
-use crate::server;
 use crate::settings::{ImplicitTrials, Settings};
-use crate::sleeping;
 use crate::store::{Forgotten, Found, OpenedStore, Store, StoreError, StoreThread};
 use crate::trial::Trial;
-use crate::trials::Trials;
+use crate::trial::trials::Trials;
+use crate::upstream::policy::Policy;
 use crate::upstream::{Address, Pool};
 
 /// Readers that do not read must not hold the end up.

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use rolltap_rollout::training::TrainingPolicy;
 
+use crate::admin_plane::public_url::PublicUrl;
+use crate::agent_plane::cors::AllowedOrigins;
 use crate::api::Limits;
-use crate::cors::AllowedOrigins;
+use crate::common::history::History;
+use crate::common::model_aliases::ModelAliases;
+use crate::common::redaction::Redaction;
 use crate::dialect::ToolStrictLevel;
-use crate::history::History;
-use crate::model_aliases::ModelAliases;
-use crate::public_url::PublicUrl;
-use crate::redaction::Redaction;
 use crate::render::RenderSettings;
 use crate::roles::RoleRules;
 use crate::store::StoreSettings;

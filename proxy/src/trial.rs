@@ -5,9 +5,16 @@
 //! A trial is sealed once. Sealing ends every call under way, their records included, before it returns; nothing
 //! changes the trial's calls after that.
 
+pub(crate) mod call_under_way;
 mod counting;
+pub(crate) mod replay;
+pub(crate) mod retry;
+pub(crate) mod silence;
 mod sleep;
 mod status;
+pub(crate) mod streaming;
+pub(crate) mod tap;
+pub(crate) mod trials;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -23,14 +30,14 @@ use tokio_util::sync::CancellationToken;
 use self::sleep::Weight;
 pub(crate) use self::sleep::{Awake, Idle};
 use crate::api::Limits;
-use crate::call_under_way::CallUnderWay;
-use crate::clock;
+use crate::common::clock;
 use crate::dialect::responses;
 use crate::prefix::Memory;
 use crate::recorder::{Prompts, Recorder};
-use crate::replay::Replay;
-use crate::retry::{Fingerprint, Undelivered};
 use crate::store::{CallPlaces, Event, Found, Opened, Store, Summary, completion_tokens};
+use crate::trial::call_under_way::CallUnderWay;
+use crate::trial::replay::Replay;
+use crate::trial::retry::{Fingerprint, Undelivered};
 
 /// A trial that this process knows.
 #[derive(Debug)]

@@ -13,8 +13,8 @@ use serde::Deserialize;
 use super::AdminPlane;
 use super::error::AdminError;
 use super::reading::ndjson_body;
+use crate::common::seconds::Seconds;
 use crate::feed::{Reader, Reading};
-use crate::seconds::Seconds;
 
 /// What `GET /v1/rollouts` takes.
 #[derive(Debug, Deserialize)]

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::AdminPlane;
 use super::error::AdminError;
-use crate::admission::NotAdmitted;
+use crate::admin_plane::admission::NotAdmitted;
 
 pub(super) async fn admit(State(plane): State<Arc<AdminPlane>>, request: Request, next: Next) -> Response {
     match plane.admission.check(&request) {

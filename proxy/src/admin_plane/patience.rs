@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, Sleep};
 
-use crate::metrics::Metrics;
+use crate::common::metrics::Metrics;
 
 /// Takes connections, each of them [`Patient`].
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use axum::extract::rejection::JsonRejection;
 use super::AdminPlane;
 use super::error::AdminError;
 use crate::api::{PausePolicy, PolicyStatus, PolicyVersion, SetPolicy};
-use crate::policy::Version;
 use crate::store;
+use crate::upstream::policy::Version;
 
 pub(super) async fn status(State(plane): State<Arc<AdminPlane>>) -> Json<PolicyStatus> {
     Json(plane.policy_status())

@@ -15,8 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::AdminPlane;
 use super::error::AdminError;
+use crate::admin_plane::causes;
 use crate::api::{CauseFigures, TrialStatus};
-use crate::{causes, feed};
+use crate::feed;
 
 /// What `GET /v1/trials` takes.
 #[derive(Debug, Deserialize)]

@@ -12,11 +12,11 @@ use rolltap_rollout::rollout::Reward;
 use super::AdminPlane;
 use super::error::AdminError;
 use crate::api::{OpenTrial, PutReward, TrialOpened, TrialStatus};
+use crate::common::trial_key::TrialKey;
 use crate::dialect::chat::request::NOT_SAMPLING;
-use crate::opening::Opening;
+use crate::lifecycle::opening::Opening;
 use crate::store::{self, Event};
 use crate::trial::Trial;
-use crate::trial_key::TrialKey;
 
 pub(super) async fn open(
     State(plane): State<Arc<AdminPlane>>,

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::unsendable::Unsendable;
-use crate::surgery::{Object, is_off};
 use crate::upstream::SamplingDefaults;
+use crate::wire::surgery::{Object, is_off};
 
 /// Keys by which a request could reach past its own sampling, each with the values beside `null` that have no effect.
 const ENGINE_CONTROL: [(&str, &[&str]); 9] = [

@@ -9,9 +9,9 @@ use rolltap_rollout::ids::{CallId, TrialId};
 use rolltap_rollout::token_list::TokenList;
 
 use super::*;
-use crate::endpoint::Delivery;
-use crate::model_aliases::ModelAliases;
-use crate::sse::Decoder;
+use crate::common::model_aliases::ModelAliases;
+use crate::dialect::endpoint::Delivery;
+use crate::wire::sse::Decoder;
 
 static NOTHING: LazyLock<(Map<String, Value>, ModelAliases, Arc<responses::Memory>)> =
     LazyLock::new(Default::default);

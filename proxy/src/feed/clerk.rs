@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 use super::agenda::Due;
 use super::{Feed, Nudge};
 use crate::api::ClosingCause;
-use crate::clock;
+use crate::common::clock;
 use crate::store::{self, Completion, Event, GroupClosed, Store, StoreError};
-use crate::trials::Trials;
+use crate::trial::trials::Trials;
 
 /// Until the store is tried again that did not take something.
 const RETRY_AFTER: Duration = Duration::from_secs(1);

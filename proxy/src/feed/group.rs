@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use rolltap_rollout::ids::GroupId;
 
 use super::refusal::OpenRefusal;
-use crate::seconds::Seconds;
+use crate::common::seconds::Seconds;
 use crate::store::{GroupClosed, Opened};
 
 /// What is known of a group. Its trials say of what size it is and how long it may take; the first to say so counts, and

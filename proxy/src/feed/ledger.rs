@@ -8,16 +8,16 @@ mod reading;
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
-pub(crate) use reading::{Delivery, Standing};
+pub(crate) use reading::Delivery;
 use rolltap_rollout::ids::{GroupId, TrialId};
 
 use super::agenda::{Agenda, Deadline, Due};
 use super::group::Group;
 use super::order::Order;
 use super::refusal::OpenRefusal;
-use super::samples::{Sample, Samples};
 use crate::api::ClosingCause;
-use crate::seconds::Seconds;
+use crate::common::samples::{Sample, Samples};
+use crate::common::seconds::Seconds;
 use crate::store::{Completion, Found, GroupClosed, Opened};
 
 /// Every trial and group, as far as completeness goes.

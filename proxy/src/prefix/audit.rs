@@ -14,8 +14,8 @@ use tokio::sync::Semaphore;
 use super::memory::Seed;
 use super::shape::Shape;
 use super::{ExactPrefix, Ready};
-use crate::history::History;
-use crate::metrics::Audit;
+use crate::common::history::History;
+use crate::common::metrics::Audit;
 use crate::render::upstream::UpstreamRenderer;
 
 /// The first splice is audited, and then one of so many.

@@ -14,7 +14,7 @@ use super::message::{Message, Words};
 use super::node::{Node, Standing};
 use super::request::{InputTexts, Inputs, Request};
 use crate::store::{KeptCall, PromptMaker, Told};
-use crate::surgery::Object;
+use crate::wire::surgery::Object;
 
 /// An answer is recognised in another conversation only if it is no everyday phrase.
 const TELLING_LENGTH: usize = 64;

@@ -16,7 +16,7 @@ use super::request::Request;
 use super::shape::Shape;
 use super::splice::{Spliced, Unspliced};
 use super::{ExactPrefix, Ready};
-use crate::history::History;
+use crate::common::history::History;
 use crate::store::Told;
 
 /// A call's prompt, decided.

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::fingerprint::Fingerprint;
 use super::meaning::meaning_of;
-use crate::json_cursor::Cursor;
 use crate::render::renderer::{self, Renderer};
 use crate::render::{RenderError, RequestInputs};
-use crate::surgery::Object;
+use crate::wire::json_cursor::Cursor;
+use crate::wire::surgery::Object;
 
 /// A chat request as it goes upstream, as far as its prompt is concerned.
 #[derive(Debug)]

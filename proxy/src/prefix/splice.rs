@@ -13,7 +13,7 @@ use super::node::{Node, Standing};
 use super::request::Inputs;
 use super::spelling::class_of;
 use super::tail::{NoTail, Tail, Turn};
-use crate::history::History;
+use crate::common::history::History;
 use crate::render::RenderError;
 use crate::render::renderer::{self, Renderer, Rendering};
 

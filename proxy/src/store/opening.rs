@@ -6,15 +6,16 @@ use std::sync::{Arc, Mutex};
 use rolltap_rollout::call::Call;
 use tokio::sync::{Semaphore, mpsc};
 
-use super::encoder::Encoder;
+use super::format::segment::SegmentId;
 use super::health::{EndOfThread, Health};
-use super::look::{self, Looked, Unfinished};
-use super::segment::SegmentId;
-use super::sync::Unsynced;
-use super::writer::{Segment, Writer};
+use super::read::look::{self, Looked, Unfinished};
+use super::write::encoder::Encoder;
+use super::write::gather;
+use super::write::sync::Unsynced;
+use super::write::writer::{Segment, Writer};
 use super::{CALLS, Entry, Event, Forgotten, Found, GroupClosed, KeptCall, PLACES, PolicyChange};
-use super::{Store, StoreError, StoreSettings, StoreThread, gather, lock};
-use crate::clock;
+use super::{Store, StoreError, StoreSettings, StoreThread, lock};
+use crate::common::clock;
 
 /// A segment of more bytes is followed by another.
 const SEGMENT: u64 = 64 << 20;

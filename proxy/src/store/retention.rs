@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::segment::SegmentId;
+use super::format::segment::SegmentId;
 
 /// Where space runs short, trials go that were settled at least so long ago: until then their trainer may not have them.
 const YOUNGEST: SignedDuration = SignedDuration::from_hours(1);

@@ -11,7 +11,7 @@ use rolltap_rollout::ids::{CallId, TaskId, TrialId};
 use rolltap_rollout::token::{Logprob, TokenId};
 use serde_json::json;
 
-use super::segment::SegmentId;
+use super::format::segment::{self, SegmentId};
 use super::*;
 
 fn ids(ids: impl IntoIterator<Item = u32>) -> Vec<TokenId> {

@@ -9,7 +9,7 @@ use rolltap_rollout::token_list::Footprint;
 use tokio::sync::RwLockReadGuard;
 
 use super::{Calls, Trial};
-use crate::clock;
+use crate::common::clock;
 use crate::store::{Event, Store, completion_tokens};
 
 /// Bytes that a call takes beside its tokens.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Calls, Trial};
 use crate::api;
-use crate::feed::Standing;
+use crate::common::samples::Standing;
 use crate::store::{Store, Summary};
 
 impl Trial {

@@ -16,10 +16,10 @@ use super::body::{Lease, Load, UpstreamBody};
 use super::replica::{Connections, Failure, Outgoing, Replica, ReplicaId};
 use super::watch::watch;
 use super::{Address, IdsPlace, ModelCard};
-use crate::metrics::FlawCounts;
-use crate::policy::{Policy, Version};
+use crate::common::metrics::FlawCounts;
 use crate::store::{Kept, Place, Store};
 use crate::upstream::PoolSettings;
+use crate::upstream::policy::{Policy, Version};
 
 /// A server that does not take the connection within this time is down.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

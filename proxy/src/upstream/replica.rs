@@ -17,8 +17,8 @@ use tokio::sync::{Notify, watch};
 
 use super::ids_support::IdsSupport;
 use super::{Address, IdsPlace, ModelCard};
-use crate::metrics::FlawCounts;
-use crate::policy::Policy;
+use crate::common::metrics::FlawCounts;
+use crate::upstream::policy::Policy;
 
 /// Checks in a row that must fail before a server that takes connections is taken out.
 const EJECTED_AFTER: u32 = 3;

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use super::replica::{Connections, Failure, Outgoing, Replica};
 use super::{IdsPlace, ModelCard, Pool, parser_question};
-use crate::policy::Told;
 use crate::store::Store;
+use crate::upstream::policy::Told;
 
 /// A server that does not say within this time that it is well is not.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@ use rolltap_rollout::token::Logprob;
 use self::reading::{Answer, Choice};
 use crate::dialect::Fate;
 use crate::recorder::{ChoicePart, Recorder};
-use crate::surgery::{Object, Splices};
+use crate::wire::surgery::{Object, Splices};
 
 /// What the agent itself asked for, and so gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

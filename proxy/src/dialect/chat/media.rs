@@ -3,8 +3,8 @@
 use serde_json::value::RawValue;
 
 use crate::dialect::unsendable::Unsendable;
-use crate::json_cursor::Cursor;
-use crate::surgery::Object;
+use crate::wire::json_cursor::Cursor;
+use crate::wire::surgery::Object;
 
 /// Whether media that the engine would have to fetch may be in a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

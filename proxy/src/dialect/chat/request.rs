@@ -10,7 +10,7 @@ use crate::dialect::Ground;
 use crate::dialect::sampling::{self, Effective};
 use crate::dialect::unsendable::Unsendable;
 use crate::recorder::CallFacts;
-use crate::surgery::{Object, Splices};
+use crate::wire::surgery::{Object, Splices};
 
 /// A request as it goes upstream, and what it said.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use crate::dialect::Fate;
 use crate::recorder::lists::read_logprobs;
 use crate::recorder::{ChoicePart, Recorder};
-use crate::surgery::Splices;
+use crate::wire::surgery::Splices;
 
 /// What the agent itself asked for, and so gets.
 #[derive(Clone, Debug, PartialEq, Eq)]

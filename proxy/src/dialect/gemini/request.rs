@@ -6,9 +6,9 @@ use super::contents::Conversation;
 use super::fields::Fields;
 use super::stream::Back;
 use super::{generation, tools};
+use crate::dialect::endpoint::Delivery;
 use crate::dialect::translated;
 use crate::dialect::unsendable::Unsendable;
-use crate::endpoint::Delivery;
 
 /// A request for upstream, and the way back of its answer.
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use super::answer::{Candidate, CandidateForm, Content, GenerateContentResponse};
 use super::error;
 use super::generation::Wanted;
 use crate::dialect::chat::spoken::{Spoken, Usage};
+use crate::dialect::endpoint::Delivery;
 use crate::dialect::translated::Translator;
 use crate::dialect::upstream_error::UpstreamError;
-use crate::endpoint::Delivery;
-use crate::sse::write_event;
+use crate::wire::sse::write_event;
 
 /// The way back of one call.
 #[derive(Debug)]

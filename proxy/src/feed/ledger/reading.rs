@@ -5,18 +5,10 @@ use rolltap_rollout::ids::{GroupId, TrialId};
 
 use super::{Entry, Ledger};
 use crate::api::{GroupClosing, GroupStatus, SampleCounts};
+use crate::common::metrics::Counts;
+use crate::common::samples::{Sample, Standing};
 use crate::feed::cursor::Cursor;
 use crate::feed::group::Group;
-use crate::feed::samples::Sample;
-use crate::metrics::Counts;
-
-/// How a trial stands among others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
-    /// A later attempt counts instead.
-    pub(crate) superseded: bool,
-    pub(crate) completed_at: Option<Timestamp>,
-}
 
 /// A complete trial that a reader gets next.
 #[derive(Clone, Debug, PartialEq, Eq)]

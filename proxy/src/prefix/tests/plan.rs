@@ -4,16 +4,16 @@ use rolltap_rollout::branch_cause::BranchCause;
 use rolltap_rollout::continuation::Continuation;
 
 use super::*;
-use crate::history::History;
-use crate::metrics::FlawCounts;
-use crate::metrics::Metrics;
-use crate::policy::Policy;
+use crate::common::history::History;
+use crate::common::metrics::FlawCounts;
+use crate::common::metrics::Metrics;
 use crate::prefix::shape::Shape;
 use crate::prefix::{ExactPrefix, Plan};
 use crate::render::tests::fixture_dir;
 use crate::store::{OpenedStore, Store, StoreSettings};
 use crate::upstream::Pool;
 use crate::upstream::PoolSettings;
+use crate::upstream::policy::Policy;
 
 /// A proxy's exact prefix and one trial of it, before a server that renders as the fixture does and that no connection
 /// leads to.

@@ -7,7 +7,7 @@ use rolltap_rollout::continuation::Class;
 
 use super::templates::{GEMMA, GLM, LLAMA3, QWEN3};
 use super::*;
-use crate::history::History;
+use crate::common::history::History;
 use crate::prefix::splice::{Spliced, Unspliced};
 
 fn splice(model: &Model, history: History, node: &Node, new: &[Value]) -> Result<Spliced, Unspliced> {

@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::members;
 use super::text::Text;
-use crate::json_cursor::Cursor;
 use crate::recorder::find_or_push;
+use crate::wire::json_cursor::Cursor;
 
 /// A message's tool calls as far as they came.
 #[derive(Debug, Default)]

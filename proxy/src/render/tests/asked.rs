@@ -16,8 +16,7 @@ use tokio::runtime::Handle;
 
 use super::fixture;
 use super::golden::{corpus, inputs_of, load, rendered, variable};
-use crate::metrics::FlawCounts;
-use crate::policy::Policy;
+use crate::common::metrics::FlawCounts;
 use crate::render::renderer::Message;
 use crate::render::upstream::UpstreamRenderer;
 use crate::render::{AskedRenderer, Learnt, RenderError, RequestInputs};
@@ -25,6 +24,7 @@ use crate::sim;
 use crate::store::{OpenedStore, Store, StoreSettings};
 use crate::upstream::Pool;
 use crate::upstream::PoolSettings;
+use crate::upstream::policy::Policy;
 
 /// A pool of one server, and the folder that its store lies in.
 fn pool(url: &str) -> (Arc<Pool>, tempfile::TempDir) {

@@ -10,8 +10,8 @@ use rolltap_rollout::token::Logprob;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::json_cursor::Cursor;
 use crate::recorder::lists::{plain_logprobs, read_logprobs};
+use crate::wire::json_cursor::Cursor;
 
 /// A whole answer, or a chunk of one, as texts of its members; `null` is none.
 #[derive(Debug, Default, PartialEq)]

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::recorder::CallFacts;
-use crate::sse::{Decoder, data};
+use crate::wire::sse::{Decoder, data};
 
 const NOTHING: Asked = Asked { logprobs: false, token_ids: false, hidden: None, renamed: None };
 const EVERYTHING: Asked = Asked { logprobs: true, token_ids: true, ..NOTHING };

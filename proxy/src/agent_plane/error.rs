@@ -1,0 +1,219 @@
+//! Errors of our own on the agent plane, in the shape that the agent's client reads.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Response, StatusCode, header};
+use http_body_util::Full;
+use serde::Serialize;
+
+use crate::agent_plane::inbox::NoRoom;
+use crate::common::redaction::Redaction;
+use crate::common::trial_key::IdentityError;
+use crate::dialect::endpoint::RouteError;
+use crate::dialect::error_shape::Shape;
+use crate::dialect::unsendable::Unsendable;
+use crate::dialect::upstream_error::UpstreamError;
+use crate::lifecycle::opening::OpenError;
+use crate::store::StoreError;
+use crate::trial::Refusal;
+use crate::trial::call_under_way::Ended;
+use crate::upstream::SendError;
+
+/// An answer that comes from us and not from upstream.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {message}", status.as_u16())]
+pub(crate) struct AgentError {
+    status: StatusCode,
+    kind: &'static str,
+    code: Option<&'static str>,
+    param: Option<String>,
+    message: String,
+    retry_after_secs: Option<u32>,
+    /// The method that the path has, where another was used.
+    allowed: Option<Method>,
+}
+
+#[derive(Serialize)]
+struct OpenAiBody<'a> {
+    error: OpenAiDetail<'a>,
+}
+
+#[derive(Serialize)]
+struct OpenAiDetail<'a> {
+    message: &'a str,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    param: Option<&'a str>,
+    code: serde_json::Value,
+}
+
+impl AgentError {
+    pub(crate) fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            kind,
+            code: None,
+            param: None,
+            message: message.into(),
+            retry_after_secs: None,
+            allowed: None,
+        }
+    }
+
+    /// As vLLM words what is wrong with a request.
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "BadRequestError", message)
+    }
+
+    /// The body is larger than we take.
+    pub(crate) fn too_large(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "BadRequestError", message)
+    }
+
+    /// Without what the agent may have put where no secret belongs, its key in a path above all.
+    pub(crate) fn without_secrets(mut self, redaction: &Redaction) -> Self {
+        if let Cow::Owned(message) = redaction.redacted(&self.message) {
+            self.message = message;
+        }
+        self
+    }
+
+    fn with_code(mut self, code: &'static str) -> Self {
+        self.code = Some(code);
+        self
+    }
+
+    fn retry_after(mut self, seconds: u32) -> Self {
+        self.retry_after_secs = Some(seconds);
+        self
+    }
+
+    pub(crate) fn into_response(self, shape: Shape) -> Response<Full<Bytes>> {
+        let body = self.body(shape);
+        let mut response = Response::new(Full::new(Bytes::from(body)));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let allowed = self.allowed.and_then(|method| HeaderValue::from_str(method.as_str()).ok());
+        headers.extend(allowed.map(|method| (header::ALLOW, method)));
+        headers.extend(self.retry_after_secs.map(|seconds| (header::RETRY_AFTER, seconds.into())));
+        response
+    }
+
+    fn body(&self, shape: Shape) -> Vec<u8> {
+        // Our own words have a place and a code that OpenAI's shape keeps.
+        let is_openai = matches!(shape, Shape::OpenAi | Shape::Responses);
+        let translated = || shape.translated(&UpstreamError::new(self.status, self.message.as_str()));
+        if let Some(body) = (!is_openai).then(translated).flatten() {
+            return body;
+        }
+        let code = self.code.map_or_else(|| self.status.as_u16().into(), Into::into);
+        let detail =
+            OpenAiDetail { message: &self.message, kind: self.kind, param: self.param.as_deref(), code };
+        serde_json::to_vec(&OpenAiBody { error: detail }).unwrap_or_default()
+    }
+}
+
+impl From<RouteError> for AgentError {
+    fn from(error: RouteError) -> Self {
+        let message = error.to_string();
+        match error {
+            RouteError::UnknownPath(_) => Self::new(StatusCode::NOT_FOUND, "NotFoundError", message),
+            RouteError::WrongMethod { allowed, .. } => Self {
+                allowed: Some(allowed),
+                ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "BadRequestError", message)
+            },
+        }
+    }
+}
+
+impl From<Unsendable> for AgentError {
+    fn from(unsendable: Unsendable) -> Self {
+        let param = unsendable.param().map(str::to_owned);
+        Self { param, ..Self::bad_request(unsendable.to_string()) }
+    }
+}
+
+impl From<UpstreamError> for AgentError {
+    fn from(error: UpstreamError) -> Self {
+        Self::new(error.status, "UpstreamError", error.message)
+    }
+}
+
+impl From<IdentityError> for AgentError {
+    fn from(error: IdentityError) -> Self {
+        let (status, kind) = match error {
+            IdentityError::Conflicting => (StatusCode::BAD_REQUEST, "BadRequestError"),
+            IdentityError::Missing | IdentityError::Malformed | IdentityError::Unknown => {
+                (StatusCode::UNAUTHORIZED, "AuthenticationError")
+            }
+        };
+        Self::new(status, kind, error.to_string()).with_code("invalid_api_key")
+    }
+}
+
+impl From<Refusal> for AgentError {
+    fn from(refusal: Refusal) -> Self {
+        let rate_limit = |code| {
+            Self::new(StatusCode::TOO_MANY_REQUESTS, "RateLimitError", refusal.to_string()).with_code(code)
+        };
+        match refusal {
+            Refusal::Sealed => {
+                Self::new(StatusCode::GONE, "TrialSealedError", refusal.to_string()).with_code("trial_sealed")
+            }
+            Refusal::TooManyCalls(_) | Refusal::TooManyTokens(_) => rate_limit("trial_limit_reached"),
+            // Those under way end: the only limit that passes.
+            Refusal::TooManyInFlight(_) => rate_limit("trial_calls_in_flight").retry_after(1),
+            Refusal::BodyTooLarge(_) => Self::too_large(refusal.to_string()).with_code("trial_limit_reached"),
+        }
+    }
+}
+
+impl From<NoRoom> for AgentError {
+    fn from(full: NoRoom) -> Self {
+        let (status, kind) = match full {
+            NoRoom::OfTrial => (StatusCode::TOO_MANY_REQUESTS, "RateLimitError"),
+            NoRoom::OfAll => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError"),
+        };
+        Self::new(status, kind, full.to_string()).with_code("request_memory_full").retry_after(1)
+    }
+}
+
+impl From<Ended> for AgentError {
+    fn from(_: Ended) -> Self {
+        Refusal::Sealed.into()
+    }
+}
+
+impl From<StoreError> for AgentError {
+    fn from(error: StoreError) -> Self {
+        // It is tried four times a second whether the disk takes anything again.
+        let code = "captures_unavailable";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError", error.to_string())
+            .with_code(code)
+            .retry_after(5)
+    }
+}
+
+impl From<OpenError> for AgentError {
+    fn from(error: OpenError) -> Self {
+        if let OpenError::Store(error) = error {
+            return error.into();
+        }
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError", error.to_string())
+    }
+}
+
+impl From<SendError> for AgentError {
+    fn from(error: SendError) -> Self {
+        let of = |status, code| Self::new(status, "UpstreamError", error.to_string()).with_code(code);
+        match error {
+            // One that is back is noticed within that time.
+            SendError::NoneTakesCalls(_) => of(StatusCode::SERVICE_UNAVAILABLE, "no_upstream").retry_after(5),
+            SendError::NoAnswer { .. } => of(StatusCode::BAD_GATEWAY, "upstream_unreachable"),
+            SendError::Redirects { .. } => of(StatusCode::BAD_GATEWAY, "upstream_redirects"),
+            SendError::Silent { .. } => of(StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
+        }
+    }
+}

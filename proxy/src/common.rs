@@ -1,0 +1,10 @@
+//! Types and small tools that every room of the proxy may use. They import nothing of the proxy.
+
+pub(crate) mod clock;
+pub(crate) mod history;
+pub(crate) mod metrics;
+pub(crate) mod model_aliases;
+pub(crate) mod redaction;
+pub(crate) mod samples;
+pub(crate) mod seconds;
+pub(crate) mod trial_key;

@@ -1,0 +1,126 @@
+//! How a trial comes to be: named, known by its key, and kept before anybody calls with it.
+
+use std::sync::Arc;
+
+use rolltap_rollout::ids::{InvalidId, TaskId, TrialId};
+use rolltap_rollout::rollout::TrialFacts;
+use rolltap_rollout::training::TrainingPolicy;
+
+use crate::api::{Limits, OpenTrial};
+use crate::common::clock;
+use crate::common::history::History;
+use crate::common::redaction::Redaction;
+use crate::common::trial_key::TrialKey;
+use crate::feed::{Feed, OpenRefusal};
+use crate::prefix::ExactPrefix;
+use crate::store::{self, Event, Opened, Store, StoreError};
+use crate::trial::Trial;
+use crate::trial::trials::{NameTaken, Trials};
+use crate::upstream::Pool;
+
+/// What opening a trial takes; both planes do.
+#[derive(Clone, Debug)]
+pub(crate) struct Opening {
+    pub(crate) trials: Arc<Trials>,
+    pub(crate) feed: Arc<Feed>,
+    pub(crate) upstream: Arc<Pool>,
+    pub(crate) store: Store,
+    pub(crate) prefix: Arc<ExactPrefix>,
+    /// vLLM's `--logprobs-mode`, which its answers do not tell.
+    pub(crate) logprobs_mode: String,
+    /// For trials that do not say.
+    pub(crate) history: History,
+    /// For roles of which a trial does not say.
+    pub(crate) training: TrainingPolicy,
+    /// For limits of which a trial does not say.
+    pub(crate) limits: Limits,
+    /// What may stand in no record.
+    pub(crate) redaction: Arc<Redaction>,
+}
+
+/// Why a trial is not opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    #[error(transparent)]
+    NameTaken(#[from] NameTaken),
+    #[error(transparent)]
+    Refused(#[from] OpenRefusal),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Name(#[from] InvalidId),
+}
+
+impl Opening {
+    /// Opens a trial for the bearer of `key`.
+    pub(crate) async fn open(&self, asked: OpenTrial, key: &TrialKey) -> Result<Arc<Trial>, OpenError> {
+        let place = self.store.reserve().await?;
+        let opened = self.opened(asked, key).await;
+        // Known before it is kept, so that two of one name cannot both be kept; nobody has the key until it is.
+        let trial = self.trials.add(Trial::new(opened.clone()))?;
+        if let Err(refused) = self.enter(&opened) {
+            self.trials.remove(&trial);
+            return Err(refused.into());
+        }
+        if let Err(error) = store::outcome(place.keep(Event::Opened(Box::new(opened))).await) {
+            // The opening is still in the store's queue. The store writes behind it that the trial is withdrawn.
+            self.feed.ledger().withdrawn(&trial.opened().facts.trial_id);
+            self.trials.remove(&trial);
+            return Err(error.into());
+        }
+        Ok(trial)
+    }
+
+    /// At once, so that of two trials in one place of a group only one is opened.
+    fn enter(&self, opened: &Opened) -> Result<(), OpenRefusal> {
+        let mut ledger = self.feed.ledger();
+        ledger.check(opened)?;
+        ledger.opened(opened);
+        Ok(())
+    }
+
+    /// The trial of a key that nobody opened one for: opened now. For trying things out.
+    pub(crate) async fn implicit(&self, key: &TrialKey) -> Result<Arc<Trial>, OpenError> {
+        // The name is made of the key, so that of two first calls only one opens it.
+        let name = format!("implicit-{}", key.hash().short());
+        let trial_id = TrialId::new(name)?;
+        let asked =
+            OpenTrial { trial_id: Some(trial_id.clone()), ..OpenTrial::of_task(TaskId::new("implicit")?) };
+        match self.open(asked, key).await {
+            Err(OpenError::NameTaken(taken)) => self.trials.by_id(&trial_id).ok_or(taken.into()),
+            opened => opened,
+        }
+    }
+
+    async fn opened(&self, asked: OpenTrial, key: &TrialKey) -> Opened {
+        let trial_id = asked.trial_id.unwrap_or_else(TrialId::generate);
+        let card = self.upstream.model_card(&trial_id).await;
+        Opened {
+            facts: TrialFacts {
+                trial_id,
+                task_id: asked.task_id,
+                group_id: asked.group_id,
+                group_size: asked.group_size,
+                sample_index: asked.sample_index,
+                attempt: asked.attempt,
+                agent: asked.agent,
+                environment: asked.environment,
+                model: asked.model,
+                logprobs_mode: self.logprobs_mode.clone(),
+                tokenizer_hash: self.prefix.tokenizer_hash(&card).await,
+                vocab_size: card.vocab_size,
+                training: self.training.with(&asked.training),
+            },
+            key: key.hash(),
+            sampling: asked.sampling,
+            seed: asked.seed,
+            model_aliases: asked.model_aliases,
+            history: asked.history.unwrap_or(self.history),
+            limits: asked.limits.or(self.limits),
+            reward_deadline: asked.reward_deadline,
+            group_deadline: asked.group_deadline,
+            metadata: asked.metadata,
+            at: clock::now(),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Keeps what open trials take of memory within bounds: those that nobody has called for longest go to sleep.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::common::metrics::Metrics;
+use crate::store::Store;
+use crate::trial::trials::Trials;
+use crate::trial::{Idle, Trial};
+
+/// How often is looked. What comes in between may exceed the bound.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Looks after the trials until `stop`; together they take no more than about so many bytes.
+pub(crate) async fn watch(
+    trials: Arc<Trials>,
+    store: Store,
+    most: u64,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
+    while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
+        let open = trials.open();
+        let taken = open.iter().map(|trial| trial.bytes()).sum();
+        metrics.trial_memory(taken);
+        if taken <= most {
+            continue;
+        }
+        // More than just enough, so that not every look finds one too many.
+        for (trial, idle) in longest_idle(open, taken - (most - most / 8)) {
+            if trial.sleep(idle, &store).await {
+                metrics.trial_asleep();
+            }
+        }
+    }
+}
+
+/// The trials that were called for longest ago and together take so many bytes.
+fn longest_idle(trials: Vec<Arc<Trial>>, mut needed: u64) -> Vec<(Arc<Trial>, Idle)> {
+    let idle = trials.into_iter().filter_map(|trial| Some((trial.idle()?, trial)));
+    let mut idle: Vec<_> = idle.map(|(idle, trial)| (trial, idle)).collect();
+    idle.sort_unstable_by_key(|(_, idle)| *idle);
+    let enough = idle.iter().take_while(|(_, idle)| {
+        let is_needed = needed > 0;
+        needed = needed.saturating_sub(idle.bytes);
+        is_needed
+    });
+    idle.truncate(enough.count());
+    idle
+}

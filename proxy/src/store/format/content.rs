@@ -1,0 +1,264 @@
+//! What a record holds: its kind and its trial in front, so that a whole store is looked through without reading what calls
+//! said; the rest compressed where that helps.
+
+use std::borrow::Cow;
+use std::io;
+
+use super::logprobs::Planes;
+use super::numbers::{Numbers, NumbersMut};
+
+/// Names a trial within the store. 0 is no trial.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct TrialNumber(pub(crate) u64);
+
+/// What kind of record it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// An event in JSON.
+    Event,
+    /// What a call came to.
+    Call,
+    /// A call is about to go upstream.
+    Intent,
+    /// A long text that calls refer to.
+    Text,
+}
+
+/// The bit of the first byte that says that the body is compressed.
+const IS_COMPRESSED: u8 = 0x80;
+/// The bit that says: with words of an earlier record in mind (see [`super::prelude`]).
+const HAS_WORDS: u8 = 0x40;
+/// Shorter bodies do not get smaller.
+const COMPRESSED_FROM: usize = 64;
+/// zstd's fastest but for those that give much away: calls wait for it.
+const LEVEL: i32 = 1;
+/// With words in mind more is found at this level, for a tenth of a millisecond more where a turn is long.
+const LEVEL_WITH_WORDS: i32 = 6;
+/// No body is longer: answers are limited to 1 GiB.
+const LONGEST: u64 = 4 << 30;
+
+/// What bodies are compressed with in mind: words that nearly every record has. Part of the format, so it never changes.
+pub(crate) const DICTIONARY: &[u8] = include_bytes!("dictionary.txt");
+
+impl Kind {
+    fn of(byte: u8) -> Option<Self> {
+        // 1 and 2 are the kinds of the first format.
+        match byte & !(IS_COMPRESSED | HAS_WORDS) {
+            16 => Some(Self::Event),
+            17 => Some(Self::Call),
+            18 => Some(Self::Intent),
+            19 => Some(Self::Text),
+            _ => None,
+        }
+    }
+
+    fn byte(self) -> u8 {
+        match self {
+            Self::Event => 16,
+            Self::Call => 17,
+            Self::Intent => 18,
+            Self::Text => 19,
+        }
+    }
+}
+
+/// What a body is compressed with in mind.
+pub(crate) struct Words {
+    /// How many bytes before this record lies the one that they are made of.
+    pub(crate) distance: u64,
+    /// The [`DICTIONARY`] first.
+    pub(crate) words: Vec<u8>,
+}
+
+/// Makes contents.
+pub(crate) struct Packer {
+    compressor: zstd::bulk::Compressor<'static>,
+    /// Is given other words each time.
+    with_words: zstd::bulk::Compressor<'static>,
+    /// Has nothing in mind.
+    of_planes: zstd::bulk::Compressor<'static>,
+    compressed: Vec<u8>,
+}
+
+impl Packer {
+    pub(crate) fn new() -> io::Result<Self> {
+        let compressor = zstd::bulk::Compressor::with_dictionary(LEVEL, DICTIONARY)?;
+        let mut with_words = zstd::bulk::Compressor::new(LEVEL_WITH_WORDS)?;
+        // Other words than those it was written with would give another body, and nothing else would tell.
+        with_words.include_checksum(true)?;
+        // Records say it themselves.
+        with_words.include_contentsize(false)?;
+        let mut of_planes = zstd::bulk::Compressor::new(LEVEL)?;
+        of_planes.include_contentsize(false)?;
+        Ok(Self { compressor, with_words, of_planes, compressed: Vec::new() })
+    }
+
+    /// Appends logprobs, for a record to have in front of its body.
+    pub(crate) fn pack_planes(&mut self, planes: &Planes, out: &mut Vec<u8>) -> io::Result<()> {
+        planes.pack(&mut self.of_planes, out)
+    }
+
+    /// Appends a record's content. `plain` stands in front of the body and is never compressed.
+    pub(crate) fn pack(
+        &mut self,
+        kind: Kind,
+        trial: TrialNumber,
+        plain: &[u8],
+        body: &[u8],
+        words: Option<Words>,
+        out: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        self.compress(body, words.as_ref())?;
+        let is_compressed = !self.compressed.is_empty() && self.compressed.len() + 4 < body.len();
+        let words = words.filter(|_| is_compressed);
+        let flags = (u8::from(is_compressed) * IS_COMPRESSED) | (u8::from(words.is_some()) * HAS_WORDS);
+        out.push(kind.byte() | flags);
+        out.put_number(trial.0);
+        out.extend_from_slice(plain);
+        if is_compressed {
+            out.put_number(body.len() as u64);
+            if let Some(words) = words {
+                out.put_number(words.distance);
+            }
+            out.extend_from_slice(&self.compressed);
+        } else {
+            out.extend_from_slice(body);
+        }
+        Ok(())
+    }
+
+    fn compress(&mut self, body: &[u8], words: Option<&Words>) -> io::Result<()> {
+        self.compressed.clear();
+        if body.len() < COMPRESSED_FROM {
+            return Ok(());
+        }
+        self.compressed.reserve(zstd::zstd_safe::compress_bound(body.len()));
+        let compressor = match words {
+            None => &mut self.compressor,
+            Some(Words { words, .. }) => {
+                self.with_words.set_dictionary(LEVEL_WITH_WORDS, words)?;
+                &mut self.with_words
+            }
+        };
+        compressor.compress_to_buffer(body, &mut self.compressed).map(drop)
+    }
+}
+
+/// A content whose body has not been looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Content<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) trial: TrialNumber,
+    is_compressed: bool,
+    has_words: bool,
+    rest: &'a [u8],
+}
+
+impl<'a> Content<'a> {
+    /// Says in words what is wrong with it.
+    pub(crate) fn read(content: &'a [u8]) -> Result<Self, String> {
+        let (&first, rest) = content.split_first().ok_or("a record without content")?;
+        let kind = Kind::of(first)
+            .ok_or_else(|| format!("a record of kind {first}, which this rolltap does not know"))?;
+        let mut numbers = Numbers::of(rest);
+        let trial = numbers.number().ok_or("a record without its trial")?;
+        Ok(Self {
+            kind,
+            trial: TrialNumber(trial),
+            is_compressed: first & IS_COMPRESSED != 0,
+            has_words: first & HAS_WORDS != 0,
+            rest: numbers.rest(),
+        })
+    }
+
+    /// The first bytes behind the trial, which are not compressed, and what follows them.
+    pub(crate) fn split_plain<const N: usize>(self) -> Result<([u8; N], Self), String> {
+        let (plain, rest) = self.rest.split_first_chunk().ok_or("a record that ends too early")?;
+        Ok((*plain, Self { rest, ..self }))
+    }
+
+    /// The logprobs in front of its body, and what follows them.
+    pub(crate) fn split_planes(self) -> Result<(Planes, Self), String> {
+        let mut numbers = Numbers::of(self.rest);
+        let planes = Planes::read(&mut numbers).ok_or("logprobs that cannot be read")?;
+        Ok((planes, Self { rest: numbers.rest(), ..self }))
+    }
+
+    /// What was compressed, as it was, where that takes no other record.
+    pub(crate) fn body(self) -> Result<Cow<'a, [u8]>, String> {
+        self.body_with(|distance, _| Err(format!("it takes the record {distance} bytes before it")))
+    }
+
+    /// What was compressed, as it was. `words` gives those that it was compressed with in mind, by how many bytes before it
+    /// the record lies that they are made of, and by the length of the body.
+    pub(crate) fn body_with(
+        self,
+        words: impl FnOnce(u64, usize) -> Result<Vec<u8>, String>,
+    ) -> Result<Cow<'a, [u8]>, String> {
+        if !self.is_compressed {
+            return Ok(Cow::Borrowed(self.rest));
+        }
+        let mut numbers = Numbers::of(self.rest);
+        let length = numbers.number().filter(|&length| length <= LONGEST).ok_or("a record of no length")?;
+        let length = usize::try_from(length).map_err(|error| error.to_string())?;
+        let dictionary = if self.has_words {
+            let distance = numbers.number().ok_or("a record that ends too early")?;
+            Cow::Owned(words(distance, length)?)
+        } else {
+            Cow::Borrowed(DICTIONARY)
+        };
+        let mut decompressor =
+            zstd::bulk::Decompressor::with_dictionary(&dictionary).map_err(|error| error.to_string())?;
+        let body = decompressor.decompress(numbers.rest(), length).map_err(|error| error.to_string())?;
+        if body.len() == length { Ok(Cow::Owned(body)) } else { Err("a record of another length".to_owned()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_packed_is_read(plain: [u8; 3], word in "[a-z]{0,9}", times in 0_usize..200, trial: u64) {
+            let body = word.repeat(times).into_bytes();
+            let mut out = vec![9];
+            let mut packer = Packer::new().unwrap();
+            packer.pack(Kind::Call, TrialNumber(trial), &plain, &body, None, &mut out).unwrap();
+            let content = Content::read(&out[1..]).unwrap();
+            prop_assert_eq!((content.kind, content.trial), (Kind::Call, TrialNumber(trial)));
+            let (front, content) = content.split_plain::<3>().unwrap();
+            prop_assert_eq!(front, plain);
+            prop_assert_eq!(&*content.body().unwrap(), &*body);
+        }
+
+        #[test]
+        fn what_is_packed_with_words_in_mind_takes_them(word in "[a-z]{20,40}", times in 4_usize..200) {
+            let body = word.repeat(times).into_bytes();
+            let words = [DICTIONARY, word.as_bytes()].concat();
+            let mut out = Vec::new();
+            let with = Words { distance: 7, words: words.clone() };
+            Packer::new().unwrap().pack(Kind::Text, TrialNumber(1), &[], &body, Some(with), &mut out).unwrap();
+            let content = Content::read(&out).unwrap();
+            let read = content.body_with(|distance, length| {
+                assert_eq!((distance, length), (7, body.len()));
+                Ok(words.clone())
+            });
+            prop_assert_eq!(&*read.unwrap(), &*body);
+            prop_assert!(content.body().is_err());
+            let other = [DICTIONARY, word.to_uppercase().as_bytes()].concat();
+            prop_assert!(content.body_with(|_, _| Ok(other)).is_err(), "other words are not taken for these");
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(content in prop::collection::vec(any::<u8>(), 0..60), first in prop::sample::select(vec![16_u8, 17, 0x90, 0x91, 0xd1])) {
+            let content = [vec![first], content].concat();
+            if let Ok(content) = Content::read(&content) {
+                let _ = content.body();
+                let _ = content.split_plain::<16>().map(|(_, rest)| rest.body().map(|body| body.len()));
+            }
+        }
+    }
+}

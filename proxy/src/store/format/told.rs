@@ -1,0 +1,218 @@
+//! What a call's prompt was made of and what its answers said: with it, a process that starts anew lets conversations go
+//! on token for token, and exports have their texts.
+//!
+//! Texts are kept once. A call names the messages that an earlier call of its trial had, and brings what is new; a long
+//! text that any trial of the segment has said before is referred to.
+
+use std::sync::Arc;
+
+use super::numbers::{Numbers, NumbersMut};
+
+/// The conversation that a call belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Who made the prompt.
+    pub maker: PromptMaker,
+    /// The messages that the prompt was rendered from, each as a chat request has it, in JSON.
+    pub messages: Vec<Arc<str>>,
+    /// The members of the chat request that have a say in the rendering beside the messages, as a JSON object.
+    pub inputs: Arc<str>,
+    /// What the choices said, by their index, each as a message in JSON.
+    pub answers: Vec<(u32, Arc<str>)>,
+}
+
+/// Who made a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PromptMaker {
+    /// The server, of the messages.
+    Server,
+    /// The server, of more than the messages (media), or of less (a prompt cut off).
+    ServerOtherwise,
+    /// It was put together of tokens: those of an earlier call and what is new.
+    Proxy,
+}
+
+/// Which messages need not be written: the first ones of an earlier call, and perhaps an answer of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SharedTalk {
+    messages: usize,
+    /// Which of the earlier call's answers follows, counted from 1; 0 for none. Only where all its messages are shared.
+    answer: usize,
+}
+
+impl SharedTalk {
+    pub(crate) fn between(told: &Told, earlier: &Told) -> Self {
+        let pairs = told.messages.iter().zip(&earlier.messages);
+        let messages = pairs.take_while(|(a, b)| Arc::ptr_eq(a, b) || a == b).count();
+        let next = told.messages.get(messages).filter(|_| messages == earlier.messages.len());
+        let answer = next.and_then(|next| earlier.answers.iter().position(|(_, answer)| answer == next));
+        Self { messages, answer: answer.map_or(0, |answer| answer + 1) }
+    }
+
+    /// How many messages need not be written.
+    pub(crate) fn length(self) -> usize {
+        self.messages + usize::from(self.answer > 0)
+    }
+}
+
+impl Told {
+    /// The messages and answers that are not shared with an earlier call, in the order in which they are written.
+    pub(crate) fn new_texts(&self, shared: Option<SharedTalk>) -> impl Iterator<Item = &Arc<str>> {
+        let known = shared.map(SharedTalk::length).unwrap_or_default();
+        self.messages.iter().skip(known).chain(self.answers.iter().map(|(_, text)| text))
+    }
+}
+
+/// Appends a conversation. `earlier` says how many bytes before this record lies that of the call that it shares messages
+/// with; `places` says so of each text that is not shared, in the order inputs, [`Told::new_texts`], where it does not stand
+/// in this record.
+pub(crate) fn write(
+    told: &Told,
+    earlier: Option<(u64, SharedTalk)>,
+    places: &mut impl Iterator<Item = Option<u64>>,
+    out: &mut Vec<u8>,
+) {
+    out.push(match told.maker {
+        PromptMaker::Server => 1,
+        PromptMaker::ServerOtherwise => 2,
+        PromptMaker::Proxy => 3,
+    });
+    let mut put = |text: &Arc<str>, out: &mut Vec<u8>| match places.next().flatten() {
+        Some(distance) => out.put_number(distance),
+        None => {
+            out.put_number(0);
+            out.put_number(text.len() as u64);
+            out.extend_from_slice(text.as_bytes());
+        }
+    };
+    put(&told.inputs, out);
+    let (distance, shared) = earlier.unwrap_or_default();
+    for number in [distance, shared.messages as u64, shared.answer as u64] {
+        out.put_number(number);
+    }
+    let new = told.messages.get(shared.length()..).unwrap_or_default();
+    out.put_number(new.len() as u64);
+    new.iter().for_each(|text| put(text, out));
+    out.put_number(told.answers.len() as u64);
+    for (index, text) in &told.answers {
+        out.put_number(u64::from(*index));
+        put(text, out);
+    }
+}
+
+/// What a conversation refers to, by how many bytes before its record it lies.
+pub(crate) trait Referred {
+    fn conversation(&mut self, distance: u64) -> Option<Arc<Told>>;
+    fn text(&mut self, distance: u64) -> Option<Arc<str>>;
+}
+
+/// Reads a conversation. None where the bytes are none, or refer to what is not there.
+pub(crate) fn read(numbers: &mut Numbers<'_>, referred: &mut impl Referred) -> Option<Told> {
+    let maker = match numbers.number()? {
+        1 => PromptMaker::Server,
+        2 => PromptMaker::ServerOtherwise,
+        3 => PromptMaker::Proxy,
+        _ => return None,
+    };
+    let inputs = read_text(numbers, referred)?;
+    let [distance, shared, answer] = [numbers.number()?, numbers.number()?, numbers.number()?];
+    let mut messages = match distance {
+        0 => Vec::new(),
+        _ => shared_messages(&*referred.conversation(distance)?, shared, answer)?,
+    };
+    for _ in 0..numbers.number()? {
+        messages.push(read_text(numbers, referred)?);
+    }
+    let mut answers = Vec::new();
+    for _ in 0..numbers.number()? {
+        let index = u32::try_from(numbers.number()?).ok()?;
+        answers.push((index, read_text(numbers, referred)?));
+    }
+    Some(Told { maker, messages, inputs, answers })
+}
+
+fn shared_messages(earlier: &Told, shared: u64, answer: u64) -> Option<Vec<Arc<str>>> {
+    let mut messages = earlier.messages.get(..usize::try_from(shared).ok()?)?.to_vec();
+    if let Some(answer) = answer.checked_sub(1) {
+        let (_, text) = earlier.answers.get(usize::try_from(answer).ok()?)?;
+        messages.push(Arc::clone(text));
+    }
+    Some(messages)
+}
+
+fn read_text(numbers: &mut Numbers<'_>, referred: &mut impl Referred) -> Option<Arc<str>> {
+    match numbers.number()? {
+        0 => {
+            let length = numbers.number()?;
+            std::str::from_utf8(numbers.bytes(length)?).ok().map(Arc::from)
+        }
+        distance => referred.text(distance),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct One {
+        told: Option<Arc<Told>>,
+        text: Option<Arc<str>>,
+    }
+
+    impl Referred for One {
+        fn conversation(&mut self, distance: u64) -> Option<Arc<Told>> {
+            self.told.clone().filter(|_| distance == 9)
+        }
+
+        fn text(&mut self, distance: u64) -> Option<Arc<str>> {
+            self.text.clone().filter(|_| distance == 7)
+        }
+    }
+
+    fn told(messages: &[String], answers: &[String]) -> Told {
+        Told {
+            maker: PromptMaker::Proxy,
+            messages: messages.iter().map(|text| text.as_str().into()).collect(),
+            inputs: "{}".into(),
+            answers: answers.iter().zip(0..).map(|(text, index)| (index, text.as_str().into())).collect(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            first in prop::collection::vec("[a-c]{1,2}", 0..5),
+            second in prop::collection::vec("[a-c]{1,2}", 0..7),
+            answers in prop::collection::vec("[a-c]{1,2}", 0..3),
+        ) {
+            let (earlier, told) = (told(&first, &answers), told(&second, &answers));
+            let shared = SharedTalk::between(&told, &earlier);
+            prop_assert!(shared.length() <= told.messages.len());
+            let mut bytes = Vec::new();
+            let long: Arc<str> = "aa".into();
+            let texts: Vec<_> = std::iter::once(&told.inputs).chain(told.new_texts(Some(shared))).collect();
+            let mut places = texts.into_iter().map(|text| (*text == long).then_some(7));
+            write(&told, Some((9, shared)), &mut places, &mut bytes);
+            let mut referred = One { told: Some(Arc::new(earlier)), text: Some(long) };
+            let mut numbers = Numbers::of(&bytes);
+            prop_assert_eq!(read(&mut numbers, &mut referred), Some(told));
+            prop_assert!(numbers.is_empty());
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(0_u8..12, 0..40)) {
+            let mut referred = One { told: Some(Arc::new(told(&["a".into()], &[]))), text: Some("t".into()) };
+            read(&mut Numbers::of(&bytes), &mut referred);
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_sent_back_as_it_was_is_not_written_again() {
+        let first = told(&["a".to_owned()], &["b".to_owned()]);
+        let next = told(&["a".to_owned(), "b".to_owned(), "c".to_owned()], &[]);
+        assert_eq!(SharedTalk::between(&next, &first), SharedTalk { messages: 1, answer: 1 });
+    }
+}

@@ -1,0 +1,364 @@
+//! Looks through a data directory: every trial, and where its calls lie. What calls said is not read.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use rolltap_rollout::call::Call;
+use rolltap_rollout::ids::{CallId, TrialId};
+use rolltap_rollout::rollout::Reward;
+
+use super::index::{At, Index};
+use crate::store::format::content::{Content, Kind, TrialNumber};
+use crate::store::format::event::{Completion, Event, GroupClosed, Opened, PolicyChange};
+use crate::store::format::numbers::Numbers;
+use crate::store::format::record::{Next, Records};
+use crate::store::format::segment::{self, Format, HEAD, SegmentId};
+use crate::store::write::encoder::Mark;
+use crate::store::{Damage, ReadError, Summary};
+
+/// What a data directory holds.
+#[derive(Debug, Default)]
+pub(crate) struct Looked {
+    /// Every trial, in the order in which they were opened.
+    pub(crate) trials: Vec<Found>,
+    pub(crate) policy: Vec<PolicyChange>,
+    /// In the order in which they closed.
+    pub(crate) closed_groups: Vec<GroupClosed>,
+    /// The newest number of completions and closings.
+    pub(crate) last_sequence: u64,
+    /// The newest number of a trial whose retention is over.
+    pub(crate) forgotten_through: u64,
+    pub(crate) index: Index,
+    /// Calls that were about to go upstream, of which nothing more was written.
+    pub(crate) unfinished: Vec<Unfinished>,
+    /// What could not be read, and was passed over.
+    pub(crate) damage: Vec<Damage>,
+    /// The last segment, and where its next record belongs; none where there is none that can be written to.
+    pub(crate) last: Option<(SegmentId, u64)>,
+    /// The segment with the highest number.
+    pub(crate) latest: Option<SegmentId>,
+}
+
+/// A trial, without its calls.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) opened: Opened,
+    /// When it was sealed, if it was.
+    pub(crate) sealed_at: Option<Timestamp>,
+    pub(crate) summary: Option<Summary>,
+    pub(crate) reward: Option<Reward>,
+    pub(crate) completion: Option<Completion>,
+}
+
+/// A call that was under way when the process ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Unfinished {
+    pub(crate) trial_id: TrialId,
+    pub(crate) call_id: CallId,
+    pub(crate) at: Timestamp,
+}
+
+/// Looks through a data directory. Empty where there is none.
+pub(crate) fn look(dir: &Path) -> Result<Looked, ReadError> {
+    let failed = |path: PathBuf| move |source| ReadError { path, source };
+    let segments = segment::list(dir).map_err(failed(dir.to_owned()))?;
+    let mut looking = Looking::default();
+    looking.looked.latest = segments.last().copied();
+    for &id in &segments {
+        let path = id.path(dir);
+        looking.segment(id, &path).map_err(failed(path))?;
+    }
+    Ok(looking.finish())
+}
+
+#[derive(Default)]
+struct Looking {
+    looked: Looked,
+    by_id: HashMap<TrialId, usize>,
+    /// Trials whose retention was over, by their places.
+    forgotten: HashSet<usize>,
+    /// What is wrong unless it is found to be what is left of trials whose retention was over.
+    doubts: Vec<(Wrong, Damage)>,
+    /// Calls of which the record was seen.
+    ended: HashSet<Mark>,
+    intents: HashMap<Mark, Intent>,
+}
+
+/// What is wrong with a record.
+#[derive(Debug)]
+enum Wrong {
+    /// It cannot be read.
+    Unreadable(String),
+    /// It is about a trial that was never opened.
+    Unopened(TrialId),
+    /// A policy version before it is missing.
+    Policy(String),
+}
+
+impl Wrong {
+    fn reason(&self) -> String {
+        match self {
+            Self::Unreadable(reason) | Self::Policy(reason) => reason.clone(),
+            Self::Unopened(trial) => format!("trial {trial} was never opened"),
+        }
+    }
+}
+
+impl From<String> for Wrong {
+    fn from(reason: String) -> Self {
+        Self::Unreadable(reason)
+    }
+}
+
+impl From<&str> for Wrong {
+    fn from(reason: &str) -> Self {
+        Self::Unreadable(reason.to_owned())
+    }
+}
+
+struct Intent {
+    trial: TrialNumber,
+    call_id: CallId,
+    at: Timestamp,
+}
+
+impl Looking {
+    fn segment(&mut self, id: SegmentId, path: &Path) -> io::Result<()> {
+        let mut file = BufReader::with_capacity(1 << 20, File::open(path)?);
+        self.looked.last = None;
+        let Some(format) = segment::read_head(&mut file)? else { return Ok(()) };
+        let mut records = Records::new(file, HEAD);
+        let mut content = Vec::new();
+        let is_torn = loop {
+            let at = At { segment: id, offset: records.position() };
+            let reason = match records.next(&mut content)? {
+                Next::End => break false,
+                Next::TornEnd => break true,
+                Next::Damage(reason) => reason,
+                Next::Record => match self.take(at, format, &content) {
+                    Ok(()) => continue,
+                    Err(wrong) => {
+                        let damage = damage(path, at.offset, wrong.reason());
+                        self.doubts.push((wrong, damage));
+                        continue;
+                    }
+                },
+            };
+            self.looked.damage.push(damage(path, at.offset, reason));
+        };
+        if is_torn {
+            let torn = damage(path, records.position(), "the last record was half written".to_owned());
+            self.looked.damage.push(Damage { is_torn_end: true, ..torn });
+        }
+        if format == Format::V3 {
+            self.looked.last = Some((id, records.position()));
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, at: At, format: Format, content: &[u8]) -> Result<(), Wrong> {
+        if format == Format::V1 {
+            return self.take_v1(at, content);
+        }
+        let content = Content::read(content)?;
+        self.looked.index.is_used(content.trial);
+        self.looked.index.is_in(at.segment, content.trial);
+        match content.kind {
+            Kind::Text => Ok(()),
+            Kind::Event => {
+                let event = serde_json::from_slice(&content.body()?).map_err(|error| error.to_string())?;
+                self.take_event(at.segment, event, content.trial)
+            }
+            Kind::Call => {
+                let (mark, _) = content.split_plain()?;
+                self.intents.remove(&mark);
+                // A disk that failed at an unlucky moment may have a record twice.
+                if self.ended.insert(mark) {
+                    self.looked.index.add_call(content.trial, at);
+                }
+                Ok(())
+            }
+            Kind::Intent => {
+                let (mark, rest) = content.split_plain()?;
+                let body = rest.body()?;
+                let intent =
+                    read_intent(content.trial, mark, &body).ok_or("an intent that cannot be read")?;
+                if !self.ended.contains(&mark) {
+                    self.intents.insert(mark, intent);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The first format: a byte that says whether an event follows in JSON, or a call.
+    fn take_v1(&mut self, at: At, content: &[u8]) -> Result<(), Wrong> {
+        match content.split_first() {
+            Some((1, json)) => {
+                let event: Event = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+                let number =
+                    event.trial_id().map(|trial| self.looked.index.number(trial)).unwrap_or_default();
+                self.looked.index.is_in(at.segment, number);
+                self.take_event(at.segment, event, number)
+            }
+            Some((2, call)) => {
+                let mut numbers = Numbers::of(call);
+                let small = numbers.number().and_then(|length| numbers.bytes(length));
+                let small = small.ok_or("the record of a call ends too early")?;
+                let call: Call = serde_json::from_slice(small).map_err(|error| error.to_string())?;
+                let number = self.looked.index.number(&call.trial_id);
+                self.looked.index.is_in(at.segment, number);
+                self.looked.index.add_call(number, at);
+                Ok(())
+            }
+            Some((kind, _)) => {
+                Err(format!("a record of kind {kind}, which this rolltap does not know").into())
+            }
+            None => Err("a record without content".into()),
+        }
+    }
+
+    fn take_event(&mut self, segment: SegmentId, event: Event, number: TrialNumber) -> Result<(), Wrong> {
+        match event {
+            Event::Opened(opened) => self.open(*opened, number)?,
+            Event::Withdrawn { trial_id } => {
+                self.looked.index.forget(std::slice::from_ref(&trial_id), &[]);
+                self.forgotten.extend(self.by_id.remove(&trial_id));
+            }
+            Event::Undelivered { call_id, .. } => self.looked.index.is_undelivered(number, call_id),
+            Event::Policy(change) => self.policy(change)?,
+            Event::Forgotten { trials, policy, sequence, through } => {
+                self.looked.last_sequence = self.looked.last_sequence.max(sequence);
+                self.looked.forgotten_through = self.looked.forgotten_through.max(through);
+                self.forget(&trials, policy);
+            }
+            Event::Summed { trial_id, summary } => self.trial(&trial_id)?.summary = Some(summary),
+            Event::Sealed { trial_id, at } => {
+                self.looked.index.is_sealed(number, at);
+                self.trial(&trial_id)?.sealed_at = Some(at);
+            }
+            Event::Rewarded { trial_id, reward } => self.trial(&trial_id)?.reward = Some(reward),
+            Event::Completed { trial_id, completion } => {
+                if self.trial(&trial_id)?.completion != Some(completion) {
+                    self.follows(completion.sequence)?;
+                    self.trial(&trial_id)?.completion = Some(completion);
+                    self.looked.index.is_complete(number, completion);
+                }
+            }
+            Event::GroupClosed(closed) => {
+                if !self.looked.closed_groups.contains(&closed) {
+                    self.follows(closed.sequence)?;
+                    self.looked.index.is_closed(segment, &closed.group_id, closed.at);
+                    self.looked.closed_groups.push(closed);
+                }
+            }
+            Event::Intent { .. }
+            | Event::Call(_)
+            | Event::Batch(_)
+            | Event::Flush
+            | Event::Asleep { .. }
+            | Event::Woken { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Readers of the feed stand at these numbers: with one given to two they would miss a trial.
+    fn follows(&mut self, sequence: u64) -> Result<(), Wrong> {
+        if sequence <= self.looked.last_sequence {
+            let last = self.looked.last_sequence;
+            return Err(format!("number {sequence} of the feed comes after {last}").into());
+        }
+        self.looked.last_sequence = sequence;
+        Ok(())
+    }
+
+    fn open(&mut self, opened: Opened, number: TrialNumber) -> Result<(), Wrong> {
+        let trial_id = opened.facts.trial_id.clone();
+        if let Some(known) = self.by_id.get(&trial_id).and_then(|&index| self.looked.trials.get(index)) {
+            let is_same = known.opened.key == opened.key;
+            return if is_same {
+                Ok(())
+            } else {
+                Err(format!("trial {trial_id} is opened a second time").into())
+            };
+        }
+        self.looked.index.is(trial_id.clone(), number);
+        opened.facts.group_id.iter().for_each(|group| self.looked.index.is_of_group(number, group));
+        self.by_id.insert(trial_id, self.looked.trials.len());
+        self.looked.trials.push(Found {
+            opened,
+            sealed_at: None,
+            summary: None,
+            reward: None,
+            completion: None,
+        });
+        Ok(())
+    }
+
+    fn forget(&mut self, trials: &[TrialId], policy: Vec<PolicyChange>) {
+        self.looked.policy = policy;
+        self.looked.index.forget(trials, &[]);
+        self.forgotten.extend(trials.iter().filter_map(|trial| self.by_id.remove(trial)));
+        let trials: HashSet<_> = trials.iter().collect();
+        self.doubts.retain(|(wrong, _)| match wrong {
+            Wrong::Unreadable(_) => true,
+            Wrong::Unopened(trial) => !trials.contains(trial),
+            Wrong::Policy(_) => false,
+        });
+    }
+
+    fn policy(&mut self, change: PolicyChange) -> Result<(), Wrong> {
+        let newest = self.looked.policy.iter().map(|change| change.version).max().unwrap_or(0);
+        if !(0..=newest.saturating_add(1)).contains(&change.version) {
+            let reason = format!("policy version {} comes after version {newest}", change.version);
+            return Err(Wrong::Policy(reason));
+        }
+        self.looked.policy.push(change);
+        Ok(())
+    }
+
+    fn trial(&mut self, id: &TrialId) -> Result<&mut Found, Wrong> {
+        let found = self.by_id.get(id).and_then(|&index| self.looked.trials.get_mut(index));
+        found.ok_or_else(|| Wrong::Unopened(id.clone()))
+    }
+
+    fn finish(mut self) -> Looked {
+        let names: HashMap<TrialNumber, &TrialId> =
+            self.by_id.keys().map(|id| (self.looked.index.number_of(id), id)).collect();
+        let mut unfinished: Vec<_> = self
+            .intents
+            .into_values()
+            .filter_map(|Intent { trial, call_id, at }| {
+                Some(Unfinished { trial_id: (*names.get(&trial)?).clone(), call_id, at })
+            })
+            .collect();
+        unfinished.sort_by(|a, b| a.call_id.cmp(&b.call_id));
+        self.looked.unfinished = unfinished;
+        self.looked.damage.extend(self.doubts.into_iter().map(|(_, damage)| damage));
+        self.looked.damage.sort_by(|a, b| (&a.path, a.at).cmp(&(&b.path, b.at)));
+        let mut place = 0;
+        self.looked.trials.retain(|_| {
+            place += 1;
+            !self.forgotten.contains(&(place - 1))
+        });
+        self.looked
+    }
+}
+
+fn damage(path: &Path, at: u64, reason: String) -> Damage {
+    Damage { path: path.to_owned(), at, reason, is_torn_end: false }
+}
+
+fn read_intent(trial: TrialNumber, mark: Mark, body: &[u8]) -> Option<Intent> {
+    let (micros, name) = body.split_first_chunk()?;
+    let at = Timestamp::from_microsecond(i64::from_le_bytes(*micros)).ok()?;
+    let call_id = match name {
+        // The mark is the name.
+        [] => CallId::of_bytes(mark),
+        name => CallId::new(std::str::from_utf8(name).ok()?).ok()?,
+    };
+    Some(Intent { trial, call_id, at })
+}

@@ -1,0 +1,93 @@
+//! How soon what is written also survives the death of the machine.
+
+use std::fs::File;
+use std::str::FromStr;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// When written records are made durable (`fdatasync`). Whatever it is, they survive the death of the process at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sync {
+    /// Before anybody is told that they are kept.
+    Always,
+    /// 50 ms later at most.
+    #[default]
+    Interval,
+    /// When the system sees fit, and at the end.
+    Off,
+}
+
+impl FromStr for Sync {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "always" => Ok(Self::Always),
+            "interval" => Ok(Self::Interval),
+            "off" => Ok(Self::Off),
+            other => Err(format!("{other:?} is none of always, interval, off")),
+        }
+    }
+}
+
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// What is to be made durable, for a thread of its own: the disk's time is nobody's to wait for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unsynced(Arc<(Mutex<State>, Condvar)>);
+
+#[derive(Debug, Default)]
+struct State {
+    written: Option<Arc<File>>,
+    is_over: bool,
+}
+
+/// Ends the thread that makes files durable when it is dropped.
+#[derive(Debug)]
+pub(crate) struct OverOnDrop(Unsynced);
+
+impl Drop for OverOnDrop {
+    fn drop(&mut self) {
+        self.0.lock().is_over = true;
+        self.0.0.1.notify_one();
+    }
+}
+
+impl Unsynced {
+    /// Something was written to this file.
+    pub(crate) fn wrote(&self, file: &Arc<File>) {
+        let mut state = self.lock();
+        if state.written.is_none() {
+            state.written = Some(Arc::clone(file));
+            self.0.1.notify_one();
+        }
+    }
+
+    /// For the thread that writes: nothing more comes once the returned value is dropped, also by a panic.
+    pub(crate) fn over_on_drop(&self) -> OverOnDrop {
+        OverOnDrop(self.clone())
+    }
+
+    /// Makes files durable until nothing more comes, and tells what did not work.
+    pub(crate) fn run(&self, failed: impl Fn(&std::io::Error)) {
+        loop {
+            let state = self.0.1.wait_while(self.lock(), |state| state.written.is_none() && !state.is_over);
+            drop(state);
+            // More comes while this waits, and is made durable together.
+            let waited = self.0.1.wait_timeout_while(self.lock(), INTERVAL, |state| !state.is_over);
+            let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            if state.is_over {
+                return;
+            }
+            let Some(file) = state.written.take() else { continue };
+            drop(state);
+            if let Err(error) = file.sync_data() {
+                failed(&error);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

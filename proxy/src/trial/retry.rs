@@ -1,0 +1,96 @@
+//! Retries that a client marks as such. A marked retry gets the recorded answer of an equal call of which the agent got no
+//! end; without such a call it is sampled, as is every request without the mark, because agents sample in parallel on
+//! purpose.
+//!
+//! The clients of OpenAI and Anthropic mark every request: `x-stainless-retry-count: 0` at first, more for a retry. The mark
+//! does not say of which call a request is a retry. Only for such clients is an answer kept.
+
+use std::collections::VecDeque;
+
+use http::{HeaderMap, HeaderName};
+use sha2::{Digest, Sha256};
+
+use crate::trial::replay::Replay;
+
+const RETRY_COUNT: HeaderName = HeaderName::from_static("x-stainless-retry-count");
+
+/// Undelivered answers that a trial keeps; the oldest is dropped for one more. A client retries within seconds.
+const MOST: usize = 16;
+
+/// What a request says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// Nothing: its client does not mark retries.
+    None,
+    /// The first try.
+    First,
+    /// A retry.
+    Retry,
+}
+
+/// What makes a retry the same request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fingerprint([u8; 32]);
+
+/// A trial's complete answers whose connections went away before their end was handed over, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Undelivered(VecDeque<(Fingerprint, Replay)>);
+
+impl Mark {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        match headers.get(RETRY_COUNT).map(|count| count.as_bytes()) {
+            None => Self::None,
+            Some(b"0") => Self::First,
+            Some(_) => Self::Retry,
+        }
+    }
+}
+
+impl Fingerprint {
+    pub(crate) fn of(path: &str, body: &[u8]) -> Self {
+        Self(Sha256::new().chain_update(path).chain_update([0]).chain_update(body).finalize().into())
+    }
+}
+
+impl Undelivered {
+    pub(crate) fn add(&mut self, fingerprint: Fingerprint, answer: Replay) {
+        if self.0.len() == MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back((fingerprint, answer));
+    }
+
+    /// The oldest answer to that request, which no other retry gets.
+    pub(crate) fn take(&mut self, fingerprint: Fingerprint) -> Option<Replay> {
+        let position = self.0.iter().position(|(known, _)| *known == fingerprint)?;
+        self.0.remove(position).map(|(_, answer)| answer)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_above_zero_marks_a_retry() {
+        let mark = |count: Option<&str>| {
+            let headers = count.map(|count| (RETRY_COUNT, count.parse().unwrap()));
+            Mark::of(&headers.into_iter().collect())
+        };
+        assert_eq!(mark(None), Mark::None);
+        assert_eq!(mark(Some("0")), Mark::First);
+        assert_eq!(mark(Some("2")), Mark::Retry);
+    }
+
+    #[test]
+    fn another_path_or_body_is_another_request() {
+        let one = Fingerprint::of("/v1/messages", b"{}");
+        assert_eq!(one, Fingerprint::of("/v1/messages", b"{}"));
+        assert_ne!(one, Fingerprint::of("/v1/responses", b"{}"));
+        assert_ne!(one, Fingerprint::of("/v1/messages", b"{ }"));
+    }
+}

@@ -1,0 +1,93 @@
+//! A streaming answer on its way: read off upstream, cut into events, recorded, and made what the agent gets.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::Body;
+
+use crate::dialect::{Back, Progress};
+use crate::recorder::Recorder;
+use crate::store::StoreError;
+use crate::trial::call_under_way::Ended;
+use crate::upstream::UpstreamBody;
+use crate::wire::passing::Passing;
+use crate::wire::sse::{Decoder, EventTooLong};
+
+/// Upstream's stream and how it is read. Dropping it makes upstream stop.
+#[derive(Debug)]
+pub(crate) struct Streaming {
+    upstream: UpstreamBody,
+    decoder: Decoder,
+    back: Back,
+}
+
+/// What one read of upstream came to.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// No event is whole yet, or none is for the agent.
+    Nothing,
+    Events(Bytes),
+    Last(Bytes),
+}
+
+/// Why a stream breaks off. The agent's client sees what it would see of an upstream that breaks off.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Broken {
+    #[error(transparent)]
+    Ended(#[from] Ended),
+    #[error("upstream broke off: {0}")]
+    Upstream(#[from] hyper::Error),
+    #[error("upstream ended its stream without an end: {0}")]
+    Unfinished(&'static str),
+    #[error("upstream sent nothing for {0:?}")]
+    Silent(Duration),
+    #[error(transparent)]
+    Event(#[from] EventTooLong),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Streaming {
+    pub(crate) fn new(upstream: UpstreamBody, back: Back) -> Self {
+        Self { upstream, decoder: Decoder::default(), back }
+    }
+
+    /// What keeps the agent's connection open while upstream is silent.
+    pub(crate) fn keep_alive(&self) -> &'static [u8] {
+        self.back.keep_alive()
+    }
+
+    /// Reads once, and records what came.
+    pub(crate) fn poll_step(
+        &mut self,
+        recorder: &mut Recorder,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Step, Broken>> {
+        let Some(frame) = ready!(Pin::new(&mut self.upstream).poll_frame(cx)) else {
+            let is_between_events = self.decoder.rest().is_empty();
+            let reason = if is_between_events { "no [DONE] came" } else { "it broke off in an event" };
+            return Poll::Ready(Err(Broken::Unfinished(reason)));
+        };
+        // Trailers say nothing that vLLM sends.
+        Poll::Ready(match frame?.into_data() {
+            Ok(bytes) => self.take(bytes, recorder),
+            Err(_) => Ok(Step::Nothing),
+        })
+    }
+
+    /// Takes what upstream sent: what of it is whole events, recorded, and as the agent gets it.
+    fn take(&mut self, bytes: Bytes, recorder: &mut Recorder) -> Result<Step, Broken> {
+        let arrived = self.decoder.take(bytes)?;
+        let mut passing = Passing::of(arrived.bytes.clone());
+        for event in arrived.events {
+            if self.back.event(&arrived.bytes, event, recorder, &mut passing) == Progress::Last {
+                // What stands before the last event is handed on with it: it came in the same read.
+                return Ok(Step::Last(passing.into_bytes()));
+            }
+        }
+        let events = passing.into_bytes();
+        Ok(if events.is_empty() { Step::Nothing } else { Step::Events(events) })
+    }
+}

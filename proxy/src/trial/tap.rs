@@ -1,0 +1,135 @@
+//! The streaming answer as the agent reads it.
+//!
+//! No task and no queue stand between upstream and agent: the agent's connection polls this body, this body polls
+//! upstream. The last event waits until the call's record is kept, because agents take it for the end of the turn.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use crate::trial::call_under_way::{CallGuard, Next, SharedKept};
+use crate::trial::silence::{Heard, Silence};
+use crate::trial::streaming::Broken;
+
+/// The body that the agent reads.
+#[derive(Debug)]
+pub(crate) struct TapBody {
+    guard: CallGuard,
+    silence: Silence,
+    end: End,
+}
+
+/// An answer that came whole and is kept, as one piece.
+#[derive(Debug)]
+pub(crate) struct WholeBody {
+    guard: CallGuard,
+    /// None once the connection has taken it.
+    body: Option<Bytes>,
+}
+
+/// How far the answer is from its end.
+#[derive(Debug)]
+enum End {
+    /// More is to come.
+    Ahead,
+    /// The last events wait for the record to be kept.
+    Held { kept: SharedKept, events: Bytes },
+    /// Everything was handed on.
+    Reached,
+}
+
+impl TapBody {
+    pub(crate) fn new(guard: CallGuard, silence: Silence) -> Self {
+        Self { guard, silence, end: End::Ahead }
+    }
+
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Broken>> {
+        loop {
+            match &mut self.end {
+                End::Held { kept, events } => {
+                    let kept = ready!(Pin::new(kept).poll(cx));
+                    let events = std::mem::take(events);
+                    self.end = End::Reached;
+                    match &kept {
+                        Ok(()) => self.guard.delivered(),
+                        Err(_) => self.guard.call().answer_is_replaced(),
+                    }
+                    return Poll::Ready(kept.map(|()| events).map_err(Broken::from));
+                }
+                End::Ahead | End::Reached => {}
+            }
+            match self.guard.poll_next(cx) {
+                Poll::Ready(next) => {
+                    self.silence.broken();
+                    match next? {
+                        Next::Events(events) => return Poll::Ready(Ok(events)),
+                        Next::Last { events, kept } => self.end = End::Held { kept, events },
+                    }
+                }
+                Poll::Pending => return self.poll_silence(cx),
+            }
+        }
+    }
+
+    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Broken>> {
+        match ready!(self.silence.poll(cx)) {
+            Heard::NothingYet => Poll::Ready(Ok(Bytes::from_static(self.guard.call().keep_alive()))),
+            Heard::NothingForTooLong(time) => Poll::Ready(Err(self.guard.give_up(Broken::Silent(time)))),
+        }
+    }
+}
+
+impl Body for TapBody {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        if matches!(self.end, End::Reached) {
+            return Poll::Ready(None);
+        }
+        let more = ready!(self.poll_more(cx));
+        if more.is_err() {
+            self.end = End::Reached;
+        }
+        Poll::Ready(Some(more.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.end, End::Reached)
+    }
+}
+
+impl WholeBody {
+    pub(crate) fn new(guard: CallGuard, body: Bytes) -> Self {
+        Self { guard, body: Some(body) }
+    }
+}
+
+impl Body for WholeBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let Some(body) = self.body.take() else { return Poll::Ready(None) };
+        self.guard.delivered();
+        Poll::Ready(Some(Ok(Frame::data(body))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.body.as_ref().map_or(0, |body| body.len() as u64))
+    }
+}

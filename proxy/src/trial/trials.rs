@@ -1,0 +1,78 @@
+//! Every trial that this process knows, by name and by key.
+
+use std::sync::Arc;
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+use rolltap_rollout::ids::TrialId;
+
+use crate::common::trial_key::{IdentityError, KeyHash, TrialKey};
+use crate::trial::Trial;
+
+/// The registry of trials.
+#[derive(Debug, Default)]
+pub(crate) struct Trials {
+    by_id: DashMap<TrialId, Arc<Trial>>,
+    by_key: DashMap<KeyHash, Arc<Trial>>,
+}
+
+/// A trial of that name exists.
+#[derive(Debug, thiserror::Error)]
+#[error("there is a trial {0} already; a retry is a trial of its own, with a higher attempt")]
+pub(crate) struct NameTaken(TrialId);
+
+impl Trials {
+    /// Adds a trial; its name must be new.
+    pub(crate) fn add(&self, trial: Trial) -> Result<Arc<Trial>, NameTaken> {
+        let trial = Arc::new(trial);
+        match self.by_id.entry(trial.opened().facts.trial_id.clone()) {
+            Entry::Occupied(taken) => return Err(NameTaken(taken.key().clone())),
+            Entry::Vacant(free) => free.insert(Arc::clone(&trial)),
+        };
+        self.by_key.insert(trial.opened().key, Arc::clone(&trial));
+        Ok(trial)
+    }
+
+    /// Takes back one that could not be kept, or is not kept any more: its name is free again.
+    pub(crate) fn remove(&self, trial: &Trial) {
+        self.by_key.remove(&trial.opened().key);
+        self.by_id.remove(&trial.opened().facts.trial_id);
+    }
+
+    pub(crate) fn by_id(&self, id: &TrialId) -> Option<Arc<Trial>> {
+        self.by_id.get(id).map(|trial| Arc::clone(&trial))
+    }
+
+    /// The trial whose agent sent this key.
+    pub(crate) fn by_key(&self, key: &TrialKey) -> Result<Arc<Trial>, IdentityError> {
+        self.by_key.get(&key.hash()).map(|trial| Arc::clone(&trial)).ok_or(IdentityError::Unknown)
+    }
+
+    /// Every trial that may make further calls, in no order.
+    pub(crate) fn open(&self) -> Vec<Arc<Trial>> {
+        let open = self.by_id.iter().filter(|trial| !trial.sealed().is_cancelled());
+        open.map(|trial| Arc::clone(&trial)).collect()
+    }
+
+    /// The first trials by name, those behind `after` where it is given, and whether more follow them.
+    pub(crate) fn page(&self, after: Option<&TrialId>, limit: usize) -> (Vec<Arc<Trial>>, bool) {
+        let is_behind = |id: &TrialId| after.is_none_or(|after| id > after);
+        let behind = self.by_id.iter().filter(|entry| is_behind(entry.key()));
+        let mut trials: Vec<_> = behind.map(|entry| Arc::clone(&entry)).collect();
+        trials.sort_by(by_name);
+        let has_more = trials.len() > limit;
+        trials.truncate(limit);
+        (trials, has_more)
+    }
+
+    /// Every trial, by name.
+    pub(crate) fn all(&self) -> Vec<Arc<Trial>> {
+        let mut trials: Vec<_> = self.by_id.iter().map(|entry| Arc::clone(&entry)).collect();
+        trials.sort_by(by_name);
+        trials
+    }
+}
+
+fn by_name(a: &Arc<Trial>, b: &Arc<Trial>) -> std::cmp::Ordering {
+    a.opened().facts.trial_id.cmp(&b.opened().facts.trial_id)
+}

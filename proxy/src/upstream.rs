@@ -1,0 +1,49 @@
+//! The vLLM servers behind the proxy: [`Pool`] says which one gets a call, [`replica`] what is known of one, [`watch`]
+//! finds it out, [`body`] is an answer on its way.
+
+mod address;
+mod body;
+mod flaws;
+mod ids_support;
+mod model_card;
+mod parser_question;
+pub(crate) mod policy;
+mod pool;
+mod replica;
+mod schema;
+mod settings;
+mod watch;
+
+pub use address::{Address, InvalidAddress};
+pub(crate) use body::UpstreamBody;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+pub(crate) use model_card::ModelCard;
+pub use model_card::SamplingDefaults;
+pub(crate) use pool::{AddressTaken, Pool, SendError};
+pub(crate) use replica::{Replica, ReplicaId, ServedBy};
+pub(crate) use schema::IdsPlace;
+pub use settings::PoolSettings;
+
+/// Headers of one connection alone (RFC 9110 §7.6.1), and those that describe a body's framing.
+pub(crate) fn without_framing(mut headers: HeaderMap<HeaderValue>) -> HeaderMap<HeaderValue> {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    let fixed = [
+        header::CONNECTION,
+        header::CONTENT_LENGTH,
+        header::TRANSFER_ENCODING,
+        header::TE,
+        header::TRAILER,
+        header::UPGRADE,
+        HeaderName::from_static("keep-alive"),
+    ];
+    for name in named.iter().chain(&fixed) {
+        headers.remove(name);
+    }
+    headers
+}

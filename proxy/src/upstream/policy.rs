@@ -1,0 +1,230 @@
+//! Which weights sample: versions as ordinals of ours, each with the label that the trainer or vLLM gave it, and the gate
+//! that holds new calls back while weights are updated.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::common::clock;
+use crate::store::{Event, Kept, Place, PolicyChange};
+
+/// The labels seen so far, which of them holds, and whether calls are held back.
+#[derive(Debug)]
+pub(crate) struct Policy {
+    state: Mutex<State>,
+    paused: watch::Sender<bool>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// By version. The first has none until somebody names it: the weights that were there before anyone said anything.
+    labels: Vec<Option<String>>,
+    current: usize,
+    /// The trainer said what holds, rather than a replica.
+    is_set: bool,
+}
+
+/// A version and its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) ordinal: i32,
+    pub(crate) label: Option<String>,
+}
+
+/// What a replica says of its weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// It had not been asked before.
+    First,
+    /// It said something else before.
+    Changed,
+}
+
+impl Policy {
+    /// As the changes left it.
+    pub(crate) fn restored(changes: &[PolicyChange]) -> Self {
+        let mut state = State { labels: vec![None], current: 0, is_set: false };
+        for change in changes {
+            state.current = usize::try_from(change.version).unwrap_or_default();
+            if state.current >= state.labels.len() {
+                state.labels.resize(state.current + 1, None);
+            }
+            if let Some(label) = state.labels.get_mut(state.current) {
+                *label = Some(change.label.clone());
+            }
+            state.is_set = change.is_set;
+        }
+        Self { state: Mutex::new(state), paused: watch::Sender::new(false) }
+    }
+
+    /// The version that was told last.
+    pub(crate) fn current(&self) -> Version {
+        let state = self.lock();
+        state.version(state.current)
+    }
+
+    /// Takes the trainer's word for what all replicas have from now on. `publish` runs before anybody else can say
+    /// something else.
+    pub(crate) fn set(&self, label: &str, place: Place, publish: impl FnOnce(i32)) -> (Version, Kept) {
+        let mut state = self.lock();
+        state.current = state.find_or_add(label);
+        state.is_set = true;
+        let kept = place.keep(state.change());
+        let version = state.version(state.current);
+        publish(version.ordinal);
+        (version, kept)
+    }
+
+    /// Takes a replica's word for what it has. None if that says nothing of what holds: the first that a replica says
+    /// is where changes are counted from once the trainer has spoken.
+    pub(crate) fn learn(&self, label: &str, told: Told, place: Place) -> Option<i32> {
+        let mut state = self.lock();
+        if told == Told::First && state.is_set {
+            return None;
+        }
+        let before = state.current;
+        let is_nameless = matches!(state.labels.as_slice(), [None]);
+        state.current = if is_nameless { 0 } else { state.find_or_add(label) };
+        if is_nameless {
+            state.labels = vec![Some(label.to_owned())];
+        }
+        if is_nameless || state.is_set || state.current != before {
+            state.is_set = false;
+            drop(place.keep(state.change()));
+        }
+        Some(ordinal(state.current))
+    }
+
+    /// The names of those versions that have one.
+    pub(crate) fn labels_of(&self, versions: impl IntoIterator<Item = i32>) -> BTreeMap<i32, String> {
+        let state = self.lock();
+        let label = |version: i32| state.labels.get(usize::try_from(version).ok()?)?.clone();
+        versions.into_iter().filter_map(|version| Some((version, label(version)?))).collect()
+    }
+
+    /// Every version with its name.
+    pub(crate) fn versions(&self) -> Vec<Version> {
+        let state = self.lock();
+        (0..state.labels.len()).map(|index| state.version(index)).collect()
+    }
+
+    /// Holds new calls back, or lets them go.
+    pub(crate) fn hold(&self, is_paused: bool) {
+        self.paused.send_replace(is_paused);
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        *self.paused.borrow()
+    }
+
+    /// Resolves once calls may go upstream.
+    pub(crate) async fn resumed(&self) {
+        // The sender is `self`, so it cannot be gone.
+        let _ = self.paused.subscribe().wait_for(|is_paused| !is_paused).await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// A label seen before is the version that it was.
+    fn find_or_add(&mut self, label: &str) -> usize {
+        let known = self.labels.iter().position(|known| known.as_deref() == Some(label));
+        known.unwrap_or_else(|| {
+            self.labels.push(Some(label.to_owned()));
+            self.labels.len() - 1
+        })
+    }
+
+    fn version(&self, index: usize) -> Version {
+        Version { ordinal: ordinal(index), label: self.labels.get(index).cloned().flatten() }
+    }
+
+    /// What holds now, for the store.
+    fn change(&self) -> Event {
+        let Version { ordinal, label } = self.version(self.current);
+        let label = label.unwrap_or_default();
+        Event::Policy(PolicyChange { version: ordinal, label, is_set: self.is_set, at: clock::now() })
+    }
+}
+
+fn ordinal(index: usize) -> i32 {
+    i32::try_from(index).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{OpenedStore, Store, StoreSettings};
+
+    struct Scene {
+        policy: Policy,
+        store: Store,
+        _data: tempfile::TempDir,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let data = tempfile::tempdir().unwrap();
+            let OpenedStore { store, .. } = Store::open(data.path(), StoreSettings::default()).unwrap();
+            Self { policy: Policy::restored(&[]), store, _data: data }
+        }
+
+        async fn set(&self, label: &str) -> i32 {
+            let place = self.store.reserve().await.unwrap();
+            self.policy.set(label, place, |_| ()).0.ordinal
+        }
+
+        async fn learn(&self, label: &str, told: Told) -> Option<i32> {
+            self.policy.learn(label, told, self.store.reserve().await.unwrap())
+        }
+    }
+
+    #[tokio::test]
+    async fn each_new_label_is_the_next_version_and_a_known_one_is_what_it_was() {
+        let scene = Scene::new();
+        assert_eq!(scene.policy.current(), Version { ordinal: 0, label: None });
+        assert_eq!(scene.set("a").await, 1);
+        assert_eq!(scene.set("b").await, 2);
+        assert_eq!(scene.set("b").await, 2);
+        assert_eq!(scene.set("a").await, 1);
+        assert_eq!(scene.policy.labels_of([0, 1, 2, 3]), [(1, "a".into()), (2, "b".into())].into());
+    }
+
+    #[tokio::test]
+    async fn what_a_replica_says_first_names_the_version_that_is_there() {
+        let scene = Scene::new();
+        assert_eq!(scene.learn("default", Told::First).await, Some(0));
+        assert_eq!(scene.policy.current().label.as_deref(), Some("default"));
+        assert_eq!(scene.learn("next", Told::Changed).await, Some(1));
+        // Another replica is not that far yet.
+        assert_eq!(scene.learn("default", Told::First).await, Some(0));
+    }
+
+    #[tokio::test]
+    async fn the_trainers_word_holds_until_a_replica_says_something_new() {
+        let scene = Scene::new();
+        assert_eq!(scene.set("step-1").await, 1);
+        assert_eq!(scene.learn("default", Told::First).await, None);
+        assert_eq!(scene.policy.current().ordinal, 1);
+        assert_eq!(scene.learn("step-2", Told::Changed).await, Some(2));
+        assert_eq!(scene.policy.current().ordinal, 2);
+    }
+
+    #[test]
+    fn changes_are_restored() {
+        let change = |version, label: &str, is_set| PolicyChange {
+            version,
+            label: label.to_owned(),
+            is_set,
+            at: clock::now(),
+        };
+        let policy = Policy::restored(&[change(0, "default", false), change(1, "a", true)]);
+        assert_eq!(policy.current(), Version { ordinal: 1, label: Some("a".to_owned()) });
+        assert_eq!(policy.versions().len(), 2);
+        assert!(policy.lock().is_set && !policy.is_paused());
+    }
+}

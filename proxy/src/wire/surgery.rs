@@ -1,0 +1,275 @@
+//! Edits of JSON text that keep every byte they do not mean to change.
+//!
+//! A body is never parsed and written anew: numbers keep their spelling, keys their order, strings their escapes.
+//! The text is scanned once for the places of interest, and an edit is a splice at those places.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::wire::json_cursor::Cursor;
+
+/// The members of a JSON object, in order, each value as it stands in the text.
+pub(crate) struct Object<'a> {
+    text: &'a str,
+    members: Vec<(Cow<'a, str>, &'a str)>,
+}
+
+impl<'a> Object<'a> {
+    /// Scans `text`, which must be one JSON object. What is wrong inside of a value may go unseen: it stays as it is,
+    /// and who reads it finds out.
+    pub(crate) fn scan(text: &'a str) -> Result<Self, serde_json::Error> {
+        let members = match plain_members(text) {
+            Some(members) => members,
+            None => serde_json::from_str::<Members<'a>>(text)?.0,
+        };
+        Ok(Self { text, members })
+    }
+
+    /// The value of `key`. Of several the last counts, as it does for every JSON reader of vLLM.
+    pub(crate) fn get(&self, key: &str) -> Option<&'a str> {
+        self.members.iter().rev().find(|(name, _)| name == key).map(|&(_, value)| value)
+    }
+
+    /// The value of `key` where it has the type asked for; vLLM says what is wrong with any other.
+    pub(crate) fn get_as<T: Deserialize<'a>>(&self, key: &str) -> Option<T> {
+        serde_json::from_str(self.get(key)?).ok()
+    }
+
+    /// Every member, in order, those that come again included.
+    pub(crate) fn members(&self) -> impl Iterator<Item = (&str, &'a str)> {
+        self.members.iter().map(|(name, value)| (&**name, *value))
+    }
+
+    /// Whether `key` is there and not `null`.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|value| value != "null")
+    }
+
+    /// Whether the agent turned `key` on. What vLLM reads as no boolean counts: vLLM explains what is wrong with it, so it is
+    /// not ours to replace.
+    pub(crate) fn asks_for(&self, key: &str) -> bool {
+        self.has(key) && !self.get_as(key).is_some_and(|value| is_off(&value))
+    }
+
+    /// Gives `key` the value `json`, in `splices`: in its place, or in front of all others where it is new.
+    pub(crate) fn set(&self, key: &str, json: &str, splices: &mut Splices<'a>) {
+        if let Some(value) = self.get(key) {
+            splices.replace(value, json.to_owned());
+            return;
+        }
+        let quoted = serde_json::Value::from(key);
+        let after_brace = self.text.find('{').map_or(0, |brace| brace + 1);
+        let member = match (self.members.is_empty(), splices.has_insertion_at(after_brace)) {
+            (false, _) => format!("{quoted}:{json},"),
+            (true, false) => format!("{quoted}:{json}"),
+            (true, true) => format!(",{quoted}:{json}"),
+        };
+        splices.insert(after_brace, member);
+    }
+}
+
+/// Whether vLLM reads a value as false where it expects a boolean: the lax mode of pydantic.
+pub(crate) fn is_off(value: &serde_json::Value) -> bool {
+    const WORDS: [&str; 6] = ["0", "off", "f", "false", "n", "no"];
+    match value {
+        serde_json::Value::Bool(is_on) => !is_on,
+        serde_json::Value::Number(number) => number.as_f64() == Some(0.0),
+        serde_json::Value::String(text) => WORDS.contains(&text.to_lowercase().as_str()),
+        _ => false,
+    }
+}
+
+/// The members of an object whose keys have no escapes.
+fn plain_members(text: &str) -> Option<Vec<(Cow<'_, str>, &str)>> {
+    let mut members = Vec::with_capacity(16);
+    let mut cursor = Cursor::new(text);
+    cursor.object(|cursor, key| {
+        members.push((Cow::Borrowed(key), cursor.value()?));
+        Some(())
+    })?;
+    cursor.is_at_end().then_some(members)
+}
+
+/// The members of any object.
+struct Members<'a>(Vec<(Cow<'a, str>, &'a str)>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::with_capacity(16);
+                while let Some(Key(key)) = map.next_key()? {
+                    members.push((key, map.next_value::<&RawValue>()?.get()));
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(InOrder)
+    }
+}
+
+/// A key, borrowed where it has no escapes.
+#[derive(serde::Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// Replacements to make in one text, each at a place of its own.
+pub(crate) struct Splices<'a> {
+    text: &'a str,
+    changes: Vec<(Range<usize>, Cow<'static, str>)>,
+}
+
+impl<'a> Splices<'a> {
+    pub(crate) fn of(text: &'a str) -> Self {
+        Self { text, changes: Vec::new() }
+    }
+
+    /// Puts `json` in the place of `value`, which must be a slice of this text.
+    pub(crate) fn replace(&mut self, value: &str, json: impl Into<Cow<'static, str>>) {
+        // Where a slice points tells its place in the text.
+        let start = (value.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
+        let range = start..start.wrapping_add(value.len());
+        debug_assert!(self.text.get(range.clone()) == Some(value), "a value of another text");
+        debug_assert!(!self.changes.iter().any(|(other, _)| *other == range), "one value is edited twice");
+        self.changes.push((range, json.into()));
+    }
+
+    fn insert(&mut self, at: usize, json: String) {
+        self.changes.push((at..at, json.into()));
+    }
+
+    fn has_insertion_at(&self, at: usize) -> bool {
+        self.changes.iter().any(|(range, _)| *range == (at..at))
+    }
+
+    /// The edited text; none where nothing is to be changed.
+    pub(crate) fn edited(mut self) -> Option<Vec<u8>> {
+        if self.changes.is_empty() {
+            return None;
+        }
+        // Stable: insertions at one place stay in the order they were asked for.
+        self.changes.sort_by_key(|(range, _)| range.start);
+        let added: usize = self.changes.iter().map(|(_, json)| json.len()).sum();
+        let mut out = Vec::with_capacity(self.text.len() + added);
+        let mut copied = 0;
+        for (range, json) in &self.changes {
+            out.extend_from_slice(self.text.get(copied..range.start).unwrap_or_default().as_bytes());
+            out.extend_from_slice(json.as_bytes());
+            copied = range.end;
+        }
+        out.extend_from_slice(self.text.get(copied..).unwrap_or_default().as_bytes());
+        Some(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn set(text: &str, key: &str, json: &str) -> String {
+        let object = Object::scan(text).unwrap();
+        let mut splices = Splices::of(text);
+        object.set(key, json, &mut splices);
+        String::from_utf8(splices.edited().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn everything_but_the_edited_value_keeps_its_bytes() {
+        let text = "{ \"a\" : 1.50,\n\"b\":[1e3 , {\"a\":2}],\"c\\u0061\":null}";
+        assert_eq!(set(text, "a", "true"), "{ \"a\" : true,\n\"b\":[1e3 , {\"a\":2}],\"c\\u0061\":null}");
+        assert_eq!(set(text, "ca", "0"), "{ \"a\" : 1.50,\n\"b\":[1e3 , {\"a\":2}],\"c\\u0061\":0}");
+        assert_eq!(
+            set(text, "new", "[]"),
+            "{\"new\":[], \"a\" : 1.50,\n\"b\":[1e3 , {\"a\":2}],\"c\\u0061\":null}"
+        );
+    }
+
+    #[test]
+    fn an_empty_object_gets_no_comma_too_many() {
+        assert_eq!(set(" { }", "k", "1"), " {\"k\":1 }");
+        let object = Object::scan("{}").unwrap();
+        let mut splices = Splices::of("{}");
+        object.set("a", "1", &mut splices);
+        object.set("b", "2", &mut splices);
+        assert_eq!(splices.edited().unwrap(), br#"{"a":1,"b":2}"#);
+    }
+
+    #[test]
+    fn of_equal_keys_the_last_counts_and_is_edited() {
+        assert_eq!(set(r#"{"a":1,"a":2}"#, "a", "3"), r#"{"a":1,"a":3}"#);
+    }
+
+    #[test]
+    fn only_absent_null_and_false_ask_for_nothing() {
+        for (text, asks) in [
+            ("{}", false),
+            (r#"{"k":null}"#, false),
+            (r#"{"k":false}"#, false),
+            (r#"{"k":true}"#, true),
+            (r#"{"k":"true"}"#, true),
+            (r#"{"k":[]}"#, true),
+        ] {
+            assert_eq!(Object::scan(text).unwrap().asks_for("k"), asks, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        for text in ["", "[]", "{", "{\"a\":}", "null", "{} x", "{\"a\":1,}", "{\"a\" 1}"] {
+            assert!(Object::scan(text).is_err(), "{text}");
+        }
+    }
+
+    fn json() -> impl Strategy<Value = serde_json::Value> {
+        let leaf = prop_oneof![
+            Just(serde_json::Value::Null),
+            any::<bool>().prop_map(Into::into),
+            any::<f64>().prop_map(Into::into),
+            any::<i64>().prop_map(Into::into),
+            ".*".prop_map(Into::into),
+        ];
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Into::into),
+                prop::collection::hash_map(".{0,4}", inner, 0..4)
+                    .prop_map(|map| serde_json::Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn an_edit_changes_that_key_and_nothing_else(
+            members in prop::collection::hash_map(".{0,4}", json(), 0..6),
+            key in ".{0,4}",
+            value in json(),
+        ) {
+            let mut expected: serde_json::Map<_, _> = members.into_iter().collect();
+            let text = serde_json::to_string_pretty(&expected).unwrap();
+            expected.insert(key.clone(), value.clone());
+            let edited = set(&text, &key, &value.to_string());
+            prop_assert_eq!(serde_json::from_str::<serde_json::Value>(&edited).unwrap(), serde_json::Value::Object(expected));
+        }
+
+        #[test]
+        fn arbitrary_text_never_panics(text in ".*") {
+            if let Ok(object) = Object::scan(&text) {
+                let mut splices = Splices::of(&text);
+                object.set("k", "1", &mut splices);
+                splices.edited();
+            }
+        }
+    }
+}
