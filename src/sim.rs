@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use rolltap_proxy::sim;
+use rolltap_sim as sim;
 
 use crate::Outcome;
 use crate::terminal::{self, StopSignals};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use futures_util::future::BoxFuture;
 use jiff::Zoned;
-use rolltap_proxy::sim;
+use rolltap_sim as sim;
 
 use crate::agents::{AgentSpec, TerminalOptions};
 use crate::cancellation::Cancellation;

@@ -1,7 +1,8 @@
-//! The proxy: the agent plane that agents call, the admin plane that trainers and runners call, what is kept of the
-//! calls between them, and a vLLM-shaped simulator.
+//! The proxy: the agent plane that agents call, the admin plane that trainers and runners call, and the store of the calls
+//! between them.
 //!
-//! [`start`] runs it inside of any tokio program; the `rolltap proxy` command is a page around it.
+//! [`start`] runs it inside any tokio program; `rolltap proxy` only reads the settings and calls it. `layers.toml` beside
+//! this folder lists the modules from top to bottom: each imports only modules below it.
 
 mod admin_plane;
 mod agent_plane;
@@ -16,7 +17,6 @@ mod render;
 pub mod roles;
 mod running;
 mod settings;
-pub mod sim;
 pub mod store;
 mod trial;
 mod upstream;

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::process::Output;
 
 use rolltap_proxy::api::TrialOpened;
-use rolltap_proxy::sim;
 use rolltap_rollout::call::{Call, CallStatus};
 use rolltap_rollout::row::RolloutRow;
+use rolltap_sim as sim;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;

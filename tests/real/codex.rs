@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use rolltap_proxy::api::TrialOpened;
-use rolltap_proxy::sim;
 use rolltap_rollout::call::{Call, CallStatus, Dialect};
 use rolltap_rollout::token_list::TokenList;
+use rolltap_sim as sim;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;

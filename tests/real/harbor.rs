@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use rolltap_proxy::sim;
+use rolltap_sim as sim;
 use rolltap_testing::limit;
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -75,7 +75,7 @@ async fn an_agent_without_network_calls_its_model() {
     assert!(text_before.contains("[agent]\n"));
     let isolated = text_before.replace("[agent]\n", "[agent]\nnetwork_mode = \"no-network\"\n");
     std::fs::write(&config, isolated).unwrap();
-    let sim = rolltap_proxy::sim::start(rolltap_proxy::sim::Settings::default()).await.unwrap();
+    let sim = rolltap_sim::start(rolltap_sim::Settings::default()).await.unwrap();
     let upstream = format!("http://{}", sim.addr());
     let job = Job::new("without-network");
     let agent = AGENT.replace("\"tiny\"", "\"'\"$OPENAI_MODEL\"'\"");

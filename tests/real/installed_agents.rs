@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use rolltap_proxy::sim;
 use rolltap_rollout::call::CallStatus;
+use rolltap_sim as sim;
 use serde_json::Value;
 use tempfile::TempDir;
 

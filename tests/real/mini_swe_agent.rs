@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use rolltap_proxy::api::TrialOpened;
-use rolltap_proxy::sim;
+use rolltap_sim as sim;
 use tempfile::TempDir;
 use tokio::process::Command;
 

@@ -9,7 +9,7 @@ use rolltap_agent::hands;
 use rolltap_agent::terminal::{
     CommandOutput, Observation, Ran, RunCommand, Terminal, TerminalSize, TmuxSession,
 };
-use rolltap_proxy::sim;
+use rolltap_sim as sim;
 use rolltap_testing::limit;
 use serde_json::json;
 use tempfile::TempDir;

@@ -1,7 +1,7 @@
 //! Harbor's own Terminus-2, in tmux in a folder of this machine: it keeps ids too, and both records must agree.
 
-use rolltap_proxy::sim;
 use rolltap_rollout::returned::{self, Comparison, Segment, compare, rollout_details, trajectory};
+use rolltap_sim as sim;
 use serde_json::json;
 use tempfile::TempDir;
 

@@ -1,6 +1,6 @@
 //! The `rolltap` package for Python on the trainers' own packages: python/tests, with a proxy before the simulator.
 
-use rolltap_proxy::sim;
+use rolltap_sim as sim;
 use tokio::process::Command;
 
 use crate::stage::{Stage, testbed};

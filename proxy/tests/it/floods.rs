@@ -3,8 +3,9 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use rolltap_proxy::Settings;
 use rolltap_proxy::api::Limits;
-use rolltap_proxy::{Settings, sim};
+use rolltap_sim as sim;
 use rolltap_testing::{eventually, limit};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

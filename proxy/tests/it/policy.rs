@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use reqwest::StatusCode;
 use rolltap_proxy::api::{PolicyStatus, TrialOpened};
-use rolltap_proxy::{PoolSettings, Settings, sim};
+use rolltap_proxy::{PoolSettings, Settings};
 use rolltap_rollout::call::{Call, CallStatus};
 use rolltap_rollout::check::{Captured, Options, check_trial};
+use rolltap_sim as sim;
 use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use reqwest::StatusCode;
 use rolltap_proxy::api::{TrialOpened, UpstreamState, UpstreamStatus};
-use rolltap_proxy::{PoolSettings, Settings, sim};
+use rolltap_proxy::{PoolSettings, Settings};
 use rolltap_rollout::call::{Call, CallStatus};
+use rolltap_sim as sim;
 use rolltap_testing::eventually;
 use serde_json::{Value, json};
 

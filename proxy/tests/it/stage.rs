@@ -2,9 +2,10 @@
 
 use reqwest::{Client, Response, StatusCode};
 use rolltap_proxy::api::{GroupStatus, RolloutLine, TrialOpened, TrialStatus};
-use rolltap_proxy::{RunningProxy, Settings, sim};
+use rolltap_proxy::{RunningProxy, Settings};
 use rolltap_rollout::call::Call;
 use rolltap_rollout::row::RolloutRow;
+use rolltap_sim as sim;
 use rolltap_testing::limit;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

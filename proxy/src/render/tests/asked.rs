@@ -20,11 +20,11 @@ use crate::common::metrics::FlawCounts;
 use crate::render::renderer::Message;
 use crate::render::upstream::UpstreamRenderer;
 use crate::render::{AskedRenderer, Learnt, RenderError, RequestInputs};
-use crate::sim;
 use crate::store::{OpenedStore, Store, StoreSettings};
 use crate::upstream::Pool;
 use crate::upstream::PoolSettings;
 use crate::upstream::policy::Policy;
+use rolltap_sim as sim;
 
 /// A pool of one server, and the folder that its store lies in.
 fn pool(url: &str) -> (Arc<Pool>, tempfile::TempDir) {

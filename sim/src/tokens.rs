@@ -55,7 +55,7 @@ pub(super) fn control_in(text: &str) -> Option<&'static str> {
 /// The tokens of `text`.
 ///
 /// ```
-/// use rolltap_proxy::sim::{decode, encode};
+/// use rolltap_sim::{decode, encode};
 /// let text = "Hello world, écoute <|im_end|>";
 /// assert_eq!(decode(&encode(text)), text);
 /// ```

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{ask, fixture, post, recorded_model, send};
-use crate::sim::VOCABULARY_SIZE;
+use crate::VOCABULARY_SIZE;
 
 #[tokio::test]
 async fn recorded_refusals_are_equal() {

@@ -13,7 +13,7 @@ use super::{RunningSim, Script, Settings, start};
 macro_rules! fixture {
     ($name:literal) => {
         serde_json::from_str::<serde_json::Value>(include_str!(concat!(
-            "../../../tests/fixtures/vllm/",
+            "../../../proxy/tests/fixtures/vllm/",
             $name,
             ".json"
         )))
@@ -23,7 +23,7 @@ macro_rules! fixture {
 /// The recorded events of a streamed answer.
 macro_rules! events {
     ($name:literal) => {
-        include_str!(concat!("../../../tests/fixtures/vllm/", $name, ".sse"))
+        include_str!(concat!("../../../proxy/tests/fixtures/vllm/", $name, ".sse"))
     };
 }
 use {events, fixture};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{events, fixture, parse_events, recorded_model, send};
-use crate::sim::encode;
+use crate::encode;
 
 /// A value without its content: keys in order, types, and which kinds of elements a list has.
 fn shape(value: &Value) -> String {

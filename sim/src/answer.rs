@@ -134,7 +134,7 @@ fn words_piece(random: &mut Random) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::tokens::decode;
+    use crate::tokens::decode;
 
     #[test]
     fn random_answers_are_printable_and_end() {

@@ -42,7 +42,7 @@
 //! content = "This hangs."
 //! stall_after = 0          # after so many tokens nothing more comes, and the connection stays
 //! # "#;
-//! # rolltap_proxy::sim::Script::from_toml(script, "example").unwrap();
+//! # rolltap_sim::Script::from_toml(script, "example").unwrap();
 //! ```
 //!
 //! `arguments` is a table, or a string that is sent to the letter (it need not be JSON). With `n` above 1 the delays and the
@@ -146,7 +146,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// # Errors
 /// The address cannot be had.
 pub fn start(settings: Settings) -> BoxFuture<'static, Result<RunningSim, StartError>> {
-    // Boxed for the reason given at `rolltap_proxy::start`.
+    // Boxed for the reason given at `start` of rolltap-proxy.
     Box::pin(listen(settings))
 }
 

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::{ask, parse_events, post, recorded_model};
-use crate::sim::{RunningSim, Settings, Stats, encode, start};
+use crate::{RunningSim, Settings, Stats, encode, start};
 
 async fn body(sim: &RunningSim, text: &str, extra: Value) -> Value {
     ask(sim, text, extra).await.json().await.unwrap()

@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::parse_events;
-use crate::sim::chat::Chat;
-use crate::sim::fields::Fields;
-use crate::sim::request::ChatRequest;
-use crate::sim::server::Server;
-use crate::sim::stream::ChatStream;
-use crate::sim::{Script, Settings};
+use crate::chat::Chat;
+use crate::fields::Fields;
+use crate::request::ChatRequest;
+use crate::server::Server;
+use crate::stream::ChatStream;
+use crate::{Script, Settings};
 
 /// Answers `body` without a network.
 async fn answered(server: &Arc<Server>, mut body: Value, stream: bool) -> String {
@@ -170,9 +170,9 @@ proptest! {
         "null", "true", "-1", "1e300", "\"x\"", "[]", "[[]]", "[{}]", "[{\"role\":\"user\"}]", "{}", "{\"prompt_token_ids\":[1]}", "99999999999999999999",
         "[{\"role\":\"assistant\",\"tool_calls\":[{}]}]",
     ]), 6)) {
-        let _ = crate::sim::fields::parse(text.as_bytes());
+        let _ = crate::fields::parse(text.as_bytes());
         let fields: Vec<String> = keys.iter().zip(&values).map(|(key, value)| format!("\"{key}\":{value}")).collect();
-        if let Ok(map) = crate::sim::fields::parse(format!("{{{}}}", fields.join(",")).as_bytes()) {
+        if let Ok(map) = crate::fields::parse(format!("{{{}}}", fields.join(",")).as_bytes()) {
             let _ = ChatRequest::read(&Fields::of_body(&map), &http::HeaderMap::new(), &Settings::default());
         }
     }
