@@ -7,11 +7,11 @@ use anyhow::Context;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use rolltap_orchestrator::export::{self, ExportFailure, ExportProgress, ExportSettings, Output};
-use rolltap_rollout::export::advantage::Advantage;
 use rolltap_rollout::export::format::{Format, FormatOptions};
+use rolltap_rollout::export::formats::prime_rl::PrimeRlOptions;
 use rolltap_rollout::export::named::Named;
-use rolltap_rollout::export::prime_rl::PrimeRlOptions;
-use rolltap_rollout::export::rules::{Failed, OnFork, Rules, Staleness};
+use rolltap_rollout::export::pipeline::advantage::Advantage;
+use rolltap_rollout::export::pipeline::rules::{Failed, OnFork, Rules, Staleness};
 use tokio_util::sync::CancellationToken;
 
 use crate::terminal::StopSignals;

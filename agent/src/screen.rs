@@ -13,7 +13,22 @@ use vt100::capture::{
 
 use crate::clip::{Clipped, LIMIT};
 use crate::line_drawing::LineDrawing;
-use crate::terminal::TerminalSize;
+
+/// Rows and columns of a terminal; a zero counts as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TerminalSize {
+    /// Lines on the screen.
+    pub rows: u16,
+    /// Characters on a line.
+    pub cols: u16,
+}
+
+impl Default for TerminalSize {
+    /// 40 rows of 160 columns, Terminus-2's window.
+    fn default() -> Self {
+        Self { rows: 40, cols: 160 }
+    }
+}
 
 /// What an observation saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -242,5 +257,4 @@ impl Scrolled {
 }
 
 #[cfg(test)]
-#[path = "screen_tests.rs"]
 mod tests;

@@ -13,12 +13,12 @@ use std::path::PathBuf;
 use std::thread;
 
 use rolltap_proxy::store::Damage;
-use rolltap_rollout::export::choice::{Refusal, Tally};
 use rolltap_rollout::export::exporter::{ExportError, Omission, Trial};
 use rolltap_rollout::export::format::{Format, FormatOptions};
-use rolltap_rollout::export::plan::{Plan, PlanError};
-use rolltap_rollout::export::rules::Rules;
-use rolltap_rollout::export::survey::{SeenTwice, Survey};
+use rolltap_rollout::export::pipeline::choice::{Refusal, Tally};
+use rolltap_rollout::export::pipeline::plan::{Plan, PlanError};
+use rolltap_rollout::export::pipeline::rules::Rules;
+use rolltap_rollout::export::pipeline::survey::{SeenTwice, Survey};
 use rolltap_rollout::row::RolloutRow;
 use tokio_util::sync::CancellationToken;
 

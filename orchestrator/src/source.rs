@@ -5,9 +5,9 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use rolltap_proxy::store::{self, Archive};
-use rolltap_rollout::export::jsonl::JsonlReader;
-use rolltap_rollout::export::parquet::{self, ParquetReader};
-use rolltap_rollout::export::part::RowPart;
+use rolltap_rollout::export::formats::jsonl::JsonlReader;
+use rolltap_rollout::export::formats::parquet::{self, ParquetReader};
+use rolltap_rollout::export::pipeline::part::RowPart;
 
 use crate::job_dir::JobDir;
 

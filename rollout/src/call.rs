@@ -43,7 +43,7 @@ pub struct Call {
     pub policy_version: i32,
     /// The weights changed before the answer was whole. Where the answer came as a stream, [`Choice::versions`] says
     /// from which token on; where it came whole nobody can tell, and its tokens bear the older version.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub straddles_versions: bool,
     /// The trainer's or upstream's own names of the versions that the tokens bear, for those that have a name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -284,11 +284,6 @@ impl Choice {
     pub fn aligned_logprobs(&self) -> Option<&[Option<Logprob>]> {
         (self.logprobs.len() == self.token_ids.len()).then_some(&self.logprobs)
     }
-}
-
-/// For serde: a member that is left out where it is false.
-pub(crate) fn is_false(value: &bool) -> bool {
-    !value
 }
 
 impl Call {

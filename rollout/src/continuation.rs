@@ -6,7 +6,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::branch_cause::BranchCause;
-use crate::call::is_false;
 use crate::ids::CallId;
 
 /// What a call continues. Nothing is said of calls that nobody looked at.
@@ -26,7 +25,7 @@ pub enum Continuation {
         class: Class,
         /// What is new holds an answer that the agent changed after it was sampled: the messages go on from the answer before
         /// that one.
-        #[serde(default, skip_serializing_if = "is_false")]
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_edited: bool,
     },
     /// An earlier conversation, but the prompt is what the server made of the messages.

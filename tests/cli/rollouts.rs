@@ -5,8 +5,8 @@ use std::fs::File;
 use std::path::Path;
 
 use rolltap_rollout::call::{Call, CallRole, CallStatus, Choice, Dialect, Sampling};
-use rolltap_rollout::export::jsonl::{JsonlReader, JsonlWriter};
-use rolltap_rollout::export::parquet::{ParquetReader, ParquetWriter};
+use rolltap_rollout::export::formats::jsonl::{JsonlReader, JsonlWriter};
+use rolltap_rollout::export::formats::parquet::{ParquetReader, ParquetWriter};
 use rolltap_rollout::ids::{CallId, GroupId, TaskId, TrialId};
 use rolltap_rollout::rollout::{Reward, TrialFacts, rows};
 use rolltap_rollout::row::RolloutRow;

@@ -118,5 +118,4 @@ fn read_command(number: usize, value: &Value, warnings: &mut Vec<String>) -> Res
 }
 
 #[cfg(test)]
-#[path = "json_tests.rs"]
 mod tests;

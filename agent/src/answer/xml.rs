@@ -241,5 +241,4 @@ fn warn_of_escapes(commands: &[Command], warnings: &mut Vec<String>) {
 }
 
 #[cfg(test)]
-#[path = "xml_tests.rs"]
 mod tests;

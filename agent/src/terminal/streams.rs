@@ -187,5 +187,4 @@ fn lock(screen: &Mutex<Screen>) -> MutexGuard<'_, Screen> {
 }
 
 #[cfg(test)]
-#[path = "streams_tests.rs"]
 mod tests;

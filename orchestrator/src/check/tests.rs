@@ -1,8 +1,8 @@
 use std::fs::{self, File};
 
 use rolltap_rollout::call::{Call, CallRole, CallStatus, Choice, Dialect, Sampling};
-use rolltap_rollout::export::jsonl::JsonlWriter;
-use rolltap_rollout::export::parquet::ParquetWriter;
+use rolltap_rollout::export::formats::jsonl::JsonlWriter;
+use rolltap_rollout::export::formats::parquet::ParquetWriter;
 use rolltap_rollout::ids::{CallId, TaskId};
 use rolltap_rollout::rollout::{self, Reward, TrialFacts};
 use rolltap_rollout::token::{Logprob, TokenId};

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use rolltap_proxy::store::{Archive, Damage, StoredTrial};
-use rolltap_rollout::export::part::{RowAge, RowFacts, RowPart};
-use rolltap_rollout::export::survey::Survey;
+use rolltap_rollout::export::pipeline::part::{RowAge, RowFacts, RowPart};
+use rolltap_rollout::export::pipeline::survey::Survey;
 use rolltap_rollout::row::RolloutRow;
 
 use super::ExportFailure;

@@ -1,8 +1,8 @@
 use std::path::Path;
 
-use rolltap_rollout::export::advantage::Advantage;
-use rolltap_rollout::export::jsonl::JsonlWriter;
-use rolltap_rollout::export::rules::{Failed, OnFork};
+use rolltap_rollout::export::formats::jsonl::JsonlWriter;
+use rolltap_rollout::export::pipeline::advantage::Advantage;
+use rolltap_rollout::export::pipeline::rules::{Failed, OnFork};
 
 use super::*;
 use crate::check::sound_rows;

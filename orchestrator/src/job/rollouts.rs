@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use futures_util::TryStreamExt;
 use rolltap_proxy::api::TrialStatus;
-use rolltap_rollout::export::{jsonl, parquet};
+use rolltap_rollout::export::formats::{jsonl, parquet};
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::rollout::{Reward, TrialFacts};
 use rolltap_rollout::row::RolloutRow;

@@ -6,25 +6,25 @@
 
 use std::io::{Seek, Write};
 
-use super::advantage::Advantage;
-use super::areal::ArealExporter;
-use super::atif::AtifExporter;
-use super::atropos::AtroposExporter;
 use super::exporter::{ExportError, Exporter};
-use super::harbor::{HarborDetailsExporter, HarborExporter};
+use super::formats::areal::ArealExporter;
+use super::formats::atif::AtifExporter;
+use super::formats::atropos::AtroposExporter;
+use super::formats::harbor::{HarborDetailsExporter, HarborExporter};
+use super::formats::nemo_rl::NemoRlExporter;
+use super::formats::openrlhf::OpenrlhfExporter;
+use super::formats::prime_rl::{PrimeRlExporter, PrimeRlOptions};
+use super::formats::rllm::RllmExporter;
+use super::formats::skyrl::SkyrlExporter;
+use super::formats::slime::SlimeExporter;
+use super::formats::tinker::TinkerExporter;
+use super::formats::trl::TrlExporter;
+use super::formats::verifiers::VerifiersExporter;
+use super::formats::verl::VerlExporter;
+use super::formats::whole_rows::{JsonlExporter, ParquetExporter};
 use super::named::named;
-use super::nemo_rl::NemoRlExporter;
-use super::openrlhf::OpenrlhfExporter;
-use super::prime_rl::{PrimeRlExporter, PrimeRlOptions};
-use super::rllm::RllmExporter;
-use super::rules::OnFork;
-use super::skyrl::SkyrlExporter;
-use super::slime::SlimeExporter;
-use super::tinker::TinkerExporter;
-use super::trl::TrlExporter;
-use super::verifiers::VerifiersExporter;
-use super::verl::VerlExporter;
-use super::whole_rows::{JsonlExporter, ParquetExporter};
+use super::pipeline::advantage::Advantage;
+use super::pipeline::rules::OnFork;
 
 /// What single formats ask beside the rollouts.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -124,8 +124,8 @@ mod tests {
     use std::collections::HashSet;
     use std::io::Cursor;
 
-    use super::super::fixture::{forked, straight};
     use super::super::named::Named;
+    use super::super::testing::fixture::{forked, straight};
     use super::*;
 
     #[test]

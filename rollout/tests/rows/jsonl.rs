@@ -3,7 +3,7 @@
 use std::io::{self, BufReader, Read};
 
 use proptest::prelude::*;
-use rolltap_rollout::export::jsonl::{JsonlReader, JsonlWriter, ReadError, WriteError};
+use rolltap_rollout::export::formats::jsonl::{JsonlReader, JsonlWriter, ReadError, WriteError};
 use rolltap_rollout::origin::Origin;
 use rolltap_rollout::row::RolloutRow;
 

@@ -16,7 +16,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::{Compression, Encoding};
 use parquet::file::metadata::ParquetMetaData;
 use proptest::prelude::*;
-use rolltap_rollout::export::parquet::{ParquetReader, ParquetWriter, ReadError};
+use rolltap_rollout::export::formats::parquet::{ParquetReader, ParquetWriter, ReadError};
 use rolltap_rollout::row::{RolloutRow, SCHEMA_VERSION};
 
 use crate::trials::any::trials;

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use rolltap_rollout::export::jsonl::{JsonlReader, JsonlWriter};
-use rolltap_rollout::export::parquet::{ParquetReader, ParquetWriter};
-use rolltap_rollout::export::part::{RowAge, RowFacts, RowPart};
+use rolltap_rollout::export::formats::jsonl::{JsonlReader, JsonlWriter};
+use rolltap_rollout::export::formats::parquet::{ParquetReader, ParquetWriter};
+use rolltap_rollout::export::pipeline::part::{RowAge, RowFacts, RowPart};
 use rolltap_rollout::row::RolloutRow;
 
 use crate::trials::any::trials;

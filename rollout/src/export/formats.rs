@@ -1,0 +1,19 @@
+//! One module per file format that an export writes.
+
+pub mod areal;
+pub mod atif;
+pub mod atropos;
+pub mod harbor;
+pub mod jsonl;
+pub mod nemo_rl;
+pub mod openrlhf;
+pub mod parquet;
+pub mod prime_rl;
+pub mod rllm;
+pub mod skyrl;
+pub mod slime;
+pub mod tinker;
+pub mod trl;
+pub mod verifiers;
+pub mod verl;
+pub mod whole_rows;

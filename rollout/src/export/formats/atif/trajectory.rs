@@ -1,0 +1,148 @@
+//! The trajectory itself: names and order of fields are ATIF's.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde::Serialize;
+
+use super::step::Step;
+use crate::export::exporter::{ExportError, Trial};
+use crate::export::shared::exact::finite;
+use crate::export::shared::turn::turns;
+use crate::row::RolloutRow;
+
+const NOTES: &str = "Steps hold token ids; what was said was not kept, or is in extra.messages of a step. Each answer \
+                     is a step of the first trajectory that has it; its prompt begins with what it goes on from.";
+
+#[derive(Serialize)]
+pub(super) struct Trajectory<'a> {
+    schema_version: &'static str,
+    session_id: &'a str,
+    trajectory_id: String,
+    agent: Agent<'a>,
+    steps: Vec<Step<'a>>,
+    notes: &'static str,
+    final_metrics: FinalMetrics,
+    extra: Extra<'a>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    subagent_trajectories: Vec<Trajectory<'a>>,
+}
+
+#[derive(Serialize)]
+struct Agent<'a> {
+    name: &'static str,
+    version: &'static str,
+    model_name: &'a str,
+}
+
+#[derive(Serialize)]
+struct FinalMetrics {
+    total_prompt_tokens: usize,
+    total_completion_tokens: usize,
+    total_steps: usize,
+}
+
+#[derive(Serialize)]
+struct Extra<'a> {
+    branch_index: i32,
+    branch_cause: &'a str,
+    status: &'a str,
+    #[serde(flatten)]
+    trial: Option<TrialExtra<'a>>,
+}
+
+/// What is the same for all branches stands at the root.
+#[derive(Serialize)]
+struct TrialExtra<'a> {
+    task_id: &'a str,
+    group_id: Option<&'a str>,
+    group_size: Option<i32>,
+    sample_index: i32,
+    attempt: i32,
+    #[serde(serialize_with = "finite")]
+    reward: Option<f64>,
+    rewards: &'a BTreeMap<String, f64>,
+    reward_valid: bool,
+    failure_cause: Option<&'a str>,
+    #[serde(serialize_with = "finite")]
+    advantage: Option<f64>,
+    logprobs_mode: &'a str,
+    tokenizer_hash: Option<&'a str>,
+    version_labels: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Trajectory<'a> {
+    /// All branches of the trial; none where no branch has an answer of its own.
+    ///
+    /// # Errors
+    /// Spans are not in order, or messages are no JSON.
+    pub(super) fn of(trial: &'a Trial) -> Result<Option<Self>, ExportError> {
+        let mut told = HashSet::new();
+        let branches = trial.rows.iter().map(|row| Self::of_branch(row, &mut told));
+        let mut branches = branches.filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()?.into_iter();
+        let Some(root) = branches.next() else { return Ok(None) };
+        let extra = Extra { trial: TrialExtra::of(trial), ..root.extra };
+        Ok(Some(Self { extra, subagent_trajectories: branches.collect(), ..root }))
+    }
+
+    /// `told` holds the answers that an earlier branch has, by call and choice.
+    fn of_branch(
+        row: &'a RolloutRow,
+        told: &mut HashSet<(&'a str, i32)>,
+    ) -> Result<Option<Self>, ExportError> {
+        let mut turns = turns(row)?;
+        turns.retain(|turn| told.insert((&turn.span.call_id, turn.span.choice_index)));
+        if turns.is_empty() {
+            return Ok(None);
+        }
+        let final_metrics = FinalMetrics {
+            total_prompt_tokens: turns.iter().map(|turn| turn.answer.start).sum(),
+            total_completion_tokens: turns.iter().map(|turn| turn.answer.len()).sum(),
+            total_steps: turns.len(),
+        };
+        let steps = (1..).zip(turns).map(|(step_id, turn)| Step::new(step_id, turn, row));
+        Ok(Some(Self {
+            schema_version: "ATIF-v1.8",
+            session_id: &row.trial_id,
+            trajectory_id: format!("{}/{}", row.trial_id, row.branch_index),
+            agent: Agent { name: "unknown", version: "unknown", model_name: &row.model },
+            steps: steps.collect::<Result<_, _>>()?,
+            notes: NOTES,
+            final_metrics,
+            extra: Extra {
+                branch_index: row.branch_index,
+                branch_cause: &row.branch_cause,
+                status: &row.status,
+                trial: None,
+            },
+            subagent_trajectories: Vec::new(),
+        }))
+    }
+
+    /// How many steps of all branches are not so.
+    pub(super) fn steps_without(&self, is_so: fn(&Step<'a>) -> bool) -> usize {
+        let here = self.steps.iter().filter(|step| !is_so(step)).count();
+        here + self.subagent_trajectories.iter().map(|other| other.steps_without(is_so)).sum::<usize>()
+    }
+}
+
+impl<'a> TrialExtra<'a> {
+    fn of(trial: &'a Trial) -> Option<Self> {
+        let row = trial.rows.first()?;
+        let labels = trial.rows.iter().flat_map(|row| &row.version_labels);
+        Some(Self {
+            task_id: &row.task_id,
+            group_id: row.group_id.as_deref(),
+            group_size: row.group_size,
+            sample_index: row.sample_index,
+            attempt: row.attempt,
+            reward: trial.reward,
+            rewards: &row.rewards,
+            reward_valid: row.reward_valid,
+            failure_cause: row.failure_cause.as_deref(),
+            advantage: trial.advantage,
+            logprobs_mode: &row.logprobs_mode,
+            tokenizer_hash: row.tokenizer_hash.as_deref(),
+            version_labels: labels.map(|(version, label)| (version.as_str(), label.as_str())).collect(),
+        })
+    }
+}

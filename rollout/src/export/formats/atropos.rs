@@ -1,0 +1,115 @@
+//! Scored groups of Atropos, one JSON line per group: the body of `POST /scored_data` as of `atroposlib` 0.4.0.
+//!
+//! The lists have an entry per branch. `tokens` are unshifted; `masks` repeats them, with −100 where nothing is trained;
+//! `inference_logprobs` has 1.0 there. `scores` has the trial's reward, and where each trial of the group has an
+//! advantage `advantages` has it per token. A post is the group: Atropos knows neither groups nor versions, makes
+//! advantages of the scores of one post, and deals groups out by how many sequences they have. So
+//!
+//! - a trial of several branches is refused unless there are advantages: its score would count once per branch;
+//! - a trial of which nothing is trained stays in its group, with a mask of −100 and `set_advantage_to_zero` in
+//!   `overrides`; where it has no reward its score is the mean of the others, which leaves that mean as it is (and
+//!   their spread a little smaller);
+//! - a group without a single reward is left out.
+//!
+//! `overrides` says the temperature too, which trainers divide the logits by, where it is known and one for the branch.
+
+mod body;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use crate::export::exporter::{ExportError, Exporter, Group, Omission, Trial};
+use crate::export::shared::lines::{Lines, Tally, refused};
+use crate::export::shared::refusal::refuse_unfit;
+use crate::export::shared::row_facts::{has_versions, is_trained};
+use body::Body;
+
+/// Writes bodies of `POST /scored_data` as of `atroposlib` 0.4.0; see the module.
+#[derive(Debug)]
+pub struct AtroposExporter<W: Write> {
+    lines: Lines<W>,
+    /// Groups of which trials are still to come.
+    open: BTreeMap<usize, Vec<Trial>>,
+    told: Tally,
+}
+
+impl<W: Write> AtroposExporter<W> {
+    /// Nothing is written yet.
+    pub fn new(out: W) -> Self {
+        Self { lines: Lines::new(out), open: BTreeMap::new(), told: Tally::default() }
+    }
+
+    fn write_group(&mut self, trials: &[Trial]) -> Result<(), ExportError> {
+        let Some(first) = trials.iter().flat_map(|trial| &trial.rows).next() else { return Ok(()) };
+        let Some(body) = Body::of(trials) else {
+            self.told.add("groups: without a single reward", 1);
+            return Ok(());
+        };
+        if !body.has_advantages() {
+            refuse_forked(trials)?;
+        }
+        self.lines.write(&first.trial_id, &body)?;
+        trials.iter().for_each(|trial| self.tell(trial));
+        Ok(())
+    }
+
+    fn tell(&mut self, trial: &Trial) {
+        let told = &mut self.told;
+        let is_unrewarded = usize::from(trial.reward.is_none());
+        told.add(
+            "trials: without a reward, scored with the mean of their group and not trained",
+            is_unrewarded,
+        );
+        let further = trial.rows.len().saturating_sub(1);
+        told.add(
+            "rows: further branches of a trial, each a sample to a trainer that makes advantages of the scores",
+            further,
+        );
+        for row in &trial.rows {
+            told.add("rows: their policy versions", usize::from(has_versions(row)));
+        }
+        for row in trial.rows.iter().filter(|row| is_trained(row)) {
+            told.add(
+                "rows: their temperature (unknown, 0, or not one for the branch), which trainers take to be 1",
+                usize::from(body::temperature(row).is_none()),
+            );
+        }
+    }
+}
+
+/// The score of a trial with several branches would count as often.
+fn refuse_forked(trials: &[Trial]) -> Result<(), ExportError> {
+    let second = trials.iter().find_map(|trial| trial.rows.get(1));
+    second.map_or(Ok(()), |row| {
+        let problem = "Atropos would count its trial's score once per branch; take one branch per trial \
+                       (--on-fork longest), or let rolltap make the advantages (--advantage)";
+        Err(refused(row, problem))
+    })
+}
+
+impl<W: Write> Exporter for AtroposExporter<W> {
+    /// # Errors
+    /// Also refused: images, and trials of several branches without advantages.
+    fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
+        refuse_unfit(&trial)?;
+        let Some(Group { ordinal, trials }) = trial.group else { return self.write_group(&[trial]) };
+        let group = self.open.entry(ordinal).or_default();
+        group.push(trial);
+        if group.len() < trials {
+            return Ok(());
+        }
+        let group = self.open.remove(&ordinal).unwrap_or_default();
+        self.write_group(&group)
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Vec<Omission>, ExportError> {
+        for group in std::mem::take(&mut self.open).into_values() {
+            self.write_group(&group)?;
+        }
+        self.lines.finish()?;
+        Ok(self.told.omissions())
+    }
+}
+
+#[cfg(test)]
+mod tests;

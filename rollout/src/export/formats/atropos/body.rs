@@ -1,0 +1,138 @@
+//! The body of a post: lists with an entry per branch, written straight from the rows.
+
+use serde::{Serialize, Serializer};
+
+use crate::export::exporter::Trial;
+use crate::export::shared::exact::{Each, Exact, finite};
+use crate::export::shared::row_facts::is_trained;
+use crate::export::shared::temperature::divisor;
+use crate::export::shared::turn::turns;
+use crate::row::RolloutRow;
+
+/// What stands in `masks` for a token that is not trained.
+const OFF_MASK: i32 = -100;
+/// And in `inference_logprobs`; no logprob is positive.
+const NO_LOGPROB: f32 = 1.0;
+
+/// Names are Atropos's.
+#[derive(Serialize)]
+pub(super) struct Body<'a> {
+    tokens: Vec<&'a [i32]>,
+    masks: Vec<Masks<'a>>,
+    scores: Vec<Score>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advantages: Option<Vec<Advantages<'a>>>,
+    inference_logprobs: Vec<Logprobs<'a>>,
+    overrides: Vec<Overrides>,
+}
+
+/// A branch, and the trial that it is of.
+#[derive(Clone, Copy)]
+struct Sequence<'a> {
+    trial: &'a Trial,
+    row: &'a RolloutRow,
+}
+
+impl<'a> Body<'a> {
+    /// None where no trial of the group has a reward.
+    pub(super) fn of(trials: &'a [Trial]) -> Option<Self> {
+        let sequences: Vec<_> = trials
+            .iter()
+            .flat_map(|trial| trial.rows.iter().map(move |row| Sequence { trial, row }))
+            .collect();
+        let given: Vec<_> = sequences.iter().filter_map(|sequence| sequence.trial.reward).collect();
+        if given.is_empty() {
+            return None;
+        }
+        let mean = given.iter().sum::<f64>() / given.len() as f64;
+        let rows = || sequences.iter().map(|sequence| sequence.row);
+        Some(Self {
+            tokens: rows().map(|row| row.token_ids.as_slice()).collect(),
+            masks: rows().map(Masks).collect(),
+            scores: sequences.iter().map(|sequence| Score(sequence.trial.reward.unwrap_or(mean))).collect(),
+            advantages: sequences.iter().map(Advantages::of).collect(),
+            inference_logprobs: rows().map(Logprobs).collect(),
+            overrides: rows().map(Overrides::of).collect(),
+        })
+    }
+
+    pub(super) fn has_advantages(&self) -> bool {
+        self.advantages.is_some()
+    }
+}
+
+struct Score(f64);
+
+impl Serialize for Score {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        finite(&Some(self.0), serializer)
+    }
+}
+
+/// A token's id where it is trained.
+struct Masks<'a>(&'a RolloutRow);
+
+impl Serialize for Masks<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let tokens = self.0.token_ids.iter().zip(&self.0.loss_mask);
+        Each(tokens.map(|(&id, &mask)| if mask == 1 { id } else { OFF_MASK })).serialize(serializer)
+    }
+}
+
+/// A token's logprob where it is trained.
+struct Logprobs<'a>(&'a RolloutRow);
+
+impl Serialize for Logprobs<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let tokens = self.0.logprobs.iter().zip(&self.0.loss_mask);
+        Exact(tokens.map(|(&logprob, &mask)| if mask == 1 { logprob } else { NO_LOGPROB }))
+            .serialize(serializer)
+    }
+}
+
+/// The trial's advantage where a token is trained, 0.0 elsewhere.
+struct Advantages<'a> {
+    row: &'a RolloutRow,
+    advantage: f64,
+}
+
+impl<'a> Advantages<'a> {
+    /// None where the trial needs an advantage and has none.
+    fn of(&Sequence { trial, row }: &Sequence<'a>) -> Option<Self> {
+        let advantage = trial.advantage.or_else(|| (!trial.rows.iter().any(is_trained)).then_some(0.0))?;
+        Some(Self { row, advantage })
+    }
+}
+
+impl Serialize for Advantages<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Exact(self.row.loss_mask.iter().map(|&mask| if mask == 1 { self.advantage } else { 0.0 }))
+            .serialize(serializer)
+    }
+}
+
+/// What a trainer has to know of one sequence.
+#[derive(Serialize)]
+struct Overrides {
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    set_advantage_to_zero: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+}
+
+impl Overrides {
+    fn of(row: &RolloutRow) -> Self {
+        let is_trained = is_trained(row);
+        Self { set_advantage_to_zero: !is_trained, temperature: temperature(row).filter(|_| is_trained) }
+    }
+}
+
+/// What the logits of all trained turns were divided by, if that is known and one number.
+pub(super) fn temperature(row: &RolloutRow) -> Option<f64> {
+    let turns = turns(row).ok()?;
+    let trained = turns.iter().filter(|turn| turn.loss_mask().contains(&1));
+    let divisors: Option<Vec<f64>> = trained.map(|turn| divisor(row, turn, None).ok()).collect();
+    let divisors = divisors?;
+    let first = *divisors.first()?;
+    divisors.iter().all(|&divisor| divisor == first).then_some(first)
+}

@@ -1,0 +1,161 @@
+//! Rollout details, one JSON line per trial, as `harbor` 0.25.0 keeps them in a trial's `result.json`: `trial_name`,
+//! `task_name`, `agent_result.rollout_details` and `verifier_result.rewards`.
+//!
+//! A detail is a branch: lists with an entry per turn, `prompt_token_ids` (each time from the first token on, so a line
+//! grows with the square of the turns), `completion_token_ids` and `logprobs`, and in `extra` the turn's `call_id`,
+//! `role` and `token_version`. There is no mask: readers train every completion. So only turns that are trained are
+//! listed (the others stand in the prompts after them), a shared turn in one branch, and a turn of which some tokens are
+//! trained and some are not is refused. A trial of which nothing is trained has an empty list, and one without a
+//! reward `verifier_result: null`.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::iter::Copied;
+use std::slice::Iter;
+
+use serde::Serialize;
+
+use crate::export::exporter::{ExportError, Exporter, Omission, Trial};
+use crate::export::shared::exact::{Exact, finite};
+use crate::export::shared::lines::{Lines, Tally, refused};
+use crate::export::shared::refusal::refuse_unfit;
+use crate::export::shared::row_facts::is_trained;
+use crate::export::shared::turn::{Turn, turns};
+use crate::row::RolloutRow;
+
+/// Writes `rollout_details` as of `harbor` 0.25.0; see the module.
+#[derive(Debug)]
+pub struct HarborDetailsExporter<W: Write> {
+    lines: Lines<W>,
+    told: Tally,
+}
+
+impl<W: Write> HarborDetailsExporter<W> {
+    /// Nothing is written yet.
+    pub fn new(out: W) -> Self {
+        Self { lines: Lines::new(out), told: Tally::default() }
+    }
+}
+
+impl<W: Write> Exporter for HarborDetailsExporter<W> {
+    /// # Errors
+    /// Also refused: images, a call of which only some tokens are trained, and a reward that is no number.
+    fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
+        refuse_unfit(&trial)?;
+        let Some(first) = trial.rows.first() else { return Ok(()) };
+        let branches = trial.rows.iter().map(trained_turns).collect::<Result<Vec<_>, _>>()?;
+        self.lines.write(&first.trial_id, &Line::new(&trial, first, &branches))?;
+        self.tell(&trial, &branches);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Vec<Omission>, ExportError> {
+        self.lines.finish()?;
+        Ok(self.told.omissions())
+    }
+}
+
+impl<W: Write> HarborDetailsExporter<W> {
+    fn tell(&mut self, trial: &Trial, branches: &[Vec<Turn<'_>>]) {
+        for (row, trained) in trial.rows.iter().zip(branches) {
+            self.told.add(
+                "calls: not trained on this branch, so not among its turns",
+                row.calls.len() - trained.len(),
+            );
+            self.told.add("rows: nothing in them is trained", usize::from(!is_trained(row)));
+        }
+        self.told.add("trials: their advantages", usize::from(trial.advantage.is_some()));
+        self.told.add("trials: their group", usize::from(trial.group.is_some()));
+    }
+}
+
+/// The row's turns that are trained here, to the last token.
+fn trained_turns(row: &RolloutRow) -> Result<Vec<Turn<'_>>, ExportError> {
+    let mut turns = turns(row)?;
+    turns.retain(|turn| turn.loss_mask().contains(&1));
+    let in_part = turns.iter().find(|turn| turn.loss_mask().iter().any(|&mask| mask != 1));
+    match in_part {
+        None => Ok(turns),
+        Some(turn) => Err(refused(
+            row,
+            format!(
+                "of call {} some tokens are trained and some are not, and a rollout detail has no mask; take a format \
+                 that has one",
+                turn.span.call_id
+            ),
+        )),
+    }
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    trial_name: &'a str,
+    task_name: &'a str,
+    agent_result: AgentResult<'a>,
+    verifier_result: Option<VerifierResult<'a>>,
+}
+
+#[derive(Serialize)]
+struct AgentResult<'a> {
+    rollout_details: Vec<Detail<'a>>,
+}
+
+#[derive(Serialize)]
+struct VerifierResult<'a> {
+    rewards: BTreeMap<&'a str, Number>,
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Number(#[serde(serialize_with = "finite")] Option<f64>);
+
+/// An entry of each list per turn.
+#[derive(Serialize)]
+struct Detail<'a> {
+    prompt_token_ids: Vec<&'a [i32]>,
+    completion_token_ids: Vec<&'a [i32]>,
+    logprobs: Vec<Exact<Copied<Iter<'a, f32>>>>,
+    extra: Extra<'a>,
+}
+
+#[derive(Serialize)]
+struct Extra<'a> {
+    call_id: Vec<&'a str>,
+    role: Vec<&'a str>,
+    token_version: Vec<&'a [i32]>,
+}
+
+impl<'a> Line<'a> {
+    /// `first` is a row of the trial's.
+    fn new(trial: &'a Trial, first: &'a RolloutRow, branches: &[Vec<Turn<'a>>]) -> Self {
+        let rewards = |reward| {
+            let named = first.rewards.iter().map(|(name, &number)| (name.as_str(), number));
+            let all = named.chain([("reward", reward)]);
+            VerifierResult { rewards: all.map(|(name, number)| (name, Number(Some(number)))).collect() }
+        };
+        let with_turns = branches.iter().filter(|turns| !turns.is_empty());
+        Self {
+            trial_name: &first.trial_id,
+            task_name: &first.task_id,
+            agent_result: AgentResult {
+                rollout_details: with_turns.map(|turns| Detail::of(turns)).collect(),
+            },
+            verifier_result: trial.reward.map(rewards),
+        }
+    }
+}
+
+impl<'a> Detail<'a> {
+    fn of(turns: &[Turn<'a>]) -> Self {
+        Self {
+            prompt_token_ids: turns.iter().map(Turn::prompt_ids).collect(),
+            completion_token_ids: turns.iter().map(Turn::answer_ids).collect(),
+            logprobs: turns.iter().map(|turn| Exact(turn.logprobs().iter().copied())).collect(),
+            extra: Extra {
+                call_id: turns.iter().map(|turn| turn.span.call_id.as_str()).collect(),
+                role: turns.iter().map(|turn| turn.span.role.as_str()).collect(),
+                token_version: turns.iter().map(Turn::versions).collect(),
+            },
+        }
+    }
+}

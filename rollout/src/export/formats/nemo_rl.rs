@@ -1,0 +1,240 @@
+//! NeMo-RL (commit 7ea279a, no usable release in a package index): one line per trial, the result that its Gym environment
+//! hands to the trainer.
+//!
+//! `message_log` is the branch in pieces that follow each other: `user` with `token_ids` alone, which train nothing, and
+//! `assistant` with `token_ids` and `generation_logprobs`, which are trained. `input_message_log` is the first piece, the
+//! prompt up to the first sampled token; it is not written twice. `full_result.reward` is the reward, `loss_multiplier` 0.0
+//! where nothing is trained. `trial_id`, `task_id`, `group_id` and `sample_index` say what the line is of.
+//!
+//! The trainer asserts that each turn goes on where the one before ended, so a trial of several branches is refused. It
+//! compares trials whose first piece is the same tokens: of a group whose prompts differ (a date, a container's name)
+//! each trial is its own baseline and teaches nothing, which is told by count. So is the other way round: of two groups
+//! whose first piece is the same the trainer makes one.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::io::Write;
+
+use serde::Serialize;
+
+use crate::export::exporter::ExportError;
+use crate::export::shared::compared::{ComparedExporter, ComparedShape, ComparedTrial, TrialLines};
+use crate::export::shared::positions::only_branch;
+use crate::export::shared::row_facts::is_trained;
+use crate::export::shared::runs::trained_runs;
+use crate::export::shared::sequence::Sequence;
+
+/// Writes results of a Gym environment.
+pub type NemoRlExporter<W> = ComparedExporter<W, NemoRl>;
+
+/// The shape of a result.
+#[derive(Debug, Default)]
+pub struct NemoRl {
+    /// The group of the trial before, and the first prompt in it.
+    group: Option<(usize, Vec<i32>)>,
+    /// Who had a prompt first, by the prompt's hash: the prompts of all groups are too much to keep.
+    owners: HashMap<u64, Owner>,
+    hasher: RandomState,
+}
+
+/// Those that a trainer has to compare with each other alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Group(usize),
+    /// Of a trial without a group.
+    Trial(usize),
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    message_log: Vec<Message<'a>>,
+    loss_multiplier: f64,
+    full_result: FullResult,
+    trial_id: &'a str,
+    task_id: &'a str,
+    group_id: Option<&'a str>,
+    sample_index: i32,
+}
+
+#[derive(Serialize)]
+struct FullResult {
+    reward: f64,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "role", rename_all = "lowercase")]
+enum Message<'a> {
+    User { content: &'static str, token_ids: &'a [i32] },
+    Assistant { content: &'static str, token_ids: &'a [i32], generation_logprobs: &'a [f32] },
+}
+
+impl ComparedShape for NemoRl {
+    fn write<W: Write>(
+        &mut self,
+        trial: &ComparedTrial,
+        out: &mut TrialLines<'_, W>,
+    ) -> Result<(), ExportError> {
+        let Some(branch) = only_branch(trial)? else { return Ok(()) };
+        let row = branch.row;
+        out.leave_out_advantage(trial);
+        out.leave_out_versions(row);
+        out.leave_out_rewards_by_name(row);
+        out.tally.add(
+            "trials: that they are of their group (the trainer goes by the first prompt, and theirs is another)",
+            usize::from(!self.has_prompt_of_group(trial, &branch)),
+        );
+        out.tally.add(
+            "trials: that they are of another group (the trainer goes by the first prompt, and an earlier group has the same)",
+            usize::from(!self.has_prompt_of_its_own(trial, &branch)),
+        );
+        let line = Line {
+            message_log: messages(&branch),
+            loss_multiplier: if is_trained(row) { 1.0 } else { 0.0 },
+            full_result: FullResult { reward: trial.reward },
+            trial_id: &row.trial_id,
+            task_id: &row.task_id,
+            group_id: row.group_id.as_deref(),
+            sample_index: row.sample_index,
+        };
+        out.lines.write(&row.trial_id, &line)
+    }
+}
+
+impl NemoRl {
+    /// Whether no trial before, but those of its group, has the trial's prompt.
+    fn has_prompt_of_its_own(&mut self, trial: &ComparedTrial, branch: &Sequence<'_>) -> bool {
+        let owner = trial.group.map_or(Owner::Trial(trial.ordinal), |group| Owner::Group(group.ordinal));
+        *self.owners.entry(self.hasher.hash_one(branch.prompt)).or_insert(owner) == owner
+    }
+
+    /// Whether the trial's prompt is that of the first trial of its group.
+    fn has_prompt_of_group(&mut self, trial: &ComparedTrial, branch: &Sequence<'_>) -> bool {
+        let Some(group) = trial.group else { return true };
+        match &self.group {
+            Some((ordinal, prompt)) if *ordinal == group.ordinal => prompt == branch.prompt,
+            _ => {
+                self.group = Some((group.ordinal, branch.prompt.to_vec()));
+                true
+            }
+        }
+    }
+}
+
+/// The branch from its first token to its last, each once.
+fn messages<'a>(branch: &Sequence<'a>) -> Vec<Message<'a>> {
+    let user = |token_ids| Message::User { content: "", token_ids };
+    let mut messages = vec![user(branch.prompt)];
+    let mut end = 0;
+    for run in trained_runs(branch.mask) {
+        messages.extend(between(branch, end, run.start).map(user));
+        end = run.end;
+        let token_ids = branch.response.get(run.clone()).unwrap_or_default();
+        let generation_logprobs = branch.logprobs.get(run).unwrap_or_default();
+        messages.push(Message::Assistant { content: "", token_ids, generation_logprobs });
+    }
+    messages.extend(between(branch, end, branch.response.len()).map(user));
+    messages
+}
+
+/// Those tokens of the response, if they are any: the trainer cannot take a piece without a token.
+fn between<'a>(branch: &Sequence<'a>, start: usize, end: usize) -> Option<&'a [i32]> {
+    branch.response.get(start..end).filter(|tokens| !tokens.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::export::exporter::{Group, Trial};
+    use crate::export::testing::any_trial::{any_group, compared_rows, one_branch};
+    use crate::export::testing::fixture::{forked, straight};
+    use crate::export::testing::read_back::{float_bits, ints, objects, told, written};
+
+    #[test]
+    fn a_branch_is_pieces_that_are_trained_or_not() {
+        let mut trial = Trial { group: None, ..straight() };
+        trial.rows[0].version_labels.insert("0".into(), "step-7".into());
+        let (lines, omissions) = written(NemoRlExporter::new, [trial]).unwrap();
+        let expected = [
+            r#"{"message_log":[{"role":"user","content":"","token_ids":[1,2]},{"role":"assistant","content":"","token_ids":[3],"generation_logprobs":[-3.0]},{"role":"user","content":"","token_ids":[4]},{"role":"assistant","content":"","token_ids":[5,6],"generation_logprobs":[-5.0,-6.0]}],"loss_multiplier":1.0,"full_result":{"reward":1.0},"trial_id":"straight","task_id":"org/task","group_id":"group","sample_index":0}"#,
+        ];
+        assert_eq!(lines, expected);
+        let expected = [
+            "1 trials: their advantage, which the trainer works out itself",
+            "1 trials: the policy versions of their tokens",
+        ];
+        assert_eq!(told(&omissions), expected);
+    }
+
+    #[test]
+    fn a_forked_trial_is_refused() {
+        let refusal = written(NemoRlExporter::new, [straight(), forked()]).unwrap_err().to_string();
+        assert!(refusal.starts_with("trial forked, branch 0: 2 of its branches are trained"), "{refusal}");
+    }
+
+    #[test]
+    fn a_group_of_several_prompts_is_told_of() {
+        let mut other = one_branch(forked());
+        other.rows[0].token_ids[0] = 7;
+        let (_, omissions) = written(NemoRlExporter::new, [straight(), other]).unwrap();
+        let what = "1 trials: that they are of their group (the trainer goes by the first prompt, and theirs is another)";
+        assert!(told(&omissions).contains(&what.to_owned()));
+        let (_, omissions) = written(NemoRlExporter::new, [straight(), one_branch(forked())]).unwrap();
+        assert!(!told(&omissions).contains(&what.to_owned()));
+    }
+
+    #[test]
+    fn two_groups_of_one_prompt_are_told_of() {
+        let of = |ordinal| {
+            let group = Some(Group { ordinal, trials: 2 });
+            [straight(), one_branch(forked())].map(|trial| Trial { group, ..trial })
+        };
+        let what = "2 trials: that they are of another group (the trainer goes by the first prompt, and an earlier group has the same)";
+        let (_, omissions) = written(NemoRlExporter::new, of(0).into_iter().chain(of(1))).unwrap();
+        assert!(told(&omissions).contains(&what.to_owned()), "{omissions:?}");
+        let other = of(1).map(|mut trial| {
+            trial.rows[0].token_ids[0] = 7;
+            trial
+        });
+        let (_, omissions) = written(NemoRlExporter::new, of(0).into_iter().chain(other)).unwrap();
+        assert!(!told(&omissions).iter().any(|told| told.contains("of another group")), "{omissions:?}");
+    }
+
+    #[test]
+    fn a_masked_trial_has_no_trained_piece() {
+        let mut masked = Trial { reward: None, advantage: None, ..straight() };
+        masked.rows[0].loss_mask.fill(0);
+        let line = objects(NemoRlExporter::new, [masked, one_branch(forked())]).remove(0);
+        let roles: Vec<_> =
+            line["message_log"].as_array().unwrap().iter().map(|message| &message["role"]).collect();
+        assert_eq!(roles, ["user", "user"]);
+        assert_eq!((&line["loss_multiplier"], &line["full_result"]["reward"]), (&0.0.into(), &0.0.into()));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_reads_back(group in any_group()) {
+            let group: Vec<_> = group.into_iter().map(one_branch).collect();
+            let lines = objects(NemoRlExporter::new, group.clone());
+            prop_assert_eq!(lines.len(), group.len());
+            for (line, trial) in lines.iter().zip(&group) {
+                let row = compared_rows(trial).remove(0);
+                let (mut ids, mut mask) = (Vec::new(), Vec::new());
+                for message in line["message_log"].as_array().unwrap() {
+                    let tokens = ints(&message["token_ids"]);
+                    let start = ids.len();
+                    prop_assert!(!tokens.is_empty());
+                    ids.extend(tokens);
+                    mask.resize(ids.len(), u8::from(message["role"] == "assistant"));
+                    if message["role"] == "assistant" {
+                        let expected: Vec<_> = row.logprobs[start..ids.len()].iter().map(|value| value.to_bits()).collect();
+                        prop_assert_eq!(float_bits(&message["generation_logprobs"]), expected);
+                    }
+                }
+                prop_assert_eq!(&ids, &row.token_ids);
+                prop_assert_eq!(&mask, &row.loss_mask);
+            }
+        }
+    }
+}

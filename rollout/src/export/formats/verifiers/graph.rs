@@ -1,0 +1,118 @@
+//! The rows of a trial as a graph of nodes, each with the tokens that it adds.
+
+use std::collections::HashMap;
+
+use crate::export::exporter::ExportError;
+use crate::export::shared::lines::refused;
+use crate::export::shared::turn::{Turn, turns};
+use crate::row::RolloutRow;
+
+/// A node and the one before it.
+#[derive(Debug)]
+pub(super) struct Node<'a> {
+    /// Index of the node before; none for a root.
+    pub(super) parent: Option<usize>,
+    pub(super) turn: Turn<'a>,
+    pub(super) part: Part,
+}
+
+/// What of a call a node holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// What the conversation grew by before it.
+    Context,
+    /// What was sampled.
+    Answer,
+}
+
+impl<'a> Node<'a> {
+    pub(super) fn token_ids(&self) -> &'a [i32] {
+        match self.part {
+            Part::Context => self.turn.context_ids(),
+            Part::Answer => self.turn.answer_ids(),
+        }
+    }
+}
+
+/// All branches of a trial; its leaves come in the order of the rows.
+#[derive(Debug, Default)]
+pub(super) struct Graph<'a> {
+    pub(super) nodes: Vec<Node<'a>>,
+    /// By the node before and the call.
+    contexts: HashMap<(Option<usize>, &'a str), usize>,
+    /// By call and choice.
+    answers: HashMap<(&'a str, i32), usize>,
+}
+
+impl<'a> Graph<'a> {
+    /// # Errors
+    /// Spans are not in order, or two rows disagree about what a call was asked or answered.
+    pub(super) fn of(rows: &'a [RolloutRow]) -> Result<Self, ExportError> {
+        let mut graph = Self::default();
+        for row in rows {
+            let mut parent = None;
+            for turn in turns(row)? {
+                parent = graph.add(parent, turn, row)?;
+            }
+        }
+        Ok(graph)
+    }
+
+    /// The node of the turn's answer.
+    fn add(
+        &mut self,
+        before: Option<usize>,
+        turn: Turn<'a>,
+        row: &RolloutRow,
+    ) -> Result<Option<usize>, ExportError> {
+        let call_id = turn.span.call_id.as_str();
+        let mut parent = before;
+        // A root stands even for an empty prompt: a trace's branches begin with what was asked.
+        if before.is_none() || !turn.context.is_empty() {
+            let known = self.contexts.get(&(before, call_id)).copied();
+            let index = self.take(known, Node { parent, turn: turn.clone(), part: Part::Context }, row)?;
+            self.contexts.insert((before, call_id), index);
+            parent = Some(index);
+        }
+        let key = (call_id, turn.span.choice_index);
+        let known = self.answers.get(&key).copied();
+        let index = self.take(known, Node { parent, turn, part: Part::Answer }, row)?;
+        self.answers.insert(key, index);
+        Ok(Some(index))
+    }
+
+    /// The node that is there already, or a new one.
+    fn take(&mut self, known: Option<usize>, node: Node<'a>, row: &RolloutRow) -> Result<usize, ExportError> {
+        let Some((index, there)) = known.and_then(|index| Some((index, self.nodes.get(index)?))) else {
+            self.nodes.push(node);
+            return Ok(self.nodes.len() - 1);
+        };
+        let is_same = there.parent == node.parent
+            && there.token_ids() == node.token_ids()
+            && there.turn.trainable_mask() == node.turn.trainable_mask();
+        if is_same {
+            return Ok(index);
+        }
+        let call_id = &node.turn.span.call_id;
+        Err(refused(row, format!("call {call_id} is not what an earlier branch of the trial says it is")))
+    }
+
+    pub(super) fn turns(&self) -> usize {
+        self.answers.len()
+    }
+
+    /// How many calls hold tokens of several policy versions.
+    pub(super) fn straddling(&self) -> usize {
+        let straddles = |versions: &[i32]| versions.windows(2).any(|pair| pair.first() != pair.last());
+        let answers = self.nodes.iter().filter(|node| node.part == Part::Answer);
+        answers.filter(|node| straddles(node.turn.versions())).count()
+    }
+
+    /// Indices of answers, in order of time.
+    pub(super) fn calls(&self) -> Vec<(usize, &Turn<'a>)> {
+        let answers = self.nodes.iter().enumerate().filter(|(_, node)| node.part == Part::Answer);
+        let mut calls: Vec<_> = answers.map(|(index, node)| (index, &node.turn)).collect();
+        calls.sort_by_key(|(_, turn)| turn.span.sampled_at);
+        calls
+    }
+}

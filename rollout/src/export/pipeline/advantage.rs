@@ -1,0 +1,119 @@
+//! How much better or worse than the others of its group a trial did.
+
+use crate::export::named::named;
+
+named! {
+    /// How the trials of a group are weighed against each other. With `r` a trial's reward and `n` trials that count:
+    ///
+    /// | | |
+    /// |---|---|
+    /// | `grpo` | `(r - mean) / (std + 1e-6)`, `std` of `n - 1` degrees of freedom |
+    /// | `mean` | `r - mean` |
+    /// | `rloo` | `r` less the mean of the others: `(r - mean) * n / (n - 1)` |
+    ///
+    /// Where all rewards are equal, and where there is but one, each advantage is 0.
+    pub enum Advantage {
+        /// no advantages: the trainer weighs trials itself
+        None = "none",
+        /// reward less the group's mean, divided by its standard deviation
+        Grpo = "grpo",
+        /// reward less the mean of the group's other trials
+        Rloo = "rloo",
+        /// reward less the group's mean
+        Mean = "mean",
+    }
+}
+
+/// What stands beside the deviation, as in the trainers: keeps a group of nearly equal rewards from being blown up.
+const EPSILON: f64 = 1e-6;
+
+impl Advantage {
+    /// The advantage of each of these rewards among them; none where none was asked for.
+    ///
+    /// Not finite where rewards are so large that their sum or squares are not.
+    pub(crate) fn of(self, rewards: &[f64]) -> Option<Vec<f64>> {
+        let weigh: fn(&Moments, f64) -> f64 = match self {
+            Self::None => return None,
+            Self::Grpo => |group, distance| distance / (group.deviation() + EPSILON),
+            Self::Rloo => |group, distance| distance * group.count / (group.count - 1.0),
+            Self::Mean => |_, distance| distance,
+        };
+        // Rounding would make of equal rewards ones that differ a little from their mean.
+        if rewards.windows(2).all(|pair| matches!(pair, [left, right] if left == right)) {
+            return Some(vec![0.0; rewards.len()]);
+        }
+        let group = Moments::of(rewards);
+        Some(rewards.iter().map(|reward| weigh(&group, reward - group.mean)).collect())
+    }
+}
+
+struct Moments {
+    count: f64,
+    mean: f64,
+    squares: f64,
+}
+
+impl Moments {
+    fn of(rewards: &[f64]) -> Self {
+        let count = rewards.len() as f64;
+        let mean = rewards.iter().sum::<f64>() / count;
+        let squares = rewards.iter().map(|reward| (reward - mean).powi(2)).sum();
+        Self { count, mean, squares }
+    }
+
+    fn deviation(&self) -> f64 {
+        (self.squares / (self.count - 1.0)).sqrt()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn of_a_group_of_four() {
+        let rewards = [1.0, 0.0, 0.0, 1.0];
+        let deviation = (4.0 * 0.25_f64 / 3.0).sqrt();
+        let grpo = 0.5 / (deviation + 1e-6);
+        assert_eq!(Advantage::Grpo.of(&rewards), Some(vec![grpo, -grpo, -grpo, grpo]));
+        assert_eq!(Advantage::Mean.of(&rewards), Some(vec![0.5, -0.5, -0.5, 0.5]));
+        let rloo = 0.5 * 4.0 / 3.0;
+        assert_eq!(Advantage::Rloo.of(&rewards), Some(vec![rloo, -rloo, -rloo, rloo]));
+        assert_eq!(Advantage::None.of(&rewards), None);
+    }
+
+    #[test]
+    fn equal_rewards_and_a_single_one_say_nothing() {
+        for rule in [Advantage::Grpo, Advantage::Rloo, Advantage::Mean] {
+            assert_eq!(
+                rule.of(&[0.1, 0.1, 0.1]),
+                Some(vec![0.0; 3]),
+                "whose mean is not 0.1 in floating point"
+            );
+            assert_eq!(rule.of(&[7.0]), Some(vec![0.0]));
+            assert_eq!(rule.of(&[]), Some(vec![]));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn rloo_is_the_distance_from_the_others(rewards in prop::collection::vec(-10.0..10.0_f64, 2..9)) {
+            let advantages = Advantage::Rloo.of(&rewards).unwrap();
+            for (index, (reward, advantage)) in rewards.iter().zip(&advantages).enumerate() {
+                let others: Vec<_> =
+                    rewards.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, r)| r).collect();
+                let mean = others.iter().copied().sum::<f64>() / others.len() as f64;
+                prop_assert!((reward - mean - advantage).abs() < 1e-9);
+            }
+        }
+
+        #[test]
+        fn advantages_of_a_group_sum_to_nothing(rewards in prop::collection::vec(-10.0..10.0_f64, 0..9)) {
+            for rule in [Advantage::Grpo, Advantage::Rloo, Advantage::Mean] {
+                prop_assert!(rule.of(&rewards).unwrap().iter().sum::<f64>().abs() < 1e-6);
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Which trials are exported.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use super::{LeftOut, PlanError};
+use crate::export::pipeline::rules::{Failed, Rules};
+use crate::export::pipeline::survey::{Seen, Survey};
+
+/// A trial on its way to a verdict.
+pub(super) struct Candidate<'a> {
+    pub(super) seen: &'a Seen,
+    pub(super) reward: Option<f64>,
+    pub(super) is_failed: bool,
+    pub(super) left_out: Option<LeftOut>,
+}
+
+impl Candidate<'_> {
+    pub(super) fn group(&self) -> Option<&str> {
+        self.seen.facts.group_id.as_deref()
+    }
+
+    /// What it is an attempt at, as the feed has it: a sample of its group, or of its task where it has none.
+    fn sample(&self) -> (Option<&str>, Option<&str>, i32) {
+        let facts = &self.seen.facts;
+        let task = self.group().is_none().then_some(facts.task_id.as_str());
+        (self.group(), task, facts.sample_index)
+    }
+}
+
+/// Every trial of the input; why it is left out, if it is.
+pub(super) fn select(survey: &Survey) -> Result<Vec<Candidate<'_>>, PlanError> {
+    let mut candidates = candidates(survey)?;
+    sizes(&candidates)?;
+    supersede(&mut candidates, survey.rules.superseded)?;
+    if !survey.rules.open_groups {
+        leave_out_open_groups(&mut candidates, &survey.closed);
+    }
+    leave_out_failed(&mut candidates, survey.rules.failed);
+    leave_out_stale(&mut candidates, survey);
+    for candidate in candidates.iter_mut().filter(|candidate| !candidate.seen.has_rows) {
+        candidate.left_out.get_or_insert(LeftOut::WithoutTokens);
+    }
+    Ok(candidates)
+}
+
+fn candidates(survey: &Survey) -> Result<Vec<Candidate<'_>>, PlanError> {
+    if let Some(name) = &survey.rules.reward {
+        let known: BTreeSet<&String> =
+            survey.trials.iter().flat_map(|seen| seen.facts.rewards.keys()).collect();
+        if !survey.is_empty() && !known.contains(name) {
+            let known = known.into_iter().cloned().collect();
+            return Err(PlanError::NoSuchReward { name: name.clone(), known });
+        }
+    }
+    survey.trials.iter().map(|seen| candidate(seen, &survey.rules)).collect()
+}
+
+fn candidate<'a>(seen: &'a Seen, rules: &Rules) -> Result<Candidate<'a>, PlanError> {
+    let facts = &seen.facts;
+    let reward = match &rules.reward {
+        Some(name) => facts.rewards.get(name).copied(),
+        None => facts.reward,
+    };
+    if let Some(value) = reward.filter(|reward| !reward.is_finite()) {
+        return Err(PlanError::Reward { trial_id: facts.trial_id.clone(), value });
+    }
+    Ok(Candidate { seen, reward, is_failed: reward.is_none() || !facts.reward_valid, left_out: None })
+}
+
+/// All trials of a group say the same of its size.
+fn sizes(candidates: &[Candidate<'_>]) -> Result<(), PlanError> {
+    let mut sizes: HashMap<&str, Option<i32>> = HashMap::new();
+    for candidate in candidates {
+        let Some(group_id) = candidate.group() else { continue };
+        let said = candidate.seen.facts.group_size;
+        let known = *sizes.entry(group_id).or_insert(said);
+        if known != said {
+            let trial_id = candidate.seen.facts.trial_id.clone();
+            return Err(PlanError::GroupSize { trial_id, group_id: group_id.to_owned(), said, known });
+        }
+    }
+    Ok(())
+}
+
+/// Rows say what was known when they were made; a later attempt may stand beside them.
+fn supersede(candidates: &mut [Candidate<'_>], takes_superseded: bool) -> Result<(), PlanError> {
+    let mut attempts = HashMap::new();
+    let mut last: HashMap<_, i32> = HashMap::new();
+    for candidate in candidates.iter() {
+        let facts = &candidate.seen.facts;
+        let latest = last.entry(candidate.sample()).or_insert(facts.attempt);
+        *latest = (*latest).max(facts.attempt);
+        let Some(group_id) = candidate.group() else { continue };
+        let before = attempts.insert((group_id, facts.sample_index, facts.attempt), &facts.trial_id);
+        if let Some(first) = before {
+            return Err(PlanError::OneSampleTwice {
+                group_id: group_id.to_owned(),
+                sample_index: facts.sample_index,
+                attempt: facts.attempt,
+                first: first.clone(),
+                second: facts.trial_id.clone(),
+            });
+        }
+    }
+    if !takes_superseded {
+        let is_superseded: Vec<_> = candidates
+            .iter()
+            .map(|candidate| {
+                let is_last = last.get(&candidate.sample()) == Some(&candidate.seen.facts.attempt);
+                candidate.seen.facts.superseded || !is_last
+            })
+            .collect();
+        for (candidate, is_superseded) in candidates.iter_mut().zip(is_superseded) {
+            candidate.left_out = is_superseded.then_some(LeftOut::Superseded);
+        }
+    }
+    Ok(())
+}
+
+/// A group is whole when it has as many samples as it has to have, or when it takes no further trial.
+fn leave_out_open_groups(candidates: &mut [Candidate<'_>], closed: &HashSet<String>) {
+    let mut samples: HashMap<String, BTreeSet<i32>> = HashMap::new();
+    for candidate in candidates.iter().filter(|candidate| candidate.left_out.is_none()) {
+        if let Some(group_id) = candidate.group() {
+            samples.entry(group_id.to_owned()).or_default().insert(candidate.seen.facts.sample_index);
+        }
+    }
+    for candidate in candidates {
+        let Some(group_id) = candidate.group() else { continue };
+        let count = samples.get(group_id).map_or(0, BTreeSet::len);
+        let size = candidate.seen.facts.group_size.and_then(|size| usize::try_from(size).ok());
+        let is_whole = closed.contains(group_id) || size.is_some_and(|size| count >= size);
+        if !is_whole {
+            candidate.left_out.get_or_insert(LeftOut::OpenGroup);
+        }
+    }
+}
+
+fn leave_out_failed(candidates: &mut [Candidate<'_>], failed: Failed) {
+    let (alone, others) = match failed {
+        Failed::Mask | Failed::Zero => return,
+        Failed::Drop => (true, false),
+        Failed::DropGroup => (true, true),
+    };
+    let is_taken_and_failed =
+        |candidate: &&mut Candidate<'_>| candidate.left_out.is_none() && candidate.is_failed;
+    let mut groups = HashSet::new();
+    for candidate in candidates.iter_mut().filter(is_taken_and_failed) {
+        groups.extend(candidate.group().map(str::to_owned));
+        candidate.left_out = alone.then_some(LeftOut::Failed);
+    }
+    if others {
+        let is_in_such_a_group =
+            |candidate: &&mut Candidate<'_>| candidate.group().is_some_and(|group| groups.contains(group));
+        for candidate in candidates.iter_mut().filter(is_in_such_a_group) {
+            candidate.left_out.get_or_insert(LeftOut::FailedGroup);
+        }
+    }
+}
+
+/// A failed trial that trains nothing trains nothing old.
+fn leave_out_stale(candidates: &mut [Candidate<'_>], survey: &Survey) {
+    let Some(staleness) = survey.rules.staleness else { return };
+    let Some(now) = staleness.policy_version.or(survey.newest).map(i64::from) else { return };
+    let is_masked = |candidate: &Candidate<'_>| candidate.is_failed && survey.rules.failed == Failed::Mask;
+    for candidate in candidates {
+        let oldest = candidate.seen.oldest.filter(|_| !is_masked(candidate)).map(i64::from);
+        if oldest.is_some_and(|oldest| now - oldest > i64::from(staleness.limit)) {
+            candidate.left_out.get_or_insert(LeftOut::Stale);
+        }
+    }
+}

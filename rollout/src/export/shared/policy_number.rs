@@ -1,0 +1,124 @@
+//! The number by which a trainer knows the weights that sampled a token.
+//!
+//! rolltap counts policy versions from 0 in the order in which it meets them. A trainer that tells rolltap its own step
+//! at each update of the weights finds that step in the label, and measures staleness by it; our count would be off by
+//! wherever it began. Where not every version of a trial bears a whole number as its label, the count is all there is.
+
+use std::collections::BTreeSet;
+
+use crate::row::RolloutRow;
+
+/// How the versions of one trial are told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PolicyNumbers {
+    /// By their labels, each of which is a whole number.
+    Labels,
+    /// By rolltap's count.
+    Count,
+}
+
+impl PolicyNumbers {
+    /// For the rows of one trial.
+    pub(crate) fn of(rows: &[RolloutRow]) -> Self {
+        let is_labelled = |row: &RolloutRow| {
+            versions(row, &row.sampled_mask).iter().all(|&version| label_number(row, version).is_some())
+        };
+        if rows.iter().all(is_labelled) { Self::Labels } else { Self::Count }
+    }
+
+    /// The number of a version that sampled a token of the row.
+    pub(crate) fn number(self, row: &RolloutRow, version: i32) -> i64 {
+        let label = match self {
+            Self::Labels => label_number(row, version),
+            Self::Count => None,
+        };
+        label.unwrap_or_else(|| version.into())
+    }
+
+    /// The lowest and the highest number of what is trained on the row, or was sampled where nothing is trained; −1
+    /// where nothing was.
+    pub(crate) fn span(self, row: &RolloutRow) -> (i64, i64) {
+        let numbers = || telling_versions(row).into_iter().map(|version| self.number(row, version));
+        (numbers().min().unwrap_or(-1), numbers().max().unwrap_or(-1))
+    }
+}
+
+/// The names of the versions that sampled what is trained on the row (all of it, where nothing is), each once, oldest
+/// first: the label, or rolltap's count.
+pub(crate) fn names(row: &RolloutRow) -> Vec<String> {
+    let name = |version: i32| {
+        let count = version.to_string();
+        row.version_labels.get(&count).cloned().unwrap_or(count)
+    };
+    telling_versions(row).into_iter().map(name).collect()
+}
+
+fn telling_versions(row: &RolloutRow) -> BTreeSet<i32> {
+    let trained = versions(row, &row.loss_mask);
+    if trained.is_empty() { versions(row, &row.sampled_mask) } else { trained }
+}
+
+fn versions(row: &RolloutRow, mask: &[u8]) -> BTreeSet<i32> {
+    let masked = row.token_version.iter().zip(mask).filter(|&(_, &mask)| mask != 0);
+    let mut versions = BTreeSet::new();
+    let mut last = None;
+    // Nearly all tokens have the version of the one before, and a set of one is asked for each of them otherwise.
+    for (&version, _) in masked {
+        if last.replace(version) != Some(version) {
+            versions.insert(version);
+        }
+    }
+    versions
+}
+
+fn label_number(row: &RolloutRow, version: i32) -> Option<i64> {
+    let label = row.version_labels.get(&version.to_string())?;
+    label.parse().ok().filter(|number| *number >= 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::testing::fixture::forked;
+
+    /// The second branch's own tokens are of version 1.
+    fn rows(labels: &[(&str, &str)]) -> Vec<RolloutRow> {
+        let mut rows = forked().rows;
+        rows[1].token_version = vec![-1, -1, 0, -1, 1, 1];
+        for row in &mut rows {
+            row.version_labels =
+                labels.iter().map(|&(version, label)| (version.into(), label.into())).collect();
+        }
+        rows
+    }
+
+    #[test]
+    fn labels_that_are_all_numbers_are_the_trainers_steps() {
+        let rows = rows(&[("0", "40"), ("1", "41")]);
+        let numbers = PolicyNumbers::of(&rows);
+        assert_eq!(numbers.span(&rows[0]), (40, 40));
+        assert_eq!(numbers.number(&rows[1], 0), 40);
+        assert_eq!(names(&rows[1]), ["41"]);
+    }
+
+    #[test]
+    fn a_label_missing_or_no_number_leaves_the_count() {
+        for labels in [&[("0", "40")][..], &[("0", "40"), ("1", "step-41")], &[("0", "-2"), ("1", "41")]] {
+            let rows = rows(labels);
+            assert_eq!(PolicyNumbers::of(&rows).span(&rows[1]), (1, 1), "{labels:?}");
+        }
+    }
+
+    #[test]
+    fn what_others_own_does_not_make_a_row_older() {
+        let mut rows = rows(&[]);
+        assert_eq!(PolicyNumbers::of(&rows).span(&rows[1]), (1, 1));
+        rows[1].loss_mask[2] = 1;
+        assert_eq!(
+            (PolicyNumbers::of(&rows).span(&rows[1]), names(&rows[1])),
+            ((0, 1), vec!["0".to_owned(), "1".to_owned()])
+        );
+        rows[1].loss_mask.fill(0);
+        assert_eq!(PolicyNumbers::of(&rows).span(&rows[1]), (0, 1));
+    }
+}

@@ -1,0 +1,7 @@
+//! Trials, properties and readers for the tests of formats.
+
+pub(super) mod any_trial;
+pub(super) mod arbitrary;
+pub(super) mod every_format;
+pub(super) mod fixture;
+pub(super) mod read_back;
