@@ -21,6 +21,7 @@ pub mod nearest;
 mod plain;
 mod records;
 pub mod returned;
+mod secret_env;
 mod shell;
 pub mod source;
 pub mod summary;

@@ -4,6 +4,7 @@ pub mod catalog;
 mod command;
 pub mod definition;
 mod handover;
+pub(crate) mod harbor_agent;
 mod installed;
 mod instruction;
 mod invocation;
@@ -23,6 +24,7 @@ use rolltap_proxy::api::{BaseUrls, TrialOpened};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
+pub use harbor_agent::HarborAgent;
 pub use installed::InstalledAgent;
 pub use layer::{LayerError, is_installed};
 pub use skill::{Skill, SkillError};
@@ -32,7 +34,6 @@ pub use terminal::{OPTIONS as TERMINAL_OPTIONS, TerminalOptions};
 pub use terminus_2::Terminus2;
 
 use crate::environment::{Environment, EnvironmentError, Share};
-use crate::harbor::HarborAgent;
 use crate::task::{McpServer, Task};
 use crate::trial::{Cause, Phase, TrialFailure};
 

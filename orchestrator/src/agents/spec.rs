@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::catalog::{self, CATALOG};
 use super::definition::Definition;
 use super::{AgentSpecError, InstalledAgent, TerminalOptions, Terminus2};
-use crate::harbor::HarborAgent;
+use crate::agents::HarborAgent;
 use crate::nearest::nearest;
 
 /// The agents that are part of rolltap, with what each does.

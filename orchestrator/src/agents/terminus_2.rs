@@ -58,7 +58,7 @@ impl Terminus2 {
         env: BTreeMap<String, String>,
         python: Option<&Path>,
     ) -> Self {
-        Self { options, env, python: crate::harbor::python(python) }
+        Self { options, env, python: crate::agents::harbor_agent::python(python) }
     }
 
     /// Before the first trial: is there a Harbor?

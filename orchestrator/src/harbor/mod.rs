@@ -1,7 +1,6 @@
 //! Harbor itself as the runner of a job's trials: its Python package, driven trial by trial, so that every environment and
 //! agent of Harbor's works. rolltap opens and seals the trials at its proxy, and joins Harbor's rewards with the tokens.
 
-mod agent;
 mod config;
 mod error;
 mod protocol;
@@ -10,7 +9,7 @@ mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,13 +18,13 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
-pub use agent::HarborAgent;
 pub(crate) use config::add_to_record;
 pub use error::HarborError;
 pub(crate) use protocol::{HarborPhase, TrialEvent};
 pub(crate) use result::{HarborResult, failure};
 pub(crate) use worker::HarborTrial;
 
+use crate::agents::harbor_agent::python;
 use crate::environment::{ComposeProjects, EnvironmentError, JobLabel};
 use crate::job::{JobAgent, TaskOverrides};
 use crate::job_dir::{JobDir, Log};
@@ -54,11 +53,6 @@ impl Default for HarborSettings {
     fn default() -> Self {
         Self { python: None, environment_type: "docker".to_owned(), environment_kwargs: Map::new() }
     }
-}
-
-/// The Python that has Harbor: as asked for, or else the one on the path.
-pub(crate) fn python(asked: Option<&Path>) -> PathBuf {
-    asked.map_or_else(|| PathBuf::from("python3"), Path::to_owned)
 }
 
 /// What of a job concerns Harbor.

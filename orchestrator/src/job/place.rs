@@ -1,22 +1,13 @@
-//! Where a job's trials run: in environments of rolltap's own, or in Harbor's hands.
+//! Connecting a job to the place where its trials run.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{JobError, JobSettings, ProxyChoice};
-use crate::environment::{EnvironmentError, EnvironmentKind, Host, JobLabel};
+use crate::environment::{EnvironmentKind, Host, JobLabel};
 use crate::harbor::{Harbor, HarborJob};
 use crate::job_dir::JobDir;
-use crate::trial::TrialPlan;
-
-/// Where a job's trials run.
-pub(crate) enum Place {
-    /// In environments that rolltap makes.
-    Host(Host),
-    /// Harbor runs them.
-    Harbor(Arc<Harbor>),
-}
+use crate::trial::{Place, TrialPlan};
 
 impl Place {
     /// Makes sure of what trials like these need, and removes what dead jobs of this machine left.
@@ -34,22 +25,6 @@ impl Place {
         }
         let host = Host::connect(kind, label).await.map_err(|source| JobError::Host { kind, source })?;
         Ok(Self::Host(host.force_build(settings.force_build)))
-    }
-
-    /// Where the agent plane must listen so that agents reach it.
-    pub(super) fn bind_address(&self) -> IpAddr {
-        match self {
-            Self::Host(host) => host.bind_address(),
-            Self::Harbor(harbor) => harbor.bind_address(),
-        }
-    }
-
-    /// Removes everything of the job's.
-    pub(super) async fn close(self) -> Result<(), EnvironmentError> {
-        match self {
-            Self::Host(host) => host.close().await,
-            Self::Harbor(harbor) => harbor.close().await,
-        }
     }
 }
 

@@ -14,9 +14,9 @@ use rolltap_rollout::rollout::{Reward, TrialFacts};
 use rolltap_rollout::row::RolloutRow;
 use serde::Serialize;
 
-use super::JobContext;
 use crate::admin_client::{AdminClient, AdminError};
 use crate::returned;
+use crate::trial::TrialContext;
 use crate::trial::{TrialOutcome, chain};
 
 /// The files that a job's rollouts were written to.
@@ -47,7 +47,7 @@ pub(super) enum GatherError {
 
 /// Writes the rows of all trials that the proxy knows, in the order of `trials`; says which could not be had.
 pub(super) async fn gather(
-    context: &JobContext,
+    context: &TrialContext,
     trials: &[&TrialOutcome],
 ) -> Result<(RolloutFiles, Vec<String>), GatherError> {
     let (jsonl, parquet) = (context.dir.rollouts_jsonl(), context.dir.rollouts_parquet());
@@ -64,7 +64,7 @@ pub(super) async fn gather(
 async fn gather_to(
     jsonl: &Path,
     parquet: &Path,
-    context: &JobContext,
+    context: &TrialContext,
     trials: &[&TrialOutcome],
 ) -> Result<(RolloutFiles, Vec<String>), GatherError> {
     let mut writers = Writers::create(jsonl, parquet)?;
@@ -100,7 +100,7 @@ async fn fetch(admin: &AdminClient, trial: &TrialId) -> Result<Vec<RolloutRow>, 
 
 /// The rows of what the agent handed back, read once more: they were not kept while other trials ran.
 fn returned_rows(
-    context: &JobContext,
+    context: &TrialContext,
     trial: &TrialOutcome,
     facts: &TrialFacts,
     status: &TrialStatus,

@@ -9,20 +9,20 @@ use tokio::time::Instant;
 
 use super::attempts::Attempts;
 use super::check::check;
-use super::events::Event;
+use super::events::JobEvent;
 use super::plan;
 use super::prepare::Prepared;
 use super::progress::to_be_done;
 use super::proxy::{JobProxy, choose_models};
 use super::queue::{Queue, Turn};
 use super::running::Running;
-use super::{JobContext, JobError, JobReport, JobSettings, Place, Progress, rollouts};
+use super::{JobError, JobReport, JobSettings, Progress, rollouts};
 use crate::cancellation::Cancellation;
 use crate::environment::JobLabel;
 use crate::job_dir::{JobDir, Log, default_job_name, write_json};
-use crate::records::Standing;
+use crate::records::{Records, Standing};
 use crate::returned::Returned;
-use crate::trial::{TrialOutcome, TrialPlan, chain};
+use crate::trial::{Place, TrialContext, TrialOutcome, TrialPlan, chain};
 
 /// Runs a job to its end, or to its early end by `cancellation`. Nothing that it started is left running. Where the job's
 /// directory is there already, of an equal job, it goes on with that one.
@@ -73,7 +73,8 @@ async fn run(
 }
 
 struct Job {
-    context: Arc<JobContext>,
+    context: Arc<TrialContext>,
+    records: Records,
     proxy: JobProxy,
     progress: Progress,
     attempts: Attempts,
@@ -113,7 +114,7 @@ impl Job {
             }
         };
         let (started_before, retries) = left.map_or((None, 0), |left| (left.started_at, left.retries));
-        let context = JobContext {
+        let context = TrialContext {
             started_at: started_before.unwrap_or_else(Timestamp::now),
             dir,
             log,
@@ -124,10 +125,10 @@ impl Job {
             sampling: settings.sampling,
             retry: settings.retry,
             events: Arc::clone(&progress.events),
-            records,
+            records: records.trials().clone(),
             cancellation,
         };
-        let job_id = context.records.job_id();
+        let job_id = records.job_id();
         let mut older = remaining.older;
         // The proxy may have been away at the end of their agents' time.
         for outcome in older.iter_mut().filter(|outcome| !outcome.opened) {
@@ -135,6 +136,7 @@ impl Job {
         }
         let mut job = Self {
             context: Arc::new(context),
+            records,
             proxy,
             progress,
             attempts: Attempts::before(order, remaining.done, older, retries),
@@ -170,9 +172,9 @@ impl Job {
         let (planned, before) = (self.attempts.planned(), self.attempts.done().len());
         self.context.log.line(to_be_done(planned, before));
         self.progress.start(planned, self.attempts.done());
-        self.progress.events.tell(Event::JobStarted {
-            job: self.context.records.job_name(),
-            job_id: self.context.records.job_id(),
+        self.progress.events.write(JobEvent::JobStarted {
+            job: self.records.job_name(),
+            job_id: self.records.job_id(),
             dir: self.context.dir.path().display().to_string(),
             trials: planned,
             finished_before: before,
@@ -283,7 +285,7 @@ impl Job {
         }
         let wait = self.context.retry.wait(outcome, plan.retries)?;
         let number = plan.attempt.checked_add(1)?;
-        let mut next = plan::trial(plan, self.context.records.job_id(), plan.sample_index, number).ok()?;
+        let mut next = plan::trial(plan, self.records.job_id(), plan.sample_index, number).ok()?;
         next.retries = plan.retries.saturating_add(1);
         if outcome.opened {
             next.supersedes.push((outcome.name.clone(), outcome.reward_to_put()));
@@ -293,7 +295,7 @@ impl Job {
 
     fn write_result(&self, running: usize, finished_at: Option<Timestamp>) -> Result<(), String> {
         let path = self.context.dir.result();
-        let record = self.context.records.job_result(&Standing {
+        let record = self.records.job_result(&Standing {
             started_at: self.context.started_at,
             finished_at,
             planned: self.attempts.planned(),
@@ -313,7 +315,7 @@ impl Job {
         problems.extend(proxy.stop().await);
         // No trial runs any more, so this is the only owner.
         let (dir, planned) = (context.dir.clone(), attempts.planned());
-        if let Some(JobContext { place, log, .. }) = Arc::into_inner(context) {
+        if let Some(TrialContext { place, log, .. }) = Arc::into_inner(context) {
             let unclean = place.close().await.err();
             problems.extend(unclean.map(|error| format!("environments not removed: {}", chain(&error))));
             problems.iter().for_each(|problem| log.line(problem));

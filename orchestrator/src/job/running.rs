@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::task::{Id, JoinError, JoinSet};
 
-use super::JobContext;
+use crate::trial::TrialContext;
 use crate::trial::{self, TrialOutcome, TrialPlan};
 
 /// The trials under way, each in a task of its own so that a bug met in one harms no other.
@@ -16,7 +16,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub(super) fn start(&mut self, context: &Arc<JobContext>, plan: TrialPlan) {
+    pub(super) fn start(&mut self, context: &Arc<TrialContext>, plan: TrialPlan) {
         let (context, trial) = (Arc::clone(context), plan.clone());
         let handle = self.tasks.spawn(async move { trial::run(&context, trial).await });
         self.plans.insert(handle.id(), plan);

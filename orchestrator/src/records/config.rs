@@ -1,20 +1,17 @@
 //! What a job was asked for, as Harbor's `JobConfig` and `TrialConfig` say it. A job's `config.json` is a job's file again:
 //! it makes the same job.
 
-use std::path::Path;
-
 use jiff::Timestamp;
 use rolltap_proxy::{ContentFormat, RenderSettings};
 use serde::{Serialize, Serializer};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::VERSION;
 use crate::environment::EnvironmentKind;
-use crate::job::{JobAgent, JobSettings, ProxyChoice, without_secrets};
+use crate::job::{JobSettings, ProxyChoice};
+use crate::secret_env::without_secrets;
+use crate::trial::records::{Fields, VERSION, object, said, trial_version};
 use crate::trial::{TimeoutPolicy, TrialPlan};
-
-type Fields = Map<String, Value>;
 
 /// The keys that a job and each of its trials have in common.
 pub(super) fn shared(settings: &JobSettings) -> Fields {
@@ -47,34 +44,6 @@ pub(super) fn shared(settings: &JobSettings) -> Fields {
     fields
 }
 
-/// `AgentConfig`
-pub(super) fn agent(agent: &JobAgent) -> Value {
-    let mut kwargs = match serde_json::to_value(&agent.spec) {
-        Ok(Value::Object(fields)) => fields,
-        _ => Map::new(),
-    };
-    kwargs.remove("name");
-    let limit = agent.limit.as_ref();
-    object([
-        ("name", json!(agent.asked)),
-        ("model_name", json!(agent.model)),
-        ("kwargs", Value::Object(kwargs)),
-        ("mcp_servers", json!(Some(&agent.mcp_servers).filter(|servers| !servers.is_empty()))),
-        ("skills", json!(skills(agent))),
-        ("env", json!(without_secrets(&agent.env))),
-        ("override_timeout_sec", json!(agent.timeouts.override_sec)),
-        ("max_timeout_sec", json!(agent.timeouts.max_sec)),
-        ("override_setup_timeout_sec", json!(agent.timeouts.override_setup_sec)),
-        ("n_concurrent", json!(limit.map(|limit| limit.trials))),
-        ("concurrency_group", json!(limit.and_then(|limit| limit.group.as_ref()))),
-    ])
-}
-
-fn skills(agent: &JobAgent) -> Option<Vec<&Path>> {
-    Some(agent.skills.iter().map(|skill| skill.dir.as_path()).collect())
-        .filter(|skills: &Vec<_>| !skills.is_empty())
-}
-
 /// `EnvironmentConfig`. Harbor knows no `local`, and refuses a type that it does not know, so ours stands where third
 /// parties name theirs.
 fn environment(settings: &JobSettings) -> Value {
@@ -93,21 +62,6 @@ fn environment(settings: &JobSettings) -> Value {
         ("delete", json!(overrides.keep.then_some(false))),
         ("mounts", json!(Some(&overrides.mounts).filter(|mounts| !mounts.is_empty()))),
         ("env", json!(without_secrets(&overrides.env))),
-    ])
-}
-
-/// `TaskConfig`
-pub(super) fn task(plan: &TrialPlan) -> Value {
-    Value::Object(task_fields(plan))
-}
-
-fn task_fields(plan: &TrialPlan) -> Fields {
-    let git = plan.git.as_ref();
-    said([
-        ("git_url", json!(git.map(|git| &git.url))),
-        ("git_commit_id", json!(git.map(|git| &git.commit))),
-        ("path", json!(git.map_or(&plan.task.dir, |git| &git.path))),
-        ("source", json!(plan.source)),
     ])
 }
 
@@ -184,33 +138,4 @@ pub(super) fn versions(settings: &Fields, job: &Value, groups: &[TrialPlan]) -> 
             groups.iter().map(|plan| (trial_version(settings, plan), plan.group_size)).collect(),
         ),
     }
-}
-
-/// `TrialLock`: which version of its task a trial is about.
-pub(super) fn trial_version(settings: &Fields, plan: &TrialPlan) -> Value {
-    let mut trial = settings.clone();
-    trial.remove("extra_instructions");
-    trial.remove("artifacts");
-    let mut task = task_fields(plan);
-    task.extend(said([
-        ("name", json!(plan.task.name)),
-        ("type", json!(if plan.git.is_some() { "git" } else { "local" })),
-        ("digest", json!(format!("sha256:{}", plan.task_checksum))),
-    ]));
-    trial.insert("schema_version".to_owned(), json!(2));
-    trial.insert("task".to_owned(), Value::Object(task));
-    trial.insert("agent".to_owned(), agent(&plan.agent));
-    Value::Object(trial)
-}
-
-/// What is not null and no empty table.
-fn said<const N: usize>(fields: [(&str, Value); N]) -> Fields {
-    let is_said =
-        |value: &Value| !value.is_null() && value.as_object().is_none_or(|fields| !fields.is_empty());
-    let said = fields.into_iter().filter(|(_, value)| is_said(value));
-    said.map(|(key, value)| (key.to_owned(), value)).collect()
-}
-
-fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
-    Value::Object(said(fields))
 }

@@ -9,6 +9,7 @@ mod config;
 mod discover;
 mod env_template;
 mod error;
+mod git_origin;
 mod inputs;
 mod instruction;
 mod load;
@@ -30,6 +31,7 @@ pub use config::{
 pub use discover::{discover, discover_for};
 pub(crate) use env_template::resolve as resolve_env;
 pub use error::TaskError;
+pub use git_origin::GitOrigin;
 use inputs::Input;
 pub use load::Runner;
 pub use network::NetworkPlan;

@@ -5,6 +5,8 @@ mod artifacts;
 mod at_proxy;
 mod by_harbor;
 mod collect;
+mod context;
+mod events;
 mod exception_class;
 mod extras;
 mod failure;
@@ -12,7 +14,10 @@ mod healthcheck;
 mod in_words;
 mod inside;
 mod outcome;
+mod place;
 mod plan;
+pub(crate) mod records;
+mod retry;
 mod returned;
 mod round;
 mod start;
@@ -30,20 +35,23 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use artifacts::Artifacts;
 pub(crate) use collect::run_hook;
+pub(crate) use context::TrialContext;
+pub use events::Events;
 pub use exception_class::ExceptionClass;
 pub use extras::TrialExtras;
 pub use failure::{Cause, Phase, TrialFailure, chain};
 pub(crate) use healthcheck::wait_until_healthy;
 pub(crate) use in_words::in_words;
 pub use outcome::{Round, StepOutcome, Timing, TrialOutcome};
+pub(crate) use place::Place;
 pub use plan::TrialPlan;
+pub use retry::RetryConfig;
 pub(crate) use round::verifier_failure;
 pub(crate) use start::environment_failure;
 pub use timeouts::{AGENT_SETUP_SEC, InvalidTimeout, PhaseLimit, TimeoutPolicy};
 
 use crate::agents::Assignment;
 use crate::environment::Environment;
-use crate::job::{JobContext, Place};
 use crate::job_dir::{Log, TrialDir, is_of_the_disk};
 use crate::task::{EnvironmentConfig, Task};
 use round::Instruction;
@@ -56,7 +64,7 @@ const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(300);
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs a trial from beginning to end. Whatever fails is in the outcome, and no environment is left behind.
-pub(crate) async fn run(context: &JobContext, plan: TrialPlan) -> TrialOutcome {
+pub(crate) async fn run(context: &TrialContext, plan: TrialPlan) -> TrialOutcome {
     let outcome = TrialOutcome::new(&plan);
     match prepare_dir(context, &plan) {
         Ok((dir, log)) => {
@@ -87,7 +95,7 @@ pub(crate) async fn run(context: &JobContext, plan: TrialPlan) -> TrialOutcome {
     }
 }
 
-fn prepare_dir(context: &JobContext, plan: &TrialPlan) -> std::io::Result<(TrialDir, Log)> {
+fn prepare_dir(context: &TrialContext, plan: &TrialPlan) -> std::io::Result<(TrialDir, Log)> {
     let dir = context.dir.create_trial(plan.name.as_str())?;
     crate::job_dir::write_json(&dir.version(), &context.records.trial_version(plan))?;
     crate::job_dir::write_json(&dir.config(), &context.records.trial_config(plan))?;
@@ -96,7 +104,7 @@ fn prepare_dir(context: &JobContext, plan: &TrialPlan) -> std::io::Result<(Trial
 }
 
 struct Trial<'a> {
-    context: &'a JobContext,
+    context: &'a TrialContext,
     plan: TrialPlan,
     /// The plan's, with what the job adds.
     task: Arc<Task>,

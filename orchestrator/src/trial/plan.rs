@@ -8,8 +8,7 @@ use uuid::Uuid;
 
 use super::{TimeoutPolicy, TrialExtras};
 use crate::job::JobAgent;
-use crate::job::tasks::GitOrigin;
-use crate::task::Task;
+use crate::task::{GitOrigin, Task};
 
 /// One trial to run.
 #[derive(Clone, Debug)]

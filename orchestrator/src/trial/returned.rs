@@ -6,14 +6,13 @@ use rolltap_rollout::returned::compare;
 use rolltap_rollout::rollout::TrialFacts;
 use rolltap_rollout::training::TrainingPolicy;
 
-use super::{Trial, TrialOutcome, chain};
+use super::{Trial, TrialContext, TrialOutcome, chain};
 use crate::admin_client::AdminError;
-use crate::job::JobContext;
 use crate::returned::{self, Returned};
 
 impl TrialOutcome {
     /// What rows say of the trial where nothing of it was captured. Nobody knows of what server the tokens are.
-    pub(crate) fn facts(&self, context: &JobContext) -> TrialFacts {
+    pub(crate) fn facts(&self, context: &TrialContext) -> TrialFacts {
         TrialFacts {
             trial_id: self.name.clone(),
             task_id: self.task_id.clone(),

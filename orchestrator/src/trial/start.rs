@@ -9,8 +9,8 @@ use super::healthcheck::{HealthcheckError, wait_until_healthy};
 use super::{AGENT_SETUP_SEC, Cause, Phase, Timing, Trial, TrialFailure};
 use crate::agents::{Ready, skill};
 use crate::environment::{Environment, EnvironmentError, TrialLabel};
-use crate::job::Place;
 use crate::task::{Healthcheck, Task};
+use crate::trial::Place;
 
 impl Trial<'_> {
     pub(super) async fn start_environment(&mut self) -> Option<Environment> {

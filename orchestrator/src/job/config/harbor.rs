@@ -1,6 +1,6 @@
 //! Harbor's `JobConfig`, as far as rolltap honours it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::ConfigError;
 use super::parts::{AgentEntry, EnvironmentSection, VerifierSection};
 use crate::task::Artifact;
+
+use crate::trial::RetryConfig;
 
 /// Harbor's `JobConfig`. What is absent may come from a flag, and is Harbor's default otherwise.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -54,49 +56,6 @@ pub struct JobConfig {
     pub extra_instruction_paths: Vec<PathBuf>,
     /// Text that is added to every instruction, after that of files.
     pub extra_instructions: Vec<String>,
-}
-
-/// Harbor's `RetryConfig`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct RetryConfig {
-    /// Further attempts at a sample.
-    pub max_retries: u32,
-    /// Failures that get one; none or an empty list for all that are not excluded.
-    pub include_exceptions: Option<BTreeSet<String>>,
-    /// Failures that get none, whatever is included.
-    pub exclude_exceptions: Option<BTreeSet<String>>,
-    /// By how much each wait is longer than the one before it.
-    pub wait_multiplier: f64,
-    /// Seconds before the first retry.
-    pub min_wait_sec: f64,
-    /// Seconds before a retry, at most.
-    pub max_wait_sec: f64,
-}
-
-impl Default for RetryConfig {
-    fn default() -> Self {
-        let excluded = [
-            "AgentTimeoutError",
-            "VerifierTimeoutError",
-            "RewardFileNotFoundError",
-            "RewardFileEmptyError",
-            "VerifierOutputParseError",
-            "ApiUsageLimitError",
-            "AgentSafetyRefusalError",
-            "AgentAuthenticationError",
-            "ModelNotFoundError",
-            "UnsupportedModelParametersError",
-        ];
-        Self {
-            max_retries: 0,
-            include_exceptions: None,
-            exclude_exceptions: Some(excluded.map(str::to_owned).into()),
-            wait_multiplier: 1.0,
-            min_wait_sec: 1.0,
-            max_wait_sec: 60.0,
-        }
-    }
 }
 
 /// What is made of all rewards of an agent on a dataset.

@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-pub use harbor::{DatasetRef, JobConfig, Metric, MetricConfig, RetryConfig, TaskRef};
+pub use crate::trial::RetryConfig;
+pub use harbor::{DatasetRef, JobConfig, Metric, MetricConfig, TaskRef};
 pub use own::OwnConfig;
 pub use parts::{AgentEntry, EnvironmentSection, VerifierSection};
 pub use settings::{AgentDefaults, SettingsError};

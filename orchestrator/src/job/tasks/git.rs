@@ -8,9 +8,9 @@ use std::process::Stdio;
 use sha2::{Digest, Sha256};
 use tokio::process::Command;
 
-use super::GitOrigin;
 use crate::cache;
 use crate::plain::plain;
+use crate::task::GitOrigin;
 
 /// What to fetch.
 pub(super) struct Wanted<'a> {

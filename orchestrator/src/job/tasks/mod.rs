@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 pub use git::GitError;
 
 use super::config::{DatasetRef, JobConfig, TaskRef};
-use crate::task::{Runner, Task, TaskError};
+use crate::task::{GitOrigin, Runner, Task, TaskError};
 
 /// One of a job's tasks.
 #[derive(Clone, Debug)]
@@ -21,17 +21,6 @@ pub struct JobTask {
     pub source: Option<String>,
     /// Where it came from, if it came from elsewhere.
     pub git: Option<GitOrigin>,
-}
-
-/// Where a task came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GitOrigin {
-    /// The repository.
-    pub url: String,
-    /// The whole id of its version.
-    pub commit: String,
-    /// The task's directory, seen from the repository's root.
-    pub path: PathBuf,
 }
 
 /// Why a job's tasks cannot be had.

@@ -1,6 +1,7 @@
 //! An agent of Harbor's own, by its name there.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -24,4 +25,9 @@ impl HarborAgent {
     pub fn calls_model(&self) -> bool {
         !matches!(self.name.as_str(), "oracle" | "nop")
     }
+}
+
+/// The Python that has Harbor: as asked for, or else the one on the path.
+pub(crate) fn python(asked: Option<&Path>) -> PathBuf {
+    asked.map_or_else(|| PathBuf::from("python3"), Path::to_owned)
 }

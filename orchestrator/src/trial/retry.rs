@@ -1,9 +1,54 @@
 //! Which failed trials get another attempt, and when: Harbor's rule, and one of ours.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::config::RetryConfig;
-use crate::trial::TrialOutcome;
+use serde::{Deserialize, Serialize};
+
+use super::TrialOutcome;
+
+/// Harbor's `RetryConfig`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RetryConfig {
+    /// Further attempts at a sample.
+    pub max_retries: u32,
+    /// Failures that get one; none or an empty list for all that are not excluded.
+    pub include_exceptions: Option<BTreeSet<String>>,
+    /// Failures that get none, whatever is included.
+    pub exclude_exceptions: Option<BTreeSet<String>>,
+    /// By how much each wait is longer than the one before it.
+    pub wait_multiplier: f64,
+    /// Seconds before the first retry.
+    pub min_wait_sec: f64,
+    /// Seconds before a retry, at most.
+    pub max_wait_sec: f64,
+}
+
+impl Default for RetryConfig {
+    fn default() -> Self {
+        let excluded = [
+            "AgentTimeoutError",
+            "VerifierTimeoutError",
+            "RewardFileNotFoundError",
+            "RewardFileEmptyError",
+            "VerifierOutputParseError",
+            "ApiUsageLimitError",
+            "AgentSafetyRefusalError",
+            "AgentAuthenticationError",
+            "ModelNotFoundError",
+            "UnsupportedModelParametersError",
+        ];
+        Self {
+            max_retries: 0,
+            include_exceptions: None,
+            exclude_exceptions: Some(excluded.map(str::to_owned).into()),
+            wait_multiplier: 1.0,
+            min_wait_sec: 1.0,
+            max_wait_sec: 60.0,
+        }
+    }
+}
 
 impl RetryConfig {
     /// How long to wait before another attempt; none for no other attempt. `retries` is how many there were.

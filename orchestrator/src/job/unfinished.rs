@@ -1,52 +1,17 @@
-//! What all trials of a job share, and how the proxy is told of them where no trial does so itself.
+//! Trials that do not finish by themselves: interrupted ones and those whose task panicked.
 
-use std::sync::Arc;
-
-use jiff::Timestamp;
-use rolltap_proxy::History;
-use serde_json::{Map, Value};
 use tokio::task::JoinError;
 
-use super::config::RetryConfig;
-use super::{Events, Place, resume};
-use crate::admin_client::AdminClient;
-use crate::cancellation::Cancellation;
-use crate::environment::EnvironmentKind;
-use crate::job_dir::{JobDir, Log, write_json};
-use crate::records::Records;
-use crate::trial::{Cause, Phase, TrialFailure, TrialOutcome, TrialPlan, chain};
+use super::resume;
+use crate::job_dir::write_json;
+use crate::trial::{Cause, Phase, TrialContext, TrialFailure, TrialOutcome, TrialPlan, chain};
 
-/// What all trials of a job share.
-pub(crate) struct JobContext {
-    pub(crate) started_at: Timestamp,
-    pub(crate) dir: JobDir,
-    /// The job's, which trials have one each beside.
-    pub(super) log: Log,
-    pub(crate) place: Place,
-    pub(crate) environment: EnvironmentKind,
-    pub(crate) admin: AdminClient,
-    pub(crate) history: Option<History>,
-    pub(crate) sampling: Map<String, Value>,
-    pub(crate) retry: RetryConfig,
-    pub(crate) events: Arc<Events>,
-    pub(crate) records: Records,
-    pub(crate) cancellation: Cancellation,
-}
-
-impl JobContext {
+impl TrialContext {
     /// Tells the proxy the reward of a trial that is not running. It goes without where the proxy will not have it.
     pub(super) async fn put_reward(&self, outcome: &mut TrialOutcome) {
         match self.admin.put_reward(&outcome.name, &outcome.reward_to_put()).await {
             Ok(status) => outcome.status = Some(status),
             Err(error) => self.log.line(format!("reward of {} not put: {}", outcome.name, chain(&error))),
-        }
-    }
-
-    /// Closes what the proxy has of a trial that did not come so far itself, if it has anything.
-    pub(crate) async fn seal(&self, outcome: &mut TrialOutcome) {
-        if let Ok(status) = self.admin.seal(&outcome.name).await {
-            outcome.opened = true;
-            outcome.status = Some(status);
         }
     }
 

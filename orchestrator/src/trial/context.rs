@@ -1,0 +1,41 @@
+//! What all trials of a job share.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use rolltap_proxy::History;
+use serde_json::{Map, Value};
+
+use super::records::TrialRecords;
+use super::{Events, Place, RetryConfig, TrialOutcome};
+use crate::admin_client::AdminClient;
+use crate::cancellation::Cancellation;
+use crate::environment::EnvironmentKind;
+use crate::job_dir::{JobDir, Log};
+
+/// What all trials of a job share.
+pub(crate) struct TrialContext {
+    pub(crate) started_at: Timestamp,
+    pub(crate) dir: JobDir,
+    /// The job's, which trials have one each beside.
+    pub(crate) log: Log,
+    pub(crate) place: Place,
+    pub(crate) environment: EnvironmentKind,
+    pub(crate) admin: AdminClient,
+    pub(crate) history: Option<History>,
+    pub(crate) sampling: Map<String, Value>,
+    pub(crate) retry: RetryConfig,
+    pub(crate) events: Arc<Events>,
+    pub(crate) records: TrialRecords,
+    pub(crate) cancellation: Cancellation,
+}
+
+impl TrialContext {
+    /// Closes what the proxy has of a trial that did not come so far itself, if it has anything.
+    pub(crate) async fn seal(&self, outcome: &mut TrialOutcome) {
+        if let Ok(status) = self.admin.seal(&outcome.name).await {
+            outcome.opened = true;
+            outcome.status = Some(status);
+        }
+    }
+}

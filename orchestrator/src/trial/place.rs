@@ -1,0 +1,33 @@
+//! Where a job's trials run: in environments that rolltap creates, or inside Harbor.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::environment::{EnvironmentError, Host};
+use crate::harbor::Harbor;
+
+/// Where a job's trials run.
+pub(crate) enum Place {
+    /// In environments that rolltap makes.
+    Host(Host),
+    /// Harbor runs them.
+    Harbor(Arc<Harbor>),
+}
+
+impl Place {
+    /// Where the agent plane must listen so that agents reach it.
+    pub(crate) fn bind_address(&self) -> IpAddr {
+        match self {
+            Self::Host(host) => host.bind_address(),
+            Self::Harbor(harbor) => harbor.bind_address(),
+        }
+    }
+
+    /// Removes everything of the job's.
+    pub(crate) async fn close(self) -> Result<(), EnvironmentError> {
+        match self {
+            Self::Host(host) => host.close().await,
+            Self::Harbor(harbor) => harbor.close().await,
+        }
+    }
+}
