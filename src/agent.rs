@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use rolltap_orchestrator::agents::{AgentOptions, AgentSpec};
-use rolltap_orchestrator::alone::{self, Report, Settings};
 use rolltap_orchestrator::environment::EnvironmentKind;
+use rolltap_orchestrator::standalone::{self, Report, Settings};
 use serde_json::Value;
 
 use crate::run::{option, variable};
@@ -90,7 +90,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         timeout: arguments.timeout.map(Duration::from_secs),
     };
     let cancellation = terminal::cancelled_by_signals()?;
-    let report = alone::run(settings, &cancellation.stop).await.context("the agent could not work")?;
+    let report = standalone::run(settings, &cancellation.stop).await.context("the agent could not work")?;
     Ok(tell(&report))
 }
 

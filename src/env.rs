@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use rolltap_orchestrator::env_server::{self, GymSettings};
 use rolltap_orchestrator::environment::EnvironmentKind;
-use rolltap_orchestrator::gym::{self, GymSettings};
 
 use crate::Outcome;
 use crate::proxy::read_token;
@@ -60,7 +60,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let mut stop = StopSignals::listen()?;
     let token = arguments.token_file.as_deref().map(read_token).transpose()?;
     let environment: EnvironmentKind = arguments.environment.parse()?;
-    let server = gym::start(GymSettings {
+    let server = env_server::start(GymSettings {
         listen: arguments.listen,
         token,
         environment,

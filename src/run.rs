@@ -8,12 +8,11 @@ use anyhow::Context;
 use clap::Args;
 use rolltap_orchestrator::agents::AgentOptions;
 use rolltap_orchestrator::environment::EnvironmentKind;
-use rolltap_orchestrator::harbor::HarborSettings;
 use rolltap_orchestrator::job::config::{AgentDefaults, AgentEntry, JobConfig, JobFile, OwnConfig};
-use rolltap_orchestrator::job::{
-    Events, JobSettings, Progress, ProxyChoice, PublicPlace, Upstreams, run_job, tasks,
-};
+use rolltap_orchestrator::job::{JobSettings, Progress, ProxyChoice, PublicPlace, Upstreams, run_job, tasks};
 use rolltap_orchestrator::summary::Summary;
+use rolltap_orchestrator::trial::Events;
+use rolltap_orchestrator::trial::runner::harbor::HarborSettings;
 use rolltap_proxy::Address;
 use serde_json::{Map, Value};
 

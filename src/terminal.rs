@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use anyhow::Context;
-use rolltap_orchestrator::cancellation::Cancellation;
+use rolltap_orchestrator::common::cancellation::Cancellation;
 use rolltap_orchestrator::environment::EnvironmentKind;
 use rolltap_orchestrator::job::JobError;
 use rolltap_proxy::Redaction;

@@ -18,13 +18,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rolltap_orchestrator::agents::{AgentOptions, AgentSpec};
-use rolltap_orchestrator::cancellation::Cancellation;
+use rolltap_orchestrator::common::cancellation::Cancellation;
 use rolltap_orchestrator::environment::{Cleaner, EnvironmentKind};
 use rolltap_orchestrator::job::tasks::JobTask;
-use rolltap_orchestrator::job::{
-    JobAgent, JobReport, JobSettings, Progress, ProxyChoice, Upstreams, run_job,
-};
+use rolltap_orchestrator::job::{JobReport, JobSettings, Progress, ProxyChoice, Upstreams, run_job};
 use rolltap_orchestrator::task::Task;
+use rolltap_orchestrator::trial::JobAgent;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 

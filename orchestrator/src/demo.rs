@@ -9,12 +9,13 @@ use jiff::Zoned;
 use rolltap_sim as sim;
 
 use crate::agents::{AgentSpec, TerminalOptions};
-use crate::cancellation::Cancellation;
+use crate::common::cancellation::Cancellation;
 use crate::environment::EnvironmentKind;
 use crate::job::tasks::JobTask;
-use crate::job::{JobAgent, JobError, JobReport, JobSettings, Progress, ProxyChoice, Upstreams, run_job};
+use crate::job::{JobError, JobReport, JobSettings, Progress, ProxyChoice, Upstreams, run_job};
 use crate::job_dir::default_job_name;
 use crate::task::{self, TaskError};
+use crate::trial::JobAgent;
 
 /// With this seed both tasks have samples that pass and samples that fail.
 pub const DEFAULT_SEED: u64 = 6;

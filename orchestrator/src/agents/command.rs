@@ -8,7 +8,7 @@ use serde_json::{Map, json};
 use super::instruction::INSTRUCTION_FILE;
 use super::{AgentOutcome, Assignment};
 use crate::environment::{EnvironmentError, Exec, ExecOutput};
-use crate::trial::{Cause, Phase, TrialFailure};
+use crate::failure::{Cause, Phase, TrialFailure};
 
 /// Linux refuses a single environment variable of 128 KiB; a longer instruction is in the file alone.
 const LONGEST_VARIABLE: usize = 100 * 1024;

@@ -16,8 +16,8 @@ use super::invocation::{self, LAYER_MISSING, NOT_READY, Setup};
 use super::layer::{self, Layer, LayerError};
 use super::{AgentOutcome, Assignment, Ready};
 use crate::environment::{Environment, EnvironmentError, Exec, ExecOutput, Share};
+use crate::failure::{Cause, Phase, TrialFailure};
 use crate::task::McpServer;
-use crate::trial::{Cause, Phase, TrialFailure};
 
 /// How much of what an agent wrote last is looked through for how it ended.
 const OUTCOME_TAIL: usize = 64 * 1024;

@@ -1,7 +1,7 @@
 //! The instruction, as a file in the environment: it may be longer than an argument or a variable can be.
 
 use super::Assignment;
-use crate::trial::{Cause, Phase, TrialFailure};
+use crate::failure::{Cause, Phase, TrialFailure};
 
 /// In the agent's logs.
 pub(super) const INSTRUCTION_FILE: &str = "instruction.md";

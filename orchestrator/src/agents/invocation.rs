@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::definition::{Definition, FileText, Libc, Values};
 use super::layer::MARK;
-use crate::shell::quoted;
+use crate::common::shell::quoted;
 
 /// Exit code of a set-up script where the agent's programs are not to be seen.
 pub(super) const LAYER_MISSING: i64 = 98;

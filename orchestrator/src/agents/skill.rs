@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::common::shell::quoted;
 use crate::environment::{Environment, EnvironmentError};
-use crate::shell::quoted;
 use crate::task::Task;
 
 const FILE: &str = "SKILL.md";

@@ -13,7 +13,7 @@ use tokio::process::{Child, ChildStdin, Command};
 
 use super::{AgentOutcome, Assignment, LayerError};
 use crate::environment::Exec;
-use crate::trial::{Cause, Phase, TrialFailure};
+use crate::failure::{Cause, Phase, TrialFailure};
 
 /// Its half of the conversation.
 const DRIVER: &str = include_str!("terminus_2.py");
@@ -156,7 +156,7 @@ async fn obey(request: Request, assignment: &Assignment<'_>) -> Value {
             "error": null, "timed_out": output.timed_out, "return_code": output.exit_code.unwrap_or(-1),
             "stdout": String::from_utf8_lossy(&output.stdout), "stderr": String::from_utf8_lossy(&output.stderr),
         }),
-        Err(error) => json!({"error": crate::trial::chain(&error)}),
+        Err(error) => json!({"error": crate::failure::chain(&error)}),
     }
 }
 

@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use super::EnvironmentError;
-use super::archive::{Entry, walk};
-use super::glob::Ignore;
+use super::transfer::archive::{Entry, walk};
+use crate::task::glob::Ignore;
 
 /// Everything that `.dockerignore` does not leave out.
 pub(super) fn build_context(dir: &Path) -> Result<Vec<Entry>, EnvironmentError> {

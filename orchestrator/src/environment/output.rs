@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::OUTPUT_LIMIT;
-use crate::plain::plain;
+use crate::common::plain::plain;
 
 /// The first bytes of a stream.
 #[derive(Debug, Default)]

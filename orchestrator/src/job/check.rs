@@ -1,8 +1,9 @@
 //! What is wrong with a job, said before anything of it starts.
 
-use super::{JobError, JobSettings, TaskOverrides};
+use super::{JobError, JobSettings};
 use crate::agents::AgentSpec;
 use crate::environment::{EnvironmentKind, Mount, MountKind, has_services};
+use crate::trial::TaskOverrides;
 
 pub(super) fn check(settings: &JobSettings) -> Result<(), JobError> {
     trials_can_be_meant(settings)?;

@@ -8,9 +8,9 @@ use super::{JobSettings, PreflightError, ResumeError};
 use crate::admin_client::AdminError;
 use crate::agents::LayerError;
 use crate::environment::{EnvironmentError, EnvironmentKind};
-use crate::harbor::HarborError;
+use crate::failure::InvalidTimeout;
 use crate::job_dir::JobDirError;
-use crate::trial::InvalidTimeout;
+use crate::trial::runner::harbor::HarborError;
 
 /// Why a job did not start. Once it has started, what goes wrong is in its report.
 #[derive(Debug, thiserror::Error)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{JobError, JobSettings, ProxyChoice};
 use crate::environment::{EnvironmentKind, Host, JobLabel};
-use crate::harbor::{Harbor, HarborJob};
 use crate::job_dir::JobDir;
+use crate::trial::runner::harbor::{Harbor, HarborJob};
 use crate::trial::{Place, TrialPlan};
 
 impl Place {

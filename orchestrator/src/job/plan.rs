@@ -10,8 +10,10 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::tasks::JobTask;
-use super::{JobAgent, JobError, checksum};
-use crate::trial::{TimeoutPolicy, TrialExtras, TrialPlan};
+use super::{JobError, checksum};
+use crate::failure::TimeoutPolicy;
+use crate::trial::JobAgent;
+use crate::trial::{TrialExtras, TrialPlan};
 
 /// Harbor's names keep so much of the task's.
 const TASK_PART: usize = 32;

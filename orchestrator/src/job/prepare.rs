@@ -10,8 +10,8 @@ use super::resume::{self, Left, Remaining};
 use super::stretch::Stretch;
 use super::tasks::JobTask;
 use super::{JobError, JobSettings};
+use crate::job::records::{JobVersions, Records};
 use crate::job_dir::JobDir;
-use crate::records::{JobVersions, Records};
 
 /// What a job is to do.
 pub(super) struct Prepared {

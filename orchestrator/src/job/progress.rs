@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::Events;
+use crate::trial::Events;
 use crate::trial::{TrialOutcome, in_words};
 
 /// What a job shows while it runs.

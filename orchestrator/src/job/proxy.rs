@@ -7,9 +7,10 @@ use std::time::Duration;
 use rolltap_proxy::{RunningProxy, Settings};
 
 use super::preflight::{self, PreflightError};
-use super::{JobAgent, JobError, JobSettings, ProxyChoice, PublicPlace};
+use super::{JobError, JobSettings, ProxyChoice, PublicPlace};
 use crate::admin_client::AdminClient;
-use crate::trial::chain;
+use crate::failure::chain;
+use crate::trial::JobAgent;
 
 /// How long calls may drain when a job is over; every trial is sealed by then.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);

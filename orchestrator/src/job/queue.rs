@@ -135,11 +135,12 @@ mod tests {
 
     use super::*;
     use crate::agents::AgentSpec;
+    use crate::failure::TimeoutPolicy;
     use crate::job::plan::Planner;
     use crate::job::tasks::JobTask;
-    use crate::job::{AgentLimit, JobAgent};
     use crate::task::Task;
-    use crate::trial::{TimeoutPolicy, TrialExtras};
+    use crate::trial::TrialExtras;
+    use crate::trial::{AgentLimit, JobAgent};
 
     fn number(value: usize) -> NonZeroUsize {
         NonZeroUsize::new(value).unwrap()

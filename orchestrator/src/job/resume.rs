@@ -12,8 +12,9 @@ use uuid::Uuid;
 
 use super::plan;
 use super::stretch::Stretch;
+use crate::failure::{Cause, Phase, TrialFailure};
 use crate::job_dir::JobDir;
-use crate::trial::{Cause, Phase, TrialFailure, TrialOutcome, TrialPlan};
+use crate::trial::{TrialOutcome, TrialPlan};
 
 /// Why a job cannot be gone on with.
 #[derive(Debug, thiserror::Error)]

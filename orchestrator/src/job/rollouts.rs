@@ -15,9 +15,10 @@ use rolltap_rollout::row::RolloutRow;
 use serde::Serialize;
 
 use crate::admin_client::{AdminClient, AdminError};
+use crate::failure::chain;
 use crate::returned;
 use crate::trial::TrialContext;
-use crate::trial::{TrialOutcome, chain};
+use crate::trial::TrialOutcome;
 
 /// The files that a job's rollouts were written to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -17,12 +17,13 @@ use super::proxy::{JobProxy, choose_models};
 use super::queue::{Queue, Turn};
 use super::running::Running;
 use super::{JobError, JobReport, JobSettings, Progress, rollouts};
-use crate::cancellation::Cancellation;
+use crate::common::cancellation::Cancellation;
 use crate::environment::JobLabel;
+use crate::failure::chain;
+use crate::job::records::{Records, Standing};
 use crate::job_dir::{JobDir, Log, default_job_name, write_json};
-use crate::records::{Records, Standing};
 use crate::returned::Returned;
-use crate::trial::{Place, TrialContext, TrialOutcome, TrialPlan, chain};
+use crate::trial::{Place, TrialContext, TrialOutcome, TrialPlan};
 
 /// Runs a job to its end, or to its early end by `cancellation`. Nothing that it started is left running. Where the job's
 /// directory is there already, of an equal job, it goes on with that one.

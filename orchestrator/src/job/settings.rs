@@ -9,10 +9,10 @@ use serde_json::{Map, Value};
 
 use super::config::{Metric, RetryConfig};
 use super::tasks::JobTask;
-use super::{JobAgent, TaskOverrides};
 use crate::environment::EnvironmentKind;
-use crate::harbor::HarborSettings;
-use crate::trial::TimeoutPolicy;
+use crate::failure::TimeoutPolicy;
+use crate::trial::runner::harbor::HarborSettings;
+use crate::trial::{JobAgent, TaskOverrides};
 
 /// What to run.
 #[derive(Debug)]

@@ -3,8 +3,9 @@
 use tokio::task::JoinError;
 
 use super::resume;
+use crate::failure::{Cause, Phase, TrialFailure, chain};
 use crate::job_dir::write_json;
-use crate::trial::{Cause, Phase, TrialContext, TrialFailure, TrialOutcome, TrialPlan, chain};
+use crate::trial::{TrialContext, TrialOutcome, TrialPlan};
 
 impl TrialContext {
     /// Tells the proxy the reward of a trial that is not running. It goes without where the proxy will not have it.

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 
-use crate::plain::plain;
+use crate::common::plain::plain;
 
 /// A log file of a job or trial. A line that cannot be written is dropped: a full disk shows elsewhere.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use rolltap_rollout::call::{Call, CallRole};
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::returned::{Segment, calls, rollout_details, trajectory};
 
+use crate::failure::chain;
 use crate::job_dir::TrialDir;
-use crate::trial::chain;
 
 /// Larger files are not read. Each turn repeats the conversation before it, so that long trials make large ones.
 const LARGEST: u64 = 1 << 30;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 use super::TaskError;
-use crate::environment::Pattern;
+use crate::task::Pattern;
 
 const NAME: &str = ".harborignore";
 

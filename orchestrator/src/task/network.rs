@@ -1,7 +1,7 @@
 //! The network policies of a task's phases, by Harbor's rules: the environment's is the ground, agent and verifier may
 //! have their own.
 
-use crate::environment::{AllowedHosts, NetworkPolicy};
+use crate::task::{AllowedHosts, NetworkPolicy};
 
 use super::config::{EnvironmentConfig, NetworkMode, StepConfig, TaskConfig, VerifierConfig};
 

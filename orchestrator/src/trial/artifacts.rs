@@ -106,7 +106,7 @@ impl Artifacts {
             Ok(Fetched::File) => (Kind::File, Status::Ok),
             Ok(Fetched::Directory) => (Kind::Directory, Status::Ok),
             Err(error) => {
-                say(format!("artifact {:?} not collected: {}", entry.source, super::chain(&error)));
+                say(format!("artifact {:?} not collected: {}", entry.source, crate::failure::chain(&error)));
                 (Kind::File, Status::Failed)
             }
         }

@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 use rolltap_proxy::api::{OpenTrial, TrialOpened, TrialStatus};
 
-use super::{Cause, Phase, Round, Trial, TrialFailure, chain};
+use super::{Round, Trial};
 use crate::admin_client::AdminError;
+use crate::failure::{Cause, Phase, TrialFailure, chain};
 
 impl Trial<'_> {
     pub(super) async fn open(&mut self) -> Option<TrialOpened> {

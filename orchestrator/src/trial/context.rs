@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::records::TrialRecords;
 use super::{Events, Place, RetryConfig, TrialOutcome};
 use crate::admin_client::AdminClient;
-use crate::cancellation::Cancellation;
+use crate::common::cancellation::Cancellation;
 use crate::environment::EnvironmentKind;
 use crate::job_dir::{JobDir, Log};
 

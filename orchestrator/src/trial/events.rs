@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use rolltap_rollout::ids::{GroupId, TrialId};
 use serde::Serialize;
 
-use super::{Phase, TrialFailure, TrialOutcome, TrialPlan};
+use super::{TrialOutcome, TrialPlan};
+use crate::failure::{Phase, TrialFailure};
 
 /// The writer of events. The default writes nothing.
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! What is done inside an environment between its agent's time and its tests'.
 
+use crate::common::shell::quoted;
 use crate::environment::{Environment, EnvironmentError};
-use crate::shell::quoted;
 
 /// A directory to be emptied.
 pub(super) struct Emptied<'a> {

@@ -11,10 +11,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Cause, TrialFailure, TrialPlan};
-use crate::job::JobAgent;
+use super::TrialPlan;
+use crate::failure::{Cause, TrialFailure};
 use crate::returned::Returned;
-use crate::verifier::Rewards;
+use crate::trial::JobAgent;
+use crate::verify::Rewards;
 
 /// What came of a trial.
 #[derive(Clone, Debug)]

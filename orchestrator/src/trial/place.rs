@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::environment::{EnvironmentError, Host};
-use crate::harbor::Harbor;
+use crate::trial::runner::harbor::Harbor;
 
 /// Where a job's trials run.
 pub(crate) enum Place {

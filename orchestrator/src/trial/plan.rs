@@ -6,9 +6,10 @@ use rolltap_proxy::api::PutReward;
 use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
 use uuid::Uuid;
 
-use super::{TimeoutPolicy, TrialExtras};
-use crate::job::JobAgent;
+use super::TrialExtras;
+use crate::failure::TimeoutPolicy;
 use crate::task::{GitOrigin, Task};
+use crate::trial::JobAgent;
 
 /// One trial to run.
 #[derive(Clone, Debug)]

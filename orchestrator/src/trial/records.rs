@@ -7,10 +7,11 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use super::{StepOutcome, TrialFailure, TrialOutcome, TrialPlan};
-use crate::job::JobAgent;
-use crate::secret_env::without_secrets;
+use super::{StepOutcome, TrialOutcome, TrialPlan};
+use crate::common::secret_env::without_secrets;
+use crate::failure::TrialFailure;
 use crate::task::Task;
+use crate::trial::JobAgent;
 
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 

@@ -6,8 +6,9 @@ use rolltap_rollout::returned::compare;
 use rolltap_rollout::rollout::TrialFacts;
 use rolltap_rollout::training::TrainingPolicy;
 
-use super::{Trial, TrialContext, TrialOutcome, chain};
+use super::{Trial, TrialContext, TrialOutcome};
 use crate::admin_client::AdminError;
+use crate::failure::chain;
 use crate::returned::{self, Returned};
 
 impl TrialOutcome {

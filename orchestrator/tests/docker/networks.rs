@@ -2,10 +2,9 @@
 
 use std::net::IpAddr;
 
-use rolltap_orchestrator::environment::{
-    AllowedHosts, Environment, EnvironmentKind, Host, JobLabel, NetworkPolicy,
-};
+use rolltap_orchestrator::environment::{Environment, EnvironmentKind, Host, JobLabel};
 use rolltap_orchestrator::task::Task;
+use rolltap_orchestrator::task::{AllowedHosts, NetworkPolicy};
 use rolltap_proxy::api::BaseUrls;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rolltap_orchestrator::environment::LogDirs;
 use rolltap_orchestrator::task::Task;
-use rolltap_orchestrator::verifier::verify;
+use rolltap_orchestrator::verify::verify;
 
 use crate::stage::{IMAGE, output, processes, start, task_dir, with_host};
 

@@ -8,8 +8,8 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::Command;
 
 use super::LayerError;
+use crate::common::plain::plain;
 use crate::environment::Tail;
-use crate::plain::plain;
 
 /// Between two lines that tell how far an installation is.
 const PAUSE: Duration = Duration::from_secs(5);

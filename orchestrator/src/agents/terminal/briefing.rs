@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use super::super::Assignment;
 use super::super::definition::in_words;
+use crate::common::shell::quoted;
 use crate::environment::{EnvironmentError, Exec};
-use crate::shell::quoted;
 
 /// Terminus-2's patience with one look for skills.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -9,7 +9,7 @@ use rolltap_agent::terminal::{CommandOutput, Ran, RunCommand};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::environment::{Environment, EnvironmentKind, Exec, ExecOutput, Tail};
-use crate::trial::{Cause, Phase, TrialFailure};
+use crate::failure::{Cause, Phase, TrialFailure};
 
 /// The session's name, for `tmux attach -t`.
 pub(crate) const SESSION: &str = "rolltap";

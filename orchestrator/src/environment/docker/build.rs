@@ -15,15 +15,15 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::io::ReaderStream;
 
 use super::Job;
+use super::cleanup::labels;
 use super::command_line::{CommandLine, NoCommandLine};
 use super::image::{Facts, Progress};
-use super::labels;
-use crate::environment::archive::{self, Entry};
+use crate::common::plain::plain;
 use crate::environment::build_context::build_context;
 use crate::environment::dockerfile::{base_images, needs_buildkit};
 use crate::environment::output::Tail;
+use crate::environment::transfer::archive::{self, Entry};
 use crate::environment::{EnvironmentError, error};
-use crate::plain::plain;
 use crate::task::Task;
 
 /// The name of all images that rolltap builds; the tag tells what is in them.

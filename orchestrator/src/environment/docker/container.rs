@@ -15,13 +15,13 @@ use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use super::Job;
-use super::cleanup::{remove_container, tolerate};
+use super::cleanup::labels::unique_name;
+use super::cleanup::sweep::{remove_container, tolerate};
 use super::compose::{MainContainer, Project};
 use super::engine::{Engine, is_away};
 use super::exec::assignments;
 use super::image::Image;
-use super::labels::unique_name;
-use super::network_access::NetworkAccess;
+use super::network::access::NetworkAccess;
 use crate::environment::output::Tail;
 use crate::environment::{EnvironmentError, Mount as UserMount, MountKind, Paths, Share, TrialLabel};
 use crate::task::Task;

@@ -9,9 +9,9 @@ use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio_util::io::ReaderStream;
 
 use super::Container;
-use crate::environment::archive::{self, Archive};
-use crate::environment::fetch::{Exclusions, Fetched, unpack_path};
-use crate::environment::unpack::{DOWNLOAD_BYTES, Destinations, Downloaded, unpack};
+use crate::environment::transfer::archive::{self, Archive};
+use crate::environment::transfer::fetch::{Exclusions, Fetched, unpack_path};
+use crate::environment::transfer::unpack::{DOWNLOAD_BYTES, Destinations, Downloaded, unpack};
 use crate::environment::{EnvironmentError, LogDirs, error};
 
 /// With their modes.

@@ -13,8 +13,8 @@ use futures_util::StreamExt;
 use tokio::sync::OnceCell;
 
 use super::Job;
+use crate::common::plain::plain;
 use crate::environment::{EnvironmentError, Mount as UserMount, Share};
-use crate::plain::plain;
 use crate::task::Task;
 
 /// What a task's containers are started from.

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use super::forks;
 use crate::environment::EnvironmentError;
-use crate::environment::archive::walk;
-use crate::environment::path_map::PathMap;
+use crate::environment::transfer::archive::walk;
+use crate::environment::transfer::path_map::PathMap;
 
 /// Larger files are data, not scripts.
 const LARGEST_TEXT: u64 = 4 * 1024 * 1024;

@@ -7,11 +7,11 @@ use std::sync::{Mutex, PoisonError};
 use super::dockerfile::{CopyFiles, Dockerfile};
 use super::files;
 use crate::environment::EnvironmentError;
-use crate::environment::archive::Entry;
 use crate::environment::build_context::build_context;
-use crate::environment::glob::Pattern;
-use crate::environment::path_map::PathMap;
+use crate::environment::transfer::archive::Entry;
+use crate::environment::transfer::path_map::PathMap;
 use crate::task::Task;
+use crate::task::glob::Pattern;
 
 /// A job's share of local environments: the plans of its tasks, so that each is read, and complained of, once.
 #[derive(Default)]

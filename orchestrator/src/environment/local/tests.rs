@@ -53,14 +53,14 @@ async fn bundled_tasks_are_solved_by_their_solutions_and_not_without() {
         let logs = tempfile::tempdir().unwrap();
         let environment = start(&task).await;
         let verdict =
-            crate::verifier::verify(&task, &environment, &LogDirs::below(logs.path()), None).await.unwrap();
+            crate::verify::verify(&task, &environment, &LogDirs::below(logs.path()), None).await.unwrap();
         assert_eq!(verdict.reward, Some(0.0), "{name} before");
         let solution = environment.paths().solution.clone();
         environment.upload(&task.solution_dir(), &solution).await.unwrap();
         let solved = environment.exec(command(&format!("{solution}/solve.sh"))).await.unwrap();
         assert_eq!(solved.exit_code, Some(0), "{solved:?}");
         let verdict =
-            crate::verifier::verify(&task, &environment, &LogDirs::below(logs.path()), None).await.unwrap();
+            crate::verify::verify(&task, &environment, &LogDirs::below(logs.path()), None).await.unwrap();
         assert_eq!(verdict.reward, Some(1.0), "{name} after");
         environment.stop().await.unwrap();
     }

@@ -9,10 +9,10 @@ use super::parts::AgentEntry;
 use super::{JobConfig, Metric, OwnConfig};
 use crate::agents::{AgentOptions, AgentSpec, AgentSpecError, Skill};
 use crate::environment::{EnvironmentKind, UnknownEnvironment};
-use crate::job::overrides::resolved;
-use crate::job::{AgentLimit, AgentTimeouts, JobAgent, TaskOverrides};
+use crate::failure::{PhaseLimit, TimeoutPolicy};
 use crate::task::Runner;
-use crate::trial::{PhaseLimit, TimeoutPolicy};
+use crate::trial::resolved;
+use crate::trial::{AgentLimit, AgentTimeouts, JobAgent, TaskOverrides};
 
 /// Harbor's `n_concurrent_trials` where nobody says one.
 pub(super) const CONCURRENCY: usize = 4;

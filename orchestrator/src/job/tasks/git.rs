@@ -8,8 +8,8 @@ use std::process::Stdio;
 use sha2::{Digest, Sha256};
 use tokio::process::Command;
 
-use crate::cache;
-use crate::plain::plain;
+use crate::common::cache;
+use crate::common::plain::plain;
 use crate::task::GitOrigin;
 
 /// What to fetch.

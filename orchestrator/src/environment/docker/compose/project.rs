@@ -13,11 +13,11 @@ use super::files::{Overlay, base, images, write};
 use super::services::MAIN;
 use super::{Call, Composed, Composition, files_dir, variables};
 use crate::environment::docker::Job;
-use crate::environment::docker::cleanup::remove_labelled;
+use crate::environment::docker::cleanup::labels::{self, PROJECT, unique_name};
+use crate::environment::docker::cleanup::sweep::remove_labelled;
 use crate::environment::docker::container::Container;
-use crate::environment::docker::labels::{self, PROJECT, unique_name};
-use crate::environment::docker::network::{Access, create_for_services};
-use crate::environment::docker::network_access::NetworkAccess;
+use crate::environment::docker::network::access::NetworkAccess;
+use crate::environment::docker::network::shared::{Access, create_for_services};
 use crate::environment::{EnvironmentError, TrialLabel};
 use crate::task::Task;
 

@@ -1,0 +1,8 @@
+//! Small tools that every room of the orchestrator may use. They import nothing of the orchestrator.
+
+pub(crate) mod cache;
+pub mod cancellation;
+pub mod nearest;
+pub(crate) mod plain;
+pub(crate) mod secret_env;
+pub(crate) mod shell;

@@ -1,0 +1,194 @@
+//! The server's routes.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use rolltap_proxy::Admission;
+use uuid::Uuid;
+
+use super::error::GymError;
+use super::facts::Facts;
+use super::hosts::Hosts;
+use super::lease::Lease;
+use super::registry::Registry;
+use super::reply::{ClosedReply, Created, EnvStatus, Leased, ResetReply, StepReply};
+use super::request::{self, Action, Create, TaskPlace};
+use super::slot::{Removed, Slot};
+use crate::environment::EnvironmentKind;
+use crate::failure::chain;
+use crate::job::config::{JobConfig, TaskRef};
+use crate::job::tasks;
+use crate::task::{Runner, Task};
+
+/// Bytes of a request: a megabyte of keystrokes, each of them escaped.
+const LARGEST_BODY: usize = 8 * 1024 * 1024;
+
+/// What every handler works with.
+pub(super) struct Gym {
+    pub(super) admission: Admission,
+    /// A caller that never sends the rest of its request must not keep them when the server ends.
+    pub(super) hosts: Weak<Hosts>,
+    pub(super) registry: Arc<Registry>,
+    /// The default for environments that do not say.
+    pub(super) kind: EnvironmentKind,
+    pub(super) lease: Duration,
+}
+
+type Body = Result<Bytes, BytesRejection>;
+
+/// Every route.
+pub(super) fn router(gym: Arc<Gym>) -> Router {
+    let guarded = Router::new()
+        .route("/v1/envs", post(create).get(list))
+        .route("/v1/envs/{id}", get(status).delete(close))
+        .route("/v1/envs/{id}/reset", post(reset))
+        .route("/v1/envs/{id}/step", post(step))
+        .route("/v1/envs/{id}/lease", post(lease))
+        .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .layer(middleware::from_fn_with_state(Arc::clone(&gym), admit));
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .merge(guarded)
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(no_such_path)
+        .with_state(gym)
+}
+
+async fn admit(State(gym): State<Arc<Gym>>, request: Request, next: Next) -> Response {
+    match gym.admission.check(&request) {
+        Ok(()) => next.run(request).await,
+        Err(error) => GymError::from(error).into_response(),
+    }
+}
+
+async fn no_such_path(request: Request) -> GymError {
+    GymError::NoSuchPath(request.method().clone(), request.uri().path().to_owned())
+}
+
+async fn create(State(gym): State<Arc<Gym>>, body: Body) -> Result<(StatusCode, Json<Created>), GymError> {
+    let asked = Create::read(&body?)?;
+    gym.registry.must_have_room()?;
+    let kind = gym.allowed(asked.environment.unwrap_or(gym.kind))?;
+    let task = Arc::new(load(asked.task, kind).await?);
+    let lease = Lease::new(asked.lease.unwrap_or(gym.lease));
+    let id = format!("env-{}", Uuid::now_v7().simple());
+    let created = Created {
+        env_id: id.clone(),
+        task_id: task.name.clone(),
+        instruction: task.instruction.clone(),
+        lease_seconds: lease.length.as_secs_f64(),
+        status: "created",
+    };
+    let facts = Facts {
+        id,
+        task,
+        kind,
+        terminal: asked.terminal,
+        size: asked.size,
+        format: asked.format,
+        confirm_completion: asked.confirm_completion,
+        max_steps: asked.max_steps,
+    };
+    gym.registry.add(Slot::new(facts, lease))?;
+    Ok((StatusCode::CREATED, Json(created)))
+}
+
+async fn reset(
+    State(gym): State<Arc<Gym>>,
+    Path(id): Path<String>,
+    body: Body,
+) -> Result<Json<ResetReply>, GymError> {
+    let slot = gym.registry.get(&id)?;
+    let _caller = slot.lease.call();
+    request::nothing(&body?)?;
+    slot.reset(gym.hosts()?).await.map(Json)
+}
+
+async fn step(
+    State(gym): State<Arc<Gym>>,
+    Path(id): Path<String>,
+    body: Body,
+) -> Result<Json<StepReply>, GymError> {
+    let slot = gym.registry.get(&id)?;
+    let _caller = slot.lease.call();
+    let action = Action::read(&body?)?;
+    slot.step(action, gym.hosts()?).await.map(Json)
+}
+
+async fn lease(
+    State(gym): State<Arc<Gym>>,
+    Path(id): Path<String>,
+    body: Body,
+) -> Result<Json<Leased>, GymError> {
+    let slot = gym.registry.get(&id)?;
+    let _caller = slot.lease.call();
+    request::nothing(&body?)?;
+    Ok(Json(Leased { env_id: id, lease_seconds: slot.lease.length.as_secs_f64() }))
+}
+
+/// Looking at all of them keeps none of them.
+async fn list(State(gym): State<Arc<Gym>>) -> Json<Vec<EnvStatus>> {
+    Json(gym.registry.all().iter().map(|slot| slot.status(false)).collect())
+}
+
+async fn status(State(gym): State<Arc<Gym>>, Path(id): Path<String>) -> Result<Json<EnvStatus>, GymError> {
+    let slot = gym.registry.get(&id)?;
+    let _caller = slot.lease.call();
+    Ok(Json(slot.status(true)))
+}
+
+/// Fine if it is gone already, or never was. Goes on to its end where the caller leaves.
+async fn close(State(gym): State<Arc<Gym>>, Path(id): Path<String>) -> Result<Json<ClosedReply>, GymError> {
+    if let Ok(slot) = gym.registry.get(&id) {
+        let registry = Arc::clone(&gym.registry);
+        let removal = tokio::spawn(async move { registry.remove(&slot, Removed::Closed).await });
+        removal.await.map_err(|died| GymError::Internal(died.to_string()))?;
+    }
+    Ok(Json(ClosedReply { env_id: id, status: "closed" }))
+}
+
+impl Gym {
+    fn hosts(&self) -> Result<Arc<Hosts>, GymError> {
+        self.hosts.upgrade().ok_or(GymError::Stopping)
+    }
+
+    /// What runs as the server's own user is only for callers of a server that was started for it.
+    fn allowed(&self, kind: EnvironmentKind) -> Result<EnvironmentKind, GymError> {
+        if kind == EnvironmentKind::Local && self.kind != EnvironmentKind::Local {
+            let message = "environment is \"local\", which is no sandbox: the server has to be started for it, with -e local";
+            return Err(GymError::BadRequest(message.to_owned()));
+        }
+        Ok(kind)
+    }
+}
+
+/// Loads a task, and fetches it before where it is elsewhere. One that cannot be honoured is refused.
+async fn load(place: TaskPlace, kind: EnvironmentKind) -> Result<Task, GymError> {
+    let TaskPlace { path, git_url, git_commit_id } = place;
+    let reference = TaskRef { path: Some(path), git_url, git_commit_id, ..TaskRef::default() };
+    let job = JobConfig { tasks: vec![reference], ..JobConfig::default() };
+    let found = tasks::find(&job, Runner::Rolltap).await;
+    let found = found.map_err(|error| GymError::BadRequest(format!("task: {}", chain(&error))))?;
+    let task = found.into_iter().next().map(|found| found.task);
+    let task = task.ok_or_else(|| GymError::BadRequest("task: there is none".to_owned()))?;
+    if !task.steps.is_empty() {
+        let message =
+            format!("task {} has steps, and an episode is one instruction: rolltap run has steps", task.name);
+        return Err(GymError::BadRequest(message));
+    }
+    match kind.unsupported(&task) {
+        Some(what) => {
+            let message = format!("the environment {kind} cannot honour what task {} has: {what}", task.name);
+            Err(GymError::BadRequest(message))
+        }
+        None => Ok(task),
+    }
+}

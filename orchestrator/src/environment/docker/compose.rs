@@ -1,0 +1,242 @@
+//! Tasks of several containers: `environment/docker-compose.yaml`, by Docker's compose plugin.
+//!
+//! The plugin reads, builds and starts; everything after that is the engine's API on the container of service `main`.
+//! What it makes carries the labels of the trial, by which it is removed.
+
+mod files;
+mod project;
+pub(super) mod projects;
+mod services;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use files::{base, images, write};
+pub(super) use project::{MainContainer, Project};
+use services::{Build, MAIN, Services};
+use tempfile::TempDir;
+use tokio::sync::OnceCell;
+
+use super::Job;
+use super::build::REPOSITORY;
+use super::cleanup::labels;
+use super::command_line::{CommandLine, Ended};
+use super::image::Progress;
+use crate::environment::dockerfile::base_images;
+use crate::environment::transfer::archive::{self, walk};
+use crate::environment::{EnvironmentError, Mount, Share, error};
+use crate::task::Task;
+
+const FILE: &str = "docker-compose.yaml";
+
+/// A task's services, ready to be started.
+#[derive(Clone)]
+pub(in crate::environment) struct Composed {
+    job: Arc<Job>,
+    composition: Arc<Composition>,
+    /// What the main service sees of this host.
+    pub(in crate::environment) shares: Vec<Share>,
+    /// What the user wants mounted besides.
+    pub(in crate::environment) mounts: Vec<Mount>,
+}
+
+impl std::fmt::Debug for Composed {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Composed").field("composition", &self.composition).finish_non_exhaustive()
+    }
+}
+
+/// The services of a job's tasks, by the directory that they are described in. A failure is kept too.
+#[derive(Default)]
+pub(super) struct Compositions(Mutex<HashMap<PathBuf, Arc<Outcome>>>);
+
+type Outcome = OnceCell<Result<Arc<Composition>, Arc<EnvironmentError>>>;
+
+/// A task's services, their images built.
+#[derive(Debug)]
+struct Composition {
+    services: Services,
+    /// Of those that are built, by service.
+    images: BTreeMap<String, String>,
+}
+
+/// Whether a task has several containers.
+pub(crate) fn has_services(task: &Task) -> bool {
+    task.environment_dir().join(FILE).is_file()
+}
+
+/// A call of the plugin with a task's files.
+struct Call<'a> {
+    job: &'a Job,
+    task: &'a Task,
+    project: &'a str,
+    /// Where ours of the files are.
+    dir: &'a Path,
+    /// Ours that come after the task's.
+    after: &'a [&'a str],
+    env: BTreeMap<String, String>,
+}
+
+impl Call<'_> {
+    async fn run(&self, action: &'static str, arguments: &[&str]) -> Result<Ended, EnvironmentError> {
+        let environment = self.task.environment_dir();
+        let mut all: Vec<OsString> = ["compose", "--ansi", "never", "--progress", "plain", "--project-name"]
+            .map(OsString::from)
+            .to_vec();
+        all.extend([self.project.into(), "--project-directory".into(), environment.clone().into()]);
+        let mut files = vec![self.dir.join("base.json"), environment.join(FILE)];
+        files.extend(self.after.iter().map(|name| self.dir.join(name)));
+        all.extend(files.into_iter().flat_map(|file| ["--file".into(), file.into()]));
+        all.extend(arguments.iter().map(OsString::from));
+        let mut progress = Progress::new("docker compose for", &self.task.name);
+        let call = CommandLine::new(&self.job.engine, all).env(&self.env);
+        let failed = |message| EnvironmentError::Compose { action, task: self.task.name.clone(), message };
+        let ended =
+            call.run(|line| progress.report(line)).await.map_err(|error| failed(error.to_string()))?;
+        if ended.success {
+            return Ok(ended);
+        }
+        let said = ended.said.text();
+        if said.contains("is not a docker command") || said.contains("unknown flag: --project-name") {
+            return Err(failed(
+                "Docker's command line has no compose plugin (`docker compose version`)".to_owned(),
+            ));
+        }
+        Err(failed(format!("docker compose failed\nits last lines:\n{said}")))
+    }
+}
+
+impl Compositions {
+    /// What came of it counts no more. Work under way goes on, and is waited for.
+    pub(super) fn forget(&self, task: &Task) {
+        let dir = task.environment_dir();
+        let mut compositions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if compositions.get(&dir).is_some_and(|outcome| outcome.initialized()) {
+            compositions.remove(&dir);
+        }
+    }
+}
+
+impl Job {
+    /// A task's services, ready for use. Whoever asks while another one prepares them waits for that.
+    pub(super) async fn composed(
+        self: &Arc<Self>,
+        task: &Task,
+        force: bool,
+    ) -> Result<Composed, EnvironmentError> {
+        let outcome = {
+            let mut compositions = self.compositions.0.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(compositions.entry(task.environment_dir()).or_default())
+        };
+        let make = async { Box::pin(self.compose(task, force)).await.map(Arc::new).map_err(Arc::new) };
+        let composition = outcome.get_or_init(|| make).await.clone().map_err(EnvironmentError::Shared)?;
+        Ok(Composed { job: Arc::clone(self), composition, shares: Vec::new(), mounts: Vec::new() })
+    }
+
+    /// Reads a task's services and builds their images, unless they are kept from before.
+    async fn compose(&self, task: &Task, force: bool) -> Result<Composition, EnvironmentError> {
+        let dir = files_dir()?;
+        write(dir.path(), "base.json", &base(task)).map_err(EnvironmentError::io("write to", dir.path()))?;
+        let mut call = Call {
+            job: self,
+            task,
+            project: "rolltap-build",
+            dir: dir.path(),
+            after: &[],
+            env: variables(task, &BTreeMap::new(), dir.path()),
+        };
+        let told = call.run("read", &["config", "--format", "json"]).await?;
+        let wrong = |message| EnvironmentError::Compose { action: "use", task: task.name.clone(), message };
+        let services = Services::parse(&told.stdout).map_err(wrong)?;
+        if let Some(escape) = services.escapes().filter(|_| !task.network.is_always_public()) {
+            return Err(wrong(format!("the task restricts the network, and {escape}")));
+        }
+        let (tag, kept) = self.tag_of(task, &services).await?;
+        let images: BTreeMap<_, _> = services
+            .built()
+            .map(|(name, _)| (name.to_owned(), format!("{REPOSITORY}:{tag}-{name}")))
+            .collect();
+        let turn = self.builds.of(&tag);
+        let _turn = turn.lock().await;
+        if force || !kept || !self.have_all(&images).await? {
+            let _place = self.builds.place().await;
+            let file = self::images(&images, &labels::of_kept_image(&task.name));
+            write(dir.path(), "images.json", &file).map_err(EnvironmentError::io("write to", dir.path()))?;
+            call.after = &["images.json"];
+            call.run("build", &["build"]).await?;
+        }
+        Ok(Composition { services, images })
+    }
+
+    async fn have_all(&self, images: &BTreeMap<String, String>) -> Result<bool, EnvironmentError> {
+        for name in images.values() {
+            if self.find(name).await?.is_none() {
+                return Ok(false);
+            }
+            self.note_use(name).await;
+        }
+        Ok(true)
+    }
+
+    /// A tag over all that images are built from; and whether that is all, so that one with this tag may be used again.
+    async fn tag_of(&self, task: &Task, services: &Services) -> Result<(String, bool), EnvironmentError> {
+        let dir = task.environment_dir();
+        let hash = {
+            let dir = dir.clone();
+            error::blocking(move || archive::content_hash(&walk(&dir)?)).await?
+        };
+        let mut bases = Vec::new();
+        let mut kept = true;
+        for (_, build) in services.built() {
+            match dockerfile(build, &dir) {
+                Some(text) => bases.extend(self.base_ids(base_images(&text)).await),
+                None => kept = false,
+            }
+        }
+        Ok((super::build::tag(&hash, &bases), kept))
+    }
+}
+
+/// The text of a service's Dockerfile; none if what it is built from lies outside of the task's environment.
+fn dockerfile(build: &Build, environment: &Path) -> Option<String> {
+    let context = build.context.canonicalize().ok()?;
+    if !context.starts_with(environment.canonicalize().ok()?) {
+        return None;
+    }
+    if let Some(text) = &build.dockerfile_inline {
+        return Some(text.clone());
+    }
+    let file = build.dockerfile.clone().unwrap_or_else(|| PathBuf::from("Dockerfile"));
+    std::fs::read_to_string(context.join(file)).ok()
+}
+
+fn files_dir() -> Result<TempDir, EnvironmentError> {
+    tempfile::Builder::new()
+        .prefix("rolltap-compose-")
+        .tempdir()
+        .map_err(EnvironmentError::io("create a directory in", std::env::temp_dir()))
+}
+
+/// What a task's file may refer to: the task's own variables, and Harbor's.
+fn variables(task: &Task, images: &BTreeMap<String, String>, logs: &Path) -> BTreeMap<String, String> {
+    let config = &task.config.environment;
+    let mut variables = config.env.clone();
+    let main = images.get(MAIN).cloned().or_else(|| config.docker_image.clone());
+    let own = [
+        ("CONTEXT_DIR", Some(task.environment_dir().display().to_string())),
+        ("MAIN_IMAGE_NAME", Some(main.unwrap_or_else(|| format!("{REPOSITORY}:main")))),
+        ("PREBUILT_IMAGE_NAME", config.docker_image.clone()),
+        ("CPUS", config.cpus.map(|cpus| cpus.to_string())),
+        ("MEMORY", config.memory_mb.map(|memory| format!("{memory}M"))),
+    ];
+    variables.extend(own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+    for (name, directory) in
+        [("AGENT_LOGS", "agent"), ("VERIFIER_LOGS", "verifier"), ("ARTIFACTS", "artifacts")]
+    {
+        variables.insert(format!("HOST_{name}_PATH"), logs.join(directory).display().to_string());
+        variables.insert(format!("ENV_{name}_PATH"), format!("/logs/{directory}"));
+    }
+    variables
+}

@@ -1,0 +1,160 @@
+//! Directories of this host as tar archives.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::environment::EnvironmentError;
+
+/// A file, directory or symbolic link below some directory.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// Relative to that directory.
+    pub(crate) name: PathBuf,
+    pub(crate) path: PathBuf,
+    pub(crate) metadata: fs::Metadata,
+}
+
+/// Everything below `dir`, in order of names, directories before what is in them. Links are not followed; sockets,
+/// pipes and devices are left out.
+pub(crate) fn walk(dir: &Path) -> Result<Vec<Entry>, EnvironmentError> {
+    let mut entries = Vec::new();
+    walk_into(dir, Path::new(""), &mut entries)?;
+    Ok(entries)
+}
+
+/// One file or link by itself, under its own name.
+pub(crate) fn entry(path: &Path) -> Result<Entry, EnvironmentError> {
+    let metadata = fs::symlink_metadata(path).map_err(EnvironmentError::io("read", path))?;
+    let name = path.file_name().map(PathBuf::from).unwrap_or_default();
+    Ok(Entry { name, path: path.to_owned(), metadata })
+}
+
+fn walk_into(dir: &Path, prefix: &Path, entries: &mut Vec<Entry>) -> Result<(), EnvironmentError> {
+    let unreadable = |source| EnvironmentError::Io { action: "read", path: dir.to_owned(), source };
+    let mut listing = dir.read_dir().and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(unreadable)?;
+    listing.sort_by_key(fs::DirEntry::file_name);
+    for entry in listing {
+        let (name, path) = (prefix.join(entry.file_name()), entry.path());
+        let metadata = entry.metadata().map_err(EnvironmentError::io("read", &path))?;
+        let kind = metadata.file_type();
+        if !(kind.is_dir() || kind.is_file() || kind.is_symlink()) {
+            continue;
+        }
+        entries.push(Entry { name: name.clone(), path: path.clone(), metadata });
+        if kind.is_dir() {
+            walk_into(&path, &name, entries)?;
+        }
+    }
+    Ok(())
+}
+
+/// A tar archive in the making, in an unnamed temporary file. Everything in it belongs to root.
+pub(crate) struct Archive(tar::Builder<File>);
+
+impl Archive {
+    pub(crate) fn new() -> Result<Self, EnvironmentError> {
+        Ok(Self(tar::Builder::new(tempfile::tempfile().map_err(temporary)?)))
+    }
+
+    pub(crate) fn directory(&mut self, name: &Path, mode: u32) -> Result<(), EnvironmentError> {
+        append_directory(&mut self.0, name, mode, 0).map_err(temporary)
+    }
+
+    /// All entries with their modes and times, each name behind `prefix`; where there are none, an empty directory of
+    /// that name.
+    pub(crate) fn contents(&mut self, entries: &[Entry], prefix: &Path) -> Result<(), EnvironmentError> {
+        if entries.is_empty() && prefix != Path::new("") {
+            self.directory(prefix, 0o755)?;
+        }
+        for entry in entries {
+            append(&mut self.0, entry, prefix).map_err(EnvironmentError::io("pack", &entry.path))?;
+        }
+        Ok(())
+    }
+
+    /// Ready to be read.
+    pub(crate) fn finish(self) -> Result<File, EnvironmentError> {
+        let mut file = self.0.into_inner().map_err(temporary)?;
+        file.rewind().map_err(temporary)?;
+        Ok(file)
+    }
+}
+
+fn temporary(source: io::Error) -> EnvironmentError {
+    EnvironmentError::Io { action: "write to", path: std::env::temp_dir(), source }
+}
+
+/// An archive of nothing but `entries`.
+pub(crate) fn pack(entries: &[Entry], prefix: &Path) -> Result<File, EnvironmentError> {
+    let mut archive = Archive::new()?;
+    archive.contents(entries, prefix)?;
+    archive.finish()
+}
+
+/// The first 16 hexadecimal digits of a hash over names, kinds, modes and contents.
+pub(crate) fn content_hash(entries: &[Entry]) -> Result<String, EnvironmentError> {
+    let mut hash = Sha256::new();
+    let mut field = |bytes: &[u8]| {
+        hash.update((bytes.len() as u64).to_le_bytes());
+        hash.update(bytes);
+    };
+    for Entry { name, path, metadata } in entries {
+        let unreadable = |source| EnvironmentError::Io { action: "read", path: path.clone(), source };
+        field(name.as_os_str().as_encoded_bytes());
+        field(&metadata.mode().to_le_bytes());
+        if metadata.is_symlink() {
+            field(fs::read_link(path).map_err(unreadable)?.as_os_str().as_encoded_bytes());
+        } else if metadata.is_file() {
+            field(&file_hash(path).map_err(unreadable)?);
+        }
+    }
+    Ok(hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn file_hash(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let (mut hash, mut chunk) = (Sha256::new(), vec![0; 64 * 1024]);
+    loop {
+        match file.read(&mut chunk)? {
+            0 => return Ok(hash.finalize().to_vec()),
+            length => hash.update(chunk.get(..length).unwrap_or_default()),
+        }
+    }
+}
+
+fn append(builder: &mut tar::Builder<File>, entry: &Entry, prefix: &Path) -> io::Result<()> {
+    let Entry { name, path, metadata } = entry;
+    let name = prefix.join(name);
+    let (mode, time) = (metadata.mode() & 0o7777, u64::try_from(metadata.mtime()).unwrap_or(0));
+    let mut header = header(tar::EntryType::Regular, mode, time);
+    if metadata.is_dir() {
+        append_directory(builder, &name, mode, time)
+    } else if metadata.is_symlink() {
+        header.set_entry_type(tar::EntryType::Symlink);
+        builder.append_link(&mut header, name, fs::read_link(path)?)
+    } else {
+        header.set_size(metadata.len());
+        // A file that changes while it is read still fills its place in the archive exactly.
+        let contents = File::open(path)?.chain(io::repeat(0)).take(metadata.len());
+        builder.append_data(&mut header, name, contents)
+    }
+}
+
+fn append_directory(builder: &mut tar::Builder<File>, name: &Path, mode: u32, time: u64) -> io::Result<()> {
+    builder.append_data(&mut header(tar::EntryType::Directory, mode, time), name, io::empty())
+}
+
+fn header(kind: tar::EntryType, mode: u32, time: u64) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_mtime(time);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_size(0);
+    header
+}

@@ -1,0 +1,101 @@
+//! A file or directory of an environment, whichever it is.
+
+use std::fs::{self, File};
+use std::io::{Seek, SeekFrom};
+use std::path::Path;
+
+use super::unpack::{Destinations, unpack, write_file};
+use crate::environment::EnvironmentError;
+use crate::task::glob::matches_text;
+
+/// What was fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fetched {
+    /// One file.
+    File,
+    /// A directory and what is in it.
+    Directory,
+}
+
+/// Unpacks the archive of one path to `to`, by the rules of [`unpack`].
+pub(crate) fn unpack_path(
+    mut archive: File,
+    inside: &str,
+    to: &Path,
+    exclude: &Exclusions,
+) -> Result<Fetched, EnvironmentError> {
+    let broken = |source| EnvironmentError::Io { action: "unpack", path: inside.into(), source };
+    let no_such = || EnvironmentError::NoSuchPath(inside.to_owned());
+    {
+        let mut reader = tar::Archive::new(&mut archive);
+        let mut first = reader.entries().map_err(broken)?.next().ok_or_else(no_such)?.map_err(broken)?;
+        let kind = first.header().entry_type();
+        if kind.is_file() || kind.is_gnu_sparse() || kind.is_contiguous() {
+            let (parent, name) = to.parent().zip(to.file_name()).ok_or_else(no_such)?;
+            fs::create_dir_all(parent).map_err(EnvironmentError::io("create", parent))?;
+            let executable = first.header().mode().is_ok_and(|mode| mode & 0o111 != 0);
+            let written = write_file(parent, Path::new(name), executable, &mut first);
+            return written.map(|_| Fetched::File).map_err(EnvironmentError::io("write", to));
+        }
+        if !kind.is_dir() {
+            return Err(no_such());
+        }
+    }
+    archive.seek(SeekFrom::Start(0)).map_err(broken)?;
+    unpack(archive, inside, &Destinations::one(to).without(exclude))?;
+    Ok(Fetched::Directory)
+}
+
+/// Names that are left out of a directory, by the rules of `tar --exclude`: a pattern may begin at any component, `*` also
+/// stands for slashes, and what lies in a directory goes with it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Exclusions(Vec<String>);
+
+impl Exclusions {
+    pub(crate) fn new(patterns: &[String]) -> Self {
+        Self(patterns.iter().map(|pattern| pattern.trim_end_matches('/').to_owned()).collect())
+    }
+
+    /// Whether this path, relative to the directory, is left out.
+    pub(crate) fn cover(&self, path: &Path) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        let parts: Vec<_> = path.components().map(|part| part.as_os_str().to_string_lossy()).collect();
+        (0..parts.len()).any(|start| {
+            let tails = (start + 1..=parts.len()).filter_map(|end| Some(parts.get(start..end)?.join("/")));
+            tails.into_iter().any(|tail| {
+                self.0.iter().any(|pattern| {
+                    matches_text(pattern, &tail)
+                        || (start == 0 && pattern.strip_prefix("./").is_some_and(|p| matches_text(p, &tail)))
+                })
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_left_out_as_by_tar() {
+        for (pattern, path, covered) in [
+            ("*.log", "a.log", true),
+            ("*.log", "deep/a.log", true),
+            ("*.log", "deep/a.log.txt", false),
+            ("cache", "deep/cache/x", true),
+            ("cache/", "cache/x", true),
+            ("deep/cache", "deep/cache", true),
+            ("deep/cache", "more/deep/cache/x", true),
+            ("deep*x", "deep/cache/x", true),
+            ("./cache", "cache/x", true),
+            ("./cache", "deep/cache/x", false),
+            ("ache", "cache", false),
+        ] {
+            let exclusions = Exclusions::new(&[pattern.to_owned()]);
+            assert_eq!(exclusions.cover(Path::new(path)), covered, "{pattern} {path}");
+        }
+        assert!(!Exclusions::default().cover(Path::new("a")));
+    }
+}

@@ -1,0 +1,232 @@
+//! Archives that come out of environments. What is in them is not trusted.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Component, Path, PathBuf};
+
+use super::fetch::Exclusions;
+use crate::environment::{EnvironmentError, LogDirs};
+
+/// Bytes that one download may bring: far above any log, far below a full disk.
+pub(crate) const DOWNLOAD_BYTES: u64 = 512 * 1024 * 1024;
+/// Files, directories and links that one download may bring.
+const DOWNLOAD_ENTRIES: u64 = 50_000;
+/// Names of skipped entries that are reported.
+const SKIPPED_NAMES: usize = 100;
+
+/// What a download brought.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Downloaded {
+    /// Files and links written.
+    pub files: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// The first hundred entries left behind: special files, links that point upwards or to absolute paths, names that
+    /// lead elsewhere.
+    pub skipped: Vec<String>,
+}
+
+/// Where on this host what is in an archive goes, by the directory that it is in.
+pub(crate) struct Destinations<'a> {
+    places: Vec<(&'static str, &'a Path)>,
+    exclude: Option<&'a Exclusions>,
+}
+
+impl<'a> Destinations<'a> {
+    /// Everything into one directory.
+    pub(crate) fn one(host_dir: &'a Path) -> Self {
+        Self { places: vec![("", host_dir)], exclude: None }
+    }
+
+    /// Of `/logs`, each directory to its own place; what lies beside them is skipped.
+    pub(crate) fn of_logs(to: &'a LogDirs) -> Self {
+        let places = vec![("agent", &*to.agent), ("verifier", &*to.verifier), ("artifacts", &*to.artifacts)];
+        Self { places, exclude: None }
+    }
+
+    /// But for what these patterns leave out.
+    pub(crate) fn without(self, exclude: &'a Exclusions) -> Self {
+        Self { exclude: Some(exclude), ..self }
+    }
+
+    fn leaves_out(&self, name: &Path) -> bool {
+        self.exclude.is_some_and(|exclude| exclude.cover(name))
+    }
+
+    fn place<'n>(&self, name: &'n Path) -> Option<(&'a Path, &'n Path)> {
+        self.places.iter().find_map(|(inside, host_dir)| Some((*host_dir, name.strip_prefix(inside).ok()?)))
+    }
+
+    fn make(&self) -> Result<(), EnvironmentError> {
+        let made =
+            |(_, dir): &(_, &Path)| fs::create_dir_all(dir).map_err(EnvironmentError::io("create", dir));
+        self.places.iter().try_for_each(made)
+    }
+}
+
+/// Unpacks an archive that came from an environment. The first component of every name, the directory that was asked
+/// for, is dropped.
+///
+/// Nothing is written outside of the destinations, whatever the archive says: names with `..` are skipped, no link is
+/// followed, and the only links made are relative ones without `..`, after everything else.
+pub(crate) fn unpack(
+    archive: impl Read,
+    inside: &str,
+    to: &Destinations<'_>,
+) -> Result<Downloaded, EnvironmentError> {
+    to.make()?;
+    let broken = |source| EnvironmentError::Io { action: "unpack", path: inside.into(), source };
+    let too_large = |limit: String| EnvironmentError::TooLarge { inside: inside.to_owned(), limit };
+    let mut downloaded = Downloaded::default();
+    let mut links = Vec::new();
+    let mut count = 0;
+    for entry in tar::Archive::new(archive).entries().map_err(broken)? {
+        let mut entry = entry.map_err(broken)?;
+        count += 1;
+        if count > DOWNLOAD_ENTRIES {
+            return Err(too_large(format!("{DOWNLOAD_ENTRIES} entries")));
+        }
+        let name = entry.path().map_err(broken)?.into_owned();
+        let Some(below) = safe_name(&name) else {
+            downloaded.skip(&name);
+            continue;
+        };
+        if below.as_os_str().is_empty() || to.leaves_out(&below) {
+            continue;
+        }
+        let Some((host_dir, relative)) = to.place(&below) else {
+            downloaded.skip(&name);
+            continue;
+        };
+        let kind = entry.header().entry_type();
+        let written = if kind.is_dir() {
+            make_directories(host_dir, relative).map(|()| 0)
+        } else if kind.is_symlink() {
+            let target = entry.link_name().map_err(broken)?.map(std::borrow::Cow::into_owned);
+            links.push((name, host_dir, relative.to_owned(), target));
+            continue;
+        } else if kind.is_file() || kind.is_gnu_sparse() || kind.is_contiguous() {
+            let room = DOWNLOAD_BYTES.saturating_sub(downloaded.bytes);
+            let executable = entry.header().mode().is_ok_and(|mode| mode & 0o111 != 0);
+            let written = write_file(host_dir, relative, executable, &mut (&mut entry).take(room + 1));
+            if written.as_ref().is_ok_and(|bytes| *bytes > room) {
+                return Err(too_large(format!("{DOWNLOAD_BYTES} bytes")));
+            }
+            downloaded.files += u64::from(written.is_ok());
+            written
+        } else {
+            downloaded.skip(&name);
+            continue;
+        };
+        downloaded.count(&name, written, host_dir)?;
+    }
+    for (name, host_dir, relative, target) in links {
+        let made = match target.filter(|target| is_harmless(target)) {
+            Some(target) => make_link(host_dir, &relative, &target),
+            None => Err(ErrorKind::InvalidFilename.into()),
+        };
+        downloaded.files += u64::from(made.is_ok());
+        downloaded.count(&name, made.map(|()| 0), host_dir)?;
+    }
+    Ok(downloaded)
+}
+
+impl Downloaded {
+    fn skip(&mut self, name: &Path) {
+        if self.skipped.len() < SKIPPED_NAMES {
+            self.skipped.push(name.to_string_lossy().into_owned());
+        }
+    }
+
+    /// Names that this host cannot take are skipped; a full disk and the like is an error.
+    fn count(
+        &mut self,
+        name: &Path,
+        written: io::Result<u64>,
+        host_dir: &Path,
+    ) -> Result<(), EnvironmentError> {
+        match written {
+            Ok(bytes) => self.bytes += bytes,
+            Err(error) if is_about_the_name(&error) => self.skip(name),
+            Err(source) => {
+                return Err(EnvironmentError::Io {
+                    action: "unpack into",
+                    path: host_dir.join(name),
+                    source,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_about_the_name(error: &io::Error) -> bool {
+    use ErrorKind::{AlreadyExists, InvalidFilename, InvalidInput, IsADirectory, NotADirectory};
+    matches!(error.kind(), AlreadyExists | InvalidFilename | InvalidInput | IsADirectory | NotADirectory)
+}
+
+/// The name without its first component, if it leads nowhere but downwards.
+fn safe_name(name: &Path) -> Option<PathBuf> {
+    let components = name.components().filter(|component| *component != Component::CurDir);
+    let normal = components.map(|component| match component {
+        Component::Normal(part) => Some(part),
+        _ => None,
+    });
+    Some(normal.collect::<Option<Vec<_>>>()?.into_iter().skip(1).collect())
+}
+
+/// Without `..` no chain of links can leave the directory that the first one is in.
+fn is_harmless(target: &Path) -> bool {
+    target.components().all(|component| matches!(component, Component::Normal(_) | Component::CurDir))
+}
+
+/// Like `create_dir_all`, but a link in the way is an error.
+fn make_directories(host_dir: &Path, relative: &Path) -> io::Result<()> {
+    let mut path = host_dir.to_owned();
+    for component in relative {
+        path.push(component);
+        match fs::symlink_metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => {}
+            Ok(_) => return Err(ErrorKind::NotADirectory.into()),
+            Err(error) if error.kind() == ErrorKind::NotFound => fs::create_dir(&path)?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Makes room for a file or link: its directories are there, and nothing but a directory is in its place.
+fn make_room(host_dir: &Path, relative: &Path) -> io::Result<PathBuf> {
+    make_directories(host_dir, relative.parent().unwrap_or(Path::new("")))?;
+    let path = host_dir.join(relative);
+    match fs::symlink_metadata(&path) {
+        Ok(metadata) if !metadata.is_dir() => fs::remove_file(&path)?,
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    Ok(path)
+}
+
+/// Writes a new file in place of whatever file or link is there.
+pub(crate) fn write_file(
+    host_dir: &Path,
+    relative: &Path,
+    executable: bool,
+    contents: &mut impl Read,
+) -> io::Result<u64> {
+    let path = make_room(host_dir, relative)?;
+    let mode = if executable { 0o755 } else { 0o644 };
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path)?;
+    let written = io::copy(contents, &mut file)?;
+    file.flush()?;
+    file.set_permissions(fs::Permissions::from_mode(mode))?;
+    Ok(written)
+}
+
+fn make_link(host_dir: &Path, relative: &Path, target: &Path) -> io::Result<()> {
+    symlink(target, make_room(host_dir, relative)?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! What a job was asked for, as Harbor's `JobConfig` and `TrialConfig` say it. A job's `config.json` is a job's file again:
+//! it makes the same job.
+
+use jiff::Timestamp;
+use rolltap_proxy::{ContentFormat, RenderSettings};
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::common::secret_env::without_secrets;
+use crate::environment::EnvironmentKind;
+use crate::failure::TimeoutPolicy;
+use crate::job::{JobSettings, ProxyChoice};
+use crate::trial::TrialPlan;
+use crate::trial::records::{Fields, VERSION, object, said, trial_version};
+
+/// The keys that a job and each of its trials have in common.
+pub(super) fn shared(settings: &JobSettings) -> Fields {
+    let TimeoutPolicy { multiplier, agent, agent_setup, verifier, environment_build, .. } = settings.timeouts;
+    let mut fields = Fields::new();
+    let mut say = |key: &str, value: Value| {
+        if !value.is_null() {
+            fields.insert(key.to_owned(), value);
+        }
+    };
+    say("timeout_multiplier", json!(multiplier));
+    say("agent_timeout_multiplier", json!(agent.multiplier));
+    say("agent_setup_timeout_multiplier", json!(agent_setup.multiplier));
+    say("verifier_timeout_multiplier", json!(verifier.multiplier));
+    say("environment_build_timeout_multiplier", json!(environment_build.multiplier));
+    say("environment", environment(settings));
+    say(
+        "verifier",
+        object([
+            ("override_timeout_sec", json!(verifier.override_sec)),
+            ("max_timeout_sec", json!(verifier.max_sec)),
+            ("env", json!(without_secrets(&settings.overrides.verifier_env))),
+            ("disable", json!(settings.overrides.without_verifier)),
+        ]),
+    );
+    let artifacts = &settings.overrides.artifacts;
+    say("artifacts", if artifacts.is_empty() { Value::Null } else { json!(artifacts) });
+    let instructions = &settings.overrides.instructions;
+    say("extra_instructions", if instructions.is_empty() { Value::Null } else { json!(instructions) });
+    fields
+}
+
+/// `EnvironmentConfig`. Harbor knows no `local`, and refuses a type that it does not know, so ours stands where third
+/// parties name theirs.
+fn environment(settings: &JobSettings) -> Value {
+    let overrides = &settings.overrides;
+    let (name, path) = match settings.environment {
+        EnvironmentKind::Docker => (Some("docker"), None),
+        other => (None, Some(format!("rolltap:{other}"))),
+    };
+    object([
+        ("type", json!(name)),
+        ("import_path", json!(path)),
+        ("force_build", json!(settings.force_build.then_some(true))),
+        ("override_cpus", json!(overrides.cpus)),
+        ("override_memory_mb", json!(overrides.memory_mb)),
+        ("override_storage_mb", json!(overrides.storage_mb)),
+        ("delete", json!(overrides.keep.then_some(false))),
+        ("mounts", json!(Some(&overrides.mounts).filter(|mounts| !mounts.is_empty()))),
+        ("env", json!(without_secrets(&overrides.env))),
+    ])
+}
+
+/// Our own section.
+pub(super) fn own(job_id: Uuid, settings: &JobSettings) -> Value {
+    let mut own = said([
+        ("version", json!(VERSION)),
+        ("job_id", json!(job_id)),
+        ("history", json!(settings.history)),
+        ("sampling", json!(settings.sampling)),
+        ("n_concurrent_per_task", json!(settings.per_task)),
+        ("trial_deadline_sec", json!(settings.timeouts.trial_deadline_sec)),
+    ]);
+    own.extend(match &settings.proxy {
+        ProxyChoice::Embedded { upstreams, public } => {
+            let addresses: Vec<String> = upstreams.addresses.iter().map(ToString::to_string).collect();
+            let mut fields = said([
+                ("upstream", json!(addresses)),
+                ("listen", json!(public.as_ref().map(|public| public.listen))),
+                ("public_url", json!(public.as_ref().map(|public| public.url.to_string()))),
+            ]);
+            fields.extend(render(&upstreams.render));
+            fields
+        }
+        ProxyChoice::External { admin_url, .. } => said([("proxy", json!(admin_url))]),
+    });
+    Value::Object(own)
+}
+
+fn render(settings: &RenderSettings) -> Fields {
+    let RenderSettings { tokenizer, chat_template, chat_template_kwargs, content_format, .. } = settings;
+    let format = content_format.map(|format| match format {
+        ContentFormat::String => "string",
+        ContentFormat::OpenAi => "openai",
+    });
+    said([
+        ("tokenizer", json!(tokenizer)),
+        ("chat_template", json!(chat_template)),
+        ("default_chat_template_kwargs", json!(chat_template_kwargs)),
+        ("chat_template_content_format", json!(format)),
+    ])
+}
+
+/// `JobLock`: which versions of which tasks the job's trials are about.
+#[derive(Serialize)]
+pub(crate) struct JobVersions {
+    schema_version: u32,
+    created_at: Timestamp,
+    harbor: Fields,
+    n_concurrent_trials: Option<Value>,
+    retry: Option<Value>,
+    trials: TrialVersions,
+}
+
+/// A `TrialLock` for each trial. Those of a group are the same, and stand here once, with their number.
+struct TrialVersions(Vec<(Value, u32)>);
+
+impl Serialize for TrialVersions {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer
+            .collect_seq(self.0.iter().flat_map(|(version, samples)| (0..*samples).map(move |_| version)))
+    }
+}
+
+/// Each group is told by its first trial.
+pub(super) fn versions(settings: &Fields, job: &Value, groups: &[TrialPlan]) -> JobVersions {
+    JobVersions {
+        schema_version: 3,
+        created_at: Timestamp::now(),
+        harbor: Fields::new(),
+        n_concurrent_trials: job.get("n_concurrent_trials").cloned(),
+        retry: job.get("retry").cloned(),
+        trials: TrialVersions(
+            groups.iter().map(|plan| (trial_version(settings, plan), plan.group_size)).collect(),
+        ),
+    }
+}

@@ -1,0 +1,176 @@
+//! What a job's trials come to, as Harbor counts it: rewards, failures, metrics and pass@k of each agent on each dataset.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::job::config::Metric;
+use crate::trial::JobAgent;
+use crate::trial::TrialOutcome;
+
+/// Harbor's name for tasks that belong to no dataset.
+const NO_DATASET: &str = "adhoc";
+
+/// `evals`: an `AgentDatasetStats` for each agent with its model on each dataset. Each sample counts by its last attempt.
+pub(super) fn evals(trials: &[TrialOutcome], metrics: &[Metric]) -> BTreeMap<String, Stats> {
+    let mut by_key: BTreeMap<String, Vec<&TrialOutcome>> = BTreeMap::new();
+    for trial in trials {
+        by_key.entry(key(&trial.agent, trial.source.as_deref())).or_default().push(trial);
+    }
+    by_key.into_iter().map(|(key, trials)| (key, Stats::of(&trials, metrics))).collect()
+}
+
+fn key(agent: &JobAgent, source: Option<&str>) -> String {
+    let parts = [Some(agent.spec.name()), agent.model.as_deref(), Some(source.unwrap_or(NO_DATASET))];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("__")
+}
+
+/// `AgentDatasetStats`
+#[derive(Serialize)]
+pub(super) struct Stats {
+    n_trials: usize,
+    n_errors: usize,
+    metrics: Vec<Value>,
+    pass_at_k: BTreeMap<usize, f64>,
+    reward_stats: BTreeMap<String, BTreeMap<String, Vec<String>>>,
+    exception_stats: BTreeMap<&'static str, Vec<String>>,
+}
+
+impl Stats {
+    fn of(trials: &[&TrialOutcome], metrics: &[Metric]) -> Self {
+        let mut reward_stats: BTreeMap<String, BTreeMap<String, Vec<String>>> = BTreeMap::new();
+        let mut exception_stats: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
+        for trial in trials {
+            for (name, value) in &trial.rewards {
+                let of_value = reward_stats.entry(name.clone()).or_default().entry(value.to_string());
+                of_value.or_default().push(trial.name.to_string());
+            }
+            if let Some(failure) = trial.exception() {
+                exception_stats.entry(failure.cause.name()).or_default().push(trial.name.to_string());
+            }
+        }
+        let rewards: Vec<_> = trials.iter().map(|trial| rewards(trial)).collect();
+        Self {
+            n_trials: rewards.iter().flatten().count(),
+            n_errors: trials.iter().filter(|trial| trial.exception().is_some()).count(),
+            metrics: metrics.iter().map(|metric| computed(*metric, &rewards)).collect(),
+            pass_at_k: pass_at_k(trials),
+            reward_stats,
+            exception_stats,
+        }
+    }
+}
+
+type Rewards = BTreeMap<String, f64>;
+
+fn rewards(trial: &TrialOutcome) -> Option<&Rewards> {
+    Some(&trial.rewards).filter(|rewards| !rewards.is_empty())
+}
+
+/// Where there is one kind of reward the metric has its own name, else those of the rewards. What is missing counts as 0:
+/// Harbor's rule, for figures that people compare. No row says 0 for it.
+fn computed(metric: Metric, rewards: &[Option<&Rewards>]) -> Value {
+    let names: BTreeSet<&String> = rewards.iter().flatten().flat_map(|rewards| rewards.keys()).collect();
+    if names.len() <= 1 {
+        let first = |rewards: &Option<&Rewards>| rewards.and_then(|rewards| rewards.values().next().copied());
+        let values: Vec<f64> = rewards.iter().map(|rewards| first(rewards).unwrap_or(0.0)).collect();
+        return json!({metric.name(): metric.of(&values)});
+    }
+    let of_name = |name: &String| {
+        let value = |rewards: &Option<&Rewards>| rewards.and_then(|rewards| rewards.get(name).copied());
+        metric.of(&rewards.iter().map(|rewards| value(rewards).unwrap_or(0.0)).collect::<Vec<_>>())
+    };
+    Value::Object(names.into_iter().map(|name| (name.clone(), json!(of_name(name)))).collect::<Map<_, _>>())
+}
+
+impl Metric {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sum => "sum",
+            Self::Min => "min",
+            Self::Max => "max",
+            Self::Mean => "mean",
+        }
+    }
+
+    /// None of no values.
+    fn of(self, values: &[f64]) -> Option<f64> {
+        let sum = values.iter().sum::<f64>();
+        match self {
+            _ if values.is_empty() => None,
+            Self::Sum => Some(sum),
+            Self::Min => values.iter().copied().reduce(f64::min),
+            Self::Max => values.iter().copied().reduce(f64::max),
+            Self::Mean => Some(sum / values.len() as f64),
+        }
+    }
+}
+
+/// How likely one of `k` samples passes, on average over tasks. Only where every reward is one number, 0 or 1; a missing
+/// one did not pass.
+fn pass_at_k(trials: &[&TrialOutcome]) -> BTreeMap<usize, f64> {
+    let mut of_task: BTreeMap<&str, Vec<bool>> = BTreeMap::new();
+    for trial in trials {
+        let passed = match rewards(trial) {
+            None => false,
+            Some(rewards) => match rewards.values().collect::<Vec<_>>()[..] {
+                [reward] if *reward == 0.0 || *reward == 1.0 => *reward == 1.0,
+                _ => return BTreeMap::new(),
+            },
+        };
+        of_task.entry(&trial.task_name).or_default().push(passed);
+    }
+    let fewest = of_task.values().map(Vec::len).min().unwrap_or(0);
+    let mean = |k: usize| {
+        let of_one =
+            |passed: &Vec<bool>| chance(passed.len(), passed.iter().filter(|passed| **passed).count(), k);
+        of_task.values().map(of_one).sum::<f64>() / of_task.len() as f64
+    };
+    ks(fewest).into_iter().map(|k| (k, mean(k))).collect()
+}
+
+/// Harbor's choice: powers of two, and multiples of five.
+fn ks(most: usize) -> BTreeSet<usize> {
+    let powers = std::iter::successors(Some(2_usize), |k| k.checked_mul(2)).take_while(|k| *k <= most);
+    powers.chain((5..=most).step_by(5)).collect()
+}
+
+/// The unbiased estimate from `samples` of which `passed` did.
+fn chance(samples: usize, passed: usize, k: usize) -> f64 {
+    let failed = samples - passed;
+    if failed < k {
+        return 1.0;
+    }
+    1.0 - (0..k).map(|at| (failed - at) as f64 / (samples - at) as f64).product::<f64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ks_are_harbors() {
+        assert!(ks(1).is_empty());
+        assert_eq!(ks(10).into_iter().collect::<Vec<_>>(), [2, 4, 5, 8, 10]);
+    }
+
+    #[test]
+    fn chances_are_those_of_drawing_without_putting_back() {
+        assert!((chance(4, 1, 2) - 0.5).abs() < 1e-12);
+        assert!((chance(4, 0, 2)).abs() < 1e-12);
+        assert!((chance(4, 3, 2) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_missing_reward_counts_as_0_in_metrics() {
+        let one = BTreeMap::from([("reward".to_owned(), 1.0)]);
+        let rewards = [Some(&one), None];
+        assert_eq!(computed(Metric::Mean, &rewards), json!({"mean": 0.5}));
+        assert_eq!(computed(Metric::Min, &rewards), json!({"min": 0.0}));
+        let two = BTreeMap::from([("reward".to_owned(), 0.5), ("style".to_owned(), 3.0)]);
+        let rewards = [Some(&one), Some(&two), None];
+        assert_eq!(computed(Metric::Max, &rewards), json!({"reward": 1.0, "style": 3.0}));
+        assert_eq!(computed(Metric::Sum, &rewards), json!({"reward": 1.5, "style": 3.0}));
+    }
+}

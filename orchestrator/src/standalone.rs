@@ -1,0 +1,204 @@
+//! The terminal agent at one task, without a job and without a proxy: it calls the model's own address.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use jiff::Zoned;
+use rolltap_proxy::api::{BaseUrls, TrialOpened};
+use rolltap_rollout::ids::TrialId;
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+use crate::agents::{AgentSpec, Assignment};
+use crate::environment::{
+    Environment, EnvironmentError, EnvironmentKind, Host, JobLabel, LogDirs, TrialLabel,
+};
+use crate::failure::{TimeoutPolicy, TrialFailure, chain};
+use crate::job_dir::default_job_name;
+use crate::task::{Task, TaskError};
+use crate::trial::wait_until_healthy;
+use crate::verify::{self, Rewards, VerifierError};
+
+/// What to run, where, and against which model.
+pub struct Settings {
+    /// The task's directory.
+    pub task: PathBuf,
+    /// Where it is worked at: docker or local.
+    pub environment: EnvironmentKind,
+    /// The agent, which is rolltap's terminal agent.
+    pub agent: AgentSpec,
+    /// Base URL of an OpenAI-compatible server, up to and with `/v1`.
+    pub base_url: String,
+    /// Its key; any text where it wants none.
+    pub api_key: String,
+    /// Which model to ask for.
+    pub model: String,
+    /// Where trajectory, transcript and logs go; made if need be. None for `agent-runs/` and the time.
+    pub logs: Option<PathBuf>,
+    /// Whether the task's tests are run in the end.
+    pub verify: bool,
+    /// The agent's time; none for the task's own.
+    pub timeout: Option<Duration>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Report {
+    /// Why the agent's work ended, where that was not by itself.
+    pub failure: Option<TrialFailure>,
+    /// What the agent says of its work: `turns`, `completed`, `stop`, `summaries`.
+    pub metadata: Map<String, Value>,
+    /// What the tests gave; none where they were not to run.
+    pub verdict: Option<Result<Rewards, VerifierError>>,
+    /// Where the agent's trajectory and transcript are.
+    pub logs: PathBuf,
+}
+
+/// Why nothing came of it.
+#[derive(Debug, thiserror::Error)]
+pub enum AloneError {
+    /// The task cannot be loaded.
+    #[error("the task cannot be used")]
+    Task(#[from] TaskError),
+    /// The task wants more than one agent at one terminal.
+    #[error("{0}; `rolltap run` runs such tasks")]
+    NotAlone(String),
+    /// There is no environment for it.
+    #[error("the environment failed")]
+    Environment(#[from] EnvironmentError),
+    /// It never became ready.
+    #[error("the environment is not ready: {0}")]
+    NotReady(String),
+    /// The logs cannot be written.
+    #[error("{path} cannot be made: {source}")]
+    Logs {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// Runs the agent at the task until it is done, out of time or cancelled, and removes the environment.
+///
+/// # Errors
+/// Nothing was begun, or the environment failed. What the agent and the tests did wrong is in the report.
+pub fn run(settings: Settings, cancel: &CancellationToken) -> BoxFuture<'_, Result<Report, AloneError>> {
+    // Boxed for the reason given at `run_job`.
+    Box::pin(run_alone(settings, cancel))
+}
+
+async fn run_alone(settings: Settings, cancel: &CancellationToken) -> Result<Report, AloneError> {
+    let task = Task::load(&settings.task)?;
+    check(&task, &settings)?;
+    let below = settings.logs.clone();
+    let below = below.unwrap_or_else(|| Path::new("agent-runs").join(default_job_name(&Zoned::now())));
+    let logs = directories(&below)?;
+    let host = Host::connect(settings.environment, &JobLabel::new("rolltap-agent")).await?;
+    let worked = match cancel.run_until_cancelled(Box::pin(start(&host, &task))).await {
+        None => Err(AloneError::NotReady("cancelled".to_owned())),
+        Some(Err(error)) => Err(error),
+        Some(Ok(environment)) => {
+            tracing::info!(task = task.name, "environment started");
+            let worked = Box::pin(work(&settings, &task, &environment, &logs, cancel)).await;
+            if let Err(error) = environment.stop().await {
+                tracing::warn!(error = chain(&error), "the environment is not removed");
+            }
+            worked
+        }
+    };
+    host.close().await?;
+    worked
+}
+
+fn check(task: &Task, settings: &Settings) -> Result<(), AloneError> {
+    let refused = |why: String| Err(AloneError::NotAlone(format!("task {:?} {why}", task.name)));
+    if let Some(unseen) = settings.agent.would_not_see(task) {
+        return refused(format!("gives its agent {unseen}, which the terminal agent does not take"));
+    }
+    if !task.steps.is_empty() {
+        return refused("has steps".to_owned());
+    }
+    if settings.verify && task.separate_verifier.is_some() {
+        return refused("is judged in an environment of its own".to_owned());
+    }
+    if let Some(why) = settings.environment.unsupported(task) {
+        return refused(format!("cannot be worked at in environment {}: {why}", settings.environment));
+    }
+    Ok(())
+}
+
+fn directories(below: &Path) -> Result<LogDirs, AloneError> {
+    let logs = LogDirs {
+        agent: below.join("agent"),
+        verifier: below.join("verifier"),
+        artifacts: below.join("artifacts"),
+    };
+    for path in [&logs.agent, &logs.verifier, &logs.artifacts] {
+        std::fs::create_dir_all(path).map_err(|source| AloneError::Logs { path: path.clone(), source })?;
+    }
+    Ok(logs)
+}
+
+async fn start(host: &Host, task: &Task) -> Result<Environment, AloneError> {
+    let prepared = Box::pin(host.prepare(task)).await?;
+    let environment = Box::pin(host.start(&prepared, task, &TrialLabel::new(&task.name))).await?;
+    if let Some(check) = &task.config.environment.healthcheck {
+        let healthy = Box::pin(wait_until_healthy(&environment, check, None)).await;
+        healthy.map_err(|error| AloneError::NotReady(error.to_string()))?;
+    }
+    Ok(environment)
+}
+
+async fn work(
+    settings: &Settings,
+    task: &Task,
+    environment: &Environment,
+    logs: &LogDirs,
+    cancel: &CancellationToken,
+) -> Result<Report, AloneError> {
+    environment.set_network(&task.network.agent).await?;
+    let urls = BaseUrls {
+        openai: settings.base_url.clone(),
+        anthropic: settings.base_url.clone(),
+        gemini: settings.base_url.clone(),
+    };
+    let opened =
+        TrialOpened { trial_id: TrialId::generate(), key: settings.api_key.clone(), base_urls: urls };
+    let limits = TimeoutPolicy::default();
+    let assignment = Assignment {
+        task,
+        environment,
+        trial: &opened,
+        urls_inside: &opened.base_urls,
+        model: Some(&settings.model),
+        mcp_servers: &task.config.environment.mcp_servers,
+        skills_dir: task.config.environment.skills_dir.as_deref(),
+        timeout: settings.timeout.or_else(|| limits.agent(task.config.agent.timeout_sec)),
+        logs: &logs.agent,
+        cancel,
+    };
+    let outcome = match Box::pin(settings.agent.set_up(&assignment)).await {
+        Ok(ready) => Box::pin(settings.agent.run(assignment, ready)).await,
+        Err(failure) => failure.into(),
+    };
+    let judged = settings.verify && !cancel.is_cancelled();
+    let verdict = if judged { Some(judge(task, environment, logs, &limits).await?) } else { None };
+    // What the agent left running in its terminal is part of its work until the tests have seen it.
+    drop(outcome.terminal);
+    let logs = logs.agent.clone();
+    Ok(Report { failure: outcome.failure, metadata: outcome.metadata, verdict, logs })
+}
+
+async fn judge(
+    task: &Task,
+    environment: &Environment,
+    logs: &LogDirs,
+    limits: &TimeoutPolicy,
+) -> Result<Result<Rewards, VerifierError>, AloneError> {
+    tracing::info!("running the task's tests");
+    environment.set_network(&task.network.verifier).await?;
+    let limit = limits.verifier(task.config.verifier.timeout_sec);
+    Ok(Box::pin(verify::verify(task, environment, logs, limit)).await)
+}

@@ -1,0 +1,184 @@
+//! File name patterns of `.dockerignore` and of `COPY`: `*`, `?`, `[a-z]`, `\x`, and `**` for any directories.
+
+/// A pattern for paths relative to the build context.
+#[derive(Clone, Debug)]
+pub(crate) struct Pattern(Vec<String>);
+
+impl Pattern {
+    /// Slashes at either end and `.` components mean nothing.
+    pub(crate) fn new(pattern: &str) -> Self {
+        Self(components(pattern).map(str::to_owned).collect())
+    }
+
+    /// Whether the whole path fits.
+    pub(crate) fn matches(&self, path: &str) -> bool {
+        matches_components(&self.0, &components(path).collect::<Vec<_>>())
+    }
+
+    /// Whether the path or one of the directories above it fits.
+    fn covers(&self, path: &str) -> bool {
+        let path: Vec<_> = components(path).collect();
+        (1..=path.len()).any(|length| matches_components(&self.0, path.get(..length).unwrap_or_default()))
+    }
+}
+
+fn components(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|component| !component.is_empty() && *component != ".")
+}
+
+fn matches_components(pattern: &[String], path: &[&str]) -> bool {
+    match (pattern, path) {
+        ([], []) => true,
+        ([any, rest @ ..], _) if any == "**" => {
+            matches_components(rest, path)
+                || path.split_first().is_some_and(|(_, below)| matches_components(pattern, below))
+        }
+        ([first, rest @ ..], [name, below @ ..]) => {
+            let (first, name): (Vec<_>, Vec<_>) = (first.chars().collect(), name.chars().collect());
+            matches_name(&first, &name) && matches_components(rest, below)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a text fits a pattern in which `*` stands for any characters, slashes too.
+pub(crate) fn matches_text(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<_>, Vec<_>) = (pattern.chars().collect(), text.chars().collect());
+    matches_name(&pattern, &text)
+}
+
+/// Linear but for `*`, where it remembers the last one only: no pattern takes exponential time.
+fn matches_name(pattern: &[char], name: &[char]) -> bool {
+    let (mut pattern, mut name) = (pattern, name);
+    let mut star: Option<(&[char], &[char])> = None;
+    loop {
+        let step = match (pattern, name) {
+            (['*', rest @ ..], _) => {
+                star = Some((rest, name));
+                pattern = rest;
+                continue;
+            }
+            ([], []) => return true,
+            (_, [character, below @ ..]) => after_match(pattern, *character).map(|rest| (rest, below)),
+            (_, []) => return false,
+        };
+        match (step, star) {
+            (Some(next), _) => (pattern, name) = next,
+            (None, Some((rest, [_, below @ ..]))) => {
+                star = Some((rest, below));
+                (pattern, name) = (rest, below);
+            }
+            (None, _) => return false,
+        }
+    }
+}
+
+/// The pattern behind its first element, if that element fits the character.
+fn after_match(pattern: &[char], character: char) -> Option<&[char]> {
+    match pattern {
+        ['?', rest @ ..] => Some(rest),
+        ['[', rest @ ..] => {
+            let end = rest.iter().position(|c| *c == ']')?;
+            let (class, rest) = (rest.get(..end)?, rest.get(end + 1..)?);
+            let (class, wanted) = match class {
+                ['^' | '!', class @ ..] => (class, false),
+                class => (class, true),
+            };
+            (in_class(class, character) == wanted).then_some(rest)
+        }
+        ['\\', literal, rest @ ..] | [literal, rest @ ..] => (*literal == character).then_some(rest),
+        [] => None,
+    }
+}
+
+fn in_class(class: &[char], character: char) -> bool {
+    match class {
+        [low, '-', high, rest @ ..] => (*low..=*high).contains(&character) || in_class(rest, character),
+        [single, rest @ ..] => *single == character || in_class(rest, character),
+        [] => false,
+    }
+}
+
+/// A `.dockerignore` file.
+#[derive(Debug, Default)]
+pub(crate) struct Ignore(Vec<(Pattern, bool)>);
+
+impl Ignore {
+    /// One pattern a line, `#` for comments, `!` for exceptions; the last line that fits decides.
+    pub(crate) fn parse(text: &str) -> Self {
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        Self(
+            lines
+                .map(|line| match line.strip_prefix('!') {
+                    Some(exception) => (Pattern::new(exception.trim()), false),
+                    None => (Pattern::new(line), true),
+                })
+                .collect(),
+        )
+    }
+
+    /// Whether a path relative to the context stays behind.
+    pub(crate) fn ignores(&self, path: &str) -> bool {
+        self.0.iter().rev().find(|(pattern, _)| pattern.covers(path)).is_some_and(|(_, ignored)| *ignored)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_fit_as_in_docker() {
+        for (pattern, path, fits) in [
+            ("a.txt", "a.txt", true),
+            ("/a.txt", "a.txt", true),
+            ("./a/", "a", true),
+            ("a.txt", "b/a.txt", false),
+            ("*.txt", "a.txt", true),
+            ("*.txt", "b/a.txt", false),
+            ("**/*.txt", "b/c/a.txt", true),
+            ("**/*.txt", "a.txt", true),
+            ("b/**", "b/c/a.txt", true),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("[a-c]x", "bx", true),
+            ("[^a-c]x", "bx", false),
+            ("\\*", "*", true),
+            ("\\*", "a", false),
+            ("a*b*c", "aXbYbZc", true),
+            ("a*b*c", "aXbYbZ", false),
+            ("*", "", false),
+        ] {
+            assert_eq!(Pattern::new(pattern).matches(path), fits, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn the_last_line_that_fits_decides() {
+        let ignore = Ignore::parse("# comment\n\nbuild\n*.log\n!keep.log\n");
+        for (path, ignored) in [
+            ("build/deep/x", true),
+            ("build", true),
+            ("x.log", true),
+            ("keep.log", false),
+            ("src/x.log", false),
+        ] {
+            assert_eq!(ignore.ignores(path), ignored, "{path}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_pattern_panics_or_runs_away(pattern in "[a*?\\[\\]\\\\^!/-]{0,24}", path in "[a/*-]{0,24}") {
+            let _ = Ignore::parse(&pattern).ignores(&path);
+            let _ = Pattern::new(&pattern).matches(&path);
+        }
+
+        #[test]
+        fn a_plain_path_fits_itself_alone(path in "[a-z]{1,5}(/[a-z]{1,5}){0,3}", other in "[a-z]{1,5}") {
+            let pattern = Pattern::new(&path);
+            proptest::prop_assert!(pattern.matches(&path));
+            proptest::prop_assert_eq!(pattern.matches(&other), path == other);
+        }
+    }
+}

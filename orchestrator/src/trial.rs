@@ -1,0 +1,261 @@
+//! The life of one trial: open, environment, agent, seal, tests, reward, gone. Harbor's phases in Harbor's order, with
+//! the proxy's trial around the agent's time.
+
+mod agent;
+mod artifacts;
+mod at_proxy;
+mod context;
+mod events;
+mod extras;
+mod healthcheck;
+mod in_words;
+mod inside;
+mod outcome;
+mod overrides;
+mod place;
+mod plan;
+pub(crate) mod records;
+mod retry;
+mod returned;
+pub mod runner;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rolltap_proxy::api::{BaseUrls, TrialOpened};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+pub use agent::{AgentLimit, AgentTimeouts, JobAgent};
+pub(crate) use artifacts::Artifacts;
+pub(crate) use context::TrialContext;
+pub use events::Events;
+pub use extras::TrialExtras;
+pub(crate) use healthcheck::wait_until_healthy;
+pub(crate) use in_words::in_words;
+pub use outcome::{Round, StepOutcome, Timing, TrialOutcome};
+pub use overrides::TaskOverrides;
+pub(crate) use overrides::resolved;
+pub(crate) use place::Place;
+pub use plan::TrialPlan;
+pub use retry::RetryConfig;
+pub(crate) use runner::collect::run_hook;
+pub(crate) use runner::round::verifier_failure;
+pub(crate) use runner::start::environment_failure;
+
+use crate::agents::Assignment;
+use crate::environment::Environment;
+use crate::failure::{Cause, Phase, TrialFailure, chain};
+use crate::job_dir::{Log, TrialDir, is_of_the_disk};
+use crate::task::{EnvironmentConfig, Task};
+use runner::round::Instruction;
+
+/// How long an agent may go on after the job is cancelled, to hand in what it has.
+const CANCEL_GRACE: Duration = Duration::from_secs(1);
+/// How long collecting logs and artifacts may take.
+const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(300);
+/// How long removing an environment may take before it is left to the end of the job.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Runs a trial from beginning to end. Whatever fails is in the outcome, and no environment is left behind.
+pub(crate) async fn run(context: &TrialContext, plan: TrialPlan) -> TrialOutcome {
+    let outcome = TrialOutcome::new(&plan);
+    match prepare_dir(context, &plan) {
+        Ok((dir, log)) => {
+            let task = Arc::new(plan.extras.applied_to(&plan.task));
+            let deadline = plan.timeouts.deadline().and_then(|limit| Instant::now().checked_add(limit));
+            let trial = Trial {
+                context,
+                plan,
+                task,
+                dir,
+                log,
+                outcome,
+                deadline,
+                sealed: false,
+                urls_inside: None,
+                harbors_record: false,
+            };
+            match &context.place {
+                Place::Host(_) => Box::pin(trial.run()).await,
+                Place::Harbor(harbor) => Box::pin(trial.run_by_harbor(Arc::clone(harbor))).await,
+            }
+        }
+        Err(error) => {
+            let failure = TrialFailure::from_error(Phase::Open, Cause::Internal, &error);
+            let halts = is_of_the_disk(&error).then(|| failure.to_string());
+            TrialOutcome { halts, ..outcome.failed(failure) }
+        }
+    }
+}
+
+fn prepare_dir(context: &TrialContext, plan: &TrialPlan) -> std::io::Result<(TrialDir, Log)> {
+    let dir = context.dir.create_trial(plan.name.as_str())?;
+    crate::job_dir::write_json(&dir.version(), &context.records.trial_version(plan))?;
+    crate::job_dir::write_json(&dir.config(), &context.records.trial_config(plan))?;
+    let log = Log::create(&dir.log())?;
+    Ok((dir, log))
+}
+
+struct Trial<'a> {
+    context: &'a TrialContext,
+    plan: TrialPlan,
+    /// The plan's, with what the job adds.
+    task: Arc<Task>,
+    dir: TrialDir,
+    log: Log,
+    outcome: TrialOutcome,
+    deadline: Option<Instant>,
+    sealed: bool,
+    /// Harbor wrote the trial's result.
+    harbors_record: bool,
+    /// Where the model is, as seen from inside; known once there is an environment.
+    urls_inside: Option<BaseUrls>,
+}
+
+impl Trial<'_> {
+    async fn run(mut self) -> TrialOutcome {
+        if let Some(opened) = self.open().await {
+            let mut environment = self.start_environment().await;
+            if let Some(inside) = &environment {
+                if self.is_healthy(inside).await {
+                    self.work(&mut environment, &opened).await;
+                } else {
+                    Box::pin(self.save(inside)).await;
+                }
+            }
+            self.seal_trial().await;
+            self.look_at_returned().await;
+            self.put_reward().await;
+            if let Some(environment) = environment {
+                self.stop(environment).await;
+            }
+        }
+        self.finish()
+    }
+
+    /// The task, in one go or step by step.
+    async fn work(&mut self, environment: &mut Option<Environment>, opened: &TrialOpened) {
+        let task = Arc::clone(&self.task);
+        if !task.steps.is_empty() {
+            return Box::pin(self.run_steps(environment, opened)).await;
+        }
+        let instruction = Instruction { task: &task, dir: self.dir.clone(), step: None, is_last: true };
+        let round = Box::pin(self.round(environment, opened, &instruction)).await;
+        self.outcome.take(round);
+    }
+
+    /// Tells that a phase begins.
+    fn enter(&self, phase: Phase) {
+        self.context.events.trial_phase(&self.plan.name, phase);
+    }
+
+    /// Keeps the first failure: later ones mostly follow from it.
+    fn fail(&mut self, failure: TrialFailure) {
+        self.log.line(format!("failed: {failure}"));
+        self.outcome.failure.get_or_insert(failure);
+    }
+
+    /// What the work gives, unless the trial has to end first.
+    async fn within<T>(&self, phase: Phase, work: impl Future<Output = T>) -> Result<T, TrialFailure> {
+        tokio::select! {
+            done = work => Ok(done),
+            failure = self.ended(phase) => Err(failure),
+        }
+    }
+
+    /// Waits until the trial has to end, in this phase.
+    async fn ended(&self, phase: Phase) -> TrialFailure {
+        let stop = &self.context.cancellation.stop;
+        let Some(deadline) = self.deadline else {
+            stop.cancelled().await;
+            return TrialFailure::cancelled(phase);
+        };
+        tokio::select! {
+            () = stop.cancelled() => TrialFailure::cancelled(phase),
+            () = sleep_until(deadline) => TrialFailure::out_of_time(phase),
+        }
+    }
+
+    fn has_ended(&self, phase: Phase) -> Option<TrialFailure> {
+        let is_over = self.deadline.is_some_and(|deadline| deadline <= Instant::now());
+        match self.context.cancellation.stop.is_cancelled() {
+            true => Some(TrialFailure::cancelled(phase)),
+            false => is_over.then(|| TrialFailure::out_of_time(phase)),
+        }
+    }
+
+    fn assignment<'a>(
+        &'a self,
+        task: &'a Task,
+        environment: &'a Environment,
+        trial: &'a TrialOpened,
+        logs: &'a Path,
+        timeout: Option<Duration>,
+        cancel: &'a CancellationToken,
+    ) -> Assignment<'a> {
+        let EnvironmentConfig { mcp_servers, skills_dir, .. } = &task.config.environment;
+        Assignment {
+            task,
+            environment,
+            trial,
+            urls_inside: self.urls_inside.as_ref().unwrap_or(&trial.base_urls),
+            model: self.plan.agent.model.as_deref(),
+            mcp_servers,
+            skills_dir: skills_dir.as_deref(),
+            timeout,
+            logs,
+            cancel,
+        }
+    }
+
+    /// The reward stands by now, so trouble here is no failure of the trial; the end of the job cleans up once more.
+    async fn stop(&self, environment: Environment) {
+        let gone = match environment.kept_as() {
+            Some(name) => format!("environment ended; its container {name} is kept"),
+            None => "environment removed".to_owned(),
+        };
+        match tokio::time::timeout(STOP_TIMEOUT, environment.stop()).await {
+            Ok(Ok(())) => self.log.line(gone),
+            Ok(Err(error)) => self.log.line(format!("environment not removed: {}", chain(&error))),
+            Err(_) => self.log.line(format!("environment not removed within {} s", STOP_TIMEOUT.as_secs())),
+        }
+    }
+
+    fn is_to_be_retried(&self) -> bool {
+        let stopped = self.context.cancellation.stop.is_cancelled();
+        let again = || self.context.retry.wait(&self.outcome, self.plan.retries).is_some();
+        self.outcome.halts.is_some() || (!stopped && again())
+    }
+
+    fn finish(mut self) -> TrialOutcome {
+        if !self.outcome.opened {
+            self.outcome.awaits_retry = self.is_to_be_retried();
+        }
+        self.outcome.finished_at = Timestamp::now();
+        self.record();
+        self.outcome
+    }
+
+    fn write_record(&self) -> std::io::Result<()> {
+        let record = self.context.records.trial_result(&self.plan, &self.outcome);
+        crate::job_dir::write_json(&self.dir.result(), &record)?;
+        let Some(failure) = &self.outcome.failure else { return Ok(()) };
+        std::fs::write(self.dir.exception(), format!("{failure}\n"))
+    }
+
+    /// Whether the trial's result is kept.
+    fn record(&mut self) -> bool {
+        let written = if self.harbors_record { self.lay_beside() } else { self.write_record() };
+        let Err(error) = written else { return true };
+        let problem = format!("cannot write the result of {}: {error}", self.plan.name);
+        tracing::warn!("{problem}");
+        if is_of_the_disk(&error) {
+            self.outcome.halts.get_or_insert_with(|| problem.clone());
+        }
+        self.fail(TrialFailure::new(Phase::Reward, Cause::Internal, problem));
+        false
+    }
+}

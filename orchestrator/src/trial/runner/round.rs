@@ -1,0 +1,257 @@
+//! One instruction: the agent works at it, what it leaves is collected, and the tests judge it. A trial is one of these, or
+//! one for each step of its task.
+
+use std::time::Duration;
+
+use rolltap_agent::terminal::Terminal;
+use rolltap_proxy::api::TrialOpened;
+
+use super::start::environment_failure;
+use crate::environment::{Environment, LogDirs};
+use crate::failure::{Cause, Phase, TrialFailure};
+use crate::job_dir::TrialDir;
+use crate::task::{NetworkPlan, SeparateVerifier, Task};
+use crate::trial::artifacts::Artifacts;
+use crate::trial::inside::{Emptied, make_empty};
+use crate::trial::{CANCEL_GRACE, Round, Timing, Trial, in_words};
+use crate::verify::{self, Rewards, VerifierError};
+
+/// One instruction of a trial.
+pub(crate) struct Instruction<'a> {
+    /// What is to be done, and how it is judged.
+    pub(crate) task: &'a Task,
+    /// Where what comes of it lies.
+    pub(crate) dir: TrialDir,
+    /// Which step it is; none where it is all.
+    pub(crate) step: Option<&'a str>,
+    /// Nothing comes after it.
+    pub(crate) is_last: bool,
+}
+
+/// The work's end; as soon as its time is over, `close` is done besides.
+async fn closing<T>(
+    limit: Option<Duration>,
+    mut work: impl Future<Output = T> + Unpin,
+    close: impl Future<Output = ()>,
+) -> T {
+    let Some(limit) = limit else { return work.await };
+    match tokio::time::timeout(limit, &mut work).await {
+        Ok(done) => done,
+        Err(_) => tokio::join!(work, close).0,
+    }
+}
+
+impl Trial<'_> {
+    /// Takes the environment away where nothing needs it any more before the trial's end.
+    pub(crate) async fn round(
+        &mut self,
+        environment: &mut Option<Environment>,
+        opened: &TrialOpened,
+        instruction: &Instruction<'_>,
+    ) -> Round {
+        let mut round = Round::default();
+        let Some(inside) = environment.as_ref() else { return round };
+        let terminal = self.let_agent_work(inside, opened, instruction, &mut round).await;
+        if instruction.is_last {
+            self.seal(&mut round).await;
+        }
+        Box::pin(self.judge(environment, instruction, &mut round)).await;
+        // What the agent left running in it is part of its work until the tests have seen it.
+        drop(terminal);
+        round
+    }
+
+    /// Keeps the first failure: later ones mostly follow from it.
+    fn fail_round(&self, round: &mut Round, failure: TrialFailure) {
+        self.log.line(format!("failed: {failure}"));
+        round.failure.get_or_insert(failure);
+    }
+
+    /// Gives back the agent's terminal, if it had one.
+    async fn let_agent_work(
+        &mut self,
+        environment: &Environment,
+        opened: &TrialOpened,
+        instruction: &Instruction<'_>,
+        round: &mut Round,
+    ) -> Option<Terminal> {
+        let (task, logs) = (instruction.task, instruction.dir.agent());
+        let ready = match Box::pin(self.set_up_agent(task, environment, opened, &logs)).await {
+            Ok(ready) => ready,
+            Err(failure) => {
+                self.fail_round(round, failure);
+                return None;
+            }
+        };
+        if let Err(error) = environment.set_network(&task.network.agent).await {
+            self.fail_round(round, environment_failure(Phase::Agent, &error));
+            return None;
+        }
+        let cancel = self.context.cancellation.stop.child_token();
+        let limit = self.plan.timeouts.agent(task.config.agent.timeout_sec);
+        self.enter(Phase::Agent);
+        let timing = Timing::start();
+        let assignment = self.assignment(task, environment, opened, &logs, limit, &cancel);
+        let work = Box::pin(self.plan.agent.spec.run(assignment, ready));
+        // Killing what runs inside takes a moment, in which it could go on asking.
+        let close = async {
+            if instruction.is_last {
+                // Whatever is wrong with it shows when it is asked for once more.
+                drop(self.context.admin.seal(&self.plan.name).await);
+            }
+        };
+        let work = closing(limit, work, close);
+        let grace = async {
+            let failure = self.ended(Phase::Agent).await;
+            cancel.cancel();
+            tokio::time::sleep(CANCEL_GRACE).await;
+            failure
+        };
+        // An agent that hands in what it has when it is told to stop was stopped all the same.
+        let (outcome, stopped) = tokio::select! {
+            outcome = work => (outcome, self.has_ended(Phase::Agent)),
+            failure = grace => (Default::default(), Some(failure)),
+        };
+        round.agent_execution = Some(timing.finish());
+        round.agent_metadata = outcome.metadata;
+        self.log.line("agent's time is over");
+        if let Some(failure) = stopped.or(outcome.failure) {
+            self.fail_round(round, failure);
+        }
+        outcome.terminal
+    }
+
+    /// Runs the tests where there is something to test, and collects what there is either way.
+    async fn judge(
+        &mut self,
+        environment: &mut Option<Environment>,
+        instruction: &Instruction<'_>,
+        round: &mut Round,
+    ) {
+        let Some(inside) = environment.as_ref() else { return };
+        let (task, logs) = (instruction.task, instruction.dir.logs());
+        let artifacts = Artifacts::new(&task.config.artifacts, instruction.dir.artifacts());
+        let collected = self.collect(inside, task, &artifacts).await;
+        let mut logs_came = true;
+        let verifies = self.leaves_work_to_verify(instruction, round);
+        match &task.separate_verifier {
+            None if verifies => {
+                self.enter(Phase::Verifier);
+                let timing = Timing::start();
+                let verdict = self.verify_here(inside, instruction, &logs).await;
+                round.verifier = Some(timing.finish());
+                if verdict.as_ref().is_err_and(|failure| !left_logs(failure)) {
+                    logs_came = self.download_logs(inside, &logs).await;
+                }
+                self.take_verdict(verdict, round);
+            }
+            Some(separate) if verifies => {
+                logs_came = self.download_logs(inside, &logs).await;
+                if instruction.is_last
+                    && let Some(done) = environment.take()
+                {
+                    self.stop(done).await;
+                }
+                self.enter(Phase::Verifier);
+                let timing = Timing::start();
+                let verdict = Box::pin(self.verify_apart(separate, instruction, &artifacts, &logs)).await;
+                round.verifier = Some(timing.finish());
+                self.take_verdict(verdict, round);
+            }
+            _ => logs_came = self.download_logs(inside, &logs).await,
+        }
+        self.write_manifest(&artifacts, collected, logs_came);
+    }
+
+    /// Harbor's rule: alone, a task is judged after two failures of its agent and no other; a step after any.
+    fn leaves_work_to_verify(&self, instruction: &Instruction<'_>, round: &Round) -> bool {
+        let trial_failed = self.outcome.failure.as_ref().is_some_and(|failure| failure.step.is_none());
+        if self.plan.extras.without_verifier || trial_failed {
+            return false;
+        }
+        match &round.failure {
+            None => true,
+            Some(failure) if failure.cause.ends_the_trial() || failure.phase == Phase::AgentSetup => false,
+            Some(failure) => instruction.step.is_some() || failure.cause.leaves_work_to_verify(),
+        }
+    }
+
+    fn take_verdict(&self, verdict: Result<Rewards, TrialFailure>, round: &mut Round) {
+        match verdict {
+            Ok(rewards) => {
+                self.log.line(match in_words(&rewards.rewards, f64::to_string) {
+                    said if said.is_empty() => "the tests left no number".to_owned(),
+                    said => format!("the tests gave {said}"),
+                });
+                round.verdict = Some(rewards);
+            }
+            Err(failure) => self.fail_round(round, failure),
+        }
+    }
+
+    async fn verify_here(
+        &self,
+        environment: &Environment,
+        instruction: &Instruction<'_>,
+        logs: &LogDirs,
+    ) -> Result<Rewards, TrialFailure> {
+        if instruction.step.is_some() {
+            let paths = environment.paths();
+            let dirs = [
+                Emptied { dir: &paths.verifier_logs, is_open: true },
+                Emptied { dir: &paths.tests, is_open: false },
+            ];
+            let emptied = make_empty(environment, &dirs).await;
+            emptied.map_err(|error| environment_failure(Phase::Verifier, &error))?;
+        }
+        self.run_tests(environment, instruction.task, &instruction.task.network, logs).await
+    }
+
+    /// In an environment where no agent ever was, and nothing of it but artifacts.
+    async fn verify_apart(
+        &self,
+        separate: &SeparateVerifier,
+        instruction: &Instruction<'_>,
+        artifacts: &Artifacts,
+        logs: &LogDirs,
+    ) -> Result<Rewards, TrialFailure> {
+        let label = format!("{}-verifier", self.plan.name);
+        let environment = self.start(&separate.environment, &label, Phase::Verifier).await?;
+        let verdict = match self.within(Phase::Verifier, Box::pin(artifacts.hand_over(&environment))).await {
+            Ok(Ok(())) => {
+                self.run_tests(&environment, instruction.task, &separate.environment.network, logs).await
+            }
+            Ok(Err(error)) => Err(environment_failure(Phase::Verifier, &error)),
+            Err(failure) => Err(failure),
+        };
+        self.stop(environment).await;
+        verdict
+    }
+
+    async fn run_tests(
+        &self,
+        environment: &Environment,
+        task: &Task,
+        network: &NetworkPlan,
+        logs: &LogDirs,
+    ) -> Result<Rewards, TrialFailure> {
+        let network = environment.set_network(&network.verifier).await;
+        network.map_err(|error| environment_failure(Phase::Verifier, &error))?;
+        let limit = self.plan.timeouts.verifier(task.config.verifier.timeout_sec);
+        let tests = Box::pin(verify::verify(task, environment, logs, limit));
+        self.within(Phase::Verifier, tests).await?.map_err(|error| verifier_failure(&error))
+    }
+}
+
+/// Whether the verifier got as far as collecting the logs.
+fn left_logs(failure: &TrialFailure) -> bool {
+    !matches!(failure.cause, Cause::Environment) && !failure.cause.ends_the_trial()
+}
+
+pub(crate) fn verifier_failure(error: &VerifierError) -> TrialFailure {
+    let cause = match error {
+        VerifierError::Environment(_) => Cause::Environment,
+        _ => Cause::Verifier(error.failure_cause()),
+    };
+    TrialFailure::from_error(Phase::Verifier, cause, error)
+}

@@ -1,0 +1,129 @@
+//! From a task to an environment in which an agent can begin.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rolltap_proxy::api::TrialOpened;
+
+use crate::agents::{Ready, skill};
+use crate::environment::{Environment, EnvironmentError, TrialLabel};
+use crate::failure::{AGENT_SETUP_SEC, Cause, Phase, TrialFailure};
+use crate::task::{Healthcheck, Task};
+use crate::trial::Place;
+use crate::trial::healthcheck::{HealthcheckError, wait_until_healthy};
+use crate::trial::{Timing, Trial};
+
+impl Trial<'_> {
+    pub(crate) async fn start_environment(&mut self) -> Option<Environment> {
+        self.enter(Phase::EnvironmentSetup);
+        let timing = Timing::start();
+        let task = self.task.clone();
+        let started = self.start(&task, self.plan.name.as_str(), Phase::EnvironmentSetup).await;
+        self.outcome.environment_setup = Some(timing.finish());
+        match started {
+            Ok(environment) => {
+                self.log.line("environment started");
+                Some(environment)
+            }
+            Err(failure) => {
+                self.fail(failure);
+                None
+            }
+        }
+    }
+
+    /// Starts the environment of this task, which may be that of its verifier alone.
+    pub(crate) async fn start(
+        &self,
+        task: &Task,
+        label: &str,
+        phase: Phase,
+    ) -> Result<Environment, TrialFailure> {
+        // Also a verifier's environment has the time that the task gives its own: Harbor's rule.
+        let Place::Host(host) = &self.context.place else {
+            return Err(TrialFailure::new(phase, Cause::Internal, "harbor starts its environments itself"));
+        };
+        let limit = self.plan.timeouts.environment_build(self.task.config.environment.build_timeout_sec);
+        let start = async {
+            let prepared = host.prepare(task).await?;
+            let prepared = prepared.sharing(self.plan.agent.spec.shares());
+            let mut prepared = prepared.keeping(self.plan.extras.keep);
+            // Where tests have an environment of their own, it has nothing that the agent may have written.
+            if phase != Phase::Verifier {
+                prepared = prepared.mounting(self.plan.extras.mounts.clone());
+            }
+            host.start(&prepared, task, &TrialLabel::new(label)).await
+        };
+        let started = tokio::time::timeout(limit.unwrap_or(Duration::MAX), start);
+        match Box::pin(self.within(phase, started)).await? {
+            Ok(started) => {
+                started.map_err(|error| TrialFailure::from_error(phase, Cause::EnvironmentStart, &error))
+            }
+            Err(_) => {
+                let limit = limit.unwrap_or_default().as_secs_f64();
+                let message = format!("the environment was not up after {limit} s");
+                Err(TrialFailure::new(phase, Cause::EnvironmentStartTimeout, message))
+            }
+        }
+    }
+
+    /// Whether an agent can begin.
+    pub(crate) async fn is_healthy(&mut self, environment: &Environment) -> bool {
+        let Some(check) = self.task.config.environment.healthcheck.clone() else { return true };
+        let checked = self.check_health(environment, &check, None).await;
+        checked.map_err(|failure| self.fail(failure)).is_ok()
+    }
+
+    pub(crate) async fn check_health(
+        &self,
+        environment: &Environment,
+        check: &Healthcheck,
+        user: Option<&str>,
+    ) -> Result<(), TrialFailure> {
+        let phase = Phase::Healthcheck;
+        let checked = Box::pin(wait_until_healthy(environment, check, user));
+        match self.within(phase, checked).await? {
+            Ok(()) => Ok(()),
+            Err(error @ HealthcheckError::Unhealthy { .. }) => {
+                Err(TrialFailure::from_error(phase, Cause::Healthcheck, &error))
+            }
+            Err(HealthcheckError::Environment(error)) => Err(environment_failure(phase, &error)),
+        }
+    }
+
+    /// Gets the agent ready for this task. Its logs are its time's.
+    pub(crate) async fn set_up_agent(
+        &mut self,
+        task: &Task,
+        environment: &Environment,
+        opened: &TrialOpened,
+        logs: &Path,
+    ) -> Result<Ready, TrialFailure> {
+        let phase = Phase::AgentSetup;
+        let limit = self.plan.timeouts.agent_setup(AGENT_SETUP_SEC);
+        let timing = Timing::start();
+        let inside = environment.model_urls(&opened.base_urls).await;
+        self.urls_inside = Some(inside.map_err(|error| environment_failure(phase, &error))?);
+        let assignment =
+            self.assignment(task, environment, opened, logs, limit, &self.context.cancellation.stop);
+        let skills = &self.plan.extras.skills;
+        let setup = Box::pin(async {
+            skill::put(skills, task, environment)
+                .await
+                .map_err(|error| environment_failure(phase, &error))?;
+            self.plan.agent.spec.set_up(&assignment).await
+        });
+        let setup = tokio::time::timeout(limit.unwrap_or(Duration::MAX), setup);
+        let ended = self.within(phase, setup).await;
+        self.outcome.agent_setup.get_or_insert(timing.finish());
+        ended?.unwrap_or_else(|_| {
+            let limit = limit.unwrap_or_default().as_secs_f64();
+            let message = format!("the agent was not ready after {limit} s");
+            Err(TrialFailure::new(phase, Cause::AgentSetupTimeout, message))
+        })
+    }
+}
+
+pub(crate) fn environment_failure(phase: Phase, error: &EnvironmentError) -> TrialFailure {
+    TrialFailure::from_error(phase, Cause::Environment, error)
+}

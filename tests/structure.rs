@@ -1,0 +1,6 @@
+//! The structure of the repository: the layers of the code, and pages that are generated from it.
+
+#[cfg(test)]
+mod structure {
+    mod layers;
+}
