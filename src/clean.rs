@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use rolltap_orchestrator::environment::{Cleaner, Found, FoundKind, OwnerState};
+use rolltap_orchestrator::environment::{Cleaner, EngineObject, FoundKind, OwnerState};
 use serde::Serialize;
 
 use crate::{Outcome, terminal};
@@ -60,7 +60,7 @@ enum Fate {
 struct Line {
     fate: Fate,
     #[serde(flatten)]
-    found: Found,
+    found: EngineObject,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
@@ -91,7 +91,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
 }
 
 impl Arguments {
-    fn is_to_go(&self, found: &Found, a_job_runs: bool) -> bool {
+    fn is_to_go(&self, found: &EngineObject, a_job_runs: bool) -> bool {
         match found.owner {
             Some(OwnerState::Gone) => true,
             Some(OwnerState::Unseen) => self.unseen,
@@ -102,7 +102,7 @@ impl Arguments {
     }
 
     /// An image whose last use nobody knows is an old one.
-    fn is_unused(&self, found: &Found) -> bool {
+    fn is_unused(&self, found: &EngineObject) -> bool {
         found.unused_for().is_none_or(|unused| unused >= DAY * self.unused_for)
     }
 }
@@ -154,7 +154,7 @@ fn tell(lines: &[Line], arguments: &Arguments) {
     }
 }
 
-fn belongs_to(found: &Found) -> String {
+fn belongs_to(found: &EngineObject) -> String {
     let job = found.job.as_deref().unwrap_or_default();
     match (found.kind, found.owner) {
         (FoundKind::Image, _) => {

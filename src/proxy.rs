@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use rolltap_proxy::roles::RoleRules;
-use rolltap_proxy::store::{Retention, StoreSettings, Sync};
+use rolltap_proxy::store::{Retention, StoreSettings, SyncPolicy};
 use rolltap_proxy::{
     Address, AllowedOrigins, ImplicitTrials, PoolSettings, Redaction, Settings, ToolStrictLevel,
 };
@@ -204,7 +204,7 @@ fn settings(arguments: Arguments) -> anyhow::Result<Settings> {
         data_dir: arguments.data.or(file.data).unwrap_or_else(|| DEFAULT_DATA.into()),
         store: StoreSettings {
             sync: match arguments.sync.or(file.sync) {
-                None => Sync::default(),
+                None => SyncPolicy::default(),
                 Some(when) => when.parse().map_err(|error| anyhow!("sync: {error}"))?,
             },
             retention: Retention {

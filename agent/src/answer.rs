@@ -27,7 +27,7 @@ pub enum AnswerFormat {
 
 /// What the model wants done.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct ModelAnswer {
     /// What the model sees; empty if it did not say.
     pub analysis: String,
     /// What the model intends; empty if it did not say.
@@ -78,7 +78,7 @@ impl AnswerFormat {
     ///
     /// # Errors
     /// The text is no answer of this format, or one that could only be carried out by guessing.
-    pub fn parse(self, text: &str) -> Result<Answer, AnswerError> {
+    pub fn parse(self, text: &str) -> Result<ModelAnswer, AnswerError> {
         let mut warnings = Vec::new();
         let read = match self {
             Self::Json => json::read(text, &mut warnings),
@@ -86,7 +86,7 @@ impl AnswerFormat {
         };
         match read {
             Ok(Parts { analysis, plan, commands, task_complete }) => {
-                Ok(Answer { analysis, plan, commands, task_complete, warnings })
+                Ok(ModelAnswer { analysis, plan, commands, task_complete, warnings })
             }
             Err(problem) => Err(AnswerError { problem, warnings }),
         }
@@ -94,7 +94,7 @@ impl AnswerFormat {
 
     /// The answer in a text that a limit on tokens cut off, if all of it came before the cut. Of JSON one cannot tell:
     /// what was cut off may have been another object.
-    pub(crate) fn salvage(self, cut_off: &str) -> Option<Answer> {
+    pub(crate) fn salvage(self, cut_off: &str) -> Option<ModelAnswer> {
         match self {
             Self::Json => None,
             Self::Xml => self.parse(xml::whole_response(cut_off)?).ok(),

@@ -24,12 +24,12 @@ impl Exchange {
 
 /// Exchanges with the model, in order. The question that waits for its answer is not among them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Conversation(Vec<Exchange>);
+pub(crate) struct Exchanges(Vec<Exchange>);
 
 /// Bytes of one token, where a server does not count: less than most texts have, so that a full context is not missed.
 const BYTES_PER_TOKEN: usize = 3;
 
-impl Conversation {
+impl Exchanges {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -110,13 +110,13 @@ mod tests {
         Reply { content: content.to_owned(), usage, ..Reply::default() }
     }
 
-    fn said(conversation: &Conversation) -> Vec<&str> {
+    fn said(conversation: &Exchanges) -> Vec<&str> {
         conversation.messages().into_iter().map(|said| said.content).collect()
     }
 
     #[test]
     fn the_servers_count_is_taken_and_else_one_is_guessed() {
-        let mut conversation = Conversation::default();
+        let mut conversation = Exchanges::default();
         conversation.add("q".into(), &reply("a", Some((100, 20))));
         assert_eq!(conversation.tokens(), 120);
         conversation.add("x".repeat(30), &reply(&"y".repeat(31), None));
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn unwinding_drops_the_latest_and_keeps_the_first() {
-        let mut conversation = Conversation::default();
+        let mut conversation = Exchanges::default();
         for turn in 1..=5 {
             conversation.add(format!("q{turn}"), &reply("a", Some((turn * 100, 10))));
         }
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn after_a_handover_the_first_question_stands_before_the_other_conversation() {
-        let mut conversation = Conversation::default();
+        let mut conversation = Exchanges::default();
         conversation.add("rules and task\n".into(), &reply("a", Some((100, 10))));
         conversation.add("more".into(), &reply("b", Some((900, 10))));
         conversation.hand_over("report", &reply("questions", Some((50, 5))));

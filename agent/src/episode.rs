@@ -6,9 +6,9 @@ use std::ops::ControlFlow;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::answer::Answer;
+use crate::answer::ModelAnswer;
 use crate::chat::{ChatClient, ChatError, Message, Reply, Role};
-use crate::conversation::Conversation;
+use crate::conversation::Exchanges;
 use crate::report::{AgentError, AgentReport, StopReason};
 use crate::settings::AgentSettings;
 use crate::terminal::Terminal;
@@ -23,7 +23,7 @@ pub(crate) struct Episode<'a> {
     instruction: &'a str,
     /// Tokens that the model can see at once, if that is known.
     context_length: Option<u64>,
-    conversation: Conversation,
+    conversation: Exchanges,
     /// What the model is told next.
     next: String,
     /// The last answer that could be read said that the task is complete.
@@ -45,7 +45,7 @@ impl<'a> Episode<'a> {
             terminal,
             instruction,
             context_length: settings.summarize.and_then(|summarize| summarize.context_length),
-            conversation: Conversation::default(),
+            conversation: Exchanges::default(),
             next: String::new(),
             completion_pending: false,
             turns: 0,
@@ -121,7 +121,7 @@ impl<'a> Episode<'a> {
             }
         };
         self.record(|recorder, turn| recorder.answered(turn, reply, Some(&answer)));
-        let Answer { plan, commands, task_complete, mut warnings, .. } = answer;
+        let ModelAnswer { plan, commands, task_complete, mut warnings, .. } = answer;
         tracing::info!(turn = self.turns, commands = commands.len(), task_complete, plan, "answer");
         warnings.extend(hands::carry_out(self.terminal, &commands).await);
         let observation = self.terminal.observe().await;
@@ -139,7 +139,7 @@ impl<'a> Episode<'a> {
     }
 
     /// What the model wants, or else what it is told about its answer.
-    fn read(&self, reply: &Reply) -> Result<Answer, String> {
+    fn read(&self, reply: &Reply) -> Result<ModelAnswer, String> {
         let format = self.settings.format;
         let read = format.parse(&reply.content);
         if !reply.cut_off {

@@ -4,7 +4,7 @@
 use thiserror::Error;
 
 use crate::chat::{ChatClient, ChatError, Reply, Role, Said};
-use crate::conversation::Conversation;
+use crate::conversation::Exchanges;
 use crate::prompt::handover as prompt;
 
 /// One helper conversation: what was asked last in it, and the answer.
@@ -56,7 +56,7 @@ pub(crate) struct Work<'a> {
 /// Asks the three helpers, one after the other.
 pub(crate) async fn hand_over(
     chat: &ChatClient,
-    conversation: &Conversation,
+    conversation: &Exchanges,
     work: Work<'_>,
 ) -> Result<Handover, HandoverError> {
     let asked = prompt::summarize(work.instruction);

@@ -17,7 +17,7 @@ const GRAPHICS: [char; 31] = [
 /// Follows a program's output as far as its character sets go.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LineDrawing {
-    place: Place,
+    place: EscapeState,
     /// Whether each of the two sets that can be shifted to is that of lines.
     sets: [bool; 2],
     /// The second set is the one in use.
@@ -26,7 +26,7 @@ pub(crate) struct LineDrawing {
 
 /// Where in an escape sequence the next byte stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
+enum EscapeState {
     #[default]
     Text,
     /// After the escape.
@@ -45,7 +45,7 @@ impl LineDrawing {
     /// The same output with lines and corners as characters.
     pub(crate) fn drawn<'a>(&mut self, output: &'a [u8]) -> Cow<'a, [u8]> {
         let is_plain = |byte: &u8| ![ESCAPE, SHIFT_OUT, SHIFT_IN].contains(byte);
-        if self.place == Place::Text && !self.is_drawing() && output.iter().all(is_plain) {
+        if self.place == EscapeState::Text && !self.is_drawing() && output.iter().all(is_plain) {
             return Cow::Borrowed(output);
         }
         let mut drawn = Vec::with_capacity(output.len());
@@ -66,30 +66,30 @@ impl LineDrawing {
     /// The character that this byte stands for, where it is another one.
     fn next(&mut self, byte: u8) -> Option<char> {
         if byte == ESCAPE {
-            self.place = Place::Escape;
+            self.place = EscapeState::Escape;
             return None;
         }
         self.place = match (self.place, byte) {
-            (Place::Text, _) => return self.text(byte),
-            (Place::Escape, b'(') => Place::Naming(0),
-            (Place::Escape, b')') => Place::Naming(1),
-            (Place::Escape, b'[') => Place::Control,
-            (Place::Escape, b']' | b'P' | b'X' | b'^' | b'_') => Place::String,
-            (Place::Escape, b'c') => {
+            (EscapeState::Text, _) => return self.text(byte),
+            (EscapeState::Escape, b'(') => EscapeState::Naming(0),
+            (EscapeState::Escape, b')') => EscapeState::Naming(1),
+            (EscapeState::Escape, b'[') => EscapeState::Control,
+            (EscapeState::Escape, b']' | b'P' | b'X' | b'^' | b'_') => EscapeState::String,
+            (EscapeState::Escape, b'c') => {
                 *self = Self::default();
-                Place::Text
+                EscapeState::Text
             }
-            (Place::Escape | Place::Intermediate, 0x20..=0x2f) => Place::Intermediate,
-            (Place::Naming(which), _) => {
+            (EscapeState::Escape | EscapeState::Intermediate, 0x20..=0x2f) => EscapeState::Intermediate,
+            (EscapeState::Naming(which), _) => {
                 if let Some(set) = self.sets.get_mut(which) {
                     *set = byte == b'0';
                 }
-                Place::Text
+                EscapeState::Text
             }
-            (Place::Control, 0x40..=0x7e) | (Place::String, BELL) => Place::Text,
-            (Place::Control, _) => Place::Control,
-            (Place::String, _) => Place::String,
-            (Place::Escape | Place::Intermediate, _) => Place::Text,
+            (EscapeState::Control, 0x40..=0x7e) | (EscapeState::String, BELL) => EscapeState::Text,
+            (EscapeState::Control, _) => EscapeState::Control,
+            (EscapeState::String, _) => EscapeState::String,
+            (EscapeState::Escape | EscapeState::Intermediate, _) => EscapeState::Text,
         };
         None
     }

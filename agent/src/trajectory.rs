@@ -17,7 +17,7 @@ struct Trajectory {
     session_id: Option<String>,
     trajectory_id: String,
     agent: AgentInfo,
-    steps: Vec<Step>,
+    steps: Vec<TrajectoryStep>,
     final_metrics: FinalMetrics,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     subagent_trajectories: Vec<Trajectory>,
@@ -41,7 +41,7 @@ enum Source {
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct Step {
+struct TrajectoryStep {
     /// From one, without gaps.
     step_id: usize,
     timestamp: String,
@@ -65,7 +65,7 @@ struct OfAgent {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<ToolCall>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    metrics: Option<Metrics>,
+    metrics: Option<TrajectoryMetrics>,
     llm_call_count: u32,
 }
 
@@ -98,7 +98,7 @@ struct SubagentRef {
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct Metrics {
+struct TrajectoryMetrics {
     prompt_tokens: u64,
     completion_tokens: u64,
     #[serde(skip_serializing_if = "Option::is_none")]

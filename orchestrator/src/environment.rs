@@ -25,7 +25,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 pub(crate) use docker::{ComposeProjects, has_services};
 
 pub use command::{Exec, ExecOutput, OUTPUT_LIMIT};
-pub use docker::{Cleaner, Container, Found, FoundKind, OwnerState};
+pub use docker::{Cleaner, Container, EngineObject, FoundKind, OwnerState};
 pub use error::EnvironmentError;
 pub use host::{Host, Prepared};
 pub use kind::{EnvironmentKind, UnknownEnvironment};

@@ -15,7 +15,7 @@ use std::thread;
 use rolltap_proxy::store::Damage;
 use rolltap_rollout::export::exporter::{ExportError, Omission, Trial};
 use rolltap_rollout::export::format::{Format, FormatOptions};
-use rolltap_rollout::export::pipeline::choice::{Refusal, Tally};
+use rolltap_rollout::export::pipeline::choice::{SelectionError, Tally};
 use rolltap_rollout::export::pipeline::plan::{Plan, PlanError};
 use rolltap_rollout::export::pipeline::rules::Rules;
 use rolltap_rollout::export::pipeline::survey::{SeenTwice, Survey};
@@ -73,7 +73,7 @@ pub enum ExportFailure {
     Plan(#[from] PlanError),
     /// A trial cannot be exported.
     #[error("{0}")]
-    Refused(#[from] Refusal),
+    Refused(#[from] SelectionError),
     /// The format cannot hold it, or it could not be written.
     #[error(transparent)]
     Export(#[from] ExportError),

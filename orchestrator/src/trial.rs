@@ -38,7 +38,7 @@ pub(crate) use in_words::in_words;
 pub use outcome::{Round, StepOutcome, Timing, TrialOutcome};
 pub use overrides::TaskOverrides;
 pub(crate) use overrides::resolved;
-pub(crate) use place::Place;
+pub(crate) use place::TrialHost;
 pub use plan::TrialPlan;
 pub use retry::RetryConfig;
 pub(crate) use runner::collect::run_hook;
@@ -79,8 +79,8 @@ pub(crate) async fn run(context: &TrialContext, plan: TrialPlan) -> TrialOutcome
                 harbors_record: false,
             };
             match &context.place {
-                Place::Host(_) => Box::pin(trial.run()).await,
-                Place::Harbor(harbor) => Box::pin(trial.run_by_harbor(Arc::clone(harbor))).await,
+                TrialHost::Host(_) => Box::pin(trial.run()).await,
+                TrialHost::Harbor(harbor) => Box::pin(trial.run_by_harbor(Arc::clone(harbor))).await,
             }
         }
         Err(error) => {

@@ -31,12 +31,12 @@ pub(crate) use self::patience::PatientListener;
 use crate::admin_plane::admission::Admission;
 use crate::admin_plane::public_url::PublicUrl;
 use crate::common::metrics::Metrics;
-use crate::lifecycle::opening::Opening;
+use crate::lifecycle::opening::Lifecycle;
 
 /// What every handler works with.
 #[derive(Debug)]
 pub(crate) struct AdminPlane {
-    pub(crate) opening: Opening,
+    pub(crate) opening: Lifecycle,
     pub(crate) public_url: PublicUrl,
     pub(crate) admission: Admission,
     /// Set once the proxy takes no further call.

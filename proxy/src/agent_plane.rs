@@ -28,19 +28,19 @@ use tower::{Layer, Service, service_fn};
 use crate::agent_plane::cors::AllowedOrigins;
 use crate::agent_plane::error::AgentError;
 use crate::agent_plane::exchange::{head_for_agent, read_answer};
-use crate::agent_plane::inbox::{Inbox, Room};
+use crate::agent_plane::inbox::{BodyBudget, Reservation};
 use crate::common::clock;
 use crate::common::model_aliases::{ModelAliases, Names};
 use crate::dialect;
 use crate::dialect::ToolStrictLevel;
 use crate::dialect::chat::media::Fetching;
 use crate::dialect::endpoint::{CallEndpoint, CountEndpoint, Endpoint};
-use crate::dialect::error_shape::Shape;
-use crate::lifecycle::opening::Opening;
+use crate::dialect::error_shape::ErrorShape;
+use crate::lifecycle::opening::Lifecycle;
 use crate::prefix::ExactPrefix;
 use crate::roles::RoleRules;
 use crate::trial::retry::{Fingerprint, Mark};
-use crate::trial::{Refusal, Trial};
+use crate::trial::{CallRefusal, Trial};
 
 /// By which a client, vLLM and their logs name one request.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -53,7 +53,7 @@ pub(crate) type AnswerBody = UnsyncBoxBody<Bytes, BodyError>;
 /// What every connection of the agent plane works with.
 #[derive(Debug)]
 pub(crate) struct AgentPlane {
-    pub(crate) opening: Opening,
+    pub(crate) opening: Lifecycle,
     /// A key that nobody opened a trial for opens one.
     pub(crate) opens_for_any_key: bool,
     pub(crate) model_aliases: ModelAliases,
@@ -67,7 +67,7 @@ pub(crate) struct AgentPlane {
     pub(crate) tool_strict_level: ToolStrictLevel,
     pub(crate) allowed_origins: AllowedOrigins,
     /// Where request bodies are while they are needed.
-    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) inbox: Arc<BodyBudget>,
 }
 
 impl AgentPlane {
@@ -93,7 +93,7 @@ impl AgentPlane {
             Err(error) => {
                 request_body::discard(&parts.headers, &mut body).await;
                 let error = error.without_secrets(&self.opening.redaction);
-                let refusal = error.into_response(Shape::of_path(path)).map(boxed);
+                let refusal = error.into_response(ErrorShape::of_path(path)).map(boxed);
                 (refusal, request_id.or_else(new_request_id))
             }
         };
@@ -132,7 +132,7 @@ impl AgentPlane {
 
     async fn models(&self, trial: &Trial, parts: &Parts) -> Result<Response<AnswerBody>, AgentError> {
         if trial.sealed().is_cancelled() {
-            return Err(Refusal::Sealed.into());
+            return Err(CallRefusal::Sealed.into());
         }
         let trial_id = &trial.opened().facts.trial_id;
         let sent =
@@ -170,7 +170,7 @@ impl AgentPlane {
         let awake = trial.awake(&self.opening.store).await;
         let call = trial.admit(&awake, places, started_at, fingerprint)?;
         drop(awake);
-        self.exchange(call, endpoint, Shape::of_path(path), parts, &body).await
+        self.exchange(call, endpoint, ErrorShape::of_path(path), parts, &body).await
     }
 
     /// Counts a prompt's tokens; nothing is sampled, so nothing is recorded.
@@ -185,7 +185,7 @@ impl AgentPlane {
         let _counting = trial.begin_count()?;
         let (body, _room) = self.read_request(trial, &parts.headers, body).await?;
         let body = dialect::prepare_count(endpoint, &body, self.names(trial), self.media)?;
-        self.counted(trial, endpoint, Shape::of_path(path), parts, body).await
+        self.counted(trial, endpoint, ErrorShape::of_path(path), parts, body).await
     }
 
     /// A request's body, and the room that it takes as long as it is needed.
@@ -194,14 +194,14 @@ impl AgentPlane {
         trial: &Trial,
         headers: &HeaderMap,
         body: &mut Incoming,
-    ) -> Result<(Bytes, Room), AgentError> {
+    ) -> Result<(Bytes, Reservation), AgentError> {
         let encoding = headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes).unwrap_or_default();
         if !encoding.is_empty() && !encoding.eq_ignore_ascii_case(b"identity") {
             let encoding = String::from_utf8_lossy(encoding);
             let message = format!("the request body has content-encoding {encoding}: send it without any");
             return Err(AgentError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "BadRequestError", message));
         }
-        let mut room = Room::of(&self.inbox, &trial.opened().facts.trial_id);
+        let mut room = Reservation::of(&self.inbox, &trial.opened().facts.trial_id);
         let largest = trial.opened().limits.max_body_bytes;
         let body = request_body::read(body, largest, &mut room).await?;
         Ok((body, room))

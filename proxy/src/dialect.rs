@@ -2,7 +2,7 @@
 //!
 //! vLLM gives ids and logprobs of chat completions and completions: those two dialects pass through, edited only where
 //! they must be ([`chat`], [`completions`]). The others are translated to chat completions and back, event by event.
-//! [`prepare`] is the way there, [`Back`] the way back.
+//! [`prepare`] is the way there, [`ResponseAdapter`] the way back.
 
 pub(crate) mod chat;
 pub(crate) mod completions;
@@ -24,30 +24,30 @@ use rolltap_rollout::call::Dialect;
 pub use sampling::ToolStrictLevel;
 use serde_json::{Map, Value};
 use translated::Translator;
-use unsendable::Unsendable;
+use unsendable::BadRequest;
 use upstream_error::UpstreamError;
 
 use crate::common::model_aliases::Names;
 use crate::dialect::endpoint::{CallEndpoint, CountEndpoint};
 use crate::recorder::{CallFacts, Recorder};
 use crate::upstream::SamplingDefaults;
-use crate::wire::passing::Passing;
+use crate::wire::passing::ChunkRewriter;
 use crate::wire::sse;
 
 /// A request as it goes upstream, and what it said.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct UpstreamRequest {
     /// The path at upstream.
     pub(crate) path: &'static str,
     /// None where it goes as it came.
     pub(crate) body: Option<Vec<u8>>,
     pub(crate) facts: CallFacts,
-    pub(crate) back: Back,
+    pub(crate) back: ResponseAdapter,
 }
 
 /// What a request is prepared with, beside its own text.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ground<'a> {
+pub(crate) struct RequestContext<'a> {
     /// Keys laid over the request as it goes upstream: the trial's sampling and seed.
     pub(crate) enforced: &'a Map<String, Value>,
     pub(crate) names: Names<'a>,
@@ -64,22 +64,22 @@ pub(crate) struct Ground<'a> {
 
 /// How one call's answer is recorded and handed back to its agent.
 #[derive(Debug)]
-pub(crate) enum Back {
-    Chat(chat::answer::Asked),
-    Completions(completions::answer::Asked),
+pub(crate) enum ResponseAdapter {
+    Chat(chat::answer::ChatAnswerOptions),
+    Completions(completions::answer::CompletionAnswerOptions),
     Translated(Box<dyn Translator>),
 }
 
 /// Whether an event was the last one of its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum StreamProgress {
     More,
     Last,
 }
 
 /// What becomes of one event of a stream that passes through.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum EventAction {
     /// It passes as it came.
     AsIs,
     /// It passes with this data.
@@ -94,19 +94,19 @@ pub(crate) enum Fate {
 pub(crate) fn prepare(
     endpoint: &CallEndpoint,
     body: &[u8],
-    ground: Ground<'_>,
-) -> Result<Prepared, Unsendable> {
+    ground: RequestContext<'_>,
+) -> Result<UpstreamRequest, BadRequest> {
     let text = text_of(body)?;
     match endpoint {
         CallEndpoint::Chat => {
             let ready = chat::request::prepare(text, ground)?;
-            let back = Back::Chat(ready.asked);
-            Ok(Prepared { path: "/v1/chat/completions", body: ready.body, facts: ready.facts, back })
+            let back = ResponseAdapter::Chat(ready.asked);
+            Ok(UpstreamRequest { path: "/v1/chat/completions", body: ready.body, facts: ready.facts, back })
         }
         CallEndpoint::Completions => {
             let ready = completions::request::prepare(text, ground)?;
-            let back = Back::Completions(ready.asked);
-            Ok(Prepared { path: "/v1/completions", body: ready.body, facts: ready.facts, back })
+            let back = ResponseAdapter::Completions(ready.asked);
+            Ok(UpstreamRequest { path: "/v1/completions", body: ready.body, facts: ready.facts, back })
         }
         CallEndpoint::Responses => {
             let responses::Translated { chat, back } = responses::translate(text, ground.responses)?;
@@ -129,13 +129,13 @@ fn translated(
     chat: &Map<String, Value>,
     back: Box<dyn Translator>,
     dialect: Dialect,
-    ground: Ground<'_>,
-) -> Result<Prepared, Unsendable> {
-    let text = serde_json::to_string(chat).map_err(|error| Unsendable::new(error.to_string()))?;
+    ground: RequestContext<'_>,
+) -> Result<UpstreamRequest, BadRequest> {
+    let text = serde_json::to_string(chat).map_err(|error| BadRequest::new(error.to_string()))?;
     let ready = chat::request::prepare(&text, ground)?;
     let facts = CallFacts { dialect, ..ready.facts };
     let body = Some(ready.body.unwrap_or_else(|| text.into_bytes()));
-    Ok(Prepared { path: "/v1/chat/completions", body, facts, back: Back::Translated(back) })
+    Ok(UpstreamRequest { path: "/v1/chat/completions", body, facts, back: ResponseAdapter::Translated(back) })
 }
 
 /// The request to upstream's `/tokenize` that counts the tokens of a prompt.
@@ -144,7 +144,7 @@ pub(crate) fn prepare_count(
     body: &[u8],
     names: Names<'_>,
     fetching: Fetching,
-) -> Result<Vec<u8>, Unsendable> {
+) -> Result<Vec<u8>, BadRequest> {
     let text = text_of(body)?;
     let mut request = match endpoint {
         CountEndpoint::GenerateContent { model } => gemini::request::count(text, model)?,
@@ -156,7 +156,7 @@ pub(crate) fn prepare_count(
     if let Some(served) = names.served(model) {
         request.insert("model".into(), served.into());
     }
-    serde_json::to_vec(&request).map_err(|error| Unsendable::new(error.to_string()))
+    serde_json::to_vec(&request).map_err(|error| BadRequest::new(error.to_string()))
 }
 
 /// Upstream's answer to that, as the agent's client reads it. None if it is no such answer.
@@ -167,9 +167,9 @@ pub(crate) fn count_answer(endpoint: &CountEndpoint, answer: &[u8]) -> Option<Ve
     }
 }
 
-fn text_of(body: &[u8]) -> Result<&str, Unsendable> {
+fn text_of(body: &[u8]) -> Result<&str, BadRequest> {
     std::str::from_utf8(body).map_err(|error| {
-        Unsendable::new(format!("the request body is not UTF-8 text (byte {})", error.valid_up_to()))
+        BadRequest::new(format!("the request body is not UTF-8 text (byte {})", error.valid_up_to()))
     })
 }
 
@@ -185,7 +185,7 @@ impl CallEndpoint {
     }
 }
 
-impl Back {
+impl ResponseAdapter {
     /// Whether upstream is asked by a chat request.
     pub(crate) fn is_chat(&self) -> bool {
         !matches!(self, Self::Completions(_))
@@ -197,8 +197,8 @@ impl Back {
         read: &[u8],
         event: Range<usize>,
         recorder: &mut Recorder,
-        passing: &mut Passing,
-    ) -> Progress {
+        passing: &mut ChunkRewriter,
+    ) -> StreamProgress {
         let bytes = read.get(event.clone()).unwrap_or_default();
         let data = sse::data(bytes);
         // Of one that cannot be read, nobody knows which tokens it held.
@@ -210,21 +210,21 @@ impl Back {
                 return translated::event(translator.as_mut(), &data, recorder, passing.instead());
             }
             // A comment of upstream means nothing in another dialect.
-            (Self::Translated(_), None) => Fate::Dropped,
-            (_, None) => Fate::AsIs,
+            (Self::Translated(_), None) => EventAction::Dropped,
+            (_, None) => EventAction::AsIs,
             (Self::Chat(asked), Some(data)) => chat::answer::event(&data, asked, recorder),
             (Self::Completions(asked), Some(data)) => completions::answer::event(&data, asked, recorder),
         };
         match fate {
-            Fate::AsIs => passing.keep(event),
-            Fate::Edited(data) => sse::write_event(&data, passing.instead()),
-            Fate::Dropped => drop(passing.instead()),
-            Fate::Last => {
+            EventAction::AsIs => passing.keep(event),
+            EventAction::Edited(data) => sse::write_event(&data, passing.instead()),
+            EventAction::Dropped => drop(passing.instead()),
+            EventAction::Last => {
                 passing.keep(event);
-                return Progress::Last;
+                return StreamProgress::Last;
             }
         }
-        Progress::More
+        StreamProgress::More
     }
 
     /// Records a whole answer and gives it as the agent wants it; none where it passes as it came.

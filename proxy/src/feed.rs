@@ -1,7 +1,7 @@
 //! From sealed trials and rewards to what a trainer reads: which trials are complete, in which order, and which groups are
 //! closed.
 //!
-//! [`Ledger`] knows what follows from what. [`Clerk`] keeps what is due in the store, one thing after the other, and only
+//! [`Ledger`] knows what follows from what. [`Sequencer`] keeps what is due in the store, one thing after the other, and only
 //! then is it so: no reader sees a trial whose place could be another after a restart. [`Reader`] hands trials out.
 
 mod agenda;
@@ -16,7 +16,7 @@ mod rows;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub(crate) use clerk::Clerk;
+pub(crate) use clerk::Sequencer;
 pub(crate) use cursor::CursorError;
 pub(crate) use ledger::{KeptTrial, Ledger};
 pub(crate) use reader::{LineError, Reader, Reading};
@@ -33,15 +33,15 @@ pub(crate) struct Feed {
     ledger: Mutex<Ledger>,
     /// The last number of a completion or closing: readers wait for it to grow.
     last: watch::Sender<u64>,
-    nudges: mpsc::Sender<Nudge>,
+    nudges: mpsc::Sender<Wake>,
 }
 
 /// Somebody waits until all that is due is kept.
-type Nudge = oneshot::Sender<()>;
+type Wake = oneshot::Sender<()>;
 
 impl Feed {
     /// A feed that goes on from this ledger, and what its clerk listens to.
-    pub(crate) fn new(ledger: Ledger) -> (Arc<Self>, mpsc::Receiver<Nudge>) {
+    pub(crate) fn new(ledger: Ledger) -> (Arc<Self>, mpsc::Receiver<Wake>) {
         let (nudges, heard) = mpsc::channel(WAITING);
         let last = watch::Sender::new(ledger.last());
         (Arc::new(Self { ledger: Mutex::new(ledger), last, nudges }), heard)

@@ -42,8 +42,8 @@ use self::asking::Asking;
 use self::audit::Audits;
 use self::node::Node;
 use self::prover::Prover;
-use self::shape::Shape;
-use self::splice::Workshop;
+use self::shape::RequestKind;
+use self::splice::Splicer;
 use self::trust::{Change, Trust};
 use crate::common::history::History;
 use crate::common::metrics::Metrics;
@@ -115,7 +115,7 @@ impl ExactPrefix {
     }
 
     /// A prompt of this trial's server is not what is rendered here.
-    fn refuted(&self, shape: Shape, trial: &TrialId, reason: &str) {
+    fn refuted(&self, shape: RequestKind, trial: &TrialId, reason: &str) {
         let requests = shape.to_string();
         tracing::debug!(%trial, requests, reason, "a prompt is not rendered here as the server renders it");
         if self.trust.refuted(shape, trial) == Change::TurnedOff {
@@ -130,7 +130,7 @@ impl ExactPrefix {
     }
 
     /// A prompt of the server is what is rendered here.
-    fn proven(&self, shape: Shape) {
+    fn proven(&self, shape: RequestKind) {
         let requests = shape.to_string();
         if self.trust.proven(shape) == Change::TurnedOn {
             tracing::info!(
@@ -148,7 +148,7 @@ impl ExactPrefix {
         let Ok(standing) = ready.workshop(History::Faithful).standing(node) else { return false };
         let is_proven = standing.is_some();
         if is_first && node.is_of_server {
-            let shape = Shape::of(&node.said.messages(), &node.inputs);
+            let shape = RequestKind::of(&node.said.messages(), &node.inputs);
             if is_proven {
                 self.proven(shape);
             } else {
@@ -171,8 +171,8 @@ impl Ready {
         Self { renderer, ends }
     }
 
-    fn workshop(&self, history: History) -> Workshop<'_> {
-        Workshop { renderer: &self.renderer, ends: &self.ends, history }
+    fn workshop(&self, history: History) -> Splicer<'_> {
+        Splicer { renderer: &self.renderer, ends: &self.ends, history }
     }
 }
 

@@ -37,9 +37,9 @@ pub(crate) use asked::{AskedRenderer, Learnt};
 pub use error::LoadError;
 pub(crate) use error::RenderError;
 use files::{Sources, TokenizerConfig};
-use inputs::Inputs;
 pub(crate) use inputs::RequestInputs;
-use message::Message;
+use inputs::TemplateInputs;
+use message::TemplateMessage;
 use template::Template;
 use tokens::Tokens;
 
@@ -106,20 +106,20 @@ impl LocalRenderer {
     }
 
     /// A chat request's message as the template reads it. The one copy that is made of its texts.
-    pub(crate) fn message(&self, message: &Json) -> Result<Message, RenderError> {
-        Message::read(message, self.format)
+    pub(crate) fn message(&self, message: &Json) -> Result<TemplateMessage, RenderError> {
+        TemplateMessage::read(message, self.format)
     }
 
     /// What a request gives the template beside its messages.
-    pub(crate) fn inputs(&self, inputs: &RequestInputs) -> Result<Inputs, RenderError> {
-        Inputs::read(inputs, &self.settings)
+    pub(crate) fn inputs(&self, inputs: &RequestInputs) -> Result<TemplateInputs, RenderError> {
+        TemplateInputs::read(inputs, &self.settings)
     }
 
     /// The text that the template makes of a conversation.
     pub(crate) fn render(
         &self,
-        messages: &[Message],
-        inputs: &Inputs,
+        messages: &[TemplateMessage],
+        inputs: &TemplateInputs,
         add_generation_prompt: bool,
     ) -> Result<String, RenderError> {
         if messages.is_empty() {
@@ -184,20 +184,20 @@ fn end_ids(dir: &Path, config: &TokenizerConfig, tokens: &Tokens) -> Result<Vec<
 
 /// For templates that know no developers, vLLM makes system messages of theirs, and then one of all system messages at
 /// the start (`renderers/hf.py`, `_consolidate_system_messages`).
-fn without_developers(messages: &[Message]) -> Cow<'_, [Message]> {
-    if !messages.iter().any(Message::is_developer) {
+fn without_developers(messages: &[TemplateMessage]) -> Cow<'_, [TemplateMessage]> {
+    if !messages.iter().any(TemplateMessage::is_developer) {
         return Cow::Borrowed(messages);
     }
-    let messages: Vec<Message> = messages.iter().map(Message::developer_as_system).collect();
-    if !messages.iter().skip(1).any(Message::is_system) {
+    let messages: Vec<TemplateMessage> = messages.iter().map(TemplateMessage::developer_as_system).collect();
+    if !messages.iter().skip(1).any(TemplateMessage::is_system) {
         return Cow::Owned(messages);
     }
-    let (of_system, others): (Vec<Message>, Vec<Message>) =
-        messages.into_iter().partition(Message::is_system);
+    let (of_system, others): (Vec<TemplateMessage>, Vec<TemplateMessage>) =
+        messages.into_iter().partition(TemplateMessage::is_system);
     let texts: Vec<String> = of_system
         .iter()
         .map(|message| content::text_of(&message.content()))
         .filter(|text| !text.is_empty())
         .collect();
-    Cow::Owned(std::iter::once(Message::system(&texts.join("\n\n"))).chain(others).collect())
+    Cow::Owned(std::iter::once(TemplateMessage::system(&texts.join("\n\n"))).chain(others).collect())
 }

@@ -49,7 +49,7 @@ pub struct RoleRules(Vec<Rule>);
 
 /// What a request says, as it goes upstream: in the form of a chat request, whatever dialect it came in.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct RoleRequest<'a> {
     /// The dialect that the agent speaks.
     pub dialect: Dialect,
     /// The model as the agent names it.
@@ -60,7 +60,7 @@ pub struct Asked<'a> {
     pub request: &'a str,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RoleRequest<'a> {
     /// By what was read of the request, and the chat request that goes upstream. Where that is none (completions), no
     /// rule finds a text in it.
     pub(crate) fn of(facts: &'a CallFacts, request: &'a [u8]) -> Self {
@@ -110,7 +110,7 @@ impl RoleRules {
     }
 
     /// What the call is for. Its text is looked at only where a rule depends on it, and fits in all else.
-    pub fn role_of(&self, asked: Asked<'_>) -> CallRole {
+    pub fn role_of(&self, asked: RoleRequest<'_>) -> CallRole {
         let mut texts = None;
         let mut fits = |rule: &&Rule| {
             let mut read = || *texts.get_or_insert_with(|| Texts::of(asked.request));
@@ -158,7 +158,7 @@ impl Rule {
     }
 
     /// Whether all fits that can be told without reading the request.
-    fn fits_head(&self, asked: &Asked<'_>) -> bool {
+    fn fits_head(&self, asked: &RoleRequest<'_>) -> bool {
         let RoleRule { dialect, model, max_tokens_at_most, .. } = &self.rule;
         dialect.is_none_or(|dialect| dialect == asked.dialect)
             && model.as_deref().is_none_or(|model| is_named(asked.model, model))

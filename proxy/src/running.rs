@@ -15,13 +15,13 @@ use crate::agent_plane::AgentPlane;
 use crate::agent_plane::server;
 use crate::common::metrics::Metrics;
 use crate::dialect::chat::media::Fetching;
-use crate::feed::{Clerk, Feed, KeptTrial, Ledger};
-use crate::lifecycle::opening::Opening;
+use crate::feed::{Feed, KeptTrial, Ledger, Sequencer};
+use crate::lifecycle::opening::Lifecycle;
 use crate::lifecycle::sleeping;
 use crate::prefix::ExactPrefix;
 use crate::render::LoadError;
 use crate::settings::{ImplicitTrials, Settings};
-use crate::store::{Forgotten, Found, OpenedStore, Store, StoreError, StoreThread};
+use crate::store::{Forgotten, OpenedStore, RecoveredTrial, Store, StoreError, StoreThread};
 use crate::trial::Trial;
 use crate::trial::trials::Trials;
 use crate::upstream::policy::Policy;
@@ -155,8 +155,8 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         Arc::clone(&metrics),
         stopped.clone(),
     ));
-    Clerk::start(Arc::clone(&feed), Arc::clone(&trials), store.clone(), nudges, stopped.clone());
-    let opening = Opening {
+    Sequencer::start(Arc::clone(&feed), Arc::clone(&trials), store.clone(), nudges, stopped.clone());
+    let opening = Lifecycle {
         trials,
         feed,
         upstream,
@@ -261,7 +261,7 @@ fn check(settings: &Settings) -> Result<(), StartError> {
 }
 
 /// Trials of the process before this one, of which open ones go on.
-fn restored(found: Vec<Found>) -> Trials {
+fn restored(found: Vec<RecoveredTrial>) -> Trials {
     let trials = Trials::default();
     for trial in found {
         let restored = trials.add(Trial::restored(trial));

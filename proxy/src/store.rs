@@ -22,17 +22,17 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub(crate) use format::event::{Completion, Event, GroupClosed, KeptCall, Opened, PolicyChange};
-pub use format::told::{PromptMaker, Told};
+pub(crate) use format::event::{CallEntry, Completion, Event, GroupClosed, Opened, PolicyChange};
+pub use format::told::{PromptMaker, StoredConversation};
 pub(crate) use opening::OpenedStore;
 pub use read::archive::{Archive, Damage, ReadError, Stored, StoredTrial, read_dir};
-pub(crate) use read::look::Found;
+pub(crate) use read::look::RecoveredTrial;
 pub use retention::Retention;
 use rolltap_rollout::ids::TrialId;
 pub(crate) use summary::completion_tokens;
 pub use summary::{CauseOfModel, Summary};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-pub use write::sync::Sync;
+pub use write::sync::SyncPolicy;
 
 use self::format::event::ReadCall;
 use self::health::Health;
@@ -91,7 +91,7 @@ pub(crate) struct Store {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreSettings {
     /// How soon what was written also survives the death of the machine.
-    pub sync: Sync,
+    pub sync: SyncPolicy,
     /// When sealed trials go.
     pub retention: Retention,
 }
@@ -128,7 +128,7 @@ enum Entry {
 
 /// A place in the queue that nobody else can take.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct QueueSlot {
     permit: mpsc::OwnedPermit<Entry>,
     /// Of the call whose record comes here; none for other events.
     _call: Option<OwnedSemaphorePermit>,
@@ -136,17 +136,17 @@ pub(crate) struct Place {
 
 /// The places of a call, or of another undertaking that is written twice.
 #[derive(Debug)]
-pub(crate) struct CallPlaces {
+pub(crate) struct CallSlots {
     /// For what is written before it begins.
-    pub(crate) intent: Place,
+    pub(crate) intent: QueueSlot,
     /// For what it comes to.
-    pub(crate) record: Place,
+    pub(crate) record: QueueSlot,
 }
 
 /// Resolves once the event would survive the death of this process.
-pub(crate) type Kept = oneshot::Receiver<Result<(), StoreError>>;
+pub(crate) type Durable = oneshot::Receiver<Result<(), StoreError>>;
 
-/// What a [`Kept`] that resolved says.
+/// What a [`Durable`] that resolved says.
 pub(crate) fn outcome(
     kept: Result<Result<(), StoreError>, oneshot::error::RecvError>,
 ) -> Result<(), StoreError> {
@@ -155,18 +155,18 @@ pub(crate) fn outcome(
 
 impl Store {
     /// Waits for a place in the queue. Not while nothing can be written.
-    pub(crate) async fn reserve(&self) -> Result<Place, StoreError> {
+    pub(crate) async fn reserve(&self) -> Result<QueueSlot, StoreError> {
         self.health.check()?;
         let permit = self.queue.clone().reserve_owned().await.map_err(|_| StoreError::Closed)?;
-        Ok(Place { permit, _call: None })
+        Ok(QueueSlot { permit, _call: None })
     }
 
     /// Waits for the places of a call. Not while nothing can be written.
-    pub(crate) async fn reserve_call(&self) -> Result<CallPlaces, StoreError> {
+    pub(crate) async fn reserve_call(&self) -> Result<CallSlots, StoreError> {
         // One permit stands for both places: calls that each held one place and waited for another would wait for ever.
         let call = Arc::clone(&self.calls).acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let intent = self.reserve().await?;
-        Ok(CallPlaces { intent, record: Place { _call: Some(call), ..self.reserve().await? } })
+        Ok(CallSlots { intent, record: QueueSlot { _call: Some(call), ..self.reserve().await? } })
     }
 
     /// Keeps an event; returns once it is written.
@@ -186,13 +186,13 @@ impl Store {
     }
 
     /// A trial's calls from disk, in the order in which they ended. What cannot be read is passed over, and logged.
-    pub(crate) async fn calls(&self, trial: &TrialId) -> Vec<KeptCall> {
+    pub(crate) async fn calls(&self, trial: &TrialId) -> Vec<CallEntry> {
         let read = self.read(trial).await;
         self.as_delivered(trial, read)
     }
 
     /// The same, of a trial that is going to make further calls.
-    pub(crate) async fn calls_to_go_on_from(&self, trial: &TrialId) -> Vec<KeptCall> {
+    pub(crate) async fn calls_to_go_on_from(&self, trial: &TrialId) -> Vec<CallEntry> {
         let read = self.read(trial).await;
         let latest =
             read.get(read.len().saturating_sub(write::encoder::COMPARED)..).unwrap_or_default().to_vec();
@@ -203,7 +203,7 @@ impl Store {
         self.as_delivered(trial, read)
     }
 
-    fn as_delivered(&self, trial: &TrialId, read: Vec<ReadCall>) -> Vec<KeptCall> {
+    fn as_delivered(&self, trial: &TrialId, read: Vec<ReadCall>) -> Vec<CallEntry> {
         let undelivered = self.index.lock().unwrap_or_else(PoisonError::into_inner).undelivered(trial);
         let mut calls: Vec<_> = read.into_iter().map(|read| read.kept).collect();
         calls.iter_mut().for_each(|kept| kept.retract_if_in(&undelivered));
@@ -225,16 +225,16 @@ impl Store {
     }
 }
 
-impl Place {
+impl QueueSlot {
     /// Hands the event over, without waiting.
-    pub(crate) fn keep(self, event: Event) -> Kept {
+    pub(crate) fn keep(self, event: Event) -> Durable {
         let (kept, waiting) = oneshot::channel();
         self.permit.send(Entry::Keep { event, kept });
         waiting
     }
 
     /// Hands over what a call came to: one record, or those of a batch.
-    pub(crate) fn keep_calls(self, mut calls: Vec<KeptCall>) -> Kept {
+    pub(crate) fn keep_calls(self, mut calls: Vec<CallEntry>) -> Durable {
         match (calls.pop(), calls.is_empty()) {
             (Some(call), true) => self.keep(Event::Call(call)),
             (last, _) => {

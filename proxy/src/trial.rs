@@ -27,15 +27,15 @@ use rolltap_rollout::rollout::Reward;
 use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 
-use self::sleep::Weight;
-pub(crate) use self::sleep::{Awake, Idle};
+use self::sleep::MemoryUse;
+pub(crate) use self::sleep::{Idle, Resident};
 use crate::api::Limits;
 use crate::common::clock;
 use crate::dialect::responses;
 use crate::prefix::Memory;
 use crate::recorder::{Prompts, Recorder};
-use crate::store::{CallPlaces, Event, Found, Opened, Store, Summary, completion_tokens};
-use crate::trial::call_under_way::CallUnderWay;
+use crate::store::{CallSlots, Event, Opened, RecoveredTrial, Store, Summary, completion_tokens};
+use crate::trial::call_under_way::InFlightCall;
 use crate::trial::replay::Replay;
 use crate::trial::retry::{Fingerprint, Undelivered};
 
@@ -43,7 +43,7 @@ use crate::trial::retry::{Fingerprint, Undelivered};
 #[derive(Debug)]
 pub(crate) struct Trial {
     opened: Opened,
-    state: Mutex<State>,
+    state: Mutex<TrialState>,
     sealed: CancellationToken,
     responses: Arc<responses::Memory>,
     /// What its calls can go on from, token for token.
@@ -55,16 +55,16 @@ pub(crate) struct Trial {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TrialState {
     calls: Calls,
-    under_way: HashMap<u64, Arc<CallUnderWay>>,
+    under_way: HashMap<u64, Arc<InFlightCall>>,
     undelivered: Undelivered,
     /// Requests under way that count tokens.
     counts: usize,
     admitted: u64,
     completion_tokens: u64,
     /// What its calls take of memory.
-    weight: Weight,
+    weight: MemoryUse,
     /// As of when it was last asked for.
     summary: Option<Arc<Summary>>,
     sealed_at: Option<Timestamp>,
@@ -88,7 +88,7 @@ impl Default for Calls {
 
 /// Why a trial makes no further call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum CallRefusal {
     #[error("this trial is sealed: its agent's time is over")]
     Sealed,
     #[error("this trial has made all of the {0} calls that its limits allow")]
@@ -129,7 +129,7 @@ impl Trial {
     }
 
     /// As it was when the process that kept it ended. Its calls stay where they are until somebody asks for them.
-    pub(crate) fn restored(found: Found) -> Self {
+    pub(crate) fn restored(found: RecoveredTrial) -> Self {
         let mut trial = Self::new(found.opened);
         trial.is_awake = RwLock::new(false);
         if found.sealed_at.is_some() {
@@ -168,11 +168,11 @@ impl Trial {
     /// marked finds it by its fingerprint.
     pub(crate) fn admit(
         self: &Arc<Self>,
-        _awake: &Awake<'_>,
-        places: CallPlaces,
+        _awake: &Resident<'_>,
+        places: CallSlots,
         started_at: Timestamp,
         fingerprint: Option<Fingerprint>,
-    ) -> Result<Arc<CallUnderWay>, Refusal> {
+    ) -> Result<Arc<InFlightCall>, CallRefusal> {
         let mut state = self.lock();
         state.may_call(&self.opened.limits)?;
         let ordinal = state.admitted;
@@ -181,9 +181,9 @@ impl Trial {
         let prompts = Arc::clone(&self.prompts);
         let call_id = CallId::generate();
         let recorder = Recorder::new(call_id.clone(), trial_id.clone(), 0, started_at, prompts);
-        let CallPlaces { intent, record } = places;
+        let CallSlots { intent, record } = places;
         let intent = intent.keep(Event::Intent { trial_id, call_id, at: started_at });
-        let call = CallUnderWay::new(Arc::clone(self), ordinal, fingerprint, recorder, intent, record);
+        let call = InFlightCall::new(Arc::clone(self), ordinal, fingerprint, recorder, intent, record);
         let call = Arc::new(call);
         state.under_way.insert(ordinal, Arc::clone(&call));
         Ok(call)
@@ -314,26 +314,26 @@ impl Trial {
         state.sealed_at.map(|_| state.reward.clone().unwrap_or_default())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TrialState> {
         // Nothing that holds the lock can leave the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn may_call(&self, limits: &Limits) -> Result<(), Refusal> {
+impl TrialState {
+    fn may_call(&self, limits: &Limits) -> Result<(), CallRefusal> {
         let reached = |limit: Option<u64>, used: u64| limit.filter(|&limit| used >= limit);
         if self.sealed_at.is_some() {
-            return Err(Refusal::Sealed);
+            return Err(CallRefusal::Sealed);
         }
         if let Some(max) = reached(limits.max_calls, self.admitted) {
-            return Err(Refusal::TooManyCalls(max));
+            return Err(CallRefusal::TooManyCalls(max));
         }
         if let Some(max) = reached(limits.max_completion_tokens, self.completion_tokens) {
-            return Err(Refusal::TooManyTokens(max));
+            return Err(CallRefusal::TooManyTokens(max));
         }
         match reached(limits.max_calls_in_flight, (self.under_way.len() + self.counts) as u64) {
-            Some(max) => Err(Refusal::TooManyInFlight(max)),
+            Some(max) => Err(CallRefusal::TooManyInFlight(max)),
             None => Ok(()),
         }
     }

@@ -22,9 +22,9 @@ mod turn;
 use jiff::Timestamp;
 
 pub use atif::{Document, trajectory};
-pub use compare::{Comparison, Difference, Part, compare};
+pub use compare::{Comparison, Difference, TurnList, compare};
 pub use details::rollout_details;
-pub use turn::{Segment, Turn};
+pub use turn::{ReportedTurn, Segment};
 
 use crate::branch_cause::BranchCause;
 use crate::call::{Call, CallRole, CallStatus, Dialect};

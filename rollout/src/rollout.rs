@@ -106,7 +106,7 @@ pub fn rows<'a>(
 ) -> Vec<RolloutRow> {
     let forest = Forest::build(calls);
     let branches = forest.branches();
-    let source = Source { facts, reward, roles: roles(&forest), forest, branches: branches.len() };
+    let source = TrialSource { facts, reward, roles: roles(&forest), forest, branches: branches.len() };
     let mut owned = HashSet::new();
     branches
         .iter()
@@ -116,7 +116,7 @@ pub fn rows<'a>(
 }
 
 /// What all rows of a trial are made of.
-struct Source<'a> {
+struct TrialSource<'a> {
     facts: &'a TrialFacts,
     reward: &'a Reward,
     forest: Forest<'a>,
@@ -134,7 +134,7 @@ struct Turn<'a> {
     role: CallRole,
 }
 
-impl<'a> Source<'a> {
+impl<'a> TrialSource<'a> {
     fn turns(&'a self, branch: &Branch) -> Vec<Turn<'a>> {
         let turn = |index| {
             let node = self.forest.nodes().get(index)?;
@@ -145,8 +145,13 @@ impl<'a> Source<'a> {
 }
 
 /// `owned` holds the nodes whose tokens a branch of lower index has in its loss mask already.
-fn row(source: &Source<'_>, index: usize, branch: &Branch, owned: &mut HashSet<usize>) -> Option<RolloutRow> {
-    let Source { facts, reward, .. } = *source;
+fn row(
+    source: &TrialSource<'_>,
+    index: usize,
+    branch: &Branch,
+    owned: &mut HashSet<usize>,
+) -> Option<RolloutRow> {
+    let TrialSource { facts, reward, .. } = *source;
     let path = source.turns(branch);
     let (first, last) = (path.first()?.node, path.last()?.node);
     let mut tokens = PerToken::of_branch(last);

@@ -7,7 +7,7 @@ use super::tokens::{END_OF_TURN, VOCABULARY_SIZE, control_text, encode, token_by
 
 /// A whole answer, as long as the model would make it if nothing stopped it.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct SimAnswer {
     /// The tokens, the end of the turn among them.
     pub(super) tokens: Vec<u32>,
     /// Their text without control tokens.
@@ -44,7 +44,7 @@ pub(super) enum Role {
     CallArguments(u32),
 }
 
-impl Answer {
+impl SimAnswer {
     /// A scripted answer. Without `tools` in the request its tool calls stay text, as vLLM's parser does not run then; without
     /// `thinking` the model does not reason.
     pub(super) fn scripted(reply: &Reply, tools: bool, thinking: bool) -> Self {
@@ -83,7 +83,7 @@ impl Answer {
         }
     }
 
-    /// An answer of nothing: a start for [`Answer::ramble`].
+    /// An answer of nothing: a start for [`SimAnswer::ramble`].
     pub(super) fn empty() -> Self {
         Self { tokens: Vec::new(), text: String::new(), parts: Vec::new(), finish_reason: None }
     }
@@ -141,7 +141,7 @@ mod tests {
         let mut ended = 0;
         let mut respelled = 0;
         for seed in 0..50 {
-            let mut answer = Answer::empty();
+            let mut answer = SimAnswer::empty();
             answer.ramble(400, true, &mut Random::new(seed, 0));
             ended += usize::from(answer.tokens.last() == Some(&END_OF_TURN));
             let text = decode(&answer.tokens).replace("<|im_end|>", "");
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn without_an_end_the_length_is_reached() {
-        let mut answer = Answer::empty();
+        let mut answer = SimAnswer::empty();
         answer.ramble(100, false, &mut Random::new(3, 0));
         assert!(answer.tokens.len() >= 100 && !answer.tokens.contains(&END_OF_TURN));
     }

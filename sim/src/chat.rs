@@ -7,16 +7,16 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::answer::{Answer, Role};
-use super::generation::{Generation, Step, alternatives};
+use super::answer::{Role, SimAnswer};
+use super::generation::{Generation, SampledToken, alternatives};
 use super::random::{Random, fingerprint};
 use super::request::{ChatRequest, Shape};
 use super::script::{Act, Fault, Reply};
 use super::server::{Cut, Running, Server};
 use super::tokens::{VOCABULARY_SIZE, control_text, decode, token_bytes};
 use super::wire::{
-    Choice, Completion, CompletionDetails, Function, Logprobs, Message, PromptDetails, TokenLogprob,
-    ToolCall, TopLogprob, Usage,
+    AnswerChoice, AnswerMessage, Completion, CompletionDetails, Function, Logprobs, PromptDetails,
+    TokenLogprob, ToolCall, TopLogprob, UsageCounts,
 };
 
 /// `system_fingerprint` of every answer.
@@ -104,12 +104,12 @@ impl Chat {
     }
 
     /// The counts so far, over all answers.
-    pub(super) fn usage(&self, prompt_tokens_details: Option<PromptDetails>) -> Usage {
+    pub(super) fn usage(&self, prompt_tokens_details: Option<PromptDetails>) -> UsageCounts {
         let counts = self.choices.iter().map(Generation::counts);
         let (completion_tokens, reasoning_tokens) =
             counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         let prompt_tokens = self.prompt.len() as u32;
-        Usage {
+        UsageCounts {
             prompt_tokens,
             total_tokens: prompt_tokens + completion_tokens,
             completion_tokens,
@@ -121,7 +121,7 @@ impl Chat {
     /// Answers in one document, when the time that sampling takes is over.
     pub(super) async fn complete(mut self, server: Arc<Server>, running: Running) -> Result<Bytes, Cut> {
         let keep = self.shape.logprobs.is_some();
-        let mut steps: Vec<Vec<Step>> = Vec::with_capacity(self.choices.len());
+        let mut steps: Vec<Vec<SampledToken>> = Vec::with_capacity(self.choices.len());
         for choice in &mut self.choices {
             let mut kept = Vec::new();
             while let Some(step) = choice.step() {
@@ -156,7 +156,7 @@ impl Chat {
         Ok(Bytes::from(body))
     }
 
-    fn document<'a>(&'a self, steps: &'a [Vec<Step>]) -> Completion<'a> {
+    fn document<'a>(&'a self, steps: &'a [Vec<SampledToken>]) -> Completion<'a> {
         let choices = (0..)
             .zip(&self.choices)
             .zip(steps)
@@ -179,9 +179,14 @@ impl Chat {
         }
     }
 
-    fn choice<'a>(&'a self, index: u32, generation: &'a Generation, steps: &'a [Step]) -> Choice<'a> {
+    fn choice<'a>(
+        &'a self,
+        index: u32,
+        generation: &'a Generation,
+        steps: &'a [SampledToken],
+    ) -> AnswerChoice<'a> {
         let finish = generation.finished();
-        Choice {
+        AnswerChoice {
             index,
             message: self.message(index, generation),
             logprobs: self.logprobs(generation, steps),
@@ -192,7 +197,7 @@ impl Chat {
         }
     }
 
-    fn message<'a>(&'a self, choice: u32, generation: &'a Generation) -> Message<'a> {
+    fn message<'a>(&'a self, choice: u32, generation: &'a Generation) -> AnswerMessage<'a> {
         let (mut content, mut reasoning) = (String::new(), None::<String>);
         let mut tool_calls: Vec<ToolCall<'a>> = Vec::new();
         let mut parsed = false;
@@ -214,7 +219,7 @@ impl Chat {
         }
         // The parsers say `null` where they took out everything; without them an answer of nothing is an empty text.
         let content = (!(content.is_empty() && parsed)).then_some(content);
-        Message {
+        AnswerMessage {
             role: "assistant",
             content,
             refusal: None,
@@ -232,7 +237,11 @@ impl Chat {
     }
 
     /// The logprobs of some steps of an answer, if they are to be shown.
-    pub(super) fn logprobs<'a>(&self, generation: &'a Generation, steps: &'a [Step]) -> Option<Logprobs<'a>> {
+    pub(super) fn logprobs<'a>(
+        &self,
+        generation: &'a Generation,
+        steps: &'a [SampledToken],
+    ) -> Option<Logprobs<'a>> {
         let top = self.shape.logprobs?;
         let content = steps.iter().map(|step| {
             let token = self.spelled(step.token, generation.own_text(step));
@@ -246,7 +255,7 @@ impl Chat {
         Some(Logprobs { content: content.collect() })
     }
 
-    fn top_logprobs<'a>(&self, step: &Step, token: &Cow<'a, str>, top: usize) -> Vec<TopLogprob<'a>> {
+    fn top_logprobs<'a>(&self, step: &SampledToken, token: &Cow<'a, str>, top: usize) -> Vec<TopLogprob<'a>> {
         let entry = |token: Cow<'a, str>, logprob: f32| {
             let bytes = match &token {
                 Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
@@ -267,18 +276,18 @@ impl Chat {
     }
 }
 
-fn answer(request: &ChatRequest, reply: Option<&Reply>, random: &mut Random) -> Answer {
+fn answer(request: &ChatRequest, reply: Option<&Reply>, random: &mut Random) -> SimAnswer {
     let limits = &request.limits;
     match reply {
         Some(reply) => {
-            let mut answer = Answer::scripted(reply, request.tools, request.thinking);
+            let mut answer = SimAnswer::scripted(reply, request.tools, request.thinking);
             if limits.ignore_eos {
                 answer.ramble(limits.max_tokens, false, random);
             }
             answer
         }
         None => {
-            let mut answer = Answer::empty();
+            let mut answer = SimAnswer::empty();
             answer.ramble(limits.max_tokens, !limits.ignore_eos, random);
             answer
         }

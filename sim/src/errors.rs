@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 /// A request that is refused: status and body.
 #[derive(Debug, PartialEq)]
-pub(super) struct Refusal {
+pub(super) struct RequestError {
     status: StatusCode,
     body: Value,
 }
 
-impl Refusal {
+impl RequestError {
     /// `{"error": {message, type, param, code}}`, vLLM's shape.
     fn new(status: StatusCode, kind: &str, message: impl Into<String>, param: Option<&str>) -> Self {
         let error = json!({"message": message.into(), "type": kind, "param": param, "code": status.as_u16()});
@@ -111,7 +111,7 @@ pub(super) fn python_repr(value: &Value) -> String {
 }
 
 /// A body that is no JSON: where it breaks (in bytes) and what Python's parser would have wanted there.
-pub(super) fn malformed(body: &[u8], error: &serde_json::Error) -> Refusal {
+pub(super) fn malformed(body: &[u8], error: &serde_json::Error) -> RequestError {
     let lines_before: usize = body
         .split_inclusive(|byte| *byte == b'\n')
         .take(error.line().saturating_sub(1))
@@ -131,5 +131,11 @@ pub(super) fn malformed(body: &[u8], error: &serde_json::Error) -> Refusal {
         _ => "Expecting value",
     };
     let location = format!("body.{place}");
-    Refusal::validation("json_invalid", &location, "JSON decode error", "'<dict of 0 items>'", Some(wanted))
+    RequestError::validation(
+        "json_invalid",
+        &location,
+        "JSON decode error",
+        "'<dict of 0 items>'",
+        Some(wanted),
+    )
 }

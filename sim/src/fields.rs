@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::errors::{Refusal, malformed, python_repr};
+use super::errors::{RequestError, malformed, python_repr};
 
 /// The fields of an object, and where it stands in the body.
 pub(super) struct Fields<'a> {
@@ -11,12 +11,18 @@ pub(super) struct Fields<'a> {
 }
 
 /// The body as an object.
-pub(super) fn parse(body: &[u8]) -> Result<Map<String, Value>, Refusal> {
+pub(super) fn parse(body: &[u8]) -> Result<Map<String, Value>, RequestError> {
     match serde_json::from_slice(body) {
         Ok(Value::Object(map)) => Ok(map),
         Ok(other) => {
             let message = "Input should be a valid dictionary or object to extract fields from";
-            Err(Refusal::validation("model_attributes_type", "body", message, &python_repr(&other), None))
+            Err(RequestError::validation(
+                "model_attributes_type",
+                "body",
+                message,
+                &python_repr(&other),
+                None,
+            ))
         }
         Err(error) => Err(malformed(body, &error)),
     }
@@ -32,15 +38,15 @@ impl<'a> Fields<'a> {
         self.map.get(name).filter(|value| !value.is_null())
     }
 
-    fn wrong(&self, name: &str, kind: &str, expected: &str, value: &Value) -> Refusal {
+    fn wrong(&self, name: &str, kind: &str, expected: &str, value: &Value) -> RequestError {
         let message = format!("Input should be a valid {expected}");
-        Refusal::validation(kind, &format!("{}.{name}", self.place), &message, &python_repr(value), None)
+        RequestError::validation(kind, &format!("{}.{name}", self.place), &message, &python_repr(value), None)
     }
 
     /// The refusal for a field that must be given.
-    pub(super) fn missing(&self, name: &str) -> Refusal {
+    pub(super) fn missing(&self, name: &str) -> RequestError {
         let input = format!("'<dict of {} items>'", self.map.len());
-        Refusal::validation("missing", &format!("{}.{name}", self.place), "Field required", &input, None)
+        RequestError::validation("missing", &format!("{}.{name}", self.place), "Field required", &input, None)
     }
 
     fn read<T>(
@@ -49,19 +55,19 @@ impl<'a> Fields<'a> {
         kind: &str,
         expected: &str,
         as_type: impl Fn(&'a Value) -> Option<T>,
-    ) -> Result<Option<T>, Refusal> {
+    ) -> Result<Option<T>, RequestError> {
         self.given(name)
             .map(|value| as_type(value).ok_or_else(|| self.wrong(name, kind, expected, value)))
             .transpose()
     }
 
     /// `true` or `false`.
-    pub(super) fn boolean(&self, name: &str) -> Result<Option<bool>, Refusal> {
+    pub(super) fn boolean(&self, name: &str) -> Result<Option<bool>, RequestError> {
         self.read(name, "bool_type", "boolean", Value::as_bool)
     }
 
     /// A whole number, also one written as `5.0`.
-    pub(super) fn integer(&self, name: &str) -> Result<Option<i64>, Refusal> {
+    pub(super) fn integer(&self, name: &str) -> Result<Option<i64>, RequestError> {
         let whole = |number: f64| (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i64);
         self.read(name, "int_type", "integer", |value| {
             value.as_i64().or_else(|| value.as_f64().and_then(whole))
@@ -69,35 +75,35 @@ impl<'a> Fields<'a> {
     }
 
     /// Any number.
-    pub(super) fn number(&self, name: &str) -> Result<Option<f64>, Refusal> {
+    pub(super) fn number(&self, name: &str) -> Result<Option<f64>, RequestError> {
         self.read(name, "float_type", "number", Value::as_f64)
     }
 
     /// A string.
-    pub(super) fn string(&self, name: &str) -> Result<Option<&'a str>, Refusal> {
+    pub(super) fn string(&self, name: &str) -> Result<Option<&'a str>, RequestError> {
         self.read(name, "string_type", "string", Value::as_str)
     }
 
     /// A list.
-    pub(super) fn list(&self, name: &str) -> Result<Option<&'a [Value]>, Refusal> {
+    pub(super) fn list(&self, name: &str) -> Result<Option<&'a [Value]>, RequestError> {
         self.read(name, "list_type", "list", |value| value.as_array().map(Vec::as_slice))
     }
 
     /// An object.
-    pub(super) fn object(&self, name: &str) -> Result<Option<Fields<'a>>, Refusal> {
+    pub(super) fn object(&self, name: &str) -> Result<Option<Fields<'a>>, RequestError> {
         let map = self.read(name, "dict_type", "dictionary", Value::as_object)?;
         Ok(map.map(|map| Fields { map, place: format!("{}.{name}", self.place) }))
     }
 
     /// A list of token ids.
-    pub(super) fn ids(&self, name: &str) -> Result<Option<Vec<u32>>, Refusal> {
+    pub(super) fn ids(&self, name: &str) -> Result<Option<Vec<u32>>, RequestError> {
         let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
         let ids = |value: &'a Value| value.as_array()?.iter().map(id).collect::<Option<Vec<u32>>>();
         self.read(name, "list_type", "list of token ids", ids)
     }
 
     /// A list of objects.
-    pub(super) fn objects(&self, name: &str) -> Result<Option<Vec<Fields<'a>>>, Refusal> {
+    pub(super) fn objects(&self, name: &str) -> Result<Option<Vec<Fields<'a>>>, RequestError> {
         let Some(items) = self.list(name)? else { return Ok(None) };
         let object = |(index, item): (usize, &'a Value)| {
             let place = format!("{}.{name}.{index}", self.place);
@@ -105,7 +111,7 @@ impl<'a> Fields<'a> {
                 Some(map) => Ok(Fields { map, place }),
                 None => {
                     let message = "Input should be a valid dictionary";
-                    Err(Refusal::validation("dict_type", &place, message, &python_repr(item), None))
+                    Err(RequestError::validation("dict_type", &place, message, &python_repr(item), None))
                 }
             }
         };
@@ -113,7 +119,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A text: a string, or parts of type `text` put together; nothing else can be read here.
-    pub(super) fn text(&self, name: &str) -> Result<Option<String>, Refusal> {
+    pub(super) fn text(&self, name: &str) -> Result<Option<String>, RequestError> {
         if self.given(name).is_none_or(Value::is_string) {
             return Ok(self.string(name)?.map(str::to_owned));
         }
@@ -124,7 +130,7 @@ impl<'a> Fields<'a> {
                     text.push_str(part.string("text")?.unwrap_or_default())
                 }
                 other => {
-                    return Err(Refusal::bad_request(format!(
+                    return Err(RequestError::bad_request(format!(
                         "sim is not a multimodal model: part of type `{other}`"
                     )));
                 }
@@ -134,7 +140,7 @@ impl<'a> Fields<'a> {
     }
 
     /// One string or several.
-    pub(super) fn strings(&self, name: &str) -> Result<Vec<String>, Refusal> {
+    pub(super) fn strings(&self, name: &str) -> Result<Vec<String>, RequestError> {
         if self.given(name).is_none_or(Value::is_string) {
             return Ok(self.string(name)?.map(str::to_owned).into_iter().collect());
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-use super::answer::{Answer, Part, Role};
+use super::answer::{Part, Role, SimAnswer};
 use super::random::Random;
 use super::request::Limits;
 use super::tokens::{END_OF_TURN, control_text, token_bytes};
@@ -13,7 +13,7 @@ use super::tokens::{END_OF_TURN, control_text, token_bytes};
 /// An answer that is being sampled.
 #[derive(Debug)]
 pub(super) struct Generation {
-    answer: Answer,
+    answer: SimAnswer,
     limits: Limits,
     random: Random,
     /// Tokens sampled so far.
@@ -47,7 +47,7 @@ pub(super) enum StopReason {
 
 /// One sampled token.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct SampledToken {
     /// Its id.
     pub(super) token: u32,
     /// At most 0.
@@ -62,12 +62,12 @@ pub(super) struct Step {
 
 impl Generation {
     /// Starts to sample `answer` within `limits`. `random` makes the logprobs.
-    pub(super) fn new(answer: Answer, limits: Limits, random: Random) -> Self {
+    pub(super) fn new(answer: SimAnswer, limits: Limits, random: Random) -> Self {
         Self { answer, limits, random, sampled: 0, bytes: 0, shown: 0, reasoning_tokens: 0, finish: None }
     }
 
     /// Samples a token; nothing once the answer has ended.
-    pub(super) fn step(&mut self) -> Option<Step> {
+    pub(super) fn step(&mut self) -> Option<SampledToken> {
         if self.finish.is_some() {
             return None;
         }
@@ -85,7 +85,7 @@ impl Generation {
         let visible = self.shown..visible_end.max(self.shown);
         self.shown = visible.end;
         self.finish = finish.clone();
-        Some(Step { token, logprob: logprob(&mut self.random), own, visible, finish })
+        Some(SampledToken { token, logprob: logprob(&mut self.random), own, visible, finish })
     }
 
     /// How far the text is visible after `token`, and whether it was the last.
@@ -156,7 +156,7 @@ impl Generation {
     }
 
     /// The stretches of text that became visible with a step, and what they are. A tool's name becomes visible as a whole.
-    pub(super) fn visible<'a>(&'a self, step: &Step) -> impl Iterator<Item = (Role, &'a str)> {
+    pub(super) fn visible<'a>(&'a self, step: &SampledToken) -> impl Iterator<Item = (Role, &'a str)> {
         let range = step.visible.clone();
         let mut start = 0;
         self.answer.parts.iter().filter_map(move |part| {
@@ -191,7 +191,7 @@ impl Generation {
     }
 
     /// A step's own text: empty while a character is incomplete, the spelling of a control token.
-    pub(super) fn own_text(&self, step: &Step) -> &str {
+    pub(super) fn own_text(&self, step: &SampledToken) -> &str {
         control_text(step.token).unwrap_or_else(|| self.answer.text.get(step.own.clone()).unwrap_or_default())
     }
 
@@ -218,7 +218,11 @@ fn logprob(random: &mut Random) -> f32 {
 }
 
 /// Plausible logprobs of `count` other tokens, falling, all together at most what `sampled` leaves over.
-pub(super) fn alternatives(step: &Step, count: usize, vocabulary: u32) -> impl Iterator<Item = (u32, f32)> {
+pub(super) fn alternatives(
+    step: &SampledToken,
+    count: usize,
+    vocabulary: u32,
+) -> impl Iterator<Item = (u32, f32)> {
     let left = 1.0 - f64::from(step.logprob).exp();
     let token = step.token;
     (1..).zip(0..count).map(move |(rank, _): (u32, usize)| {

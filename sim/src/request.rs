@@ -3,7 +3,7 @@
 use http::HeaderMap;
 
 use super::Settings;
-use super::errors::{Refusal, python_float};
+use super::errors::{RequestError, python_float};
 use super::fields::Fields;
 use super::template::render;
 use super::tokens::VOCABULARY_SIZE;
@@ -77,7 +77,11 @@ pub(super) struct Limits {
 
 impl ChatRequest {
     /// Reads a body; `settings` say what is served.
-    pub(super) fn read(body: &Fields<'_>, headers: &HeaderMap, settings: &Settings) -> Result<Self, Refusal> {
+    pub(super) fn read(
+        body: &Fields<'_>,
+        headers: &HeaderMap,
+        settings: &Settings,
+    ) -> Result<Self, RequestError> {
         let shape = shape(body)?;
         let n = body.integer("n")?.unwrap_or(1);
         let seed = body.integer("seed")?;
@@ -92,7 +96,7 @@ impl ChatRequest {
         let limits = limits(body, asked, settings.max_model_len.saturating_sub(prompt.len() as u32))?;
         sampling(body)?;
         if body.boolean("echo")? == Some(true) {
-            return Err(Refusal::bad_request("the simulator does not know `echo`; leave it out"));
+            return Err(RequestError::bad_request("the simulator does not know `echo`; leave it out"));
         }
         Ok(Self {
             prompt,
@@ -111,22 +115,22 @@ impl ChatRequest {
 }
 
 /// A model that is named must be the one that is served.
-pub(super) fn served(body: &Fields<'_>, settings: &Settings) -> Result<(), Refusal> {
+pub(super) fn served(body: &Fields<'_>, settings: &Settings) -> Result<(), RequestError> {
     match body.string("model")? {
-        Some(asked) if asked != settings.model => Err(Refusal::unknown_model(asked, &settings.model)),
+        Some(asked) if asked != settings.model => Err(RequestError::unknown_model(asked, &settings.model)),
         _ => Ok(()),
     }
 }
 
 /// Ids that a caller sends must exist.
-pub(super) fn in_vocabulary(ids: Vec<u32>) -> Result<Vec<u32>, Refusal> {
+pub(super) fn in_vocabulary(ids: Vec<u32>) -> Result<Vec<u32>, RequestError> {
     match ids.iter().find(|id| **id >= VOCABULARY_SIZE) {
-        Some(id) => Err(Refusal::bad_request(format!("Token id {id} is out of vocabulary"))),
+        Some(id) => Err(RequestError::bad_request(format!("Token id {id} is out of vocabulary"))),
         None => Ok(ids),
     }
 }
 
-fn shape(body: &Fields<'_>) -> Result<Shape, Refusal> {
+fn shape(body: &Fields<'_>) -> Result<Shape, RequestError> {
     let flag = |name| Ok(body.boolean(name)?.unwrap_or(false));
     let stream = flag("stream")?;
     let options = body.object("stream_options")?;
@@ -139,11 +143,11 @@ fn shape(body: &Fields<'_>) -> Result<Shape, Refusal> {
     let logprobs = flag("logprobs")?;
     let top = body.integer("top_logprobs")?.unwrap_or(0);
     if options.is_some() && !stream {
-        return Err(Refusal::bad_request("Stream options can only be defined when `stream=True`."));
+        return Err(RequestError::bad_request("Stream options can only be defined when `stream=True`."));
     }
     if top != 0 && !logprobs {
         let message = "when using `top_logprobs`, `logprobs` must be set to true.";
-        return Err(Refusal::parameter(message, "top_logprobs", top));
+        return Err(RequestError::parameter(message, "top_logprobs", top));
     }
     Ok(Shape {
         stream,
@@ -157,7 +161,7 @@ fn shape(body: &Fields<'_>) -> Result<Shape, Refusal> {
     })
 }
 
-fn max_tokens(body: &Fields<'_>, max_model_len: u32) -> Result<Option<u32>, Refusal> {
+fn max_tokens(body: &Fields<'_>, max_model_len: u32) -> Result<Option<u32>, RequestError> {
     let name =
         if body.raw("max_completion_tokens").is_some() { "max_completion_tokens" } else { "max_tokens" };
     let Some(asked) = body.integer(name)? else { return Ok(None) };
@@ -165,11 +169,11 @@ fn max_tokens(body: &Fields<'_>, max_model_len: u32) -> Result<Option<u32>, Refu
         let message = format!(
             "{name}={asked} cannot be greater than max_model_len={max_model_len}. Please request fewer output tokens."
         );
-        return Err(Refusal::parameter(message, name, asked));
+        return Err(RequestError::parameter(message, name, asked));
     }
     match u32::try_from(asked) {
         Ok(asked) if asked > 0 => Ok(Some(asked)),
-        _ => Err(Refusal::parameter(
+        _ => Err(RequestError::parameter(
             format!("max_tokens must be at least 1, got {asked}."),
             "max_tokens",
             asked,
@@ -182,14 +186,14 @@ fn prompt(
     body: &Fields<'_>,
     rendered: &super::template::Rendered,
     max_model_len: u32,
-) -> Result<Vec<u32>, Refusal> {
+) -> Result<Vec<u32>, RequestError> {
     let transfer = body.object("kv_transfer_params")?;
     if let Some(ids) = transfer.map(|transfer| transfer.ids("prompt_token_ids")).transpose()?.flatten() {
         if ids.is_empty() {
-            return Err(Refusal::bad_request("The decoder prompt cannot be empty"));
+            return Err(RequestError::bad_request("The decoder prompt cannot be empty"));
         }
         if ids.len() > max_model_len as usize {
-            return Err(Refusal::bad_request(format!(
+            return Err(RequestError::bad_request(format!(
                 "Input length ({}) exceeds model's maximum context length ({max_model_len}).",
                 ids.len()
             )));
@@ -204,18 +208,18 @@ fn prompt(
             "This model's maximum context length is {max_model_len} tokens. However, your prompt contains at least {least} input \
              tokens, which exceeds this limit even without any output tokens. Please reduce the length of the input prompt."
         );
-        return Err(Refusal::parameter(message, "input_tokens", least));
+        return Err(RequestError::parameter(message, "input_tokens", least));
     }
     Ok(ids)
 }
 
-fn limits(body: &Fields<'_>, asked: Option<u32>, room: u32) -> Result<Limits, Refusal> {
+fn limits(body: &Fields<'_>, asked: Option<u32>, room: u32) -> Result<Limits, RequestError> {
     if room == 0 {
-        return Err(Refusal::parameter("max_tokens must be at least 1, got 0.", "max_tokens", 0));
+        return Err(RequestError::parameter("max_tokens must be at least 1, got 0.", "max_tokens", 0));
     }
     let stop = body.strings("stop")?;
     if stop.iter().any(String::is_empty) {
-        return Err(Refusal::bad_request("stop cannot contain an empty string."));
+        return Err(RequestError::bad_request("stop cannot contain an empty string."));
     }
     Ok(Limits {
         max_tokens: asked.unwrap_or(room).min(room),
@@ -227,10 +231,10 @@ fn limits(body: &Fields<'_>, asked: Option<u32>, room: u32) -> Result<Limits, Re
 }
 
 /// The simulator samples in its own way: these are checked, and then play no part.
-fn sampling(body: &Fields<'_>) -> Result<(), Refusal> {
+fn sampling(body: &Fields<'_>) -> Result<(), RequestError> {
     if let Some(temperature) = body.number("temperature")?.filter(|temperature| *temperature < 0.0) {
         let value = python_float(temperature);
-        return Err(Refusal::parameter(
+        return Err(RequestError::parameter(
             format!("temperature must be non-negative, got {value}."),
             "temperature",
             value,
@@ -238,29 +242,33 @@ fn sampling(body: &Fields<'_>) -> Result<(), Refusal> {
     }
     if let Some(top_p) = body.number("top_p")?.filter(|top_p| !(*top_p > 0.0 && *top_p <= 1.0)) {
         let value = python_float(top_p);
-        return Err(Refusal::parameter(format!("top_p must be in (0, 1], got {value}."), "top_p", value));
+        return Err(RequestError::parameter(
+            format!("top_p must be in (0, 1], got {value}."),
+            "top_p",
+            value,
+        ));
     }
     let top = body.integer("top_logprobs")?.unwrap_or(0);
     let top = if top < 0 { i64::from(VOCABULARY_SIZE) } else { top };
     if top > MAX_LOGPROBS {
         let message =
             format!("Requested sample logprobs of {top}, which is greater than max allowed: {MAX_LOGPROBS}");
-        return Err(Refusal::parameter(message, "logprobs", top));
+        return Err(RequestError::parameter(message, "logprobs", top));
     }
     Ok(())
 }
 
-fn answers(n: i64) -> Result<u32, Refusal> {
+fn answers(n: i64) -> Result<u32, RequestError> {
     match u32::try_from(n) {
         Ok(n) if (1..=MAX_ANSWERS).contains(&n) => Ok(n),
         Ok(n) if n > 0 => {
-            Err(Refusal::parameter(format!("n must be at most {MAX_ANSWERS}, got {n}."), "n", n))
+            Err(RequestError::parameter(format!("n must be at most {MAX_ANSWERS}, got {n}."), "n", n))
         }
-        _ => Err(Refusal::parameter(format!("n must be at least 1, got {n}."), "n", n)),
+        _ => Err(RequestError::parameter(format!("n must be at least 1, got {n}."), "n", n)),
     }
 }
 
-fn request_id(body: &Fields<'_>, headers: &HeaderMap) -> Result<Option<String>, Refusal> {
+fn request_id(body: &Fields<'_>, headers: &HeaderMap) -> Result<Option<String>, RequestError> {
     let header = headers.get("x-request-id").and_then(|value| value.to_str().ok());
     Ok(header.or(body.string("request_id")?).map(str::to_owned))
 }

@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use serde_json::{Value, json};
 
 use super::chat::Chat;
-use super::errors::Refusal;
+use super::errors::RequestError;
 use super::fields::{Fields, parse};
 use super::request::{ChatRequest, in_vocabulary, served};
 use super::server::{Cut, Server};
@@ -33,42 +33,42 @@ pub(super) async fn answer(server: Arc<Server>, request: Request<Incoming>) -> R
     let (head, body) = request.into_parts();
     let mut response = match route(&server, &head, body).await {
         Ok(response) => response,
-        Err(Failure::Refused(refusal)) => refusal.into_response().map(Either::Left),
-        Err(Failure::Cut) => return Err(Cut),
+        Err(NoAnswer::Refused(refusal)) => refusal.into_response().map(Either::Left),
+        Err(NoAnswer::Cut) => return Err(Cut),
     };
     response.headers_mut().insert(SERVER, HeaderValue::from_static("rolltap-sim"));
     Ok(response)
 }
 
 /// Why a request gets no answer.
-enum Failure {
-    Refused(Refusal),
+enum NoAnswer {
+    Refused(RequestError),
     Cut,
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
+impl From<RequestError> for NoAnswer {
+    fn from(refusal: RequestError) -> Self {
         Self::Refused(refusal)
     }
 }
 
-impl From<Cut> for Failure {
+impl From<Cut> for NoAnswer {
     fn from(_: Cut) -> Self {
         Self::Cut
     }
 }
 
-async fn route(server: &Arc<Server>, head: &Parts, body: Incoming) -> Result<Response<Body>, Failure> {
+async fn route(server: &Arc<Server>, head: &Parts, body: Incoming) -> Result<Response<Body>, NoAnswer> {
     let weights = server.switches.weights();
     let method = match head.uri.path() {
         "/weight_info" if weights.is_some() => Method::GET,
         "/v1/chat/completions" | "/tokenize" | "/detokenize" => Method::POST,
         "/v1/models" | "/health" | "/ping" | "/version" | "/metrics" => Method::GET,
-        _ => return Err(Refusal::routing(StatusCode::NOT_FOUND).into()),
+        _ => return Err(RequestError::routing(StatusCode::NOT_FOUND).into()),
     };
     // vLLM answers `/ping` either way.
     if head.method != method && !(head.uri.path() == "/ping" && head.method == Method::POST) {
-        let mut response = Refusal::routing(StatusCode::METHOD_NOT_ALLOWED).into_response();
+        let mut response = RequestError::routing(StatusCode::METHOD_NOT_ALLOWED).into_response();
         let allowed = if method == Method::GET { "GET" } else { "POST" };
         response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
         return Ok(response.map(Either::Left));
@@ -86,9 +86,9 @@ async fn route(server: &Arc<Server>, head: &Parts, body: Incoming) -> Result<Res
     }
 }
 
-async fn chat(server: &Arc<Server>, headers: &HeaderMap, body: Incoming) -> Result<Response<Body>, Failure> {
+async fn chat(server: &Arc<Server>, headers: &HeaderMap, body: Incoming) -> Result<Response<Body>, NoAnswer> {
     if server.switches.is_refusing() {
-        return Err(Refusal::scripted(StatusCode::SERVICE_UNAVAILABLE, "not now").into());
+        return Err(RequestError::scripted(StatusCode::SERVICE_UNAVAILABLE, "not now").into());
     }
     let map = parse(&read(headers, body).await?)?;
     let request = ChatRequest::read(&Fields::of_body(&map), headers, &server.settings)?;
@@ -99,7 +99,7 @@ async fn chat(server: &Arc<Server>, headers: &HeaderMap, body: Incoming) -> Resu
         Err(refused) => {
             tokio::time::sleep(refused.delay).await;
             running.finish();
-            return Err(Refusal::scripted(refused.status, &refused.message).into());
+            return Err(RequestError::scripted(refused.status, &refused.message).into());
         }
     };
     if chat.shape.stream {
@@ -113,24 +113,24 @@ async fn chat(server: &Arc<Server>, headers: &HeaderMap, body: Incoming) -> Resu
 }
 
 /// A JSON body's bytes.
-async fn read(headers: &HeaderMap, body: Incoming) -> Result<Bytes, Failure> {
+async fn read(headers: &HeaderMap, body: Incoming) -> Result<Bytes, NoAnswer> {
     let kind = headers.get(CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or_default());
     let kind = kind.map(|kind| kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
     if kind.is_some_and(|kind| kind != "application/json") {
-        return Err(Refusal::media_type().into());
+        return Err(RequestError::media_type().into());
     }
     match Limited::new(body, MAX_BODY).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
             let message = format!("the body is larger than {MAX_BODY} bytes");
-            Err(Refusal::scripted(StatusCode::PAYLOAD_TOO_LARGE, &message).into())
+            Err(RequestError::scripted(StatusCode::PAYLOAD_TOO_LARGE, &message).into())
         }
         // The caller went in the middle of its body.
-        Err(_) => Err(Failure::Cut),
+        Err(_) => Err(NoAnswer::Cut),
     }
 }
 
-fn tokenize(server: &Server, body: &[u8]) -> Result<Value, Refusal> {
+fn tokenize(server: &Server, body: &[u8]) -> Result<Value, RequestError> {
     let map = parse(body)?;
     let body = Fields::of_body(&map);
     served(&body, &server.settings)?;
@@ -146,7 +146,7 @@ fn tokenize(server: &Server, body: &[u8]) -> Result<Value, Refusal> {
     )
 }
 
-fn detokenize(server: &Server, body: &[u8]) -> Result<Value, Refusal> {
+fn detokenize(server: &Server, body: &[u8]) -> Result<Value, RequestError> {
     let map = parse(body)?;
     let body = Fields::of_body(&map);
     served(&body, &server.settings)?;

@@ -11,7 +11,7 @@ use super::tokens::control_in;
 /// Conversations to play back.
 #[derive(Clone, Debug)]
 pub struct Script {
-    conversations: Vec<Conversation>,
+    conversations: Vec<ScriptedConversation>,
 }
 
 /// Why a script was refused. The message says where, in words of the file.
@@ -30,7 +30,7 @@ pub enum ScriptError {
     Content {
         /// The file, or whatever the text came from.
         origin: String,
-        /// Conversation, turn and answer, counted from 1.
+        /// ScriptedConversation, turn and answer, counted from 1.
         place: String,
         /// What is wrong and what to do.
         message: String,
@@ -38,13 +38,13 @@ pub enum ScriptError {
 }
 
 #[derive(Clone, Debug)]
-struct Conversation {
+struct ScriptedConversation {
     matches: Option<String>,
-    turns: Vec<Vec<Choice>>,
+    turns: Vec<Vec<WeightedAnswer>>,
 }
 
 #[derive(Clone, Debug)]
-struct Choice {
+struct WeightedAnswer {
     weight: f64,
     act: Act,
 }
@@ -70,7 +70,7 @@ pub(super) enum Act {
 pub(super) struct Reply {
     pub(super) content: String,
     pub(super) reasoning: Option<String>,
-    pub(super) tool_calls: Vec<Call>,
+    pub(super) tool_calls: Vec<ScriptedToolCall>,
     pub(super) finish_reason: Option<String>,
     pub(super) delay: Duration,
     pub(super) token_delay: Option<Duration>,
@@ -79,7 +79,7 @@ pub(super) struct Reply {
 
 /// A scripted tool call.
 #[derive(Clone, Debug)]
-pub(super) struct Call {
+pub(super) struct ScriptedToolCall {
     pub(super) name: String,
     /// JSON, usually: written as the script has it.
     pub(super) arguments: String,
@@ -135,11 +135,12 @@ impl Script {
                     return Err(wrong(place, "has no [[conversation.turn.answer]]".to_owned()));
                 }
                 let choices = (1..).zip(turn.answer).map(|(a, answer)| {
-                    Choice::try_from(answer).map_err(|message| wrong(format!("{place}, answer {a}"), message))
+                    WeightedAnswer::try_from(answer)
+                        .map_err(|message| wrong(format!("{place}, answer {a}"), message))
                 });
                 turns.push(choices.collect::<Result<Vec<_>, _>>()?);
             }
-            conversations.push(Conversation { matches: conversation.matches, turns });
+            conversations.push(ScriptedConversation { matches: conversation.matches, turns });
         }
         Ok(Self { conversations })
     }
@@ -152,7 +153,7 @@ impl Script {
         assistant_messages: usize,
         random: &mut Random,
     ) -> Option<&Act> {
-        let fits = |conversation: &&Conversation| {
+        let fits = |conversation: &&ScriptedConversation| {
             conversation.matches.as_ref().is_none_or(|text| first_user.contains(text.as_str()))
         };
         let turns = &self.conversations.iter().find(fits)?.turns;
@@ -233,7 +234,7 @@ fn one() -> f64 {
     1.0
 }
 
-impl TryFrom<AnswerFile> for Choice {
+impl TryFrom<AnswerFile> for WeightedAnswer {
     type Error = String;
 
     fn try_from(file: AnswerFile) -> Result<Self, String> {
@@ -293,7 +294,7 @@ fn reply(file: AnswerFile, delay: Duration) -> Result<Reply, String> {
     })
 }
 
-fn call(file: CallFile) -> Result<Call, String> {
+fn call(file: CallFile) -> Result<ScriptedToolCall, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if file.name.is_empty() || !file.name.chars().all(plain) {
         return Err(format!("tool name `{}` is not made of letters, digits, `_`, `-` and `.`", file.name));
@@ -302,7 +303,7 @@ fn call(file: CallFile) -> Result<Call, String> {
         Arguments::Text(text) => text,
         Arguments::Table(map) => serde_json::Value::Object(map).to_string(),
     };
-    Ok(Call { name: file.name, arguments })
+    Ok(ScriptedToolCall { name: file.name, arguments })
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::answer::Role;
 use super::chat::{Chat, FINGERPRINT};
-use super::generation::Step;
+use super::generation::SampledToken;
 use super::script::Fault;
 use super::server::{Cut, Running, Server};
 use super::wire::{CallDelta, Delta, Event, EventChoice, Function, PromptDetails};
@@ -180,7 +180,7 @@ fn role_event(chat: &Chat, index: usize) -> Result<Bytes, Cut> {
 }
 
 /// The event of a token. One that shows nothing is sent only to those who want ids or logprobs, or for its finish reason.
-fn token_event(chat: &Chat, index: usize, step: &Step) -> Result<Option<Bytes>, Cut> {
+fn token_event(chat: &Chat, index: usize, step: &SampledToken) -> Result<Option<Bytes>, Cut> {
     let Some(generation) = chat.choices.get(index) else { return Ok(None) };
     let delta = delta(chat, index as u32, generation.visible(step));
     let ids = [step.token];

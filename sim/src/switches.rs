@@ -4,10 +4,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The switches as they stand.
 #[derive(Debug, Default)]
-pub(super) struct Switches(Mutex<State>);
+pub(super) struct Switches(Mutex<SwitchState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct SwitchState {
     is_ill: bool,
     is_refusing: bool,
     weights: Option<String>,
@@ -41,7 +41,7 @@ impl Switches {
         self.lock().weights = weights.map(str::to_owned);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SwitchState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

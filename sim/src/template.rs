@@ -3,7 +3,7 @@
 //! An answer is rendered into the next prompt exactly as it was sampled, if the agent sends its parts back as they were: an
 //! agent that drops the reasoning or rewrites arguments gets another prompt, as with real templates.
 
-use super::errors::Refusal;
+use super::errors::RequestError;
 use super::fields::Fields;
 use super::tokens::encode;
 
@@ -29,13 +29,13 @@ impl Rendered {
 
 /// Renders `messages` with `tools`, `add_generation_prompt` (default true), `continue_final_message` and
 /// `chat_template_kwargs.enable_thinking` of a chat or tokenize request.
-pub(super) fn render(body: &Fields<'_>) -> Result<Rendered, Refusal> {
+pub(super) fn render(body: &Fields<'_>) -> Result<Rendered, RequestError> {
     let messages = body.objects("messages")?.ok_or_else(|| body.missing("messages"))?;
     let continues = body.boolean("continue_final_message")?.unwrap_or(false);
     let generates = body.boolean("add_generation_prompt")?.unwrap_or(!continues);
     if continues && generates {
         let message = "Cannot set both `continue_final_message` and `add_generation_prompt` to True.";
-        return Err(Refusal::bad_request(message));
+        return Err(RequestError::bad_request(message));
     }
     let options = body.object("chat_template_kwargs")?;
     let thinking =
@@ -79,7 +79,7 @@ pub(super) fn render(body: &Fields<'_>) -> Result<Rendered, Refusal> {
                 text.push_str(&content);
                 text.push_str("\n</tool_response>");
             }
-            other => return Err(Refusal::bad_request(format!("Unexpected message role: {other}"))),
+            other => return Err(RequestError::bad_request(format!("Unexpected message role: {other}"))),
         }
         if !(continues && position == last) {
             close(&mut rendered.text);
@@ -92,7 +92,7 @@ pub(super) fn render(body: &Fields<'_>) -> Result<Rendered, Refusal> {
 }
 
 /// The text of an assistant message: what an answer of these parts was sampled as.
-fn assistant(text: &mut String, message: &Fields<'_>, content: &str) -> Result<(), Refusal> {
+fn assistant(text: &mut String, message: &Fields<'_>, content: &str) -> Result<(), RequestError> {
     open(text, "assistant", "");
     let reasoning = message.text("reasoning")?.or(message.text("reasoning_content")?);
     if let Some(reasoning) = reasoning.filter(|reasoning| !reasoning.is_empty()) {
@@ -120,7 +120,7 @@ fn assistant(text: &mut String, message: &Fields<'_>, content: &str) -> Result<(
 pub(super) const CALL_FRAME: (&str, &str, &str) =
     ("<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>");
 
-fn tools_text(body: &Fields<'_>) -> Result<Option<String>, Refusal> {
+fn tools_text(body: &Fields<'_>) -> Result<Option<String>, RequestError> {
     let tools = body.list("tools")?.unwrap_or_default();
     if tools.is_empty() || body.raw("tool_choice").is_some_and(|choice| choice == "none") {
         return Ok(None);
@@ -145,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    fn text(body: serde_json::Value) -> Result<String, Refusal> {
+    fn text(body: serde_json::Value) -> Result<String, RequestError> {
         let map = body.as_object().unwrap().clone();
         render(&Fields::of_body(&map)).map(|rendered| rendered.text)
     }

@@ -13,10 +13,10 @@ pub(super) struct Completion<'a> {
     pub(super) object: &'static str,
     pub(super) created: u64,
     pub(super) model: &'a str,
-    pub(super) choices: Vec<Choice<'a>>,
+    pub(super) choices: Vec<AnswerChoice<'a>>,
     pub(super) service_tier: Null,
     pub(super) system_fingerprint: &'static str,
-    pub(super) usage: Usage,
+    pub(super) usage: UsageCounts,
     pub(super) prompt_logprobs: Null,
     pub(super) prompt_token_ids: Option<&'a [u32]>,
     pub(super) prompt_text: Option<&'a str>,
@@ -30,9 +30,9 @@ pub(super) type Null = Option<()>;
 
 /// One answer of a completion.
 #[derive(Serialize)]
-pub(super) struct Choice<'a> {
+pub(super) struct AnswerChoice<'a> {
     pub(super) index: u32,
-    pub(super) message: Message<'a>,
+    pub(super) message: AnswerMessage<'a>,
     pub(super) logprobs: Option<Logprobs<'a>>,
     pub(super) finish_reason: &'a str,
     pub(super) stop_reason: Option<&'a StopReason>,
@@ -42,7 +42,7 @@ pub(super) struct Choice<'a> {
 
 /// An answer's message. `tool_calls` is left out where there is none.
 #[derive(Serialize)]
-pub(super) struct Message<'a> {
+pub(super) struct AnswerMessage<'a> {
     pub(super) role: &'static str,
     pub(super) content: Option<String>,
     pub(super) refusal: Null,
@@ -97,7 +97,7 @@ pub(super) struct TopLogprob<'a> {
 
 /// The counts of a completion.
 #[derive(Serialize)]
-pub(super) struct Usage {
+pub(super) struct UsageCounts {
     pub(super) prompt_tokens: u32,
     pub(super) total_tokens: u32,
     pub(super) completion_tokens: u32,
@@ -138,7 +138,7 @@ pub(super) struct Event<'a> {
     pub(super) model: &'a str,
     pub(super) choices: &'a [EventChoice<'a>],
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) usage: Option<Usage>,
+    pub(super) usage: Option<UsageCounts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) system_fingerprint: Option<&'static str>,
     /// Only in the first event of an answer; `null` there where not asked for.

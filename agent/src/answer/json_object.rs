@@ -5,7 +5,7 @@ use thiserror::Error;
 
 /// An object and what stood around it.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Found<'a> {
+pub(crate) struct FoundObject<'a> {
     pub(crate) object: Map<String, Value>,
     pub(crate) before: &'a str,
     pub(crate) after: &'a str,
@@ -28,7 +28,10 @@ pub(crate) enum NotFound {
 ///
 /// Every opening brace is tried, so braces and quotes in the prose around do not matter. What stands inside a valid
 /// object or in a string is never taken for an answer of its own.
-pub(crate) fn find(text: &str, wanted: impl Fn(&Map<String, Value>) -> bool) -> Result<Found<'_>, NotFound> {
+pub(crate) fn find(
+    text: &str,
+    wanted: impl Fn(&Map<String, Value>) -> bool,
+) -> Result<FoundObject<'_>, NotFound> {
     let mut plausible = None;
     let mut implausible = None;
     let mut from = 0;
@@ -46,19 +49,19 @@ pub(crate) fn find(text: &str, wanted: impl Fn(&Map<String, Value>) -> bool) -> 
 }
 
 /// Reads the object whose brace stands at `start`.
-fn read_at(text: &str, start: usize) -> Result<Found<'_>, NotFound> {
+fn read_at(text: &str, start: usize) -> Result<FoundObject<'_>, NotFound> {
     let (before, candidate) = text.split_at_checked(start).unwrap_or(("", text));
     let mut values = serde_json::Deserializer::from_str(candidate).into_iter::<Map<String, Value>>();
     match values.next() {
         Some(Ok(object)) => {
             let after = candidate.get(values.byte_offset()..).unwrap_or_default();
-            Ok(Found { object, before, after, appended: String::new() })
+            Ok(FoundObject { object, before, after, appended: String::new() })
         }
         Some(Err(error)) => {
             if error.is_eof()
                 && let Some((object, appended)) = close(candidate)
             {
-                return Ok(Found { object, before, after: "", appended });
+                return Ok(FoundObject { object, before, after: "", appended });
             }
             Err(invalid(before, &error))
         }
@@ -105,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    fn find_x(text: &str) -> Result<Found<'_>, NotFound> {
+    fn find_x(text: &str) -> Result<FoundObject<'_>, NotFound> {
         find(text, |object| object.contains_key("x"))
     }
 

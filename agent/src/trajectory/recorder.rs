@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{
-    AgentInfo, FinalMetrics, Metrics, Observation, ObservationResult, OfAgent, Source, Step, SubagentRef,
-    ToolCall, Trajectory, VERSION,
+    AgentInfo, FinalMetrics, Observation, ObservationResult, OfAgent, Source, SubagentRef, ToolCall,
+    Trajectory, TrajectoryMetrics, TrajectoryStep, VERSION,
 };
-use crate::answer::{Answer, Command};
+use crate::answer::{Command, ModelAnswer};
 use crate::chat::{Reply, Usage};
 use crate::handover::{Helper, Purpose};
 use crate::settings::{AgentSettings, TrajectorySettings};
@@ -54,7 +54,7 @@ impl Recorder {
     }
 
     /// The model answered, for the `turn`th time; without an `answer` where it could not be read.
-    pub(crate) fn answered(&mut self, turn: u32, reply: &Reply, answer: Option<&Answer>) {
+    pub(crate) fn answered(&mut self, turn: u32, reply: &Reply, answer: Option<&ModelAnswer>) {
         let answer = answer.filter(|_| !self.place.raw_content);
         let message = answer.map_or_else(|| reply.content.clone(), thoughts);
         let tool_calls = answer.map(|answer| tool_calls(turn, answer)).unwrap_or_default();
@@ -149,8 +149,8 @@ impl Recorder {
 }
 
 impl Trajectory {
-    fn push(&mut self, source: Source, message: String) -> &mut Step {
-        let step = Step {
+    fn push(&mut self, source: Source, message: String) -> &mut TrajectoryStep {
+        let step = TrajectoryStep {
             step_id: self.steps.len() + 1,
             timestamp: format!("{:.6}", Timestamp::now()),
             source,
@@ -174,14 +174,14 @@ impl Trajectory {
 
 const BASH_COMMAND: &str = "bash_command";
 
-fn thoughts(answer: &Answer) -> String {
+fn thoughts(answer: &ModelAnswer) -> String {
     let parts = [("Analysis", &answer.analysis), ("Plan", &answer.plan)];
     let said = parts.into_iter().filter(|(_, text)| !text.is_empty());
     said.map(|(name, text)| format!("{name}: {text}")).collect::<Vec<_>>().join("\n")
 }
 
 /// Harbor's names. Keystrokes are no calls of tools; they are written as such so that other programs understand them.
-fn tool_calls(turn: u32, answer: &Answer) -> Vec<ToolCall> {
+fn tool_calls(turn: u32, answer: &ModelAnswer) -> Vec<ToolCall> {
     let of_command = |(number, command): (usize, &Command)| ToolCall {
         tool_call_id: format!("call_{turn}_{number}"),
         function_name: BASH_COMMAND,
@@ -200,7 +200,7 @@ fn of_agent(reply: &Reply) -> OfAgent {
         model_name: reply.model.clone(),
         reasoning_content: reply.reasoning.clone(),
         tool_calls: Vec::new(),
-        metrics: reply.usage.map(|usage| Metrics {
+        metrics: reply.usage.map(|usage| TrajectoryMetrics {
             prompt_tokens: usage.prompt_tokens,
             completion_tokens: usage.completion_tokens,
             cached_tokens: Some(usage.cached_tokens).filter(|cached| *cached > 0),

@@ -97,8 +97,8 @@ async fn work(settings: AgentSettings, terminal: &Terminal, assignment: &Assignm
     let stop = assignment.cancel.child_token();
     let work = Box::pin(rolltap_agent::run(settings, &instruction, terminal, stop.clone()));
     match within(work, assignment.timeout, &stop).await {
-        Ended::ByItself(result) => hand_in(result, assignment).await,
-        Ended::OutOfTime(result) => {
+        AgentEnd::ByItself(result) => hand_in(result, assignment).await,
+        AgentEnd::OutOfTime(result) => {
             let timed_out = AgentOutcome::timed_out(assignment);
             match result {
                 Some(result) => {
@@ -110,7 +110,7 @@ async fn work(settings: AgentSettings, terminal: &Terminal, assignment: &Assignm
     }
 }
 
-enum Ended {
+enum AgentEnd {
     ByItself(Result<AgentReport, AgentError>),
     OutOfTime(Option<Result<AgentReport, AgentError>>),
 }
@@ -120,13 +120,13 @@ async fn within(
     mut work: impl Future<Output = Result<AgentReport, AgentError>> + Unpin,
     timeout: Option<Duration>,
     stop: &CancellationToken,
-) -> Ended {
-    let Some(timeout) = timeout else { return Ended::ByItself(work.await) };
+) -> AgentEnd {
+    let Some(timeout) = timeout else { return AgentEnd::ByItself(work.await) };
     if let Ok(result) = tokio::time::timeout(timeout, &mut work).await {
-        return Ended::ByItself(result);
+        return AgentEnd::ByItself(result);
     }
     stop.cancel();
-    Ended::OutOfTime(tokio::time::timeout(HAND_IN, work).await.ok())
+    AgentEnd::OutOfTime(tokio::time::timeout(HAND_IN, work).await.ok())
 }
 
 /// Files the transcript, which a run has that failed half-way too.

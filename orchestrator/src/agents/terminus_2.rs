@@ -35,7 +35,7 @@ pub struct Terminus2 {
 #[serde(rename_all = "lowercase")]
 enum Said {
     /// A command is to be run.
-    Exec(Request),
+    Exec(Terminus2Request),
     /// It has ended by itself.
     Done(Map<String, Value>),
     /// It has ended by an exception.
@@ -43,7 +43,7 @@ enum Said {
 }
 
 #[derive(Debug, PartialEq, Deserialize)]
-struct Request {
+struct Terminus2Request {
     command: String,
     cwd: Option<String>,
     env: BTreeMap<String, String>,
@@ -141,8 +141,8 @@ async fn tell(stdin: &mut ChildStdin, value: &Value) -> Result<(), TrialFailure>
 }
 
 /// Runs what it asks for. The environment's own trouble is told it too: it may try once more.
-async fn obey(request: Request, assignment: &Assignment<'_>) -> Value {
-    let Request { command, cwd, env, timeout_sec, user } = request;
+async fn obey(request: Terminus2Request, assignment: &Assignment<'_>) -> Value {
+    let Terminus2Request { command, cwd, env, timeout_sec, user } = request;
     let exec = Exec {
         command: assignment.environment.instruction(&command),
         env,

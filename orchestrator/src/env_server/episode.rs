@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rolltap_agent::answer::{Answer, AnswerFormat};
+use rolltap_agent::answer::{AnswerFormat, ModelAnswer};
 use rolltap_agent::terminal::{Terminal, TmuxSession};
 use rolltap_agent::{hands, prompt};
 use tempfile::TempDir;
@@ -16,7 +16,7 @@ use super::hosts::Hosts;
 use super::judge::Judge;
 use super::reply::{ResetInfo, ResetReply, StepInfo, StepReply, Verdict};
 use super::request::Action;
-use super::room::Room;
+use super::room::EnvironmentGuard;
 use crate::agents::terminal::tmux;
 use crate::environment::{EnvironmentError, Exec};
 use crate::failure::{AGENT_SETUP_SEC, chain};
@@ -29,7 +29,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 /// An episode under way.
 pub(super) struct Episode {
     terminal: Terminal,
-    room: Room,
+    room: EnvironmentGuard,
     label: String,
     dir: TrialDir,
     /// What [`Self::dir`] is in.
@@ -42,7 +42,7 @@ pub(super) struct Episode {
 }
 
 /// An episode that is over.
-pub(super) struct Ended {
+pub(super) struct EpisodeEnded {
     /// Set when its environment is gone.
     removed: CancellationToken,
     /// For people.
@@ -51,7 +51,7 @@ pub(super) struct Ended {
 
 /// What became of an action at the terminal.
 #[derive(Default)]
-struct Turn {
+struct ActionOutcome {
     observation: String,
     warnings: Vec<String>,
     parse_error: Option<String>,
@@ -149,12 +149,12 @@ impl Episode {
     }
 
     /// Lets the environment go. What the tests left remains as long as what this returns.
-    pub(super) fn end(self) -> Ended {
-        Ended { removed: self.room.removed(), _logs: self.logs }
+    pub(super) fn end(self) -> EpisodeEnded {
+        EpisodeEnded { removed: self.room.removed(), _logs: self.logs }
     }
 
-    async fn take_turn(&mut self, answer: Answer, facts: &Facts) -> Turn {
-        let Answer { commands, task_complete, mut warnings, .. } = answer;
+    async fn take_turn(&mut self, answer: ModelAnswer, facts: &Facts) -> ActionOutcome {
+        let ModelAnswer { commands, task_complete, mut warnings, .. } = answer;
         let typing = hands::carry_out(&self.terminal, &commands);
         match self.deadline {
             None => warnings.extend(typing.await),
@@ -170,7 +170,7 @@ impl Episode {
         } else {
             prompt::after_commands(&screen, &warnings)
         };
-        Turn { observation, warnings, parse_error: None, is_complete }
+        ActionOutcome { observation, warnings, parse_error: None, is_complete }
     }
 
     fn is_out_of_time(&self) -> bool {
@@ -195,14 +195,14 @@ impl Episode {
     }
 }
 
-impl Ended {
+impl EpisodeEnded {
     /// Returns once nothing of it is left.
     pub(super) async fn leave(self) {
         self.removed.cancelled().await;
     }
 }
 
-async fn open_terminal(room: &Room, facts: &Facts, hosts: &Hosts) -> Result<Terminal, GymError> {
+async fn open_terminal(room: &EnvironmentGuard, facts: &Facts, hosts: &Hosts) -> Result<Terminal, GymError> {
     let user = facts.task.config.agent.user.clone();
     match facts.terminal {
         TerminalKind::Screen => {
@@ -226,20 +226,20 @@ async fn open_terminal(room: &Room, facts: &Facts, hosts: &Hosts) -> Result<Term
 }
 
 /// What an action says; or what is said of one that cannot be read, and is not carried out.
-fn read(action: Action, format: AnswerFormat) -> Result<Answer, Turn> {
+fn read(action: Action, format: AnswerFormat) -> Result<ModelAnswer, ActionOutcome> {
     match action {
-        Action::Commands { commands, task_complete } => Ok(Answer {
+        Action::Commands { commands, task_complete } => Ok(ModelAnswer {
             analysis: String::new(),
             plan: String::new(),
             commands,
             task_complete,
             warnings: Vec::new(),
         }),
-        Action::Answer(text) => format.parse(&text).map_err(|error| Turn {
+        Action::Answer(text) => format.parse(&text).map_err(|error| ActionOutcome {
             observation: prompt::unreadable(format, &error),
             warnings: error.warnings,
             parse_error: Some(error.problem),
-            ..Turn::default()
+            ..ActionOutcome::default()
         }),
     }
 }

@@ -7,7 +7,7 @@ use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::task::TaskTracker;
 
 use super::error::GymError;
-use super::room::Room;
+use super::room::EnvironmentGuard;
 use crate::environment::{EnvironmentError, EnvironmentKind, Host, JobLabel, TrialLabel};
 use crate::failure::{TimeoutPolicy, chain};
 use crate::task::Task;
@@ -52,7 +52,7 @@ impl Hosts {
         kind: EnvironmentKind,
         task: &Arc<Task>,
         label: &str,
-    ) -> Result<Room, GymError> {
+    ) -> Result<EnvironmentGuard, GymError> {
         let limit = self.timeouts.environment_build(task.config.environment.build_timeout_sec);
         let open = Box::pin(self.open_in_time(kind, task, TrialLabel::new(label)));
         match tokio::time::timeout(limit.unwrap_or(Duration::MAX), open).await {
@@ -69,7 +69,7 @@ impl Hosts {
         kind: EnvironmentKind,
         task: &Arc<Task>,
         label: TrialLabel,
-    ) -> Result<Room, GymError> {
+    ) -> Result<EnvironmentGuard, GymError> {
         let failed = |error: EnvironmentError| GymError::environment_failed(&error);
         let host = self.connect(kind).await.map_err(failed)?;
         let prepared = host.prepare(task).await.map_err(failed)?;
@@ -80,7 +80,7 @@ impl Hosts {
         let start = self.removals.spawn(async move {
             let _place = place;
             let environment = Box::pin(host.start(&prepared, &task, &label)).await?;
-            Ok(Room::new(environment, &removals))
+            Ok(EnvironmentGuard::new(environment, &removals))
         });
         let started = start.await.map_err(|died| GymError::Internal(died.to_string()))?;
         started.map_err(failed)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::hosts::Hosts;
-use super::room::Room;
+use super::room::EnvironmentGuard;
 use crate::environment::{Environment, EnvironmentKind};
 use crate::failure::{Cause, Phase, TrialFailure, chain};
 use crate::job_dir::TrialDir;
@@ -27,7 +27,7 @@ impl Judge<'_> {
     ///
     /// # Errors
     /// There is no reward, and why.
-    pub(super) async fn judge(&self, room: &Room) -> Result<Rewards, TrialFailure> {
+    pub(super) async fn judge(&self, room: &EnvironmentGuard) -> Result<Rewards, TrialFailure> {
         for hook in &self.task.config.verifier.collect {
             if let Err(problem) = run_hook(room, hook).await {
                 tracing::info!(episode = self.label, command = hook.command, problem, "before collecting");
@@ -40,7 +40,11 @@ impl Judge<'_> {
     }
 
     /// In an environment where nobody worked, and nothing of this one but artifacts.
-    async fn judge_apart(&self, separate: &SeparateVerifier, room: &Room) -> Result<Rewards, TrialFailure> {
+    async fn judge_apart(
+        &self,
+        separate: &SeparateVerifier,
+        room: &EnvironmentGuard,
+    ) -> Result<Rewards, TrialFailure> {
         let artifacts = Artifacts::new(&self.task.config.artifacts, self.dir.artifacts());
         let say = |line: String| tracing::info!(episode = self.label, "{line}");
         artifacts.fetch(room, say).await;

@@ -9,11 +9,11 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) length: Duration,
-    state: Mutex<State>,
+    state: Mutex<LeaseState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct LeaseState {
     callers: usize,
     until: Instant,
 }
@@ -24,7 +24,7 @@ pub(super) struct Caller(Arc<Lease>);
 
 impl Lease {
     pub(super) fn new(length: Duration) -> Arc<Self> {
-        let state = Mutex::new(State { callers: 0, until: Instant::now() + length });
+        let state = Mutex::new(LeaseState { callers: 0, until: Instant::now() + length });
         Arc::new(Self { length, state })
     }
 
@@ -43,7 +43,7 @@ impl Lease {
         if state.callers > 0 { self.length } else { state.until.saturating_duration_since(now) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LeaseState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

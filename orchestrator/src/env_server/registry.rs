@@ -18,11 +18,11 @@ const LEASE_CHECK: Duration = Duration::from_millis(250);
 /// All environments of a server.
 pub(super) struct Registry {
     most: usize,
-    state: Mutex<State>,
+    state: Mutex<RegistryState>,
 }
 
 #[derive(Default)]
-struct State {
+struct RegistryState {
     slots: HashMap<String, Arc<Slot>>,
     /// The latest last.
     gone: VecDeque<(String, GymError)>,
@@ -94,12 +94,12 @@ impl Registry {
         join_all(slots.iter().map(|slot| self.remove(slot, Removed::Stopping))).await;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RegistryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl RegistryState {
     fn must_have_room(&self, most: usize) -> Result<(), GymError> {
         match self.slots.len() {
             _ if self.is_stopping => Err(GymError::Stopping),

@@ -14,7 +14,7 @@ use crate::failure::chain;
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An environment that is removed once this is dropped, however that comes: also where work in it is broken off or panics.
-pub(super) struct Room {
+pub(super) struct EnvironmentGuard {
     // Dropped before the next field, so that whoever removes it is the last to hold it.
     environment: Arc<Environment>,
     _guard: DropGuard,
@@ -23,7 +23,7 @@ pub(super) struct Room {
     helpers: TaskTracker,
 }
 
-impl Room {
+impl EnvironmentGuard {
     /// `removals` knows of those that are under way.
     pub(super) fn new(environment: Environment, removals: &TaskTracker) -> Self {
         let environment = Arc::new(environment);
@@ -55,7 +55,7 @@ impl Room {
     }
 }
 
-impl Deref for Room {
+impl Deref for EnvironmentGuard {
     type Target = Environment;
 
     fn deref(&self) -> &Environment {

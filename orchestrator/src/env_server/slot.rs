@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::episode::{Ended, Episode};
+use super::episode::{Episode, EpisodeEnded};
 use super::error::GymError;
 use super::facts::Facts;
 use super::hosts::Hosts;
@@ -20,12 +20,12 @@ use super::request::Action;
 pub(super) struct Slot {
     pub(super) facts: Facts,
     pub(super) lease: Arc<Lease>,
-    state: Mutex<State>,
+    state: Mutex<SlotState>,
     /// Set when it is to be removed: whatever is under way ends early.
     leaving: CancellationToken,
 }
 
-struct State {
+struct SlotState {
     stage: Stage,
     /// Why it takes no further call; none as long as it does.
     removed: Option<Removed>,
@@ -38,7 +38,7 @@ enum Stage {
     Empty(Emptiness),
     Running(Box<Episode>),
     /// The episode is over, and its environment going.
-    Over(Ended),
+    Over(EpisodeEnded),
     /// A call is under way, and has the episode.
     Busy(Busy),
 }
@@ -66,8 +66,8 @@ pub(super) enum Removed {
     Stopping,
 }
 
-/// A call's hold of the environment. Dropped without [`Turn::end`], by a panic, it leaves no episode.
-struct Turn {
+/// A call's hold of the environment. Dropped without [`SlotGuard::end`], by a panic, it leaves no episode.
+struct SlotGuard {
     slot: Arc<Slot>,
     cancel: CancellationToken,
     ended: bool,
@@ -76,7 +76,7 @@ struct Turn {
 
 impl Slot {
     pub(super) fn new(facts: Facts, lease: Arc<Lease>) -> Arc<Self> {
-        let state = State { stage: Stage::Empty(Emptiness::NotReset), removed: None, last: None };
+        let state = SlotState { stage: Stage::Empty(Emptiness::NotReset), removed: None, last: None };
         Arc::new(Self { facts, lease, state: Mutex::new(state), leaving: CancellationToken::new() })
     }
 
@@ -212,7 +212,7 @@ impl Slot {
         let busy = Busy { is_step: for_step, cancel: cancel.clone(), over: over.clone() };
         let before = std::mem::replace(&mut state.stage, Stage::Busy(busy));
         let slot = Arc::clone(self);
-        Ok(Taken::Turn(Turn { slot, cancel, ended: false, _over: over.drop_guard() }, before))
+        Ok(Taken::Turn(SlotGuard { slot, cancel, ended: false, _over: over.drop_guard() }, before))
     }
 
     /// Why a call that was told to end was: only a reset and a removal do that.
@@ -220,7 +220,7 @@ impl Slot {
         self.state().removed.map_or(GymError::Reset, |removed| removed.error(&self.lease))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SlotState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -239,12 +239,12 @@ impl Stage {
 /// What a call finds.
 enum Taken {
     /// Its turn, and what was there before.
-    Turn(Turn, Stage),
+    Turn(SlotGuard, Stage),
     /// A step, to be ended first.
     Later(Busy),
 }
 
-impl Turn {
+impl SlotGuard {
     /// Puts the environment back. The latest step's answer is that of this episode, or none.
     fn end(mut self, stage: Stage, reply: Option<StepReply>) {
         self.ended = true;
@@ -254,7 +254,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for SlotGuard {
     fn drop(&mut self) {
         if !self.ended {
             let why = "the server failed in the midst of a call".to_owned();

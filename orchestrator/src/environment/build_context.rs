@@ -4,11 +4,11 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use super::EnvironmentError;
-use super::transfer::archive::{Entry, walk};
+use super::transfer::archive::{ArchiveEntry, walk};
 use crate::task::glob::Ignore;
 
 /// Everything that `.dockerignore` does not leave out.
-pub(super) fn build_context(dir: &Path) -> Result<Vec<Entry>, EnvironmentError> {
+pub(super) fn build_context(dir: &Path) -> Result<Vec<ArchiveEntry>, EnvironmentError> {
     let ignore_file = dir.join(".dockerignore");
     let ignore = match std::fs::read_to_string(&ignore_file) {
         Ok(text) => Ignore::parse(&text),
@@ -16,8 +16,9 @@ pub(super) fn build_context(dir: &Path) -> Result<Vec<Entry>, EnvironmentError> 
         Err(error) => return Err(EnvironmentError::io("read", ignore_file)(error)),
     };
     // The engine needs both, and leaves them out of the image itself where they are ignored.
-    let needed =
-        |entry: &Entry| entry.name == Path::new("Dockerfile") || entry.name == Path::new(".dockerignore");
+    let needed = |entry: &ArchiveEntry| {
+        entry.name == Path::new("Dockerfile") || entry.name == Path::new(".dockerignore")
+    };
     let mut entries = walk(dir)?;
     entries.retain(|entry| needed(entry) || !ignore.ignores(&entry.name.to_string_lossy()));
     Ok(entries)

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use build::Builds;
 pub use cleanup::clean::Cleaner;
-pub use cleanup::found::{Found, FoundKind};
+pub use cleanup::found::{EngineObject, FoundKind};
 use cleanup::labels::Labels;
 pub use cleanup::owner::OwnerState;
 pub(super) use compose::Composed;

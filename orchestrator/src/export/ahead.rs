@@ -11,14 +11,14 @@ const TRIALS: usize = 64;
 /// A way from one step to the next.
 pub(super) fn ahead<T>() -> (Sender<T>, impl Iterator<Item = T>) {
     let (sender, receiver): (_, Receiver<Item<T>>) = sync_channel(TRIALS);
-    let room = Arc::new(Room::default());
+    let room = Arc::new(AheadBudget::default());
     (Sender { sender, room }, receiver.into_iter().map(|item| item.value))
 }
 
 /// Where one step hands on what it made.
 pub(super) struct Sender<T> {
     sender: SyncSender<Item<T>>,
-    room: Arc<Room>,
+    room: Arc<AheadBudget>,
 }
 
 /// Nobody takes anything any more.
@@ -39,7 +39,7 @@ struct Item<T> {
 }
 
 #[derive(Default)]
-struct Room {
+struct AheadBudget {
     taken: Mutex<usize>,
     freed: Condvar,
 }
@@ -47,12 +47,12 @@ struct Room {
 /// A part of the room, given back when dropped: when the next step takes the value, or when that step is gone and its
 /// queue with it.
 struct Share {
-    room: Arc<Room>,
+    room: Arc<AheadBudget>,
     tokens: usize,
 }
 
 impl Share {
-    fn take(room: &Arc<Room>, tokens: usize) -> Self {
+    fn take(room: &Arc<AheadBudget>, tokens: usize) -> Self {
         let taken = room.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let is_full = |taken: &mut usize| *taken > 0 && taken.saturating_add(tokens) > TOKENS;
         let mut taken = room.freed.wait_while(taken, is_full).unwrap_or_else(PoisonError::into_inner);

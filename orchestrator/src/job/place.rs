@@ -7,9 +7,9 @@ use super::{JobError, JobSettings, ProxyChoice};
 use crate::environment::{EnvironmentKind, Host, JobLabel};
 use crate::job_dir::JobDir;
 use crate::trial::runner::harbor::{Harbor, HarborJob};
-use crate::trial::{Place, TrialPlan};
+use crate::trial::{TrialHost, TrialPlan};
 
-impl Place {
+impl TrialHost {
     /// Makes sure of what trials like these need, and removes what dead jobs of this machine left.
     pub(super) async fn connect(
         settings: &JobSettings,

@@ -10,7 +10,7 @@ use super::stretch::Stretch;
 use crate::trial::{TrialOutcome, TrialPlan};
 
 /// A trial whose turn it is.
-pub(super) struct Turn {
+pub(super) struct NextTrial {
     pub(super) plan: TrialPlan,
     /// What came of the attempt before it. It counts until this one has begun.
     pub(super) before: Option<Box<TrialOutcome>>,
@@ -61,7 +61,7 @@ impl Queue {
     }
 
     /// The first trial that may start. It counts as running until [`Self::ended`].
-    pub(super) fn take(&mut self, now: Instant) -> Option<Turn> {
+    pub(super) fn take(&mut self, now: Instant) -> Option<NextTrial> {
         if self.running >= self.at_once {
             return None;
         }
@@ -74,7 +74,7 @@ impl Queue {
         self.running += 1;
         *self.of_task.entry(task(&plan)).or_default() += 1;
         *self.of_pool.entry(pool(&plan)).or_default() += 1;
-        Some(Turn { plan, before })
+        Some(NextTrial { plan, before })
     }
 
     fn may_start(&self, waiting: &Waiting, now: Instant) -> bool {

@@ -27,7 +27,7 @@ pub(crate) struct Records {
 }
 
 /// How far a job is.
-pub(crate) struct Standing<'a> {
+pub(crate) struct JobProgress<'a> {
     pub(crate) started_at: Timestamp,
     /// None while it runs.
     pub(crate) finished_at: Option<Timestamp>,
@@ -102,8 +102,8 @@ impl Records {
     }
 
     /// `JobResult`
-    pub(crate) fn job_result(&self, standing: &Standing<'_>) -> Value {
-        let Standing { started_at, finished_at, planned, running, retries, trials } = standing;
+    pub(crate) fn job_result(&self, standing: &JobProgress<'_>) -> Value {
+        let JobProgress { started_at, finished_at, planned, running, retries, trials } = standing;
         let sum = |of: fn(&TrialStatus) -> u64| {
             trials.iter().filter_map(|trial| trial.status.as_ref()).map(of).sum()
         };

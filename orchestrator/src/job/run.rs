@@ -14,16 +14,16 @@ use super::plan;
 use super::prepare::Prepared;
 use super::progress::to_be_done;
 use super::proxy::{JobProxy, choose_models};
-use super::queue::{Queue, Turn};
+use super::queue::{NextTrial, Queue};
 use super::running::Running;
 use super::{JobError, JobReport, JobSettings, Progress, rollouts};
 use crate::common::cancellation::Cancellation;
 use crate::environment::JobLabel;
 use crate::failure::chain;
-use crate::job::records::{Records, Standing};
+use crate::job::records::{JobProgress, Records};
 use crate::job_dir::{JobDir, Log, default_job_name, write_json};
 use crate::returned::Returned;
-use crate::trial::{Place, TrialContext, TrialOutcome, TrialPlan};
+use crate::trial::{TrialContext, TrialHost, TrialOutcome, TrialPlan};
 
 /// Runs a job to its end, or to its early end by `cancellation`. Nothing that it started is left running. Where the job's
 /// directory is there already, of an equal job, it goes on with that one.
@@ -106,7 +106,7 @@ impl Job {
         let log = Log::create(&dir.log()).map_err(write(dir.log()))?;
         let label = JobLabel::new(records.job_name());
         let first: Vec<_> = remaining.plans.iter().map(|stretch| &stretch.first).collect();
-        let place = Place::connect(&settings, &first, &label, &dir).await?;
+        let place = TrialHost::connect(&settings, &first, &label, &dir).await?;
         let (proxy, admin) = match JobProxy::start(settings.proxy, place.bind_address(), dir.data()).await {
             Ok(started) => started,
             Err(error) => {
@@ -237,7 +237,7 @@ impl Job {
         self.queue.give_up().for_each(|before| self.attempts.count(before));
     }
 
-    fn next_to_start(&mut self) -> Option<Turn> {
+    fn next_to_start(&mut self) -> Option<NextTrial> {
         if self.is_ending() { None } else { self.queue.take(Instant::now()) }
     }
 
@@ -296,7 +296,7 @@ impl Job {
 
     fn write_result(&self, running: usize, finished_at: Option<Timestamp>) -> Result<(), String> {
         let path = self.context.dir.result();
-        let record = self.records.job_result(&Standing {
+        let record = self.records.job_result(&JobProgress {
             started_at: self.context.started_at,
             finished_at,
             planned: self.attempts.planned(),
@@ -334,7 +334,7 @@ fn nothing_to_train(trials: u32) -> String {
     )
 }
 
-async fn close(place: Place) {
+async fn close(place: TrialHost) {
     if let Err(error) = place.close().await {
         tracing::warn!(error = chain(&error), "cannot clean up after a job that did not start");
     }

@@ -36,11 +36,11 @@ impl Input {
 }
 
 /// The directories of a task that are put into environments.
-pub(super) struct Inputs {
+pub(super) struct InputDirs {
     task: PathBuf,
 }
 
-impl Inputs {
+impl InputDirs {
     pub(super) fn of(task: &Path) -> Self {
         Self { task: task.to_owned() }
     }
@@ -170,7 +170,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, contents).unwrap();
         }
-        let input = Inputs::of(task.path()).input("tests".as_ref()).unwrap();
+        let input = InputDirs::of(task.path()).input("tests".as_ref()).unwrap();
         let there = files.iter().filter(|(name, _)| input.path().join(name).exists());
         there.map(|(name, _)| (*name).to_owned()).collect()
     }
@@ -217,7 +217,7 @@ mod tests {
         let task = tempfile::tempdir().unwrap();
         fs::create_dir(task.path().join("tests")).unwrap();
         fs::write(task.path().join(NAME), "*").unwrap();
-        let input = Inputs::of(task.path()).input("tests".as_ref()).unwrap();
+        let input = InputDirs::of(task.path()).input("tests".as_ref()).unwrap();
         assert_eq!(input.path(), task.path().join("tests"), "rules beside tests/ are none of its");
     }
 

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::inputs::{Input, Inputs};
+use super::inputs::{Input, InputDirs};
 use super::instruction::without_canary;
 use super::{
     CONFIG, NetworkPlan, SeparateVerifier, Step, Task, TaskConfig, TaskError, env_template, support,
@@ -44,7 +44,7 @@ impl Task {
         env_template::resolve_all(&mut config, &path, |name| std::env::var(name).ok())?;
         let directory_name = || dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let name = config.task.as_ref().map_or_else(directory_name, |task| task.name.clone());
-        let inputs = Inputs::of(&dir);
+        let inputs = InputDirs::of(&dir);
         let mut task = Self {
             name,
             instruction: String::new(),

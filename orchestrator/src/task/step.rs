@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::config::{AgentConfig, Healthcheck, MinReward, StepConfig, VerifierConfig};
-use super::inputs::Inputs;
+use super::inputs::InputDirs;
 use super::{SeparateVerifier, Task, TaskError};
 
 /// One of a task's steps.
@@ -23,7 +23,7 @@ pub struct Step {
 
 impl Step {
     /// The step of a task that is loaded but for its steps.
-    pub(super) fn of(whole: &Task, config: &StepConfig, inputs: &Inputs) -> Result<Self, TaskError> {
+    pub(super) fn of(whole: &Task, config: &StepConfig, inputs: &InputDirs) -> Result<Self, TaskError> {
         let below = PathBuf::from("steps").join(&config.name);
         let dir = whole.dir.join(&below);
         let mut task = whole.clone();

@@ -23,7 +23,7 @@ pub(super) fn stray_compose_files(task: &Task) -> Vec<PathBuf> {
 
 /// One entry per field or file that would have to be ignored, with its value.
 pub(super) fn unsupported(config: &TaskConfig) -> Vec<String> {
-    let mut found = Found::default();
+    let mut found = UnsupportedFeatures::default();
     found.environment(&config.environment, "environment");
     found.verifier(&config.verifier, "verifier");
     found.artifacts(&config.artifacts, "artifacts");
@@ -35,9 +35,9 @@ pub(super) fn unsupported(config: &TaskConfig) -> Vec<String> {
 }
 
 #[derive(Default)]
-struct Found(Vec<String>);
+struct UnsupportedFeatures(Vec<String>);
 
-impl Found {
+impl UnsupportedFeatures {
     fn refuse(&mut self, present: bool, what: String) {
         if present {
             self.0.push(what);

@@ -7,7 +7,7 @@ use rolltap_proxy::History;
 use serde_json::{Map, Value};
 
 use super::records::TrialRecords;
-use super::{Events, Place, RetryConfig, TrialOutcome};
+use super::{Events, RetryConfig, TrialHost, TrialOutcome};
 use crate::admin_client::AdminClient;
 use crate::common::cancellation::Cancellation;
 use crate::environment::EnvironmentKind;
@@ -19,7 +19,7 @@ pub(crate) struct TrialContext {
     pub(crate) dir: JobDir,
     /// The job's, which trials have one each beside.
     pub(crate) log: Log,
-    pub(crate) place: Place,
+    pub(crate) place: TrialHost,
     pub(crate) environment: EnvironmentKind,
     pub(crate) admin: AdminClient,
     pub(crate) history: Option<History>,

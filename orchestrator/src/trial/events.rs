@@ -60,7 +60,7 @@ enum TrialEvent<'a> {
 }
 
 #[derive(Serialize)]
-struct Line<E> {
+struct EventLine<E> {
     at: Timestamp,
     #[serde(flatten)]
     event: E,
@@ -75,7 +75,7 @@ impl Events {
     /// Writes one event. An error of the writer is ignored: a reader that closed its end misses the rest.
     pub(crate) fn write(&self, event: impl Serialize) {
         let Some(out) = &self.out else { return };
-        let Ok(mut line) = serde_json::to_vec(&Line { at: Timestamp::now(), event }) else { return };
+        let Ok(mut line) = serde_json::to_vec(&EventLine { at: Timestamp::now(), event }) else { return };
         line.push(b'\n');
         let mut out = out.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let _ = out.write_all(&line).and_then(|()| out.flush());

@@ -7,14 +7,14 @@ use crate::environment::{EnvironmentError, Host};
 use crate::trial::runner::harbor::Harbor;
 
 /// Where a job's trials run.
-pub(crate) enum Place {
+pub(crate) enum TrialHost {
     /// In environments that rolltap makes.
     Host(Host),
     /// Harbor runs them.
     Harbor(Arc<Harbor>),
 }
 
-impl Place {
+impl TrialHost {
     /// Where the agent plane must listen so that agents reach it.
     pub(crate) fn bind_address(&self) -> IpAddr {
         match self {

@@ -1,4 +1,4 @@
-//! The JSON files of a trial's directory: Harbor's `TrialConfig`, `TrialLock` and `TrialResult`. Fields that Harbor does not
+//! The JSON files of a trial's directory: Harbor's `TrialConfig`, `TrialLock` and `TrialResult`. JsonFields that Harbor does not
 //! have are under `rolltap`.
 
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::trial::JobAgent;
 
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-pub(crate) type Fields = Map<String, Value>;
+pub(crate) type JsonFields = Map<String, Value>;
 
 /// The values that the records of a job's trials share.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct TrialRecords {
     pub(crate) job_id: Uuid,
     pub(crate) job_dir: String,
     /// The keys that `JobConfig` and `TrialConfig` have in common.
-    pub(crate) shared: Fields,
+    pub(crate) shared: JsonFields,
 }
 
 impl TrialRecords {
@@ -126,7 +126,7 @@ pub(crate) fn task(plan: &TrialPlan) -> Value {
     Value::Object(task_fields(plan))
 }
 
-fn task_fields(plan: &TrialPlan) -> Fields {
+fn task_fields(plan: &TrialPlan) -> JsonFields {
     let git = plan.git.as_ref();
     said([
         ("git_url", json!(git.map(|git| &git.url))),
@@ -137,7 +137,7 @@ fn task_fields(plan: &TrialPlan) -> Fields {
 }
 
 /// `TrialLock`: which version of its task a trial is about.
-pub(crate) fn trial_version(settings: &Fields, plan: &TrialPlan) -> Value {
+pub(crate) fn trial_version(settings: &JsonFields, plan: &TrialPlan) -> Value {
     let mut trial = settings.clone();
     trial.remove("extra_instructions");
     trial.remove("artifacts");
@@ -205,7 +205,7 @@ fn step_results(steps: &[StepOutcome]) -> Vec<Value> {
 }
 
 /// What is not null and no empty table.
-pub(crate) fn said<const N: usize>(fields: [(&str, Value); N]) -> Fields {
+pub(crate) fn said<const N: usize>(fields: [(&str, Value); N]) -> JsonFields {
     let is_said =
         |value: &Value| !value.is_null() && value.as_object().is_none_or(|fields| !fields.is_empty());
     let said = fields.into_iter().filter(|(_, value)| is_said(value));

@@ -19,7 +19,7 @@ use crate::feed::{Reader, Reading};
 /// What `GET /v1/rollouts` takes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Asked {
+pub(super) struct RolloutsQuery {
     after: Option<String>,
     wait: Option<Seconds>,
     #[serde(default)]
@@ -35,9 +35,9 @@ pub(super) struct Asked {
 /// client notices.
 pub(super) async fn rollouts(
     State(plane): State<Arc<AdminPlane>>,
-    asked: Result<Query<Asked>, QueryRejection>,
+    asked: Result<Query<RolloutsQuery>, QueryRejection>,
 ) -> Result<Response, AdminError> {
-    let Query(Asked { after, wait, closed_groups, superseded, allow_gap, limit }) = asked?;
+    let Query(RolloutsQuery { after, wait, closed_groups, superseded, allow_gap, limit }) = asked?;
     let limit = limit.map(NonZeroU64::get);
     let reading = Reading { after, closed_groups, superseded, allow_gap, limit };
     let (feed, trials) = (Arc::clone(&plane.opening.feed), Arc::clone(&plane.opening.trials));

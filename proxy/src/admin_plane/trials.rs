@@ -14,7 +14,7 @@ use super::error::AdminError;
 use crate::api::{OpenTrial, PutReward, TrialOpened, TrialStatus};
 use crate::common::trial_key::TrialKey;
 use crate::dialect::chat::request::NOT_SAMPLING;
-use crate::lifecycle::opening::Opening;
+use crate::lifecycle::opening::Lifecycle;
 use crate::store::{self, Event};
 use crate::trial::Trial;
 
@@ -47,7 +47,7 @@ pub(super) async fn seal(
 ) -> Result<Json<TrialStatus>, AdminError> {
     let trial = plane.trial(id)?;
     to_the_end(async move {
-        let Opening { feed, store, upstream, .. } = &plane.opening;
+        let Lifecycle { feed, store, upstream, .. } = &plane.opening;
         let trial_id = &trial.opened().facts.trial_id;
         // The place comes first: what is sealed is then kept, however the disk does.
         let place = store.reserve().await?;
@@ -80,7 +80,7 @@ pub(super) async fn reward(
     let Json(put) = body?;
     let reward = reward_of(put);
     to_the_end(async move {
-        let Opening { feed, store, .. } = &plane.opening;
+        let Lifecycle { feed, store, .. } = &plane.opening;
         let trial_id = &trial.opened().facts.trial_id;
         let place = store.reserve().await?;
         let is_new = trial.reward(&reward)?;

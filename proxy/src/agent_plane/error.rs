@@ -7,17 +7,17 @@ use http::{HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::Full;
 use serde::Serialize;
 
-use crate::agent_plane::inbox::NoRoom;
+use crate::agent_plane::inbox::BudgetFull;
 use crate::common::redaction::Redaction;
 use crate::common::trial_key::IdentityError;
 use crate::dialect::endpoint::RouteError;
-use crate::dialect::error_shape::Shape;
-use crate::dialect::unsendable::Unsendable;
+use crate::dialect::error_shape::ErrorShape;
+use crate::dialect::unsendable::BadRequest;
 use crate::dialect::upstream_error::UpstreamError;
 use crate::lifecycle::opening::OpenError;
 use crate::store::StoreError;
-use crate::trial::Refusal;
-use crate::trial::call_under_way::Ended;
+use crate::trial::CallRefusal;
+use crate::trial::call_under_way::CallEnded;
 use crate::upstream::SendError;
 
 /// An answer that comes from us and not from upstream.
@@ -89,7 +89,7 @@ impl AgentError {
         self
     }
 
-    pub(crate) fn into_response(self, shape: Shape) -> Response<Full<Bytes>> {
+    pub(crate) fn into_response(self, shape: ErrorShape) -> Response<Full<Bytes>> {
         let body = self.body(shape);
         let mut response = Response::new(Full::new(Bytes::from(body)));
         *response.status_mut() = self.status;
@@ -101,9 +101,9 @@ impl AgentError {
         response
     }
 
-    fn body(&self, shape: Shape) -> Vec<u8> {
+    fn body(&self, shape: ErrorShape) -> Vec<u8> {
         // Our own words have a place and a code that OpenAI's shape keeps.
-        let is_openai = matches!(shape, Shape::OpenAi | Shape::Responses);
+        let is_openai = matches!(shape, ErrorShape::OpenAi | ErrorShape::Responses);
         let translated = || shape.translated(&UpstreamError::new(self.status, self.message.as_str()));
         if let Some(body) = (!is_openai).then(translated).flatten() {
             return body;
@@ -128,8 +128,8 @@ impl From<RouteError> for AgentError {
     }
 }
 
-impl From<Unsendable> for AgentError {
-    fn from(unsendable: Unsendable) -> Self {
+impl From<BadRequest> for AgentError {
+    fn from(unsendable: BadRequest) -> Self {
         let param = unsendable.param().map(str::to_owned);
         Self { param, ..Self::bad_request(unsendable.to_string()) }
     }
@@ -153,36 +153,38 @@ impl From<IdentityError> for AgentError {
     }
 }
 
-impl From<Refusal> for AgentError {
-    fn from(refusal: Refusal) -> Self {
+impl From<CallRefusal> for AgentError {
+    fn from(refusal: CallRefusal) -> Self {
         let rate_limit = |code| {
             Self::new(StatusCode::TOO_MANY_REQUESTS, "RateLimitError", refusal.to_string()).with_code(code)
         };
         match refusal {
-            Refusal::Sealed => {
+            CallRefusal::Sealed => {
                 Self::new(StatusCode::GONE, "TrialSealedError", refusal.to_string()).with_code("trial_sealed")
             }
-            Refusal::TooManyCalls(_) | Refusal::TooManyTokens(_) => rate_limit("trial_limit_reached"),
+            CallRefusal::TooManyCalls(_) | CallRefusal::TooManyTokens(_) => rate_limit("trial_limit_reached"),
             // Those under way end: the only limit that passes.
-            Refusal::TooManyInFlight(_) => rate_limit("trial_calls_in_flight").retry_after(1),
-            Refusal::BodyTooLarge(_) => Self::too_large(refusal.to_string()).with_code("trial_limit_reached"),
+            CallRefusal::TooManyInFlight(_) => rate_limit("trial_calls_in_flight").retry_after(1),
+            CallRefusal::BodyTooLarge(_) => {
+                Self::too_large(refusal.to_string()).with_code("trial_limit_reached")
+            }
         }
     }
 }
 
-impl From<NoRoom> for AgentError {
-    fn from(full: NoRoom) -> Self {
+impl From<BudgetFull> for AgentError {
+    fn from(full: BudgetFull) -> Self {
         let (status, kind) = match full {
-            NoRoom::OfTrial => (StatusCode::TOO_MANY_REQUESTS, "RateLimitError"),
-            NoRoom::OfAll => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError"),
+            BudgetFull::OfTrial => (StatusCode::TOO_MANY_REQUESTS, "RateLimitError"),
+            BudgetFull::OfAll => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError"),
         };
         Self::new(status, kind, full.to_string()).with_code("request_memory_full").retry_after(1)
     }
 }
 
-impl From<Ended> for AgentError {
-    fn from(_: Ended) -> Self {
-        Refusal::Sealed.into()
+impl From<CallEnded> for AgentError {
+    fn from(_: CallEnded) -> Self {
+        CallRefusal::Sealed.into()
     }
 }
 

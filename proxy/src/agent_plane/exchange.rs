@@ -18,18 +18,18 @@ use crate::agent_plane::{AgentPlane, AnswerBody, boxed, whole};
 use crate::common::history::History;
 use crate::common::redaction::Redaction;
 use crate::dialect::endpoint::{CallEndpoint, CountEndpoint};
-use crate::dialect::error_shape::Shape;
+use crate::dialect::error_shape::ErrorShape;
 use crate::dialect::upstream_error::UpstreamError;
-use crate::dialect::{self, Back, Ground, Prepared};
+use crate::dialect::{self, RequestContext, ResponseAdapter, UpstreamRequest};
 use crate::prefix::prompt_ids;
 use crate::recorder::Recorder;
-use crate::roles::Asked;
-use crate::trial::call_under_way::{CallGuard, CallUnderWay, Ended};
+use crate::roles::RoleRequest;
+use crate::trial::call_under_way::{CallEnded, CallGuard, InFlightCall};
 use crate::trial::replay::Replay;
 use crate::trial::retry::Fingerprint;
-use crate::trial::silence::Silence;
+use crate::trial::silence::IdleTimer;
 use crate::trial::tap::{TapBody, WholeBody};
-use crate::trial::{Refusal, Trial};
+use crate::trial::{CallRefusal, Trial};
 use crate::upstream::{self, UpstreamBody};
 
 /// A million tokens with logprobs and alternatives stay below.
@@ -42,7 +42,7 @@ const REFUSALS: [StatusCode; 3] =
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// An answer on its way to the agent.
-enum Answer {
+enum AgentAnswer {
     /// It passes as it comes.
     Stream,
     /// It came whole, and its record is kept.
@@ -53,23 +53,23 @@ impl AgentPlane {
     /// Answers a call that its trial has admitted.
     pub(crate) async fn exchange(
         &self,
-        call: Arc<CallUnderWay>,
+        call: Arc<InFlightCall>,
         endpoint: &CallEndpoint,
-        shape: Shape,
+        shape: ErrorShape,
         parts: &Parts,
         body: &Bytes,
     ) -> Result<Response<AnswerBody>, AgentError> {
         let guard = CallGuard::new(Arc::clone(&call));
         let exchanged = tokio::select! {
             exchanged = self.ask(&call, endpoint, shape, parts, body) => exchanged,
-            () = call.trial().sealed().cancelled() => Err(Refusal::Sealed.into()),
+            () = call.trial().sealed().cancelled() => Err(CallRefusal::Sealed.into()),
         };
         match exchanged {
-            Ok((head, Answer::Stream)) => {
-                let body = TapBody::new(guard, Silence::new(self.longest_silence));
+            Ok((head, AgentAnswer::Stream)) => {
+                let body = TapBody::new(guard, IdleTimer::new(self.longest_silence));
                 Ok(Response::from_parts(head, boxed(body)))
             }
-            Ok((head, Answer::Whole(body))) => {
+            Ok((head, AgentAnswer::Whole(body))) => {
                 Ok(Response::from_parts(head, boxed(WholeBody::new(guard, body))))
             }
             Err(error) => Err(failed(&call, error).await),
@@ -79,19 +79,19 @@ impl AgentPlane {
     /// One request and the beginning of its answer, or all of it where it comes whole.
     async fn ask(
         &self,
-        call: &CallUnderWay,
+        call: &InFlightCall,
         endpoint: &CallEndpoint,
-        shape: Shape,
+        shape: ErrorShape,
         parts: &Parts,
         body: &Bytes,
-    ) -> Result<(response::Parts, Answer), AgentError> {
+    ) -> Result<(response::Parts, AgentAnswer), AgentError> {
         let trial = call.trial();
         let trial_id = &trial.opened().facts.trial_id;
         call.record(|recorder| {
             recorder.spoken(endpoint.dialect());
             recorder.hides(Arc::clone(&self.opening.redaction));
         })?;
-        let ground = Ground {
+        let ground = RequestContext {
             enforced: &trial.enforced(call.ordinal()),
             names: self.names(trial),
             defaults: self.opening.upstream.model_card(trial_id).await.defaults,
@@ -100,10 +100,11 @@ impl AgentPlane {
             tool_strict_level: self.tool_strict_level,
             has_parser: self.opening.upstream.has_parser(trial_id),
         };
-        let Prepared { path, body: edited, facts, mut back } = dialect::prepare(endpoint, body, ground)?;
+        let UpstreamRequest { path, body: edited, facts, mut back } =
+            dialect::prepare(endpoint, body, ground)?;
         let intended = edited.map_or_else(|| body.clone(), Bytes::from);
         let has_media = facts.has_media;
-        let role = self.roles.role_of(Asked::of(&facts, &intended));
+        let role = self.roles.role_of(RoleRequest::of(&facts, &intended));
         call.record(|recorder| {
             recorder.is_for(role);
             recorder.asked(facts);
@@ -118,23 +119,23 @@ impl AgentPlane {
             set_content_type(&mut head.headers, back.stream_content_type());
             call.answer_begins(&head);
             call.stream(answered, back)?;
-            return Ok((head, Answer::Stream));
+            return Ok((head, AgentAnswer::Stream));
         }
         let answered = read_answer(answered, self.longest_silence).await?;
         if head.status.is_success() {
             let answer = whole_answer(call, &mut head, &answered, &mut back).await?;
-            return Ok((head, Answer::Whole(answer.unwrap_or(answered))));
+            return Ok((head, AgentAnswer::Whole(answer.unwrap_or(answered))));
         }
         let answered = back.error_as_of_agent(&answered, body, &intended).map_or(answered, Bytes::from);
         let answer =
             error_answer(call, &mut head, &self.opening.redaction, &answered, &mut back, shape).await?;
-        Ok((head, Answer::Whole(answer.unwrap_or(answered))))
+        Ok((head, AgentAnswer::Whole(answer.unwrap_or(answered))))
     }
 
     /// The request with its prompt as token ids, where its conversation goes on from tokens that are known.
     async fn continued(
         &self,
-        call: &CallUnderWay,
+        call: &InFlightCall,
         body: &Bytes,
         has_media: bool,
     ) -> Result<Option<Bytes>, AgentError> {
@@ -154,7 +155,7 @@ impl AgentPlane {
     /// says it in the words that agents know, of a prompt that is too long above all.
     async fn send(
         &self,
-        call: &CallUnderWay,
+        call: &InFlightCall,
         path: &str,
         parts: &Parts,
         body: Bytes,
@@ -189,7 +190,7 @@ impl AgentPlane {
         &self,
         trial: &Trial,
         endpoint: &CountEndpoint,
-        shape: Shape,
+        shape: ErrorShape,
         parts: &Parts,
         body: Vec<u8>,
     ) -> Result<Response<AnswerBody>, AgentError> {
@@ -214,30 +215,30 @@ impl AgentPlane {
 /// Records an answer that came whole and makes of it what the agent gets, once the record is kept. None where the agent
 /// gets it as it came.
 async fn whole_answer(
-    call: &CallUnderWay,
+    call: &InFlightCall,
     head: &mut response::Parts,
     body: &Bytes,
-    back: &mut Back,
+    back: &mut ResponseAdapter,
 ) -> Result<Option<Bytes>, AgentError> {
     let text = std::str::from_utf8(body).unwrap_or_default();
     let for_agent = call.record(|recorder| back.whole(text, recorder))??.map(Bytes::from);
-    if for_agent.is_some() && matches!(back, Back::Translated(_)) {
+    if for_agent.is_some() && matches!(back, ResponseAdapter::Translated(_)) {
         head.headers.insert(header::CONTENT_TYPE, JSON);
     }
     call.answer_begins(head);
-    let kept = call.end_whole(for_agent.as_ref().unwrap_or(body)).ok_or(Ended)?;
+    let kept = call.end_whole(for_agent.as_ref().unwrap_or(body)).ok_or(CallEnded)?;
     kept.await.inspect_err(|_| call.answer_is_replaced())?;
     Ok(for_agent)
 }
 
 /// Records upstream's error and words it for the agent, its status kept. None where the agent gets it as it came.
 async fn error_answer(
-    call: &CallUnderWay,
+    call: &InFlightCall,
     head: &mut response::Parts,
     redaction: &Redaction,
     body: &Bytes,
-    back: &mut Back,
-    shape: Shape,
+    back: &mut ResponseAdapter,
+    shape: ErrorShape,
 ) -> Result<Option<Bytes>, AgentError> {
     let said = String::from_utf8_lossy(body);
     let text = redaction.redacted(&said);
@@ -257,13 +258,13 @@ async fn error_answer(
             translated.or_else(|| matches!(text, Cow::Owned(_)).then(|| text.into_owned().into_bytes()))
         }
     };
-    let kept = call.end(CallStatus::Failed, None).ok_or(Ended)?;
+    let kept = call.end(CallStatus::Failed, None).ok_or(CallEnded)?;
     kept.await?;
     Ok(for_agent.map(Bytes::from))
 }
 
 /// Records that a call came to nothing, if it is not recorded otherwise already, and gives the error to answer with.
-async fn failed(call: &CallUnderWay, error: AgentError) -> AgentError {
+async fn failed(call: &InFlightCall, error: AgentError) -> AgentError {
     let Some(kept) = call.end(CallStatus::Failed, Some(error.to_string())) else { return error };
     kept.await.err().map_or(error, AgentError::from)
 }

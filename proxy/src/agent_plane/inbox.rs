@@ -1,4 +1,4 @@
-//! Room for request bodies in memory, from their first byte until their call is answered or streams: a flood of them is
+//! Reservation for request bodies in memory, from their first byte until their call is answered or streams: a flood of them is
 //! refused before it fills the machine, and none of one trial keeps out those of all others.
 
 use std::collections::HashMap;
@@ -10,12 +10,12 @@ use rolltap_rollout::ids::TrialId;
 const ROOM: u64 = 8 << 30;
 /// Bytes of one: four bodies of the largest size.
 const SHARE: u64 = 1 << 30;
-/// Room is taken in steps, so that small pieces cost no more than large ones.
+/// Reservation is taken in steps, so that small pieces cost no more than large ones.
 const STEP: u64 = 1 << 20;
 
 /// The bodies that are held.
 #[derive(Debug, Default)]
-pub(crate) struct Inbox {
+pub(crate) struct BodyBudget {
     held: Mutex<Held>,
 }
 
@@ -27,15 +27,15 @@ struct Held {
 
 /// The room of one body, given back when this goes.
 #[derive(Debug)]
-pub(crate) struct Room {
-    inbox: Arc<Inbox>,
+pub(crate) struct Reservation {
+    inbox: Arc<BodyBudget>,
     trial: TrialId,
     taken: u64,
 }
 
 /// Why there is no room for more of a body. It passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoRoom {
+pub(crate) enum BudgetFull {
     #[error(
         "this trial's requests under way hold {SHARE} bytes, as many as one trial may; wait for one to end"
     )]
@@ -44,14 +44,14 @@ pub(crate) enum NoRoom {
     OfAll,
 }
 
-impl Room {
+impl Reservation {
     /// For a body of that trial, none of which has come.
-    pub(crate) fn of(inbox: &Arc<Inbox>, trial: &TrialId) -> Self {
+    pub(crate) fn of(inbox: &Arc<BodyBudget>, trial: &TrialId) -> Self {
         Self { inbox: Arc::clone(inbox), trial: trial.clone(), taken: 0 }
     }
 
     /// Makes room for so many bytes in all.
-    pub(crate) fn grow(&mut self, to: u64) -> Result<(), NoRoom> {
+    pub(crate) fn grow(&mut self, to: u64) -> Result<(), BudgetFull> {
         if to <= self.taken {
             return Ok(());
         }
@@ -59,10 +59,10 @@ impl Room {
         let mut held = self.inbox.held.lock().unwrap_or_else(PoisonError::into_inner);
         let of_trial = held.of.get(&self.trial).copied().unwrap_or_default();
         if of_trial + more > SHARE {
-            return Err(NoRoom::OfTrial);
+            return Err(BudgetFull::OfTrial);
         }
         if held.total + more > ROOM {
-            return Err(NoRoom::OfAll);
+            return Err(BudgetFull::OfAll);
         }
         held.total += more;
         held.of.insert(self.trial.clone(), of_trial + more);
@@ -71,7 +71,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for Reservation {
     fn drop(&mut self) {
         let mut held = self.inbox.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.total -= self.taken;
@@ -88,19 +88,19 @@ impl Drop for Room {
 mod tests {
     use super::*;
 
-    fn rooms(inbox: &Arc<Inbox>, trial: &str, count: u64) -> Vec<Room> {
+    fn rooms(inbox: &Arc<BodyBudget>, trial: &str, count: u64) -> Vec<Reservation> {
         let trial = TrialId::new(trial).unwrap();
-        (0..count).map(|_| Room::of(inbox, &trial)).collect()
+        (0..count).map(|_| Reservation::of(inbox, &trial)).collect()
     }
 
     #[test]
     fn a_trial_takes_its_share_and_leaves_room_to_others() {
-        let inbox = Arc::new(Inbox::default());
+        let inbox = Arc::new(BodyBudget::default());
         let mut greedy = rooms(&inbox, "greedy", 5);
         for room in &mut greedy[..4] {
             room.grow(SHARE / 4).unwrap();
         }
-        assert_eq!(greedy[4].grow(1), Err(NoRoom::OfTrial));
+        assert_eq!(greedy[4].grow(1), Err(BudgetFull::OfTrial));
         assert_eq!(rooms(&inbox, "modest", 1)[0].grow(SHARE), Ok(()));
         greedy.remove(0);
         assert_eq!(greedy[3].grow(SHARE / 4), Ok(()));
@@ -108,11 +108,11 @@ mod tests {
 
     #[test]
     fn all_trials_together_do_not_fill_the_machine_and_everything_is_given_back() {
-        let inbox = Arc::new(Inbox::default());
+        let inbox = Arc::new(BodyBudget::default());
         let mut all: Vec<_> =
             (0..ROOM / SHARE).flat_map(|trial| rooms(&inbox, &format!("t{trial}"), 1)).collect();
         all.iter_mut().for_each(|room| room.grow(SHARE).unwrap());
-        assert_eq!(rooms(&inbox, "last", 1)[0].grow(1), Err(NoRoom::OfAll));
+        assert_eq!(rooms(&inbox, "last", 1)[0].grow(1), Err(BudgetFull::OfAll));
         drop(all);
         let held = inbox.held.lock().unwrap();
         assert_eq!((held.total, held.of.len()), (0, 0));
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_body_that_grows_takes_what_it_has_grown_by() {
-        let inbox = Arc::new(Inbox::default());
+        let inbox = Arc::new(BodyBudget::default());
         let mut rooms = rooms(&inbox, "t", 1);
         for to in [0, 1, 10, STEP, STEP + 1, 2] {
             rooms[0].grow(to).unwrap();

@@ -9,8 +9,8 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 
 use crate::agent_plane::error::AgentError;
-use crate::agent_plane::inbox::Room;
-use crate::trial::Refusal;
+use crate::agent_plane::inbox::Reservation;
+use crate::trial::CallRefusal;
 
 /// Long contexts with images; vLLM itself has no limit.
 const LARGEST_REQUEST: u64 = 256 << 20;
@@ -29,17 +29,17 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) async fn read(
     body: &mut Incoming,
     largest: Option<u64>,
-    room: &mut Room,
+    room: &mut Reservation,
 ) -> Result<Bytes, AgentError> {
     let largest = largest.unwrap_or(LARGEST_REQUEST).min(LARGEST_REQUEST);
     let read = tokio::time::timeout(REQUEST_TIMEOUT, read_whole(body, largest, room)).await;
     read.map_err(|_| too_slow("the request body was not whole", REQUEST_TIMEOUT))?
 }
 
-async fn read_whole(body: &mut Incoming, largest: u64, room: &mut Room) -> Result<Bytes, AgentError> {
+async fn read_whole(body: &mut Incoming, largest: u64, room: &mut Reservation) -> Result<Bytes, AgentError> {
     // Where the head tells the size, nothing of it needs to be read.
     if body.size_hint().lower() > largest {
-        return Err(Refusal::BodyTooLarge(largest).into());
+        return Err(CallRefusal::BodyTooLarge(largest).into());
     }
     let limited = Limited::new(body, usize::try_from(largest).unwrap_or(usize::MAX));
     let mut limited = std::pin::pin!(limited);
@@ -55,7 +55,7 @@ async fn read_whole(body: &mut Incoming, largest: u64, room: &mut Room) -> Resul
                 pieces.push(piece);
             }
             Some(Err(error)) if error.is::<LengthLimitError>() => {
-                return Err(Refusal::BodyTooLarge(largest).into());
+                return Err(CallRefusal::BodyTooLarge(largest).into());
             }
             Some(Err(error)) => {
                 return Err(AgentError::bad_request(format!("the request body broke off: {error}")));

@@ -39,7 +39,7 @@ pub(crate) async fn serve(
     max_connections: NonZeroUsize,
     stop: CancellationToken,
 ) {
-    let room = Room {
+    let room = ConnectionPermits {
         connections: Arc::new(Semaphore::new(max_connections.get().min(Semaphore::MAX_PERMITS))),
         silent: Arc::default(),
     };
@@ -51,7 +51,12 @@ pub(crate) async fn serve(
     while accepting.join_next().await.is_some() {}
 }
 
-async fn accept(listener: TcpListener, plane: Arc<AgentPlane>, room: Room, stop: CancellationToken) {
+async fn accept(
+    listener: TcpListener,
+    plane: Arc<AgentPlane>,
+    room: ConnectionPermits,
+    stop: CancellationToken,
+) {
     let graceful = GracefulShutdown::new();
     let mut tasks = JoinSet::new();
     // A connection that was taken and has no permit yet.
@@ -86,15 +91,15 @@ async fn accept(listener: TcpListener, plane: Arc<AgentPlane>, room: Room, stop:
     while tasks.join_next().await.is_some() {}
 }
 
-/// Room for connections.
+/// ConnectionPermits for connections.
 #[derive(Clone, Debug)]
-struct Room {
+struct ConnectionPermits {
     /// A permit for each.
     connections: Arc<Semaphore>,
     silent: Arc<SilentConnections>,
 }
 
-impl Room {
+impl ConnectionPermits {
     /// Where there is none, closes the oldest connection over which no request has come. Where all have had one, the next
     /// connection waits until another ends.
     fn make(&self) {

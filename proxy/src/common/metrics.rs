@@ -18,8 +18,8 @@ pub(crate) struct Metrics {
     prompts: Family<Prompt, Counter>,
     audits: Family<Audited, Counter>,
     shapes_off: Gauge,
-    trials: Family<Standing, Gauge>,
-    groups: Family<Standing, Gauge>,
+    trials: Family<StateLabels, Gauge>,
+    groups: Family<StateLabels, Gauge>,
     readers_cut_off: Counter,
     trial_memory: Gauge,
     trials_asleep: Counter,
@@ -53,7 +53,7 @@ pub(crate) struct Counts {
 
 /// How trials or groups stand.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Standing {
+struct StateLabels {
     /// `open`, `sealed` (its reward has not come) or `complete`; of groups `open` or `closed`.
     state: &'static str,
 }
@@ -163,8 +163,8 @@ impl Metrics {
 
     /// How trials and groups stand now.
     pub(crate) fn stand(&self, counts: Counts) {
-        let set = |of: &Family<Standing, Gauge>, state, count: usize| {
-            of.get_or_create(&Standing { state }).set(i64::try_from(count).unwrap_or(i64::MAX));
+        let set = |of: &Family<StateLabels, Gauge>, state, count: usize| {
+            of.get_or_create(&StateLabels { state }).set(i64::try_from(count).unwrap_or(i64::MAX));
         };
         set(&self.trials, "open", counts.trials_open);
         set(&self.trials, "sealed", counts.trials_sealed);

@@ -37,7 +37,7 @@ impl Sample {
 
 /// How a trial stands among others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct AttemptStanding {
     /// A later attempt counts instead.
     pub(crate) superseded: bool,
     pub(crate) completed_at: Option<Timestamp>,

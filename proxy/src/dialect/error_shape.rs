@@ -5,7 +5,7 @@ use super::{gemini, messages, responses};
 
 /// The shapes in which clients read errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum ErrorShape {
     /// OpenAI's and vLLM's: `{"error": {message, type, param, code}}`.
     OpenAi,
     /// OpenAI's, with OpenAI's own codes.
@@ -16,7 +16,7 @@ pub(crate) enum Shape {
     Gemini,
 }
 
-impl Shape {
+impl ErrorShape {
     /// An error in the words and the shape of the dialect; none where vLLM's own bytes are right.
     pub(crate) fn translated(self, error: &UpstreamError) -> Option<Vec<u8>> {
         match self {
@@ -49,15 +49,15 @@ mod tests {
 
     #[test]
     fn errors_have_the_shape_of_the_paths_clients() {
-        assert_eq!(Shape::of_path("/v1/messages/count_tokens"), Shape::Anthropic);
-        assert_eq!(Shape::of_path("/v1beta/models/m:x"), Shape::Gemini);
-        assert_eq!(Shape::of_path("/v1/models"), Shape::OpenAi);
+        assert_eq!(ErrorShape::of_path("/v1/messages/count_tokens"), ErrorShape::Anthropic);
+        assert_eq!(ErrorShape::of_path("/v1beta/models/m:x"), ErrorShape::Gemini);
+        assert_eq!(ErrorShape::of_path("/v1/models"), ErrorShape::OpenAi);
     }
 
     proptest! {
         #[test]
         fn arbitrary_paths_never_panic(path in "(/v1beta/models/)?.*") {
-            Shape::of_path(&path);
+            ErrorShape::of_path(&path);
         }
     }
 }

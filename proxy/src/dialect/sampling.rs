@@ -7,7 +7,7 @@ use rolltap_rollout::call::Sampling;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::unsendable::Unsendable;
+use super::unsendable::BadRequest;
 use crate::upstream::SamplingDefaults;
 use crate::wire::surgery::{Object, is_off};
 
@@ -112,18 +112,18 @@ const CONSTRAINING_KEYS: [&str; 5] =
     ["logit_bias", "allowed_token_ids", "bad_words", "min_tokens", "thinking_token_budget"];
 
 /// Scans a body, and refuses what steers more than its own sampling.
-pub(crate) fn object(text: &str) -> Result<Object<'_>, Unsendable> {
+pub(crate) fn object(text: &str) -> Result<Object<'_>, BadRequest> {
     let object = Object::scan(text)
-        .map_err(|error| Unsendable::new(format!("the request body is not a JSON object: {error}")))?;
+        .map_err(|error| BadRequest::new(format!("the request body is not a JSON object: {error}")))?;
     if object.asks_for("use_beam_search") {
         let message = "beam search samples nothing, so its tokens have no logprobs to train on: leave use_beam_search out";
-        return Err(Unsendable::at("use_beam_search", message));
+        return Err(BadRequest::at("use_beam_search", message));
     }
     let has_effect = |(key, idle): &(&str, &[&str])| {
         object.get(key).is_some_and(|value| value != "null" && !idle.contains(&value))
     };
     match ENGINE_CONTROL.into_iter().find(has_effect) {
-        Some((key, _)) => Err(Unsendable::at(
+        Some((key, _)) => Err(BadRequest::at(
             key,
             format!("{key:?} steers the inference engine and is not the agent's to set: leave it out"),
         )),
@@ -186,7 +186,7 @@ impl Effective<'_> {
     }
 
     /// How many samples are asked for, of each prompt. What is no number is vLLM's to refuse.
-    pub(crate) fn samples(&self) -> Result<u32, Unsendable> {
+    pub(crate) fn samples(&self) -> Result<u32, BadRequest> {
         let asked = match self.get("n") {
             Some(Value::Number(number)) => number.as_f64(),
             // vLLM reads these too.
@@ -197,7 +197,7 @@ impl Effective<'_> {
             && !self.enforced.contains_key("n")
         {
             let message = format!("n is larger than {MOST_SAMPLES}: ask for fewer samples, in several calls");
-            return Err(Unsendable::at("n", message));
+            return Err(BadRequest::at("n", message));
         }
         let is_count =
             |samples: &f64| samples.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(samples);

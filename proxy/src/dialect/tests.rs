@@ -17,10 +17,10 @@ static NOTHING: LazyLock<(Map<String, Value>, ModelAliases, Arc<responses::Memor
     LazyLock::new(Default::default);
 
 /// Of a trial that enforces nothing, before a model that tells nothing.
-pub(crate) fn ground() -> Ground<'static> {
+pub(crate) fn ground() -> RequestContext<'static> {
     let (enforced, aliases, responses) = &*NOTHING;
     let names = Names { of_trial: aliases, of_proxy: aliases };
-    Ground {
+    RequestContext {
         enforced,
         names,
         defaults: SamplingDefaults::default(),
@@ -60,7 +60,7 @@ fn answered(
     (endpoint, request): &(CallEndpoint, &str),
     pieces: &[&[u8]],
 ) -> (Vec<u8>, TokenList, Vec<Choice>) {
-    let Prepared { mut back, facts, .. } = prepare(endpoint, request.as_bytes(), ground()).unwrap();
+    let UpstreamRequest { mut back, facts, .. } = prepare(endpoint, request.as_bytes(), ground()).unwrap();
     let trial = TrialId::new("t").unwrap();
     let mut recorder =
         Recorder::new(CallId::generate(), trial, 0, jiff::Timestamp::UNIX_EPOCH, Default::default());
@@ -69,9 +69,9 @@ fn answered(
     let mut out = Vec::new();
     'pieces: for piece in pieces {
         let Ok(arrived) = decoder.take(Bytes::copy_from_slice(piece)) else { break };
-        let mut passing = Passing::of(arrived.bytes.clone());
+        let mut passing = ChunkRewriter::of(arrived.bytes.clone());
         for event in arrived.events {
-            if back.event(&arrived.bytes, event, &mut recorder, &mut passing) == Progress::Last {
+            if back.event(&arrived.bytes, event, &mut recorder, &mut passing) == StreamProgress::Last {
                 out.extend(passing.into_bytes());
                 break 'pieces;
             }

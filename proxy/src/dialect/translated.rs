@@ -5,8 +5,8 @@ use std::fmt;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::Progress;
-use super::chat::{self, spoken::Spoken};
+use super::StreamProgress;
+use super::chat::{self, spoken::ChatCompletion};
 use super::upstream_error::UpstreamError;
 use crate::recorder::Recorder;
 
@@ -21,10 +21,10 @@ pub(crate) trait Translator: fmt::Debug + Send {
     }
 
     /// A whole answer.
-    fn whole(&mut self, answer: &Spoken<'_>) -> Vec<u8>;
+    fn whole(&mut self, answer: &ChatCompletion<'_>) -> Vec<u8>;
 
     /// One chunk of upstream's stream: appends the events that it becomes, whole.
-    fn chunk(&mut self, chunk: &Spoken<'_>, out: &mut Vec<u8>);
+    fn chunk(&mut self, chunk: &ChatCompletion<'_>, out: &mut Vec<u8>);
 
     /// Upstream's `[DONE]`: appends the closing events, which are held until the call's record is kept. Nothing after an
     /// error.
@@ -65,17 +65,17 @@ pub(super) fn event(
     data: &str,
     recorder: &mut Recorder,
     out: &mut Vec<u8>,
-) -> Progress {
+) -> StreamProgress {
     if data == "[DONE]" {
         translator.end(out);
-        return Progress::Last;
+        return StreamProgress::Last;
     }
     chat::answer::record(data, recorder);
     match read(data) {
         Ok(chunk) => translator.chunk(&chunk, out),
         Err(error) => translator.error(&error, out),
     }
-    Progress::More
+    StreamProgress::More
 }
 
 /// Records a whole answer and gives it in the agent's dialect.
@@ -88,9 +88,9 @@ pub(super) fn whole(
     Ok(translator.whole(&read(body)?))
 }
 
-fn read(data: &str) -> Result<Spoken<'_>, UpstreamError> {
-    match serde_json::from_str::<Spoken<'_>>(data) {
-        Ok(Spoken { error: Some(error), .. }) => Err(UpstreamError::inside_success(error.get())),
+fn read(data: &str) -> Result<ChatCompletion<'_>, UpstreamError> {
+    match serde_json::from_str::<ChatCompletion<'_>>(data) {
+        Ok(ChatCompletion { error: Some(error), .. }) => Err(UpstreamError::inside_success(error.get())),
         Ok(spoken) => Ok(spoken),
         Err(unread) => Err(unreadable(data, &unread)),
     }

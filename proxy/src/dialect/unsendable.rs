@@ -4,13 +4,13 @@
 /// dialect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub(crate) struct Unsendable {
+pub(crate) struct BadRequest {
     message: String,
     /// Where in the body: `messages[2].content[0].type`.
     param: Option<String>,
 }
 
-impl Unsendable {
+impl BadRequest {
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), param: None }
     }

@@ -25,7 +25,7 @@ pub(crate) struct Overflow {
 
 /// `{"error": {message, type, param, code}}`, and FastAPI's own `{"detail": …}`.
 #[derive(Deserialize)]
-struct Body {
+struct UpstreamErrorBody {
     error: Option<Detail>,
     detail: Option<serde_json::Value>,
 }
@@ -47,8 +47,10 @@ impl UpstreamError {
     /// Reads an answer with an error status, whatever it is.
     pub(crate) fn of_answer(status: StatusCode, body: &str) -> Self {
         match serde_json::from_str(body) {
-            Ok(Body { error: Some(detail), .. }) => Self::of_detail(status, detail),
-            Ok(Body { detail: Some(serde_json::Value::String(message)), .. }) => Self::new(status, message),
+            Ok(UpstreamErrorBody { error: Some(detail), .. }) => Self::of_detail(status, detail),
+            Ok(UpstreamErrorBody { detail: Some(serde_json::Value::String(message)), .. }) => {
+                Self::new(status, message)
+            }
             _ if body.is_empty() => Self::new(status, status.to_string()),
             _ => Self::new(status, body),
         }

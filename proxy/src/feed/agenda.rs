@@ -29,13 +29,13 @@ pub(super) enum Deadline {
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Agenda {
+pub(super) struct Schedule {
     ready: VecDeque<TrialId>,
     closing: BTreeMap<GroupId, ClosingCause>,
     deadlines: BTreeSet<(Timestamp, Deadline)>,
 }
 
-impl Agenda {
+impl Schedule {
     /// What comes first: what is due by itself, then deadlines that have passed, in their order. So a proxy that slept
     /// through several does what it would have done awake.
     pub(super) fn due(&self, now: Timestamp) -> Option<Due> {

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::agenda::Due;
-use super::{Feed, Nudge};
+use super::{Feed, Wake};
 use crate::api::ClosingCause;
 use crate::common::clock;
 use crate::store::{self, Completion, Event, GroupClosed, Store, StoreError};
@@ -22,7 +22,7 @@ const LONGEST_NAP: Duration = Duration::from_secs(30);
 
 /// The one that gives numbers, so that no two things get the same.
 #[derive(Debug)]
-pub(crate) struct Clerk {
+pub(crate) struct Sequencer {
     feed: Arc<Feed>,
     trials: Arc<Trials>,
     store: Store,
@@ -30,13 +30,13 @@ pub(crate) struct Clerk {
     given: u64,
 }
 
-impl Clerk {
+impl Sequencer {
     /// Starts one that works until `stop`.
     pub(crate) fn start(
         feed: Arc<Feed>,
         trials: Arc<Trials>,
         store: Store,
-        nudges: mpsc::Receiver<Nudge>,
+        nudges: mpsc::Receiver<Wake>,
         stop: CancellationToken,
     ) {
         let given = feed.ledger().last();
@@ -44,8 +44,8 @@ impl Clerk {
         tokio::spawn(async move { stop.run_until_cancelled(clerk.run(nudges)).await });
     }
 
-    async fn run(mut self, mut nudges: mpsc::Receiver<Nudge>) {
-        let mut waiting: Vec<Nudge> = Vec::new();
+    async fn run(mut self, mut nudges: mpsc::Receiver<Wake>) {
+        let mut waiting: Vec<Wake> = Vec::new();
         let mut is_behind = false;
         loop {
             let settled = self.settle().await;

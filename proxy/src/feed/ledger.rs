@@ -11,14 +11,14 @@ use jiff::Timestamp;
 pub(crate) use reading::Delivery;
 use rolltap_rollout::ids::{GroupId, TrialId};
 
-use super::agenda::{Agenda, Deadline, Due};
+use super::agenda::{Deadline, Due, Schedule};
 use super::group::Group;
 use super::order::Order;
 use super::refusal::OpenRefusal;
 use crate::api::ClosingCause;
 use crate::common::samples::{Sample, Samples};
 use crate::common::seconds::Seconds;
-use crate::store::{Completion, Found, GroupClosed, Opened};
+use crate::store::{Completion, GroupClosed, Opened, RecoveredTrial};
 
 /// Every trial and group, as far as completeness goes.
 #[derive(Debug, Default, PartialEq)]
@@ -27,7 +27,7 @@ pub(crate) struct Ledger {
     samples: Samples,
     groups: BTreeMap<GroupId, Group>,
     order: Order,
-    agenda: Agenda,
+    agenda: Schedule,
     sealed: usize,
     closed_groups: usize,
     /// The newest number that a trial had whose retention is over.
@@ -57,7 +57,7 @@ pub(crate) struct KeptTrial<'a> {
 }
 
 impl<'a> KeptTrial<'a> {
-    pub(crate) fn of(found: &'a Found) -> Self {
+    pub(crate) fn of(found: &'a RecoveredTrial) -> Self {
         Self {
             opened: &found.opened,
             sealed_at: found.sealed_at,

@@ -20,7 +20,7 @@ use crate::upstream::Pool;
 
 /// What opening a trial takes; both planes do.
 #[derive(Clone, Debug)]
-pub(crate) struct Opening {
+pub(crate) struct Lifecycle {
     pub(crate) trials: Arc<Trials>,
     pub(crate) feed: Arc<Feed>,
     pub(crate) upstream: Arc<Pool>,
@@ -51,7 +51,7 @@ pub(crate) enum OpenError {
     Name(#[from] InvalidId),
 }
 
-impl Opening {
+impl Lifecycle {
     /// Opens a trial for the bearer of `key`.
     pub(crate) async fn open(&self, asked: OpenTrial, key: &TrialKey) -> Result<Arc<Trial>, OpenError> {
         let place = self.store.reserve().await?;

@@ -10,7 +10,7 @@ use rolltap_rollout::token::TokenId;
 use serde_json::Value;
 use tokio::runtime::Handle;
 
-use super::request::Inputs;
+use super::request::PromptInputs;
 use super::splice::Unspliced;
 use super::{ExactPrefix, Ready, tail};
 use crate::render::renderer::Renderer;
@@ -18,11 +18,11 @@ use crate::render::{AskedRenderer, Learnt, RenderError};
 
 /// What servers have told, by the names of their models.
 #[derive(Debug, Default)]
-pub(super) struct Asking(Mutex<HashMap<String, Told>>);
+pub(super) struct Asking(Mutex<HashMap<String, ServerAnswers>>);
 
 /// What the server of one model has told.
 #[derive(Clone, Debug)]
-enum Told {
+enum ServerAnswers {
     /// It does not answer.
     Nothing,
     Tokens {
@@ -34,27 +34,29 @@ enum Told {
 
 impl ExactPrefix {
     /// Whether a server has not yet said that it does not tokenise for us.
-    pub(super) fn may_ask(&self, inputs: &Inputs) -> bool {
+    pub(super) fn may_ask(&self, inputs: &PromptInputs) -> bool {
         let model = inputs.model.as_ref().and_then(Value::as_str);
-        model.is_some_and(|model| !matches!(self.asking.of(model), Some(Told::Nothing)))
+        model.is_some_and(|model| !matches!(self.asking.of(model), Some(ServerAnswers::Nothing)))
     }
 
     /// A renderer for one call that asks the server. Only on threads that may block.
-    pub(super) fn ask(&self, trial: TrialId, inputs: &Inputs) -> Result<Ready, Unspliced> {
+    pub(super) fn ask(&self, trial: TrialId, inputs: &PromptInputs) -> Result<Ready, Unspliced> {
         let model = inputs.model.as_ref().and_then(Value::as_str);
         let model =
             model.ok_or_else(|| unproven("no tokenizer is at hand, and the request names no model"))?;
         let told = self.asking.of(model);
         let learnt = match &told {
-            Some(Told::Tokens { learnt, .. }) => Arc::clone(learnt),
-            Some(Told::Nothing) => return Err(unproven("no tokenizer is at hand, and the server is none")),
+            Some(ServerAnswers::Tokens { learnt, .. }) => Arc::clone(learnt),
+            Some(ServerAnswers::Nothing) => {
+                return Err(unproven("no tokenizer is at hand, and the server is none"));
+            }
             None => Arc::default(),
         };
         let pool = Arc::clone(&self.upstream);
         let asked = AskedRenderer::new(pool, trial, model.to_owned(), Arc::clone(&learnt), Handle::current());
         let renderer = Renderer::Asked(asked);
         let end = match told {
-            Some(Told::Tokens { end, .. }) => end,
+            Some(ServerAnswers::Tokens { end, .. }) => end,
             _ => self.asking.first(model, learnt, tail::usual_end(&renderer))?,
         };
         Ok(Ready { ends: end.into_iter().collect(), renderer })
@@ -62,7 +64,7 @@ impl ExactPrefix {
 }
 
 impl Asking {
-    fn of(&self, model: &str) -> Option<Told> {
+    fn of(&self, model: &str) -> Option<ServerAnswers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(model).cloned()
     }
 
@@ -74,8 +76,8 @@ impl Asking {
         end: Result<Option<TokenId>, RenderError>,
     ) -> Result<Option<TokenId>, Unspliced> {
         let told = match &end {
-            Ok(end) => Told::Tokens { learnt, end: *end },
-            Err(RenderError::Refused { .. }) => Told::Nothing,
+            Ok(end) => ServerAnswers::Tokens { learnt, end: *end },
+            Err(RenderError::Refused { .. }) => ServerAnswers::Nothing,
             Err(error) => return Err(unproven(error)),
         };
         // Calls at the same time may all have asked first.

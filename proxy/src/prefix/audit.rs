@@ -11,8 +11,8 @@ use rolltap_rollout::token::TokenId;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::memory::Seed;
-use super::shape::Shape;
+use super::memory::PendingAnswer;
+use super::shape::RequestKind;
 use super::{ExactPrefix, Ready};
 use crate::common::history::History;
 use crate::common::metrics::Audit;
@@ -37,7 +37,7 @@ impl Audits {
 
 impl ExactPrefix {
     /// Audits a prompt that was put together here, if it is its turn. Nobody waits for it.
-    pub(super) fn audit_later(self: &Arc<Self>, trial: &TrialId, seed: &Seed) {
+    pub(super) fn audit_later(self: &Arc<Self>, trial: &TrialId, seed: &PendingAnswer) {
         if !self.audits.spliced.fetch_add(1, Ordering::Relaxed).is_multiple_of(EVERY) {
             return;
         }
@@ -61,13 +61,13 @@ impl ExactPrefix {
         });
     }
 
-    async fn audit(self: &Arc<Self>, ready: Arc<Ready>, trial: &TrialId, seed: Seed) -> Audit {
+    async fn audit(self: &Arc<Self>, ready: Arc<Ready>, trial: &TrialId, seed: PendingAnswer) -> Audit {
         let Some(theirs) = self.server_rendering(trial, &seed).await else { return Audit::Unanswered };
         let ours = tokio::task::spawn_blocking({
             let seed = seed.clone();
             move || ready.workshop(History::Faithful).rendering(&seed.conversation.messages(), &seed.inputs)
         });
-        let shape = Shape::of(&seed.conversation.messages(), &seed.inputs);
+        let shape = RequestKind::of(&seed.conversation.messages(), &seed.inputs);
         match ours.await {
             Ok(Ok(ours)) if theirs == ours => {
                 self.proven(shape);
@@ -82,7 +82,7 @@ impl ExactPrefix {
     }
 
     /// The ids that the server makes of the messages; none where it does not say.
-    async fn server_rendering(&self, trial: &TrialId, seed: &Seed) -> Option<Vec<TokenId>> {
+    async fn server_rendering(&self, trial: &TrialId, seed: &PendingAnswer) -> Option<Vec<TokenId>> {
         let messages = seed.conversation.messages();
         let messages: Option<Vec<Value>> = messages.iter().map(|message| message.json()).collect();
         let model = seed.inputs.model.as_ref()?.as_str()?;

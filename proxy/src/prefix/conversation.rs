@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::fingerprint::Fingerprint;
-use super::message::Message;
+use super::message::StoredMessage;
 
 /// Bytes that a message takes beside its text, which is there as it was sent and as the template reads it.
 const OF_MESSAGE: u64 = 256;
@@ -15,39 +15,39 @@ const OF_MESSAGE: u64 = 256;
 /// A conversation up to one message.
 #[derive(Debug)]
 pub(super) struct Link {
-    pub(super) message: Arc<Message>,
+    pub(super) message: Arc<StoredMessage>,
     before: Option<Arc<Link>>,
     /// How many messages, this one included.
     length: usize,
-    pub(super) place: Place,
+    pub(super) place: TreePosition,
 }
 
 /// Where in the tree a conversation stands: the number of its last link, 0 before the first message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Place(u32);
+pub(super) struct TreePosition(u32);
 
 /// Links behind one place whose messages mean the same, in different spellings: an index of [`Conversations::groups`].
-type Group = usize;
+type SpellingGroup = usize;
 
 /// A conversation; none is the empty one.
-pub(super) type Conversation = Option<Arc<Link>>;
+pub(super) type KnownConversation = Option<Arc<Link>>;
 
 /// Everything that was said in a trial.
 #[derive(Debug, Default)]
 pub(super) struct Conversations {
-    messages: HashMap<Fingerprint, Arc<Message>>,
+    messages: HashMap<Fingerprint, Arc<StoredMessage>>,
     /// What the messages take of memory, about.
     bytes: u64,
     groups: Vec<Vec<Arc<Link>>>,
     links: u32,
     /// What stands behind a place, by its text, in every spelling that came.
-    by_text: HashMap<(Place, Fingerprint), Group>,
+    by_text: HashMap<(TreePosition, Fingerprint), SpellingGroup>,
     /// What stands behind a place, by what it means.
-    by_meaning: HashMap<(Place, Fingerprint), Group>,
+    by_meaning: HashMap<(TreePosition, Fingerprint), SpellingGroup>,
     /// What stands behind a place alone, so that nobody has needed to know what it means.
-    alone: HashMap<Place, Group>,
+    alone: HashMap<TreePosition, SpellingGroup>,
     /// Places where more than one message was compared.
-    compared: HashSet<Place>,
+    compared: HashSet<TreePosition>,
 }
 
 /// What of a request was said before.
@@ -61,27 +61,28 @@ pub(super) struct Known {
 
 impl Conversations {
     /// The messages of a request. None where one is no message.
-    pub(super) fn take(&mut self, texts: &[&str]) -> Option<Vec<Arc<Message>>> {
+    pub(super) fn take(&mut self, texts: &[&str]) -> Option<Vec<Arc<StoredMessage>>> {
         texts.iter().map(|text| self.take_one(text)).collect()
     }
 
-    fn take_one(&mut self, text: &str) -> Option<Arc<Message>> {
+    fn take_one(&mut self, text: &str) -> Option<Arc<StoredMessage>> {
         let as_sent = Fingerprint::of(text);
         if let Some(known) = self.messages.get(&as_sent) {
             return Some(Arc::clone(known));
         }
-        let message = Arc::new(Message::of_request(text, as_sent)?);
+        let message = Arc::new(StoredMessage::of_request(text, as_sent)?);
         self.messages.insert(as_sent, Arc::clone(&message));
         self.bytes += OF_MESSAGE + 2 * text.len() as u64;
         Some(message)
     }
 
     /// How far messages repeat what was said before.
-    pub(super) fn known(&mut self, messages: &[Arc<Message>]) -> Known {
+    pub(super) fn known(&mut self, messages: &[Arc<StoredMessage>]) -> Known {
         let mut known = Known::default();
-        let mut places = vec![Place::default()];
+        let mut places = vec![TreePosition::default()];
         for message in messages {
-            let groups: Vec<Group> = places.iter().filter_map(|&place| self.behind(place, message)).collect();
+            let groups: Vec<SpellingGroup> =
+                places.iter().filter_map(|&place| self.behind(place, message)).collect();
             let links = groups.iter().filter_map(|&group| self.groups.get(group)).flatten().cloned();
             let (same, changed): (Vec<_>, Vec<_>) =
                 links.partition(|link| link.message.admits_reasoning_of(message));
@@ -97,7 +98,7 @@ impl Conversations {
     }
 
     /// The links behind a place that mean what this message means.
-    fn behind(&mut self, place: Place, message: &Message) -> Option<Group> {
+    fn behind(&mut self, place: TreePosition, message: &StoredMessage) -> Option<SpellingGroup> {
         if let Some(&group) = self.by_text.get(&(place, message.as_sent)) {
             return Some(group);
         }
@@ -116,7 +117,7 @@ impl Conversations {
     }
 
     /// The conversation that goes on with this message.
-    pub(super) fn then(&mut self, before: &Conversation, message: &Arc<Message>) -> Arc<Link> {
+    pub(super) fn then(&mut self, before: &KnownConversation, message: &Arc<StoredMessage>) -> Arc<Link> {
         let (place, length) = before.as_ref().map(|link| (link.place, link.length)).unwrap_or_default();
         let group = match self.behind(place, message) {
             Some(group) => group,
@@ -128,14 +129,14 @@ impl Conversations {
         }
         self.links += 1;
         let (message, before) = (Arc::clone(message), before.clone());
-        let link = Arc::new(Link { message, before, length: length + 1, place: Place(self.links) });
+        let link = Arc::new(Link { message, before, length: length + 1, place: TreePosition(self.links) });
         if let Some(links) = self.groups.get_mut(group) {
             links.push(Arc::clone(&link));
         }
         link
     }
 
-    fn add_group(&mut self, place: Place, message: &Message) -> Group {
+    fn add_group(&mut self, place: TreePosition, message: &StoredMessage) -> SpellingGroup {
         let group = self.groups.len();
         self.groups.push(Vec::with_capacity(1));
         self.by_text.insert((place, message.as_sent), group);
@@ -148,7 +149,11 @@ impl Conversations {
     }
 
     /// The conversation that goes on with these.
-    pub(super) fn extended(&mut self, before: Conversation, messages: &[Arc<Message>]) -> Conversation {
+    pub(super) fn extended(
+        &mut self,
+        before: KnownConversation,
+        messages: &[Arc<StoredMessage>],
+    ) -> KnownConversation {
         messages.iter().fold(before, |before, message| Some(self.then(&before, message)))
     }
 
@@ -170,7 +175,7 @@ impl Link {
     }
 
     /// Its messages, from the first on.
-    pub(super) fn messages(&self) -> Vec<Arc<Message>> {
+    pub(super) fn messages(&self) -> Vec<Arc<StoredMessage>> {
         let mut messages = Vec::with_capacity(self.length);
         let mut at = Some(self);
         while let Some(link) = at {
@@ -200,8 +205,8 @@ mod tests {
         format!(r#"{{"role":"user","content":"{n}"}}"#)
     }
 
-    fn message(text: &str) -> Arc<Message> {
-        Arc::new(Message::of_request(text, Fingerprint::of(text)).unwrap())
+    fn message(text: &str) -> Arc<StoredMessage> {
+        Arc::new(StoredMessage::of_request(text, Fingerprint::of(text)).unwrap())
     }
 
     #[test]

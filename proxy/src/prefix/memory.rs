@@ -8,12 +8,12 @@ use rolltap_rollout::call::{Call, CallStatus};
 use rolltap_rollout::continuation::AnswerRef;
 use serde_json::Value;
 
-use super::conversation::{Conversation, Conversations, Known, Link, Place};
+use super::conversation::{Conversations, Known, KnownConversation, Link, TreePosition};
 use super::fingerprint::Fingerprint;
-use super::message::{Message, Words};
-use super::node::{Node, Standing};
-use super::request::{InputTexts, Inputs, Request};
-use crate::store::{KeptCall, PromptMaker, Told};
+use super::message::{StoredMessage, Words};
+use super::node::{Node, RenderedPrompt};
+use super::request::{InputTexts, PromptInputs, PromptRequest};
+use crate::store::{CallEntry, PromptMaker, StoredConversation};
 use crate::wire::surgery::Object;
 
 /// An answer is recognised in another conversation only if it is no everyday phrase.
@@ -27,15 +27,15 @@ const LATEST_ANSWERS: usize = 8;
 
 /// A trial's conversations and their answers.
 #[derive(Debug, Default)]
-pub(crate) struct Memory(Mutex<State>);
+pub(crate) struct Memory(Mutex<MemoryState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct MemoryState {
     said: Conversations,
     /// Answers, by where their conversations stand.
-    nodes: HashMap<Place, Vec<Arc<Node>>>,
-    /// Inputs of requests, by their texts.
-    inputs: HashMap<Fingerprint, Arc<Inputs>>,
+    nodes: HashMap<TreePosition, Vec<Arc<Node>>>,
+    /// PromptInputs of requests, by their texts.
+    inputs: HashMap<Fingerprint, Arc<PromptInputs>>,
     /// The latest answers that say enough to be recognised.
     telling: VecDeque<Words>,
     /// The first message of each conversation that is no instruction.
@@ -47,19 +47,19 @@ struct State {
 /// A request that has been looked at.
 #[derive(Debug)]
 pub(super) struct Looked {
-    pub(super) found: Found,
+    pub(super) found: Predecessor,
     /// Its messages as they were sent.
     pub(super) conversation: Arc<Link>,
-    pub(super) inputs: Arc<Inputs>,
+    pub(super) inputs: Arc<PromptInputs>,
 }
 
 /// What a request goes on from.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum Predecessor {
     /// No answer so far.
     New(BranchCause),
     /// This one, all inputs being equal. `new` stands behind it, and may hold an answer that was changed.
-    Continues { node: Arc<Node>, new: Vec<Arc<Message>>, is_edited: bool },
+    Continues { node: Arc<Node>, new: Vec<Arc<StoredMessage>>, is_edited: bool },
     /// An answer, but its tokens cannot be kept.
     Otherwise { parent: AnswerRef, cause: BranchCause },
 }
@@ -73,35 +73,36 @@ pub(super) enum Maker {
     /// template.
     ServerOtherwise,
     /// It was put together here, and this is how the template renders its messages, if that can be told.
-    Here(Option<Standing>),
+    Here(Option<RenderedPrompt>),
     /// The same, by the process before this one.
     HereBefore,
 }
 
 /// What a call's choices said, by their index. One that could not be read is not among them.
-pub(super) type Answers = BTreeMap<u32, Arc<Message>>;
+pub(super) type Answers = BTreeMap<u32, Arc<StoredMessage>>;
 
 /// The answers in the form in which clients send them back.
 pub(super) fn read_answers(answers: Vec<(u32, Option<Value>)>) -> Answers {
-    let readable =
-        |(choice, message): (u32, Option<Value>)| Some((choice, Arc::new(Message::of_answer(&message?)?)));
+    let readable = |(choice, message): (u32, Option<Value>)| {
+        Some((choice, Arc::new(StoredMessage::of_answer(&message?)?)))
+    };
     answers.into_iter().filter_map(readable).collect()
 }
 
 /// What of a request is remembered once it has been answered.
 #[derive(Clone, Debug)]
-pub(crate) struct Seed {
+pub(crate) struct PendingAnswer {
     /// The messages that its prompt was rendered from.
     pub(super) conversation: Arc<Link>,
-    pub(super) inputs: Arc<Inputs>,
+    pub(super) inputs: Arc<PromptInputs>,
     pub(super) maker: Maker,
 }
 
-impl Seed {
+impl PendingAnswer {
     /// What is kept of it and of the answers that came.
-    pub(super) fn told(&self, answers: &Answers) -> Told {
-        let text = |message: &Arc<Message>| Arc::clone(message.text());
-        Told {
+    pub(super) fn told(&self, answers: &Answers) -> StoredConversation {
+        let text = |message: &Arc<StoredMessage>| Arc::clone(message.text());
+        StoredConversation {
             maker: match self.maker {
                 Maker::Server => PromptMaker::Server,
                 Maker::ServerOtherwise => PromptMaker::ServerOtherwise,
@@ -117,7 +118,7 @@ impl Seed {
 impl Memory {
     /// Finds what a request goes on from, and remembers its messages. None where they are no messages, or nothing is
     /// remembered any more.
-    pub(super) fn find(&self, request: &Request<'_>) -> Option<Looked> {
+    pub(super) fn find(&self, request: &PromptRequest<'_>) -> Option<Looked> {
         let mut state = self.lock();
         if state.is_closed {
             return None;
@@ -132,7 +133,7 @@ impl Memory {
 
     /// The conversation that goes on from an answer, every message in the spelling that was kept. None where nothing is
     /// remembered any more.
-    pub(super) fn continued(&self, node: &Node, new: &[Arc<Message>]) -> Conversation {
+    pub(super) fn continued(&self, node: &Node, new: &[Arc<StoredMessage>]) -> KnownConversation {
         let mut state = self.lock();
         if state.is_closed {
             return None;
@@ -141,18 +142,23 @@ impl Memory {
     }
 
     /// Takes a call's answers. Gives the nodes whose prompts are not known to be the template's.
-    pub(super) fn answered(&self, seed: &Seed, call: &Arc<Call>, answers: &Answers) -> Vec<Arc<Node>> {
+    pub(super) fn answered(
+        &self,
+        seed: &PendingAnswer,
+        call: &Arc<Call>,
+        answers: &Answers,
+    ) -> Vec<Arc<Node>> {
         let mut state = self.lock();
         if state.is_closed { Vec::new() } else { state.answered(seed, call, answers) }
     }
 
     /// Takes the calls of a trial that a process before this one had, in the order in which they ended.
-    pub(crate) fn restore(&self, calls: &[KeptCall]) {
+    pub(crate) fn restore(&self, calls: &[CallEntry]) {
         let mut state = self.lock();
         if state.is_closed {
             return;
         }
-        for KeptCall { call, told } in calls {
+        for CallEntry { call, told } in calls {
             // What cannot be read is not gone on from.
             let _ = told.as_ref().and_then(|told| state.restore(call, told));
         }
@@ -167,22 +173,22 @@ impl Memory {
     pub(crate) fn forget(&self) {
         let mut state = self.lock();
         if !state.is_closed {
-            *state = State::default();
+            *state = MemoryState::default();
         }
     }
 
     /// Forgets everything: no call will come any more.
     pub(crate) fn close(&self) {
-        *self.lock() = State { is_closed: true, ..State::default() };
+        *self.lock() = MemoryState { is_closed: true, ..MemoryState::default() };
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MemoryState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn answered(&mut self, seed: &Seed, call: &Arc<Call>, answers: &Answers) -> Vec<Arc<Node>> {
+impl MemoryState {
+    fn answered(&mut self, seed: &PendingAnswer, call: &Arc<Call>, answers: &Answers) -> Vec<Arc<Node>> {
         if call.status != CallStatus::Complete || call.prompt_token_ids.is_empty() {
             return Vec::new();
         }
@@ -201,7 +207,7 @@ impl State {
         unproven
     }
 
-    fn restore(&mut self, call: &Arc<Call>, told: &Told) -> Option<()> {
+    fn restore(&mut self, call: &Arc<Call>, told: &StoredConversation) -> Option<()> {
         let texts: Vec<&str> = told.messages.iter().map(|text| &**text).collect();
         let messages = self.said.take(&texts)?;
         let object = Object::scan(&told.inputs).ok()?;
@@ -211,19 +217,19 @@ impl State {
             PromptMaker::ServerOtherwise => Maker::ServerOtherwise,
             PromptMaker::Proxy => Maker::HereBefore,
         };
-        let seed = Seed { conversation: self.remember(&messages)?, inputs, maker };
-        let answers = told.answers.iter().map(|(index, text)| (*index, Arc::new(Message::kept(text))));
+        let seed = PendingAnswer { conversation: self.remember(&messages)?, inputs, maker };
+        let answers = told.answers.iter().map(|(index, text)| (*index, Arc::new(StoredMessage::kept(text))));
         self.answered(&seed, call, &answers.collect());
         Some(())
     }
 
     /// What is the same in many requests is read once.
-    fn inputs_of(&mut self, texts: &InputTexts<'_>) -> Arc<Inputs> {
+    fn inputs_of(&mut self, texts: &InputTexts<'_>) -> Arc<PromptInputs> {
         let known = self.inputs.entry(texts.fingerprint());
         Arc::clone(known.or_insert_with(|| Arc::new(texts.read())))
     }
 
-    fn find(&self, messages: &[Arc<Message>], known: &Known, inputs: &Inputs) -> Found {
+    fn find(&self, messages: &[Arc<StoredMessage>], known: &Known, inputs: &PromptInputs) -> Predecessor {
         let mut otherwise = None;
         for (at, links) in known.steps.iter().enumerate().rev() {
             let mut nodes: Vec<_> = links.iter().flat_map(|link| self.nodes_at(link)).collect();
@@ -234,23 +240,23 @@ impl State {
                 if rest.iter().all(|node| node.has_tokens_of(first)) {
                     let new = messages.get(at + 1..).unwrap_or_default().to_vec();
                     let is_edited = self.holds_a_changed_answer(messages, known, at + 1);
-                    return Found::Continues { node: Arc::clone(first), new, is_edited };
+                    return Predecessor::Continues { node: Arc::clone(first), new, is_edited };
                 }
                 let latest = rest.last().unwrap_or(first);
-                return Found::Otherwise { parent: latest.name(), cause: BranchCause::Ambiguous };
+                return Predecessor::Otherwise { parent: latest.name(), cause: BranchCause::Ambiguous };
             }
             if let (None, Some(node)) = (&otherwise, other.last()) {
                 otherwise = Some(node.name());
             }
         }
         match otherwise {
-            Some(parent) => Found::Otherwise { parent, cause: BranchCause::InputsChanged },
-            None => Found::New(self.cause_of_new(messages, known)),
+            Some(parent) => Predecessor::Otherwise { parent, cause: BranchCause::InputsChanged },
+            None => Predecessor::New(self.cause_of_new(messages, known)),
         }
     }
 
     /// Whether one of the messages from `start` on is an assistant's in a place where another answer was given.
-    fn holds_a_changed_answer(&self, messages: &[Arc<Message>], known: &Known, start: usize) -> bool {
+    fn holds_a_changed_answer(&self, messages: &[Arc<StoredMessage>], known: &Known, start: usize) -> bool {
         let is_answered = |links: &Vec<Arc<Link>>| {
             let mut answers = self.nodes.values().flatten();
             answers.any(|node| links.iter().any(|link| node.said.follows(link)))
@@ -277,7 +283,7 @@ impl State {
     }
 
     /// Why a conversation goes on from no answer.
-    fn cause_of_new(&self, messages: &[Arc<Message>], known: &Known) -> BranchCause {
+    fn cause_of_new(&self, messages: &[Arc<StoredMessage>], known: &Known) -> BranchCause {
         if self.said.is_empty() {
             return BranchCause::FirstCall;
         }
@@ -295,7 +301,7 @@ impl State {
         }
     }
 
-    fn has_said(&mut self, answer: &Message) {
+    fn has_said(&mut self, answer: &StoredMessage) {
         if let Some(words) = answer.words(TELLING_LENGTH) {
             if self.telling.len() == LATEST_ANSWERS {
                 self.telling.pop_front();
@@ -305,20 +311,20 @@ impl State {
     }
 
     /// Whether a message that is no answer repeats what a late answer said: a summary taken over.
-    fn holds_an_answer(&self, messages: &[Arc<Message>]) -> bool {
-        let says = |message: &&Arc<Message>| self.telling.iter().any(|words| message.says(words));
+    fn holds_an_answer(&self, messages: &[Arc<StoredMessage>]) -> bool {
+        let says = |message: &&Arc<StoredMessage>| self.telling.iter().any(|words| message.says(words));
         let short = messages.iter().filter(|message| message.text().len() <= LONGEST_LOOKED_THROUGH);
         short.filter(says).any(|message| message.role() != "assistant")
     }
 
-    fn remember(&mut self, messages: &[Arc<Message>]) -> Conversation {
+    fn remember(&mut self, messages: &[Arc<StoredMessage>]) -> KnownConversation {
         self.tasks.extend(task(messages));
         self.said.extended(None, messages)
     }
 }
 
 /// What the first message that is no instruction means.
-fn task(messages: &[Arc<Message>]) -> Option<Fingerprint> {
-    let is_instruction = |message: &&Arc<Message>| matches!(message.role(), "system" | "developer");
+fn task(messages: &[Arc<StoredMessage>]) -> Option<Fingerprint> {
+    let is_instruction = |message: &&Arc<StoredMessage>| matches!(message.role(), "system" | "developer");
     messages.iter().find(|message| !is_instruction(message))?.meaning()
 }

@@ -13,17 +13,17 @@ use crate::render::renderer::{self, Renderer};
 
 /// A message as it is kept.
 #[derive(Debug)]
-pub(super) struct Message {
+pub(super) struct StoredMessage {
     text: Arc<str>,
     /// Of its text.
     pub(super) as_sent: Fingerprint,
     /// None inside where it is no message.
     reading: OnceLock<Option<Reading>>,
     /// As the template reads it, once it has been asked for.
-    rendered: OnceLock<Option<renderer::Message>>,
+    rendered: OnceLock<Option<renderer::RenderMessage>>,
 }
 
-impl Message {
+impl StoredMessage {
     /// A message of a request. None if it is no JSON object: the server will say what is wrong.
     pub(super) fn of_request(text: &str, as_sent: Fingerprint) -> Option<Self> {
         text.starts_with('{').then(|| Self::new(text.into(), as_sent))
@@ -97,7 +97,7 @@ impl Message {
     }
 
     /// As the template reads it. None where it cannot be read: the server will say why.
-    pub(super) fn rendered(&self, renderer: &Renderer) -> Option<renderer::Message> {
+    pub(super) fn rendered(&self, renderer: &Renderer) -> Option<renderer::RenderMessage> {
         let read = || renderer.message(&self.json()?).ok();
         // What is kept is for files that are read once. Servers take the JSON, which is here.
         if renderer.asks() { read() } else { self.rendered.get_or_init(read).clone() }
@@ -140,8 +140,8 @@ mod tests {
 
     use super::*;
 
-    fn read(message: &Value) -> Message {
-        Message::of_answer(message).unwrap()
+    fn read(message: &Value) -> StoredMessage {
+        StoredMessage::of_answer(message).unwrap()
     }
 
     #[test]
@@ -152,7 +152,7 @@ mod tests {
                 .says(&words)
         );
         let escaped = r#"{"content": "\u00e9 said \"so\""}"#;
-        assert!(Message::of_request(escaped, Fingerprint::NONE).unwrap().says(&words));
+        assert!(StoredMessage::of_request(escaped, Fingerprint::NONE).unwrap().says(&words));
         assert!(!read(&json!({"content": "é said so"})).says(&words));
         assert!(read(&json!({"content": "so"})).words(3).is_none());
     }
@@ -172,7 +172,7 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_text_never_panics(text in ".*") {
-            let message = Message::of_request(&text, Fingerprint::of(&text));
+            let message = StoredMessage::of_request(&text, Fingerprint::of(&text));
             let _ = message.map(|message| (message.meaning(), message.role().len(), message.words(1)));
         }
 
@@ -180,7 +180,7 @@ mod tests {
         fn odd_spellings_are_read_alike(content in r#"([a-z]|\\\\|\\n|\\"|\\/|\\u00e9|é){0,6}"#) {
             let text = format!(r#"{{"role": "user", "content" : "{content}" }}"#);
             let json: serde_json::Map<String, Value> = serde_json::from_str(&text).unwrap();
-            let message = Message::of_request(&text, Fingerprint::of(&text)).unwrap();
+            let message = StoredMessage::of_request(&text, Fingerprint::of(&text)).unwrap();
             let long = Reading::of(&json);
             prop_assert_eq!(message.reading(), long.as_ref());
         }

@@ -10,7 +10,7 @@ use super::conversation::Link;
 use super::fingerprint::Fingerprint;
 use super::memory::Maker;
 
-use super::request::Inputs;
+use super::request::PromptInputs;
 
 /// One answer of a call, with what its prompt was made of.
 #[derive(Debug)]
@@ -20,18 +20,18 @@ pub(super) struct Node {
     choice: usize,
     /// The messages that the prompt was rendered from, and the answer behind them.
     pub(super) said: Arc<Link>,
-    pub(super) inputs: Arc<Inputs>,
+    pub(super) inputs: Arc<PromptInputs>,
     /// The server made the prompt of the messages, so it is what the template makes of them.
     pub(super) is_of_server: bool,
     /// The prompt is known to be right, whatever its ids: it was put together here.
     pub(super) is_trusted: bool,
     /// How the template renders the messages before the answer; none inside where that is not what the server did.
-    pub(super) standing: OnceLock<Option<Standing>>,
+    pub(super) standing: OnceLock<Option<RenderedPrompt>>,
 }
 
 /// How the template renders a prompt that is known to be right.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Standing {
+pub(super) struct RenderedPrompt {
     /// The messages, without generation prompt.
     pub(super) history: TextMark,
     /// What the generation prompt adds.
@@ -52,7 +52,7 @@ impl Node {
         call: Arc<Call>,
         choice: usize,
         said: Arc<Link>,
-        inputs: Arc<Inputs>,
+        inputs: Arc<PromptInputs>,
         maker: &Maker,
     ) -> Self {
         let standing = match maker {
@@ -89,7 +89,7 @@ impl Node {
     }
 }
 
-impl Standing {
+impl RenderedPrompt {
     /// Of a prompt's rendering without and with generation prompt. None where the one does not begin with the other.
     pub(super) fn of(history: &str, with_generation_prompt: &str) -> Option<Self> {
         let generation_prompt = with_generation_prompt.strip_prefix(history)?.into();
@@ -123,13 +123,13 @@ mod tests {
 
     #[test]
     fn a_mark_knows_its_text_and_no_other() {
-        let standing = Standing::of("history", "history<prompt>").unwrap();
+        let standing = RenderedPrompt::of("history", "history<prompt>").unwrap();
         assert_eq!(&*standing.generation_prompt, "<prompt>");
         assert_eq!(standing.history.behind("history and more"), Some(" and more"));
         assert_eq!(standing.history.behind("History and more"), None);
         assert_eq!(standing.history.behind("hist"), None);
         assert_eq!(standing.history.behind("histor\u{e9}"), None);
-        assert_eq!(Standing::of("other", "history<prompt>"), None);
+        assert_eq!(RenderedPrompt::of("other", "history<prompt>"), None);
         let later = standing.again("history and more<prompt>").unwrap();
         assert_eq!(later.history.behind("history and more and more"), Some(" and more"));
         assert_eq!((standing.again("history and more"), later.again("history<prompt>x")), (None, None));

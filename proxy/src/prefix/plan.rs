@@ -9,15 +9,15 @@ use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::token_list::TokenList;
 use serde_json::Value;
 
-use super::memory::{Found, Looked, Maker, Memory, Seed, read_answers};
-use super::message::Message;
+use super::memory::{Looked, Maker, Memory, PendingAnswer, Predecessor, read_answers};
+use super::message::StoredMessage;
 use super::node::Node;
-use super::request::Request;
-use super::shape::Shape;
+use super::request::PromptRequest;
+use super::shape::RequestKind;
 use super::splice::{Spliced, Unspliced};
 use super::{ExactPrefix, Ready};
 use crate::common::history::History;
-use crate::store::Told;
+use crate::store::StoredConversation;
 
 /// A call's prompt, decided.
 #[derive(Debug)]
@@ -26,9 +26,9 @@ pub(crate) struct Plan {
     pub(crate) continuation: Continuation,
     /// The prompt; none where the server makes it of the messages.
     pub(crate) ids: Option<TokenList>,
-    seed: Seed,
+    seed: PendingAnswer,
     /// For the case that the server makes the prompt all the same.
-    rendered: Seed,
+    rendered: PendingAnswer,
 }
 
 impl ExactPrefix {
@@ -42,18 +42,18 @@ impl ExactPrefix {
         history: History,
         has_media: bool,
     ) -> Option<Plan> {
-        let request = Request::read(body)?;
+        let request = PromptRequest::read(body)?;
         let needs_messages = request.needs_messages.or(has_media.then_some("media"));
         let Looked { found, conversation, inputs } = memory.find(&request)?;
         let maker = if needs_messages.is_some() { Maker::ServerOtherwise } else { Maker::Server };
-        let rendered = Seed { conversation, inputs, maker };
+        let rendered = PendingAnswer { conversation, inputs, maker };
         let (node, new, is_edited) = match found {
-            Found::New(cause) => return Some(self.by_text(Continuation::Fresh { cause }, rendered)),
-            Found::Otherwise { parent, cause } => {
+            Predecessor::New(cause) => return Some(self.by_text(Continuation::Fresh { cause }, rendered)),
+            Predecessor::Otherwise { parent, cause } => {
                 let continuation = Continuation::Rendered { parent, cause, class: None };
                 return Some(self.by_text(continuation, rendered));
             }
-            Found::Continues { node, new, is_edited } => (node, new, is_edited),
+            Predecessor::Continues { node, new, is_edited } => (node, new, is_edited),
         };
         let ready = self.ready(self.upstream.model_card(trial).await.dir.clone()).await;
         let spliced = match (needs_messages, ready) {
@@ -70,8 +70,11 @@ impl ExactPrefix {
         Some(match spliced {
             Ok(Spliced { ids, class, standing }) => {
                 let conversation = memory.continued(&node, &new)?;
-                let seed =
-                    Seed { conversation, inputs: Arc::clone(&rendered.inputs), maker: Maker::Here(standing) };
+                let seed = PendingAnswer {
+                    conversation,
+                    inputs: Arc::clone(&rendered.inputs),
+                    maker: Maker::Here(standing),
+                };
                 let continuation = Continuation::Spliced { parent: node.name(), class, is_edited };
                 Plan { prefix: Arc::clone(self), continuation, ids: Some(ids), seed, rendered }
             }
@@ -82,7 +85,7 @@ impl ExactPrefix {
         })
     }
 
-    fn by_text(self: &Arc<Self>, continuation: Continuation, rendered: Seed) -> Plan {
+    fn by_text(self: &Arc<Self>, continuation: Continuation, rendered: PendingAnswer) -> Plan {
         Plan { prefix: Arc::clone(self), continuation, ids: None, seed: rendered.clone(), rendered }
     }
 
@@ -93,14 +96,14 @@ impl ExactPrefix {
         ready: Option<Arc<Ready>>,
         trial: &TrialId,
         node: &Arc<Node>,
-        new: &[Arc<Message>],
+        new: &[Arc<StoredMessage>],
         history: History,
     ) -> Result<Spliced, Unspliced> {
         let (prefix, trial) = (Arc::clone(self), trial.clone());
         let (node, new) = (Arc::clone(node), new.to_vec());
         let made = tokio::task::spawn_blocking(move || {
             let messages: Vec<_> = node.said.messages().into_iter().chain(new.iter().cloned()).collect();
-            if prefix.trust.is_off(&Shape::of(&messages, &node.inputs), &trial) {
+            if prefix.trust.is_off(&RequestKind::of(&messages, &node.inputs), &trial) {
                 return Err(unspliced(BranchCause::Unproven, "requests of its kind are off".to_owned()));
             }
             let ready = match ready {
@@ -139,7 +142,7 @@ impl Plan {
         memory: &Memory,
         call: &Arc<Call>,
         answers: Vec<(u32, Option<Value>)>,
-    ) -> Arc<Told> {
+    ) -> Arc<StoredConversation> {
         let answers = read_answers(answers);
         let told = Arc::new(self.seed.told(&answers));
         self.prefix.metrics.prompt(&self.continuation);

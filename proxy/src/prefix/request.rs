@@ -13,7 +13,7 @@ use crate::wire::surgery::Object;
 
 /// A chat request as it goes upstream, as far as its prompt is concerned.
 #[derive(Debug)]
-pub(super) struct Request<'a> {
+pub(super) struct PromptRequest<'a> {
     /// Each message's text.
     pub(super) messages: Vec<&'a str>,
     pub(super) inputs: InputTexts<'a>,
@@ -35,7 +35,7 @@ pub(super) struct InputTexts<'a> {
 
 /// The same, read.
 #[derive(Debug)]
-pub(super) struct Inputs {
+pub(super) struct PromptInputs {
     /// Equal for equal inputs, and only for those.
     pub(super) key: Fingerprint,
     /// As the request names it.
@@ -44,7 +44,7 @@ pub(super) struct Inputs {
     /// As a JSON object of the request's own members.
     pub(super) text: Arc<str>,
     /// As the template reads it, once it has been asked for.
-    rendered: OnceLock<renderer::Inputs>,
+    rendered: OnceLock<renderer::RenderInputs>,
 }
 
 /// With any of these, vLLM does not take its prompt from ids, or takes another one.
@@ -57,7 +57,7 @@ const NEEDING_MESSAGES: [&str; 6] = [
     "prompt_embeds",
 ];
 
-impl<'a> Request<'a> {
+impl<'a> PromptRequest<'a> {
     /// Reads a request. None where its messages are of no form that a server would take.
     pub(super) fn read(body: &'a str) -> Option<Self> {
         let object = Object::scan(body).ok()?;
@@ -114,7 +114,7 @@ impl<'a> InputTexts<'a> {
         ]
     }
 
-    pub(super) fn read(&self) -> Inputs {
+    pub(super) fn read(&self) -> PromptInputs {
         let value = |text: Option<&str>| -> Option<Value> {
             serde_json::from_str(text?).ok().filter(|value: &Value| !value.is_null())
         };
@@ -137,13 +137,13 @@ impl<'a> InputTexts<'a> {
             model.clone(),
         ];
         let key = meaning_of(parts.into_iter().map(Option::unwrap_or_default).collect());
-        Inputs { key, model, request, text: self.text(), rendered: OnceLock::new() }
+        PromptInputs { key, model, request, text: self.text(), rendered: OnceLock::new() }
     }
 }
 
-impl Inputs {
+impl PromptInputs {
     /// As the template reads it.
-    pub(super) fn rendered(&self, renderer: &Renderer) -> Result<renderer::Inputs, RenderError> {
+    pub(super) fn rendered(&self, renderer: &Renderer) -> Result<renderer::RenderInputs, RenderError> {
         if let Some(rendered) = self.rendered.get() {
             return Ok(rendered.clone());
         }
@@ -163,7 +163,7 @@ mod tests {
     fn key(more: Value) -> Fingerprint {
         let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        Request::read(&body.to_string()).unwrap().inputs.read().key
+        PromptRequest::read(&body.to_string()).unwrap().inputs.read().key
     }
 
     #[test]
@@ -184,7 +184,9 @@ mod tests {
     #[test]
     fn what_vllm_renders_whatever_it_is_given_is_known() {
         let needs = |more: &str| {
-            Request::read(&format!(r#"{{{more}"messages":[{{"role":"user"}}]}}"#)).unwrap().needs_messages
+            PromptRequest::read(&format!(r#"{{{more}"messages":[{{"role":"user"}}]}}"#))
+                .unwrap()
+                .needs_messages
         };
         assert_eq!(needs(""), None);
         assert_eq!(needs(r#""echo":false,"add_generation_prompt":true,"#), None);
@@ -196,14 +198,14 @@ mod tests {
     #[test]
     fn requests_without_messages_are_none() {
         for body in ["", "{}", r#"{"messages":"hi"}"#, r#"{"messages":[]}"#, r#"{"messages":[{]}"#] {
-            assert!(Request::read(body).is_none(), "{body}");
+            assert!(PromptRequest::read(body).is_none(), "{body}");
         }
     }
 
     proptest! {
         #[test]
         fn arbitrary_text_never_panics(text in r#"(\{"messages":\[)?.{0,40}"#) {
-            let _ = Request::read(&text);
+            let _ = PromptRequest::read(&text);
         }
     }
 }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::message::Message;
-use super::request::Inputs;
+use super::message::StoredMessage;
+use super::request::PromptInputs;
 
 /// What a request has that templates look at, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Shape(String);
+pub(super) struct RequestKind(String);
 
-impl Shape {
-    pub(super) fn of(messages: &[Arc<Message>], inputs: &Inputs) -> Self {
+impl RequestKind {
+    pub(super) fn of(messages: &[Arc<StoredMessage>], inputs: &PromptInputs) -> Self {
         let mut words = BTreeSet::new();
         for message in messages {
             of_message(message, &mut words);
@@ -43,13 +43,13 @@ impl Shape {
 }
 
 /// The role, and what a plain message of that role has not.
-fn of_message(message: &Message, words: &mut BTreeSet<String>) {
+fn of_message(message: &StoredMessage, words: &mut BTreeSet<String>) {
     let role = message.role();
     words.insert(role.to_owned());
     words.extend(message.unusual().iter().map(|member| format!("{role}.{member}")));
 }
 
-impl fmt::Display for Shape {
+impl fmt::Display for RequestKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -61,17 +61,17 @@ mod tests {
 
     use super::*;
     use crate::prefix::fingerprint::Fingerprint;
-    use crate::prefix::request::Request;
+    use crate::prefix::request::PromptRequest;
 
     fn shape(body: &Value) -> String {
         let text = body.to_string();
-        let request = Request::read(&text).unwrap();
+        let request = PromptRequest::read(&text).unwrap();
         let messages: Vec<_> = request
             .messages
             .iter()
-            .map(|text| Arc::new(Message::of_request(text, Fingerprint::of(text)).unwrap()))
+            .map(|text| Arc::new(StoredMessage::of_request(text, Fingerprint::of(text)).unwrap()))
             .collect();
-        Shape::of(&messages, &request.inputs.read()).to_string()
+        RequestKind::of(&messages, &request.inputs.read()).to_string()
     }
 
     #[test]

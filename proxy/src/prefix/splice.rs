@@ -8,11 +8,11 @@ use rolltap_rollout::continuation::Class;
 use rolltap_rollout::token::TokenId;
 use rolltap_rollout::token_list::TokenList;
 
-use super::message::Message;
-use super::node::{Node, Standing};
-use super::request::Inputs;
+use super::message::StoredMessage;
+use super::node::{Node, RenderedPrompt};
+use super::request::PromptInputs;
 use super::spelling::class_of;
-use super::tail::{NoTail, Tail, Turn};
+use super::tail::{FollowingTurn, NoTail, Tail};
 use crate::common::history::History;
 use crate::render::RenderError;
 use crate::render::renderer::{self, Renderer, Rendering};
@@ -23,7 +23,7 @@ pub(super) struct Spliced {
     pub(super) ids: TokenList,
     pub(super) class: Class,
     /// How the template renders the conversation, for the turn after this one.
-    pub(super) standing: Option<Standing>,
+    pub(super) standing: Option<RenderedPrompt>,
 }
 
 /// Why the tokens are not kept.
@@ -36,16 +36,16 @@ pub(super) struct Unspliced {
 }
 
 /// What a splice is made with.
-pub(super) struct Workshop<'a> {
+pub(super) struct Splicer<'a> {
     pub(super) renderer: &'a Renderer,
     /// The tokens that end a turn.
     pub(super) ends: &'a [TokenId],
     pub(super) history: History,
 }
 
-impl Workshop<'_> {
+impl Splicer<'_> {
     /// The prompt that goes on from `node`, whose conversation is followed by `new`.
-    pub(super) fn splice(&self, node: &Node, new: &[Arc<Message>]) -> Result<Spliced, Unspliced> {
+    pub(super) fn splice(&self, node: &Node, new: &[Arc<StoredMessage>]) -> Result<Spliced, Unspliced> {
         let standing =
             self.standing(node).map_err(unrendered)?.as_ref().ok_or_else(|| {
                 unproven("the prompt before it is not what the template makes of its messages")
@@ -54,7 +54,7 @@ impl Workshop<'_> {
         let mut messages = self.rendered(&node.said.messages())?;
         let answer = messages.len().saturating_sub(1);
         messages.extend(self.rendered(new)?);
-        let turn = Turn { messages: &messages, answer, inputs: &inputs };
+        let turn = FollowingTurn { messages: &messages, answer, inputs: &inputs };
         let tail = Tail::find(self.renderer, &turn, self.ends).map_err(no_tail)?;
         let whole = self.renderer.render(&messages, &inputs, true).map_err(unrendered)?;
         let class = self.class(node, standing, &tail, whole.text())?;
@@ -66,7 +66,7 @@ impl Workshop<'_> {
             Some(standing) => Some(standing),
             None => {
                 let history = self.renderer.render(&messages, &inputs, false).map_err(unrendered)?;
-                Standing::of(history.text(), whole.text())
+                RenderedPrompt::of(history.text(), whole.text())
             }
         };
         Ok(Spliced { ids, class, standing })
@@ -74,7 +74,7 @@ impl Workshop<'_> {
 
     /// How the template renders the messages before an answer: proven by the ids that the server made of them.
     /// An error says nothing of the template: a server was asked and did not answer.
-    pub(super) fn standing<'n>(&self, node: &'n Node) -> Result<&'n Option<Standing>, RenderError> {
+    pub(super) fn standing<'n>(&self, node: &'n Node) -> Result<&'n Option<RenderedPrompt>, RenderError> {
         if !self.renderer.asks() {
             return Ok(node.standing.get_or_init(|| self.prove(node).ok().flatten()));
         }
@@ -85,7 +85,7 @@ impl Workshop<'_> {
         Ok(node.standing.get_or_init(|| proven))
     }
 
-    fn prove(&self, node: &Node) -> Result<Option<Standing>, RenderError> {
+    fn prove(&self, node: &Node) -> Result<Option<RenderedPrompt>, RenderError> {
         let inputs = node.inputs.rendered(self.renderer)?;
         let mut messages = node.said.messages();
         messages.pop();
@@ -95,27 +95,33 @@ impl Workshop<'_> {
             return Ok(None);
         }
         let history = self.renderer.render(&messages, &inputs, false)?;
-        Ok(Standing::of(history.text(), prompt.text()))
+        Ok(RenderedPrompt::of(history.text(), prompt.text()))
     }
 
     /// The ids of the prompt that the template makes of these messages.
     pub(super) fn rendering(
         &self,
-        messages: &[Arc<Message>],
-        inputs: &Inputs,
+        messages: &[Arc<StoredMessage>],
+        inputs: &PromptInputs,
     ) -> Result<Vec<TokenId>, Unspliced> {
         let inputs = inputs.rendered(self.renderer).map_err(unrendered)?;
         let prompt = self.renderer.render(&self.rendered(messages)?, &inputs, true).map_err(unrendered)?;
         Ok(self.renderer.ids(&prompt).map_err(unrendered)?.into_owned())
     }
 
-    fn rendered(&self, messages: &[Arc<Message>]) -> Result<Vec<renderer::Message>, Unspliced> {
-        let one = |message: &Arc<Message>| message.rendered(self.renderer);
+    fn rendered(&self, messages: &[Arc<StoredMessage>]) -> Result<Vec<renderer::RenderMessage>, Unspliced> {
+        let one = |message: &Arc<StoredMessage>| message.rendered(self.renderer);
         messages.iter().map(one).collect::<Option<_>>().ok_or_else(|| unproven("a message is not readable"))
     }
 
     /// What the template shows of the answer, against what was sampled.
-    fn class(&self, node: &Node, standing: &Standing, tail: &Tail, whole: &str) -> Result<Class, Unspliced> {
+    fn class(
+        &self,
+        node: &Node,
+        standing: &RenderedPrompt,
+        tail: &Tail,
+        whole: &str,
+    ) -> Result<Class, Unspliced> {
         let shown = standing.history.behind(whole).and_then(|rest| rest.strip_suffix(tail.closing.as_str()));
         let Some(shown) = shown else {
             tracing::trace!("what stands before the answer is shown otherwise");

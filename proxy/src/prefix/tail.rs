@@ -11,18 +11,18 @@
 use rolltap_rollout::token::TokenId;
 
 use crate::render::RenderError;
-use crate::render::renderer::{Inputs, Message, Renderer};
+use crate::render::renderer::{RenderInputs, RenderMessage, Renderer};
 
 /// In the place of an answer.
 const SENTINELS: [&str; 2] = ["rolltap-8d1f-sentinel-one", "rolltap-b3c6-sentinel-two"];
 
 /// A conversation that goes on after an answer, as the template reads it.
-pub(super) struct Turn<'a> {
+pub(super) struct FollowingTurn<'a> {
     /// All messages: those before the answer, the answer, those after it.
-    pub(super) messages: &'a [Message],
+    pub(super) messages: &'a [RenderMessage],
     /// Which of them is the answer.
     pub(super) answer: usize,
-    pub(super) inputs: &'a Inputs,
+    pub(super) inputs: &'a RenderInputs,
 }
 
 /// What comes after an answer.
@@ -47,11 +47,15 @@ pub(super) enum NoTail {
 
 impl Tail {
     /// The tail of a turn. `ends` says which tokens end one.
-    pub(super) fn find(renderer: &Renderer, turn: &Turn<'_>, ends: &[TokenId]) -> Result<Self, NoTail> {
-        match Self::behind(renderer, turn, ends, Message::with_argument) {
+    pub(super) fn find(
+        renderer: &Renderer,
+        turn: &FollowingTurn<'_>,
+        ends: &[TokenId],
+    ) -> Result<Self, NoTail> {
+        match Self::behind(renderer, turn, ends, RenderMessage::with_argument) {
             // No calls, or none that the template shows.
             None | Some(Err(NoTail::Shown(0))) => {
-                let content = |answer: &Message, words: &str| Some(answer.with_content(words));
+                let content = |answer: &RenderMessage, words: &str| Some(answer.with_content(words));
                 Self::behind(renderer, turn, ends, content).unwrap_or(Err(NoTail::Shown(0)))
             }
             Some(found) => found,
@@ -61,9 +65,9 @@ impl Tail {
     /// What comes behind words that `put` puts into the answer; none where it has no place for them.
     fn behind(
         renderer: &Renderer,
-        turn: &Turn<'_>,
+        turn: &FollowingTurn<'_>,
         ends: &[TokenId],
-        put: impl Fn(&Message, &str) -> Option<Message>,
+        put: impl Fn(&RenderMessage, &str) -> Option<RenderMessage>,
     ) -> Option<Result<Self, NoTail>> {
         let answer = turn.messages.get(turn.answer)?;
         let [one, two] = SENTINELS;
@@ -95,9 +99,9 @@ impl Tail {
     }
 }
 
-impl Turn<'_> {
+impl FollowingTurn<'_> {
     /// The first `length` messages, with another answer.
-    fn with(&self, answer: Message, length: usize) -> Vec<Message> {
+    fn with(&self, answer: RenderMessage, length: usize) -> Vec<RenderMessage> {
         let mut messages = self.messages.get(..length).unwrap_or(self.messages).to_vec();
         if let Some(place) = messages.get_mut(self.answer) {
             *place = answer;

@@ -17,10 +17,10 @@ use rolltap_rollout::token_list::TokenList;
 use serde_json::{Value, json};
 
 use super::Ready;
-use super::memory::{Found, Looked, Maker, Memory, Seed, read_answers};
-use super::message::Message;
+use super::memory::{Looked, Maker, Memory, PendingAnswer, Predecessor, read_answers};
+use super::message::StoredMessage;
 use super::node::Node;
-use super::request::Request;
+use super::request::PromptRequest;
 use crate::recorder::Recorder;
 use crate::render::renderer::Renderer;
 use crate::render::tests::{by_template, fixture};
@@ -94,11 +94,11 @@ impl Model {
     /// The only answer of a request whose prompt the server rendered.
     fn node(&self, body: &Value, sampled: Sampled) -> Arc<Node> {
         let text = body.to_string();
-        let request = Request::read(&text).unwrap();
+        let request = PromptRequest::read(&text).unwrap();
         let memory = Memory::default();
         let Looked { conversation, inputs, .. } = memory.find(&request).unwrap();
         let prompt = self.encode(&self.text(body["messages"].as_array().unwrap(), &inputs.request));
-        let seed = Seed { conversation, inputs, maker: Maker::Server };
+        let seed = PendingAnswer { conversation, inputs, maker: Maker::Server };
         let (call, answers) = answered(&prompt, vec![sampled]);
         memory.answered(&seed, &call, &read_answers(answers)).remove(0)
     }
@@ -122,8 +122,8 @@ fn ids_of(list: &TokenList) -> Vec<TokenId> {
     list.iter().copied().collect()
 }
 
-fn messages(texts: &[Value]) -> Vec<Arc<Message>> {
-    texts.iter().map(|text| Arc::new(Message::of_answer(text).unwrap())).collect()
+fn messages(texts: &[Value]) -> Vec<Arc<StoredMessage>> {
+    texts.iter().map(|text| Arc::new(StoredMessage::of_answer(text).unwrap())).collect()
 }
 
 fn system(content: &str) -> Value {
@@ -153,9 +153,9 @@ fn chat(messages: &[Value]) -> Value {
 }
 
 /// What a request goes on from, in one word: a cause, or `continues`.
-fn word(found: &Found) -> String {
+fn word(found: &Predecessor) -> String {
     match found {
-        Found::New(cause) | Found::Otherwise { cause, .. } => cause.to_string(),
-        Found::Continues { .. } => "continues".to_owned(),
+        Predecessor::New(cause) | Predecessor::Otherwise { cause, .. } => cause.to_string(),
+        Predecessor::Continues { .. } => "continues".to_owned(),
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rolltap_rollout::ids::TrialId;
 
-use super::shape::Shape;
+use super::shape::RequestKind;
 
 /// What a trial with a prompt that differs costs, in proofs.
 const REFUTATION: i32 = 8;
@@ -21,7 +21,7 @@ const REFUTERS: usize = 64;
 
 /// The scores of all kinds.
 #[derive(Debug, Default)]
-pub(super) struct Trust(Mutex<HashMap<Shape, Record>>);
+pub(super) struct Trust(Mutex<HashMap<RequestKind, Record>>);
 
 #[derive(Debug, Default)]
 struct Record {
@@ -40,7 +40,7 @@ pub(super) enum Change {
 
 impl Trust {
     /// A prompt of the server is rendered alike here.
-    pub(super) fn proven(&self, shape: Shape) -> Change {
+    pub(super) fn proven(&self, shape: RequestKind) -> Change {
         let mut records = self.lock();
         let record = records.entry(shape).or_default();
         let was_off = record.is_off();
@@ -49,7 +49,7 @@ impl Trust {
     }
 
     /// A prompt of this trial's server is rendered otherwise here. Each trial counts once.
-    pub(super) fn refuted(&self, shape: Shape, trial: &TrialId) -> Change {
+    pub(super) fn refuted(&self, shape: RequestKind, trial: &TrialId) -> Change {
         let mut records = self.lock();
         let record = records.entry(shape).or_default();
         if record.refuters.contains(trial) {
@@ -65,11 +65,11 @@ impl Trust {
     }
 
     /// Whether a trial's requests of this kind are left to the server.
-    pub(super) fn is_off(&self, shape: &Shape, trial: &TrialId) -> bool {
+    pub(super) fn is_off(&self, shape: &RequestKind, trial: &TrialId) -> bool {
         self.lock().get(shape).is_some_and(|record| record.is_off() || record.refuters.contains(trial))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Shape, Record>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RequestKind, Record>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -88,8 +88,8 @@ mod tests {
         TrialId::new(format!("trial-{number}")).unwrap()
     }
 
-    fn shape() -> Shape {
-        Shape::named("user")
+    fn shape() -> RequestKind {
+        RequestKind::named("user")
     }
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(trust.proven(shape()), Change::TurnedOn);
         assert!(!trust.is_off(&shape(), &trial(2)));
         assert!(trust.is_off(&shape(), &trial(1)), "the trial that refuted it stays without");
-        assert!(!trust.is_off(&Shape::named("user, tools"), &trial(1)));
+        assert!(!trust.is_off(&RequestKind::named("user, tools"), &trial(1)));
     }
 
     #[test]

@@ -32,9 +32,9 @@ const KNOWN_MEMBERS: [&str; 18] = [
 ];
 
 /// What a message's content holds, in order.
-pub(super) struct Content<'m>(Vec<Part<'m>>);
+pub(super) struct MessageContent<'m>(Vec<ContentPart<'m>>);
 
-enum Part<'m> {
+enum ContentPart<'m> {
     Text {
         text: &'m str,
         /// The part as it came, for members that only the template knows.
@@ -44,19 +44,20 @@ enum Part<'m> {
     ToolReference(&'m str),
 }
 
-impl<'m> Content<'m> {
+impl<'m> MessageContent<'m> {
     /// Reads a message's content.
     pub(super) fn read(content: Option<&'m Json>, is_of_system: bool) -> Result<Self, RenderError> {
         let mut parts = match content {
             None | Some(Json::Null) => Vec::new(),
-            Some(Json::String(text)) => vec![Part::Text { text, whole: None }],
-            Some(Json::Array(parts)) => {
-                parts.iter().filter_map(|part| Part::read(part).transpose()).collect::<Result<_, _>>()?
-            }
+            Some(Json::String(text)) => vec![ContentPart::Text { text, whole: None }],
+            Some(Json::Array(parts)) => parts
+                .iter()
+                .filter_map(|part| ContentPart::read(part).transpose())
+                .collect::<Result<_, _>>()?,
             Some(_) => return Err(unreadable("it is neither a text nor a list")),
         };
         if is_of_system {
-            parts = parts.into_iter().filter_map(Part::without_billing_header).collect();
+            parts = parts.into_iter().filter_map(ContentPart::without_billing_header).collect();
         }
         Ok(Self(parts))
     }
@@ -66,23 +67,23 @@ impl<'m> Content<'m> {
         match self.0.as_slice() {
             [] => Value::from(""),
             [one] => Value::from(one.text()),
-            several => Value::from(several.iter().map(Part::text).collect::<Vec<_>>().join("\n")),
+            several => Value::from(several.iter().map(ContentPart::text).collect::<Vec<_>>().join("\n")),
         }
     }
 
     /// As a list, for templates that read such.
     pub(super) fn parts(&self) -> Result<Value, RenderError> {
-        Ok(Value::from(self.0.iter().map(Part::value).collect::<Result<Vec<_>, _>>()?))
+        Ok(Value::from(self.0.iter().map(ContentPart::value).collect::<Result<Vec<_>, _>>()?))
     }
 
     /// A tool's result: most templates read only texts here, so a list of texts is joined whatever the template reads.
     pub(super) fn tool_parts(&self) -> Result<Value, RenderError> {
-        let is_text = self.0.iter().all(|part| matches!(part, Part::Text { .. }));
+        let is_text = self.0.iter().all(|part| matches!(part, ContentPart::Text { .. }));
         if is_text { Ok(self.text()) } else { self.parts() }
     }
 }
 
-impl<'m> Part<'m> {
+impl<'m> ContentPart<'m> {
     /// None for a part that vLLM skips.
     fn read(part: &'m Json) -> Result<Option<Self>, RenderError> {
         let whole = match part {

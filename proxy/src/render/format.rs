@@ -14,14 +14,14 @@ use super::syntax_tree::{Visitor, walk};
 /// The form that vLLM detects for this template.
 pub(super) fn detect(source: &str, syntax: SyntaxConfig) -> Result<ContentFormat, Error> {
     let root = parse(source, "chat", syntax)?;
-    let mut found = Found::default();
+    let mut found = FormatEvidence::default();
     walk(&root, &mut found);
     Ok(if found.loops_over_content() { ContentFormat::OpenAi } else { ContentFormat::String })
 }
 
 /// What of a template decides the form.
 #[derive(Default)]
-struct Found<'t> {
+struct FormatEvidence<'t> {
     /// `{% set NAME = EXPRESSION %}`
     assignments: Vec<(&'t str, &'t Expr<'t>)>,
     loops: Vec<Loop<'t>>,
@@ -39,7 +39,7 @@ struct Loop<'t> {
     inside: Option<&'t str>,
 }
 
-impl<'t> Visitor<'t> for Found<'t> {
+impl<'t> Visitor<'t> for FormatEvidence<'t> {
     fn statement(&mut self, statement: &'t Stmt<'t>) {
         match statement {
             Stmt::Set(set) => self.assignments.extend(name(&set.target).map(|name| (name, &set.expr))),
@@ -60,7 +60,7 @@ impl<'t> Visitor<'t> for Found<'t> {
     }
 }
 
-impl<'t> Found<'t> {
+impl<'t> FormatEvidence<'t> {
     fn add_loop(&mut self, each: &'t ForLoop<'t>) {
         let inside = self.inside.last().copied();
         self.loops.push(Loop { target: name(&each.target), iter: &each.iter, inside });

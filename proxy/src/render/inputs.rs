@@ -21,7 +21,7 @@ pub(crate) struct RequestInputs {
 
 /// The same as the template reads it. Made once for a request, cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Inputs {
+pub(crate) struct TemplateInputs {
     /// Whether the request gives tools: some models have a template of their own for such.
     pub(super) has_tools: bool,
     pub(super) tools: Value,
@@ -47,7 +47,7 @@ const NOT_FOR_TEMPLATES: [&str; 9] = [
 const REFUSED: [&str; 5] =
     ["chat_template", "tokenize", "conversation", "messages", "return_assistant_tokens_mask"];
 
-impl Inputs {
+impl TemplateInputs {
     /// As vLLM merges a request's arguments with those of the server. The server's hold where the request says nothing;
     /// the request's own members hold over its `chat_template_kwargs`; `null` and `"auto"` count as nothing said.
     ///

@@ -5,13 +5,13 @@ use minijinja::Value;
 use minijinja::value::ValueKind;
 use serde_json::{Map, Value as Json};
 
-use super::content::{self, Content};
+use super::content::{self, MessageContent};
 use super::value::{self, to_value};
 use super::{ContentFormat, RenderError, tool_calls};
 
 /// One message as the template reads it. Its texts are shared between clones.
 #[derive(Clone, Debug)]
-pub(crate) struct Message {
+pub(crate) struct TemplateMessage {
     /// A map.
     value: Value,
     role: Role,
@@ -27,7 +27,7 @@ enum Role {
     Other,
 }
 
-impl Message {
+impl TemplateMessage {
     /// Reads a request's message.
     pub(super) fn read(message: &Json, format: ContentFormat) -> Result<Self, RenderError> {
         let message = message.as_object().ok_or(unreadable("it is no object"))?;
@@ -35,7 +35,7 @@ impl Message {
             return Err(unreadable("it has no role"));
         };
         let role = Role::of(name);
-        let content = Content::read(message.get("content"), role == Role::System)?;
+        let content = MessageContent::read(message.get("content"), role == Role::System)?;
         let content = match (format, role) {
             (ContentFormat::String, _) => content.text(),
             (ContentFormat::OpenAi, Role::Tool) => content.tool_parts()?,

@@ -17,15 +17,15 @@ pub(crate) enum Renderer {
 
 /// A message in the form that a renderer takes: the one that made it.
 #[derive(Clone, Debug)]
-pub(crate) enum Message {
-    Read(super::message::Message),
+pub(crate) enum RenderMessage {
+    Read(super::message::TemplateMessage),
     AsSent(Json),
 }
 
 /// What a request gives the template beside its messages, in the form that a renderer takes: the one that made it.
 #[derive(Clone, Debug)]
-pub(crate) enum Inputs {
-    Read(super::inputs::Inputs),
+pub(crate) enum RenderInputs {
+    Read(super::inputs::TemplateInputs),
     AsSent(Box<RequestInputs>),
 }
 
@@ -39,36 +39,37 @@ pub(crate) struct Rendering {
 
 impl Renderer {
     /// A chat request's message.
-    pub(crate) fn message(&self, message: &Json) -> Result<Message, RenderError> {
+    pub(crate) fn message(&self, message: &Json) -> Result<RenderMessage, RenderError> {
         Ok(match self {
-            Self::Local(local) => Message::Read(local.message(message)?),
-            Self::Asked(_) => Message::AsSent(message.clone()),
+            Self::Local(local) => RenderMessage::Read(local.message(message)?),
+            Self::Asked(_) => RenderMessage::AsSent(message.clone()),
         })
     }
 
     /// What a request gives the template beside its messages.
-    pub(crate) fn inputs(&self, inputs: &RequestInputs) -> Result<Inputs, RenderError> {
+    pub(crate) fn inputs(&self, inputs: &RequestInputs) -> Result<RenderInputs, RenderError> {
         Ok(match self {
-            Self::Local(local) => Inputs::Read(local.inputs(inputs)?),
-            Self::Asked(_) => Inputs::AsSent(Box::new(inputs.clone())),
+            Self::Local(local) => RenderInputs::Read(local.inputs(inputs)?),
+            Self::Asked(_) => RenderInputs::AsSent(Box::new(inputs.clone())),
         })
     }
 
     /// What the template makes of a conversation.
     pub(crate) fn render(
         &self,
-        messages: &[Message],
-        inputs: &Inputs,
+        messages: &[RenderMessage],
+        inputs: &RenderInputs,
         add_generation_prompt: bool,
     ) -> Result<Rendering, RenderError> {
         match (self, inputs) {
-            (Self::Local(local), Inputs::Read(inputs)) => {
-                let messages: Vec<_> = messages.iter().map(Message::read).collect::<Result<_, _>>()?;
+            (Self::Local(local), RenderInputs::Read(inputs)) => {
+                let messages: Vec<_> = messages.iter().map(RenderMessage::read).collect::<Result<_, _>>()?;
                 let text = local.render(&messages, inputs, add_generation_prompt)?;
                 Ok(Rendering { text, ids: None })
             }
-            (Self::Asked(asked), Inputs::AsSent(inputs)) => {
-                let messages: Vec<_> = messages.iter().map(Message::as_sent).collect::<Result<_, _>>()?;
+            (Self::Asked(asked), RenderInputs::AsSent(inputs)) => {
+                let messages: Vec<_> =
+                    messages.iter().map(RenderMessage::as_sent).collect::<Result<_, _>>()?;
                 let ids = asked.render(&messages, inputs, add_generation_prompt)?;
                 Ok(Rendering { text: asked.decode(&ids)?, ids: Some(ids) })
             }
@@ -138,7 +139,7 @@ impl Renderer {
     }
 }
 
-impl Message {
+impl RenderMessage {
     /// The same message with another text as its content; its tool calls and all else stay.
     pub(crate) fn with_content(&self, content: &str) -> Self {
         match self {
@@ -167,7 +168,7 @@ impl Message {
         }
     }
 
-    fn read(&self) -> Result<super::message::Message, RenderError> {
+    fn read(&self) -> Result<super::message::TemplateMessage, RenderError> {
         match self {
             Self::Read(message) => Ok(message.clone()),
             Self::AsSent(_) => Err(of_another()),

@@ -6,17 +6,17 @@ use super::RoleRule;
 
 /// Where a rule looks for its text.
 #[derive(Clone, Copy)]
-enum Place {
+enum TextLocation {
     System,
     LastUser,
 }
 
 use CallRole::{Compaction, SubAgent, Title};
 use Dialect::{ChatCompletions, GenerateContent, Messages, Responses};
-use Place::{LastUser, System};
+use TextLocation::{LastUser, System};
 
 /// Role, dialect, and the text by which such calls are known.
-const BY_TEXT: [(CallRole, Dialect, Place, &str); 15] = [
+const BY_TEXT: [(CallRole, Dialect, TextLocation, &str); 15] = [
     // Claude Code; the second title prompt is of versions before 2.
     (Title, Messages, System, "Generate a concise, sentence-case title (3-7 words)"),
     (Title, Messages, System, "Analyze if this message indicates a new conversation topic"),

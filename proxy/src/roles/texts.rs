@@ -66,7 +66,7 @@ pub(super) struct Needle {
 
 /// One part of a message's content; what is no text is passed over.
 #[derive(Deserialize)]
-struct Part<'a> {
+struct TextPart<'a> {
     #[serde(borrow, default)]
     text: Option<Cow<'a, str>>,
 }
@@ -86,7 +86,7 @@ impl Needle {
         if let Ok(text) = serde_json::from_str::<String>(content) {
             return text.contains(&self.text);
         }
-        let parts: Vec<Part<'_>> = serde_json::from_str(content).unwrap_or_default();
+        let parts: Vec<TextPart<'_>> = serde_json::from_str(content).unwrap_or_default();
         parts.iter().filter_map(|part| part.text.as_deref()).any(|text| text.contains(&self.text))
     }
 }

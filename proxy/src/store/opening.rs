@@ -8,12 +8,12 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::format::segment::SegmentId;
 use super::health::{EndOfThread, Health};
-use super::read::look::{self, Looked, Unfinished};
+use super::read::look::{self, Scan, Unfinished};
 use super::write::encoder::Encoder;
 use super::write::gather;
 use super::write::sync::Unsynced;
 use super::write::writer::{Segment, Writer};
-use super::{CALLS, Entry, Event, Forgotten, Found, GroupClosed, KeptCall, PLACES, PolicyChange};
+use super::{CALLS, CallEntry, Entry, Event, Forgotten, GroupClosed, PLACES, PolicyChange, RecoveredTrial};
 use super::{Store, StoreError, StoreSettings, StoreThread, lock};
 use crate::common::clock;
 
@@ -26,7 +26,7 @@ pub(crate) struct OpenedStore {
     pub(crate) store: Store,
     pub(crate) thread: StoreThread,
     /// Every trial, in the order in which they were opened.
-    pub(crate) trials: Vec<Found>,
+    pub(crate) trials: Vec<RecoveredTrial>,
     pub(crate) policy: Vec<PolicyChange>,
     /// Trials whose retention is over, as they go.
     pub(crate) forgotten: mpsc::UnboundedReceiver<Forgotten>,
@@ -62,8 +62,8 @@ impl Store {
             .iter()
             .for_each(|damage| tracing::error!(%damage, "a part of the captures cannot be read"));
         let segment = last_segment(data_dir, &looked).map_err(|error| refused(&error))?;
-        let Looked { trials, policy, closed_groups, last_sequence, forgotten_through, .. } = looked;
-        let Looked { index, unfinished, latest, .. } = looked;
+        let Scan { trials, policy, closed_groups, last_sequence, forgotten_through, .. } = looked;
+        let Scan { index, unfinished, latest, .. } = looked;
 
         let (tell_forgotten, forgotten) = mpsc::unbounded_channel();
         let (health, unsynced, is_ending) = (Health::new(), Unsynced::default(), Arc::default());
@@ -126,7 +126,7 @@ impl OpenedStore {
     pub(crate) async fn note_interrupted(&mut self) -> Result<(), StoreError> {
         for Unfinished { trial_id, call_id, at } in self.unfinished.drain(..) {
             let call = Call::interrupted(call_id, trial_id, at, clock::now());
-            self.store.keep(Event::Call(KeptCall { call: Arc::new(call), told: None })).await?;
+            self.store.keep(Event::Call(CallEntry { call: Arc::new(call), told: None })).await?;
         }
         Ok(())
     }
@@ -134,7 +134,7 @@ impl OpenedStore {
 
 /// The last segment, to be gone on with. A process that died while it wrote left a part of a record: nobody was told that
 /// it is kept, so it is cut.
-fn last_segment(dir: &Path, looked: &Looked) -> std::io::Result<Option<Segment>> {
+fn last_segment(dir: &Path, looked: &Scan) -> std::io::Result<Option<Segment>> {
     let Some((id, end)) = looked.last else { return Ok(None) };
     let path = id.path(dir);
     let file = std::fs::OpenOptions::new().append(true).open(&path)?;

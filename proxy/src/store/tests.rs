@@ -31,8 +31,8 @@ fn opened(name: &str) -> Event {
 }
 
 /// The turns of one conversation: each goes on from the one before.
-fn conversation(trial: &str, turns: usize) -> Vec<KeptCall> {
-    let mut calls: Vec<KeptCall> = Vec::new();
+fn conversation(trial: &str, turns: usize) -> Vec<CallEntry> {
+    let mut calls: Vec<CallEntry> = Vec::new();
     for turn in 0..turns as u32 {
         let mut call =
             Call::begun(CallId::generate(), TrialId::new(trial).unwrap(), 0, Timestamp::UNIX_EPOCH);
@@ -40,7 +40,7 @@ fn conversation(trial: &str, turns: usize) -> Vec<KeptCall> {
         let mut messages: Vec<Arc<str>> =
             vec![format!("{{\"role\":\"system\",\"content\":\"{}\"}}", "You. ".repeat(400)).into()];
         call.prompt_token_ids = ids(0..2000).into();
-        if let Some(KeptCall { call: before, told: Some(told) }) = calls.last() {
+        if let Some(CallEntry { call: before, told: Some(told) }) = calls.last() {
             messages = told.messages.iter().cloned().chain([Arc::clone(&told.answers[0].1)]).collect();
             call.prompt_token_ids = before.prompt_token_ids.clone();
             call.prompt_token_ids.extend_from_slice(&before.choices[0].token_ids);
@@ -49,24 +49,24 @@ fn conversation(trial: &str, turns: usize) -> Vec<KeptCall> {
         call.prompt_token_ids.extend_from_slice(&ids([turn; 9]));
         let logprobs = (0..50).map(|n| Logprob::try_from(-1.0 / (n as f32 + 1.5)).ok()).collect();
         call.choices = vec![Choice { token_ids: ids(turn..turn + 50), logprobs, ..Choice::default() }];
-        let told = Told {
+        let told = StoredConversation {
             maker: PromptMaker::Proxy,
             messages,
             inputs: json!({"model": "m", "tools": "x".repeat(900)}).to_string().into(),
             answers: vec![(0, json!({"role": "assistant", "content": turn}).to_string().into())],
         };
-        calls.push(KeptCall { call: Arc::new(call), told: Some(Arc::new(told)) });
+        calls.push(CallEntry { call: Arc::new(call), told: Some(Arc::new(told)) });
     }
     calls
 }
 
-async fn keep_all(store: &Store, calls: &[KeptCall]) {
+async fn keep_all(store: &Store, calls: &[CallEntry]) {
     for kept in calls {
         store.keep(Event::Call(kept.clone())).await.unwrap();
     }
 }
 
-fn assert_has(dir: &Path, trial: &str, calls: &[KeptCall]) {
+fn assert_has(dir: &Path, trial: &str, calls: &[CallEntry]) {
     let archive = Archive::open(dir).unwrap();
     assert!(archive.damage().is_empty(), "{:?}", archive.damage());
     let (stored, damage) = archive.trial(&TrialId::new(trial).unwrap()).unwrap();
@@ -79,7 +79,7 @@ fn assert_has(dir: &Path, trial: &str, calls: &[KeptCall]) {
 
 #[tokio::test]
 async fn conversations_are_kept_and_cost_what_is_new_in_them() {
-    for sync in [Sync::Always, Sync::Interval, Sync::Off] {
+    for sync in [SyncPolicy::Always, SyncPolicy::Interval, SyncPolicy::Off] {
         let dir = tempfile::tempdir().unwrap();
         let opened_store =
             Store::open(dir.path(), StoreSettings { sync, ..StoreSettings::default() }).unwrap();
@@ -117,14 +117,14 @@ fn words(seed: u32, count: usize) -> String {
 }
 
 /// Calls of two trials by turns, each of which goes on from some call before it, with texts and answers of any length.
-fn tangled(plan: &[(usize, u32, usize)]) -> [Vec<KeptCall>; 2] {
-    let mut trials = [Vec::<KeptCall>::new(), Vec::new()];
+fn tangled(plan: &[(usize, u32, usize)]) -> [Vec<CallEntry>; 2] {
+    let mut trials = [Vec::<CallEntry>::new(), Vec::new()];
     for (turn, &(back, seed, length)) in plan.iter().enumerate() {
         let (trial, name) = (&mut trials[turn % 2], ["one", "other"][turn % 2]);
         let mut call = Call::begun(CallId::generate(), TrialId::new(name).unwrap(), 0, Timestamp::UNIX_EPOCH);
         call.status = CallStatus::Complete;
         let mut messages: Vec<Arc<str>> = Vec::new();
-        if let Some(KeptCall { call: before, told: Some(told) }) = trial.iter().rev().nth(back) {
+        if let Some(CallEntry { call: before, told: Some(told) }) = trial.iter().rev().nth(back) {
             messages = told.messages.iter().cloned().chain([Arc::clone(&told.answers[0].1)]).collect();
             call.prompt_token_ids = before.prompt_token_ids.clone();
             call.prompt_token_ids.extend_from_slice(&before.choices[0].token_ids);
@@ -135,8 +135,8 @@ fn tangled(plan: &[(usize, u32, usize)]) -> [Vec<KeptCall>; 2] {
         let logprobs = (0..sampled).map(|n| Logprob::try_from(-1.0 / (n as f32 + 1.5)).ok()).collect();
         call.choices = vec![Choice { token_ids: ids(seed..seed + sampled), logprobs, ..Choice::default() }];
         let answers = vec![(0, words(seed / 2, length / 3).into())];
-        let told = Told { maker: PromptMaker::Server, messages, inputs: "{}".into(), answers };
-        trial.push(KeptCall { call: Arc::new(call), told: Some(Arc::new(told)) });
+        let told = StoredConversation { maker: PromptMaker::Server, messages, inputs: "{}".into(), answers };
+        trial.push(CallEntry { call: Arc::new(call), told: Some(Arc::new(told)) });
     }
     trials
 }

@@ -12,29 +12,29 @@ use futures_util::future::Shared;
 use http::response;
 use rolltap_rollout::call::{Call, CallStatus};
 
-use crate::dialect::Back;
+use crate::dialect::ResponseAdapter;
 use crate::recorder::Recorder;
-use crate::store::{self, Kept, KeptCall, Place, StoreError};
+use crate::store::{self, CallEntry, Durable, QueueSlot, StoreError};
 use crate::trial::Trial;
 use crate::trial::replay::{Replay, ReplayHead};
 use crate::trial::retry::Fingerprint;
-use crate::trial::streaming::{Broken, Step, Streaming};
+use crate::trial::streaming::{Broken, ReadOutcome, Streaming};
 use crate::upstream::UpstreamBody;
 
 /// Shared by the agent's connection and the trial, so that sealing needs nobody's help: a client that has stopped
 /// reading cannot hold its call open.
 #[derive(Debug)]
-pub(crate) struct CallUnderWay {
+pub(crate) struct InFlightCall {
     trial: Arc<Trial>,
     /// Which of the trial's calls, from 0.
     ordinal: u64,
     /// What a retry of it has; none where its client marks no retries.
     fingerprint: Option<Fingerprint>,
-    state: Mutex<State>,
+    state: Mutex<CallState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct CallState {
     /// None once the call has ended.
     live: Option<Live>,
     /// The answer, as long as its end is not handed over. None where the client marks no retries.
@@ -47,8 +47,8 @@ struct State {
 struct Live {
     recorder: Recorder,
     /// Resolves once it is kept that the call goes upstream; taken by who sends it there.
-    intent: Option<Kept>,
-    place: Place,
+    intent: Option<Durable>,
+    place: QueueSlot,
     /// The answer as it streams; dropping it makes upstream stop.
     stream: Option<Streaming>,
     /// The connection that waits for more of the answer.
@@ -67,24 +67,24 @@ pub(crate) enum Next {
 /// Resolves once the call's record is kept. The connection that hands on the answer's end waits for it, and so does that of
 /// a retry.
 #[derive(Clone, Debug)]
-pub(crate) struct SharedKept(Shared<Kept>);
+pub(crate) struct SharedKept(Shared<Durable>);
 
 /// The call has been ended by somebody else.
 #[derive(Debug, thiserror::Error)]
 #[error("the call was ended: its trial is sealed")]
-pub(crate) struct Ended;
+pub(crate) struct CallEnded;
 
-impl CallUnderWay {
+impl InFlightCall {
     pub(crate) fn new(
         trial: Arc<Trial>,
         ordinal: u64,
         fingerprint: Option<Fingerprint>,
         recorder: Recorder,
-        intent: Kept,
-        place: Place,
+        intent: Durable,
+        place: QueueSlot,
     ) -> Self {
         let live = Live { recorder, intent: Some(intent), place, stream: None, waiting: None };
-        let state = Mutex::new(State { live: Some(live), undelivered: None, records: Vec::new() });
+        let state = Mutex::new(CallState { live: Some(live), undelivered: None, records: Vec::new() });
         Self { trial, ordinal, fingerprint, state }
     }
 
@@ -97,13 +97,13 @@ impl CallUnderWay {
     }
 
     /// Adds to the record.
-    pub(crate) fn record<T>(&self, add: impl FnOnce(&mut Recorder) -> T) -> Result<T, Ended> {
-        self.lock().live.as_mut().map(|live| add(&mut live.recorder)).ok_or(Ended)
+    pub(crate) fn record<T>(&self, add: impl FnOnce(&mut Recorder) -> T) -> Result<T, CallEnded> {
+        self.lock().live.as_mut().map(|live| add(&mut live.recorder)).ok_or(CallEnded)
     }
 
     /// Returns once it is kept that the call goes upstream: whatever becomes of this process, the call is known.
-    pub(crate) async fn is_intended(&self) -> Result<Result<(), StoreError>, Ended> {
-        let intent = self.lock().live.as_mut().ok_or(Ended)?.intent.take();
+    pub(crate) async fn is_intended(&self) -> Result<Result<(), StoreError>, CallEnded> {
+        let intent = self.lock().live.as_mut().ok_or(CallEnded)?.intent.take();
         Ok(match intent {
             Some(intent) => store::outcome(intent.await),
             None => Ok(()),
@@ -119,9 +119,9 @@ impl CallUnderWay {
     }
 
     /// Takes charge of the streaming answer.
-    pub(crate) fn stream(&self, upstream: UpstreamBody, back: Back) -> Result<(), Ended> {
+    pub(crate) fn stream(&self, upstream: UpstreamBody, back: ResponseAdapter) -> Result<(), CallEnded> {
         let mut state = self.lock();
-        let live = state.live.as_mut().ok_or(Ended)?;
+        let live = state.live.as_mut().ok_or(CallEnded)?;
         live.recorder.streams();
         live.stream = Some(Streaming::new(upstream, back));
         Ok(())
@@ -130,7 +130,7 @@ impl CallUnderWay {
     /// The next events of the streaming answer, for the connection that reads it.
     pub(crate) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Next, Broken>> {
         let mut state = self.lock();
-        let Some(live) = state.live.as_mut() else { return Poll::Ready(Err(Ended.into())) };
+        let Some(live) = state.live.as_mut() else { return Poll::Ready(Err(CallEnded.into())) };
         loop {
             let stepped = match ready!(live.poll_step(cx)) {
                 Ok(stepped) => stepped,
@@ -141,15 +141,17 @@ impl CallUnderWay {
                 }
             };
             match stepped {
-                Step::Nothing => {}
-                Step::Events(events) => {
+                ReadOutcome::Nothing => {}
+                ReadOutcome::Events(events) => {
                     state.undelivered.iter_mut().for_each(|answer| answer.pieces.push(events.clone()));
                     return Poll::Ready(Ok(Next::Events(events)));
                 }
-                Step::Last(events) => {
+                ReadOutcome::Last(events) => {
                     state.undelivered.iter_mut().for_each(|answer| answer.pieces.push(events.clone()));
                     let ended = self.end_locked(&mut state, CallStatus::Complete, None);
-                    return Poll::Ready(ended.map(|kept| Next::Last { events, kept }).ok_or(Ended.into()));
+                    return Poll::Ready(
+                        ended.map(|kept| Next::Last { events, kept }).ok_or(CallEnded.into()),
+                    );
                 }
             }
         }
@@ -186,13 +188,18 @@ impl CallUnderWay {
         self.end_locked(&mut state, status, error)
     }
 
-    fn end_locked(&self, state: &mut State, status: CallStatus, error: Option<String>) -> Option<SharedKept> {
+    fn end_locked(
+        &self,
+        state: &mut CallState,
+        status: CallStatus,
+        error: Option<String>,
+    ) -> Option<SharedKept> {
         let mut live = state.live.take()?;
         let plan = live.recorder.take_plan();
         let answers = live.recorder.take_answers();
         let unrecorded = live.recorder.unrecorded_tokens();
         let calls = live.recorder.finish(status, error).into_iter();
-        let mut calls: Vec<_> = calls.map(|call| KeptCall { call: Arc::new(call), told: None }).collect();
+        let mut calls: Vec<_> = calls.map(|call| CallEntry { call: Arc::new(call), told: None }).collect();
         let is_complete = calls.iter().all(|kept| kept.call.status == CallStatus::Complete);
         if let (Some(plan), Some(kept)) = (plan, calls.first_mut()) {
             kept.told = Some(plan.answered(self.trial.memory(), &kept.call, answers));
@@ -237,13 +244,13 @@ impl CallUnderWay {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CallState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Live {
-    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<Step, Broken>> {
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<ReadOutcome, Broken>> {
         let Some(stream) = &mut self.stream else {
             return Poll::Ready(Err(Broken::Unfinished("none began")));
         };
@@ -271,15 +278,15 @@ impl Future for SharedKept {
 /// upstream with it.
 #[derive(Debug)]
 pub(crate) struct CallGuard {
-    call: Arc<CallUnderWay>,
+    call: Arc<InFlightCall>,
 }
 
 impl CallGuard {
-    pub(crate) fn new(call: Arc<CallUnderWay>) -> Self {
+    pub(crate) fn new(call: Arc<InFlightCall>) -> Self {
         Self { call }
     }
 
-    pub(crate) fn call(&self) -> &CallUnderWay {
+    pub(crate) fn call(&self) -> &InFlightCall {
         &self.call
     }
 

@@ -1,7 +1,7 @@
 //! Requests that count a prompt's tokens. Nothing is sampled, so they are no calls, but they take the server's time all the
 //! same: with the calls under way they are no more at once than `max_calls_in_flight`.
 
-use super::{Refusal, Trial};
+use super::{CallRefusal, Trial};
 
 /// A count under way, until it is dropped.
 #[derive(Debug)]
@@ -12,14 +12,14 @@ impl Trial {
     ///
     /// # Errors
     /// The trial is sealed, or as many requests are under way as its limits allow.
-    pub(crate) fn begin_count(&self) -> Result<Counting<'_>, Refusal> {
+    pub(crate) fn begin_count(&self) -> Result<Counting<'_>, CallRefusal> {
         let mut state = self.lock();
         if state.sealed_at.is_some() {
-            return Err(Refusal::Sealed);
+            return Err(CallRefusal::Sealed);
         }
         let under_way = (state.under_way.len() + state.counts) as u64;
         match self.opened.limits.max_calls_in_flight.filter(|&max| under_way >= max) {
-            Some(max) => Err(Refusal::TooManyInFlight(max)),
+            Some(max) => Err(CallRefusal::TooManyInFlight(max)),
             None => {
                 state.counts += 1;
                 Ok(Counting(self))
@@ -47,10 +47,10 @@ mod tests {
         let trial = Trial::new(opened);
         let first = trial.begin_count().unwrap();
         let _second = trial.begin_count().unwrap();
-        assert_eq!(trial.begin_count().unwrap_err(), Refusal::TooManyInFlight(2));
+        assert_eq!(trial.begin_count().unwrap_err(), CallRefusal::TooManyInFlight(2));
         drop(first);
         let _third = trial.begin_count().unwrap();
         trial.seal();
-        assert_eq!(trial.begin_count().unwrap_err(), Refusal::Sealed);
+        assert_eq!(trial.begin_count().unwrap_err(), CallRefusal::Sealed);
     }
 }

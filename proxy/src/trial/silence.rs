@@ -14,7 +14,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Watches one stream. Costs a clock reading for each thing heard: its timer is looked at only when it is due, because
 /// among many streams every look at memory of another one is felt.
 #[derive(Debug)]
-pub(crate) struct Silence {
+pub(crate) struct IdleTimer {
     longest: Duration,
     since: Instant,
     /// Something was heard since the clock was read.
@@ -32,14 +32,14 @@ struct Timer {
 
 /// What a silence has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum UpstreamSign {
     /// Nothing for so long that whoever waits should be told that we live.
     NothingYet,
     /// Nothing for so long that nothing will come.
     NothingForTooLong(Duration),
 }
 
-impl Silence {
+impl IdleTimer {
     /// A silence that begins now and may last for `longest`.
     pub(crate) fn new(longest: Duration) -> Self {
         Self { longest, since: Instant::now(), is_broken: false, timer: None }
@@ -51,7 +51,7 @@ impl Silence {
     }
 
     /// Resolves when something is to be done about the silence, again and again.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Heard> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<UpstreamSign> {
         let now = Instant::now();
         if std::mem::take(&mut self.is_broken) {
             self.since = now;
@@ -73,11 +73,11 @@ impl Silence {
             let next = if silent < KEEP_ALIVE { KEEP_ALIVE - silent } else { KEEP_ALIVE };
             timer.sleep.as_mut().reset(Instant::now() + next);
             if silent >= self.longest {
-                return Poll::Ready(Heard::NothingForTooLong(self.longest));
+                return Poll::Ready(UpstreamSign::NothingForTooLong(self.longest));
             }
             if silent >= KEEP_ALIVE {
                 timer.due = now;
-                return Poll::Ready(Heard::NothingYet);
+                return Poll::Ready(UpstreamSign::NothingYet);
             }
         }
     }
@@ -91,19 +91,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_sign_of_life_every_few_seconds_then_the_end() {
-        let mut silence = Silence::new(Duration::from_secs(12));
+        let mut silence = IdleTimer::new(Duration::from_secs(12));
         let begun = Instant::now();
         for seconds in [5, 10] {
-            assert_eq!(poll_fn(|cx| silence.poll(cx)).await, Heard::NothingYet);
+            assert_eq!(poll_fn(|cx| silence.poll(cx)).await, UpstreamSign::NothingYet);
             assert_eq!(begun.elapsed().as_secs(), seconds);
         }
         let end = poll_fn(|cx| silence.poll(cx)).await;
-        assert_eq!(end, Heard::NothingForTooLong(Duration::from_secs(12)));
+        assert_eq!(end, UpstreamSign::NothingForTooLong(Duration::from_secs(12)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_heard_begins_it_anew() {
-        let mut silence = Silence::new(Duration::from_secs(60));
+        let mut silence = IdleTimer::new(Duration::from_secs(60));
         let begun = Instant::now();
         assert!(tokio::time::timeout(Duration::from_secs(3), poll_fn(|cx| silence.poll(cx))).await.is_err());
         silence.broken();

@@ -23,19 +23,19 @@ const IDLE_PER_MIB: Duration = Duration::from_secs(1);
 
 /// Holds a trial awake.
 #[derive(Debug)]
-pub(crate) struct Awake<'a>(
+pub(crate) struct Resident<'a>(
     #[expect(dead_code, reason = "it is there to be held")] RwLockReadGuard<'a, bool>,
 );
 
 /// About how much memory a trial's calls take. The messages are counted where they are remembered.
 #[derive(Debug, Default)]
-pub(super) struct Weight {
+pub(super) struct MemoryUse {
     beside_prompts: u64,
     prompts: Footprint,
     last_call: Option<Timestamp>,
 }
 
-impl Weight {
+impl MemoryUse {
     pub(super) fn add(&mut self, call: &Call) {
         self.beside_prompts += OF_CALL + completion_tokens(call) * OF_SAMPLED;
         self.prompts.add(&call.prompt_token_ids);
@@ -60,10 +60,10 @@ pub(crate) struct Idle {
 
 impl Trial {
     /// Makes it ready to be called for, and holds it so. A sealed one is never called for again.
-    pub(crate) async fn awake(&self, store: &Store) -> Awake<'_> {
+    pub(crate) async fn awake(&self, store: &Store) -> Resident<'_> {
         let is_awake = self.is_awake.read().await;
         if *is_awake || self.sealed.is_cancelled() {
-            return Awake(is_awake);
+            return Resident(is_awake);
         }
         drop(is_awake);
         let mut is_awake = self.is_awake.write().await;
@@ -71,7 +71,7 @@ impl Trial {
             self.wake(store).await;
             *is_awake = true;
         }
-        Awake(is_awake.downgrade())
+        Resident(is_awake.downgrade())
     }
 
     async fn wake(&self, store: &Store) {
@@ -129,7 +129,7 @@ impl Trial {
         };
         state.summary.take_if(|summary| summary.calls != ended);
         state.calls = Calls::Stored;
-        state.weight = Weight::default();
+        state.weight = MemoryUse::default();
         self.prompts.clear();
         self.memory.forget();
         *is_awake = false;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Calls, Trial};
 use crate::api;
-use crate::common::samples::Standing;
+use crate::common::samples::AttemptStanding;
 use crate::store::{Store, Summary};
 
 impl Trial {
@@ -35,7 +35,7 @@ impl Trial {
     }
 
     /// How it stands.
-    pub(crate) async fn status(&self, store: &Store, standing: Standing) -> api::TrialStatus {
+    pub(crate) async fn status(&self, store: &Store, standing: AttemptStanding) -> api::TrialStatus {
         let summary = self.summary(store).await;
         let branch_causes = summary.by_cause();
         let state = self.lock();

@@ -7,12 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::Body;
 
-use crate::dialect::{Back, Progress};
+use crate::dialect::{ResponseAdapter, StreamProgress};
 use crate::recorder::Recorder;
 use crate::store::StoreError;
-use crate::trial::call_under_way::Ended;
+use crate::trial::call_under_way::CallEnded;
 use crate::upstream::UpstreamBody;
-use crate::wire::passing::Passing;
+use crate::wire::passing::ChunkRewriter;
 use crate::wire::sse::{Decoder, EventTooLong};
 
 /// Upstream's stream and how it is read. Dropping it makes upstream stop.
@@ -20,12 +20,12 @@ use crate::wire::sse::{Decoder, EventTooLong};
 pub(crate) struct Streaming {
     upstream: UpstreamBody,
     decoder: Decoder,
-    back: Back,
+    back: ResponseAdapter,
 }
 
 /// What one read of upstream came to.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum ReadOutcome {
     /// No event is whole yet, or none is for the agent.
     Nothing,
     Events(Bytes),
@@ -36,7 +36,7 @@ pub(crate) enum Step {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
     #[error(transparent)]
-    Ended(#[from] Ended),
+    CallEnded(#[from] CallEnded),
     #[error("upstream broke off: {0}")]
     Upstream(#[from] hyper::Error),
     #[error("upstream ended its stream without an end: {0}")]
@@ -50,7 +50,7 @@ pub(crate) enum Broken {
 }
 
 impl Streaming {
-    pub(crate) fn new(upstream: UpstreamBody, back: Back) -> Self {
+    pub(crate) fn new(upstream: UpstreamBody, back: ResponseAdapter) -> Self {
         Self { upstream, decoder: Decoder::default(), back }
     }
 
@@ -64,7 +64,7 @@ impl Streaming {
         &mut self,
         recorder: &mut Recorder,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Step, Broken>> {
+    ) -> Poll<Result<ReadOutcome, Broken>> {
         let Some(frame) = ready!(Pin::new(&mut self.upstream).poll_frame(cx)) else {
             let is_between_events = self.decoder.rest().is_empty();
             let reason = if is_between_events { "no [DONE] came" } else { "it broke off in an event" };
@@ -73,21 +73,21 @@ impl Streaming {
         // Trailers say nothing that vLLM sends.
         Poll::Ready(match frame?.into_data() {
             Ok(bytes) => self.take(bytes, recorder),
-            Err(_) => Ok(Step::Nothing),
+            Err(_) => Ok(ReadOutcome::Nothing),
         })
     }
 
     /// Takes what upstream sent: what of it is whole events, recorded, and as the agent gets it.
-    fn take(&mut self, bytes: Bytes, recorder: &mut Recorder) -> Result<Step, Broken> {
+    fn take(&mut self, bytes: Bytes, recorder: &mut Recorder) -> Result<ReadOutcome, Broken> {
         let arrived = self.decoder.take(bytes)?;
-        let mut passing = Passing::of(arrived.bytes.clone());
+        let mut passing = ChunkRewriter::of(arrived.bytes.clone());
         for event in arrived.events {
-            if self.back.event(&arrived.bytes, event, recorder, &mut passing) == Progress::Last {
+            if self.back.event(&arrived.bytes, event, recorder, &mut passing) == StreamProgress::Last {
                 // What stands before the last event is handed on with it: it came in the same read.
-                return Ok(Step::Last(passing.into_bytes()));
+                return Ok(ReadOutcome::Last(passing.into_bytes()));
             }
         }
         let events = passing.into_bytes();
-        Ok(if events.is_empty() { Step::Nothing } else { Step::Events(events) })
+        Ok(if events.is_empty() { ReadOutcome::Nothing } else { ReadOutcome::Events(events) })
     }
 }

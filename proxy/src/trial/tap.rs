@@ -12,14 +12,14 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use crate::trial::call_under_way::{CallGuard, Next, SharedKept};
-use crate::trial::silence::{Heard, Silence};
+use crate::trial::silence::{IdleTimer, UpstreamSign};
 use crate::trial::streaming::Broken;
 
 /// The body that the agent reads.
 #[derive(Debug)]
 pub(crate) struct TapBody {
     guard: CallGuard,
-    silence: Silence,
+    silence: IdleTimer,
     end: End,
 }
 
@@ -43,7 +43,7 @@ enum End {
 }
 
 impl TapBody {
-    pub(crate) fn new(guard: CallGuard, silence: Silence) -> Self {
+    pub(crate) fn new(guard: CallGuard, silence: IdleTimer) -> Self {
         Self { guard, silence, end: End::Ahead }
     }
 
@@ -77,8 +77,10 @@ impl TapBody {
 
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Broken>> {
         match ready!(self.silence.poll(cx)) {
-            Heard::NothingYet => Poll::Ready(Ok(Bytes::from_static(self.guard.call().keep_alive()))),
-            Heard::NothingForTooLong(time) => Poll::Ready(Err(self.guard.give_up(Broken::Silent(time)))),
+            UpstreamSign::NothingYet => Poll::Ready(Ok(Bytes::from_static(self.guard.call().keep_alive()))),
+            UpstreamSign::NothingForTooLong(time) => {
+                Poll::Ready(Err(self.guard.give_up(Broken::Silent(time))))
+            }
         }
     }
 }

@@ -14,13 +14,13 @@ pub(super) const PATH: &str = "/v1/chat/completions/derender";
 pub(super) const QUESTION: &str = r#"{"generate_response":{"request_id":"parser","choices":[{"index":0,"token_ids":[0],"finish_reason":"stop"}]},"chat_request":{"messages":[{"role":"user","content":""}],"include_reasoning":false,"return_token_ids":true}}"#;
 
 #[derive(Deserialize)]
-struct Answer<'a> {
+struct DerenderAnswer<'a> {
     #[serde(borrow)]
-    choices: Vec<Choice<'a>>,
+    choices: Vec<DerenderChoice<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Choice<'a> {
+struct DerenderChoice<'a> {
     /// `null` reads as a value too: that the key is absent says nothing.
     #[serde(borrow)]
     token_ids: &'a RawValue,
@@ -33,7 +33,7 @@ pub(super) fn is_answered_by(description: &[u8]) -> bool {
 
 /// Whether the server has a parser; none where the answer does not tell.
 pub(super) fn has_parser(answer: &[u8]) -> Option<bool> {
-    let answer: Answer<'_> = serde_json::from_slice(answer).ok()?;
+    let answer: DerenderAnswer<'_> = serde_json::from_slice(answer).ok()?;
     match answer.choices.first()?.token_ids.get() {
         "null" => Some(true),
         "[0]" => Some(false),

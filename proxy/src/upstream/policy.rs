@@ -7,17 +7,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 use crate::common::clock;
-use crate::store::{Event, Kept, Place, PolicyChange};
+use crate::store::{Durable, Event, PolicyChange, QueueSlot};
 
 /// The labels seen so far, which of them holds, and whether calls are held back.
 #[derive(Debug)]
 pub(crate) struct Policy {
-    state: Mutex<State>,
+    state: Mutex<PolicyState>,
     paused: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
-struct State {
+struct PolicyState {
     /// By version. The first has none until somebody names it: the weights that were there before anyone said anything.
     labels: Vec<Option<String>>,
     current: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Version {
 
 /// What a replica says of its weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum ReportedWeights {
     /// It had not been asked before.
     First,
     /// It said something else before.
@@ -44,7 +44,7 @@ pub(crate) enum Told {
 impl Policy {
     /// As the changes left it.
     pub(crate) fn restored(changes: &[PolicyChange]) -> Self {
-        let mut state = State { labels: vec![None], current: 0, is_set: false };
+        let mut state = PolicyState { labels: vec![None], current: 0, is_set: false };
         for change in changes {
             state.current = usize::try_from(change.version).unwrap_or_default();
             if state.current >= state.labels.len() {
@@ -66,7 +66,7 @@ impl Policy {
 
     /// Takes the trainer's word for what all replicas have from now on. `publish` runs before anybody else can say
     /// something else.
-    pub(crate) fn set(&self, label: &str, place: Place, publish: impl FnOnce(i32)) -> (Version, Kept) {
+    pub(crate) fn set(&self, label: &str, place: QueueSlot, publish: impl FnOnce(i32)) -> (Version, Durable) {
         let mut state = self.lock();
         state.current = state.find_or_add(label);
         state.is_set = true;
@@ -78,9 +78,9 @@ impl Policy {
 
     /// Takes a replica's word for what it has. None if that says nothing of what holds: the first that a replica says
     /// is where changes are counted from once the trainer has spoken.
-    pub(crate) fn learn(&self, label: &str, told: Told, place: Place) -> Option<i32> {
+    pub(crate) fn learn(&self, label: &str, told: ReportedWeights, place: QueueSlot) -> Option<i32> {
         let mut state = self.lock();
-        if told == Told::First && state.is_set {
+        if told == ReportedWeights::First && state.is_set {
             return None;
         }
         let before = state.current;
@@ -124,12 +124,12 @@ impl Policy {
         let _ = self.paused.subscribe().wait_for(|is_paused| !is_paused).await;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PolicyState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl PolicyState {
     /// A label seen before is the version that it was.
     fn find_or_add(&mut self, label: &str) -> usize {
         let known = self.labels.iter().position(|known| known.as_deref() == Some(label));
@@ -178,7 +178,7 @@ mod tests {
             self.policy.set(label, place, |_| ()).0.ordinal
         }
 
-        async fn learn(&self, label: &str, told: Told) -> Option<i32> {
+        async fn learn(&self, label: &str, told: ReportedWeights) -> Option<i32> {
             self.policy.learn(label, told, self.store.reserve().await.unwrap())
         }
     }
@@ -197,20 +197,20 @@ mod tests {
     #[tokio::test]
     async fn what_a_replica_says_first_names_the_version_that_is_there() {
         let scene = Scene::new();
-        assert_eq!(scene.learn("default", Told::First).await, Some(0));
+        assert_eq!(scene.learn("default", ReportedWeights::First).await, Some(0));
         assert_eq!(scene.policy.current().label.as_deref(), Some("default"));
-        assert_eq!(scene.learn("next", Told::Changed).await, Some(1));
+        assert_eq!(scene.learn("next", ReportedWeights::Changed).await, Some(1));
         // Another replica is not that far yet.
-        assert_eq!(scene.learn("default", Told::First).await, Some(0));
+        assert_eq!(scene.learn("default", ReportedWeights::First).await, Some(0));
     }
 
     #[tokio::test]
     async fn the_trainers_word_holds_until_a_replica_says_something_new() {
         let scene = Scene::new();
         assert_eq!(scene.set("step-1").await, 1);
-        assert_eq!(scene.learn("default", Told::First).await, None);
+        assert_eq!(scene.learn("default", ReportedWeights::First).await, None);
         assert_eq!(scene.policy.current().ordinal, 1);
-        assert_eq!(scene.learn("step-2", Told::Changed).await, Some(2));
+        assert_eq!(scene.learn("step-2", ReportedWeights::Changed).await, Some(2));
         assert_eq!(scene.policy.current().ordinal, 2);
     }
 

@@ -13,11 +13,11 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rolltap_rollout::ids::TrialId;
 
 use super::body::{Lease, Load, UpstreamBody};
-use super::replica::{Connections, Failure, Outgoing, Replica, ReplicaId};
+use super::replica::{Connections, Outgoing, Replica, ReplicaId, SendFailure};
 use super::watch::watch;
 use super::{Address, IdsPlace, ModelCard};
 use crate::common::metrics::FlawCounts;
-use crate::store::{Kept, Place, Store};
+use crate::store::{Durable, QueueSlot, Store};
 use crate::upstream::PoolSettings;
 use crate::upstream::policy::{Policy, Version};
 
@@ -184,8 +184,8 @@ impl Pool {
                 Ok(response) => {
                     return Ok(response.map(|body| UpstreamBody::new(body, lease)));
                 }
-                Err(failure @ Failure::Connect(_)) => replica.unreachable(&failure),
-                Err(Failure::Closed(_)) if !was_closed => {
+                Err(failure @ SendFailure::Connect(_)) => replica.unreachable(&failure),
+                Err(SendFailure::Closed(_)) if !was_closed => {
                     was_closed = true;
                     if !self.has_other(&tried) {
                         // A connection that was just being closed, most likely: a new one will do.
@@ -308,7 +308,7 @@ impl Pool {
     }
 
     /// Takes the trainer's word for the weights of all replicas.
-    pub(crate) fn set_version(&self, label: &str, place: Place) -> (Version, Kept) {
+    pub(crate) fn set_version(&self, label: &str, place: QueueSlot) -> (Version, Durable) {
         self.policy.set(label, place, |version| {
             for replica in self.replicas() {
                 replica.has_version(version);
@@ -347,11 +347,11 @@ impl SendError {
         }
     }
 
-    fn of(replica: &Replica, failure: &Failure) -> Self {
+    fn of(replica: &Replica, failure: &SendFailure) -> Self {
         let (address, reason) = (replica.address().to_string(), failure.to_string());
         match failure {
-            Failure::Silent(_) => Self::Silent { address, reason },
-            Failure::Connect(_) | Failure::Closed(_) | Failure::Broken(_) => {
+            SendFailure::Silent(_) => Self::Silent { address, reason },
+            SendFailure::Connect(_) | SendFailure::Closed(_) | SendFailure::Broken(_) => {
                 Self::NoAnswer { address, reason }
             }
         }

@@ -46,7 +46,7 @@ pub(crate) type ReplicaId = u64;
 pub(crate) struct Replica {
     pub(crate) id: ReplicaId,
     address: Address,
-    standing: Mutex<Standing>,
+    standing: Mutex<Eligibility>,
     is_draining: AtomicBool,
     /// Calls under way.
     pub(crate) in_flight: AtomicUsize,
@@ -70,7 +70,7 @@ pub(crate) struct Replica {
 
 /// Whether it gets calls.
 #[derive(Clone, Debug)]
-enum Standing {
+enum Eligibility {
     /// It does; so many checks in a row have failed.
     In { failed: u32 },
     /// It does not, for this reason; so many checks in a row have passed since.
@@ -79,7 +79,7 @@ enum Standing {
 
 /// Why a request got no head of an answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum SendFailure {
     /// It was never sent.
     #[error("{0}")]
     Connect(String),
@@ -99,7 +99,7 @@ impl Replica {
         Self {
             id,
             address,
-            standing: Mutex::new(Standing::In { failed: 0 }),
+            standing: Mutex::new(Eligibility::In { failed: 0 }),
             is_draining: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             trials: AtomicUsize::new(0),
@@ -151,14 +151,14 @@ impl Replica {
 
     /// Whether calls may be sent to it.
     pub(super) fn takes_calls(&self) -> bool {
-        !self.is_draining() && matches!(*self.lock(), Standing::In { .. })
+        !self.is_draining() && matches!(*self.lock(), Eligibility::In { .. })
     }
 
     /// Why it is out, if it is.
     pub(crate) fn ejected(&self) -> Option<String> {
         match &*self.lock() {
-            Standing::In { .. } => None,
-            Standing::Out { reason, .. } => Some(reason.clone()),
+            Eligibility::In { .. } => None,
+            Eligibility::Out { reason, .. } => Some(reason.clone()),
         }
     }
 
@@ -176,16 +176,16 @@ impl Replica {
     pub(super) fn check_passed(&self) -> bool {
         let mut standing = self.lock();
         match &mut *standing {
-            Standing::Out { passed, .. } if *passed + 1 < BACK_AFTER => {
+            Eligibility::Out { passed, .. } if *passed + 1 < BACK_AFTER => {
                 *passed += 1;
                 false
             }
-            Standing::Out { .. } => {
-                *standing = Standing::In { failed: 0 };
+            Eligibility::Out { .. } => {
+                *standing = Eligibility::In { failed: 0 };
                 tracing::info!(upstream = %self.address, "the upstream is back");
                 true
             }
-            Standing::In { failed } => {
+            Eligibility::In { failed } => {
                 *failed = 0;
                 false
             }
@@ -193,29 +193,29 @@ impl Replica {
     }
 
     /// A check failed. A server that takes connections may fail some before it is out.
-    pub(super) fn check_failed(&self, failure: &Failure) {
+    pub(super) fn check_failed(&self, failure: &SendFailure) {
         let mut standing = self.lock();
         match &mut *standing {
-            Standing::In { failed } if !failure.is_conclusive() && *failed + 1 < EJECTED_AFTER => {
+            Eligibility::In { failed } if !failure.is_conclusive() && *failed + 1 < EJECTED_AFTER => {
                 *failed += 1
             }
-            Standing::In { .. } => self.take_out(&mut standing, failure),
-            Standing::Out { reason, passed } => (*reason, *passed) = (failure.to_string(), 0),
+            Eligibility::In { .. } => self.take_out(&mut standing, failure),
+            Eligibility::Out { reason, passed } => (*reason, *passed) = (failure.to_string(), 0),
         }
     }
 
     /// A call could not be sent to it: no need to wait for the next check.
-    pub(super) fn unreachable(&self, failure: &Failure) {
+    pub(super) fn unreachable(&self, failure: &SendFailure) {
         let mut standing = self.lock();
-        if matches!(*standing, Standing::In { .. }) {
+        if matches!(*standing, Eligibility::In { .. }) {
             self.take_out(&mut standing, failure);
             self.look.notify_one();
         }
     }
 
-    fn take_out(&self, standing: &mut Standing, failure: &Failure) {
+    fn take_out(&self, standing: &mut Eligibility, failure: &SendFailure) {
         tracing::warn!(upstream = %self.address, reason = %failure, "the upstream gets no calls until it is back");
-        *standing = Standing::Out { reason: failure.to_string(), passed: 0 };
+        *standing = Eligibility::Out { reason: failure.to_string(), passed: 0 };
     }
 
     /// What it told of its models, if it did.
@@ -238,7 +238,7 @@ impl Replica {
         connections: &Connections,
         patience: Duration,
         request: &Outgoing<'_>,
-    ) -> Result<Response<Incoming>, Failure> {
+    ) -> Result<Response<Incoming>, SendFailure> {
         let mut outgoing =
             Request::builder().method(request.method.clone()).uri(self.address.join(request.path));
         if let Some(headers) = outgoing.headers_mut() {
@@ -249,14 +249,14 @@ impl Replica {
         }
         let outgoing = outgoing
             .body(Full::new(request.body.clone()))
-            .map_err(|error| Failure::Broken(error.to_string()))?;
+            .map_err(|error| SendFailure::Broken(error.to_string()))?;
         match tokio::time::timeout(patience, connections.request(outgoing)).await {
-            Ok(answered) => answered.map_err(|error| Failure::of(&error)),
-            Err(_) => Err(Failure::Silent(patience)),
+            Ok(answered) => answered.map_err(|error| SendFailure::of(&error)),
+            Err(_) => Err(SendFailure::Silent(patience)),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Standing> {
+    fn lock(&self) -> MutexGuard<'_, Eligibility> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -277,7 +277,7 @@ impl Outgoing<'_> {
     }
 }
 
-impl Failure {
+impl SendFailure {
     fn of(error: &hyper_util::client::legacy::Error) -> Self {
         let reason = root_cause(error);
         if error.is_connect() {
@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn a_server_that_answers_errors_is_out_after_some_and_back_after_some() {
         let replica = replica();
-        let sick = Failure::Broken("503".into());
+        let sick = SendFailure::Broken("503".into());
         replica.check_failed(&sick);
         replica.check_failed(&sick);
         assert!(!replica.check_passed() && replica.takes_calls());
@@ -383,10 +383,10 @@ mod tests {
     #[test]
     fn a_server_that_nobody_listens_at_is_out_at_once() {
         let replica = replica();
-        replica.unreachable(&Failure::Connect("refused".into()));
+        replica.unreachable(&SendFailure::Connect("refused".into()));
         assert!(!replica.takes_calls());
         assert!(!replica.check_passed() && replica.check_passed());
-        replica.check_failed(&Failure::Connect("refused".into()));
+        replica.check_failed(&SendFailure::Connect("refused".into()));
         assert!(!replica.takes_calls());
     }
 }

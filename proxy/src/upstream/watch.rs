@@ -10,10 +10,10 @@ use http_body_util::{BodyExt, Limited};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::replica::{Connections, Failure, Outgoing, Replica};
+use super::replica::{Connections, Outgoing, Replica, SendFailure};
 use super::{IdsPlace, ModelCard, Pool, parser_question};
 use crate::store::Store;
-use crate::upstream::policy::Told;
+use crate::upstream::policy::ReportedWeights;
 
 /// A server that does not say within this time that it is well is not.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -74,7 +74,7 @@ impl Watcher {
         match self.ask(pool.connections(), "/health").await {
             Ok((status, _)) if status.is_server_error() => {
                 self.replica
-                    .check_failed(&Failure::Broken(format!("its /health answers {}", status.as_u16())));
+                    .check_failed(&SendFailure::Broken(format!("its /health answers {}", status.as_u16())));
             }
             Err(failure) => self.replica.check_failed(&failure),
             Ok(_) => {
@@ -119,8 +119,8 @@ impl Watcher {
                 }
                 return;
             }
-            Some(_) => Told::Changed,
-            None => Told::First,
+            Some(_) => ReportedWeights::Changed,
+            None => ReportedWeights::First,
         };
         // What cannot be kept is not learnt either; it is asked for again.
         let Ok(place) = Store::reserve(pool.store()).await else { return };
@@ -199,7 +199,7 @@ impl Watcher {
         });
     }
 
-    async fn ask(&self, connections: &Connections, path: &str) -> Result<(StatusCode, Bytes), Failure> {
+    async fn ask(&self, connections: &Connections, path: &str) -> Result<(StatusCode, Bytes), SendFailure> {
         let headers = HeaderMap::new();
         let request = Outgoing { method: Method::GET, path, headers: &headers, body: Bytes::new() };
         self.answer_to(connections, &request).await
@@ -209,15 +209,15 @@ impl Watcher {
         &self,
         connections: &Connections,
         request: &Outgoing<'_>,
-    ) -> Result<(StatusCode, Bytes), Failure> {
+    ) -> Result<(StatusCode, Bytes), SendFailure> {
         let asked = async {
             let answer = self.replica.send(connections, PATIENCE, request).await?;
             let status = answer.status();
             let body = Limited::new(answer.into_body(), LARGEST_ANSWER).collect().await;
-            let body = body.map_err(|error| Failure::Broken(error.to_string()))?;
+            let body = body.map_err(|error| SendFailure::Broken(error.to_string()))?;
             Ok((status, body.to_bytes()))
         };
-        tokio::time::timeout(PATIENCE, asked).await.unwrap_or(Err(Failure::Silent(PATIENCE)))
+        tokio::time::timeout(PATIENCE, asked).await.unwrap_or(Err(SendFailure::Silent(PATIENCE)))
     }
 }
 

@@ -6,14 +6,14 @@ use bytes::Bytes;
 
 /// A read on its way to the agent.
 #[derive(Debug)]
-pub(crate) struct Passing {
+pub(crate) struct ChunkRewriter {
     read: Bytes,
     /// How much of its beginning passes as it came.
     as_it_came: usize,
     changed: Option<Vec<u8>>,
 }
 
-impl Passing {
+impl ChunkRewriter {
     /// Of `read`, whose parts are to be kept or replaced one after the other.
     pub(crate) fn of(read: Bytes) -> Self {
         Self { read, as_it_came: 0, changed: None }
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn what_is_not_changed_is_not_copied() {
         let read = Bytes::from_static(b"abcd");
-        let mut passing = Passing::of(read.clone());
+        let mut passing = ChunkRewriter::of(read.clone());
         passing.keep(0..1);
         passing.keep(1..3);
         let passed = passing.into_bytes();
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_change_keeps_what_stands_around_it() {
-        let mut passing = Passing::of(Bytes::from_static(b"abcd"));
+        let mut passing = ChunkRewriter::of(Bytes::from_static(b"abcd"));
         passing.keep(0..1);
         passing.instead().extend_from_slice(b"BB");
         passing.keep(2..3);

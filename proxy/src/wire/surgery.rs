@@ -24,7 +24,7 @@ impl<'a> Object<'a> {
     pub(crate) fn scan(text: &'a str) -> Result<Self, serde_json::Error> {
         let members = match plain_members(text) {
             Some(members) => members,
-            None => serde_json::from_str::<Members<'a>>(text)?.0,
+            None => serde_json::from_str::<JsonMembers<'a>>(text)?.0,
         };
         Ok(Self { text, members })
     }
@@ -95,13 +95,13 @@ fn plain_members(text: &str) -> Option<Vec<(Cow<'_, str>, &str)>> {
 }
 
 /// The members of any object.
-struct Members<'a>(Vec<(Cow<'a, str>, &'a str)>);
+struct JsonMembers<'a>(Vec<(Cow<'a, str>, &'a str)>);
 
-impl<'de> Deserialize<'de> for Members<'de> {
+impl<'de> Deserialize<'de> for JsonMembers<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct InOrder;
         impl<'de> Visitor<'de> for InOrder {
-            type Value = Members<'de>;
+            type Value = JsonMembers<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a JSON object")
@@ -112,7 +112,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
                 while let Some(Key(key)) = map.next_key()? {
                     members.push((key, map.next_value::<&RawValue>()?.get()));
                 }
-                Ok(Members(members))
+                Ok(JsonMembers(members))
             }
         }
         deserializer.deserialize_map(InOrder)

@@ -15,7 +15,7 @@ pub(super) struct TrialState {
     columns: Columns,
     rows: i32,
     num_branches: i32,
-    answers: BTreeMap<AnswerKey, Answer>,
+    answers: BTreeMap<AnswerKey, SampledAnswer>,
     named: HashSet<AnswerKey>,
     expected: Option<Vec<AnswerKey>>,
     /// Some row's answers could not be told apart, so nothing is known of who owns what.
@@ -66,7 +66,7 @@ impl TrialState {
         for (index, span) in row.calls.iter().enumerate() {
             let key = (span.call_id.clone(), span.choice_index);
             // Spans out of bounds or out of order, and answers that stand twice in a row, are told elsewhere.
-            let Some(answer) = Answer::of(span, row, &mut prefix) else {
+            let Some(answer) = SampledAnswer::of(span, row, &mut prefix) else {
                 self.has_unreadable_tokens = true;
                 continue;
             };
@@ -123,7 +123,7 @@ fn trial_columns(row: &RolloutRow) -> Columns {
 
 /// One sampled answer as the first row with it has it, and who trains on its tokens.
 #[derive(Clone, Debug)]
-struct Answer {
+struct SampledAnswer {
     start: i32,
     prefix_hash: u64,
     token_ids: Vec<i32>,
@@ -142,7 +142,7 @@ struct Owners {
     also_in_loss_of: Vec<i32>,
 }
 
-impl Answer {
+impl SampledAnswer {
     fn of(span: &CallSpan, row: &RolloutRow, prefix: &mut PrefixHash<'_>) -> Option<Self> {
         let token_ids = span_tokens(span, &row.token_ids)?.to_vec();
         Some(Self {

@@ -18,14 +18,14 @@ pub struct Trial {
     /// The trial's advantage within its group, the same for each of its branches; none where none was asked for.
     pub advantage: Option<f64>,
     /// The group, where it has one.
-    pub group: Option<Group>,
+    pub group: Option<GroupPlace>,
     /// Branches that the trial has beyond those in `rows`.
     pub left_out: usize,
 }
 
 /// A trial's place among those that are compared with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Group {
+pub struct GroupPlace {
     /// Counts groups of this export from 0, in the order in which their first trials come.
     pub ordinal: usize,
     /// How many trials of it are exported in all.

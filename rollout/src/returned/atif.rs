@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Unreadable;
-use super::turn::{RawTurn, Segment, Turn};
+use super::turn::{RawTurn, ReportedTurn, Segment};
 use crate::call::{CallRole, Flaw};
 
 /// What a trajectory file holds of tokens.
@@ -22,15 +22,15 @@ pub struct Document {
 }
 
 #[derive(Deserialize)]
-struct Trajectory<'a> {
+struct AtifTrajectory<'a> {
     #[serde(borrow)]
     schema_version: Cow<'a, str>,
     agent: Option<Agent>,
     #[serde(borrow)]
-    steps: Vec<Step<'a>>,
+    steps: Vec<AtifStep<'a>>,
     continued_trajectory_ref: Option<String>,
     #[serde(borrow)]
-    subagent_trajectories: Option<Vec<Trajectory<'a>>>,
+    subagent_trajectories: Option<Vec<AtifTrajectory<'a>>>,
 }
 
 #[derive(Deserialize)]
@@ -39,7 +39,7 @@ struct Agent {
 }
 
 #[derive(Deserialize)]
-struct Step<'a> {
+struct AtifStep<'a> {
     #[serde(borrow)]
     source: Cow<'a, str>,
     model_name: Option<String>,
@@ -48,7 +48,7 @@ struct Step<'a> {
     #[serde(borrow)]
     observation: Option<Observation<'a>>,
     #[serde(borrow)]
-    metrics: Option<Metrics<'a>>,
+    metrics: Option<AtifMetrics<'a>>,
     is_copied_context: Option<bool>,
     llm_call_count: Option<u64>,
 }
@@ -72,7 +72,7 @@ struct Reference {
 }
 
 #[derive(Deserialize)]
-struct Metrics<'a> {
+struct AtifMetrics<'a> {
     #[serde(borrow)]
     prompt_token_ids: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -86,35 +86,35 @@ struct Metrics<'a> {
 /// # Errors
 /// The bytes are no JSON, not a trajectory, or of a version beyond 1.8.
 pub fn trajectory(json: &[u8]) -> Result<Document, Unreadable> {
-    let root: Trajectory<'_> = serde_json::from_slice(json)?;
+    let root: AtifTrajectory<'_> = serde_json::from_slice(json)?;
     let mut document = Document::default();
     add(&root, CallRole::Main, &mut document)?;
     document.continued_in = root.continued_trajectory_ref;
     Ok(document)
 }
 
-fn add(trajectory: &Trajectory<'_>, role: CallRole, document: &mut Document) -> Result<(), Unreadable> {
+fn add(trajectory: &AtifTrajectory<'_>, role: CallRole, document: &mut Document) -> Result<(), Unreadable> {
     let minor = trajectory.schema_version.strip_prefix("ATIF-v1.").and_then(|minor| minor.parse().ok());
     if minor.is_none_or(|minor: u8| minor > 8) {
         return Err(Unreadable::Version(trajectory.schema_version.clone().into_owned()));
     }
     document.segments.push(Segment { role, turns: trajectory.turns() });
-    let observed = trajectory.steps.iter().flat_map(Step::observed);
+    let observed = trajectory.steps.iter().flat_map(AtifStep::observed);
     let references = observed.flat_map(|observed| observed.subagent_trajectory_ref.iter().flatten());
     document.sub_agents_in.extend(references.filter_map(|reference| reference.trajectory_path.clone()));
     let mut embedded = trajectory.subagent_trajectories.iter().flatten();
     embedded.try_for_each(|sub_agent| add(sub_agent, CallRole::SubAgent, document))
 }
 
-impl Trajectory<'_> {
-    fn turns(&self) -> Vec<Turn> {
-        let mut turns: Vec<Turn> = Vec::new();
+impl AtifTrajectory<'_> {
+    fn turns(&self) -> Vec<ReportedTurn> {
+        let mut turns: Vec<ReportedTurn> = Vec::new();
         let mut has_media = false;
         for step in &self.steps {
             if let Some(turn) = step.turn(turns.last()) {
                 let named = step.model_name.as_ref();
                 let model = named.or_else(|| self.agent.as_ref()?.model_name.as_ref()).cloned();
-                turns.push(Turn { model, has_media, ..turn });
+                turns.push(ReportedTurn { model, has_media, ..turn });
             }
             has_media |= step.has_media();
         }
@@ -122,12 +122,12 @@ impl Trajectory<'_> {
     }
 }
 
-impl<'a> Step<'a> {
+impl<'a> AtifStep<'a> {
     fn observed(&self) -> impl Iterator<Item = &Observed<'a>> {
         self.observation.iter().flat_map(|observation| observation.results.iter().flatten())
     }
 
-    fn turn(&self, before: Option<&Turn>) -> Option<Turn> {
+    fn turn(&self, before: Option<&ReportedTurn>) -> Option<ReportedTurn> {
         let metrics = self.metrics.as_ref().filter(|_| self.source == "agent")?;
         let raw = RawTurn {
             prompt: metrics.prompt_token_ids,

@@ -36,7 +36,7 @@ pub enum Difference {
         /// Among those captured.
         captured_turn: usize,
         /// Which list.
-        part: Part,
+        part: TurnList,
         /// Index in it.
         position: usize,
         /// None where the list has ended.
@@ -75,7 +75,7 @@ pub enum Difference {
 /// A list of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Part {
+pub enum TurnList {
     /// What was asked with.
     Prompt,
     /// What was sampled.
@@ -84,7 +84,7 @@ pub enum Part {
 
 /// An answer and what it answers.
 #[derive(Clone, Copy)]
-struct Answer<'a> {
+struct ReportedAnswer<'a> {
     call: &'a Call,
     choice: &'a Choice,
 }
@@ -94,12 +94,12 @@ struct Answer<'a> {
 pub fn compare(captured: &[Call], returned: &[Call]) -> Comparison {
     let forest = Forest::build(captured.iter().filter(|call| call.status == CallStatus::Complete));
     let answers: Vec<_> =
-        forest.nodes().iter().map(|node| Answer { call: node.call, choice: node.choice }).collect();
+        forest.nodes().iter().map(|node| ReportedAnswer { call: node.call, choice: node.choice }).collect();
     let mut free = Free::new(&answers);
-    let turns: Vec<_> = returned.iter().map(Answer::of).collect();
+    let turns: Vec<_> = returned.iter().map(ReportedAnswer::of).collect();
     let found: Vec<_> = turns.iter().map(|turn| free.take(turn.as_ref()?)).collect();
     let left = free.first();
-    let differs = |(turn, (answer, found)): (usize, (&Option<Answer<'_>>, &Option<usize>))| {
+    let differs = |(turn, (answer, found)): (usize, (&Option<ReportedAnswer<'_>>, &Option<usize>))| {
         let Some(answer) = answer else { return Some(Difference::Incomplete { turn }) };
         match (found, left) {
             (Some(at), _) => answers.get(*at)?.other_logprob(answer, turn),
@@ -124,19 +124,19 @@ pub fn compare(captured: &[Call], returned: &[Call]) -> Comparison {
 
 /// The captured answers that no turn is the same as yet.
 struct Free<'a> {
-    answers: &'a [Answer<'a>],
+    answers: &'a [ReportedAnswer<'a>],
     is_taken: Vec<bool>,
     /// After the one that was taken last: where the next turn's is, mostly.
     next: usize,
 }
 
 impl<'a> Free<'a> {
-    fn new(answers: &'a [Answer<'a>]) -> Self {
+    fn new(answers: &'a [ReportedAnswer<'a>]) -> Self {
         Self { answers, is_taken: vec![false; answers.len()], next: 0 }
     }
 
     /// Which of them is the same as this turn; it is no longer free.
-    fn take(&mut self, turn: &Answer<'_>) -> Option<usize> {
+    fn take(&mut self, turn: &ReportedAnswer<'_>) -> Option<usize> {
         let order = (self.next..self.answers.len()).chain(0..self.next);
         let is_same = |&at: &usize| {
             let is_free = self.is_taken.get(at) == Some(&false);
@@ -153,7 +153,7 @@ impl<'a> Free<'a> {
     }
 }
 
-impl<'a> Answer<'a> {
+impl<'a> ReportedAnswer<'a> {
     /// None where prompt or answer are missing.
     fn of(call: &'a Call) -> Option<Self> {
         let choice = call.choices.first().filter(|choice| !choice.token_ids.is_empty())?;
@@ -172,9 +172,9 @@ impl<'a> Answer<'a> {
         let in_prompt = prompt.common_prefix(other_prompt);
         let (part, position, captured, returned) = if prompt == other_prompt {
             let at = common_prefix(answer, other_answer);
-            (Part::Answer, at, answer.get(at), other_answer.get(at))
+            (TurnList::Answer, at, answer.get(at), other_answer.get(at))
         } else {
-            (Part::Prompt, in_prompt, prompt.get(in_prompt), other_prompt.get(in_prompt))
+            (TurnList::Prompt, in_prompt, prompt.get(in_prompt), other_prompt.get(in_prompt))
         };
         let (captured, returned) = (captured.map(|id| id.as_i32()), returned.map(|id| id.as_i32()));
         Some(Difference::Token { turn: number, captured_turn, part, position, captured, returned })
@@ -219,7 +219,7 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Token { turn, captured_turn, part, position, captured, returned } => {
-                let part = if *part == Part::Prompt { "prompt" } else { "answer" };
+                let part = if *part == TurnList::Prompt { "prompt" } else { "answer" };
                 let (captured, returned) = (Told(*captured), Told(*returned));
                 write!(
                     f,

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Unreadable;
-use super::turn::{RawTurn, Segment, Turn};
+use super::turn::{RawTurn, ReportedTurn, Segment};
 use crate::call::{CallRole, Flaw};
 
 /// Keys of a trial's `result.json` (`TrialResult`), or of an agent's own account (`AgentContext`).
@@ -54,13 +54,13 @@ pub fn rollout_details(json: &[u8]) -> Result<Vec<Segment>, Unreadable> {
 }
 
 impl Detail<'_> {
-    fn turns(&self) -> Vec<Turn> {
+    fn turns(&self) -> Vec<ReportedTurn> {
         let lists = [&self.prompt_token_ids, &self.completion_token_ids, &self.logprobs];
         let [prompts, answers, logprobs] = lists.map(|list| list.as_deref().filter(|list| !list.is_empty()));
         let count = answers.or(prompts).unwrap_or_default().len();
         let (prompts, answers, logprobs) = (Entries(prompts), Entries(answers), Entries(logprobs));
         let are_misaligned = [&prompts, &answers, &logprobs].into_iter().any(|list| !list.fit(count));
-        let mut turns: Vec<Turn> = Vec::with_capacity(count);
+        let mut turns: Vec<ReportedTurn> = Vec::with_capacity(count);
         for index in 0..count {
             let raw = RawTurn {
                 prompt: prompts.entry(index, count),

@@ -13,12 +13,12 @@ pub struct Segment {
     /// Whose conversation it is: `main` or `sub_agent`.
     pub role: CallRole,
     /// Each with tokens, or the claim of some.
-    pub turns: Vec<Turn>,
+    pub turns: Vec<ReportedTurn>,
 }
 
 /// One request of the agent and its answer, as far as it tells.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Turn {
+pub struct ReportedTurn {
     /// The model, where it is named.
     pub model: Option<String>,
     /// All that was asked with. Empty where it is not known.
@@ -33,7 +33,7 @@ pub struct Turn {
     pub flaws: Vec<Flaw>,
 }
 
-impl Turn {
+impl ReportedTurn {
     /// That call, which happened as this turn says.
     pub(super) fn told_in(self, call: Call) -> Call {
         let choice = Choice { token_ids: self.answer, logprobs: self.logprobs, ..Choice::default() };
@@ -64,7 +64,7 @@ impl RawTurn<'_> {
 
     /// The turn, its prompt sharing memory with that of the turn before as far as they are the same. `flaws` are known
     /// already.
-    pub(super) fn read(&self, before: Option<&Turn>, mut flaws: Vec<Flaw>) -> Turn {
+    pub(super) fn read(&self, before: Option<&ReportedTurn>, mut flaws: Vec<Flaw>) -> ReportedTurn {
         let mut take = |flaw: Flaw| {
             if !flaws.contains(&flaw) {
                 flaws.push(flaw);
@@ -90,7 +90,7 @@ impl RawTurn<'_> {
             Some(before) => sharing(&before.prompt, &prompt),
             None => prompt.into(),
         };
-        Turn { prompt, answer, logprobs, flaws, ..Turn::default() }
+        ReportedTurn { prompt, answer, logprobs, flaws, ..ReportedTurn::default() }
     }
 }
 

@@ -1,10 +1,10 @@
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::super::{Answer, AnswerError, AnswerFormat};
+use super::super::{AnswerError, AnswerFormat, ModelAnswer};
 use super::*;
 
-fn parse(text: &str) -> Result<Answer, AnswerError> {
+fn parse(text: &str) -> Result<ModelAnswer, AnswerError> {
     AnswerFormat::Json.parse(text)
 }
 

@@ -1,9 +1,9 @@
 use proptest::prelude::*;
 
-use super::super::{Answer, AnswerError, AnswerFormat};
+use super::super::{AnswerError, AnswerFormat, ModelAnswer};
 use super::*;
 
-fn parse(text: &str) -> Result<Answer, AnswerError> {
+fn parse(text: &str) -> Result<ModelAnswer, AnswerError> {
     AnswerFormat::Xml.parse(text)
 }
 

@@ -54,16 +54,16 @@ pub(crate) async fn install(
     }
 }
 
-struct Request {
+struct TmuxRequest {
     command: String,
     done: oneshot::Sender<io::Result<CommandOutput>>,
 }
 
 /// Hands commands to [`serve`], so that a terminal does not borrow the environment.
-pub(crate) struct Relay(mpsc::Sender<Request>);
+pub(crate) struct Relay(mpsc::Sender<TmuxRequest>);
 
 /// What [`serve`] serves.
-pub(crate) struct Requests(mpsc::Receiver<Request>);
+pub(crate) struct Requests(mpsc::Receiver<TmuxRequest>);
 
 pub(crate) fn relay() -> (Relay, Requests) {
     let (sender, receiver) = mpsc::channel(1);
@@ -75,7 +75,7 @@ impl RunCommand for Relay {
         Box::pin(async move {
             let (done, output) = oneshot::channel();
             let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
-            self.0.send(Request { command, done }).await.map_err(|_| gone())?;
+            self.0.send(TmuxRequest { command, done }).await.map_err(|_| gone())?;
             output.await.map_err(|_| gone())?
         })
     }
@@ -85,7 +85,7 @@ impl RunCommand for Relay {
 pub(crate) async fn serve(requests: Requests, environment: &Environment, user: Option<&str>) {
     let Requests(mut requests) = requests;
     let env = variables(environment);
-    while let Some(Request { command, done }) = requests.recv().await {
+    while let Some(TmuxRequest { command, done }) = requests.recv().await {
         let exec = Exec {
             command,
             env: env.clone(),

@@ -22,7 +22,7 @@ use crate::common::plain::plain;
 use crate::environment::build_context::build_context;
 use crate::environment::dockerfile::{base_images, needs_buildkit};
 use crate::environment::output::Tail;
-use crate::environment::transfer::archive::{self, Entry};
+use crate::environment::transfer::archive::{self, ArchiveEntry};
 use crate::environment::{EnvironmentError, error};
 use crate::task::Task;
 
@@ -58,7 +58,7 @@ impl Builds {
 
 /// What goes to a builder.
 struct Context {
-    entries: Vec<Entry>,
+    entries: Vec<ArchiveEntry>,
     dockerfile: String,
     /// Of names, modes and contents.
     hash: String,

@@ -22,7 +22,7 @@ pub(super) struct CommandLine {
 
 /// How a call ended.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct CommandEnd {
     pub(super) success: bool,
     pub(super) stdout: Vec<u8>,
     /// The last lines of what it said beside that.
@@ -67,13 +67,13 @@ impl CommandLine {
     }
 
     /// Runs it to its end. Whoever drops the future ends it: it and the plugin that does its work.
-    pub(super) async fn run(mut self, mut line: impl FnMut(&str)) -> Result<Ended, NoCommandLine> {
+    pub(super) async fn run(mut self, mut line: impl FnMut(&str)) -> Result<CommandEnd, NoCommandLine> {
         let mut child = self.command.spawn().map_err(|error| match error.kind() {
             ErrorKind::NotFound => NoCommandLine::Missing,
             _ => NoCommandLine::Broken(error),
         })?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let mut group = Group(child);
+        let mut group = ProcessGroup(child);
         let mut said = Tail::default();
         let (stdout, ()) = tokio::join!(
             head(stdout),
@@ -83,14 +83,14 @@ impl CommandLine {
             })
         );
         let status = group.0.wait().await.map_err(NoCommandLine::Broken)?;
-        Ok(Ended { success: status.success(), stdout, said })
+        Ok(CommandEnd { success: status.success(), stdout, said })
     }
 }
 
 /// A process that has not been waited for, so that its id cannot be another's, and its group.
-struct Group(Child);
+struct ProcessGroup(Child);
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         let leader = self.0.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
         if let Some(leader) = leader {

@@ -22,7 +22,7 @@ use tokio::sync::OnceCell;
 use super::Job;
 use super::build::REPOSITORY;
 use super::cleanup::labels;
-use super::command_line::{CommandLine, Ended};
+use super::command_line::{CommandEnd, CommandLine};
 use super::image::Progress;
 use crate::environment::dockerfile::base_images;
 use crate::environment::transfer::archive::{self, walk};
@@ -68,7 +68,7 @@ pub(crate) fn has_services(task: &Task) -> bool {
 }
 
 /// A call of the plugin with a task's files.
-struct Call<'a> {
+struct ComposeCommand<'a> {
     job: &'a Job,
     task: &'a Task,
     project: &'a str,
@@ -79,8 +79,8 @@ struct Call<'a> {
     env: BTreeMap<String, String>,
 }
 
-impl Call<'_> {
-    async fn run(&self, action: &'static str, arguments: &[&str]) -> Result<Ended, EnvironmentError> {
+impl ComposeCommand<'_> {
+    async fn run(&self, action: &'static str, arguments: &[&str]) -> Result<CommandEnd, EnvironmentError> {
         let environment = self.task.environment_dir();
         let mut all: Vec<OsString> = ["compose", "--ansi", "never", "--progress", "plain", "--project-name"]
             .map(OsString::from)
@@ -139,7 +139,7 @@ impl Job {
     async fn compose(&self, task: &Task, force: bool) -> Result<Composition, EnvironmentError> {
         let dir = files_dir()?;
         write(dir.path(), "base.json", &base(task)).map_err(EnvironmentError::io("write to", dir.path()))?;
-        let mut call = Call {
+        let mut call = ComposeCommand {
             job: self,
             task,
             project: "rolltap-build",

@@ -8,7 +8,7 @@ use super::dockerfile::{CopyFiles, Dockerfile};
 use super::files;
 use crate::environment::EnvironmentError;
 use crate::environment::build_context::build_context;
-use crate::environment::transfer::archive::Entry;
+use crate::environment::transfer::archive::ArchiveEntry;
 use crate::environment::transfer::path_map::PathMap;
 use crate::task::Task;
 use crate::task::glob::Pattern;
@@ -115,7 +115,7 @@ impl Plan {
 
 fn place(
     copy: &CopyFiles,
-    context: &[Entry],
+    context: &[ArchiveEntry],
     context_dir: &Path,
     files: &mut Vec<Placed>,
     places: &mut Vec<String>,
@@ -155,7 +155,7 @@ fn place(
     Ok(())
 }
 
-fn placed(entry: &Entry, target: &str, name: &Path) -> Placed {
+fn placed(entry: &ArchiveEntry, target: &str, name: &Path) -> Placed {
     let name = name.to_string_lossy();
     let to = if name.is_empty() { target.to_owned() } else { format!("{target}/{name}") };
     Placed { from: entry.path.clone(), to }

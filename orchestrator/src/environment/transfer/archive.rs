@@ -11,7 +11,7 @@ use crate::environment::EnvironmentError;
 
 /// A file, directory or symbolic link below some directory.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ArchiveEntry {
     /// Relative to that directory.
     pub(crate) name: PathBuf,
     pub(crate) path: PathBuf,
@@ -20,20 +20,20 @@ pub(crate) struct Entry {
 
 /// Everything below `dir`, in order of names, directories before what is in them. Links are not followed; sockets,
 /// pipes and devices are left out.
-pub(crate) fn walk(dir: &Path) -> Result<Vec<Entry>, EnvironmentError> {
+pub(crate) fn walk(dir: &Path) -> Result<Vec<ArchiveEntry>, EnvironmentError> {
     let mut entries = Vec::new();
     walk_into(dir, Path::new(""), &mut entries)?;
     Ok(entries)
 }
 
 /// One file or link by itself, under its own name.
-pub(crate) fn entry(path: &Path) -> Result<Entry, EnvironmentError> {
+pub(crate) fn entry(path: &Path) -> Result<ArchiveEntry, EnvironmentError> {
     let metadata = fs::symlink_metadata(path).map_err(EnvironmentError::io("read", path))?;
     let name = path.file_name().map(PathBuf::from).unwrap_or_default();
-    Ok(Entry { name, path: path.to_owned(), metadata })
+    Ok(ArchiveEntry { name, path: path.to_owned(), metadata })
 }
 
-fn walk_into(dir: &Path, prefix: &Path, entries: &mut Vec<Entry>) -> Result<(), EnvironmentError> {
+fn walk_into(dir: &Path, prefix: &Path, entries: &mut Vec<ArchiveEntry>) -> Result<(), EnvironmentError> {
     let unreadable = |source| EnvironmentError::Io { action: "read", path: dir.to_owned(), source };
     let mut listing = dir.read_dir().and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(unreadable)?;
     listing.sort_by_key(fs::DirEntry::file_name);
@@ -44,7 +44,7 @@ fn walk_into(dir: &Path, prefix: &Path, entries: &mut Vec<Entry>) -> Result<(), 
         if !(kind.is_dir() || kind.is_file() || kind.is_symlink()) {
             continue;
         }
-        entries.push(Entry { name: name.clone(), path: path.clone(), metadata });
+        entries.push(ArchiveEntry { name: name.clone(), path: path.clone(), metadata });
         if kind.is_dir() {
             walk_into(&path, &name, entries)?;
         }
@@ -66,7 +66,11 @@ impl Archive {
 
     /// All entries with their modes and times, each name behind `prefix`; where there are none, an empty directory of
     /// that name.
-    pub(crate) fn contents(&mut self, entries: &[Entry], prefix: &Path) -> Result<(), EnvironmentError> {
+    pub(crate) fn contents(
+        &mut self,
+        entries: &[ArchiveEntry],
+        prefix: &Path,
+    ) -> Result<(), EnvironmentError> {
         if entries.is_empty() && prefix != Path::new("") {
             self.directory(prefix, 0o755)?;
         }
@@ -89,20 +93,20 @@ fn temporary(source: io::Error) -> EnvironmentError {
 }
 
 /// An archive of nothing but `entries`.
-pub(crate) fn pack(entries: &[Entry], prefix: &Path) -> Result<File, EnvironmentError> {
+pub(crate) fn pack(entries: &[ArchiveEntry], prefix: &Path) -> Result<File, EnvironmentError> {
     let mut archive = Archive::new()?;
     archive.contents(entries, prefix)?;
     archive.finish()
 }
 
 /// The first 16 hexadecimal digits of a hash over names, kinds, modes and contents.
-pub(crate) fn content_hash(entries: &[Entry]) -> Result<String, EnvironmentError> {
+pub(crate) fn content_hash(entries: &[ArchiveEntry]) -> Result<String, EnvironmentError> {
     let mut hash = Sha256::new();
     let mut field = |bytes: &[u8]| {
         hash.update((bytes.len() as u64).to_le_bytes());
         hash.update(bytes);
     };
-    for Entry { name, path, metadata } in entries {
+    for ArchiveEntry { name, path, metadata } in entries {
         let unreadable = |source| EnvironmentError::Io { action: "read", path: path.clone(), source };
         field(name.as_os_str().as_encoded_bytes());
         field(&metadata.mode().to_le_bytes());
@@ -126,8 +130,8 @@ fn file_hash(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-fn append(builder: &mut tar::Builder<File>, entry: &Entry, prefix: &Path) -> io::Result<()> {
-    let Entry { name, path, metadata } = entry;
+fn append(builder: &mut tar::Builder<File>, entry: &ArchiveEntry, prefix: &Path) -> io::Result<()> {
+    let ArchiveEntry { name, path, metadata } = entry;
     let name = prefix.join(name);
     let (mode, time) = (metadata.mode() & 0o7777, u64::try_from(metadata.mtime()).unwrap_or(0));
     let mut header = header(tar::EntryType::Regular, mode, time);

@@ -12,12 +12,12 @@ use crate::environment::EnvironmentKind;
 use crate::failure::TimeoutPolicy;
 use crate::job::{JobSettings, ProxyChoice};
 use crate::trial::TrialPlan;
-use crate::trial::records::{Fields, VERSION, object, said, trial_version};
+use crate::trial::records::{JsonFields, VERSION, object, said, trial_version};
 
 /// The keys that a job and each of its trials have in common.
-pub(super) fn shared(settings: &JobSettings) -> Fields {
+pub(super) fn shared(settings: &JobSettings) -> JsonFields {
     let TimeoutPolicy { multiplier, agent, agent_setup, verifier, environment_build, .. } = settings.timeouts;
-    let mut fields = Fields::new();
+    let mut fields = JsonFields::new();
     let mut say = |key: &str, value: Value| {
         if !value.is_null() {
             fields.insert(key.to_owned(), value);
@@ -92,7 +92,7 @@ pub(super) fn own(job_id: Uuid, settings: &JobSettings) -> Value {
     Value::Object(own)
 }
 
-fn render(settings: &RenderSettings) -> Fields {
+fn render(settings: &RenderSettings) -> JsonFields {
     let RenderSettings { tokenizer, chat_template, chat_template_kwargs, content_format, .. } = settings;
     let format = content_format.map(|format| match format {
         ContentFormat::String => "string",
@@ -111,7 +111,7 @@ fn render(settings: &RenderSettings) -> Fields {
 pub(crate) struct JobVersions {
     schema_version: u32,
     created_at: Timestamp,
-    harbor: Fields,
+    harbor: JsonFields,
     n_concurrent_trials: Option<Value>,
     retry: Option<Value>,
     trials: TrialVersions,
@@ -128,11 +128,11 @@ impl Serialize for TrialVersions {
 }
 
 /// Each group is told by its first trial.
-pub(super) fn versions(settings: &Fields, job: &Value, groups: &[TrialPlan]) -> JobVersions {
+pub(super) fn versions(settings: &JsonFields, job: &Value, groups: &[TrialPlan]) -> JobVersions {
     JobVersions {
         schema_version: 3,
         created_at: Timestamp::now(),
-        harbor: Fields::new(),
+        harbor: JsonFields::new(),
         n_concurrent_trials: job.get("n_concurrent_trials").cloned(),
         retry: job.get("retry").cloned(),
         trials: TrialVersions(

@@ -9,7 +9,7 @@ use crate::agents::{Ready, skill};
 use crate::environment::{Environment, EnvironmentError, TrialLabel};
 use crate::failure::{AGENT_SETUP_SEC, Cause, Phase, TrialFailure};
 use crate::task::{Healthcheck, Task};
-use crate::trial::Place;
+use crate::trial::TrialHost;
 use crate::trial::healthcheck::{HealthcheckError, wait_until_healthy};
 use crate::trial::{Timing, Trial};
 
@@ -40,7 +40,7 @@ impl Trial<'_> {
         phase: Phase,
     ) -> Result<Environment, TrialFailure> {
         // Also a verifier's environment has the time that the task gives its own: Harbor's rule.
-        let Place::Host(host) = &self.context.place else {
+        let TrialHost::Host(host) = &self.context.place else {
             return Err(TrialFailure::new(phase, Cause::Internal, "harbor starts its environments itself"));
         };
         let limit = self.plan.timeouts.environment_build(self.task.config.environment.build_timeout_sec);

@@ -5,14 +5,14 @@ mod reading;
 
 use rolltap_rollout::token::Logprob;
 
-use self::reading::{Answer, Choice};
-use crate::dialect::Fate;
+use self::reading::{ChatAnswer, ChatChoice};
+use crate::dialect::EventAction;
 use crate::recorder::{ChoicePart, Recorder};
 use crate::wire::surgery::{Object, Splices};
 
 /// What the agent itself asked for, and so gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct ChatAnswerOptions {
     pub(crate) logprobs: bool,
     pub(crate) token_ids: bool,
     /// Set where it wants no reasoning and upstream was told to send it all the same: without it vLLM withholds ids and
@@ -30,9 +30,9 @@ pub(crate) struct Hidden {
 }
 
 /// Records a whole answer and gives it back as the agent wants it; none where nothing needs to be taken out.
-pub(crate) fn whole(body: &str, asked: &Asked, recorder: &mut Recorder) -> Option<Vec<u8>> {
+pub(crate) fn whole(body: &str, asked: &ChatAnswerOptions, recorder: &mut Recorder) -> Option<Vec<u8>> {
     let mut logprobs = Vec::new();
-    let Some(answer) = Answer::read(body, &mut logprobs) else {
+    let Some(answer) = ChatAnswer::read(body, &mut logprobs) else {
         recorder.unreadable();
         return None;
     };
@@ -43,7 +43,7 @@ pub(crate) fn whole(body: &str, asked: &Asked, recorder: &mut Recorder) -> Optio
 /// Records a whole answer or one event of a stream whose text does not go to the agent as it is.
 pub(crate) fn record(data: &str, recorder: &mut Recorder) {
     let mut logprobs = Vec::new();
-    match Answer::read(data, &mut logprobs) {
+    match ChatAnswer::read(data, &mut logprobs) {
         Some(answer) => record_answer(&answer, &logprobs, recorder),
         None => recorder.unreadable(),
     }
@@ -51,26 +51,26 @@ pub(crate) fn record(data: &str, recorder: &mut Recorder) {
 
 /// Records one event of a stream and says what becomes of it. An error passes like any other event: vLLM answers 200
 /// before it looks at everything, then sends the error and `[DONE]`.
-pub(crate) fn event(data: &str, asked: &mut Asked, recorder: &mut Recorder) -> Fate {
+pub(crate) fn event(data: &str, asked: &mut ChatAnswerOptions, recorder: &mut Recorder) -> EventAction {
     if data == "[DONE]" {
-        return Fate::Last;
+        return EventAction::Last;
     }
     let mut logprobs = Vec::new();
-    let Some(chunk) = Answer::read(data, &mut logprobs) else {
+    let Some(chunk) = ChatAnswer::read(data, &mut logprobs) else {
         recorder.unreadable();
-        return Fate::AsIs;
+        return EventAction::AsIs;
     };
     record_answer(&chunk, &logprobs, recorder);
     if let Some(hidden) = &mut asked.hidden {
         hidden.is_null |= chunk.choices().any(has_reasoning);
     }
     if !asked.logprobs && !asked.token_ids && says_nothing(&chunk, asked) {
-        return Fate::Dropped;
+        return EventAction::Dropped;
     }
-    edited(data, &chunk, asked).map_or(Fate::AsIs, Fate::Edited)
+    edited(data, &chunk, asked).map_or(EventAction::AsIs, EventAction::Edited)
 }
 
-fn record_answer(answer: &Answer<'_>, logprobs: &[Option<Logprob>], recorder: &mut Recorder) {
+fn record_answer(answer: &ChatAnswer<'_>, logprobs: &[Option<Logprob>], recorder: &mut Recorder) {
     if let Some(error) = answer.error {
         recorder.upstream_error(error);
     }
@@ -95,8 +95,8 @@ fn record_answer(answer: &Answer<'_>, logprobs: &[Option<Logprob>], recorder: &m
 
 /// With ids or logprobs on, vLLM's parsers send a chunk also for tokens that change nothing of the message. An agent
 /// that wants no reasoning gets no chunk either for tokens that are reasoning.
-fn says_nothing(chunk: &Answer<'_>, asked: &Asked) -> bool {
-    let is_empty = |choice: &Choice<'_>| {
+fn says_nothing(chunk: &ChatAnswer<'_>, asked: &ChatAnswerOptions) -> bool {
+    let is_empty = |choice: &ChatChoice<'_>| {
         let says_nothing = |delta| delta == "{}" || (asked.hidden.is_some() && has_no_words(delta));
         choice.finish_reason.is_none() && choice.delta.is_some_and(says_nothing)
     };
@@ -111,7 +111,7 @@ fn has_no_words(delta: &str) -> bool {
 }
 
 /// None if the text has nothing that the agent did not ask for.
-fn edited(text: &str, answer: &Answer<'_>, asked: &Asked) -> Option<Vec<u8>> {
+fn edited(text: &str, answer: &ChatAnswer<'_>, asked: &ChatAnswerOptions) -> Option<Vec<u8>> {
     let mut splices = Splices::of(text);
     if !asked.token_ids {
         let ids = answer.choices().filter_map(|choice| choice.token_ids).chain(answer.prompt_token_ids);
@@ -131,7 +131,7 @@ fn edited(text: &str, answer: &Answer<'_>, asked: &Asked) -> Option<Vec<u8>> {
 }
 
 /// As vLLM leaves it out: a delta without other words is empty, any other part has none.
-fn hide_reasoning(choice: &Choice<'_>, hidden: &Hidden, splices: &mut Splices<'_>) {
+fn hide_reasoning(choice: &ChatChoice<'_>, hidden: &Hidden, splices: &mut Splices<'_>) {
     if let Some(delta) = choice.delta.filter(|delta| has_no_words(delta)) {
         splices.replace(delta, "{}");
         return;
@@ -153,7 +153,7 @@ fn hide_reasoning(choice: &Choice<'_>, hidden: &Hidden, splices: &mut Splices<'_
     }
 }
 
-fn has_reasoning(choice: &Choice<'_>) -> bool {
+fn has_reasoning(choice: &ChatChoice<'_>) -> bool {
     choice.delta.is_some_and(|delta| memchr::memmem::find(delta.as_bytes(), b"\"reasoning\":\"").is_some())
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use crate::dialect::unsendable::Unsendable;
+use crate::dialect::unsendable::BadRequest;
 use crate::wire::json_cursor::Cursor;
 use crate::wire::surgery::Object;
 
@@ -21,7 +21,7 @@ const TEXT_PARTS: [&str; 6] = ["text", "input_text", "output_text", "refusal", "
 
 /// Whether some message has a part that is not text; refused where that part reaches past the request. Parts of unusual
 /// form are taken for media.
-pub(crate) fn in_messages(messages: &str, fetching: Fetching) -> Result<bool, Unsendable> {
+pub(crate) fn in_messages(messages: &str, fetching: Fetching) -> Result<bool, BadRequest> {
     let mut looked = Looked { fetching, found: false, fault: None };
     // A key that has escapes, say.
     if looked.quickly(messages).is_none() {
@@ -36,7 +36,7 @@ pub(crate) fn in_messages(messages: &str, fetching: Fetching) -> Result<bool, Un
 struct Looked {
     fetching: Fetching,
     found: bool,
-    fault: Option<Unsendable>,
+    fault: Option<BadRequest>,
 }
 
 impl Looked {
@@ -83,12 +83,12 @@ impl Looked {
 }
 
 /// What is wrong with a part that is not text.
-fn fault(part: &Object<'_>, fetching: Fetching) -> Option<Unsendable> {
+fn fault(part: &Object<'_>, fetching: Fetching) -> Option<BadRequest> {
     // The engine keeps processed media under such a name, for all of its callers.
     if part.has("uuid") {
         let message =
             "a content part has a uuid, a name under which the engine would keep it for others: leave it out";
-        return Some(Unsendable::at("messages", message));
+        return Some(BadRequest::at("messages", message));
     }
     if fetching == Fetching::Allowed {
         return None;
@@ -97,7 +97,7 @@ fn fault(part: &Object<'_>, fetching: Fetching) -> Option<Unsendable> {
     part.members().any(is_link).then(|| {
         let message = "a content part names a URL for the inference server to fetch, which this proxy does not allow \
                        (--allow-media-urls): send the content itself, as a data: URL";
-        Unsendable::at("messages", message)
+        BadRequest::at("messages", message)
     })
 }
 

@@ -4,11 +4,11 @@ use rolltap_rollout::call::Dialect;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::answer::{Asked, Hidden};
+use super::answer::{ChatAnswerOptions, Hidden};
 use super::media;
-use crate::dialect::Ground;
+use crate::dialect::RequestContext;
 use crate::dialect::sampling::{self, Effective};
-use crate::dialect::unsendable::Unsendable;
+use crate::dialect::unsendable::BadRequest;
 use crate::recorder::CallFacts;
 use crate::wire::surgery::{Object, Splices};
 
@@ -18,7 +18,7 @@ pub(crate) struct Ready {
     /// None where it goes as it came.
     pub(crate) body: Option<Vec<u8>>,
     pub(crate) facts: CallFacts,
-    pub(crate) asked: Asked,
+    pub(crate) asked: ChatAnswerOptions,
 }
 
 /// Keys that a trial's enforced sampling cannot have: they are the agent's own words, or ours.
@@ -27,7 +27,7 @@ pub(crate) const NOT_SAMPLING: [&str; 7] =
 
 /// Reads a request and makes of it what goes upstream: what the trial enforces laid over it, ids and logprobs asked for, every other
 /// byte as it came.
-pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendable> {
+pub(crate) fn prepare(text: &str, ground: RequestContext<'_>) -> Result<Ready, BadRequest> {
     let object = sampling::object(text)?;
     let model: String = object.get_as("model").unwrap_or_default();
     let served = ground.names.served(&model);
@@ -74,14 +74,19 @@ fn lacks_logprobs(object: &Object<'_>) -> bool {
     has_top || has_ids
 }
 
-fn asked(request: &Effective<'_>, has_parser: bool, renamed: Option<Box<str>>) -> Asked {
+fn asked(request: &Effective<'_>, has_parser: bool, renamed: Option<Box<str>>) -> ChatAnswerOptions {
     let logprobs = request.object.asks_for("logprobs");
     let token_ids = request.object.asks_for("return_token_ids");
     // With a grammar, vLLM lets the answer reason first only where reasoning is included. And whether vLLM withholds ids
     // and logprobs depends on its parsers, which an agent that wants these may see.
     let may_be_shown = logprobs || token_ids || request.is_guided();
     let is_hidden = !may_be_shown && request.turns_off("include_reasoning");
-    Asked { logprobs, token_ids, hidden: is_hidden.then_some(Hidden { is_null: has_parser }), renamed }
+    ChatAnswerOptions {
+        logprobs,
+        token_ids,
+        hidden: is_hidden.then_some(Hidden { is_null: has_parser }),
+        renamed,
+    }
 }
 
 #[cfg(test)]
@@ -95,7 +100,7 @@ mod tests {
 
     fn prepared(body: &str, enforced: Value) -> Ready {
         let Value::Object(enforced) = enforced else { panic!("not an object") };
-        prepare(body, Ground { enforced: &enforced, ..ground() }).unwrap()
+        prepare(body, RequestContext { enforced: &enforced, ..ground() }).unwrap()
     }
 
     #[test]
@@ -108,7 +113,7 @@ mod tests {
             r#"{"logprobs":true,"return_token_ids":true,"model":"m", "temperature":1.50,"messages":[]}"#
         );
         assert_eq!(sent.facts.sampling.temperature, Some(1.5));
-        assert_eq!(sent.asked, Asked::default());
+        assert_eq!(sent.asked, ChatAnswerOptions::default());
     }
 
     #[test]
@@ -116,7 +121,10 @@ mod tests {
         let body = r#"{"logprobs":true,"top_logprobs":2,"return_token_ids":true,"messages":[]}"#;
         let sent = prepared(body, json!({}));
         assert_eq!(sent.body, None);
-        assert_eq!(sent.asked, Asked { logprobs: true, token_ids: true, ..Asked::default() });
+        assert_eq!(
+            sent.asked,
+            ChatAnswerOptions { logprobs: true, token_ids: true, ..ChatAnswerOptions::default() }
+        );
     }
 
     #[test]
@@ -160,7 +168,7 @@ mod tests {
 
     #[test]
     fn tools_of_a_strict_server_constrain_every_request_that_has_some() {
-        let ground = Ground { tool_strict_level: ToolStrictLevel::Function, ..ground() };
+        let ground = RequestContext { tool_strict_level: ToolStrictLevel::Function, ..ground() };
         for (body, constrained) in [
             (json!({"tools": [tool(None)]}), true),
             (json!({"tools": [tool(None)], "tool_choice": "none"}), false),
@@ -259,7 +267,8 @@ mod tests {
     #[test]
     fn where_the_request_is_silent_the_models_defaults_count() {
         let defaults = SamplingDefaults { temperature: Some(0.6), top_p: Some(0.9), top_k: None };
-        let sampling = prepare("{\"top_p\":1}", Ground { defaults, ..ground() }).unwrap().facts.sampling;
+        let sampling =
+            prepare("{\"top_p\":1}", RequestContext { defaults, ..ground() }).unwrap().facts.sampling;
         assert_eq!((sampling.temperature, sampling.top_p, sampling.top_k), (Some(0.6), Some(1.0), None));
     }
 

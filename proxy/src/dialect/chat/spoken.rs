@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 /// A whole answer (`message`) or a chunk of a stream (`delta`).
 #[derive(Debug, Deserialize)]
-pub(crate) struct Spoken<'a> {
+pub(crate) struct ChatCompletion<'a> {
     /// vLLM's `chatcmpl-…`.
     #[serde(borrow, default)]
     pub(crate) id: Cow<'a, str>,
@@ -18,7 +18,7 @@ pub(crate) struct Spoken<'a> {
     #[serde(default)]
     pub(crate) created: u64,
     #[serde(borrow, default)]
-    pub(crate) choices: Vec<SpokenChoice<'a>>,
+    pub(crate) choices: Vec<CompletionChoice<'a>>,
     /// In a stream: only in a chunk of its own behind the last choice, where `stream_options.include_usage` asked.
     #[serde(default)]
     pub(crate) usage: Option<Usage>,
@@ -31,11 +31,11 @@ pub(crate) struct Spoken<'a> {
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct SpokenChoice<'a> {
+pub(crate) struct CompletionChoice<'a> {
     #[serde(default)]
     pub(crate) index: u32,
     #[serde(borrow, default, alias = "delta")]
-    pub(crate) message: Message<'a>,
+    pub(crate) message: CompletionMessage<'a>,
     /// `stop`, `length`, `tool_calls`, `content_filter`, `abort`, ….
     #[serde(borrow, default)]
     pub(crate) finish_reason: Option<Cow<'a, str>>,
@@ -45,7 +45,7 @@ pub(crate) struct SpokenChoice<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Message<'a> {
+pub(crate) struct CompletionMessage<'a> {
     #[serde(borrow, default)]
     pub(crate) content: Option<Cow<'a, str>>,
     /// vLLM's name since 0.12 is `reasoning`; before, and elsewhere, `reasoning_content`.
@@ -103,7 +103,7 @@ pub(crate) struct PromptDetails {
     pub(crate) cached_tokens: Option<u64>,
 }
 
-impl Spoken<'_> {
+impl ChatCompletion<'_> {
     /// What is the answer's own in its name: other dialects put their own prefix before it.
     pub(crate) fn stem(&self) -> &str {
         self.id.strip_prefix("chatcmpl-").unwrap_or(&self.id)
@@ -154,14 +154,14 @@ mod tests {
 
     #[test]
     fn a_chunk_and_a_whole_answer_read_alike() {
-        let chunk: Spoken<'_> = serde_json::from_str(
+        let chunk: ChatCompletion<'_> = serde_json::from_str(
             r#"{"id":"c","created":1,"prompt_token_ids":[1,2,3],"choices":[{"index":0,"delta":{"reasoning_content":"a\n",
                "tool_calls":[{"index":1,"id":"t","function":{"name":"f","arguments":"{\"a\""}}]},"finish_reason":null}]}"#,
         )
         .unwrap();
         assert_eq!(chunk.prompt_token_ids, Some(Length(3)));
         assert_eq!(chunk.choices[0].message.reasoning.as_deref(), Some("a\n"));
-        let whole: Spoken<'_> = serde_json::from_str(
+        let whole: ChatCompletion<'_> = serde_json::from_str(
             r#"{"choices":[{"message":{"role":"assistant","content":"x","reasoning":null,"tool_calls":[]}}],
                "usage":{"prompt_tokens":4,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":3}},"prompt_token_ids":null}"#,
         )

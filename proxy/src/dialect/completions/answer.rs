@@ -6,14 +6,14 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::dialect::Fate;
+use crate::dialect::EventAction;
 use crate::recorder::lists::read_logprobs;
 use crate::recorder::{ChoicePart, Recorder};
 use crate::wire::surgery::Splices;
 
 /// What the agent itself asked for, and so gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct CompletionAnswerOptions {
     pub(crate) logprobs: bool,
     pub(crate) prompt_logprobs: bool,
     pub(crate) token_ids: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Asked {
 
 /// A whole answer, or a chunk of one.
 #[derive(Deserialize)]
-struct Answer<'a> {
+struct CompletionAnswer<'a> {
     #[serde(borrow, default)]
     model: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -35,11 +35,11 @@ struct Answer<'a> {
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
     #[serde(default)]
-    usage: Option<Usage>,
+    usage: Option<CompletionUsage>,
 }
 
 #[derive(Deserialize)]
-struct Usage {
+struct CompletionUsage {
     #[serde(default)]
     completion_tokens: u64,
 }
@@ -65,8 +65,8 @@ struct AnswerChoice<'a> {
 }
 
 /// Records a whole answer and gives it back as the agent wants it; none where nothing needs to be taken out.
-pub(crate) fn whole(body: &str, asked: &Asked, recorder: &mut Recorder) -> Option<Vec<u8>> {
-    let Ok(answer) = serde_json::from_str::<Answer<'_>>(body) else {
+pub(crate) fn whole(body: &str, asked: &CompletionAnswerOptions, recorder: &mut Recorder) -> Option<Vec<u8>> {
+    let Ok(answer) = serde_json::from_str::<CompletionAnswer<'_>>(body) else {
         recorder.unreadable();
         return None;
     };
@@ -75,19 +75,19 @@ pub(crate) fn whole(body: &str, asked: &Asked, recorder: &mut Recorder) -> Optio
 }
 
 /// Records one event of a stream and says what becomes of it.
-pub(crate) fn event(data: &str, asked: &Asked, recorder: &mut Recorder) -> Fate {
+pub(crate) fn event(data: &str, asked: &CompletionAnswerOptions, recorder: &mut Recorder) -> EventAction {
     if data == "[DONE]" {
-        return Fate::Last;
+        return EventAction::Last;
     }
-    let Ok(chunk) = serde_json::from_str::<Answer<'_>>(data) else {
+    let Ok(chunk) = serde_json::from_str::<CompletionAnswer<'_>>(data) else {
         recorder.unreadable();
-        return Fate::AsIs;
+        return EventAction::AsIs;
     };
     record(&chunk, asked, recorder);
-    without_ours(data, &chunk, asked).map_or(Fate::AsIs, Fate::Edited)
+    without_ours(data, &chunk, asked).map_or(EventAction::AsIs, EventAction::Edited)
 }
 
-fn record(answer: &Answer<'_>, asked: &Asked, recorder: &mut Recorder) {
+fn record(answer: &CompletionAnswer<'_>, asked: &CompletionAnswerOptions, recorder: &mut Recorder) {
     if let Some(error) = answer.error {
         recorder.upstream_error(error.get());
     }
@@ -124,7 +124,11 @@ fn record(answer: &Answer<'_>, asked: &Asked, recorder: &mut Recorder) {
 }
 
 /// None if the text has nothing that the agent did not ask for.
-fn without_ours(text: &str, answer: &Answer<'_>, asked: &Asked) -> Option<Vec<u8>> {
+fn without_ours(
+    text: &str,
+    answer: &CompletionAnswer<'_>,
+    asked: &CompletionAnswerOptions,
+) -> Option<Vec<u8>> {
     let mut splices = Splices::of(text);
     for choice in answer.choices.iter().flatten() {
         let ids = [choice.token_ids, choice.prompt_token_ids];
@@ -152,7 +156,7 @@ mod tests {
     use super::*;
     use crate::recorder::CallFacts;
 
-    const NOTHING: Asked = Asked {
+    const NOTHING: CompletionAnswerOptions = CompletionAnswerOptions {
         logprobs: false,
         prompt_logprobs: false,
         token_ids: false,
@@ -184,12 +188,14 @@ mod tests {
     #[test]
     fn each_prompt_of_a_batch_is_a_call() {
         let mut recorder = recorder(2, 2);
-        let asked = Asked { samples: 2, ..NOTHING };
+        let asked = CompletionAnswerOptions { samples: 2, ..NOTHING };
         for (index, prompt) in [(0, "[1]"), (1, "[1]"), (2, "[2]"), (3, "[2]")] {
             let chunk = format!(
                 r#"{{"choices":[{{"index":{index},"text":"x","logprobs":{{"token_logprobs":[-0.{index}]}},"finish_reason":"stop","prompt_token_ids":{prompt},"token_ids":[1{index}]}}]}}"#
             );
-            let Fate::Edited(edited) = event(&chunk, &asked, &mut recorder) else { panic!("not edited") };
+            let EventAction::Edited(edited) = event(&chunk, &asked, &mut recorder) else {
+                panic!("not edited")
+            };
             let expected = format!(
                 r#"{{"choices":[{{"index":{index},"text":"x","logprobs":null,"finish_reason":"stop","prompt_token_ids":null,"token_ids":null}}]}}"#
             );
@@ -207,7 +213,7 @@ mod tests {
     fn echoed_prompts_are_no_samples() {
         let mut recorder = recorder(1, 1);
         let body = r#"{"choices":[{"index":0,"text":"abx","logprobs":{"token_logprobs":[null,-9.0,-0.5]},"finish_reason":"length","token_ids":[7],"prompt_token_ids":[1,2],"prompt_logprobs":[null,{}]}]}"#;
-        let edited = whole(body, &Asked { echo: true, ..NOTHING }, &mut recorder).unwrap();
+        let edited = whole(body, &CompletionAnswerOptions { echo: true, ..NOTHING }, &mut recorder).unwrap();
         assert!(String::from_utf8(edited).unwrap().contains(r#""prompt_logprobs":null"#));
         let call = recorder.finish(CallStatus::Complete, None).remove(0);
         assert!(call.flaws.is_empty());

@@ -4,10 +4,10 @@ use rolltap_rollout::call::Dialect;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::answer::Asked;
-use crate::dialect::Ground;
+use super::answer::CompletionAnswerOptions;
+use crate::dialect::RequestContext;
 use crate::dialect::sampling::{self, Effective};
-use crate::dialect::unsendable::Unsendable;
+use crate::dialect::unsendable::BadRequest;
 use crate::recorder::CallFacts;
 use crate::wire::surgery::{Object, Splices};
 
@@ -17,7 +17,7 @@ pub(crate) struct Ready {
     /// None where it goes as it came.
     pub(crate) body: Option<Vec<u8>>,
     pub(crate) facts: CallFacts,
-    pub(crate) asked: Asked,
+    pub(crate) asked: CompletionAnswerOptions,
 }
 
 /// Each prompt has a record of its own from the start.
@@ -25,7 +25,7 @@ const LARGEST_BATCH: usize = 16 << 10;
 
 /// Reads a request and makes of it what goes upstream: what the trial enforces laid over it, ids and logprobs asked for, every other
 /// byte as it came.
-pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendable> {
+pub(crate) fn prepare(text: &str, ground: RequestContext<'_>) -> Result<Ready, BadRequest> {
     let object = sampling::object(text)?;
     let model: String = object.get_as("model").unwrap_or_default();
     let served = ground.names.served(&model);
@@ -34,10 +34,10 @@ pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendabl
     let samples = effective.samples()?;
     let token_ids = object.asks_for("return_token_ids");
     let echo = object.asks_for("echo");
-    // Asked for ids, vLLM leaves the prompt's text out of an echo, and nobody can put it back. Such a call passes as it
+    // CompletionAnswerOptions for ids, vLLM leaves the prompt's text out of an echo, and nobody can put it back. Such a call passes as it
     // is, and its record says that ids are missing.
     let is_left_alone = echo && !token_ids;
-    let asked = Asked {
+    let asked = CompletionAnswerOptions {
         logprobs: is_left_alone || object.has("logprobs"),
         prompt_logprobs: object.has("prompt_logprobs"),
         token_ids: is_left_alone || token_ids,
@@ -49,7 +49,7 @@ pub(crate) fn prepare(text: &str, ground: Ground<'_>) -> Result<Ready, Unsendabl
     if prompts > LARGEST_BATCH {
         let message =
             format!("{prompts} prompts in one request; at most {LARGEST_BATCH} are taken: send several");
-        return Err(Unsendable::at("prompt", message));
+        return Err(BadRequest::at("prompt", message));
     }
     let facts = CallFacts {
         dialect: Dialect::Completions,

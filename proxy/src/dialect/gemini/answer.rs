@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::signature;
-use crate::dialect::chat::spoken::{Message, ToolCall, Usage};
+use crate::dialect::chat::spoken::{CompletionMessage, ToolCall, Usage};
 
 /// An answer, or a chunk of one.
 #[derive(Debug, Serialize)]
@@ -21,7 +21,7 @@ pub(super) struct GenerateContentResponse<'a> {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CandidateForm<'a> {
-    pub(super) content: Content<'a>,
+    pub(super) content: AnswerContent<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) finish_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,7 +30,7 @@ pub(super) struct CandidateForm<'a> {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Content<'a> {
+pub(super) struct AnswerContent<'a> {
     pub(super) parts: Vec<PartForm<'a>>,
     pub(super) role: &'static str,
 }
@@ -112,7 +112,11 @@ enum Finish {
 
 impl Candidate {
     /// Takes what was said and gives the parts that are whole by now.
-    pub(super) fn say<'a>(&mut self, message: &'a Message<'_>, show_thoughts: bool) -> Vec<PartForm<'a>> {
+    pub(super) fn say<'a>(
+        &mut self,
+        message: &'a CompletionMessage<'_>,
+        show_thoughts: bool,
+    ) -> Vec<PartForm<'a>> {
         let mut parts = Vec::new();
         if let Some(reasoning) = message.reasoning.as_deref().filter(|text| !text.is_empty()) {
             self.unsigned += reasoning;
@@ -160,7 +164,7 @@ impl Candidate {
             (None, Some(Finish::Safety)) => "SAFETY",
             (None, Some(Finish::Other) | None) => "OTHER",
         };
-        let content = Content { parts, role: "model" };
+        let content = AnswerContent { parts, role: "model" };
         CandidateForm { content, finish_reason: Some(reason), finish_message: self.malformed, index }
     }
 

@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::fields::Fields;
-use super::part::{self, Part, Response, SignedPart};
-use crate::dialect::unsendable::Unsendable;
+use super::fields::ObjectFields;
+use super::part::{self, PartBody, Response, SignedPart};
+use crate::dialect::unsendable::BadRequest;
 
 /// The messages so far.
 #[derive(Debug, Default)]
-pub(super) struct Conversation {
+pub(super) struct ContentsReader {
     messages: Vec<Value>,
     /// The model's turn that may still go on: clients keep each chunk of a stream as a turn of its own.
     turn: Option<ModelTurn>,
@@ -27,22 +27,22 @@ struct ModelTurn {
     calls: Vec<Value>,
 }
 
-impl Conversation {
+impl ContentsReader {
     /// Takes `systemInstruction`: a turn of text, or text alone.
-    pub(super) fn system(&mut self, body: &mut Fields<'_>) -> Result<(), Unsendable> {
+    pub(super) fn system(&mut self, body: &mut ObjectFields<'_>) -> Result<(), BadRequest> {
         let place = body.place_of("systemInstruction");
         let Some(raw) = body.raw("systemInstruction") else { return Ok(()) };
         if let Ok(text) = serde_json::from_str::<String>(raw.get()) {
             self.messages.push(json!({"role": "system", "content": text}));
             return Ok(());
         }
-        let mut content = Fields::read(&place, raw.get())?;
+        let mut content = ObjectFields::read(&place, raw.get())?;
         content.without_effect(&["role"]);
         let parts = content.objects("parts")?.into_iter().map(|fields| {
             let place = fields.place().to_owned();
             match part::read(fields)?.part {
-                Part::Text(text) => Ok(json!({"type": "text", "text": text})),
-                _ => Err(Unsendable::at(&place, format!("{place} is no text: a system instruction is text"))),
+                PartBody::Text(text) => Ok(json!({"type": "text", "text": text})),
+                _ => Err(BadRequest::at(&place, format!("{place} is no text: a system instruction is text"))),
             }
         });
         let parts = parts.collect::<Result<Vec<_>, _>>()?;
@@ -54,7 +54,7 @@ impl Conversation {
     }
 
     /// Takes one turn of `contents`.
-    pub(super) fn content(&mut self, mut content: Fields<'_>) -> Result<(), Unsendable> {
+    pub(super) fn content(&mut self, mut content: ObjectFields<'_>) -> Result<(), BadRequest> {
         let role = content.text("role")?;
         let place = content.place().to_owned();
         let parts: Vec<_> = content.objects("parts")?;
@@ -75,7 +75,7 @@ impl Conversation {
         self.messages
     }
 
-    fn model(&mut self, parts: Vec<Fields<'_>>) -> Result<(), Unsendable> {
+    fn model(&mut self, parts: Vec<ObjectFields<'_>>) -> Result<(), BadRequest> {
         for fields in parts {
             let place = fields.place().to_owned();
             let SignedPart { part, reasoning } = part::read(fields)?;
@@ -85,29 +85,29 @@ impl Conversation {
             });
             turn.sealed.extend(reasoning);
             match part {
-                Part::Text(text) => turn.text += &text,
-                Part::Thought(text) => turn.shown += &text,
-                Part::Call { id, name, arguments } => {
+                PartBody::Text(text) => turn.text += &text,
+                PartBody::Thought(text) => turn.shown += &text,
+                PartBody::Call { id, name, arguments } => {
                     let id = id.unwrap_or_else(|| format!("call_{}", self.calls));
                     self.calls += 1;
                     let function = json!({"name": &name, "arguments": arguments});
                     turn.calls.push(json!({"id": &id, "type": "function", "function": function}));
                     self.unanswered.push((id, name));
                 }
-                Part::Image(_) | Part::Response(_) => {
+                PartBody::Image(_) | PartBody::Response(_) => {
                     let message =
                         format!("{place} cannot be of the model: it says text, thoughts and function calls");
-                    return Err(Unsendable::at(place, message));
+                    return Err(BadRequest::at(place, message));
                 }
             }
         }
         Ok(())
     }
 
-    fn user(&mut self, place: &str, parts: Vec<Fields<'_>>) -> Result<(), Unsendable> {
+    fn user(&mut self, place: &str, parts: Vec<ObjectFields<'_>>) -> Result<(), BadRequest> {
         self.close_turn();
         if parts.is_empty() {
-            return Err(Unsendable::at(
+            return Err(BadRequest::at(
                 place,
                 format!("{place} has no parts: say something or leave it out"),
             ));
@@ -117,23 +117,23 @@ impl Conversation {
         for fields in parts {
             let place = fields.place().to_owned();
             match part::read(fields)?.part {
-                Part::Response(response) => {
+                PartBody::Response(response) => {
                     self.say(&mut said);
                     self.tool_result(&place, response, &mut images)?;
                     continue;
                 }
-                Part::Text(text) => {
+                PartBody::Text(text) => {
                     self.say(&mut images);
                     said.push(json!({"type": "text", "text": text}));
                 }
-                Part::Image(url) => {
+                PartBody::Image(url) => {
                     self.say(&mut images);
                     said.push(image(&url));
                 }
-                Part::Thought(_) | Part::Call { .. } => {
+                PartBody::Thought(_) | PartBody::Call { .. } => {
                     let message =
                         format!("{place} cannot be of the user: thoughts and function calls are the model's");
-                    return Err(Unsendable::at(place, message));
+                    return Err(BadRequest::at(place, message));
                 }
             }
         }
@@ -156,12 +156,12 @@ impl Conversation {
         place: &str,
         response: Response,
         images: &mut Vec<Value>,
-    ) -> Result<(), Unsendable> {
+    ) -> Result<(), BadRequest> {
         let Response { id, name, content, images: of_response } = response;
         let id = self.answered(id, &name).ok_or_else(|| {
             let message =
                 format!("{place} answers no call: no functionCall of {name} before it waits for a response");
-            Unsendable::at(place, message)
+            BadRequest::at(place, message)
         })?;
         self.messages.push(json!({"role": "tool", "tool_call_id": id, "content": content}));
         images.extend(of_response.iter().map(|url| image(url)));

@@ -5,24 +5,24 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::dialect::unsendable::Unsendable;
+use crate::dialect::unsendable::BadRequest;
 
 /// The fields of one object that are still to be read. A `null` is as good as nothing, as in every protobuf's JSON.
 #[derive(Debug)]
-pub(super) struct Fields<'a> {
+pub(super) struct ObjectFields<'a> {
     /// Where the object stands: `contents[2].parts[0]`; empty for the body.
     place: String,
     /// By their lowerCamelCase names.
     members: BTreeMap<String, &'a RawValue>,
 }
 
-impl<'a> Fields<'a> {
-    pub(super) fn read(place: impl Into<String>, json: &'a str) -> Result<Self, Unsendable> {
+impl<'a> ObjectFields<'a> {
+    pub(super) fn read(place: impl Into<String>, json: &'a str) -> Result<Self, BadRequest> {
         let place = place.into();
         let read: Result<BTreeMap<String, &'a RawValue>, _> = serde_json::from_str(json);
         let Ok(members) = read else {
             let what = if place.is_empty() { "the request body" } else { &place };
-            return Err(Unsendable::at(&place, format!("{what} is not a JSON object")));
+            return Err(BadRequest::at(&place, format!("{what} is not a JSON object")));
         };
         let is_set = |(_, value): &(String, &RawValue)| value.get() != "null";
         let members = members.into_iter().filter(is_set).map(|(name, value)| (camel(&name), value)).collect();
@@ -43,32 +43,32 @@ impl<'a> Fields<'a> {
     }
 
     /// The value of `key`; `form` says in the error what it must be.
-    pub(super) fn get<T: Deserialize<'a>>(&mut self, key: &str, form: &str) -> Result<Option<T>, Unsendable> {
+    pub(super) fn get<T: Deserialize<'a>>(&mut self, key: &str, form: &str) -> Result<Option<T>, BadRequest> {
         let Some(raw) = self.raw(key) else { return Ok(None) };
         let value = serde_json::from_str(raw.get());
         value.map(Some).map_err(|_| self.fault(key, format!("must be {form}")))
     }
 
-    pub(super) fn text(&mut self, key: &str) -> Result<Option<String>, Unsendable> {
+    pub(super) fn text(&mut self, key: &str) -> Result<Option<String>, BadRequest> {
         self.get(key, "a string")
     }
 
     /// A text without which nothing can be made of the object.
-    pub(super) fn required_text(&mut self, key: &str) -> Result<String, Unsendable> {
+    pub(super) fn required_text(&mut self, key: &str) -> Result<String, BadRequest> {
         self.text(key)?.ok_or_else(|| self.fault(key, "is missing"))
     }
 
-    pub(super) fn flag(&mut self, key: &str) -> Result<bool, Unsendable> {
+    pub(super) fn flag(&mut self, key: &str) -> Result<bool, BadRequest> {
         Ok(self.get(key, "true or false")?.unwrap_or(false))
     }
 
-    pub(super) fn object(&mut self, key: &str) -> Result<Option<Self>, Unsendable> {
+    pub(super) fn object(&mut self, key: &str) -> Result<Option<Self>, BadRequest> {
         let place = self.place_of(key);
         self.raw(key).map(|raw| Self::read(place, raw.get())).transpose()
     }
 
     /// The objects of a list.
-    pub(super) fn objects(&mut self, key: &str) -> Result<Vec<Self>, Unsendable> {
+    pub(super) fn objects(&mut self, key: &str) -> Result<Vec<Self>, BadRequest> {
         let place = self.place_of(key);
         let list: Vec<&RawValue> = self.get(key, "a list")?.unwrap_or_default();
         let read = |(at, raw): (usize, &&'a RawValue)| Self::read(format!("{place}[{at}]"), raw.get());
@@ -81,7 +81,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Refuses fields that cannot be carried over.
-    pub(super) fn refuse(&self, keys: &[&str], why: &str) -> Result<(), Unsendable> {
+    pub(super) fn refuse(&self, keys: &[&str], why: &str) -> Result<(), BadRequest> {
         match keys.iter().find(|key| self.members.contains_key(**key)) {
             Some(key) => Err(self.fault(key, why)),
             None => Ok(()),
@@ -89,16 +89,16 @@ impl<'a> Fields<'a> {
     }
 
     /// Refuses what nobody took.
-    pub(super) fn end(self) -> Result<(), Unsendable> {
+    pub(super) fn end(self) -> Result<(), BadRequest> {
         match self.members.keys().next() {
             Some(key) => Err(self.fault(key, "is not known here: leave it out")),
             None => Ok(()),
         }
     }
 
-    pub(super) fn fault(&self, key: &str, what: impl AsRef<str>) -> Unsendable {
+    pub(super) fn fault(&self, key: &str, what: impl AsRef<str>) -> BadRequest {
         let place = self.place_of(key);
-        Unsendable::at(&place, format!("{place} {}", what.as_ref()))
+        BadRequest::at(&place, format!("{place} {}", what.as_ref()))
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn both_spellings_are_one_field() {
-        let mut fields = Fields::read("", r#"{"top_p":1,"topK":2,"seed":null}"#).unwrap();
+        let mut fields = ObjectFields::read("", r#"{"top_p":1,"topK":2,"seed":null}"#).unwrap();
         assert_eq!(fields.get::<u8>("topP", "a number"), Ok(Some(1)));
         assert_eq!(fields.get::<u8>("topK", "a number"), Ok(Some(2)));
         assert_eq!(fields.end(), Ok(()));
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn what_nobody_took_is_named_with_its_place() {
-        let mut body = Fields::read("", r#"{"a":[{"b":1}]}"#).unwrap();
+        let mut body = ObjectFields::read("", r#"{"a":[{"b":1}]}"#).unwrap();
         let [inner] = <[_; 1]>::try_from(body.objects("a").unwrap()).unwrap();
         let fault = inner.end().unwrap_err();
         assert_eq!(fault.param(), Some("a[0].b"));

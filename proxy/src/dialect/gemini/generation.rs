@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Number, Value, json};
 
-use super::fields::Fields;
+use super::fields::ObjectFields;
 use super::schema;
 use crate::dialect::sampling;
-use crate::dialect::unsendable::Unsendable;
+use crate::dialect::unsendable::BadRequest;
 
 /// Gemini's name, vLLM's name, and what a value must be.
 const NUMBERS: [(&str, &str, Kind); 8] = [
@@ -48,7 +48,10 @@ pub(super) struct Wanted {
 }
 
 /// Takes `generationConfig` out of the body and puts what it becomes into `chat`.
-pub(super) fn carry_over(body: &mut Fields<'_>, chat: &mut Map<String, Value>) -> Result<Wanted, Unsendable> {
+pub(super) fn carry_over(
+    body: &mut ObjectFields<'_>,
+    chat: &mut Map<String, Value>,
+) -> Result<Wanted, BadRequest> {
     of_vllm(body, chat)?;
     let Some(mut config) = body.object("generationConfig")? else { return Ok(Wanted::default()) };
     for (name, key, kind) in NUMBERS {
@@ -87,7 +90,7 @@ fn whole(number: &Number) -> Option<Number> {
     format!("{float:.0}").parse::<i64>().ok().map(Number::from)
 }
 
-fn of_vllm(fields: &mut Fields<'_>, chat: &mut Map<String, Value>) -> Result<(), Unsendable> {
+fn of_vllm(fields: &mut ObjectFields<'_>, chat: &mut Map<String, Value>) -> Result<(), BadRequest> {
     for key in sampling::EXTRAS.into_iter().chain(OF_VLLM) {
         if let Some(value) = fields.get::<Value>(&super::fields::camel(key), "JSON")? {
             chat.insert(key.to_owned(), value);
@@ -96,7 +99,7 @@ fn of_vllm(fields: &mut Fields<'_>, chat: &mut Map<String, Value>) -> Result<(),
     Ok(())
 }
 
-fn format(config: &mut Fields<'_>, chat: &mut Map<String, Value>) -> Result<(), Unsendable> {
+fn format(config: &mut ObjectFields<'_>, chat: &mut Map<String, Value>) -> Result<(), BadRequest> {
     let schema: Option<Value> = config.get("responseSchema", "a schema")?;
     let json_schema: Option<Value> = config.get("responseJsonSchema", "a JSON schema")?;
     if schema.is_some() && json_schema.is_some() {
@@ -124,7 +127,7 @@ fn format(config: &mut Fields<'_>, chat: &mut Map<String, Value>) -> Result<(), 
     Ok(())
 }
 
-fn modalities(config: &mut Fields<'_>) -> Result<(), Unsendable> {
+fn modalities(config: &mut ObjectFields<'_>) -> Result<(), BadRequest> {
     let modalities: Vec<String> = config.get("responseModalities", "a list of names")?.unwrap_or_default();
     let only_text =
         modalities.iter().all(|name| matches!(name.as_str(), "TEXT" | "Text" | "MODALITY_UNSPECIFIED"));
@@ -132,7 +135,7 @@ fn modalities(config: &mut Fields<'_>) -> Result<(), Unsendable> {
 }
 
 /// Logprobs are in the trial's record; this dialect's form of them is not made.
-fn logprobs(config: &mut Fields<'_>) -> Result<(), Unsendable> {
+fn logprobs(config: &mut ObjectFields<'_>) -> Result<(), BadRequest> {
     if config.flag("responseLogprobs")? || config.get::<u64>("logprobs", "a number")?.is_some_and(|n| n > 0) {
         let why = "cannot be delivered here: leave it out, and read logprobs in the trial's record or by /v1/chat/completions";
         return Err(config.fault("responseLogprobs", why));
@@ -141,7 +144,7 @@ fn logprobs(config: &mut Fields<'_>) -> Result<(), Unsendable> {
 }
 
 /// A budget bounds the reasoning where the server was started for it, and is refused by it where not.
-fn thinking(mut thinking: Fields<'_>, chat: &mut Map<String, Value>) -> Result<Wanted, Unsendable> {
+fn thinking(mut thinking: ObjectFields<'_>, chat: &mut Map<String, Value>) -> Result<Wanted, BadRequest> {
     let wanted = Wanted { thoughts: thinking.flag("includeThoughts")? };
     let budget: Option<i64> = thinking.get("thinkingBudget", "a whole number")?;
     let level = thinking.text("thinkingLevel")?;

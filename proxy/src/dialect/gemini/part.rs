@@ -2,13 +2,13 @@
 
 use serde_json::value::RawValue;
 
-use super::fields::Fields;
+use super::fields::ObjectFields;
 use super::signature;
-use crate::dialect::unsendable::Unsendable;
+use crate::dialect::unsendable::BadRequest;
 
 /// What a part says.
 #[derive(Debug)]
-pub(super) enum Part {
+pub(super) enum PartBody {
     Text(String),
     /// The model's reasoning, as far as it was shown.
     Thought(String),
@@ -36,14 +36,14 @@ pub(super) struct Response {
 /// A part with the reasoning that led to it, where its signature is one of ours.
 #[derive(Debug)]
 pub(super) struct SignedPart {
-    pub(super) part: Part,
+    pub(super) part: PartBody,
     pub(super) reasoning: Option<String>,
 }
 
 /// What Google's own servers ran or made; a local model was trained on none of it.
 const OF_SERVER_TOOLS: [&str; 4] = ["executableCode", "codeExecutionResult", "toolCall", "toolResponse"];
 
-pub(super) fn read(mut fields: Fields<'_>) -> Result<SignedPart, Unsendable> {
+pub(super) fn read(mut fields: ObjectFields<'_>) -> Result<SignedPart, BadRequest> {
     fields
         .refuse(&OF_SERVER_TOOLS, "is of a tool that runs at Google: it cannot be shown to a local model")?;
     fields.refuse(&["videoMetadata"], "is of a video: only images can be sent")?;
@@ -52,11 +52,13 @@ pub(super) fn read(mut fields: Fields<'_>) -> Result<SignedPart, Unsendable> {
     let is_thought = fields.flag("thought")?;
     let signature = fields.text("thoughtSignature")?;
     let mut said = [
-        fields.text("text")?.map(|text| if is_thought { Part::Thought(text) } else { Part::Text(text) }),
-        fields.object("inlineData")?.map(inline_image).transpose()?.map(Part::Image),
-        fields.object("fileData")?.map(linked_image).transpose()?.map(Part::Image),
+        fields
+            .text("text")?
+            .map(|text| if is_thought { PartBody::Thought(text) } else { PartBody::Text(text) }),
+        fields.object("inlineData")?.map(inline_image).transpose()?.map(PartBody::Image),
+        fields.object("fileData")?.map(linked_image).transpose()?.map(PartBody::Image),
         fields.object("functionCall")?.map(call).transpose()?,
-        fields.object("functionResponse")?.map(response).transpose()?.map(Part::Response),
+        fields.object("functionResponse")?.map(response).transpose()?.map(PartBody::Response),
     ]
     .into_iter()
     .flatten();
@@ -64,23 +66,23 @@ pub(super) fn read(mut fields: Fields<'_>) -> Result<SignedPart, Unsendable> {
     let part = match (said.next(), said.next()) {
         (Some(part), None) => part,
         // A stream's last part may hold nothing but the signature.
-        (None, None) if is_thought || signature.is_some() => Part::Text(String::new()),
+        (None, None) if is_thought || signature.is_some() => PartBody::Text(String::new()),
         (None, _) => {
             let message = format!(
                 "{place} says nothing: give text, inlineData, fileData, functionCall or functionResponse"
             );
-            return Err(fields.end().err().unwrap_or_else(|| Unsendable::at(place, message)));
+            return Err(fields.end().err().unwrap_or_else(|| BadRequest::at(place, message)));
         }
         (Some(_), Some(_)) => {
             let message = format!("{place} says two things at once: make it two parts");
-            return Err(Unsendable::at(place, message));
+            return Err(BadRequest::at(place, message));
         }
     };
     fields.end()?;
     Ok(SignedPart { part, reasoning: signature.as_deref().and_then(signature::open) })
 }
 
-fn call(mut fields: Fields<'_>) -> Result<Part, Unsendable> {
+fn call(mut fields: ObjectFields<'_>) -> Result<PartBody, BadRequest> {
     fields.refuse(&["partialArgs"], "is of a call that is still being written: send whole calls")?;
     if fields.flag("willContinue")? {
         return Err(
@@ -90,10 +92,10 @@ fn call(mut fields: Fields<'_>) -> Result<Part, Unsendable> {
     let (id, name) = (fields.text("id")?, fields.required_text("name")?);
     let arguments = object_text(&mut fields, "args")?;
     fields.end()?;
-    Ok(Part::Call { id, name, arguments })
+    Ok(PartBody::Call { id, name, arguments })
 }
 
-fn response(mut fields: Fields<'_>) -> Result<Response, Unsendable> {
+fn response(mut fields: ObjectFields<'_>) -> Result<Response, BadRequest> {
     if fields.flag("willContinue")? {
         return Err(fields.fault("willContinue", "announces more of the response: send it whole"));
     }
@@ -107,23 +109,23 @@ fn response(mut fields: Fields<'_>) -> Result<Response, Unsendable> {
     Ok(Response { id, name, content, images })
 }
 
-fn image_of_response(fields: Fields<'_>) -> Result<String, Unsendable> {
+fn image_of_response(fields: ObjectFields<'_>) -> Result<String, BadRequest> {
     let place = fields.place().to_owned();
     match read(fields)?.part {
-        Part::Image(url) => Ok(url),
-        _ => Err(Unsendable::at(&place, format!("{place} is no image: put everything else into response"))),
+        PartBody::Image(url) => Ok(url),
+        _ => Err(BadRequest::at(&place, format!("{place} is no image: put everything else into response"))),
     }
 }
 
 /// An object's JSON as it came: its numbers keep their spelling and its keys their order.
-fn object_text(fields: &mut Fields<'_>, key: &str) -> Result<String, Unsendable> {
+fn object_text(fields: &mut ObjectFields<'_>, key: &str) -> Result<String, BadRequest> {
     let place = fields.place_of(key);
     let raw = fields.raw(key).map_or("{}", RawValue::get);
-    Fields::read(place, raw)?;
+    ObjectFields::read(place, raw)?;
     Ok(raw.to_owned())
 }
 
-fn inline_image(mut fields: Fields<'_>) -> Result<String, Unsendable> {
+fn inline_image(mut fields: ObjectFields<'_>) -> Result<String, BadRequest> {
     fields.without_effect(&["displayName"]);
     let mime = image_type(&mut fields)?;
     // Clients in Python write the alphabet for URLs, which vLLM does not read.
@@ -132,7 +134,7 @@ fn inline_image(mut fields: Fields<'_>) -> Result<String, Unsendable> {
     Ok(format!("data:{mime};base64,{data}"))
 }
 
-fn linked_image(mut fields: Fields<'_>) -> Result<String, Unsendable> {
+fn linked_image(mut fields: ObjectFields<'_>) -> Result<String, BadRequest> {
     fields.without_effect(&["displayName"]);
     image_type(&mut fields)?;
     let uri = fields.required_text("fileUri")?;
@@ -143,7 +145,7 @@ fn linked_image(mut fields: Fields<'_>) -> Result<String, Unsendable> {
     Ok(uri)
 }
 
-fn image_type(fields: &mut Fields<'_>) -> Result<String, Unsendable> {
+fn image_type(fields: &mut ObjectFields<'_>) -> Result<String, BadRequest> {
     let mime = fields.required_text("mimeType")?;
     if mime.starts_with("image/") {
         return Ok(mime);

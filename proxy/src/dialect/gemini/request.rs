@@ -2,27 +2,27 @@
 
 use serde_json::{Map, Value, json};
 
-use super::contents::Conversation;
-use super::fields::Fields;
-use super::stream::Back;
+use super::contents::ContentsReader;
+use super::fields::ObjectFields;
+use super::stream::GeminiAdapter;
 use super::{generation, tools};
 use crate::dialect::endpoint::Delivery;
 use crate::dialect::translated;
-use crate::dialect::unsendable::Unsendable;
+use crate::dialect::unsendable::BadRequest;
 
 /// A request for upstream, and the way back of its answer.
 #[derive(Debug)]
 pub(crate) struct Translated {
     pub(crate) chat: Map<String, Value>,
-    pub(crate) back: Back,
+    pub(crate) back: GeminiAdapter,
 }
 
 /// Filters of Google's servers, bookkeeping, and what the path says already.
 const WITHOUT_EFFECT: [&str; 5] = ["safetySettings", "labels", "model", "store", "serviceTier"];
 
 /// Makes a chat request of the body of a request for `model`.
-pub(crate) fn translate(body: &str, model: &str, delivery: Delivery) -> Result<Translated, Unsendable> {
-    let mut fields = Fields::read("", body)?;
+pub(crate) fn translate(body: &str, model: &str, delivery: Delivery) -> Result<Translated, BadRequest> {
+    let mut fields = ObjectFields::read("", body)?;
     fields.without_effect(&WITHOUT_EFFECT);
     fields.refuse(&["cachedContent"], "names content kept at Google: send it in contents")?;
     let mut chat = Map::new();
@@ -36,12 +36,12 @@ pub(crate) fn translate(body: &str, model: &str, delivery: Delivery) -> Result<T
     if is_stream {
         chat.insert("stream_options".to_owned(), json!({"include_usage": true}));
     }
-    Ok(Translated { chat, back: Back::new(delivery, model, wanted) })
+    Ok(Translated { chat, back: GeminiAdapter::new(delivery, model, wanted) })
 }
 
 /// What a request to count tokens becomes at upstream's `/tokenize`. Its body is a request's, or holds one.
-pub(crate) fn count(body: &str, model: &str) -> Result<Map<String, Value>, Unsendable> {
-    let mut fields = Fields::read("", body)?;
+pub(crate) fn count(body: &str, model: &str) -> Result<Map<String, Value>, BadRequest> {
+    let mut fields = ObjectFields::read("", body)?;
     if let Some(request) = fields.raw("generateContentRequest") {
         fields.end()?;
         return count(request.get(), model);
@@ -66,8 +66,8 @@ pub(crate) fn count_answer(answer: &[u8]) -> Option<Vec<u8>> {
     Some(json!({"totalTokens": count}).to_string().into())
 }
 
-fn messages(fields: &mut Fields<'_>) -> Result<Value, Unsendable> {
-    let mut conversation = Conversation::default();
+fn messages(fields: &mut ObjectFields<'_>) -> Result<Value, BadRequest> {
+    let mut conversation = ContentsReader::default();
     conversation.system(fields)?;
     let contents = fields.objects("contents")?;
     if contents.is_empty() {

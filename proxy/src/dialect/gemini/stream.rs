@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::answer::{Candidate, CandidateForm, Content, GenerateContentResponse};
+use super::answer::{AnswerContent, Candidate, CandidateForm, GenerateContentResponse};
 use super::error;
 use super::generation::Wanted;
-use crate::dialect::chat::spoken::{Spoken, Usage};
+use crate::dialect::chat::spoken::{ChatCompletion, Usage};
 use crate::dialect::endpoint::Delivery;
 use crate::dialect::translated::Translator;
 use crate::dialect::upstream_error::UpstreamError;
@@ -13,7 +13,7 @@ use crate::wire::sse::write_event;
 
 /// The way back of one call.
 #[derive(Debug)]
-pub(crate) struct Back {
+pub(crate) struct GeminiAdapter {
     delivery: Delivery,
     /// As the agent named it.
     model: String,
@@ -21,18 +21,18 @@ pub(crate) struct Back {
     id: String,
     candidates: BTreeMap<u32, Candidate>,
     usage: Option<Usage>,
-    state: State,
+    state: GeminiStreamState,
 }
 
 /// How far the stream is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum GeminiStreamState {
     Unbegun,
     Begun,
     Ended,
 }
 
-impl Back {
+impl GeminiAdapter {
     pub(super) fn new(delivery: Delivery, model: &str, wanted: Wanted) -> Self {
         Self {
             delivery,
@@ -41,12 +41,12 @@ impl Back {
             id: String::new(),
             candidates: BTreeMap::new(),
             usage: None,
-            state: State::Unbegun,
+            state: GeminiStreamState::Unbegun,
         }
     }
 
     /// Takes what was said, and gives what of it can be handed on: nothing for chunks that carry only ids.
-    fn said<'a>(&mut self, spoken: &'a Spoken<'_>) -> Vec<CandidateForm<'a>> {
+    fn said<'a>(&mut self, spoken: &'a ChatCompletion<'_>) -> Vec<CandidateForm<'a>> {
         if self.id.is_empty() {
             self.id = spoken.id.as_ref().to_owned();
         }
@@ -59,7 +59,7 @@ impl Back {
                 parts.extend(candidate.finish(reason));
             }
             if !parts.is_empty() {
-                let content = Content { parts, role: "model" };
+                let content = AnswerContent { parts, role: "model" };
                 forms.push(CandidateForm {
                     content,
                     finish_reason: None,
@@ -94,12 +94,12 @@ impl Back {
     /// Writes one element of the stream.
     fn write(&mut self, json: &[u8], out: &mut Vec<u8>) {
         if self.delivery == Delivery::Array {
-            out.extend_from_slice(if self.state == State::Unbegun { b"[" } else { b",\r\n" });
+            out.extend_from_slice(if self.state == GeminiStreamState::Unbegun { b"[" } else { b",\r\n" });
             out.extend_from_slice(json);
         } else {
             write_event(json, out);
         }
-        self.state = State::Begun;
+        self.state = GeminiStreamState::Begun;
     }
 
     /// Writes the last element.
@@ -108,11 +108,11 @@ impl Back {
         if self.delivery == Delivery::Array {
             out.extend_from_slice(b"\n]\n");
         }
-        self.state = State::Ended;
+        self.state = GeminiStreamState::Ended;
     }
 }
 
-impl Translator for Back {
+impl Translator for GeminiAdapter {
     fn stream_content_type(&self) -> &'static str {
         match self.delivery {
             Delivery::Whole | Delivery::Array => "application/json; charset=UTF-8",
@@ -120,15 +120,15 @@ impl Translator for Back {
         }
     }
 
-    fn whole(&mut self, answer: &Spoken<'_>) -> Vec<u8> {
+    fn whole(&mut self, answer: &ChatCompletion<'_>) -> Vec<u8> {
         let said = self.said(answer);
         let candidates = self.closed(said);
         self.form(candidates, self.usage)
     }
 
-    fn chunk(&mut self, chunk: &Spoken<'_>, out: &mut Vec<u8>) {
+    fn chunk(&mut self, chunk: &ChatCompletion<'_>, out: &mut Vec<u8>) {
         let said = self.said(chunk);
-        if said.is_empty() || self.state == State::Ended {
+        if said.is_empty() || self.state == GeminiStreamState::Ended {
             return;
         }
         let json = self.form(said, None);
@@ -136,7 +136,7 @@ impl Translator for Back {
     }
 
     fn end(&mut self, out: &mut Vec<u8>) {
-        if self.state == State::Ended {
+        if self.state == GeminiStreamState::Ended {
             return;
         }
         let candidates = self.closed(Vec::new());
@@ -145,7 +145,7 @@ impl Translator for Back {
     }
 
     fn error(&mut self, error: &UpstreamError, out: &mut Vec<u8>) {
-        if self.state != State::Ended {
+        if self.state != GeminiStreamState::Ended {
             self.write_last(&error::body(error), out);
         }
     }

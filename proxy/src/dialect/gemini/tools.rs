@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::fields::Fields;
+use super::fields::ObjectFields;
 use super::schema;
-use crate::dialect::unsendable::Unsendable;
+use crate::dialect::unsendable::BadRequest;
 
 /// Tools that Google's servers run themselves.
 const SERVER_TOOLS: [&str; 12] = [
@@ -23,7 +23,10 @@ const SERVER_TOOLS: [&str; 12] = [
 ];
 
 /// Takes `tools` and `toolConfig` out of the body and puts what they become into `chat`.
-pub(super) fn carry_over(body: &mut Fields<'_>, chat: &mut Map<String, Value>) -> Result<(), Unsendable> {
+pub(super) fn carry_over(
+    body: &mut ObjectFields<'_>,
+    chat: &mut Map<String, Value>,
+) -> Result<(), BadRequest> {
     let mut tools = declared(body)?;
     let calling = match body.object("toolConfig")? {
         Some(config) => calling(config)?,
@@ -34,7 +37,7 @@ pub(super) fn carry_over(body: &mut Fields<'_>, chat: &mut Map<String, Value>) -
         let known: Vec<_> = tools.iter().filter_map(name_of).collect();
         if let Some(unknown) = allowed.iter().find(|name| !known.contains(name)) {
             let place = "toolConfig.functionCallingConfig.allowedFunctionNames";
-            return Err(Unsendable::at(
+            return Err(BadRequest::at(
                 place,
                 format!("{place} names {unknown}, which tools does not declare"),
             ));
@@ -44,7 +47,7 @@ pub(super) fn carry_over(body: &mut Fields<'_>, chat: &mut Map<String, Value>) -
     match (calling.mode, tools.is_empty()) {
         (Mode::Any, true) => {
             let place = "toolConfig.functionCallingConfig.mode";
-            return Err(Unsendable::at(
+            return Err(BadRequest::at(
                 place,
                 format!("{place} is ANY, and tools declares no function to call"),
             ));
@@ -58,7 +61,7 @@ pub(super) fn carry_over(body: &mut Fields<'_>, chat: &mut Map<String, Value>) -
     Ok(())
 }
 
-fn declared(body: &mut Fields<'_>) -> Result<Vec<Value>, Unsendable> {
+fn declared(body: &mut ObjectFields<'_>) -> Result<Vec<Value>, BadRequest> {
     let mut tools = Vec::new();
     for mut tool in body.objects("tools")? {
         tool.refuse(&SERVER_TOOLS, "is run by Google's servers and there is none here: take it out")?;
@@ -70,7 +73,7 @@ fn declared(body: &mut Fields<'_>) -> Result<Vec<Value>, Unsendable> {
     Ok(tools)
 }
 
-fn function(mut declaration: Fields<'_>) -> Result<Value, Unsendable> {
+fn function(mut declaration: ObjectFields<'_>) -> Result<Value, BadRequest> {
     // What a function gives back: no chat template has a place for it.
     declaration.without_effect(&["response", "responseJsonSchema"]);
     let mut function = Map::new();
@@ -106,7 +109,7 @@ enum Mode {
     None,
 }
 
-fn calling(mut config: Fields<'_>) -> Result<Calling, Unsendable> {
+fn calling(mut config: ObjectFields<'_>) -> Result<Calling, BadRequest> {
     // Both speak of tools that Google's servers run.
     config.without_effect(&["retrievalConfig", "includeServerSideToolInvocations"]);
     let Some(mut calling) = config.object("functionCallingConfig")? else {

@@ -3,9 +3,9 @@
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::event::{Content, Message, TokenUsage};
+use super::event::{BlockContent, MessageEnvelope, TokenUsage};
 use super::stream::Stream;
-use crate::dialect::chat::spoken::{self, Spoken};
+use crate::dialect::chat::spoken::{self, ChatCompletion};
 use crate::dialect::translated::Translator;
 use crate::dialect::upstream_error::UpstreamError;
 
@@ -14,14 +14,14 @@ pub(super) const SIGNATURE: &str = "c2lnbmVk";
 
 /// The way back of one call.
 #[derive(Debug)]
-pub(crate) struct Back {
-    asked: Asked,
+pub(crate) struct MessagesAdapter {
+    asked: MessagesAnswerOptions,
     stream: Stream,
 }
 
 /// What of the request its answer depends on.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct MessagesAnswerOptions {
     /// The name that the agent used: Claude Code drops the thinking of any other model.
     pub(super) model: String,
     pub(super) stop_sequences: Vec<String>,
@@ -43,14 +43,14 @@ pub(super) enum Calls {
     Whole,
 }
 
-impl Back {
+impl MessagesAdapter {
     pub(super) fn new(model: String, stop_sequences: Vec<String>) -> Self {
-        Self { asked: Asked { model, stop_sequences }, stream: Stream::default() }
+        Self { asked: MessagesAnswerOptions { model, stop_sequences }, stream: Stream::default() }
     }
 }
 
-impl Translator for Back {
-    fn whole(&mut self, answer: &Spoken<'_>) -> Vec<u8> {
+impl Translator for MessagesAdapter {
+    fn whole(&mut self, answer: &ChatCompletion<'_>) -> Vec<u8> {
         let choice = answer.choices.iter().find(|choice| choice.index == 0);
         let said = choice.map(|choice| &choice.message);
         let calls = said.and_then(|said| said.tool_calls.as_deref()).unwrap_or_default();
@@ -61,7 +61,7 @@ impl Translator for Back {
             choice.and_then(|choice| choice.stop_reason.as_ref()),
             Calls::of(calls.last().map(arguments)),
         );
-        let message = Message {
+        let message = MessageEnvelope {
             id: &id,
             kind: "message",
             role: "assistant",
@@ -74,7 +74,7 @@ impl Translator for Back {
         serde_json::to_vec(&message).unwrap_or_default()
     }
 
-    fn chunk(&mut self, chunk: &Spoken<'_>, out: &mut Vec<u8>) {
+    fn chunk(&mut self, chunk: &ChatCompletion<'_>, out: &mut Vec<u8>) {
         self.stream.chunk(chunk, &self.asked, out);
     }
 
@@ -88,23 +88,26 @@ impl Translator for Back {
 }
 
 /// In Anthropic's order. Clients count on a first block, so an answer of nothing is an empty text.
-fn content<'a>(said: Option<&'a spoken::Message<'_>>, inputs: &'a [Box<RawValue>]) -> Vec<Content<'a>> {
+fn content<'a>(
+    said: Option<&'a spoken::CompletionMessage<'_>>,
+    inputs: &'a [Box<RawValue>],
+) -> Vec<BlockContent<'a>> {
     let mut content = Vec::new();
-    let Some(said) = said else { return vec![Content::Text { text: "" }] };
+    let Some(said) = said else { return vec![BlockContent::Text { text: "" }] };
     if let Some(thinking) = said.reasoning.as_deref().filter(|text| !text.is_empty()) {
-        content.push(Content::Thinking { thinking, signature: SIGNATURE });
+        content.push(BlockContent::Thinking { thinking, signature: SIGNATURE });
     }
     if let Some(text) = said.content.as_deref().filter(|text| !text.is_empty()) {
-        content.push(Content::Text { text });
+        content.push(BlockContent::Text { text });
     }
     let calls = said.tool_calls.iter().flatten().zip(inputs);
-    content.extend(calls.map(|(call, input)| Content::ToolUse {
+    content.extend(calls.map(|(call, input)| BlockContent::ToolUse {
         id: call.id.as_deref().unwrap_or_default(),
         name: call.function.name.as_deref().unwrap_or_default(),
         input,
     }));
     if content.is_empty() {
-        content.push(Content::Text { text: "" });
+        content.push(BlockContent::Text { text: "" });
     }
     content
 }
@@ -132,7 +135,7 @@ pub(super) fn empty_object() -> Box<RawValue> {
 }
 
 /// `msg_…` of vLLM's `chatcmpl-…`.
-pub(super) fn message_id(answer: &Spoken<'_>) -> String {
+pub(super) fn message_id(answer: &ChatCompletion<'_>) -> String {
     format!("msg_{}", answer.stem())
 }
 
@@ -147,7 +150,7 @@ impl Calls {
     }
 }
 
-impl Asked {
+impl MessagesAnswerOptions {
     /// vLLM says `stop` also of a call that was forced, and of an answer that a stop string cut short; a call that is not
     /// whole must not run.
     pub(super) fn stop<'a>(

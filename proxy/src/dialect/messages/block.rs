@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::members::{read, refusal};
-use crate::dialect::unsendable::Unsendable;
+use crate::dialect::unsendable::BadRequest;
 
 /// One block, of those that a chat request has a place for.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(super) struct ToolUse<'a> {
 }
 
 #[derive(Deserialize)]
-struct Kind<'a> {
+struct BlockKind<'a> {
     #[serde(rename = "type", borrow)]
     kind: Cow<'a, str>,
 }
@@ -64,7 +64,7 @@ struct ToolResult<'a> {
 #[derive(Deserialize)]
 struct Sourced<'a> {
     #[serde(borrow)]
-    source: Source<'a>,
+    source: MediaSource<'a>,
     #[serde(default)]
     title: Option<String>,
     #[serde(default)]
@@ -73,7 +73,7 @@ struct Sourced<'a> {
 
 /// Where an image's or a document's content is.
 #[derive(Deserialize)]
-struct Source<'a> {
+struct MediaSource<'a> {
     #[serde(rename = "type")]
     kind: String,
     #[serde(default)]
@@ -87,7 +87,7 @@ struct Source<'a> {
 }
 
 /// Reads a turn's content: a string is one block of text.
-pub(super) fn blocks<'a>(content: &'a RawValue, place: &str) -> Result<Vec<Block<'a>>, Unsendable> {
+pub(super) fn blocks<'a>(content: &'a RawValue, place: &str) -> Result<Vec<Block<'a>>, BadRequest> {
     if content.get().starts_with('"') {
         return Ok(vec![Block::Text(read::<Str<'a>>(content, place)?.0)]);
     }
@@ -99,8 +99,8 @@ pub(super) fn blocks<'a>(content: &'a RawValue, place: &str) -> Result<Vec<Block
 #[derive(Deserialize)]
 pub(super) struct Str<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
-fn block<'a>(raw: &'a RawValue, place: &str) -> Result<Block<'a>, Unsendable> {
-    let Kind { kind } = read(raw, place)?;
+fn block<'a>(raw: &'a RawValue, place: &str) -> Result<Block<'a>, BadRequest> {
+    let BlockKind { kind } = read(raw, place)?;
     Ok(match kind.as_ref() {
         "text" => Block::Text(read::<Text<'a>>(raw, place)?.text),
         "image" => Block::Image(image(read(raw, place)?, place)?),
@@ -125,7 +125,7 @@ fn block<'a>(raw: &'a RawValue, place: &str) -> Result<Block<'a>, Unsendable> {
     })
 }
 
-fn tool_use<'a>(raw: &'a RawValue, place: &str) -> Result<ToolUse<'a>, Unsendable> {
+fn tool_use<'a>(raw: &'a RawValue, place: &str) -> Result<ToolUse<'a>, BadRequest> {
     let tool_use: ToolUse<'a> = read(raw, place)?;
     if !tool_use.input.get().starts_with('{') {
         return Err(refusal(&format!("{place}.input"), "is not an object"));
@@ -133,7 +133,7 @@ fn tool_use<'a>(raw: &'a RawValue, place: &str) -> Result<ToolUse<'a>, Unsendabl
     Ok(tool_use)
 }
 
-fn tool_result<'a>(raw: &'a RawValue, place: &str) -> Result<Block<'a>, Unsendable> {
+fn tool_result<'a>(raw: &'a RawValue, place: &str) -> Result<Block<'a>, BadRequest> {
     let ToolResult { tool_use_id, content } = read(raw, place)?;
     let place = format!("{place}.content");
     let content = content.map(|content| blocks(content, &place)).transpose()?.unwrap_or_default();
@@ -148,7 +148,7 @@ fn tool_result<'a>(raw: &'a RawValue, place: &str) -> Result<Block<'a>, Unsendab
     Ok(Block::ToolResult { id: tool_use_id, content })
 }
 
-fn image(Sourced { source, .. }: Sourced<'_>, place: &str) -> Result<String, Unsendable> {
+fn image(Sourced { source, .. }: Sourced<'_>, place: &str) -> Result<String, BadRequest> {
     match (source.kind.as_str(), source.url, source.data) {
         ("url", Some(url), _) => Ok(url),
         ("base64", _, Some(data)) => {
@@ -163,7 +163,7 @@ fn image(Sourced { source, .. }: Sourced<'_>, place: &str) -> Result<String, Uns
 }
 
 /// A document's text, behind its title and context where it has them.
-fn document(document: Sourced<'_>, place: &str) -> Result<String, Unsendable> {
+fn document(document: Sourced<'_>, place: &str) -> Result<String, BadRequest> {
     let place = format!("{place}.source");
     let text = match (document.source.kind.as_str(), document.source.data, document.source.content) {
         ("text", Some(data), _) => data,
@@ -179,7 +179,7 @@ fn document(document: Sourced<'_>, place: &str) -> Result<String, Unsendable> {
 }
 
 /// The texts of blocks that are nothing but text.
-pub(super) fn texts<'a>(blocks: Vec<Block<'a>>, place: &str) -> Result<Vec<Cow<'a, str>>, Unsendable> {
+pub(super) fn texts<'a>(blocks: Vec<Block<'a>>, place: &str) -> Result<Vec<Cow<'a, str>>, BadRequest> {
     let text = |block| match block {
         Block::Text(text) => Ok(text),
         _ => Err(refusal(place, "has a block that is not text: only text can stand here")),

@@ -6,21 +6,21 @@ use serde_json::{Map, Value, json};
 
 use super::block::{Block, ToolUse, blocks, texts};
 use super::members::{read, refusal};
-use crate::dialect::unsendable::Unsendable;
+use crate::dialect::unsendable::BadRequest;
 
 /// Claude Code's first system text is one line of this; it differs from request to request, and no prompt would be the
 /// beginning of the next one.
 const BILLING_HEADER: &str = "x-anthropic-billing-header";
 
 /// Chat messages, and how they end.
-pub(super) struct Conversation {
+pub(super) struct ChatMessages {
     pub(super) messages: Vec<Value>,
     /// The last turn is the assistant's: the answer continues it.
     pub(super) is_prefilled: bool,
 }
 
 #[derive(Deserialize)]
-struct Turn<'a> {
+struct ChatTurn<'a> {
     role: String,
     #[serde(borrow)]
     content: &'a RawValue,
@@ -39,12 +39,12 @@ struct AssistantTurn {
 pub(super) fn conversation(
     system: Option<&RawValue>,
     messages: &RawValue,
-) -> Result<Conversation, Unsendable> {
+) -> Result<ChatMessages, BadRequest> {
     let mut builder = Builder::default();
     if let Some(system) = system {
         builder.system(system, "system")?;
     }
-    let turns: Vec<Turn<'_>> = read(messages, "messages")?;
+    let turns: Vec<ChatTurn<'_>> = read(messages, "messages")?;
     for (at, turn) in turns.iter().enumerate() {
         let place = format!("messages[{at}].content");
         match turn.role.as_str() {
@@ -70,7 +70,7 @@ struct Builder {
 }
 
 impl Builder {
-    fn system(&mut self, content: &RawValue, place: &str) -> Result<(), Unsendable> {
+    fn system(&mut self, content: &RawValue, place: &str) -> Result<(), BadRequest> {
         let texts = texts(blocks(content, place)?, place)?;
         let text: String = texts.iter().map(|text| without_billing_header(text)).collect();
         if !text.is_empty() {
@@ -81,7 +81,7 @@ impl Builder {
     }
 
     /// Tool results become messages of their own, in front of what else the user says.
-    fn user(&mut self, content: &RawValue, place: &str) -> Result<(), Unsendable> {
+    fn user(&mut self, content: &RawValue, place: &str) -> Result<(), BadRequest> {
         self.close();
         let mut results = Vec::new();
         let mut images = Vec::new();
@@ -113,7 +113,7 @@ impl Builder {
         Ok(())
     }
 
-    fn assistant(&mut self, content: &RawValue, place: &str) -> Result<(), Unsendable> {
+    fn assistant(&mut self, content: &RawValue, place: &str) -> Result<(), BadRequest> {
         let blocks = blocks(content, place)?;
         let turn = self.open.get_or_insert_default();
         for (at, block) in blocks.into_iter().enumerate() {
@@ -140,13 +140,13 @@ impl Builder {
         self.calls = turn.call_ids;
     }
 
-    fn finish(mut self) -> Result<Conversation, Unsendable> {
+    fn finish(mut self) -> Result<ChatMessages, BadRequest> {
         if self.open.as_ref().is_some_and(|turn| !turn.calls.is_empty()) {
             return Err(refusal("messages", "end in a tool_use without its tool_result"));
         }
         let is_prefilled = self.open.is_some();
         self.close();
-        Ok(Conversation { messages: self.messages, is_prefilled })
+        Ok(ChatMessages { messages: self.messages, is_prefilled })
     }
 }
 

@@ -3,10 +3,10 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::members::Members;
+use super::members::RequestMembers;
 use super::request::{nothing_else, prompt};
 use crate::dialect::translated;
-use crate::dialect::unsendable::Unsendable;
+use crate::dialect::unsendable::BadRequest;
 
 /// What of a chat request `/tokenize` takes by the same name.
 const OF_THE_PROMPT: [&str; 5] =
@@ -18,8 +18,8 @@ struct Counted {
 }
 
 /// Makes the body of `/tokenize`.
-pub(crate) fn count_request(body: &str) -> Result<Map<String, Value>, Unsendable> {
-    let mut members = Members::scan(body)?;
+pub(crate) fn count_request(body: &str) -> Result<Map<String, Value>, BadRequest> {
+    let mut members = RequestMembers::scan(body)?;
     let mut chat = Map::new();
     chat.insert("model".into(), members.require::<String>("model")?.into());
     prompt(&mut members, &mut chat)?;

@@ -7,13 +7,13 @@ use crate::dialect::chat::spoken::Usage;
 
 /// A whole answer, or the shell of one that a stream begins with.
 #[derive(Debug, Serialize)]
-pub(super) struct Message<'a> {
+pub(super) struct MessageEnvelope<'a> {
     pub(super) id: &'a str,
     #[serde(rename = "type")]
     pub(super) kind: &'static str,
     pub(super) role: &'static str,
     pub(super) model: &'a str,
-    pub(super) content: Vec<Content<'a>>,
+    pub(super) content: Vec<BlockContent<'a>>,
     pub(super) stop_reason: Option<&'static str>,
     pub(super) stop_sequence: Option<&'a str>,
     pub(super) usage: TokenUsage,
@@ -22,7 +22,7 @@ pub(super) struct Message<'a> {
 /// A block of an answer; in a stream, as it is before its first piece.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Content<'a> {
+pub(super) enum BlockContent<'a> {
     Thinking { thinking: &'a str, signature: &'a str },
     Text { text: &'a str },
     ToolUse { id: &'a str, name: &'a str, input: &'a RawValue },
@@ -40,8 +40,8 @@ pub(super) struct TokenUsage {
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Event<'a> {
-    MessageStart { message: Message<'a> },
-    ContentBlockStart { index: u32, content_block: Content<'a> },
+    MessageStart { message: MessageEnvelope<'a> },
+    ContentBlockStart { index: u32, content_block: BlockContent<'a> },
     ContentBlockDelta { index: u32, delta: Piece<'a> },
     ContentBlockStop { index: u32 },
     MessageDelta { delta: Ending<'a>, usage: TokenUsage },

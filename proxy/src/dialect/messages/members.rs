@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::dialect::unsendable::Unsendable;
+use crate::dialect::unsendable::BadRequest;
 
-/// What of a body has not been taken yet. Members that are `null` count as left out.
-pub(super) struct Members<'a>(BTreeMap<String, &'a RawValue>);
+/// What of a body has not been taken yet. RequestMembers that are `null` count as left out.
+pub(super) struct RequestMembers<'a>(BTreeMap<String, &'a RawValue>);
 
-impl<'a> Members<'a> {
-    pub(super) fn scan(body: &'a str) -> Result<Self, Unsendable> {
+impl<'a> RequestMembers<'a> {
+    pub(super) fn scan(body: &'a str) -> Result<Self, BadRequest> {
         let mut members: BTreeMap<String, &'a RawValue> = serde_json::from_str(body)
-            .map_err(|error| Unsendable::new(format!("the request body is not a JSON object: {error}")))?;
+            .map_err(|error| BadRequest::new(format!("the request body is not a JSON object: {error}")))?;
         members.retain(|_, value| value.get() != "null");
         Ok(Self(members))
     }
@@ -22,11 +22,11 @@ impl<'a> Members<'a> {
         self.0.remove(key)
     }
 
-    pub(super) fn take_as<T: Deserialize<'a>>(&mut self, key: &str) -> Result<Option<T>, Unsendable> {
+    pub(super) fn take_as<T: Deserialize<'a>>(&mut self, key: &str) -> Result<Option<T>, BadRequest> {
         self.take(key).map(|value| read(value, key)).transpose()
     }
 
-    pub(super) fn require<T: Deserialize<'a>>(&mut self, key: &str) -> Result<T, Unsendable> {
+    pub(super) fn require<T: Deserialize<'a>>(&mut self, key: &str) -> Result<T, BadRequest> {
         self.take_as(key)?.ok_or_else(|| refusal(key, "is missing and required"))
     }
 
@@ -37,12 +37,12 @@ impl<'a> Members<'a> {
 }
 
 /// Reads the value at `place` of the body.
-pub(super) fn read<'a, T: Deserialize<'a>>(value: &'a RawValue, place: &str) -> Result<T, Unsendable> {
+pub(super) fn read<'a, T: Deserialize<'a>>(value: &'a RawValue, place: &str) -> Result<T, BadRequest> {
     serde_json::from_str(value.get())
         .map_err(|error| refusal(place, &format!("is not as it should be: {error}")))
 }
 
 /// What is wrong with the value at `place`. The dialect's errors have no field for the place, so the message says it.
-pub(super) fn refusal(place: &str, fault: &str) -> Unsendable {
-    Unsendable::at(place, format!("{place} {fault}"))
+pub(super) fn refusal(place: &str, fault: &str) -> BadRequest {
+    BadRequest::at(place, format!("{place} {fault}"))
 }

@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::members::{Members, refusal};
-use crate::dialect::unsendable::Unsendable;
+use super::members::{RequestMembers, refusal};
+use crate::dialect::unsendable::BadRequest;
 
 /// How long the thinking is shown (`display`) has no effect: all of it is.
 #[derive(Deserialize)]
@@ -32,7 +32,10 @@ enum Format {
 }
 
 /// Carries `thinking`, `output_config`, the older `output_format` and the chat template's own arguments over.
-pub(super) fn reasoning(members: &mut Members<'_>, chat: &mut Map<String, Value>) -> Result<(), Unsendable> {
+pub(super) fn reasoning(
+    members: &mut RequestMembers<'_>,
+    chat: &mut Map<String, Value>,
+) -> Result<(), BadRequest> {
     let thinking: Option<Thinking> = members.take_as("thinking")?;
     let config: OutputConfig = members.take_as("output_config")?.unwrap_or_default();
     let older_format: Option<Format> = members.take_as("output_format")?;

@@ -3,19 +3,19 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::answer::Back;
+use super::answer::MessagesAdapter;
 use super::conversation::conversation;
-use super::members::{Members, refusal};
+use super::members::{RequestMembers, refusal};
 use super::reasoning::reasoning;
 use super::tools::tools;
 use crate::dialect::sampling;
-use crate::dialect::unsendable::Unsendable;
+use crate::dialect::unsendable::BadRequest;
 
 /// A request as chat completions takes it, and what its answer needs on the way back.
 #[derive(Debug)]
 pub(crate) struct Translated {
     pub(crate) chat: Map<String, Value>,
-    pub(crate) back: Back,
+    pub(crate) back: MessagesAdapter,
 }
 
 /// Sampling that chat completions spells alike: Anthropic's own, and of vLLM's what has to do with thinking.
@@ -41,8 +41,8 @@ const SERVER_SIDE: [&str; 2] = ["mcp_servers", "container"];
 const HARMLESS_EDITS: [&str; 2] = ["clear_thinking_20251015", "clear_tool_uses_20250919"];
 
 /// Makes a chat request of the body of `POST /v1/messages`.
-pub(crate) fn translate(body: &str) -> Result<Translated, Unsendable> {
-    let mut members = Members::scan(body)?;
+pub(crate) fn translate(body: &str) -> Result<Translated, BadRequest> {
+    let mut members = RequestMembers::scan(body)?;
     let mut chat = Map::new();
     let model: String = members.require("model")?;
     chat.insert("model".into(), model.clone().into());
@@ -60,11 +60,14 @@ pub(crate) fn translate(body: &str) -> Result<Translated, Unsendable> {
         chat.insert("stream_options".into(), json!({"include_usage": true}));
     }
     nothing_else(members)?;
-    Ok(Translated { chat, back: Back::new(model, stops) })
+    Ok(Translated { chat, back: MessagesAdapter::new(model, stops) })
 }
 
 /// What of a request is in the prompt.
-pub(super) fn prompt(members: &mut Members<'_>, chat: &mut Map<String, Value>) -> Result<(), Unsendable> {
+pub(super) fn prompt(
+    members: &mut RequestMembers<'_>,
+    chat: &mut Map<String, Value>,
+) -> Result<(), BadRequest> {
     let system = members.take("system");
     let conversation = conversation(system, members.require("messages")?)?;
     chat.insert("messages".into(), conversation.messages.into());
@@ -89,7 +92,7 @@ struct Edit {
 }
 
 /// Refuses what was not carried over, unless that changes nothing.
-pub(super) fn nothing_else(mut members: Members<'_>) -> Result<(), Unsendable> {
+pub(super) fn nothing_else(mut members: RequestMembers<'_>) -> Result<(), BadRequest> {
     for key in WITHOUT_EFFECT {
         members.take(key);
     }

@@ -5,16 +5,16 @@
 
 use serde_json::Value;
 
-use super::answer::{Asked, Calls, SIGNATURE, empty_object, input, message_id};
+use super::answer::{Calls, MessagesAnswerOptions, SIGNATURE, empty_object, input, message_id};
 use super::error;
-use super::event::{Content, Ending, Event, Fault, Message, Piece, TokenUsage};
-use crate::dialect::chat::spoken::{Spoken, SpokenChoice, ToolCall};
+use super::event::{BlockContent, Ending, Event, Fault, MessageEnvelope, Piece, TokenUsage};
+use crate::dialect::chat::spoken::{ChatCompletion, CompletionChoice, ToolCall};
 use crate::dialect::upstream_error::UpstreamError;
 
 /// How far a stream has come.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    state: State,
+    state: MessagesStreamState,
     open: Option<Open>,
     /// The index of the next block.
     next: u32,
@@ -29,7 +29,7 @@ pub(super) struct Stream {
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-enum State {
+enum MessagesStreamState {
     #[default]
     Unbegun,
     Begun,
@@ -46,8 +46,13 @@ enum Open {
 }
 
 impl Stream {
-    pub(super) fn chunk(&mut self, chunk: &Spoken<'_>, asked: &Asked, out: &mut Vec<u8>) {
-        if self.state == State::Over {
+    pub(super) fn chunk(
+        &mut self,
+        chunk: &ChatCompletion<'_>,
+        asked: &MessagesAnswerOptions,
+        out: &mut Vec<u8>,
+    ) {
+        if self.state == MessagesStreamState::Over {
             return;
         }
         self.begin(chunk, asked, out);
@@ -60,14 +65,14 @@ impl Stream {
     }
 
     /// The first chunk has the prompt's ids, and so its length.
-    fn begin(&mut self, chunk: &Spoken<'_>, asked: &Asked, out: &mut Vec<u8>) {
-        if self.state != State::Unbegun {
+    fn begin(&mut self, chunk: &ChatCompletion<'_>, asked: &MessagesAnswerOptions, out: &mut Vec<u8>) {
+        if self.state != MessagesStreamState::Unbegun {
             return;
         }
-        self.state = State::Begun;
+        self.state = MessagesStreamState::Begun;
         let prompt = chunk.prompt_token_ids.unwrap_or_default().0;
         self.usage = TokenUsage::of_prompt(prompt.try_into().unwrap_or(u64::MAX));
-        let message = Message {
+        let message = MessageEnvelope {
             id: &message_id(chunk),
             kind: "message",
             role: "assistant",
@@ -80,10 +85,10 @@ impl Stream {
         Event::MessageStart { message }.write(out);
     }
 
-    fn choice(&mut self, choice: &SpokenChoice<'_>, out: &mut Vec<u8>) {
+    fn choice(&mut self, choice: &CompletionChoice<'_>, out: &mut Vec<u8>) {
         let said = &choice.message;
         if let Some(thinking) = said.reasoning.as_deref().filter(|text| !text.is_empty()) {
-            self.open(Open::Thinking, Content::Thinking { thinking: "", signature: "" }, out);
+            self.open(Open::Thinking, BlockContent::Thinking { thinking: "", signature: "" }, out);
             self.piece(Piece::Thinking { thinking }, out);
         }
         if let Some(text) = said.content.as_deref().filter(|text| !text.is_empty()) {
@@ -103,12 +108,12 @@ impl Stream {
             self.waiting_text.push_str(text);
             return;
         }
-        self.open(Open::Text, Content::Text { text: "" }, out);
+        self.open(Open::Text, BlockContent::Text { text: "" }, out);
         self.piece(Piece::Text { text }, out);
     }
 
     fn call(&mut self, call: &ToolCall<'_>, out: &mut Vec<u8>) {
-        if self.state == State::Over {
+        if self.state == MessagesStreamState::Over {
             return;
         }
         let is_next = self.last_call.is_none_or(|last| call.index > last);
@@ -124,7 +129,7 @@ impl Stream {
             let id = call.id.as_deref().unwrap_or_default();
             let name = call.function.name.as_deref().unwrap_or_default();
             let input = empty_object();
-            self.open(Open::ToolUse, Content::ToolUse { id, name, input: &input }, out);
+            self.open(Open::ToolUse, BlockContent::ToolUse { id, name, input: &input }, out);
         }
         if let Some(partial_json) = call.function.arguments.as_deref().filter(|text| !text.is_empty()) {
             self.arguments(partial_json, out);
@@ -140,7 +145,7 @@ impl Stream {
     }
 
     /// Opens a block of this kind, unless one is open.
-    fn open(&mut self, kind: Open, content_block: Content<'_>, out: &mut Vec<u8>) {
+    fn open(&mut self, kind: Open, content_block: BlockContent<'_>, out: &mut Vec<u8>) {
         if self.open == Some(kind) {
             return;
         }
@@ -173,17 +178,17 @@ impl Stream {
         }
     }
 
-    pub(super) fn end(&mut self, asked: &Asked, out: &mut Vec<u8>) {
-        if self.state != State::Begun {
+    pub(super) fn end(&mut self, asked: &MessagesAnswerOptions, out: &mut Vec<u8>) {
+        if self.state != MessagesStreamState::Begun {
             return;
         }
         self.close(out);
         if self.next == 0 {
             // As in a whole answer: clients count on a first block.
-            self.open(Open::Text, Content::Text { text: "" }, out);
+            self.open(Open::Text, BlockContent::Text { text: "" }, out);
             self.close(out);
         }
-        self.state = State::Over;
+        self.state = MessagesStreamState::Over;
         let calls = Calls::of(self.last_call.map(|_| self.last_arguments.as_str()));
         let stop = asked.stop(self.finish_reason.as_deref(), self.stop_reason.as_ref(), calls);
         let delta = Ending { stop_reason: stop.reason, stop_sequence: stop.sequence };
@@ -192,10 +197,10 @@ impl Stream {
     }
 
     pub(super) fn error(&mut self, error: &UpstreamError, out: &mut Vec<u8>) {
-        if self.state == State::Over {
+        if self.state == MessagesStreamState::Over {
             return;
         }
-        self.state = State::Over;
+        self.state = MessagesStreamState::Over;
         let message = error::message(error);
         Event::Error { error: Fault { kind: error::kind(error), message: &message } }.write(out);
     }

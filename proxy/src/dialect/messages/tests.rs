@@ -7,9 +7,9 @@ mod requests;
 
 use serde_json::{Map, Value, json};
 
-use super::answer::Back;
+use super::answer::MessagesAdapter;
 use super::translate;
-use crate::dialect::chat::spoken::Spoken;
+use crate::dialect::chat::spoken::ChatCompletion;
 use crate::dialect::translated::Translator;
 
 /// A request; `extra` is laid over it, `null` takes out.
@@ -31,18 +31,18 @@ fn refusal(extra: Value) -> String {
     translate(&request(extra).to_string()).unwrap_err().to_string()
 }
 
-fn back(extra: Value) -> Back {
+fn back(extra: Value) -> MessagesAdapter {
     translate(&request(extra).to_string()).unwrap().back
 }
 
-fn whole(back: &mut Back, answer: &Value) -> Value {
+fn whole(back: &mut MessagesAdapter, answer: &Value) -> Value {
     let text = answer.to_string();
-    let answer: Spoken<'_> = serde_json::from_str(&text).unwrap();
+    let answer: ChatCompletion<'_> = serde_json::from_str(&text).unwrap();
     serde_json::from_slice(&back.whole(&answer)).unwrap()
 }
 
 /// The events of a stream of these chunks.
-fn streamed(back: &mut Back, chunks: &[Value]) -> Vec<Value> {
+fn streamed(back: &mut MessagesAdapter, chunks: &[Value]) -> Vec<Value> {
     let mut out = Vec::new();
     for chunk in chunks {
         let text = chunk.to_string();

@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::members::{Members, refusal};
-use crate::dialect::unsendable::Unsendable;
+use super::members::{RequestMembers, refusal};
+use crate::dialect::unsendable::BadRequest;
 
 #[derive(Deserialize)]
 struct Tool {
@@ -24,7 +24,7 @@ struct Tool {
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Choice {
+enum ToolChoice {
     Auto(Parallel),
     Any(Parallel),
     Tool {
@@ -42,7 +42,10 @@ struct Parallel {
 }
 
 /// Carries `tools` and `tool_choice` over.
-pub(super) fn tools(members: &mut Members<'_>, chat: &mut Map<String, Value>) -> Result<(), Unsendable> {
+pub(super) fn tools(
+    members: &mut RequestMembers<'_>,
+    chat: &mut Map<String, Value>,
+) -> Result<(), BadRequest> {
     let tools: Vec<Tool> = members.take_as("tools")?.unwrap_or_default();
     let functions: Result<Vec<Value>, _> =
         tools.into_iter().enumerate().map(|(at, tool)| function(tool, &format!("tools[{at}]"))).collect();
@@ -61,7 +64,7 @@ pub(super) fn tools(members: &mut Members<'_>, chat: &mut Map<String, Value>) ->
     Ok(())
 }
 
-fn function(tool: Tool, place: &str) -> Result<Value, Unsendable> {
+fn function(tool: Tool, place: &str) -> Result<Value, BadRequest> {
     if let Some(kind) = tool.kind.filter(|kind| kind != "custom") {
         let fault = format!(
             "is {kind:?}, a tool of Anthropic's own that the model here does not know: leave it out, or define a tool with \
@@ -86,13 +89,13 @@ fn function(tool: Tool, place: &str) -> Result<Value, Unsendable> {
     Ok(json!({"type": "function", "function": function}))
 }
 
-fn chat_choice(choice: Choice) -> (Value, Parallel) {
+fn chat_choice(choice: ToolChoice) -> (Value, Parallel) {
     match choice {
-        Choice::Auto(parallel) => ("auto".into(), parallel),
-        Choice::Any(parallel) => ("required".into(), parallel),
-        Choice::Tool { name, parallel } => {
+        ToolChoice::Auto(parallel) => ("auto".into(), parallel),
+        ToolChoice::Any(parallel) => ("required".into(), parallel),
+        ToolChoice::Tool { name, parallel } => {
             (json!({"type": "function", "function": {"name": name}}), parallel)
         }
-        Choice::None => ("none".into(), Parallel::default()),
+        ToolChoice::None => ("none".into(), Parallel::default()),
     }
 }

@@ -8,15 +8,15 @@ use super::error;
 use super::events::{Events, OfResponse};
 use super::items::{Ending, Item, ItemStatus, Voice};
 use super::memory::Memory;
-use super::object::{Echo, Failure, Incomplete, ResponseObject, Status};
+use super::object::{Echo, Incomplete, ResponseFailure, ResponseObject, Status};
 use super::tools::Tools;
-use crate::dialect::chat::spoken::{Message, Spoken, ToolCall, Usage};
+use crate::dialect::chat::spoken::{ChatCompletion, CompletionMessage, ToolCall, Usage};
 use crate::dialect::translated::Translator;
 use crate::dialect::upstream_error::UpstreamError;
 
 /// What makes an answer the agent's: one value per call.
 #[derive(Debug)]
-pub(crate) struct Back {
+pub(crate) struct ResponsesAdapter {
     is_stream: bool,
     echo: Echo,
     tools: Tools,
@@ -52,7 +52,7 @@ struct Identity {
 }
 
 impl Identity {
-    fn of(answer: &Spoken<'_>) -> Self {
+    fn of(answer: &ChatCompletion<'_>) -> Self {
         let stem = answer.stem();
         if stem.is_empty() {
             return Self::own();
@@ -69,14 +69,14 @@ impl Identity {
 }
 
 /// How a response ends.
-struct Outcome {
+struct ResponseEnd {
     status: Status,
     item_status: ItemStatus,
     incomplete: Option<Incomplete>,
-    failure: Option<Failure>,
+    failure: Option<ResponseFailure>,
 }
 
-impl Outcome {
+impl ResponseEnd {
     fn incomplete(reason: &'static str) -> Self {
         Self {
             status: Status::Incomplete,
@@ -86,7 +86,7 @@ impl Outcome {
         }
     }
 
-    fn failed(failure: Failure) -> Self {
+    fn failed(failure: ResponseFailure) -> Self {
         Self {
             status: Status::Failed,
             item_status: ItemStatus::Incomplete,
@@ -96,11 +96,11 @@ impl Outcome {
     }
 
     fn broken(message: &str) -> Self {
-        Self::failed(Failure { code: "server_error".to_owned(), message: message.to_owned() })
+        Self::failed(ResponseFailure { code: "server_error".to_owned(), message: message.to_owned() })
     }
 }
 
-impl Back {
+impl ResponsesAdapter {
     pub(super) fn new(
         is_stream: bool,
         echo: Echo,
@@ -125,7 +125,7 @@ impl Back {
         }
     }
 
-    fn close(&mut self, outcome: &Outcome, out: &mut Vec<u8>) {
+    fn close(&mut self, outcome: &ResponseEnd, out: &mut Vec<u8>) {
         let Some(identity) = self.begin(Identity::own, out) else { return };
         let output = self.finish_items(outcome, out);
         self.remember(&identity, outcome, &output);
@@ -156,7 +156,7 @@ impl Back {
         }
     }
 
-    fn texts(&mut self, message: &Message<'_>, stem: &str, out: &mut Vec<u8>) {
+    fn texts(&mut self, message: &CompletionMessage<'_>, stem: &str, out: &mut Vec<u8>) {
         let texts = [(Voice::Reasoning, &message.reasoning), (Voice::Message, &message.content)];
         for (voice, text) in texts {
             if let Some(piece) = text.as_deref().filter(|text| !text.is_empty()) {
@@ -202,7 +202,7 @@ impl Back {
     }
 
     /// Writes that every item is done, and gives the output.
-    fn finish_items(&mut self, outcome: &Outcome, out: &mut Vec<u8>) -> Vec<Value> {
+    fn finish_items(&mut self, outcome: &ResponseEnd, out: &mut Vec<u8>) -> Vec<Value> {
         let last = self.items.len().saturating_sub(1);
         let mut output = Vec::with_capacity(self.items.len());
         for (index, item) in self.items.iter_mut().enumerate() {
@@ -214,13 +214,13 @@ impl Back {
         output
     }
 
-    fn outcome(&self) -> Outcome {
+    fn outcome(&self) -> ResponseEnd {
         match self.finish_reason.as_deref() {
-            Some("length") => Outcome::incomplete("max_output_tokens"),
-            Some("content_filter") => Outcome::incomplete("content_filter"),
-            Some("abort") => Outcome::broken("The model's server broke the answer off."),
-            None => Outcome::broken("The model's server ended the answer without saying why."),
-            Some(_) => Outcome {
+            Some("length") => ResponseEnd::incomplete("max_output_tokens"),
+            Some("content_filter") => ResponseEnd::incomplete("content_filter"),
+            Some("abort") => ResponseEnd::broken("The model's server broke the answer off."),
+            None => ResponseEnd::broken("The model's server ended the answer without saying why."),
+            Some(_) => ResponseEnd {
                 status: Status::Completed,
                 item_status: ItemStatus::Completed,
                 incomplete: None,
@@ -232,7 +232,7 @@ impl Back {
     fn object<'a>(
         &'a self,
         identity: &'a Identity,
-        outcome: &'a Outcome,
+        outcome: &'a ResponseEnd,
         output: &'a [Value],
     ) -> ResponseObject<'a> {
         ResponseObject {
@@ -245,15 +245,15 @@ impl Back {
         }
     }
 
-    fn remember(&mut self, identity: &Identity, outcome: &Outcome, output: &[Value]) {
+    fn remember(&mut self, identity: &Identity, outcome: &ResponseEnd, output: &[Value]) {
         let Some(mut items) = self.stored.take().filter(|_| outcome.failure.is_none()) else { return };
         items.extend_from_slice(output);
         self.memory.remember(identity.id.clone(), self.echo.parent().map(str::to_owned), items);
     }
 }
 
-impl Translator for Back {
-    fn whole(&mut self, answer: &Spoken<'_>) -> Vec<u8> {
+impl Translator for ResponsesAdapter {
+    fn whole(&mut self, answer: &ChatCompletion<'_>) -> Vec<u8> {
         let identity = Identity::of(answer);
         let mut unsent = Vec::new();
         self.usage = answer.usage;
@@ -272,7 +272,7 @@ impl Translator for Back {
         serde_json::to_vec(&self.object(&identity, &outcome, &output)).unwrap_or_default()
     }
 
-    fn chunk(&mut self, chunk: &Spoken<'_>, out: &mut Vec<u8>) {
+    fn chunk(&mut self, chunk: &ChatCompletion<'_>, out: &mut Vec<u8>) {
         let Some(identity) = self.begin(|| Identity::of(chunk), out) else { return };
         if let Some(choice) = chunk.choices.iter().find(|choice| choice.index == 0) {
             self.texts(&choice.message, &identity.stem, out);
@@ -292,7 +292,7 @@ impl Translator for Back {
     }
 
     fn error(&mut self, error: &UpstreamError, out: &mut Vec<u8>) {
-        self.close(&Outcome::failed(error::failure(error)), out);
+        self.close(&ResponseEnd::failed(error::failure(error)), out);
     }
 
     /// Codex shortens its conversation after a stream that says that the prompt does not fit, and gives up after a 400

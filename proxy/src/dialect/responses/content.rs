@@ -2,17 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::reading::{Place, wrong_type};
-use crate::dialect::unsendable::Unsendable;
+use super::reading::{RequestObject, wrong_type};
+use crate::dialect::unsendable::BadRequest;
 
 /// Content at a key of an item: a string, or a list of parts. A single text part becomes its text, because that is what
 /// chat templates know best; several stay apart, for the template to join.
-pub(super) fn content(item: &Place<'_>, key: &str) -> Result<Value, Unsendable> {
+pub(super) fn content(item: &RequestObject<'_>, key: &str) -> Result<Value, BadRequest> {
     match item.get(key) {
         None => Ok(Value::String(String::new())),
         Some(Value::String(text)) => Ok(Value::String(text.clone())),
         Some(Value::Array(_)) => {
-            let parts = item.members(key)?.map(|(value, at)| part(&Place::of(value, at)?));
+            let parts = item.members(key)?.map(|(value, at)| part(&RequestObject::of(value, at)?));
             let parts = parts.collect::<Result<Vec<_>, _>>()?;
             Ok(match parts.as_slice() {
                 [] => Value::String(String::new()),
@@ -24,7 +24,7 @@ pub(super) fn content(item: &Place<'_>, key: &str) -> Result<Value, Unsendable> 
     }
 }
 
-fn part(part: &Place<'_>) -> Result<Value, Unsendable> {
+fn part(part: &RequestObject<'_>) -> Result<Value, BadRequest> {
     match part.text("type")? {
         "input_text" | "output_text" | "text" => Ok(json!({"type": "text", "text": part.text("text")?})),
         "refusal" => Ok(json!({"type": "text", "text": part.text("refusal")?})),
@@ -40,7 +40,7 @@ fn part(part: &Place<'_>) -> Result<Value, Unsendable> {
     }
 }
 
-fn image(part: &Place<'_>) -> Result<Value, Unsendable> {
+fn image(part: &RequestObject<'_>) -> Result<Value, BadRequest> {
     let Some(url) = part.optional_text("image_url")? else {
         return Err(
             part.refuse("there is no image_url: images by file_id are not stored here, send a data: URL")

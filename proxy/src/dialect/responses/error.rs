@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::json;
 
-use super::object::Failure;
+use super::object::ResponseFailure;
 use crate::dialect::upstream_error::UpstreamError;
 
 /// OpenAI's wording, by which agents know that they must shorten the conversation.
@@ -28,15 +28,18 @@ pub(crate) fn error_body(error: &UpstreamError) -> Vec<u8> {
 }
 
 /// An error that ends a response.
-pub(super) fn failure(error: &UpstreamError) -> Failure {
+pub(super) fn failure(error: &UpstreamError) -> ResponseFailure {
     let code = match error.status {
         _ if error.overflow.is_some() => {
-            return Failure { code: "context_length_exceeded".to_owned(), message: OVERFLOW.to_owned() };
+            return ResponseFailure {
+                code: "context_length_exceeded".to_owned(),
+                message: OVERFLOW.to_owned(),
+            };
         }
         StatusCode::TOO_MANY_REQUESTS => "rate_limit_exceeded",
         // Agents do not send it again, as they do after a server_error.
         status if status.is_client_error() => "invalid_prompt",
         _ => "server_error",
     };
-    Failure { code: code.to_owned(), message: error.message.clone() }
+    ResponseFailure { code: code.to_owned(), message: error.message.clone() }
 }

@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use super::carried_reasoning;
 use super::content::content;
 use super::memory::Memory;
-use super::reading::{Place, wrong_type};
+use super::reading::{RequestObject, wrong_type};
 use super::tools::{TOOL_SEARCH, Tools, flat_name};
-use crate::dialect::unsendable::Unsendable;
+use crate::dialect::unsendable::BadRequest;
 
 /// A conversation on its way into chat's form.
 #[derive(Debug)]
-pub(super) struct Conversation<'a> {
+pub(super) struct InputReader<'a> {
     memory: &'a Memory,
     /// Tools that searches of the conversation found are added.
     tools: &'a mut Tools,
@@ -32,7 +32,7 @@ struct Assistant {
     tool_calls: Vec<Value>,
 }
 
-impl<'a> Conversation<'a> {
+impl<'a> InputReader<'a> {
     /// A conversation that begins with the request's instructions.
     pub(super) fn new(instructions: Option<&str>, memory: &'a Memory, tools: &'a mut Tools) -> Self {
         let leading = Some(instructions.map(str::to_owned).into_iter().collect());
@@ -40,8 +40,8 @@ impl<'a> Conversation<'a> {
     }
 
     /// Adds an item.
-    pub(super) fn add(&mut self, item: &Value, at: String) -> Result<(), Unsendable> {
-        let item = Place::of(item, at)?;
+    pub(super) fn add(&mut self, item: &Value, at: String) -> Result<(), BadRequest> {
+        let item = RequestObject::of(item, at)?;
         let default = if item.get("role").is_some() { "message" } else { "item_reference" };
         match item.optional_text("type")?.unwrap_or(default) {
             "message" => self.message(&item),
@@ -70,7 +70,7 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    fn message(&mut self, item: &Place<'_>) -> Result<(), Unsendable> {
+    fn message(&mut self, item: &RequestObject<'_>) -> Result<(), BadRequest> {
         let said = content(item, "content")?;
         match item.text("role")? {
             "assistant" => {
@@ -91,7 +91,7 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    fn system(&mut self, item: &Place<'_>, said: Value) -> Result<(), Unsendable> {
+    fn system(&mut self, item: &RequestObject<'_>, said: Value) -> Result<(), BadRequest> {
         let Some(leading) = &mut self.leading else {
             self.push("system", said);
             return Ok(());
@@ -110,9 +110,9 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    fn reasoning(&mut self, item: &Place<'_>) -> Result<(), Unsendable> {
-        let joined = |key: &str, separator: &str| -> Result<Option<String>, Unsendable> {
-            let texts = item.members(key)?.map(|(part, at)| Place::of(part, at)?.text("text"));
+    fn reasoning(&mut self, item: &RequestObject<'_>) -> Result<(), BadRequest> {
+        let joined = |key: &str, separator: &str| -> Result<Option<String>, BadRequest> {
+            let texts = item.members(key)?.map(|(part, at)| RequestObject::of(part, at)?.text("text"));
             let texts = texts.collect::<Result<Vec<_>, _>>()?;
             Ok((!texts.is_empty()).then(|| texts.join(separator)))
         };
@@ -137,7 +137,7 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    fn call(&mut self, item: &Place<'_>, name: &str, arguments: &str) -> Result<(), Unsendable> {
+    fn call(&mut self, item: &RequestObject<'_>, name: &str, arguments: &str) -> Result<(), BadRequest> {
         let id = item.text("call_id")?;
         self.leave_leading();
         let function = json!({"name": name, "arguments": arguments});
@@ -145,7 +145,7 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    fn result(&mut self, item: &Place<'_>, output: Value) -> Result<(), Unsendable> {
+    fn result(&mut self, item: &RequestObject<'_>, output: Value) -> Result<(), BadRequest> {
         let id = item.text("call_id")?;
         self.leave_leading();
         self.finish_speaking();
@@ -154,7 +154,7 @@ impl<'a> Conversation<'a> {
     }
 
     /// What a search found is told to the model, and can be called from now on.
-    fn search_result(&mut self, item: &Place<'_>) -> Result<(), Unsendable> {
+    fn search_result(&mut self, item: &RequestObject<'_>) -> Result<(), BadRequest> {
         let found: Vec<_> = item.members("tools")?.collect();
         let told = Value::Array(found.iter().map(|(tool, _)| (*tool).clone()).collect());
         for (tool, at) in found {
@@ -163,7 +163,7 @@ impl<'a> Conversation<'a> {
         self.result(item, told.to_string().into())
     }
 
-    fn reference(&mut self, item: &Place<'_>) -> Result<(), Unsendable> {
+    fn reference(&mut self, item: &RequestObject<'_>) -> Result<(), BadRequest> {
         let id = item.text("id")?;
         let referred = self.memory.item(id).ok_or_else(|| {
             item.refuse(format_args!(

@@ -12,23 +12,23 @@ use super::tools::{Tool, ToolKind};
 pub(super) struct Item {
     id: String,
     output_index: usize,
-    body: Body,
+    body: ItemBody,
     is_done: bool,
 }
 
 /// What an item says.
 #[derive(Debug)]
-enum Body {
+enum ItemBody {
     Reasoning(String),
     Message(String),
-    Function { call: Call, arguments: String },
-    Custom { call: Call, input: CustomInput },
-    Search { call: Call, arguments: String },
+    Function { call: ToolCallItem, arguments: String },
+    Custom { call: ToolCallItem, input: CustomInput },
+    Search { call: ToolCallItem, arguments: String },
 }
 
 /// A call of one of the agent's tools.
 #[derive(Debug)]
-struct Call {
+struct ToolCallItem {
     id: String,
     name: String,
     namespace: Option<String>,
@@ -63,19 +63,19 @@ impl Item {
     /// Text that begins. `stem` is what the ids of one response share.
     pub(super) fn text(voice: Voice, stem: &str, output_index: usize) -> Self {
         let (prefix, body) = match voice {
-            Voice::Reasoning => ("rs", Body::Reasoning(String::new())),
-            Voice::Message => ("msg", Body::Message(String::new())),
+            Voice::Reasoning => ("rs", ItemBody::Reasoning(String::new())),
+            Voice::Message => ("msg", ItemBody::Message(String::new())),
         };
         Self { id: format!("{prefix}_{stem}_{output_index}"), output_index, body, is_done: false }
     }
 
     /// A call that begins.
     pub(super) fn call(tool: Tool, call_id: String, stem: &str, output_index: usize) -> Self {
-        let call = Call { id: call_id, name: tool.name, namespace: tool.namespace };
+        let call = ToolCallItem { id: call_id, name: tool.name, namespace: tool.namespace };
         let (prefix, body) = match tool.kind {
-            ToolKind::Function => ("fc", Body::Function { call, arguments: String::new() }),
-            ToolKind::Custom => ("ctc", Body::Custom { call, input: CustomInput::default() }),
-            ToolKind::Search => ("tsc", Body::Search { call, arguments: String::new() }),
+            ToolKind::Function => ("fc", ItemBody::Function { call, arguments: String::new() }),
+            ToolKind::Custom => ("ctc", ItemBody::Custom { call, input: CustomInput::default() }),
+            ToolKind::Search => ("tsc", ItemBody::Search { call, arguments: String::new() }),
         };
         Self { id: format!("{prefix}_{stem}_{output_index}"), output_index, body, is_done: false }
     }
@@ -83,16 +83,16 @@ impl Item {
     /// Whether text of this kind continues it.
     pub(super) fn is_open(&self, voice: Voice) -> bool {
         let same = match self.body {
-            Body::Reasoning(_) => voice == Voice::Reasoning,
-            Body::Message(_) => voice == Voice::Message,
-            Body::Function { .. } | Body::Custom { .. } | Body::Search { .. } => false,
+            ItemBody::Reasoning(_) => voice == Voice::Reasoning,
+            ItemBody::Message(_) => voice == Voice::Message,
+            ItemBody::Function { .. } | ItemBody::Custom { .. } | ItemBody::Search { .. } => false,
         };
         same && !self.is_done
     }
 
     /// Whether it is text, which is done as soon as something else is said.
     pub(super) fn is_text(&self) -> bool {
-        matches!(self.body, Body::Reasoning(_) | Body::Message(_))
+        matches!(self.body, ItemBody::Reasoning(_) | ItemBody::Message(_))
     }
 
     /// Writes that it begins.
@@ -111,22 +111,22 @@ impl Item {
     /// Takes its next piece and writes what it adds.
     pub(super) fn grow(&mut self, piece: &str, events: &mut Events, out: &mut Vec<u8>) {
         let (kind, part, delta) = match &mut self.body {
-            Body::Reasoning(text) => {
+            ItemBody::Reasoning(text) => {
                 text.push_str(piece);
                 ("response.reasoning_text.delta", PartIndex::FIRST, piece)
             }
-            Body::Message(text) => {
+            ItemBody::Message(text) => {
                 text.push_str(piece);
                 ("response.output_text.delta", PartIndex::TEXT, piece)
             }
-            Body::Function { arguments, .. } => {
+            ItemBody::Function { arguments, .. } => {
                 arguments.push_str(piece);
                 ("response.function_call_arguments.delta", PartIndex::NONE, piece)
             }
-            Body::Custom { input, .. } => {
+            ItemBody::Custom { input, .. } => {
                 ("response.custom_tool_call_input.delta", PartIndex::NONE, input.take(piece))
             }
-            Body::Search { arguments, .. } => {
+            ItemBody::Search { arguments, .. } => {
                 arguments.push_str(piece); // no event tells of a growing search
                 return;
             }
@@ -142,7 +142,7 @@ impl Item {
         if std::mem::replace(&mut self.is_done, true) {
             return;
         }
-        if let Body::Custom { input, .. } = &mut self.body {
+        if let ItemBody::Custom { input, .. } = &mut self.body {
             let (output_index, part, delta) = (self.output_index, PartIndex::NONE, input.finish());
             if !delta.is_empty() {
                 let delta = Delta { item_id: &self.id, output_index, part, delta };
@@ -150,19 +150,19 @@ impl Item {
             }
         }
         let (kind, index, told) = match &self.body {
-            Body::Reasoning(text) => {
+            ItemBody::Reasoning(text) => {
                 ("response.reasoning_text.done", PartIndex::FIRST, json!({"text": text}))
             }
-            Body::Message(text) => ("response.output_text.done", PartIndex::TEXT, json!({"text": text})),
-            Body::Function { call, arguments } => (
+            ItemBody::Message(text) => ("response.output_text.done", PartIndex::TEXT, json!({"text": text})),
+            ItemBody::Function { call, arguments } => (
                 "response.function_call_arguments.done",
                 PartIndex::NONE,
                 json!({"name": call.name, "arguments": arguments}),
             ),
-            Body::Custom { input, .. } => {
+            ItemBody::Custom { input, .. } => {
                 ("response.custom_tool_call_input.done", PartIndex::NONE, json!({"input": input.input()}))
             }
-            Body::Search { .. } => ("", PartIndex::NONE, Value::Null),
+            ItemBody::Search { .. } => ("", PartIndex::NONE, Value::Null),
         };
         if !kind.is_empty() {
             events.write(kind, &self.told(index, told), out);
@@ -185,11 +185,11 @@ impl Item {
     /// The one part that text consists of.
     fn part(&self) -> Option<Value> {
         match &self.body {
-            Body::Reasoning(text) => Some(json!({"type": "reasoning_text", "text": text})),
-            Body::Message(text) => {
+            ItemBody::Reasoning(text) => Some(json!({"type": "reasoning_text", "text": text})),
+            ItemBody::Message(text) => {
                 Some(json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []}))
             }
-            Body::Function { .. } | Body::Custom { .. } | Body::Search { .. } => None,
+            ItemBody::Function { .. } | ItemBody::Custom { .. } | ItemBody::Search { .. } => None,
         }
     }
 
@@ -201,20 +201,20 @@ impl Item {
         };
         let id = &self.id;
         let mut item = match &self.body {
-            Body::Reasoning(text) => {
+            ItemBody::Reasoning(text) => {
                 let carried = carries_reasoning.then(|| carried_reasoning::encode(text));
                 json!({"id": id, "type": "reasoning", "summary": [], "content": content(), "encrypted_content": carried})
             }
-            Body::Message(_) => {
+            ItemBody::Message(_) => {
                 json!({"id": id, "type": "message", "role": "assistant", "content": content()})
             }
-            Body::Function { call, arguments } => {
+            ItemBody::Function { call, arguments } => {
                 json!({"id": id, "type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments})
             }
-            Body::Custom { call, input } => {
+            ItemBody::Custom { call, input } => {
                 json!({"id": id, "type": "custom_tool_call", "call_id": call.id, "name": call.name, "input": input.input()})
             }
-            Body::Search { call, arguments } => {
+            ItemBody::Search { call, arguments } => {
                 let arguments = serde_json::from_str::<Value>(arguments).unwrap_or_else(|_| json!({}));
                 json!({"id": id, "type": "tool_search_call", "call_id": call.id, "execution": "client", "arguments": arguments})
             }
@@ -228,10 +228,10 @@ impl Item {
 
     fn namespace(&self) -> Option<&str> {
         match &self.body {
-            Body::Reasoning(_) | Body::Message(_) => None,
-            Body::Function { call, .. } | Body::Custom { call, .. } | Body::Search { call, .. } => {
-                call.namespace.as_deref()
-            }
+            ItemBody::Reasoning(_) | ItemBody::Message(_) => None,
+            ItemBody::Function { call, .. }
+            | ItemBody::Custom { call, .. }
+            | ItemBody::Search { call, .. } => call.namespace.as_deref(),
         }
     }
 }

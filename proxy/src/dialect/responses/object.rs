@@ -73,7 +73,7 @@ pub(super) enum Status {
 
 /// Why a response failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Failure {
+pub(super) struct ResponseFailure {
     pub(super) code: String,
     pub(super) message: String,
 }
@@ -85,7 +85,7 @@ pub(super) struct ResponseObject<'a> {
     pub(super) object: &'static str,
     pub(super) created_at: u64,
     pub(super) status: Status,
-    pub(super) error: Option<&'a Failure>,
+    pub(super) error: Option<&'a ResponseFailure>,
     pub(super) incomplete_details: Option<Incomplete>,
     pub(super) output: &'a [Value],
     pub(super) usage: Option<ResponseUsage>,

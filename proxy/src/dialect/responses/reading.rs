@@ -2,16 +2,16 @@
 
 use serde_json::{Map, Value};
 
-use crate::dialect::unsendable::Unsendable;
+use crate::dialect::unsendable::BadRequest;
 
 /// An object of the request and where it stands (`input[2].content[0]`).
-pub(super) struct Place<'a> {
+pub(super) struct RequestObject<'a> {
     object: &'a Map<String, Value>,
     at: String,
 }
 
-impl<'a> Place<'a> {
-    pub(super) fn of(value: &'a Value, at: String) -> Result<Self, Unsendable> {
+impl<'a> RequestObject<'a> {
+    pub(super) fn of(value: &'a Value, at: String) -> Result<Self, BadRequest> {
         match value {
             Value::Object(object) => Ok(Self { object, at }),
             other => Err(wrong_type(at, "an object", other)),
@@ -39,7 +39,7 @@ impl<'a> Place<'a> {
     }
 
     /// The text at a key, where it is set.
-    pub(super) fn optional_text(&self, key: &str) -> Result<Option<&'a str>, Unsendable> {
+    pub(super) fn optional_text(&self, key: &str) -> Result<Option<&'a str>, BadRequest> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
@@ -48,7 +48,7 @@ impl<'a> Place<'a> {
     }
 
     /// The boolean at a key, where it is set.
-    pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, Unsendable> {
+    pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, BadRequest> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::Bool(flag)) => Ok(Some(*flag)),
@@ -57,10 +57,10 @@ impl<'a> Place<'a> {
     }
 
     /// The text at a key, which must be set.
-    pub(super) fn text(&self, key: &str) -> Result<&'a str, Unsendable> {
+    pub(super) fn text(&self, key: &str) -> Result<&'a str, BadRequest> {
         self.optional_text(key)?.ok_or_else(|| {
             let at = self.at(key);
-            Unsendable::at(at.clone(), format!("{at} is missing: it must be a string"))
+            BadRequest::at(at.clone(), format!("{at} is missing: it must be a string"))
         })
     }
 
@@ -68,7 +68,7 @@ impl<'a> Place<'a> {
     pub(super) fn members(
         &self,
         key: &str,
-    ) -> Result<impl Iterator<Item = (&'a Value, String)> + use<'a>, Unsendable> {
+    ) -> Result<impl Iterator<Item = (&'a Value, String)> + use<'a>, BadRequest> {
         let at = self.at(key);
         let list = match self.get(key) {
             None => &[],
@@ -79,13 +79,13 @@ impl<'a> Place<'a> {
     }
 
     /// Why the object cannot be carried over.
-    pub(super) fn refuse(&self, why: impl std::fmt::Display) -> Unsendable {
-        Unsendable::at(self.at.clone(), format!("{}: {why}", self.at))
+    pub(super) fn refuse(&self, why: impl std::fmt::Display) -> BadRequest {
+        BadRequest::at(self.at.clone(), format!("{}: {why}", self.at))
     }
 }
 
 /// The error for a value of another type than expected.
-pub(super) fn wrong_type(at: impl Into<String>, expected: &str, found: &Value) -> Unsendable {
+pub(super) fn wrong_type(at: impl Into<String>, expected: &str, found: &Value) -> BadRequest {
     let at = at.into();
     let found = match found {
         Value::Null => "null",
@@ -95,5 +95,5 @@ pub(super) fn wrong_type(at: impl Into<String>, expected: &str, found: &Value) -
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     };
-    Unsendable::at(at.clone(), format!("{at} must be {expected}, and is {found}"))
+    BadRequest::at(at.clone(), format!("{at} must be {expected}, and is {found}"))
 }

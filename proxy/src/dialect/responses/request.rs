@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::answer::Back;
-use super::input::Conversation;
+use super::answer::ResponsesAdapter;
+use super::input::InputReader;
 use super::memory::Memory;
 use super::object::Echo;
-use super::reading::{Place, wrong_type};
+use super::reading::{RequestObject, wrong_type};
 use super::tools::Tools;
 use crate::dialect::sampling;
-use crate::dialect::unsendable::Unsendable;
+use crate::dialect::unsendable::BadRequest;
 
 /// A request in chat's form, and what makes its answer the agent's.
 #[derive(Debug)]
 pub(crate) struct Translated {
     /// The chat request, before the trial's sampling and our own flags are laid over it.
     pub(crate) chat: Map<String, Value>,
-    pub(crate) back: Back,
+    pub(crate) back: ResponsesAdapter,
 }
 
 /// Keys that go upstream as they are: chat's own, and the template's. So do [`sampling::EXTRAS`].
@@ -68,13 +68,13 @@ const INCLUDED_WITHOUT_EFFECT: [&str; 6] = [
 ];
 
 /// Makes a chat request of the agent's. `memory` is what `previous_response_id` refers to.
-pub(crate) fn translate(body: &str, memory: &Arc<Memory>) -> Result<Translated, Unsendable> {
+pub(crate) fn translate(body: &str, memory: &Arc<Memory>) -> Result<Translated, BadRequest> {
     let value: Value = serde_json::from_str(body)
-        .map_err(|error| Unsendable::new(format!("the request body is not JSON: {error}")))?;
+        .map_err(|error| BadRequest::new(format!("the request body is not JSON: {error}")))?;
     let Value::Object(object) = value else {
         return Err(wrong_type("the request body", "an object", &value));
     };
-    let request = Request { keys: Place::root(&object) };
+    let request = Request { keys: RequestObject::root(&object) };
     request.refuse_unknown()?;
     let mut tools = Tools::default();
     let mut chat = Map::new();
@@ -93,25 +93,32 @@ pub(crate) fn translate(body: &str, memory: &Arc<Memory>) -> Result<Translated, 
         Some(false) => None,
         Some(true) | None => Some(request.new_items()),
     };
-    let back = Back::new(is_stream, Echo::of(&object), tools, carries_reasoning, Arc::clone(memory), stored);
+    let back = ResponsesAdapter::new(
+        is_stream,
+        Echo::of(&object),
+        tools,
+        carries_reasoning,
+        Arc::clone(memory),
+        stored,
+    );
     Ok(Translated { chat, back })
 }
 
 /// The agent's request by its top-level keys.
 struct Request<'a> {
-    keys: Place<'a>,
+    keys: RequestObject<'a>,
 }
 
 impl Request<'_> {
-    fn refuse_unknown(&self) -> Result<(), Unsendable> {
+    fn refuse_unknown(&self) -> Result<(), BadRequest> {
         if self.keys.flag("background")? == Some(true) {
             let message = "background responses are not kept here: leave background out, and read the answer as it comes";
-            return Err(Unsendable::at("background", message));
+            return Err(BadRequest::at("background", message));
         }
         if self.keys.get("top_logprobs").is_some_and(|top| top.as_u64() != Some(0)) {
             let message =
                 "this dialect returns no logprobs (they are in the trial's record): leave top_logprobs out";
-            return Err(Unsendable::at("top_logprobs", message));
+            return Err(BadRequest::at("top_logprobs", message));
         }
         let is_known = |key: &str| {
             sampling::EXTRAS.contains(&key)
@@ -121,7 +128,7 @@ impl Request<'_> {
         };
         match self.keys.keys().find(|key| !is_known(key)) {
             None => Ok(()),
-            Some(key) => Err(Unsendable::at(key, refusal(key))),
+            Some(key) => Err(BadRequest::at(key, refusal(key))),
         }
     }
 
@@ -138,15 +145,15 @@ impl Request<'_> {
         memory: &Memory,
         tools: &mut Tools,
         chat: &mut Map<String, Value>,
-    ) -> Result<(), Unsendable> {
+    ) -> Result<(), BadRequest> {
         for (tool, at) in self.keys.members("tools")? {
             tools.add(tool, at)?;
         }
-        let mut conversation = Conversation::new(self.keys.optional_text("instructions")?, memory, tools);
+        let mut conversation = InputReader::new(self.keys.optional_text("instructions")?, memory, tools);
         if let Some(id) = self.keys.optional_text("previous_response_id")? {
             let earlier = memory.items_up_to(id).ok_or_else(|| {
                 let message = format!("Previous response with id '{id}' not found.");
-                Unsendable::at("previous_response_id", message)
+                BadRequest::at("previous_response_id", message)
             })?;
             for (index, item) in earlier.iter().enumerate() {
                 conversation.add(item, format!("previous_response_id[{index}]"))?;
@@ -161,7 +168,7 @@ impl Request<'_> {
         let messages = conversation.into_messages();
         if messages.is_empty() {
             let message = "input is missing or empty: send a string or a list of items";
-            return Err(Unsendable::at("input", message));
+            return Err(BadRequest::at("input", message));
         }
         chat.insert("messages".to_owned(), Value::Array(messages));
         Ok(())
@@ -176,11 +183,11 @@ impl Request<'_> {
         }
     }
 
-    fn text(&self, chat: &mut Map<String, Value>) -> Result<(), Unsendable> {
+    fn text(&self, chat: &mut Map<String, Value>) -> Result<(), BadRequest> {
         let Some(text) = self.keys.get("text") else { return Ok(()) };
-        let text = Place::of(text, "text".to_owned())?;
+        let text = RequestObject::of(text, "text".to_owned())?;
         let Some(format) = text.get("format") else { return Ok(()) };
-        let format_at = Place::of(format, text.at("format"))?;
+        let format_at = RequestObject::of(format, text.at("format"))?;
         let response_format = match format_at.text("type")? {
             "text" => return Ok(()),
             "json_object" => json!({"type": "json_object"}),
@@ -200,16 +207,16 @@ impl Request<'_> {
         Ok(())
     }
 
-    fn reasoning(&self, chat: &mut Map<String, Value>) -> Result<(), Unsendable> {
+    fn reasoning(&self, chat: &mut Map<String, Value>) -> Result<(), BadRequest> {
         let Some(reasoning) = self.keys.get("reasoning") else { return Ok(()) };
-        let reasoning = Place::of(reasoning, "reasoning".to_owned())?;
+        let reasoning = RequestObject::of(reasoning, "reasoning".to_owned())?;
         if let Some(effort) = reasoning.optional_text("effort")? {
             chat.insert("reasoning_effort".to_owned(), effort.into());
         }
         Ok(())
     }
 
-    fn includes_carried_reasoning(&self) -> Result<bool, Unsendable> {
+    fn includes_carried_reasoning(&self) -> Result<bool, BadRequest> {
         let mut carries_reasoning = false;
         for (wanted, at) in self.keys.members("include")? {
             match wanted.as_str() {
@@ -217,10 +224,10 @@ impl Request<'_> {
                 Some("message.output_text.logprobs") => {
                     let message =
                         "this dialect returns no logprobs (they are in the trial's record): leave it out";
-                    return Err(Unsendable::at(at, message));
+                    return Err(BadRequest::at(at, message));
                 }
                 Some(other) if INCLUDED_WITHOUT_EFFECT.contains(&other) => {}
-                _ => return Err(Unsendable::at(at, format!("{wanted} is nothing that can be included"))),
+                _ => return Err(BadRequest::at(at, format!("{wanted} is nothing that can be included"))),
             }
         }
         Ok(carries_reasoning)

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-use super::reading::{Place, wrong_type};
-use crate::dialect::unsendable::Unsendable;
+use super::reading::{RequestObject, wrong_type};
+use crate::dialect::unsendable::BadRequest;
 
 /// The tools of a request, and what each function stands for.
 #[derive(Debug, Default)]
@@ -46,18 +46,18 @@ pub(super) fn flat_name(namespace: Option<&str>, name: &str) -> String {
 
 impl Tools {
     /// Adds a tool as the request describes it.
-    pub(super) fn add(&mut self, tool: &Value, at: String) -> Result<(), Unsendable> {
-        self.add_to(None, &Place::of(tool, at)?)
+    pub(super) fn add(&mut self, tool: &Value, at: String) -> Result<(), BadRequest> {
+        self.add_to(None, &RequestObject::of(tool, at)?)
     }
 
-    fn add_to(&mut self, namespace: Option<&str>, tool: &Place<'_>) -> Result<(), Unsendable> {
+    fn add_to(&mut self, namespace: Option<&str>, tool: &RequestObject<'_>) -> Result<(), BadRequest> {
         match tool.text("type")? {
             "function" => self.function(namespace, tool),
             "custom" => self.custom(namespace, tool),
             "namespace" if namespace.is_none() => {
                 let name = tool.text("name")?;
                 for (member, at) in tool.members("tools")? {
-                    self.add_to(Some(name), &Place::of(member, at)?)?;
+                    self.add_to(Some(name), &RequestObject::of(member, at)?)?;
                 }
                 Ok(())
             }
@@ -72,7 +72,7 @@ impl Tools {
         }
     }
 
-    fn function(&mut self, namespace: Option<&str>, tool: &Place<'_>) -> Result<(), Unsendable> {
+    fn function(&mut self, namespace: Option<&str>, tool: &RequestObject<'_>) -> Result<(), BadRequest> {
         let known = Tool {
             kind: ToolKind::Function,
             name: tool.text("name")?.to_owned(),
@@ -81,7 +81,7 @@ impl Tools {
         self.push(known, tool, tool.get("parameters").cloned(), tool.optional_text("description")?)
     }
 
-    fn custom(&mut self, namespace: Option<&str>, tool: &Place<'_>) -> Result<(), Unsendable> {
+    fn custom(&mut self, namespace: Option<&str>, tool: &RequestObject<'_>) -> Result<(), BadRequest> {
         let known = Tool {
             kind: ToolKind::Custom,
             name: tool.text("name")?.to_owned(),
@@ -100,10 +100,10 @@ impl Tools {
     fn push(
         &mut self,
         known: Tool,
-        tool: &Place<'_>,
+        tool: &RequestObject<'_>,
         parameters: Option<Value>,
         description: Option<&str>,
-    ) -> Result<(), Unsendable> {
+    ) -> Result<(), BadRequest> {
         let name = flat_name(known.namespace.as_deref(), &known.name);
         let mut function = Map::new();
         function.insert("name".to_owned(), name.clone().into());
@@ -118,7 +118,7 @@ impl Tools {
     }
 
     /// Adds a tool that a search found, if it is not there already.
-    pub(super) fn add_found(&mut self, tool: &Value, at: String) -> Result<(), Unsendable> {
+    pub(super) fn add_found(&mut self, tool: &Value, at: String) -> Result<(), BadRequest> {
         let mut found = Self::default();
         found.add(tool, at)?;
         for function in found.functions {
@@ -143,13 +143,13 @@ impl Tools {
         choice: Option<&Value>,
         parallel: Option<&Value>,
         chat: &mut Map<String, Value>,
-    ) -> Result<(), Unsendable> {
+    ) -> Result<(), BadRequest> {
         let choice = self.choose(choice)?;
         if self.functions.is_empty() {
             if choice.as_str().is_none_or(|mode| mode == "required") {
                 let message =
                     "tool_choice asks for a tool call, but there is no tool that the model could call";
-                return Err(Unsendable::at("tool_choice", message));
+                return Err(BadRequest::at("tool_choice", message));
             }
             return Ok(());
         }
@@ -161,7 +161,7 @@ impl Tools {
         Ok(())
     }
 
-    fn choose(&mut self, choice: Option<&Value>) -> Result<Value, Unsendable> {
+    fn choose(&mut self, choice: Option<&Value>) -> Result<Value, BadRequest> {
         const AT: &str = "tool_choice";
         match choice {
             None => Ok("auto".into()),
@@ -169,11 +169,11 @@ impl Tools {
                 "auto" | "none" | "required" => Ok(mode.as_str().into()),
                 _ => {
                     let message = format!("tool_choice {mode:?} is none of auto, none and required");
-                    Err(Unsendable::at(AT, message))
+                    Err(BadRequest::at(AT, message))
                 }
             },
             Some(Value::Object(_)) => {
-                let choice = Place::of(choice.unwrap_or(&Value::Null), AT.to_owned())?;
+                let choice = RequestObject::of(choice.unwrap_or(&Value::Null), AT.to_owned())?;
                 match choice.text("type")? {
                     "function" | "custom" => Ok(json!({"type": "function", "function": {"name": self.chosen(&choice)?}})),
                     "allowed_tools" => self.allow_only(&choice),
@@ -187,7 +187,7 @@ impl Tools {
     }
 
     /// The function that a choice means: by its full name, or by its own name if only one namespace has it.
-    fn chosen(&self, choice: &Place<'_>) -> Result<String, Unsendable> {
+    fn chosen(&self, choice: &RequestObject<'_>) -> Result<String, BadRequest> {
         let name = choice.text("name")?;
         let full = flat_name(choice.optional_text("namespace")?, name);
         if self.named.contains_key(&full) {
@@ -201,10 +201,10 @@ impl Tools {
     }
 
     /// The model is shown the allowed tools only.
-    fn allow_only(&mut self, choice: &Place<'_>) -> Result<Value, Unsendable> {
+    fn allow_only(&mut self, choice: &RequestObject<'_>) -> Result<Value, BadRequest> {
         let mut allowed = Vec::new();
         for (member, at) in choice.members("tools")? {
-            let member = Place::of(member, at)?;
+            let member = RequestObject::of(member, at)?;
             match member.text("type")? {
                 "function" | "custom" => allowed.push(self.chosen(&member)?),
                 _ => {} // hosted tools are not among the functions, allowed or not
@@ -225,10 +225,10 @@ impl Tools {
 }
 
 /// The description of a custom tool with the grammar of its text. The model is told the grammar and not held to it.
-fn describe_custom(tool: &Place<'_>) -> Result<Option<String>, Unsendable> {
+fn describe_custom(tool: &RequestObject<'_>) -> Result<Option<String>, BadRequest> {
     let description = tool.optional_text("description")?;
     let Some(format) = tool.get("format") else { return Ok(description.map(str::to_owned)) };
-    let format = Place::of(format, tool.at("format"))?;
+    let format = RequestObject::of(format, tool.at("format"))?;
     match format.text("type")? {
         "text" => Ok(description.map(str::to_owned)),
         "grammar" => {

@@ -6,7 +6,7 @@ use rolltap_rollout::ids::{GroupId, TrialId};
 use super::{Entry, Ledger};
 use crate::api::{GroupClosing, GroupStatus, SampleCounts};
 use crate::common::metrics::Counts;
-use crate::common::samples::{Sample, Standing};
+use crate::common::samples::{AttemptStanding, Sample};
 use crate::feed::cursor::Cursor;
 use crate::feed::group::Group;
 
@@ -62,9 +62,9 @@ impl Ledger {
     }
 
     /// How a trial stands among others.
-    pub(crate) fn standing(&self, trial: &TrialId) -> Standing {
-        let Some(entry) = self.trials.get(trial) else { return Standing::default() };
-        Standing {
+    pub(crate) fn standing(&self, trial: &TrialId) -> AttemptStanding {
+        let Some(entry) = self.trials.get(trial) else { return AttemptStanding::default() };
+        AttemptStanding {
             superseded: self.is_superseded(trial, entry),
             completed_at: entry.completion.map(|completion| completion.at),
         }

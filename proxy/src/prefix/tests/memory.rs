@@ -18,8 +18,8 @@ struct Trial {
 
 /// A request that has been looked at.
 struct Asked {
-    found: Found,
-    seed: Seed,
+    found: Predecessor,
+    seed: PendingAnswer,
 }
 
 fn ids(ids: &[u32]) -> Vec<TokenId> {
@@ -29,9 +29,9 @@ fn ids(ids: &[u32]) -> Vec<TokenId> {
 impl Trial {
     fn asks(&self, body: &Value) -> Asked {
         let text = body.to_string();
-        let request = Request::read(&text).unwrap();
+        let request = PromptRequest::read(&text).unwrap();
         let Looked { found, conversation, inputs } = self.memory.find(&request).unwrap();
-        Asked { found, seed: Seed { conversation, inputs, maker: Maker::Server } }
+        Asked { found, seed: PendingAnswer { conversation, inputs, maker: Maker::Server } }
     }
 
     /// The answers come, each with ids; the prompt is like no other.
@@ -56,8 +56,8 @@ impl Trial {
     fn finds(&self, messages: &[Value]) -> (String, Option<(AnswerRef, usize)>) {
         let found = self.asks(&chat(messages)).found;
         let place = match &found {
-            Found::Continues { node, new, .. } => Some((node.name(), new.len())),
-            Found::New(_) | Found::Otherwise { .. } => None,
+            Predecessor::Continues { node, new, .. } => Some((node.name(), new.len())),
+            Predecessor::New(_) | Predecessor::Otherwise { .. } => None,
         };
         (word(&found), place)
     }
@@ -116,7 +116,7 @@ fn reasoning_that_is_not_sent_back_stays_known() {
     let thought = |content: &str| json!({"role": "assistant", "content": content, "reasoning": "hm"});
     let (_, first) = trial.call(&[user("a")], &thought("b"));
     let mut asked = trial.asks(&chat(&[user("a"), assistant("b"), user("c")]));
-    let Found::Continues { node, new, .. } = &asked.found else { panic!("it went on from {first:?}") };
+    let Predecessor::Continues { node, new, .. } = &asked.found else { panic!("it went on from {first:?}") };
     asked.seed.conversation = trial.memory.continued(node, new).unwrap();
     let second = trial.is_answered(&asked, &[(&assistant("d"), &[7])]).remove(0);
     for echo in [assistant("b"), thought("b")] {
@@ -139,7 +139,7 @@ fn two_answers_that_say_the_same_are_ambiguous_unless_their_tokens_are_the_same(
     assert_eq!(names.iter().map(|name| name.choice).collect::<Vec<_>>(), [0, 1, 2]);
     let found = trial.asks(&chat(&[user("a"), assistant("b"), user("d")])).found;
     assert!(
-        matches!(&found, Found::Otherwise { parent, cause } if cause.as_str() == "ambiguous" && *parent == names[1]),
+        matches!(&found, Predecessor::Otherwise { parent, cause } if cause.as_str() == "ambiguous" && *parent == names[1]),
         "{found:?}"
     );
     assert_eq!(trial.finds(&[user("a"), assistant("c"), user("d")]), continues(&names[2], 1));
@@ -157,7 +157,7 @@ fn two_requests_from_one_answer_may_be_under_way_at_once() {
     let requests = ["c", "d"].map(|next| vec![user("a"), assistant("b"), user(next)]);
     let asked = requests.clone().map(|messages| trial.asks(&chat(&messages)));
     for asked in &asked {
-        assert!(matches!(&asked.found, Found::Continues { node, .. } if node.name() == first));
+        assert!(matches!(&asked.found, Predecessor::Continues { node, .. } if node.name() == first));
     }
     let [one, two] = asked.map(|asked| trial.is_answered(&asked, &[(&assistant("e"), &[7])]).remove(0));
     for (mut messages, name) in requests.into_iter().zip([one, two]) {
@@ -182,7 +182,7 @@ fn other_inputs_are_no_continuation() {
         body[key] = value;
         let found = trial.asks(&body).found;
         assert!(
-            matches!(&found, Found::Otherwise { parent, cause } if cause.as_str() == "inputs_changed" && *parent == first),
+            matches!(&found, Predecessor::Otherwise { parent, cause } if cause.as_str() == "inputs_changed" && *parent == first),
             "{key} {found:?}"
         );
     }
@@ -250,12 +250,13 @@ fn a_closed_memory_keeps_nothing() {
     let late = trial.asks(&chat(&[user("a")]));
     let (_, first) = trial.call(&[user("a")], &assistant("b"));
     let body = chat(&[user("a"), assistant("b"), user("c")]).to_string();
-    let Found::Continues { node, new, .. } = trial.memory.find(&Request::read(&body).unwrap()).unwrap().found
+    let Predecessor::Continues { node, new, .. } =
+        trial.memory.find(&PromptRequest::read(&body).unwrap()).unwrap().found
     else {
         panic!("it went on from {first:?}");
     };
     trial.memory.close();
-    assert!(trial.memory.find(&Request::read(&body).unwrap()).is_none());
+    assert!(trial.memory.find(&PromptRequest::read(&body).unwrap()).is_none());
     assert!(trial.memory.continued(&node, &new).is_none());
     assert!(trial.is_answered(&late, &[(&assistant("b"), &[7])]).is_empty());
     let debug = format!("{:?}", trial.memory);
@@ -268,10 +269,10 @@ fn garbage_is_no_conversation() {
     for body in
         [r#"{"messages":["a"]}"#, r#"{"messages":[{"role":"user"},null]}"#, r#"{"messages":[{"role":1}x]}"#]
     {
-        assert!(Request::read(body).is_none_or(|request| memory.find(&request).is_none()), "{body}");
+        assert!(PromptRequest::read(body).is_none_or(|request| memory.find(&request).is_none()), "{body}");
     }
     let odd = r#"{"messages":[{"content":{"deep":[1e999]}}, {"role":7,"tool_calls":"x"}, {}]}"#;
-    let _ = Request::read(odd).map(|request| memory.find(&request));
+    let _ = PromptRequest::read(odd).map(|request| memory.find(&request));
     let text = chat(&[user("a")]).to_string();
-    assert!(memory.find(&Request::read(&text).unwrap()).is_some());
+    assert!(memory.find(&PromptRequest::read(&text).unwrap()).is_some());
 }

@@ -7,7 +7,7 @@ use super::*;
 use crate::common::history::History;
 use crate::common::metrics::FlawCounts;
 use crate::common::metrics::Metrics;
-use crate::prefix::shape::Shape;
+use crate::prefix::shape::RequestKind;
 use crate::prefix::{ExactPrefix, Plan};
 use crate::render::tests::fixture_dir;
 use crate::store::{OpenedStore, Store, StoreSettings};
@@ -71,8 +71,8 @@ impl Stage {
     /// Whether such requests are taken off; asked again until the proof has been made.
     async fn is_taken_off(&self, messages_of_it: &[Value]) -> bool {
         let body = chat(messages_of_it).to_string();
-        let inputs = Request::read(&body).unwrap().inputs;
-        let shape = Shape::of(&messages(messages_of_it), &inputs.read());
+        let inputs = PromptRequest::read(&body).unwrap().inputs;
+        let shape = RequestKind::of(&messages(messages_of_it), &inputs.read());
         for _ in 0..200 {
             if self.prefix.trust.is_off(&shape, &TrialId::new("another").unwrap()) {
                 return true;
@@ -152,7 +152,9 @@ async fn one_odd_request_turns_exact_prefix_off_for_its_own_trial_alone() {
     stage.call(&chat(&[user("\u{e9}")]), false, &odd, "Hello").await;
     let next = chat(&[user("\u{e9}"), assistant("Hello"), user("c")]);
     assert_eq!(word(&stage.plan(&next, false).await.continuation), "unproven", "the odd one");
-    assert!(!stage.prefix.trust.is_off(&Shape::named("assistant, user"), &TrialId::new("another").unwrap()));
+    assert!(
+        !stage.prefix.trust.is_off(&RequestKind::named("assistant, user"), &TrialId::new("another").unwrap())
+    );
 }
 
 #[tokio::test]
@@ -201,7 +203,7 @@ async fn without_a_tokenizer_nothing_is_spliced() {
     stage.call(&chat(&[user("a")]), false, &prompt, "Hello").await;
     let next = chat(&[user("a"), assistant("Hello"), user("c")]);
     assert_eq!(word(&stage.plan(&next, false).await.continuation), "unproven");
-    // Found later: the server names the model's directory.
+    // Predecessor later: the server names the model's directory.
     assert!(stage.prefix.ready(Some(fixture_dir())).await.is_some());
     assert_eq!(word(&stage.plan(&next, false).await.continuation), "spliced");
 }

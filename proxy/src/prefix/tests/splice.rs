@@ -60,15 +60,15 @@ fn a_third_turn_goes_on_from_a_spliced_one() {
     let spliced = splice(&model, History::Faithful, &first, &[user("c")]).unwrap();
     let memory = Memory::default();
     let body = chat(&[user("a"), assistant("Hello"), user("c")]).to_string();
-    let request = Request::read(&body).unwrap();
+    let request = PromptRequest::read(&body).unwrap();
     let Looked { conversation, inputs, .. } = memory.find(&request).unwrap();
-    let seed = Seed { conversation, inputs, maker: Maker::Here(spliced.standing.clone()) };
+    let seed = PendingAnswer { conversation, inputs, maker: Maker::Here(spliced.standing.clone()) };
     let prompt = ids_of(&spliced.ids);
     let (call, said) = answered(&prompt, vec![model.says("Bye")]);
     assert!(memory.answered(&seed, &call, &read_answers(said)).is_empty(), "nothing is to be proven of it");
     let body = chat(&[user("a"), assistant("Hello"), user("c"), assistant("Bye"), user("d")]).to_string();
-    let Some(Looked { found: Found::Continues { node, .. }, .. }) =
-        memory.find(&Request::read(&body).unwrap())
+    let Some(Looked { found: Predecessor::Continues { node, .. }, .. }) =
+        memory.find(&PromptRequest::read(&body).unwrap())
     else {
         panic!()
     };
@@ -231,9 +231,9 @@ fn what_the_server_did_not_render_so_is_not_gone_on_from() {
     );
     let memory = Memory::default();
     let body = chat(&[user("Hello there")]).to_string();
-    let request = Request::read(&body).unwrap();
+    let request = PromptRequest::read(&body).unwrap();
     let Looked { conversation, inputs, .. } = memory.find(&request).unwrap();
-    let seed = Seed { conversation, inputs, maker: Maker::Server };
+    let seed = PendingAnswer { conversation, inputs, maker: Maker::Server };
     let node = memory.answered(&seed, &call, &read_answers(said)).remove(0);
     assert_eq!(judged(&model, &node, &[user("c")]), [text, text]);
 }

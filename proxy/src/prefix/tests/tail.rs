@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::templates::{DEEPSEEK, FORGETFUL, GEMMA, GLM, LLAMA3, MISTRAL, PLAIN, QWEN3, TWICE};
 use super::*;
-use crate::prefix::tail::{NoTail, Tail, Turn};
+use crate::prefix::tail::{FollowingTurn, NoTail, Tail};
 
 /// What comes after the answer: its last message but the new ones.
 fn tail(model: &Model, before: &[Value], answer: &Value, new: &[Value]) -> Result<Tail, NoTail> {
@@ -23,7 +23,11 @@ fn tail_with(
     let renderer = &model.0.renderer;
     let all = before.iter().chain([answer]).chain(new);
     let messages: Vec<_> = all.map(|message| renderer.message(message).unwrap()).collect();
-    let turn = Turn { messages: &messages, answer: before.len(), inputs: &renderer.inputs(inputs).unwrap() };
+    let turn = FollowingTurn {
+        messages: &messages,
+        answer: before.len(),
+        inputs: &renderer.inputs(inputs).unwrap(),
+    };
     Tail::find(renderer, &turn, &model.0.ends)
 }
 

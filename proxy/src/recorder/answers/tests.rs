@@ -4,7 +4,7 @@ use rolltap_rollout::ids::{CallId, TrialId};
 use serde_json::json;
 
 use super::*;
-use crate::dialect::chat::answer::{Asked, event, whole};
+use crate::dialect::chat::answer::{ChatAnswerOptions, event, whole};
 use crate::recorder::Recorder;
 
 /// What is made of one choice's parts.
@@ -20,7 +20,7 @@ fn kept_of(body: &str) -> Vec<(u32, Option<Value>)> {
     let mut recorder =
         Recorder::new(CallId::generate(), trial, 0, Timestamp::UNIX_EPOCH, std::sync::Arc::default());
     recorder.keeps_answers();
-    let mut asked = Asked::default();
+    let mut asked = ChatAnswerOptions::default();
     match body.strip_prefix("data: ") {
         Some(events) => events.split("\n\ndata: ").for_each(|data| {
             event(data.trim_end(), &mut asked, &mut recorder);
@@ -92,7 +92,7 @@ fn nothing_is_kept_unless_asked_for() {
     let trial = TrialId::new("t").unwrap();
     let mut recorder =
         Recorder::new(CallId::generate(), trial, 0, Timestamp::UNIX_EPOCH, std::sync::Arc::default());
-    whole(recorded!("chat_plain.body.json"), &Asked::default(), &mut recorder);
+    whole(recorded!("chat_plain.body.json"), &ChatAnswerOptions::default(), &mut recorder);
     assert_eq!(recorder.take_answers(), []);
 }
 

@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use super::fixture;
 use super::golden::{corpus, inputs_of, load, rendered, variable};
 use crate::common::metrics::FlawCounts;
-use crate::render::renderer::Message;
+use crate::render::renderer::RenderMessage;
 use crate::render::upstream::UpstreamRenderer;
 use crate::render::{AskedRenderer, Learnt, RenderError, RequestInputs};
 use crate::store::{OpenedStore, Store, StoreSettings};
@@ -92,13 +92,13 @@ async fn tokenizing() -> (String, Arc<AtomicUsize>) {
 fn an_answer_for_a_server_takes_other_words_in_one_place() {
     let call = |arguments: &str| json!({"id": "1", "function": {"name": "f", "arguments": arguments}});
     let answer = json!({"role": "assistant", "content": null, "tool_calls": [call("{}"), call("{\"a\":1}")]});
-    let message = Message::AsSent(answer.clone());
-    let Message::AsSent(other) = message.with_content("words") else { panic!() };
+    let message = RenderMessage::AsSent(answer.clone());
+    let RenderMessage::AsSent(other) = message.with_content("words") else { panic!() };
     assert_eq!((&other["content"], &other["tool_calls"]), (&json!("words"), &answer["tool_calls"]));
-    let Some(Message::AsSent(other)) = message.with_argument("words") else { panic!() };
+    let Some(RenderMessage::AsSent(other)) = message.with_argument("words") else { panic!() };
     assert_eq!(other["tool_calls"], json!([call("{}"), call("{\"argument\":\"words\"}")]));
     for plain in [json!({"role": "assistant"}), json!({"role": "assistant", "tool_calls": []})] {
-        assert!(Message::AsSent(plain).with_argument("words").is_none());
+        assert!(RenderMessage::AsSent(plain).with_argument("words").is_none());
     }
 }
 

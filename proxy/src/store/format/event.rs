@@ -14,7 +14,7 @@ use crate::common::history::History;
 use crate::common::model_aliases::ModelAliases;
 use crate::common::seconds::Seconds;
 use crate::common::trial_key::KeyHash;
-use crate::store::{Summary, Told};
+use crate::store::{StoredConversation, Summary};
 
 use crate::store::read::index::At;
 
@@ -31,10 +31,10 @@ pub(crate) enum Event {
     Intent { trial_id: TrialId, call_id: CallId, at: Timestamp },
     /// A call ended.
     #[serde(skip)]
-    Call(KeptCall),
+    Call(CallEntry),
     /// A batch of prompts ended, each a call of its own.
     #[serde(skip)]
-    Batch(Vec<KeptCall>),
+    Batch(Vec<CallEntry>),
     /// The agent of a call that is recorded as complete got an error instead of the answer.
     Undelivered { trial_id: TrialId, call_id: CallId },
     /// These trials' retention is over: what is left of them means nothing any more.
@@ -119,7 +119,7 @@ impl Event {
         match self {
             Self::Opened(opened) => vec![Self::Withdrawn { trial_id: opened.facts.trial_id.clone() }],
             Self::Call(kept) => kept.retraction().into_iter().collect(),
-            Self::Batch(calls) => calls.iter().filter_map(KeptCall::retraction).collect(),
+            Self::Batch(calls) => calls.iter().filter_map(CallEntry::retraction).collect(),
             _ => Vec::new(),
         }
     }
@@ -127,12 +127,12 @@ impl Event {
 
 /// A call, and the conversation that it belongs to, if somebody looked at it.
 #[derive(Clone, Debug)]
-pub(crate) struct KeptCall {
+pub(crate) struct CallEntry {
     pub(crate) call: Arc<Call>,
-    pub(crate) told: Option<Arc<Told>>,
+    pub(crate) told: Option<Arc<StoredConversation>>,
 }
 
-impl KeptCall {
+impl CallEntry {
     /// Makes the call a failed one where its agent got an error instead of the answer.
     pub(crate) fn retract_if_in(&mut self, undelivered: &HashSet<CallId>) {
         if undelivered.contains(&self.call.call_id) {
@@ -152,7 +152,7 @@ impl KeptCall {
 #[derive(Clone, Debug)]
 pub(crate) struct ReadCall {
     pub(crate) at: At,
-    pub(crate) kept: KeptCall,
+    pub(crate) kept: CallEntry,
     pub(crate) small: Arc<[u8]>,
 }
 

@@ -10,7 +10,7 @@ use super::numbers::{Numbers, NumbersMut};
 
 /// The conversation that a call belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct StoredConversation {
     /// Who made the prompt.
     pub maker: PromptMaker,
     /// The messages that the prompt was rendered from, each as a chat request has it, in JSON.
@@ -34,14 +34,14 @@ pub enum PromptMaker {
 
 /// Which messages need not be written: the first ones of an earlier call, and perhaps an answer of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SharedTalk {
+pub(crate) struct SharedMessages {
     messages: usize,
     /// Which of the earlier call's answers follows, counted from 1; 0 for none. Only where all its messages are shared.
     answer: usize,
 }
 
-impl SharedTalk {
-    pub(crate) fn between(told: &Told, earlier: &Told) -> Self {
+impl SharedMessages {
+    pub(crate) fn between(told: &StoredConversation, earlier: &StoredConversation) -> Self {
         let pairs = told.messages.iter().zip(&earlier.messages);
         let messages = pairs.take_while(|(a, b)| Arc::ptr_eq(a, b) || a == b).count();
         let next = told.messages.get(messages).filter(|_| messages == earlier.messages.len());
@@ -55,20 +55,20 @@ impl SharedTalk {
     }
 }
 
-impl Told {
+impl StoredConversation {
     /// The messages and answers that are not shared with an earlier call, in the order in which they are written.
-    pub(crate) fn new_texts(&self, shared: Option<SharedTalk>) -> impl Iterator<Item = &Arc<str>> {
-        let known = shared.map(SharedTalk::length).unwrap_or_default();
+    pub(crate) fn new_texts(&self, shared: Option<SharedMessages>) -> impl Iterator<Item = &Arc<str>> {
+        let known = shared.map(SharedMessages::length).unwrap_or_default();
         self.messages.iter().skip(known).chain(self.answers.iter().map(|(_, text)| text))
     }
 }
 
 /// Appends a conversation. `earlier` says how many bytes before this record lies that of the call that it shares messages
-/// with; `places` says so of each text that is not shared, in the order inputs, [`Told::new_texts`], where it does not stand
+/// with; `places` says so of each text that is not shared, in the order inputs, [`StoredConversation::new_texts`], where it does not stand
 /// in this record.
 pub(crate) fn write(
-    told: &Told,
-    earlier: Option<(u64, SharedTalk)>,
+    told: &StoredConversation,
+    earlier: Option<(u64, SharedMessages)>,
     places: &mut impl Iterator<Item = Option<u64>>,
     out: &mut Vec<u8>,
 ) {
@@ -102,12 +102,12 @@ pub(crate) fn write(
 
 /// What a conversation refers to, by how many bytes before its record it lies.
 pub(crate) trait Referred {
-    fn conversation(&mut self, distance: u64) -> Option<Arc<Told>>;
+    fn conversation(&mut self, distance: u64) -> Option<Arc<StoredConversation>>;
     fn text(&mut self, distance: u64) -> Option<Arc<str>>;
 }
 
 /// Reads a conversation. None where the bytes are none, or refer to what is not there.
-pub(crate) fn read(numbers: &mut Numbers<'_>, referred: &mut impl Referred) -> Option<Told> {
+pub(crate) fn read(numbers: &mut Numbers<'_>, referred: &mut impl Referred) -> Option<StoredConversation> {
     let maker = match numbers.number()? {
         1 => PromptMaker::Server,
         2 => PromptMaker::ServerOtherwise,
@@ -128,10 +128,10 @@ pub(crate) fn read(numbers: &mut Numbers<'_>, referred: &mut impl Referred) -> O
         let index = u32::try_from(numbers.number()?).ok()?;
         answers.push((index, read_text(numbers, referred)?));
     }
-    Some(Told { maker, messages, inputs, answers })
+    Some(StoredConversation { maker, messages, inputs, answers })
 }
 
-fn shared_messages(earlier: &Told, shared: u64, answer: u64) -> Option<Vec<Arc<str>>> {
+fn shared_messages(earlier: &StoredConversation, shared: u64, answer: u64) -> Option<Vec<Arc<str>>> {
     let mut messages = earlier.messages.get(..usize::try_from(shared).ok()?)?.to_vec();
     if let Some(answer) = answer.checked_sub(1) {
         let (_, text) = earlier.answers.get(usize::try_from(answer).ok()?)?;
@@ -158,12 +158,12 @@ mod tests {
 
     #[derive(Default)]
     struct One {
-        told: Option<Arc<Told>>,
+        told: Option<Arc<StoredConversation>>,
         text: Option<Arc<str>>,
     }
 
     impl Referred for One {
-        fn conversation(&mut self, distance: u64) -> Option<Arc<Told>> {
+        fn conversation(&mut self, distance: u64) -> Option<Arc<StoredConversation>> {
             self.told.clone().filter(|_| distance == 9)
         }
 
@@ -172,8 +172,8 @@ mod tests {
         }
     }
 
-    fn told(messages: &[String], answers: &[String]) -> Told {
-        Told {
+    fn told(messages: &[String], answers: &[String]) -> StoredConversation {
+        StoredConversation {
             maker: PromptMaker::Proxy,
             messages: messages.iter().map(|text| text.as_str().into()).collect(),
             inputs: "{}".into(),
@@ -189,7 +189,7 @@ mod tests {
             answers in prop::collection::vec("[a-c]{1,2}", 0..3),
         ) {
             let (earlier, told) = (told(&first, &answers), told(&second, &answers));
-            let shared = SharedTalk::between(&told, &earlier);
+            let shared = SharedMessages::between(&told, &earlier);
             prop_assert!(shared.length() <= told.messages.len());
             let mut bytes = Vec::new();
             let long: Arc<str> = "aa".into();
@@ -213,6 +213,6 @@ mod tests {
     fn an_answer_that_is_sent_back_as_it_was_is_not_written_again() {
         let first = told(&["a".to_owned()], &["b".to_owned()]);
         let next = told(&["a".to_owned(), "b".to_owned(), "c".to_owned()], &[]);
-        assert_eq!(SharedTalk::between(&next, &first), SharedTalk { messages: 1, answer: 1 });
+        assert_eq!(SharedMessages::between(&next, &first), SharedMessages { messages: 1, answer: 1 });
     }
 }

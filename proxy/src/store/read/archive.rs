@@ -9,11 +9,11 @@ use rolltap_rollout::ids::{GroupId, TrialId};
 use rolltap_rollout::rollout::{self, Reward, TrialFacts};
 use rolltap_rollout::row::RolloutRow;
 
-use super::look::{self, Found, Looked};
+use super::look::{self, RecoveredTrial, Scan};
 use super::reader::Reader;
 use crate::common::samples::{Sample, Samples};
 use crate::store::format::event::{Opened, ReadCall};
-use crate::store::format::told::Told;
+use crate::store::format::told::StoredConversation;
 
 /// Bytes that are no event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,18 +43,18 @@ pub struct ReadError {
 #[derive(Debug)]
 pub struct Archive {
     dir: PathBuf,
-    looked: Looked,
+    looked: Scan,
     samples: Samples,
 }
 
 /// A trial as the store has it.
 #[derive(Clone, Debug)]
 pub struct StoredTrial {
-    found: Found,
+    found: RecoveredTrial,
     /// Its calls, in the order in which they ended.
     pub calls: Vec<Arc<Call>>,
     /// The conversation that each call belongs to, in the same order; none where nobody looked at it.
-    pub told: Vec<Option<Arc<Told>>>,
+    pub told: Vec<Option<Arc<StoredConversation>>>,
 }
 
 /// All that a data directory holds.
@@ -128,7 +128,7 @@ impl Archive {
         found.map(|found| self.with_calls(found))
     }
 
-    fn with_calls(&self, found: &Found) -> (StoredTrial, Vec<Damage>) {
+    fn with_calls(&self, found: &RecoveredTrial) -> (StoredTrial, Vec<Damage>) {
         let mut reader = Reader::of(&self.dir);
         let (mut calls, mut told, mut damage) = (Vec::new(), Vec::new(), Vec::new());
         let trial_id = &found.opened.facts.trial_id;

@@ -41,37 +41,37 @@ pub(crate) struct Index {
     newest: u64,
     /// Which trials a segment has something of.
     segments: BTreeMap<SegmentId, HashSet<TrialNumber>>,
-    endings: HashMap<TrialNumber, Ending>,
+    endings: HashMap<TrialNumber, TrialEnding>,
     /// The group of each trial that has one.
     groups_of: HashMap<TrialNumber, GroupId>,
-    groups: HashMap<GroupId, Members>,
+    groups: HashMap<GroupId, GroupMembers>,
 }
 
 /// The trials of a group that are kept.
 #[derive(Debug, Default)]
-struct Members {
+struct GroupMembers {
     trials: HashSet<TrialNumber>,
     closed_at: Option<Timestamp>,
 }
 
 /// What is known of a sealed trial.
 #[derive(Clone, Copy, Debug)]
-struct Ending {
+struct TrialEnding {
     sealed_at: Timestamp,
     /// None while its reward is missing.
     completion: Option<Completion>,
 }
 
-impl Ending {
+impl TrialEnding {
     /// From when on its retention counts, as a trial of that group. A reader of closed groups gets it once the group is closed.
-    fn settled_at(self, group: Option<&Members>) -> Timestamp {
+    fn settled_at(self, group: Option<&GroupMembers>) -> Timestamp {
         let a_while_after = |at: Timestamp| at.saturating_add(PATIENCE).unwrap_or(Timestamp::MAX);
         let Some(completion) = self.completion else { return a_while_after(self.sealed_at) };
         let complete_at = completion.at.max(self.sealed_at);
         match group {
             None => complete_at,
-            Some(Members { closed_at: Some(closed_at), .. }) => complete_at.max(*closed_at),
-            Some(Members { closed_at: None, .. }) => a_while_after(complete_at),
+            Some(GroupMembers { closed_at: Some(closed_at), .. }) => complete_at.max(*closed_at),
+            Some(GroupMembers { closed_at: None, .. }) => a_while_after(complete_at),
         }
     }
 }
@@ -125,7 +125,7 @@ impl Index {
     }
 
     pub(crate) fn is_sealed(&mut self, trial: TrialNumber, at: Timestamp) {
-        self.endings.entry(trial).or_insert(Ending { sealed_at: at, completion: None });
+        self.endings.entry(trial).or_insert(TrialEnding { sealed_at: at, completion: None });
     }
 
     pub(crate) fn is_complete(&mut self, trial: TrialNumber, completion: Completion) {

@@ -21,9 +21,9 @@ use crate::store::{Damage, ReadError, Summary};
 
 /// What a data directory holds.
 #[derive(Debug, Default)]
-pub(crate) struct Looked {
+pub(crate) struct Scan {
     /// Every trial, in the order in which they were opened.
-    pub(crate) trials: Vec<Found>,
+    pub(crate) trials: Vec<RecoveredTrial>,
     pub(crate) policy: Vec<PolicyChange>,
     /// In the order in which they closed.
     pub(crate) closed_groups: Vec<GroupClosed>,
@@ -44,7 +44,7 @@ pub(crate) struct Looked {
 
 /// A trial, without its calls.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct RecoveredTrial {
     pub(crate) opened: Opened,
     /// When it was sealed, if it was.
     pub(crate) sealed_at: Option<Timestamp>,
@@ -62,7 +62,7 @@ pub(crate) struct Unfinished {
 }
 
 /// Looks through a data directory. Empty where there is none.
-pub(crate) fn look(dir: &Path) -> Result<Looked, ReadError> {
+pub(crate) fn look(dir: &Path) -> Result<Scan, ReadError> {
     let failed = |path: PathBuf| move |source| ReadError { path, source };
     let segments = segment::list(dir).map_err(failed(dir.to_owned()))?;
     let mut looking = Looking::default();
@@ -76,7 +76,7 @@ pub(crate) fn look(dir: &Path) -> Result<Looked, ReadError> {
 
 #[derive(Default)]
 struct Looking {
-    looked: Looked,
+    looked: Scan,
     by_id: HashMap<TrialId, usize>,
     /// Trials whose retention was over, by their places.
     forgotten: HashSet<usize>,
@@ -288,7 +288,7 @@ impl Looking {
         self.looked.index.is(trial_id.clone(), number);
         opened.facts.group_id.iter().for_each(|group| self.looked.index.is_of_group(number, group));
         self.by_id.insert(trial_id, self.looked.trials.len());
-        self.looked.trials.push(Found {
+        self.looked.trials.push(RecoveredTrial {
             opened,
             sealed_at: None,
             summary: None,
@@ -320,12 +320,12 @@ impl Looking {
         Ok(())
     }
 
-    fn trial(&mut self, id: &TrialId) -> Result<&mut Found, Wrong> {
+    fn trial(&mut self, id: &TrialId) -> Result<&mut RecoveredTrial, Wrong> {
         let found = self.by_id.get(id).and_then(|&index| self.looked.trials.get_mut(index));
         found.ok_or_else(|| Wrong::Unopened(id.clone()))
     }
 
-    fn finish(mut self) -> Looked {
+    fn finish(mut self) -> Scan {
         let names: HashMap<TrialNumber, &TrialId> =
             self.by_id.keys().map(|id| (self.looked.index.number_of(id), id)).collect();
         let mut unfinished: Vec<_> = self

@@ -14,13 +14,13 @@ use rolltap_rollout::ids::CallId;
 use super::index::At;
 use crate::store::format::call_record::{self, Apart};
 use crate::store::format::content::{Content, Kind};
-use crate::store::format::event::{KeptCall, ReadCall};
+use crate::store::format::event::{CallEntry, ReadCall};
 use crate::store::format::logprobs::Planes;
 use crate::store::format::numbers::Numbers;
 use crate::store::format::prelude;
 use crate::store::format::record::{HEADER, read_header};
 use crate::store::format::segment::{self, Format, SegmentId};
-use crate::store::format::told::{self, Referred, Told};
+use crate::store::format::told::{self, Referred, StoredConversation};
 
 /// No record is longer: answers are limited to 1 GiB of JSON.
 const LONGEST: usize = 2 << 30;
@@ -63,7 +63,7 @@ impl Reader {
             let call = self.of_body(at, Apart::V1, &mut Numbers::of(bytes))?;
             return Ok(ReadCall {
                 at,
-                kept: KeptCall { call: Arc::new(call), told: None },
+                kept: CallEntry { call: Arc::new(call), told: None },
                 small: Arc::default(),
             });
         }
@@ -83,11 +83,11 @@ impl Reader {
         let mut numbers = Numbers::of(&body);
         let call = Arc::new(self.of_body(at, apart, &mut numbers)?);
         if numbers.is_empty() {
-            return Ok(ReadCall { at, kept: KeptCall { call, told: None }, small });
+            return Ok(ReadCall { at, kept: CallEntry { call, told: None }, small });
         }
         let told = told::read(&mut numbers, &mut Near { reader: self, at });
         let told = told.filter(|_| numbers.is_empty()).ok_or("its conversation cannot be read")?;
-        Ok(ReadCall { at, kept: KeptCall { call, told: Some(Arc::new(told)) }, small })
+        Ok(ReadCall { at, kept: CallEntry { call, told: Some(Arc::new(told)) }, small })
     }
 
     fn of_body(&mut self, at: At, apart: Apart<'_>, numbers: &mut Numbers<'_>) -> Result<Call, String> {
@@ -161,7 +161,7 @@ struct Near<'a> {
 }
 
 impl Referred for Near<'_> {
-    fn conversation(&mut self, distance: u64) -> Option<Arc<Told>> {
+    fn conversation(&mut self, distance: u64) -> Option<Arc<StoredConversation>> {
         self.reader.call(self.at.before(distance)?).ok()?.kept.told
     }
 

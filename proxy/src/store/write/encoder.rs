@@ -11,12 +11,12 @@ use sha2::{Digest, Sha256};
 
 use crate::store::format::call_record::{self, Shared};
 use crate::store::format::content::{Kind, Packer, TrialNumber, Words};
-use crate::store::format::event::{Event, KeptCall, ReadCall};
+use crate::store::format::event::{CallEntry, Event, ReadCall};
 use crate::store::format::logprobs::Planes;
 use crate::store::format::prelude::{self, LatestTexts};
 use crate::store::format::record;
 use crate::store::format::segment::SegmentId;
-use crate::store::format::told::{self, SharedTalk, Told};
+use crate::store::format::told::{self, SharedMessages, StoredConversation};
 use crate::store::read::index::{At, Index};
 
 /// Earlier calls of a trial that a call is compared with: as many conversations can go on side by side.
@@ -35,7 +35,7 @@ const WORTH_WORDS: usize = 2048;
 struct Written {
     at: u64,
     call: Arc<Call>,
-    told: Option<Arc<Told>>,
+    told: Option<Arc<StoredConversation>>,
     inputs_at: Option<u64>,
     /// What its record begins with.
     small: Arc<[u8]>,
@@ -165,13 +165,13 @@ impl Encoder {
 
     fn encode_call(
         &mut self,
-        kept: &KeptCall,
+        kept: &CallEntry,
         end: u64,
         index: &mut Index,
         out: &mut Vec<u8>,
         placed: &mut Placed,
     ) -> io::Result<()> {
-        let KeptCall { call, told } = kept;
+        let CallEntry { call, told } = kept;
         let number = index.number(&call.trial_id);
         index.is_in(self.segment, number);
         let talk =
@@ -212,14 +212,21 @@ impl Encoder {
     }
 
     /// Finds what of a conversation is written already, and writes the long texts that are not.
-    fn place_texts(&mut self, told: &Told, trial: &TrialId, end: u64, out: &mut Vec<u8>) -> io::Result<Talk> {
+    fn place_texts(
+        &mut self,
+        told: &StoredConversation,
+        trial: &TrialId,
+        end: u64,
+        out: &mut Vec<u8>,
+    ) -> io::Result<Talk> {
         let recent = self.recent.get(trial).into_iter().flat_map(|live| &live.calls);
         let known_inputs = |written: &Written| {
             Arc::ptr_eq(&written.told.as_ref()?.inputs, &told.inputs).then_some(written.inputs_at?)
         };
         let inputs_at = recent.clone().find_map(known_inputs);
-        let shares = recent
-            .filter_map(|written| Some((written.at, SharedTalk::between(told, written.told.as_deref()?))));
+        let shares = recent.filter_map(|written| {
+            Some((written.at, SharedMessages::between(told, written.told.as_deref()?)))
+        });
         let shared =
             shares.max_by_key(|(_, shared)| shared.length()).filter(|(_, shared)| shared.length() > 0);
         let mut places = Vec::new();
@@ -268,7 +275,7 @@ fn nearest<'a>(written: &'a VecDeque<Written>, call: &Call, least: usize) -> Opt
 /// What of a conversation need not be written.
 struct Talk {
     /// Where the record of the call lies that messages are shared with.
-    shared: Option<(u64, SharedTalk)>,
+    shared: Option<(u64, SharedMessages)>,
     /// Where texts lie: the inputs, new messages, answers. None for those that stand in the record.
     places: Vec<Option<u64>>,
 }

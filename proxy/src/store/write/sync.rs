@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// When written records are made durable (`fdatasync`). Whatever it is, they survive the death of the process at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sync {
+pub enum SyncPolicy {
     /// Before anybody is told that they are kept.
     Always,
     /// 50 ms later at most.
@@ -17,7 +17,7 @@ pub enum Sync {
     Off,
 }
 
-impl FromStr for Sync {
+impl FromStr for SyncPolicy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -34,10 +34,10 @@ const INTERVAL: Duration = Duration::from_millis(50);
 
 /// What is to be made durable, for a thread of its own: the disk's time is nobody's to wait for.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Unsynced(Arc<(Mutex<State>, Condvar)>);
+pub(crate) struct Unsynced(Arc<(Mutex<FsyncState>, Condvar)>);
 
 #[derive(Debug, Default)]
-struct State {
+struct FsyncState {
     written: Option<Arc<File>>,
     is_over: bool,
 }
@@ -87,7 +87,7 @@ impl Unsynced {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FsyncState> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::encoder::{Encoder, Placed};
 use super::gather::Batch;
-use super::sync::{Sync, Unsynced};
+use super::sync::{SyncPolicy, Unsynced};
 use crate::common::clock;
 use crate::store::format::segment::{self, HEAD, SegmentId};
 use crate::store::health::Health;
@@ -29,7 +29,7 @@ const LAST_TRIES: Duration = Duration::from_secs(5);
 
 pub(crate) struct Writer {
     pub(crate) dir: PathBuf,
-    pub(crate) sync: Sync,
+    pub(crate) sync: SyncPolicy,
     pub(crate) segment_size: u64,
     /// The segment that is written to, and where its next record begins; none where another must be begun.
     pub(crate) segment: Option<Segment>,
@@ -110,7 +110,7 @@ impl Writer {
         let encoded = self.encode(events, end, &mut placed);
         let written = encoded.and_then(|()| (&*file).write_all(&self.buffer));
         let durable = match (&written, self.sync) {
-            (Ok(()), Sync::Always) => file.sync_data(),
+            (Ok(()), SyncPolicy::Always) => file.sync_data(),
             _ => Ok(()),
         };
         let is_durable = durable.is_ok();
@@ -121,7 +121,7 @@ impl Writer {
             self.segment = (is_cut && is_durable).then_some(Segment { file, end });
             return Err(error);
         }
-        if self.sync == Sync::Interval {
+        if self.sync == SyncPolicy::Interval {
             self.unsynced.wrote(&file);
         }
         self.segment = Some(Segment { file, end: end + self.buffer.len() as u64 });
@@ -150,7 +150,7 @@ impl Writer {
 
     fn begin_segment(&mut self) -> io::Result<()> {
         if let Some(segment) = &self.segment
-            && self.sync != Sync::Off
+            && self.sync != SyncPolicy::Off
         {
             segment.file.sync_data()?;
         }

@@ -35,7 +35,7 @@ pub struct Areal {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct ArealLine<'a> {
     trial_id: &'a str,
     group_id: Option<&'a str>,
     sample_index: i32,
@@ -89,7 +89,7 @@ impl ComparedShape for Areal {
             "trials: their reward, in the place of which the advantage stands",
             usize::from(has_advantage),
         );
-        let line = Line {
+        let line = ArealLine {
             trial_id: &first.trial_id,
             group_id: first.group_id.as_deref(),
             sample_index: first.sample_index,

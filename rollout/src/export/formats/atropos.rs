@@ -18,7 +18,7 @@ mod body;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use crate::export::exporter::{ExportError, Exporter, Group, Omission, Trial};
+use crate::export::exporter::{ExportError, Exporter, GroupPlace, Omission, Trial};
 use crate::export::shared::lines::{Lines, Tally, refused};
 use crate::export::shared::refusal::refuse_unfit;
 use crate::export::shared::row_facts::{has_versions, is_trained};
@@ -92,7 +92,7 @@ impl<W: Write> Exporter for AtroposExporter<W> {
     /// Also refused: images, and trials of several branches without advantages.
     fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
         refuse_unfit(&trial)?;
-        let Some(Group { ordinal, trials }) = trial.group else { return self.write_group(&[trial]) };
+        let Some(GroupPlace { ordinal, trials }) = trial.group else { return self.write_group(&[trial]) };
         let group = self.open.entry(ordinal).or_default();
         group.push(trial);
         if group.len() < trials {

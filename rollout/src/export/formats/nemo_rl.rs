@@ -46,8 +46,8 @@ enum Owner {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
-    message_log: Vec<Message<'a>>,
+struct NemoRlLine<'a> {
+    message_log: Vec<NemoRlMessage<'a>>,
     loss_multiplier: f64,
     full_result: FullResult,
     trial_id: &'a str,
@@ -63,7 +63,7 @@ struct FullResult {
 
 #[derive(Serialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
-enum Message<'a> {
+enum NemoRlMessage<'a> {
     User { content: &'static str, token_ids: &'a [i32] },
     Assistant { content: &'static str, token_ids: &'a [i32], generation_logprobs: &'a [f32] },
 }
@@ -87,7 +87,7 @@ impl ComparedShape for NemoRl {
             "trials: that they are of another group (the trainer goes by the first prompt, and an earlier group has the same)",
             usize::from(!self.has_prompt_of_its_own(trial, &branch)),
         );
-        let line = Line {
+        let line = NemoRlLine {
             message_log: messages(&branch),
             loss_multiplier: if is_trained(row) { 1.0 } else { 0.0 },
             full_result: FullResult { reward: trial.reward },
@@ -121,8 +121,8 @@ impl NemoRl {
 }
 
 /// The branch from its first token to its last, each once.
-fn messages<'a>(branch: &Sequence<'a>) -> Vec<Message<'a>> {
-    let user = |token_ids| Message::User { content: "", token_ids };
+fn messages<'a>(branch: &Sequence<'a>) -> Vec<NemoRlMessage<'a>> {
+    let user = |token_ids| NemoRlMessage::User { content: "", token_ids };
     let mut messages = vec![user(branch.prompt)];
     let mut end = 0;
     for run in trained_runs(branch.mask) {
@@ -130,7 +130,7 @@ fn messages<'a>(branch: &Sequence<'a>) -> Vec<Message<'a>> {
         end = run.end;
         let token_ids = branch.response.get(run.clone()).unwrap_or_default();
         let generation_logprobs = branch.logprobs.get(run).unwrap_or_default();
-        messages.push(Message::Assistant { content: "", token_ids, generation_logprobs });
+        messages.push(NemoRlMessage::Assistant { content: "", token_ids, generation_logprobs });
     }
     messages.extend(between(branch, end, branch.response.len()).map(user));
     messages
@@ -146,7 +146,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::export::exporter::{Group, Trial};
+    use crate::export::exporter::{GroupPlace, Trial};
     use crate::export::testing::any_trial::{any_group, compared_rows, one_branch};
     use crate::export::testing::fixture::{forked, straight};
     use crate::export::testing::read_back::{float_bits, ints, objects, told, written};
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn two_groups_of_one_prompt_are_told_of() {
         let of = |ordinal| {
-            let group = Some(Group { ordinal, trials: 2 });
+            let group = Some(GroupPlace { ordinal, trials: 2 });
             [straight(), one_branch(forked())].map(|trial| Trial { group, ..trial })
         };
         let what = "2 trials: that they are of another group (the trainer goes by the first prompt, and an earlier group has the same)";

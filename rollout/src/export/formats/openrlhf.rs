@@ -29,7 +29,7 @@ pub struct Openrlhf {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct OpenRlhfLine<'a> {
     prompt: &'static str,
     label: &'static str,
     images: (),
@@ -65,7 +65,7 @@ impl ComparedShape for Openrlhf {
         out.leave_out_advantage(trial);
         out.leave_out_versions(row);
         out.leave_out_rewards_by_name(row);
-        let line = Line {
+        let line = OpenRlhfLine {
             prompt: "",
             label: "",
             images: (),
@@ -91,7 +91,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::export::exporter::{Group, Trial};
+    use crate::export::exporter::{GroupPlace, Trial};
     use crate::export::testing::any_trial::{any_group, compared_rows, one_branch};
     use crate::export::testing::fixture::{forked, straight};
     use crate::export::testing::read_back::{bits, float_bits, ints, objects, told, written};
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn groups_of_two_sizes_are_refused() {
-        let group = Some(Group { ordinal: 1, trials: 1 });
+        let group = Some(GroupPlace { ordinal: 1, trials: 1 });
         let mut small = Trial { group, ..straight() };
         small.rows[0].group_size = None;
         let refusal = written(OpenrlhfExporter::new, [straight(), one_branch(forked()), small])

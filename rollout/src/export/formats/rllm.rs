@@ -1,7 +1,7 @@
 //! rLLM (commit 9beb6e0, not in a package index): one line per trial, an `Episode` as `Episode.from_dict` reads it.
 //!
 //! The trial is the episode and its one trajectory; a step is a stretch of tokens that are trained. `model_output` of a
-//! step has `prompt_ids` (all that stands before it on its branch), `completion_ids` and `logprobs`, from where a `Step`
+//! step has `prompt_ids` (all that stands before it on its branch), `completion_ids` and `logprobs`, from where a `EpisodeStep`
 //! fills its own; `weight_version` is the oldest policy version that sampled one of its tokens. Steps of a branch extend
 //! each other, and the trainer merges those into one sequence, in which what is between them is masked. The line writes a
 //! prompt for each step, though, so it grows with the square of their number.
@@ -42,23 +42,23 @@ struct Episode<'a> {
     task: &'a str,
     termination_reason: &'static str,
     is_correct: bool,
-    trajectories: [Trajectory<'a>; 1],
+    trajectories: [EpisodeTrajectory<'a>; 1],
     metrics: Empty,
     info: Info<'a>,
 }
 
 #[derive(Serialize)]
-struct Trajectory<'a> {
+struct EpisodeTrajectory<'a> {
     uid: &'a str,
     name: &'static str,
     task: &'a str,
-    steps: Vec<Step<'a>>,
+    steps: Vec<EpisodeStep<'a>>,
     reward: f64,
     info: Empty,
 }
 
 #[derive(Serialize)]
-struct Step<'a> {
+struct EpisodeStep<'a> {
     prompt_ids: [i32; 0],
     response_ids: [i32; 0],
     logprobs: [f32; 0],
@@ -124,7 +124,7 @@ impl ComparedShape for Rllm {
             task: &row.task_id,
             termination_reason: termination_reason(row),
             is_correct: trial.reward > 0.0,
-            trajectories: [Trajectory {
+            trajectories: [EpisodeTrajectory {
                 uid: &row.trial_id,
                 name: "rolltap",
                 task: &row.task_id,
@@ -144,7 +144,7 @@ impl ComparedShape for Rllm {
 }
 
 /// The trained stretches of all branches; the last one is where the episode was done.
-fn steps<'a>(branches: &[Sequence<'a>], trial: &ComparedTrial) -> Vec<Step<'a>> {
+fn steps<'a>(branches: &[Sequence<'a>], trial: &ComparedTrial) -> Vec<EpisodeStep<'a>> {
     let versions = PolicyNumbers::of(&trial.rows);
     let runs = branches
         .iter()
@@ -156,10 +156,15 @@ fn steps<'a>(branches: &[Sequence<'a>], trial: &ComparedTrial) -> Vec<Step<'a>> 
     steps
 }
 
-fn step(row: &RolloutRow, run: Range<usize>, versions: PolicyNumbers, advantage: Option<f64>) -> Step<'_> {
+fn step(
+    row: &RolloutRow,
+    run: Range<usize>,
+    versions: PolicyNumbers,
+    advantage: Option<f64>,
+) -> EpisodeStep<'_> {
     let sampled_by = row.token_version.get(run.clone()).unwrap_or_default();
     let numbers = sampled_by.chunk_by(|a, b| a == b).filter_map(<[_]>::first);
-    Step {
+    EpisodeStep {
         prompt_ids: [],
         response_ids: [],
         logprobs: [],

@@ -30,7 +30,7 @@ pub struct Skyrl {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct SkyRlLine<'a> {
     trial_id: &'a str,
     prompt_token_ids: Vec<&'a [i32]>,
     response_ids: Vec<&'a [i32]>,
@@ -62,7 +62,7 @@ impl ComparedShape for Skyrl {
         let versioned = steps.iter().filter(|step| has_versions(step.row)).count();
         out.tally.add("branches: the policy versions of their tokens", versioned);
         let name = TrajectoryId { instance_id: group_name(first.row), repetition_id: first.row.sample_index };
-        let line = Line {
+        let line = SkyRlLine {
             trial_id: &first.row.trial_id,
             prompt_token_ids: steps.iter().map(|step| step.prompt).collect(),
             response_ids: steps.iter().map(|step| step.response).collect(),

@@ -34,7 +34,7 @@ pub struct Slime {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct SlimeLine<'a> {
     group_index: i64,
     index: usize,
     rollout_id: usize,
@@ -79,11 +79,11 @@ impl ComparedShape for Slime {
 }
 
 impl Slime {
-    fn line<'a>(&mut self, branch: &Sequence<'a>, trial: &ComparedTrial) -> Line<'a> {
+    fn line<'a>(&mut self, branch: &Sequence<'a>, trial: &ComparedTrial) -> SlimeLine<'a> {
         let row = branch.row;
         let index = self.lines;
         self.lines += 1;
-        Line {
+        SlimeLine {
             group_index: group_number(trial.group, trial.ordinal),
             index,
             rollout_id: trial.ordinal,

@@ -34,7 +34,7 @@ pub struct TrlExporter<W: Write> {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct TrlLine<'a> {
     input_ids: &'a [i32],
     completion_mask: &'a [u8],
     old_log_probs: &'a [f32],
@@ -68,7 +68,7 @@ impl<W: Write> TrlExporter<W> {
             "branches: that they are of several policy versions (the oldest is told)",
             usize::from(oldest != newest),
         );
-        let line = Line {
+        let line = TrlLine {
             input_ids: &row.token_ids,
             completion_mask: &row.loss_mask,
             old_log_probs: &row.logprobs,

@@ -33,7 +33,7 @@ pub struct Verl {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct VerlLine<'a> {
     trial_id: &'a str,
     uid: &'a str,
     session_id: i32,
@@ -77,7 +77,7 @@ impl ComparedShape for Verl {
         let mixed = outputs.iter().filter(|output| output.extra_fields.is_mixed()).count();
         out.tally.add("branches: which of their tokens are of which policy version", mixed);
         let line =
-            Line { trial_id: &row.trial_id, uid: group_name(row), session_id: row.sample_index, outputs };
+            VerlLine { trial_id: &row.trial_id, uid: group_name(row), session_id: row.sample_index, outputs };
         out.lines.write(&row.trial_id, &line)
     }
 }

@@ -10,7 +10,7 @@ use crate::row::RolloutRow;
 
 /// Why an export ends at a trial.
 #[derive(Debug, PartialEq, thiserror::Error)]
-pub enum Refusal {
+pub enum SelectionError {
     /// Its rows are not what they should be.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Breaches(Vec<Breach>),
@@ -50,7 +50,11 @@ impl Plan {
     ///
     /// # Errors
     /// It cannot be exported, and leaving it out would be wrong without being asked.
-    pub fn take(&self, mut rows: Vec<RolloutRow>, tally: &mut Tally) -> Result<Option<Trial>, Refusal> {
+    pub fn take(
+        &self,
+        mut rows: Vec<RolloutRow>,
+        tally: &mut Tally,
+    ) -> Result<Option<Trial>, SelectionError> {
         let Some(verdict) = rows.first().and_then(|row| self.verdicts.get(&row.trial_id)) else {
             return Ok(None);
         };
@@ -66,7 +70,7 @@ impl Plan {
             OnFork::Longest => rows = only_longest(rows),
             OnFork::Error if all > 1 => {
                 let trial_id = rows.first().map(|row| row.trial_id.clone()).unwrap_or_default();
-                return Err(Refusal::Forked { trial_id, branches: all });
+                return Err(SelectionError::Forked { trial_id, branches: all });
             }
             OnFork::Error => {}
         }
@@ -95,11 +99,11 @@ impl Plan {
     }
 }
 
-fn check(rows: &[RolloutRow]) -> Result<(), Refusal> {
+fn check(rows: &[RolloutRow]) -> Result<(), SelectionError> {
     let mut checker = Checker::new(Options::default());
     let mut breaches: Vec<_> = rows.iter().flat_map(|row| checker.row(row, None)).collect();
     breaches.extend(checker.finish());
-    if breaches.is_empty() { Ok(()) } else { Err(Refusal::Breaches(breaches)) }
+    if breaches.is_empty() { Ok(()) } else { Err(SelectionError::Breaches(breaches)) }
 }
 
 /// The branch with the most trainable tokens, which trains all of them: those that it shares with branches that are not

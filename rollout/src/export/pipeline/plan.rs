@@ -9,7 +9,7 @@ use std::fmt;
 use super::advantage::Advantage;
 use super::rules::Rules;
 use super::survey::Survey;
-use crate::export::exporter::Group;
+use crate::export::exporter::GroupPlace;
 use crate::export::named::Named;
 
 /// What becomes of each trial of an input.
@@ -31,7 +31,7 @@ pub(crate) struct Verdict {
     pub(crate) reward: Option<f64>,
     pub(crate) is_masked: bool,
     pub(crate) advantage: Option<f64>,
-    pub(crate) group: Option<Group>,
+    pub(crate) group: Option<GroupPlace>,
 }
 
 /// Why a trial is not exported.

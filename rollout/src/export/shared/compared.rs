@@ -19,7 +19,7 @@ use super::lines::{Lines, Tally, refused};
 use super::refusal::refuse_unfit;
 use super::row_facts::{has_versions, is_trained};
 use super::sequence::cut_tail;
-use crate::export::exporter::{ExportError, Exporter, Group, Omission, Trial};
+use crate::export::exporter::{ExportError, Exporter, GroupPlace, Omission, Trial};
 use crate::row::RolloutRow;
 
 /// A trial of a group that is whole.
@@ -34,7 +34,7 @@ pub struct ComparedTrial {
     /// Whether the trial has no reward of its own.
     pub(crate) is_stand_in: bool,
     pub(crate) advantage: Option<f64>,
-    pub(crate) group: Option<Group>,
+    pub(crate) group: Option<GroupPlace>,
 }
 
 /// What a trainer that compares trials itself reads: the shape of a trial as lines.

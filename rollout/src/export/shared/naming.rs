@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use super::lines::refused;
-use crate::export::exporter::{ExportError, Group};
+use crate::export::exporter::{ExportError, GroupPlace};
 use crate::row::RolloutRow;
 
 /// A number for what a trial is compared within. Trials of no group have one of their own each, below 0: a trainer that
 /// meets a sample without a group may take a whole batch for one.
-pub(crate) fn group_number(group: Option<Group>, trial_ordinal: usize) -> i64 {
+pub(crate) fn group_number(group: Option<GroupPlace>, trial_ordinal: usize) -> i64 {
     let number = |ordinal: usize| i64::try_from(ordinal).unwrap_or(i64::MAX);
     group.map_or_else(|| -1 - number(trial_ordinal), |group| number(group.ordinal))
 }
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn no_two_trials_without_a_group_share_a_number() {
-        let grouped = |ordinal| group_number(Some(Group { ordinal, trials: 2 }), 7);
+        let grouped = |ordinal| group_number(Some(GroupPlace { ordinal, trials: 2 }), 7);
         let numbers = [grouped(0), grouped(1), group_number(None, 0), group_number(None, 1)];
         assert_eq!(numbers, [0, 1, -1, -2]);
     }

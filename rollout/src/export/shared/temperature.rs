@@ -1,7 +1,7 @@
 //! What a trainer has to divide the logits by, so that its logprobs are those that were recorded.
 
 use super::lines::refused;
-use super::turn::Turn;
+use super::turn::BranchTurn;
 use crate::export::exporter::ExportError;
 use crate::row::RolloutRow;
 
@@ -10,7 +10,11 @@ use crate::row::RolloutRow;
 ///
 /// # Errors
 /// The temperature is unknown and none is `assumed`, or it is no divisor: at 0 the token of the largest logit is taken.
-pub(crate) fn divisor(row: &RolloutRow, turn: &Turn<'_>, assumed: Option<f64>) -> Result<f64, ExportError> {
+pub(crate) fn divisor(
+    row: &RolloutRow,
+    turn: &BranchTurn<'_>,
+    assumed: Option<f64>,
+) -> Result<f64, ExportError> {
     if row.logprobs_mode == "raw_logprobs" {
         return Ok(1.0);
     }

@@ -8,7 +8,7 @@ use crate::row::{CallSpan, RolloutRow};
 
 /// One call on a branch.
 #[derive(Clone, Debug)]
-pub(crate) struct Turn<'a> {
+pub(crate) struct BranchTurn<'a> {
     pub(crate) span: &'a CallSpan,
     /// From the end of the answer before, or the branch's start, to this answer.
     pub(crate) context: Range<usize>,
@@ -17,7 +17,7 @@ pub(crate) struct Turn<'a> {
     row: &'a RolloutRow,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> BranchTurn<'a> {
     /// All that the call was asked with.
     pub(crate) fn prompt_ids(&self) -> &'a [i32] {
         self.row.token_ids.get(..self.answer.start).unwrap_or_default()
@@ -57,7 +57,7 @@ impl<'a> Turn<'a> {
 ///
 /// # Errors
 /// Its spans overlap or go beyond its tokens.
-pub(crate) fn turns(row: &RolloutRow) -> Result<Vec<Turn<'_>>, ExportError> {
+pub(crate) fn turns(row: &RolloutRow) -> Result<Vec<BranchTurn<'_>>, ExportError> {
     let mut end_before = 0;
     let turn = |(index, span)| {
         let answer = answer(span).filter(|answer| {
@@ -72,7 +72,7 @@ pub(crate) fn turns(row: &RolloutRow) -> Result<Vec<Turn<'_>>, ExportError> {
         })?;
         let context = end_before..answer.start;
         end_before = answer.end;
-        Ok(Turn { span, context, answer, row })
+        Ok(BranchTurn { span, context, answer, row })
     };
     row.calls.iter().enumerate().map(turn).collect()
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::fixture::trial;
 use crate::call::{Call, CallRole};
-use crate::export::exporter::{Group, Trial};
+use crate::export::exporter::{GroupPlace, Trial};
 use crate::forest::tests::call;
 use crate::row::RolloutRow;
 use crate::token::Logprob;
@@ -54,7 +54,7 @@ fn calls(turns: &[Turn]) -> Vec<Call> {
 pub(crate) fn any_group() -> impl Strategy<Value = Vec<Trial>> {
     let trial = (vec(turn(), 1..6), proptest::option::weighted(0.8, -1.0..1.0_f64));
     vec(trial, 1..4).prop_map(|trials| {
-        let group = Some(Group { ordinal: 0, trials: trials.len() });
+        let group = Some(GroupPlace { ordinal: 0, trials: trials.len() });
         let made = trials.iter().zip(0..).map(|((turns, reward), index)| {
             let mut trial = trial_of(index, *reward, &calls(turns));
             trial.group = group;

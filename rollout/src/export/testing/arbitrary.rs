@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::fixture;
 use super::read_back::{run, told};
-use crate::export::exporter::{ExportError, Exporter, Group, Trial};
+use crate::export::exporter::{ExportError, Exporter, GroupPlace, Trial};
 use crate::forest::tests::call;
 use crate::token::Logprob;
 
@@ -46,7 +46,7 @@ fn built(drawn: &[Drawn], (reward, advantage, temperature): (f64, f64, f64)) -> 
     }
     let mut trial = fixture::trial("any", 0, reward, advantage, &calls);
     trial.rows.iter_mut().for_each(|row| row.group_size = Some(1));
-    Trial { group: Some(Group { ordinal: 0, trials: 1 }), ..trial }
+    Trial { group: Some(GroupPlace { ordinal: 0, trials: 1 }), ..trial }
 }
 
 /// A trial, as it comes out where it failed and is kept for its group's sake.

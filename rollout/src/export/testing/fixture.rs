@@ -1,7 +1,7 @@
 //! Trials that the tests of formats write: two of one group, the second one forked.
 
 use crate::call::Call;
-use crate::export::exporter::{Group, Trial};
+use crate::export::exporter::{GroupPlace, Trial};
 use crate::forest::tests::call;
 use crate::ids::{GroupId, TaskId, TrialId};
 use crate::rollout::{Reward, TrialFacts, rows};
@@ -41,7 +41,7 @@ pub(crate) fn trial(name: &str, sample_index: u32, reward: f64, advantage: f64, 
         rows: rows(&facts, &given, calls),
         reward: Some(reward),
         advantage: Some(advantage),
-        group: Some(Group { ordinal: 0, trials: 2 }),
+        group: Some(GroupPlace { ordinal: 0, trials: 2 }),
         left_out: 0,
     }
 }

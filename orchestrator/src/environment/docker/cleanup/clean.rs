@@ -1,6 +1,6 @@
 //! What a person may look at and remove, at any time.
 
-use super::found::{Found, find, kept_images};
+use super::found::{EngineObject, find, kept_images};
 use super::labels;
 use super::sweep::remove;
 use crate::environment::EnvironmentError;
@@ -23,7 +23,7 @@ impl Cleaner {
     ///
     /// # Errors
     /// The engine's.
-    pub async fn find(&self) -> Result<Vec<Found>, EnvironmentError> {
+    pub async fn find(&self) -> Result<Vec<EngineObject>, EnvironmentError> {
         let list = EnvironmentError::engine("list what there is of rolltap");
         let listed = async {
             let mut found = find(&self.0, labels::ANY).await?;
@@ -38,7 +38,7 @@ impl Cleaner {
     ///
     /// # Errors
     /// It is still there, as is an image that a container uses.
-    pub async fn remove(&self, found: &Found) -> Result<(), EnvironmentError> {
+    pub async fn remove(&self, found: &EngineObject) -> Result<(), EnvironmentError> {
         let action = format!("remove {} {}", found.kind, found.name);
         remove(&self.0.api, found).await.map_err(EnvironmentError::engine(action))
     }

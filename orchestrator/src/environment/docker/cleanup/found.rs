@@ -42,7 +42,7 @@ impl fmt::Display for FoundKind {
 
 /// Something of rolltap's at the engine.
 #[derive(Clone, Debug, Serialize)]
-pub struct Found {
+pub struct EngineObject {
     /// What it is.
     pub kind: FoundKind,
     /// For people.
@@ -63,7 +63,7 @@ pub struct Found {
     pub last_used: Option<Timestamp>,
 }
 
-impl Found {
+impl EngineObject {
     /// How long ago a kept image was last asked for, where that is known.
     pub fn unused_for(&self) -> Option<Duration> {
         let used = self.last_used?;
@@ -93,7 +93,7 @@ impl Found {
 }
 
 /// Containers, networks and volumes with a label, in this order.
-pub(crate) async fn find(engine: &Engine, label: &str) -> Result<Vec<Found>, Error> {
+pub(crate) async fn find(engine: &Engine, label: &str) -> Result<Vec<EngineObject>, Error> {
     let filters = Some(HashMap::from([("label".to_owned(), vec![label.to_owned()])]));
     let containers =
         ListContainersOptions { all: true, filters: filters.clone(), ..ListContainersOptions::default() };
@@ -106,22 +106,21 @@ pub(crate) async fn find(engine: &Engine, label: &str) -> Result<Vec<Found>, Err
     let containers = containers.into_iter().filter_map(|item| {
         let (id, name) = (item.id?, item.names.unwrap_or_default().into_iter().next());
         let name = name.map_or_else(|| id.clone(), |name| name.trim_start_matches('/').to_owned());
-        Some(Found::new(FoundKind::Container, name, id, &item.labels.unwrap_or_default(), engine))
+        Some(EngineObject::new(FoundKind::Container, name, id, &item.labels.unwrap_or_default(), engine))
     });
     let networks = networks.into_iter().filter_map(|item| {
         let labels = item.labels.unwrap_or_default();
-        Some(Found::new(FoundKind::Network, item.name?, item.id?, &labels, engine))
+        Some(EngineObject::new(FoundKind::Network, item.name?, item.id?, &labels, engine))
     });
-    let volumes = volumes
-        .volumes
-        .unwrap_or_default()
-        .into_iter()
-        .map(|item| Found::new(FoundKind::Volume, item.name.clone(), item.name, &item.labels, engine));
+    let volumes =
+        volumes.volumes.unwrap_or_default().into_iter().map(|item| {
+            EngineObject::new(FoundKind::Volume, item.name.clone(), item.name, &item.labels, engine)
+        });
     Ok(containers.chain(networks).chain(volumes).collect())
 }
 
 /// The images that are kept for later jobs.
-pub(crate) async fn kept_images(engine: &Engine) -> Result<Vec<Found>, Error> {
+pub(crate) async fn kept_images(engine: &Engine) -> Result<Vec<EngineObject>, Error> {
     let filters = Some(HashMap::from([("label".to_owned(), vec![labels::KEPT_IMAGE.to_owned()])]));
     let options = ListImagesOptions { filters, ..ListImagesOptions::default() };
     let mut found = Vec::new();
@@ -132,8 +131,8 @@ pub(crate) async fn kept_images(engine: &Engine) -> Result<Vec<Found>, Error> {
         // One without a name, as an interrupted build leaves it, is known by its id.
         let names = if item.repo_tags.is_empty() { vec![item.id.clone()] } else { item.repo_tags };
         for name in names.into_iter().filter(|name| name.as_str() != "<none>:<none>") {
-            let image = Found::new(FoundKind::Image, name, item.id.clone(), &item.labels, engine);
-            found.push(Found { bytes: u64::try_from(item.size).ok(), last_used: used, ..image });
+            let image = EngineObject::new(FoundKind::Image, name, item.id.clone(), &item.labels, engine);
+            found.push(EngineObject { bytes: u64::try_from(item.size).ok(), last_used: used, ..image });
         }
     }
     Ok(found)

@@ -23,7 +23,7 @@ pub enum OwnerState {
 /// A process, told apart from any other that had or will have its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
-    place: Place,
+    place: ProcessSpace,
     pid: u32,
     /// Clock ticks after boot.
     started: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Owner {
 
 /// Where a process id counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct ProcessSpace {
     /// Outlives a boot; empty where there is none.
     machine: String,
     boot: String,
@@ -39,7 +39,7 @@ struct Place {
     namespace: String,
 }
 
-impl Place {
+impl ProcessSpace {
     fn current() -> Option<Self> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let machine = fs::read_to_string("/etc/machine-id").unwrap_or_default();
@@ -56,7 +56,7 @@ impl Owner {
     /// This process; none on systems without `/proc`.
     pub(crate) fn current() -> Option<Self> {
         let pid = std::process::id();
-        Some(Self { place: Place::current()?, pid, started: started(pid)? })
+        Some(Self { place: ProcessSpace::current()?, pid, started: started(pid)? })
     }
 
     pub(crate) fn parse(text: &str) -> Option<Self> {
@@ -64,13 +64,13 @@ impl Owner {
         let started = parts.next()?.parse().ok()?;
         let pid = parts.next()?.parse().ok()?;
         let mut place = parts.next()?.splitn(3, '/').map(str::to_owned);
-        let place = Place { machine: place.next()?, boot: place.next()?, namespace: place.next()? };
+        let place = ProcessSpace { machine: place.next()?, boot: place.next()?, namespace: place.next()? };
         Some(Self { place, pid, started })
     }
 
     /// `engine_is_here`: the engine is one of this machine, so that nobody else's machine uses it.
     pub(crate) fn state(&self, engine_is_here: bool) -> OwnerState {
-        let Some(here) = Place::current() else { return OwnerState::Unseen };
+        let Some(here) = ProcessSpace::current() else { return OwnerState::Unseen };
         if self.place.boot != here.boot {
             let rebooted = engine_is_here && !here.machine.is_empty() && self.place.machine == here.machine;
             return if rebooted { OwnerState::Gone } else { OwnerState::Unseen };
@@ -110,7 +110,7 @@ impl Owner {
 
 impl std::fmt::Display for Owner {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Place { machine, boot, namespace } = &self.place;
+        let ProcessSpace { machine, boot, namespace } = &self.place;
         write!(formatter, "{machine}/{boot}/{namespace} {} {}", self.pid, self.started)
     }
 }
@@ -140,9 +140,11 @@ mod tests {
         let same_id_later = Owner { started: me.started - 1, ..me.clone() };
         assert_eq!(same_id_later.state(false), OwnerState::Gone);
         let boot = "00000000-0000-0000-0000-000000000000".to_owned();
-        let elsewhere = Place { machine: "another".to_owned(), boot: boot.clone(), namespace: String::new() };
+        let elsewhere =
+            ProcessSpace { machine: "another".to_owned(), boot: boot.clone(), namespace: String::new() };
         assert_eq!(Owner { place: elsewhere, ..me.clone() }.state(true), OwnerState::Unseen);
-        let before = Owner { place: Place { machine: "mine".to_owned(), boot, ..me.place.clone() }, ..me };
+        let before =
+            Owner { place: ProcessSpace { machine: "mine".to_owned(), boot, ..me.place.clone() }, ..me };
         assert_eq!(before.state(false), OwnerState::Unseen);
     }
 

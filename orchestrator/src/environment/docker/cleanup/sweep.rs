@@ -10,7 +10,7 @@ use bollard::query_parameters::{
 };
 use futures_util::{StreamExt, stream};
 
-use super::found::{Found, FoundKind, find};
+use super::found::{EngineObject, FoundKind, find};
 use super::labels;
 use super::owner::OwnerState;
 use crate::environment::docker::engine::Engine;
@@ -30,7 +30,7 @@ pub(crate) async fn remove_container(api: &Docker, id: &str) -> Result<(), Error
 }
 
 /// Removes one thing. Fine if it is gone; an image that a container uses is an error, as is a network or a volume.
-pub(crate) async fn remove(api: &Docker, found: &Found) -> Result<(), Error> {
+pub(crate) async fn remove(api: &Docker, found: &EngineObject) -> Result<(), Error> {
     match found.kind {
         FoundKind::Container => remove_container(api, &found.id).await,
         FoundKind::Network => remove_network(api, &found.id).await,
@@ -45,7 +45,7 @@ pub(crate) async fn remove(api: &Docker, found: &Found) -> Result<(), Error> {
 }
 
 /// Removes all of these, containers first. Returns what could not be removed, and why.
-pub(crate) async fn remove_all(api: &Docker, found: &[Found]) -> Vec<String> {
+pub(crate) async fn remove_all(api: &Docker, found: &[EngineObject]) -> Vec<String> {
     let mut problems = Vec::new();
     for kind in [FoundKind::Container, FoundKind::Network, FoundKind::Volume, FoundKind::Image] {
         let of_kind = found.iter().filter(|found| found.kind == kind).cloned();
@@ -57,7 +57,7 @@ pub(crate) async fn remove_all(api: &Docker, found: &[Found]) -> Vec<String> {
 }
 
 /// What went wrong, if it did. Of owned values, so that many may wait at once.
-async fn try_to_remove(api: Docker, found: Found) -> Option<String> {
+async fn try_to_remove(api: Docker, found: EngineObject) -> Option<String> {
     remove(&api, &found).await.err().map(|error| format!("{} {}: {error}", found.kind, found.name))
 }
 

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::files::{Overlay, base, images, write};
 use super::services::MAIN;
-use super::{Call, Composed, Composition, files_dir, variables};
+use super::{ComposeCommand, Composed, Composition, files_dir, variables};
 use crate::environment::docker::Job;
 use crate::environment::docker::cleanup::labels::{self, PROJECT, unique_name};
 use crate::environment::docker::cleanup::sweep::remove_labelled;
@@ -83,7 +83,7 @@ impl Project {
             .and_then(|()| write(dir, "trial.json", &overlay.json()))
             .and_then(|()| self.make_log_directories());
         written.map_err(EnvironmentError::io("write to", dir))?;
-        let call = Call {
+        let call = ComposeCommand {
             job: &self.job,
             task,
             project: &self.name,

@@ -27,7 +27,7 @@ const AT_ONCE: usize = 256;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-type Body = Either<Incoming, Full<Bytes>>;
+type EgressBody = Either<Incoming, Full<Bytes>>;
 
 /// The proxy of a job. It ends with this value.
 pub(crate) struct Egress {
@@ -48,10 +48,10 @@ struct Permit {
 }
 
 /// Addresses that nobody reaches through the proxy, whatever a task allows.
-pub(crate) type Refusal = fn(IpAddr) -> bool;
+pub(crate) type ForbiddenAddresses = fn(IpAddr) -> bool;
 
 impl Egress {
-    pub(crate) async fn start(gateway: IpAddr, refusal: Refusal) -> io::Result<Self> {
+    pub(crate) async fn start(gateway: IpAddr, refusal: ForbiddenAddresses) -> io::Result<Self> {
         let listener = TcpListener::bind((gateway, 0)).await?;
         let address = listener.local_addr()?;
         let stop = CancellationToken::new();
@@ -97,7 +97,12 @@ pub(crate) fn is_of_this_host(address: IpAddr) -> bool {
     special || link_local || UdpSocket::bind((address, 0)).is_ok()
 }
 
-async fn serve(listener: TcpListener, permits: Arc<Permits>, refusal: Refusal, stop: CancellationToken) {
+async fn serve(
+    listener: TcpListener,
+    permits: Arc<Permits>,
+    refusal: ForbiddenAddresses,
+    stop: CancellationToken,
+) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -121,7 +126,7 @@ async fn serve(listener: TcpListener, permits: Arc<Permits>, refusal: Refusal, s
     }
 }
 
-async fn converse(stream: TcpStream, permit: Option<Permit>, refusal: Refusal) {
+async fn converse(stream: TcpStream, permit: Option<Permit>, refusal: ForbiddenAddresses) {
     let connections = permit.as_ref().map(|permit| Arc::clone(&permit.connections));
     let _place = match &connections {
         Some(connections) => connections.acquire().await.ok(),
@@ -161,7 +166,7 @@ impl Refused {
         Self { status: StatusCode::BAD_GATEWAY, why: format!("{host} cannot be reached: {why}") }
     }
 
-    fn into_response(self) -> Response<Body> {
+    fn into_response(self) -> Response<EgressBody> {
         let text = format!("rolltap's egress proxy: {}\n", self.why);
         let mut response = Response::new(Either::Right(Full::from(text)));
         *response.status_mut() = self.status;
@@ -172,8 +177,8 @@ impl Refused {
 async fn pass(
     request: Request<Incoming>,
     permit: &Permit,
-    refusal: Refusal,
-) -> Result<Response<Body>, Refused> {
+    refusal: ForbiddenAddresses,
+) -> Result<Response<EgressBody>, Refused> {
     let uri = request.uri();
     let is_tunnel = request.method() == Method::CONNECT;
     let Some(host) = uri.host().filter(|_| is_tunnel || uri.scheme_str() == Some("http")) else {
@@ -190,7 +195,12 @@ async fn pass(
     }
 }
 
-async fn reach(host: &str, port: u16, permit: &Permit, refusal: Refusal) -> Result<TcpStream, Refused> {
+async fn reach(
+    host: &str,
+    port: u16,
+    permit: &Permit,
+    refusal: ForbiddenAddresses,
+) -> Result<TcpStream, Refused> {
     let not_allowed = || Refused::forbidden(format!("{host} is not among the task's allowed_hosts"));
     let by_name = permit.hosts.allow_name(host);
     // A name that may not be reached is not looked up either: names can carry data out.
@@ -220,7 +230,7 @@ async fn reach(host: &str, port: u16, permit: &Permit, refusal: Refusal) -> Resu
 }
 
 /// Answers first; what goes through after that is nobody's business.
-fn tunnel(request: Request<Incoming>, mut stream: TcpStream, permit: &Permit) -> Response<Body> {
+fn tunnel(request: Request<Incoming>, mut stream: TcpStream, permit: &Permit) -> Response<EgressBody> {
     let revoked = permit.revoked.clone();
     tokio::spawn(async move {
         let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
@@ -239,7 +249,7 @@ async fn forward(
     stream: TcpStream,
     permit: &Permit,
     host: &str,
-) -> Result<Response<Body>, Refused> {
+) -> Result<Response<EgressBody>, Refused> {
     let failed = |error: hyper::Error| Refused::unreachable(host, error);
     let authority = request.uri().authority().map(|authority| authority.as_str().to_owned());
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();

@@ -15,17 +15,17 @@ use crate::wire::json_cursor::Cursor;
 
 /// A whole answer, or a chunk of one, as texts of its members; `null` is none.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Answer<'a> {
+pub(super) struct ChatAnswer<'a> {
     pub(super) model: Option<&'a str>,
     pub(super) prompt_token_ids: Option<&'a str>,
     pub(super) error: Option<&'a str>,
     /// Nearly every answer has one choice, which so needs no list.
-    first: Option<Choice<'a>>,
-    more: Vec<Choice<'a>>,
+    first: Option<ChatChoice<'a>>,
+    more: Vec<ChatChoice<'a>>,
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Choice<'a> {
+pub(super) struct ChatChoice<'a> {
     pub(super) index: u32,
     /// In chunks.
     pub(super) delta: Option<&'a str>,
@@ -39,7 +39,7 @@ pub(super) struct Choice<'a> {
     pub(super) token_ids: Option<&'a str>,
 }
 
-impl<'a> Answer<'a> {
+impl<'a> ChatAnswer<'a> {
     /// Reads a text; logprobs are appended to `logprobs`. None if it is not of vLLM's form.
     pub(super) fn read(text: &'a str, logprobs: &mut Vec<Option<Logprob>>) -> Option<Self> {
         by_hand(text, logprobs).or_else(|| {
@@ -48,11 +48,11 @@ impl<'a> Answer<'a> {
         })
     }
 
-    pub(super) fn choices(&self) -> impl Iterator<Item = &Choice<'a>> {
+    pub(super) fn choices(&self) -> impl Iterator<Item = &ChatChoice<'a>> {
         self.first.iter().chain(&self.more)
     }
 
-    fn push(&mut self, choice: Choice<'a>) {
+    fn push(&mut self, choice: ChatChoice<'a>) {
         match self.first {
             None => self.first = Some(choice),
             Some(_) => self.more.push(choice),
@@ -65,9 +65,9 @@ fn once<'a>(seen: &mut Option<Option<&'a str>>, cursor: &mut Cursor<'a>) -> Opti
     seen.replace(cursor.non_null()?).is_none().then_some(())
 }
 
-fn by_hand<'a>(text: &'a str, logprobs: &mut Vec<Option<Logprob>>) -> Option<Answer<'a>> {
+fn by_hand<'a>(text: &'a str, logprobs: &mut Vec<Option<Logprob>>) -> Option<ChatAnswer<'a>> {
     let mut cursor = Cursor::new(text);
-    let mut answer = Answer::default();
+    let mut answer = ChatAnswer::default();
     let (mut model, mut prompt, mut error, mut choices_came) = (None, None, None, false);
     cursor.object(|cursor, key| match key {
         "model" => once(&mut model, cursor),
@@ -92,8 +92,8 @@ fn choice_by_hand<'a>(
     text: &'a str,
     cursor: &mut Cursor<'a>,
     logprobs: &mut Vec<Option<Logprob>>,
-) -> Option<Choice<'a>> {
-    let mut choice = Choice { logprobs_at: logprobs.len()..logprobs.len(), ..Choice::default() };
+) -> Option<ChatChoice<'a>> {
+    let mut choice = ChatChoice { logprobs_at: logprobs.len()..logprobs.len(), ..ChatChoice::default() };
     let (mut index, mut delta, mut message, mut finish) = (None, None, None, None);
     let (mut stop, mut ids, mut logprobs_came) = (None, None, false);
     cursor.object(|cursor, key| match key {
@@ -158,20 +158,20 @@ struct AnyChoice<'a> {
     token_ids: Option<&'a RawValue>,
 }
 
-fn by_serde<'a>(text: &'a str, logprobs: &mut Vec<Option<Logprob>>) -> Option<Answer<'a>> {
+fn by_serde<'a>(text: &'a str, logprobs: &mut Vec<Option<Logprob>>) -> Option<ChatAnswer<'a>> {
     let any: AnyAnswer<'a> = serde_json::from_str(text).ok()?;
-    let mut answer = Answer {
+    let mut answer = ChatAnswer {
         model: any.model.map(RawValue::get),
         prompt_token_ids: any.prompt_token_ids.map(RawValue::get),
         error: any.error.map(RawValue::get),
-        ..Answer::default()
+        ..ChatAnswer::default()
     };
     for choice in any.choices.into_iter().flatten() {
         let start = logprobs.len();
         if let Some(raw) = choice.logprobs {
             read_logprobs(raw.get(), logprobs).ok()?;
         }
-        answer.push(Choice {
+        answer.push(ChatChoice {
             index: choice.index,
             delta: choice.delta.map(RawValue::get),
             message: choice.message.map(RawValue::get),
@@ -192,7 +192,7 @@ mod tests {
 
     use super::*;
 
-    fn both(text: &str) -> [Option<(Answer<'_>, Vec<Option<Logprob>>)>; 2] {
+    fn both(text: &str) -> [Option<(ChatAnswer<'_>, Vec<Option<Logprob>>)>; 2] {
         [by_hand, by_serde].map(|read| {
             let mut logprobs = Vec::new();
             read(text, &mut logprobs).map(|answer| (answer, logprobs))

@@ -8,8 +8,9 @@ use super::*;
 use crate::recorder::CallFacts;
 use crate::wire::sse::{Decoder, data};
 
-const NOTHING: Asked = Asked { logprobs: false, token_ids: false, hidden: None, renamed: None };
-const EVERYTHING: Asked = Asked { logprobs: true, token_ids: true, ..NOTHING };
+const NOTHING: ChatAnswerOptions =
+    ChatAnswerOptions { logprobs: false, token_ids: false, hidden: None, renamed: None };
+const EVERYTHING: ChatAnswerOptions = ChatAnswerOptions { logprobs: true, token_ids: true, ..NOTHING };
 
 fn recorder(choices: u32) -> Recorder {
     let trial = TrialId::new("t").unwrap();
@@ -28,7 +29,7 @@ fn recorder(choices: u32) -> Recorder {
 }
 
 /// The data of every event that the agent gets, and the record.
-fn streamed(stream: &str, asked: &Asked, choices: u32) -> (Vec<String>, Call) {
+fn streamed(stream: &str, asked: &ChatAnswerOptions, choices: u32) -> (Vec<String>, Call) {
     let (mut recorder, mut asked) = (recorder(choices), asked.clone());
     let mut decoder = Decoder::default();
     let arrived = decoder.take(bytes::Bytes::copy_from_slice(stream.as_bytes())).unwrap();
@@ -36,9 +37,9 @@ fn streamed(stream: &str, asked: &Asked, choices: u32) -> (Vec<String>, Call) {
     for range in arrived.events {
         let data = data(&arrived.bytes[range]).unwrap().into_owned();
         match super::event(&data, &mut asked, &mut recorder) {
-            Fate::AsIs | Fate::Last => seen.push(data),
-            Fate::Edited(edited) => seen.push(String::from_utf8(edited).unwrap()),
-            Fate::Dropped => {}
+            EventAction::AsIs | EventAction::Last => seen.push(data),
+            EventAction::Edited(edited) => seen.push(String::from_utf8(edited).unwrap()),
+            EventAction::Dropped => {}
         }
     }
     (seen, recorder.finish(CallStatus::Complete, None).remove(0))
@@ -91,7 +92,7 @@ fn what_the_agent_asked_for_passes_untouched() {
 #[test]
 fn an_agent_that_asked_for_logprobs_alone_keeps_them_and_its_empty_deltas() {
     let stream = fixture!("tools_auto_stream_tokids.sse");
-    let (seen, _) = streamed(stream, &Asked { logprobs: true, ..NOTHING }, 1);
+    let (seen, _) = streamed(stream, &ChatAnswerOptions { logprobs: true, ..NOTHING }, 1);
     assert_eq!(seen.len(), stream.matches("data: ").count());
     assert!(seen.iter().any(|data| data.contains("\"logprob\":")));
     assert!(!seen.iter().any(|data| data.contains("token_ids\":[")));
@@ -134,7 +135,7 @@ fn an_error_where_an_answer_belongs_is_an_error() {
 fn what_is_not_of_vllms_form_passes_and_is_marked() {
     for odd in ["", "[]", "{\"choices\":7}", "{\"choices\":[{\"index\":-1}]}", "not json"] {
         let mut recorder = recorder(1);
-        assert_eq!(event(odd, &mut NOTHING.clone(), &mut recorder), Fate::AsIs, "{odd}");
+        assert_eq!(event(odd, &mut NOTHING.clone(), &mut recorder), EventAction::AsIs, "{odd}");
         assert!(!recorder.finish(CallStatus::Complete, None).remove(0).is_trainable(), "{odd}");
     }
 }
@@ -148,12 +149,12 @@ fn hidden_reasoning_is_left_out_as_vllm_leaves_it_out() {
     let cleaned = r#""logprobs":null,"finish_reason":null,"token_ids":null"#;
     let cleaned_last = r#""logprobs":null,"finish_reason":"stop","token_ids":null"#;
     let role = chunk(r#"{"role":"assistant","content":""}"#, r#""finish_reason":null"#);
-    let mut asked = Asked { hidden: Some(Hidden::default()), ..NOTHING };
+    let mut asked = ChatAnswerOptions { hidden: Some(Hidden::default()), ..NOTHING };
     let mut recorder = recorder(1);
     let mut sent = |data: &str| match event(data, &mut asked, &mut recorder) {
-        Fate::AsIs => Some(data.to_owned()),
-        Fate::Edited(edited) => Some(String::from_utf8(edited).unwrap()),
-        Fate::Dropped | Fate::Last => None,
+        EventAction::AsIs => Some(data.to_owned()),
+        EventAction::Edited(edited) => Some(String::from_utf8(edited).unwrap()),
+        EventAction::Dropped | EventAction::Last => None,
     };
     assert_eq!(sent(&role), Some(role.clone()));
     // A server without a parser of reasoning adds nothing.

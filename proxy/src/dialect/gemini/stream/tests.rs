@@ -5,7 +5,7 @@ use super::*;
 use crate::dialect::gemini::request::{self, translate};
 use crate::dialect::gemini::signature;
 
-fn back(delivery: Delivery, thoughts: bool) -> Back {
+fn back(delivery: Delivery, thoughts: bool) -> GeminiAdapter {
     let body = json!({
         "contents": [{"parts": [{"text": "a"}]}],
         "generationConfig": {"thinkingConfig": {"includeThoughts": thoughts}},

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::dialect::chat::spoken::Spoken;
+use crate::dialect::chat::spoken::ChatCompletion;
 use crate::dialect::responses::{Memory, error_body, translate};
 use crate::dialect::translated::Translator;
 use crate::dialect::upstream_error::{Overflow, UpstreamError};
@@ -15,7 +15,7 @@ pub(super) const TOOLS: &str = r#"[{"type":"function","name":"ls"},{"type":"cust
 fn answer(request: Value, memory: &Arc<Memory>, upstream: Value) -> Value {
     let mut back = translate(&request.to_string(), memory).unwrap().back;
     let upstream = upstream.to_string();
-    let spoken: Spoken<'_> = serde_json::from_str(&upstream).unwrap();
+    let spoken: ChatCompletion<'_> = serde_json::from_str(&upstream).unwrap();
     serde_json::from_slice(&back.whole(&spoken)).unwrap()
 }
 

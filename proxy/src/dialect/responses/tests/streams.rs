@@ -6,13 +6,13 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::answers::TOOLS;
-use crate::dialect::chat::spoken::Spoken;
-use crate::dialect::responses::answer::Back;
+use crate::dialect::chat::spoken::ChatCompletion;
+use crate::dialect::responses::answer::ResponsesAdapter;
 use crate::dialect::responses::translate;
 use crate::dialect::translated::Translator;
 use crate::dialect::upstream_error::{Overflow, UpstreamError};
 
-fn back() -> Back {
+fn back() -> ResponsesAdapter {
     let tools: Value = serde_json::from_str(TOOLS).unwrap();
     let request = json!({"model": "m", "input": "x", "stream": true, "tools": tools, "include": ["reasoning.encrypted_content"]});
     translate(&request.to_string(), &Arc::default()).unwrap().back
@@ -40,9 +40,9 @@ fn fail() -> UpstreamError {
     }
 }
 
-fn chunk(back: &mut Back, chunk: &Value, out: &mut Vec<u8>) {
+fn chunk(back: &mut ResponsesAdapter, chunk: &Value, out: &mut Vec<u8>) {
     let chunk = chunk.to_string();
-    back.chunk(&serde_json::from_str::<Spoken<'_>>(&chunk).unwrap(), out);
+    back.chunk(&serde_json::from_str::<ChatCompletion<'_>>(&chunk).unwrap(), out);
 }
 
 fn delta(delta: Value) -> Value {

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use crate::export::exporter::ExportError;
 use crate::export::shared::exact::{Exact, finite};
 use crate::export::shared::lines::refused;
-use crate::export::shared::turn::Turn;
+use crate::export::shared::turn::BranchTurn;
 use crate::row::RolloutRow;
 
 #[derive(Serialize)]
@@ -61,7 +61,7 @@ struct StepExtra<'a> {
 impl<'a> Step<'a> {
     /// # Errors
     /// The call's messages are no JSON.
-    pub(super) fn new(step_id: usize, turn: Turn<'a>, row: &RolloutRow) -> Result<Self, ExportError> {
+    pub(super) fn new(step_id: usize, turn: BranchTurn<'a>, row: &RolloutRow) -> Result<Self, ExportError> {
         let span = turn.span;
         let messages = span.messages.as_deref().map(serde_json::from_str).transpose().map_err(|error| {
             refused(row, format!("the messages of call {} are no JSON: {error}", span.call_id))

@@ -104,7 +104,7 @@ proptest! {
         let count = trials.len();
         let trials: Vec<_> = trials
             .into_iter()
-            .map(|trial| Trial { group: Some(Group { ordinal: 7, trials: count }), ..trial })
+            .map(|trial| Trial { group: Some(GroupPlace { ordinal: 7, trials: count }), ..trial })
             .collect();
         let (text, _) = written(trials.clone()).unwrap();
         let body = &parsed(&text)[0];

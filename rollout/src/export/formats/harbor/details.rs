@@ -20,7 +20,7 @@ use crate::export::shared::exact::{Exact, finite};
 use crate::export::shared::lines::{Lines, Tally, refused};
 use crate::export::shared::refusal::refuse_unfit;
 use crate::export::shared::row_facts::is_trained;
-use crate::export::shared::turn::{Turn, turns};
+use crate::export::shared::turn::{BranchTurn, turns};
 use crate::row::RolloutRow;
 
 /// Writes `rollout_details` as of `harbor` 0.25.0; see the module.
@@ -56,7 +56,7 @@ impl<W: Write> Exporter for HarborDetailsExporter<W> {
 }
 
 impl<W: Write> HarborDetailsExporter<W> {
-    fn tell(&mut self, trial: &Trial, branches: &[Vec<Turn<'_>>]) {
+    fn tell(&mut self, trial: &Trial, branches: &[Vec<BranchTurn<'_>>]) {
         for (row, trained) in trial.rows.iter().zip(branches) {
             self.told.add(
                 "calls: not trained on this branch, so not among its turns",
@@ -70,7 +70,7 @@ impl<W: Write> HarborDetailsExporter<W> {
 }
 
 /// The row's turns that are trained here, to the last token.
-fn trained_turns(row: &RolloutRow) -> Result<Vec<Turn<'_>>, ExportError> {
+fn trained_turns(row: &RolloutRow) -> Result<Vec<BranchTurn<'_>>, ExportError> {
     let mut turns = turns(row)?;
     turns.retain(|turn| turn.loss_mask().contains(&1));
     let in_part = turns.iter().find(|turn| turn.loss_mask().iter().any(|&mask| mask != 1));
@@ -127,7 +127,7 @@ struct Extra<'a> {
 
 impl<'a> Line<'a> {
     /// `first` is a row of the trial's.
-    fn new(trial: &'a Trial, first: &'a RolloutRow, branches: &[Vec<Turn<'a>>]) -> Self {
+    fn new(trial: &'a Trial, first: &'a RolloutRow, branches: &[Vec<BranchTurn<'a>>]) -> Self {
         let rewards = |reward| {
             let named = first.rewards.iter().map(|(name, &number)| (name.as_str(), number));
             let all = named.chain([("reward", reward)]);
@@ -146,15 +146,15 @@ impl<'a> Line<'a> {
 }
 
 impl<'a> Detail<'a> {
-    fn of(turns: &[Turn<'a>]) -> Self {
+    fn of(turns: &[BranchTurn<'a>]) -> Self {
         Self {
-            prompt_token_ids: turns.iter().map(Turn::prompt_ids).collect(),
-            completion_token_ids: turns.iter().map(Turn::answer_ids).collect(),
+            prompt_token_ids: turns.iter().map(BranchTurn::prompt_ids).collect(),
+            completion_token_ids: turns.iter().map(BranchTurn::answer_ids).collect(),
             logprobs: turns.iter().map(|turn| Exact(turn.logprobs().iter().copied())).collect(),
             extra: Extra {
                 call_id: turns.iter().map(|turn| turn.span.call_id.as_str()).collect(),
                 role: turns.iter().map(|turn| turn.span.role.as_str()).collect(),
-                token_version: turns.iter().map(Turn::versions).collect(),
+                token_version: turns.iter().map(BranchTurn::versions).collect(),
             },
         }
     }

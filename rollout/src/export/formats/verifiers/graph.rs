@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::export::exporter::ExportError;
 use crate::export::shared::lines::refused;
-use crate::export::shared::turn::{Turn, turns};
+use crate::export::shared::turn::{BranchTurn, turns};
 use crate::row::RolloutRow;
 
 /// A node and the one before it.
@@ -12,7 +12,7 @@ use crate::row::RolloutRow;
 pub(super) struct Node<'a> {
     /// Index of the node before; none for a root.
     pub(super) parent: Option<usize>,
-    pub(super) turn: Turn<'a>,
+    pub(super) turn: BranchTurn<'a>,
     pub(super) part: Part,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Graph<'a> {
     fn add(
         &mut self,
         before: Option<usize>,
-        turn: Turn<'a>,
+        turn: BranchTurn<'a>,
         row: &RolloutRow,
     ) -> Result<Option<usize>, ExportError> {
         let call_id = turn.span.call_id.as_str();
@@ -109,7 +109,7 @@ impl<'a> Graph<'a> {
     }
 
     /// Indices of answers, in order of time.
-    pub(super) fn calls(&self) -> Vec<(usize, &Turn<'a>)> {
+    pub(super) fn calls(&self) -> Vec<(usize, &BranchTurn<'a>)> {
         let answers = self.nodes.iter().enumerate().filter(|(_, node)| node.part == Part::Answer);
         let mut calls: Vec<_> = answers.map(|(index, node)| (index, &node.turn)).collect();
         calls.sort_by_key(|(_, turn)| turn.span.sampled_at);

@@ -11,7 +11,7 @@ use super::graph::{Graph, Node, Part};
 use crate::export::exporter::Trial;
 use crate::export::shared::exact::{Each, Exact, finite};
 use crate::export::shared::row_facts::is_trained;
-use crate::export::shared::turn::Turn;
+use crate::export::shared::turn::BranchTurn;
 use crate::row::RolloutRow;
 
 #[derive(Serialize)]
@@ -119,7 +119,7 @@ struct ModelCall<'a> {
     model: &'a str,
     sampling: Sampling,
     finish_reason: Option<&'a str>,
-    usage: Usage,
+    usage: TraceUsage,
     time: TimeSpan,
 }
 
@@ -131,7 +131,7 @@ struct Sampling {
 }
 
 #[derive(Serialize)]
-struct Usage {
+struct TraceUsage {
     prompt_tokens: usize,
     completion_tokens: usize,
 }
@@ -175,14 +175,14 @@ impl<'a> Trace<'a> {
 }
 
 impl<'a> About<'a> {
-    fn new(rows: &'a [RolloutRow], row: &'a RolloutRow, calls: &[(usize, &Turn<'a>)]) -> Self {
+    fn new(rows: &'a [RolloutRow], row: &'a RolloutRow, calls: &[(usize, &BranchTurn<'a>)]) -> Self {
         let labels = rows.iter().flat_map(|row| &row.version_labels);
         let branch = |row: &'a RolloutRow| BranchAbout {
             branch_index: row.branch_index,
             branch_cause: &row.branch_cause,
             status: &row.status,
         };
-        let call = |(_, turn): &(usize, &Turn<'a>)| CallAbout {
+        let call = |(_, turn): &(usize, &BranchTurn<'a>)| CallAbout {
             call_id: &turn.span.call_id,
             choice_index: turn.span.choice_index,
             role: &turn.span.role,
@@ -202,7 +202,7 @@ impl<'a> About<'a> {
 }
 
 impl<'a> ModelCall<'a> {
-    fn new(node: usize, turn: &Turn<'a>, model: &'a str) -> Self {
+    fn new(node: usize, turn: &BranchTurn<'a>, model: &'a str) -> Self {
         let span = turn.span;
         // verifiers knows these and no other; it would not load the record.
         let is_known = |reason: &&str| matches!(*reason, "stop" | "length" | "tool_calls");
@@ -211,7 +211,7 @@ impl<'a> ModelCall<'a> {
             model,
             sampling: Sampling { temperature: span.temperature, top_p: span.top_p, top_k: span.top_k },
             finish_reason: span.finish_reason.as_deref().filter(is_known),
-            usage: Usage { prompt_tokens: turn.answer.start, completion_tokens: turn.answer.len() },
+            usage: TraceUsage { prompt_tokens: turn.answer.start, completion_tokens: turn.answer.len() },
             time: TimeSpan { start: 0.0, end: seconds(span.sampled_at) },
         }
     }
@@ -228,7 +228,7 @@ struct GraphNode<'a> {
 }
 
 #[derive(Serialize)]
-struct Message {
+struct TraceMessage {
     role: &'static str,
     content: Option<&'static str>,
 }
@@ -241,7 +241,7 @@ impl Serialize for GraphNode<'_> {
         fields.serialize_field("parent", parent)?;
         match part {
             Part::Context => {
-                fields.serialize_field("message", &Message { role: "user", content: Some("") })?;
+                fields.serialize_field("message", &TraceMessage { role: "user", content: Some("") })?;
                 fields.serialize_field("sampled", &false)?;
                 fields.serialize_field("timestamp", &seconds(turn.span.sampled_at))?;
                 fields.serialize_field("token_ids", ids)?;
@@ -251,7 +251,7 @@ impl Serialize for GraphNode<'_> {
                 let mask = turn.trainable_mask().iter().map(|&trained| trained == 1);
                 let trained = mask.clone().zip(turn.logprobs()).filter(|&(trained, _)| trained);
                 let advantage = self.advantage.map(|advantage| trained.clone().map(move |_| advantage));
-                fields.serialize_field("message", &Message { role: "assistant", content: None })?;
+                fields.serialize_field("message", &TraceMessage { role: "assistant", content: None })?;
                 fields.serialize_field("sampled", &true)?;
                 fields.serialize_field("timestamp", &seconds(turn.span.sampled_at))?;
                 fields.serialize_field("token_ids", ids)?;

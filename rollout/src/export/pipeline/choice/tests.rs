@@ -21,7 +21,10 @@ fn rules() -> Rules {
 }
 
 /// The fixtures' rows, changed, as they are exported.
-fn exported(rules: Rules, change: impl Fn(&mut RolloutRow)) -> Result<(Vec<Option<Trial>>, Tally), Refusal> {
+fn exported(
+    rules: Rules,
+    change: impl Fn(&mut RolloutRow),
+) -> Result<(Vec<Option<Trial>>, Tally), SelectionError> {
     let trials = [straight().rows, forked().rows].map(|mut rows| {
         rows.iter_mut().for_each(&change);
         rows
@@ -89,7 +92,7 @@ fn of_equally_long_branches_the_first_is_taken() {
 #[test]
 fn forks_can_be_refused() {
     let refusal = exported(Rules { on_fork: OnFork::Error, ..rules() }, |_| {}).unwrap_err();
-    assert!(matches!(&refusal, Refusal::Forked { branches: 2, .. }), "{refusal}");
+    assert!(matches!(&refusal, SelectionError::Forked { branches: 2, .. }), "{refusal}");
     assert!(refusal.to_string().starts_with("trial forked has 2 branches"), "{refusal}");
 }
 

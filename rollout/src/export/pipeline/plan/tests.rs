@@ -57,7 +57,7 @@ fn left_out(plan: &Plan) -> Vec<(LeftOut, u64)> {
 fn a_failed_trial_stays_in_its_group_and_counts_for_nothing() {
     let plan = planned(rules(), three()).unwrap();
     assert_eq!(advantages(&plan), [("a", Some(0.5)), ("b", Some(-0.5)), ("c", Some(0.0))].into());
-    let group = Some(Group { ordinal: 0, trials: 3 });
+    let group = Some(GroupPlace { ordinal: 0, trials: 3 });
     let failed = Verdict { reward: None, is_masked: true, advantage: Some(0.0), group };
     assert_eq!(plan.verdicts["c"], failed);
     assert_eq!((plan.failed(), plan.groups(), plan.trials()), (1, 1, 3));
@@ -89,12 +89,12 @@ fn a_failed_trial_can_be_dropped_alone_or_with_its_group() {
     let plan =
         planned(Rules { failed: Failed::Drop, ..rules() }, three().into_iter().chain(others())).unwrap();
     assert_eq!(left_out(&plan), [(LeftOut::Failed, 1)]);
-    assert_eq!(plan.verdicts["a"].group, Some(Group { ordinal: 0, trials: 2 }));
-    assert_eq!(plan.verdicts["d"].group, Some(Group { ordinal: 1, trials: 3 }));
+    assert_eq!(plan.verdicts["a"].group, Some(GroupPlace { ordinal: 0, trials: 2 }));
+    assert_eq!(plan.verdicts["d"].group, Some(GroupPlace { ordinal: 1, trials: 3 }));
     let rules = Rules { failed: Failed::DropGroup, ..rules() };
     let plan = planned(rules, three().into_iter().chain(others())).unwrap();
     assert_eq!(left_out(&plan), [(LeftOut::Failed, 1), (LeftOut::FailedGroup, 2)]);
-    assert_eq!(plan.verdicts["d"].group, Some(Group { ordinal: 0, trials: 3 }), "counted as exported");
+    assert_eq!(plan.verdicts["d"].group, Some(GroupPlace { ordinal: 0, trials: 3 }), "counted as exported");
 }
 
 fn other(name: &str, sample_index: i32) -> RowFacts {
@@ -107,7 +107,7 @@ fn only_whole_groups_are_taken() {
     let plan = planned(rules(), two()).unwrap();
     assert_eq!((plan.trials(), left_out(&plan)), (0, vec![(LeftOut::OpenGroup, 2)]));
     let plan = planned(Rules { open_groups: true, ..rules() }, two()).unwrap();
-    assert_eq!(plan.verdicts["a"].group, Some(Group { ordinal: 0, trials: 2 }));
+    assert_eq!(plan.verdicts["a"].group, Some(GroupPlace { ordinal: 0, trials: 2 }));
     let mut survey = Survey::new(rules());
     two().for_each(|trial| survey.trial(trial).unwrap());
     survey.group_is_closed("g".to_owned());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::selection::Candidate;
 use super::{Plan, PlanError, Verdict};
-use crate::export::exporter::Group;
+use crate::export::exporter::GroupPlace;
 use crate::export::pipeline::advantage::Advantage;
 use crate::export::pipeline::rules::{Failed, Rules};
 
@@ -27,7 +27,7 @@ pub(super) fn weigh(candidates: &[Candidate<'_>], rules: &Rules) -> Result<Plan,
     }
     let mut alone = 0;
     for (ordinal, members) in groups.iter().enumerate() {
-        let group = Some(Group { ordinal, trials: members.len() });
+        let group = Some(GroupPlace { ordinal, trials: members.len() });
         let weighed = weigh_group(members, rules)?;
         alone += u64::from(weighed.is_alone);
         for (candidate, advantage) in members.iter().zip(weighed.advantages) {

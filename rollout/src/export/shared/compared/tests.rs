@@ -20,7 +20,7 @@ impl ComparedShape for Told {
 fn named(name: &str, group: usize, trials: usize, reward: Option<f64>) -> Trial {
     let mut trial = straight();
     trial.rows[0].trial_id = name.to_owned();
-    trial.group = Some(Group { ordinal: group, trials });
+    trial.group = Some(GroupPlace { ordinal: group, trials });
     trial.reward = reward;
     if reward.is_none() {
         trial.rows[0].loss_mask.fill(0);
