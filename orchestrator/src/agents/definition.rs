@@ -1,7 +1,7 @@
 //! An agent as a file tells it: how it is installed, how it is run, and how it learns where its model is.
 //!
 //! The agents of [`catalog`](super::catalog) are such files, and a user may write one (`-a path/to/agent.toml`);
-//! `docs/how-to/choose-an-agent.md` has the format. Nothing in it is a program but shell commands, which run inside the environment (or,
+//! `docs/how-to/declare-an-agent.md` has the format. Nothing in it is a program but shell commands, which run inside the environment (or,
 //! for `kind = "script"`, once on this host).
 
 mod content;
