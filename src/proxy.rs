@@ -17,8 +17,8 @@ use rolltap_proxy::{
 };
 
 use crate::Outcome;
-use crate::prompts::PromptArguments;
 use crate::proxy_file::{GenerationDefaults, ProxyFile};
+use crate::render_args::PromptArguments;
 use crate::terminal::{self, StopSignals};
 
 /// The proxy alone, beside whatever runs your trials

@@ -6,7 +6,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use rolltap_orchestrator::common::nearest::nearest;
+use rolltap_orchestrator::common::suggest::nearest;
 use rolltap_proxy::api::Limits;
 use rolltap_proxy::roles::RoleRule;
 use rolltap_proxy::{History, SamplingDefaults, TrainingPolicy};

@@ -16,8 +16,8 @@ use rolltap_orchestrator::trial::runner::harbor::HarborSettings;
 use rolltap_proxy::Address;
 use serde_json::{Map, Value};
 
-use crate::prompts::PromptArguments;
 use crate::proxy::read_token;
+use crate::render_args::PromptArguments;
 use crate::{Outcome, terminal};
 
 /// Run an agent at Harbor tasks and collect rollouts with rewards

@@ -13,7 +13,7 @@ use crate::report::{AgentError, AgentReport, StopReason};
 use crate::settings::AgentSettings;
 use crate::terminal::Terminal;
 use crate::trajectory::Recorder;
-use crate::{hands, prompt};
+use crate::{prompt, type_commands};
 
 /// A trial in progress.
 pub(crate) struct Episode<'a> {
@@ -87,7 +87,7 @@ impl<'a> Episode<'a> {
     }
 
     async fn take_turns(&mut self) -> Result<StopReason, ChatError> {
-        let ready = hands::wait_for_prompt(self.terminal);
+        let ready = type_commands::wait_for_prompt(self.terminal);
         let ((), context_length) = tokio::join!(ready, self.find_context_length());
         self.context_length = context_length;
         let observation = self.terminal.observe().await;
@@ -123,7 +123,7 @@ impl<'a> Episode<'a> {
         self.record(|recorder, turn| recorder.answered(turn, reply, Some(&answer)));
         let ModelAnswer { plan, commands, task_complete, mut warnings, .. } = answer;
         tracing::info!(turn = self.turns, commands = commands.len(), task_complete, plan, "answer");
-        warnings.extend(hands::carry_out(self.terminal, &commands).await);
+        warnings.extend(type_commands::carry_out(self.terminal, &commands).await);
         let observation = self.terminal.observe().await;
         if task_complete && self.completion_pending {
             self.record(|recorder, _| recorder.observed(observation.text()));

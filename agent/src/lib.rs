@@ -11,19 +11,19 @@ use tokio_util::sync::CancellationToken;
 
 pub mod answer;
 mod chat;
-mod clip;
 mod conversation;
 mod episode;
-mod handover;
-pub mod hands;
 mod keys;
 mod line_drawing;
 pub mod prompt;
 mod report;
 mod screen;
 mod settings;
+mod summarize;
 pub mod terminal;
 mod trajectory;
+mod truncate;
+pub mod type_commands;
 
 pub use chat::{ChatError, Message, Role};
 pub use report::{AgentError, AgentReport, StopReason};

@@ -1,6 +1,6 @@
 //! What the agent says to the model at its work, in one place.
 
-pub(crate) mod handover;
+pub(crate) mod summarize;
 
 use std::fmt::Write as _;
 

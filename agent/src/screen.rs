@@ -11,8 +11,8 @@ use vt100::capture::{
     BasicFormattedCaptureRange, BasicFormattedCaptureState, RowContents, basic_formatted_to_plain,
 };
 
-use crate::clip::{Clipped, LIMIT};
 use crate::line_drawing::LineDrawing;
+use crate::truncate::{Clipped, LIMIT};
 
 /// Rows and columns of a terminal; a zero counts as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,8 +16,8 @@ use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::row::RolloutRow;
 use rolltap_rollout::training::TrainingPolicy;
 
+use crate::agent_reported;
 use crate::job_dir::JobDir;
-use crate::returned;
 use crate::source::{JobFiles, Source, SourceError, rows};
 
 /// What was looked at, and how much of it is wrong.
@@ -101,7 +101,7 @@ fn taken_from_agents<F: FnMut(&str)>(
             continue;
         }
         // No row is held against a time.
-        let (found, problems) = returned::look(&trial, &name, Timestamp::UNIX_EPOCH);
+        let (found, problems) = agent_reported::look(&trial, &name, Timestamp::UNIX_EPOCH);
         if found.is_none() {
             problems.iter().for_each(|problem| teller.breach(&format!("trial {name}: {problem}")));
         }

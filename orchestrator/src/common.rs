@@ -2,7 +2,7 @@
 
 pub(crate) mod cache;
 pub mod cancellation;
-pub mod nearest;
 pub(crate) mod plain;
 pub(crate) mod secret_env;
 pub(crate) mod shell;
+pub mod suggest;

@@ -4,9 +4,9 @@
 //! What an environment shows and how it reads a model's answers is the terminal agent's; where it runs and how it is
 //! judged is a trial's. Nothing here calls a model.
 
+mod environment_guard;
 mod episode;
 mod error;
-mod facts;
 mod hosts;
 mod http;
 mod judge;
@@ -14,8 +14,8 @@ mod lease;
 mod registry;
 mod reply;
 mod request;
-mod room;
 mod slot;
+mod spec;
 #[cfg(test)]
 mod tests;
 

@@ -5,6 +5,7 @@
 //! [`admin_client`]: nothing here uses what another runner could not.
 
 pub mod admin_client;
+pub mod agent_reported;
 pub mod agents;
 pub mod check;
 pub mod common;
@@ -15,7 +16,6 @@ pub mod export;
 pub mod failure;
 pub mod job;
 pub mod job_dir;
-pub mod returned;
 pub mod source;
 pub mod standalone;
 pub mod summary;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rolltap_proxy::store::{self, Archive};
 use rolltap_rollout::export::formats::jsonl::JsonlReader;
 use rolltap_rollout::export::formats::parquet::{self, ParquetReader};
-use rolltap_rollout::export::pipeline::part::RowPart;
+use rolltap_rollout::export::pipeline::projection::RowPart;
 
 use crate::job_dir::JobDir;
 

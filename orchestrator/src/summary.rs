@@ -10,8 +10,8 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use rolltap_proxy::api::{Cost, TrialStatus};
 use rolltap_rollout::branch_cause::BranchCause;
 
+use crate::agent_reported::Returned;
 use crate::job::JobReport;
-use crate::returned::Returned;
 use crate::trial::TrialOutcome;
 
 /// A job's report as text for people.

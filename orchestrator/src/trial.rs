@@ -2,21 +2,21 @@
 //! the proxy's trial around the agent's time.
 
 mod agent;
+mod agent_reported;
 mod artifacts;
-mod at_proxy;
 mod context;
 mod events;
 mod extras;
 mod healthcheck;
 mod in_words;
-mod inside;
 mod outcome;
 mod overrides;
 mod place;
 mod plan;
+mod prepare_dirs;
+mod proxy;
 pub(crate) mod records;
 mod retry;
-mod returned;
 pub mod runner;
 
 use std::path::Path;
@@ -42,7 +42,7 @@ pub(crate) use place::TrialHost;
 pub use plan::TrialPlan;
 pub use retry::RetryConfig;
 pub(crate) use runner::collect::run_hook;
-pub(crate) use runner::round::verifier_failure;
+pub(crate) use runner::instruction::verifier_failure;
 pub(crate) use runner::start::environment_failure;
 
 use crate::agents::Assignment;
@@ -50,7 +50,7 @@ use crate::environment::Environment;
 use crate::failure::{Cause, Phase, TrialFailure, chain};
 use crate::job_dir::{Log, TrialDir, is_of_the_disk};
 use crate::task::{EnvironmentConfig, Task};
-use runner::round::Instruction;
+use runner::instruction::Instruction;
 
 /// How long an agent may go on after the job is cancelled, to hand in what it has.
 const CANCEL_GRACE: Duration = Duration::from_secs(1);
@@ -248,7 +248,7 @@ impl Trial<'_> {
 
     /// Whether the trial's result is kept.
     fn record(&mut self) -> bool {
-        let written = if self.harbors_record { self.lay_beside() } else { self.write_record() };
+        let written = if self.harbors_record { self.write_beside_harbor() } else { self.write_record() };
         let Err(error) = written else { return true };
         let problem = format!("cannot write the result of {}: {error}", self.plan.name);
         tracing::warn!("{problem}");

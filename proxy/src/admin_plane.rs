@@ -4,15 +4,15 @@
 //! what was wrong, where, and what to do; anything else is a defect.
 
 pub(crate) mod admission;
+mod auth;
 pub(crate) mod causes;
 mod error;
-mod feed;
 mod groups;
-mod guard;
-mod patience;
 mod policy;
 pub(crate) mod public_url;
-mod reading;
+mod rollouts;
+mod slow_reader;
+mod trial_reads;
 mod trials;
 mod upstreams;
 
@@ -27,16 +27,16 @@ use axum::routing::{delete, get, post, put};
 use tokio_util::sync::CancellationToken;
 
 use self::error::AdminError;
-pub(crate) use self::patience::PatientListener;
+pub(crate) use self::slow_reader::PatientListener;
 use crate::admin_plane::admission::Admission;
 use crate::admin_plane::public_url::PublicUrl;
 use crate::common::metrics::Metrics;
-use crate::lifecycle::opening::Lifecycle;
+use crate::lifecycle::open::Lifecycle;
 
 /// What every handler works with.
 #[derive(Debug)]
 pub(crate) struct AdminPlane {
-    pub(crate) opening: Lifecycle,
+    pub(crate) lifecycle: Lifecycle,
     pub(crate) public_url: PublicUrl,
     pub(crate) admission: Admission,
     /// Set once the proxy takes no further call.
@@ -48,23 +48,23 @@ pub(crate) struct AdminPlane {
 pub(crate) fn router(plane: AdminPlane) -> Router {
     let plane = Arc::new(plane);
     let guarded = Router::new()
-        .route("/v1/trials", post(trials::open).get(reading::list))
-        .route("/v1/trials/{id}", get(reading::status))
+        .route("/v1/trials", post(trials::open).get(trial_reads::list))
+        .route("/v1/trials/{id}", get(trial_reads::status))
         .route("/v1/trials/{id}/seal", post(trials::seal))
         .route("/v1/trials/{id}/reward", put(trials::reward))
-        .route("/v1/trials/{id}/calls", get(reading::calls))
-        .route("/v1/trials/{id}/rollout", get(reading::rollout))
-        .route("/v1/rollouts", get(feed::rollouts))
+        .route("/v1/trials/{id}/calls", get(trial_reads::calls))
+        .route("/v1/trials/{id}/rollout", get(trial_reads::rollout))
+        .route("/v1/rollouts", get(rollouts::rollouts))
         .route("/v1/groups", get(groups::list))
         .route("/v1/groups/{id}", get(groups::status))
         .route("/v1/groups/{id}/close", post(groups::close))
-        .route("/v1/causes", get(reading::causes))
+        .route("/v1/causes", get(trial_reads::causes))
         .route("/v1/upstreams", post(upstreams::add).get(upstreams::list))
         .route("/v1/upstreams/{id}", delete(upstreams::remove))
         .route("/v1/policy", post(policy::set).get(policy::status))
         .route("/v1/policy/pause", post(policy::pause))
         .route("/v1/policy/resume", post(policy::resume))
-        .layer(middleware::from_fn_with_state(Arc::clone(&plane), guard::admit));
+        .layer(middleware::from_fn_with_state(Arc::clone(&plane), auth::admit));
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
@@ -84,7 +84,7 @@ async fn ready(State(plane): State<Arc<AdminPlane>>) -> Response {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining: calls under way finish, no new one is taken\n")
             .into_response();
     }
-    if let Err(error) = plane.opening.store.check() {
+    if let Err(error) = plane.lifecycle.store.check() {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("no new call is taken: {error}\n")).into_response();
     }
     "ready\n".into_response()
@@ -92,7 +92,7 @@ async fn ready(State(plane): State<Arc<AdminPlane>>) -> Response {
 
 /// Numbers tell nothing that needs a token, and scrapers rarely have one.
 async fn metrics(State(plane): State<Arc<AdminPlane>>) -> Result<Response, AdminError> {
-    plane.metrics.stand(plane.opening.feed.ledger().counts());
+    plane.metrics.stand(plane.lifecycle.feed.ledger().counts());
     let text = plane.metrics.text().map_err(|error| AdminError::internal(error.to_string()))?;
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, content_type)], text).into_response())

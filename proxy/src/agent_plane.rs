@@ -1,13 +1,13 @@
 //! The agent plane: what agents call, and nothing else can be reached through it.
 //!
-//! A call goes: which trial ([`crate::agent_plane::identity`]) → which dialect ([`crate::dialect::endpoint`]) → what goes upstream and what
-//! comes back ([`crate::agent_plane::exchange`]) → the store → the agent.
+//! A call goes: which trial ([`crate::agent_plane::identity`]) → which dialect ([`crate::dialect::route`]) → what goes upstream and what
+//! comes back ([`crate::agent_plane::call`]) → the store → the agent.
 
+pub(crate) mod body_budget;
+pub(crate) mod call;
 pub(crate) mod cors;
 pub(crate) mod error;
-pub(crate) mod exchange;
 pub(crate) mod identity;
-pub(crate) mod inbox;
 pub(crate) mod request_body;
 pub(crate) mod server;
 pub(crate) mod silent_connections;
@@ -25,18 +25,18 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tower::{Layer, Service, service_fn};
 
+use crate::agent_plane::body_budget::{BodyBudget, Reservation};
+use crate::agent_plane::call::{head_for_agent, read_answer};
 use crate::agent_plane::cors::AllowedOrigins;
 use crate::agent_plane::error::AgentError;
-use crate::agent_plane::exchange::{head_for_agent, read_answer};
-use crate::agent_plane::inbox::{BodyBudget, Reservation};
 use crate::common::clock;
 use crate::common::model_aliases::{ModelAliases, Names};
 use crate::dialect;
 use crate::dialect::ToolStrictLevel;
 use crate::dialect::chat::media::Fetching;
-use crate::dialect::endpoint::{CallEndpoint, CountEndpoint, Endpoint};
 use crate::dialect::error_shape::ErrorShape;
-use crate::lifecycle::opening::Lifecycle;
+use crate::dialect::route::{CallEndpoint, CountEndpoint, Endpoint};
+use crate::lifecycle::open::Lifecycle;
 use crate::prefix::ExactPrefix;
 use crate::roles::RoleRules;
 use crate::trial::retry::{Fingerprint, Mark};
@@ -53,7 +53,7 @@ pub(crate) type AnswerBody = UnsyncBoxBody<Bytes, BodyError>;
 /// What every connection of the agent plane works with.
 #[derive(Debug)]
 pub(crate) struct AgentPlane {
-    pub(crate) opening: Lifecycle,
+    pub(crate) lifecycle: Lifecycle,
     /// A key that nobody opened a trial for opens one.
     pub(crate) opens_for_any_key: bool,
     pub(crate) model_aliases: ModelAliases,
@@ -92,7 +92,7 @@ impl AgentPlane {
             Ok(answer) => (answer, request_id),
             Err(error) => {
                 request_body::discard(&parts.headers, &mut body).await;
-                let error = error.without_secrets(&self.opening.redaction);
+                let error = error.without_secrets(&self.lifecycle.redaction);
                 let refusal = error.into_response(ErrorShape::of_path(path)).map(boxed);
                 (refusal, request_id.or_else(new_request_id))
             }
@@ -121,12 +121,12 @@ impl AgentPlane {
 
     async fn trial(&self, key: Option<&str>, headers: &HeaderMap) -> Result<Arc<Trial>, AgentError> {
         if !self.opens_for_any_key {
-            return Ok(self.opening.trials.by_key(&identity::key_of(key, headers)?)?);
+            return Ok(self.lifecycle.trials.by_key(&identity::key_of(key, headers)?)?);
         }
         let key = identity::any_key_of(key, headers)?;
-        match self.opening.trials.by_key(&key) {
+        match self.lifecycle.trials.by_key(&key) {
             Ok(trial) => Ok(trial),
-            Err(_) => Ok(self.opening.implicit(&key).await?),
+            Err(_) => Ok(self.lifecycle.implicit(&key).await?),
         }
     }
 
@@ -136,7 +136,7 @@ impl AgentPlane {
         }
         let trial_id = &trial.opened().facts.trial_id;
         let sent =
-            self.opening.upstream.send(trial_id, Method::GET, "/v1/models", &parts.headers, Bytes::new());
+            self.lifecycle.upstream.send(trial_id, Method::GET, "/v1/models", &parts.headers, Bytes::new());
         let (head, body) = sent.await?.into_parts();
         let head = head_for_agent(head);
         let names = self.names(trial);
@@ -166,8 +166,8 @@ impl AgentPlane {
             return Ok(answer);
         }
         // The places come first: what is sampled can then always be kept.
-        let places = self.opening.store.reserve_call().await?;
-        let awake = trial.awake(&self.opening.store).await;
+        let places = self.lifecycle.store.reserve_call().await?;
+        let awake = trial.awake(&self.lifecycle.store).await;
         let call = trial.admit(&awake, places, started_at, fingerprint)?;
         drop(awake);
         self.exchange(call, endpoint, ErrorShape::of_path(path), parts, &body).await

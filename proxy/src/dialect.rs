@@ -11,27 +11,25 @@ mod gemini;
 mod messages;
 pub(crate) mod responses;
 mod sampling;
-mod translated;
-pub(crate) mod unsendable;
 pub(crate) mod upstream_error;
 mod validation;
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use adapter::Translator;
+use bad_request::BadRequest;
 use chat::media::{self, Fetching};
 use rolltap_rollout::call::Dialect;
 pub use sampling::ToolStrictLevel;
 use serde_json::{Map, Value};
-use translated::Translator;
-use unsendable::BadRequest;
 use upstream_error::UpstreamError;
 
 use crate::common::model_aliases::Names;
-use crate::dialect::endpoint::{CallEndpoint, CountEndpoint};
+use crate::dialect::route::{CallEndpoint, CountEndpoint};
 use crate::recorder::{CallFacts, Recorder};
 use crate::upstream::SamplingDefaults;
-use crate::wire::passing::ChunkRewriter;
+use crate::wire::chunk_edit::ChunkRewriter;
 use crate::wire::sse;
 
 /// A request as it goes upstream, and what it said.
@@ -207,7 +205,7 @@ impl ResponseAdapter {
         }
         let fate = match (self, data) {
             (Self::Translated(translator), Some(data)) => {
-                return translated::event(translator.as_mut(), &data, recorder, passing.instead());
+                return adapter::event(translator.as_mut(), &data, recorder, passing.instead());
             }
             // A comment of upstream means nothing in another dialect.
             (Self::Translated(_), None) => EventAction::Dropped,
@@ -236,7 +234,7 @@ impl ResponseAdapter {
         match self {
             Self::Chat(asked) => Ok(chat::answer::whole(body, asked, recorder)),
             Self::Completions(asked) => Ok(completions::answer::whole(body, asked, recorder)),
-            Self::Translated(translator) => translated::whole(translator.as_mut(), body, recorder).map(Some),
+            Self::Translated(translator) => adapter::whole(translator.as_mut(), body, recorder).map(Some),
         }
     }
 
@@ -272,12 +270,14 @@ impl ResponseAdapter {
     /// clients that split a stream at blank lines take the event behind the comment for a part of it and drop both.
     pub(crate) fn keep_alive(&self) -> &'static [u8] {
         match self {
-            Self::Chat(_) | Self::Completions(_) => translated::KEEP_ALIVE,
+            Self::Chat(_) | Self::Completions(_) => adapter::KEEP_ALIVE,
             Self::Translated(translator) => translator.keep_alive(),
         }
     }
 }
 
-pub(crate) mod endpoint;
+mod adapter;
+pub(crate) mod bad_request;
+pub(crate) mod route;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -4,8 +4,6 @@
 //! [`Ledger`] knows what follows from what. [`Sequencer`] keeps what is due in the store, one thing after the other, and only
 //! then is it so: no reader sees a trial whose place could be another after a restart. [`Reader`] hands trials out.
 
-mod agenda;
-mod clerk;
 mod cursor;
 mod group;
 mod ledger;
@@ -16,12 +14,12 @@ mod rows;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub(crate) use clerk::Sequencer;
 pub(crate) use cursor::CursorError;
 pub(crate) use ledger::{KeptTrial, Ledger};
 pub(crate) use reader::{LineError, Reader, Reading};
 pub(crate) use refusal::OpenRefusal;
 pub(crate) use rows::rows;
+pub(crate) use sequencer::Sequencer;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// Requests that wait for the clerk, at most; more wait to be let wait.
@@ -72,5 +70,7 @@ impl Feed {
     }
 }
 
+mod schedule;
+mod sequencer;
 #[cfg(test)]
 pub(crate) mod tests;

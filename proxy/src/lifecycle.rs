@@ -1,4 +1,4 @@
 //! The life of a trial: opening, and eviction from memory.
 
-pub(crate) mod opening;
-pub(crate) mod sleeping;
+pub(crate) mod evict;
+pub(crate) mod open;

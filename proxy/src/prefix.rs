@@ -8,20 +8,20 @@
 //! Nothing is sent that is not proven: the server's own prompt of an earlier call must be what is rendered here of its
 //! messages. A kind of request ([`shape`]) for which it is not goes without until enough others prove it ([`trust`]).
 
-mod asking;
 mod audit;
+mod classify;
 mod conversation;
 mod fingerprint;
-mod meaning;
 mod memory;
 mod message;
+mod message_eq;
 mod node;
 mod plan;
 pub(crate) mod prompt_ids;
 mod prover;
+mod remote_renderer;
 mod request;
-mod shape;
-mod spelling;
+mod request_kind;
 mod splice;
 mod tail;
 #[cfg(test)]
@@ -38,11 +38,11 @@ use tokio::sync::OnceCell;
 pub(crate) use memory::Memory;
 pub(crate) use plan::Plan;
 
-use self::asking::Asking;
 use self::audit::Audits;
 use self::node::Node;
 use self::prover::Prover;
-use self::shape::RequestKind;
+use self::remote_renderer::Asking;
+use self::request_kind::RequestKind;
 use self::splice::Splicer;
 use self::trust::{Change, Trust};
 use crate::common::history::History;

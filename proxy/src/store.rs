@@ -10,7 +10,7 @@
 mod format;
 mod health;
 mod lock;
-mod opening;
+mod open;
 mod read;
 mod retention;
 mod summary;
@@ -22,17 +22,17 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub use format::conversation::{PromptMaker, StoredConversation};
 pub(crate) use format::event::{CallEntry, Completion, Event, GroupClosed, Opened, PolicyChange};
-pub use format::told::{PromptMaker, StoredConversation};
-pub(crate) use opening::OpenedStore;
+pub(crate) use open::OpenedStore;
 pub use read::archive::{Archive, Damage, ReadError, Stored, StoredTrial, read_dir};
-pub(crate) use read::look::RecoveredTrial;
+pub(crate) use read::recovery::RecoveredTrial;
 pub use retention::Retention;
 use rolltap_rollout::ids::TrialId;
 pub(crate) use summary::completion_tokens;
 pub use summary::{CauseOfModel, Summary};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-pub use write::sync::SyncPolicy;
+pub use write::fsync::SyncPolicy;
 
 use self::format::event::ReadCall;
 use self::health::Health;

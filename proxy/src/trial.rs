@@ -5,16 +5,16 @@
 //! A trial is sealed once. Sealing ends every call under way, their records included, before it returns; nothing
 //! changes the trial's calls after that.
 
-pub(crate) mod call_under_way;
+pub(crate) mod call;
 mod counting;
+pub(crate) mod keep_alive;
+pub(crate) mod registry;
 pub(crate) mod replay;
+mod residency;
 pub(crate) mod retry;
-pub(crate) mod silence;
-mod sleep;
 mod status;
-pub(crate) mod streaming;
+pub(crate) mod stream;
 pub(crate) mod tap;
-pub(crate) mod trials;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -27,15 +27,15 @@ use rolltap_rollout::rollout::Reward;
 use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 
-use self::sleep::MemoryUse;
-pub(crate) use self::sleep::{Idle, Resident};
+use self::residency::MemoryUse;
+pub(crate) use self::residency::{Idle, Resident};
 use crate::api::Limits;
 use crate::common::clock;
 use crate::dialect::responses;
 use crate::prefix::Memory;
 use crate::recorder::{Prompts, Recorder};
 use crate::store::{CallSlots, Event, Opened, RecoveredTrial, Store, Summary, completion_tokens};
-use crate::trial::call_under_way::InFlightCall;
+use crate::trial::call::InFlightCall;
 use crate::trial::replay::Replay;
 use crate::trial::retry::{Fingerprint, Undelivered};
 
@@ -57,7 +57,7 @@ pub(crate) struct Trial {
 #[derive(Debug, Default)]
 struct TrialState {
     calls: Calls,
-    under_way: HashMap<u64, Arc<InFlightCall>>,
+    in_flight: HashMap<u64, Arc<InFlightCall>>,
     undelivered: Undelivered,
     /// Requests under way that count tokens.
     counts: usize,
@@ -185,7 +185,7 @@ impl Trial {
         let intent = intent.keep(Event::Intent { trial_id, call_id, at: started_at });
         let call = InFlightCall::new(Arc::clone(self), ordinal, fingerprint, recorder, intent, record);
         let call = Arc::new(call);
-        state.under_way.insert(ordinal, Arc::clone(&call));
+        state.in_flight.insert(ordinal, Arc::clone(&call));
         Ok(call)
     }
 
@@ -216,7 +216,7 @@ impl Trial {
     /// `unrecorded` tokens were sampled without ids: they count for the limit of tokens alone.
     pub(crate) fn call_ended(&self, ordinal: u64, calls: &[Arc<Call>], unrecorded: u64) {
         let mut state = self.lock();
-        state.under_way.remove(&ordinal);
+        state.in_flight.remove(&ordinal);
         state.completion_tokens += unrecorded;
         state.completion_tokens += calls.iter().map(|call| completion_tokens(call)).sum::<u64>();
         calls.iter().for_each(|call| state.weight.add(call));
@@ -246,7 +246,7 @@ impl Trial {
         state.sealed_at = Some(now);
         // A call that ends at this moment removes itself; the rest are ended here, outside of the trial's lock
         // because each takes it to hand its record over.
-        let stragglers: Vec<_> = state.under_way.values().cloned().collect();
+        let stragglers: Vec<_> = state.in_flight.values().cloned().collect();
         state.undelivered.clear();
         drop(state);
         self.sealed.cancel();
@@ -332,7 +332,7 @@ impl TrialState {
         if let Some(max) = reached(limits.max_completion_tokens, self.completion_tokens) {
             return Err(CallRefusal::TooManyTokens(max));
         }
-        match reached(limits.max_calls_in_flight, (self.under_way.len() + self.counts) as u64) {
+        match reached(limits.max_calls_in_flight, (self.in_flight.len() + self.counts) as u64) {
             Some(max) => Err(CallRefusal::TooManyInFlight(max)),
             None => Ok(()),
         }

@@ -4,6 +4,7 @@
 mod address;
 mod body;
 mod flaws;
+mod health;
 mod ids_support;
 mod model_card;
 mod parser_question;
@@ -12,7 +13,6 @@ mod pool;
 mod replica;
 mod schema;
 mod settings;
-mod watch;
 
 pub use address::{Address, InvalidAddress};
 pub(crate) use body::UpstreamBody;

@@ -109,7 +109,7 @@ pub enum Dialect {
     Messages,
     /// `POST /v1beta/models/{model}:generateContent` (Gemini)
     GenerateContent,
-    /// None that was seen: the agent handed the call's tokens back itself ([`crate::returned`]).
+    /// None that was seen: the agent handed the call's tokens back itself ([`crate::agent_reported`]).
     Returned,
 }
 

@@ -4,6 +4,7 @@
 //! [`rollout`]: one [`row::RolloutRow`] per branch (`rollout/1`). [`check`] holds every invariant of such rows,
 //! [`export`] their file formats. [`returned`] reads what agents that keep tokens themselves hand back. Nothing here does I/O beyond the writers and readers that it is handed.
 
+pub mod agent_reported;
 pub mod branch_cause;
 pub mod call;
 pub mod check;
@@ -12,7 +13,6 @@ pub mod export;
 pub mod forest;
 pub mod ids;
 pub mod origin;
-pub mod returned;
 pub mod roles;
 pub mod rollout;
 pub mod row;

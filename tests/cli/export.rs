@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use rolltap_rollout::export::choices::Named;
 use rolltap_rollout::export::format::Format;
-use rolltap_rollout::export::named::Named;
 use rolltap_rollout::row::RolloutRow;
 
 use super::program::{Ended, run};

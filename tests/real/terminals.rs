@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rolltap_agent::hands;
 use rolltap_agent::terminal::{
     CommandOutput, Observation, Ran, RunCommand, Terminal, TerminalSize, TmuxSession,
 };
+use rolltap_agent::type_commands;
 use rolltap_sim as sim;
 use rolltap_testing::limit;
 use serde_json::json;
@@ -92,7 +92,7 @@ async fn type_until(terminal: &Terminal, keystrokes: &str, wanted: &str) {
 
 /// A shell with a prompt that no test types.
 async fn ready(terminal: &Terminal, dir: &Path) {
-    hands::wait_for_prompt(terminal).await;
+    type_commands::wait_for_prompt(terminal).await;
     type_until(terminal, &format!("cd {}; PS1='re''ady> '; clear\n", dir.display()), "ready>").await;
     terminal.observe().await;
 }

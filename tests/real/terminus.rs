@@ -1,6 +1,6 @@
 //! Harbor's own Terminus-2, in tmux in a folder of this machine: it keeps ids too, and both records must agree.
 
-use rolltap_rollout::returned::{self, Comparison, Segment, compare, rollout_details, trajectory};
+use rolltap_rollout::agent_reported::{self, Comparison, Segment, compare, rollout_details, trajectory};
 use rolltap_sim as sim;
 use serde_json::json;
 use tempfile::TempDir;
@@ -38,7 +38,7 @@ async fn terminus_2_finishes_a_task() {
     let account = rollout_details(seen.to_string().as_bytes()).unwrap();
     let trajectory = std::fs::read(folder.path().join("logs/agent/trajectory.json")).unwrap();
     for segments in [account, trajectory_of(&trajectory)] {
-        let returned = returned::calls(&trial.trial_id, jiff::Timestamp::UNIX_EPOCH, segments);
+        let returned = agent_reported::calls(&trial.trial_id, jiff::Timestamp::UNIX_EPOCH, segments);
         are_whole(&returned);
         let same = Comparison { captured: 3, returned: 3, same: 3, ..Comparison::default() };
         assert_eq!(compare(&calls, &returned), same);

@@ -2,8 +2,8 @@
 
 use super::Episode;
 use crate::chat::{ChatError, Message, Reply, Role};
-use crate::handover::{self, HandoverError, Work, end_of};
-use crate::prompt::handover as prompt;
+use crate::prompt::summarize as prompt;
+use crate::summarize::{self, HandoverError, Work, end_of};
 
 /// Tokens that are free after the latest exchanges were dropped, besides those of an answer whose length was asked for.
 const FREE_AFTER_UNWINDING: u64 = 4000;
@@ -81,7 +81,7 @@ impl Episode<'_> {
     async fn hand_over(&mut self, dropped: usize) -> Result<(), HandoverError> {
         let screen = self.terminal.screen().await;
         let work = Work { instruction: self.instruction, screen: &screen };
-        let done = handover::hand_over(self.chat, &self.conversation, work).await?;
+        let done = summarize::hand_over(self.chat, &self.conversation, work).await?;
         self.summaries += 1;
         self.conversation.hand_over(&done.questions.asked, &done.questions.reply);
         let question =
@@ -99,7 +99,7 @@ impl Episode<'_> {
     async fn go_on_with_less(&mut self, dropped: usize) {
         let screen = self.terminal.screen().await;
         let work = Work { instruction: self.instruction, screen: &screen };
-        let brief = handover::ask_briefly(self.chat, work).await;
+        let brief = summarize::ask_briefly(self.chat, work).await;
         let next = match &brief {
             Ok(brief) => prompt::go_on_briefly(self.instruction, &brief.reply.content),
             Err(_) => prompt::go_on_alone(self.instruction, end_of(&screen)),

@@ -13,8 +13,8 @@ use tokio::sync::Mutex;
 pub use self::script::TmuxSession;
 use self::script::{HISTORY_LIMIT, Look};
 use super::{Observation, SendError};
-use crate::clip::Clipped;
 use crate::screen::new_since;
+use crate::truncate::Clipped;
 
 /// Runs shell commands where the session is: in a container, or on this host.
 pub trait RunCommand: Send + Sync {

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::answer::{Command, ModelAnswer};
 use crate::chat::{Reply, Usage};
-use crate::handover::{Helper, Purpose};
 use crate::settings::{AgentSettings, TrajectorySettings};
+use crate::summarize::{Helper, Purpose};
 
 /// Writes a trajectory down.
 pub(crate) struct Recorder {

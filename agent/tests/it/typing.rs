@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rolltap_agent::answer::Command;
-use rolltap_agent::hands;
 use rolltap_agent::terminal::{Observation, Terminal};
+use rolltap_agent::type_commands;
 use rolltap_testing::limit;
 
 use crate::stage::shell;
@@ -23,7 +23,7 @@ async fn until(terminal: &Terminal, text: &str) {
 #[tokio::test]
 async fn a_megabyte_of_keystrokes_arrives_whole() {
     let (shell, terminal) = shell();
-    hands::wait_for_prompt(&terminal).await;
+    type_commands::wait_for_prompt(&terminal).await;
     terminal.send_keys("cat > big; echo read-$((40+2))\n").await.unwrap();
     let line = format!("{}\n", "0123456789abcdef".repeat(8));
     let text = line.repeat((1 << 20) / line.len());
@@ -37,7 +37,7 @@ async fn a_megabyte_of_keystrokes_arrives_whole() {
 #[tokio::test]
 async fn control_characters_are_typed_as_they_stand() {
     let (shell, terminal) = shell();
-    hands::wait_for_prompt(&terminal).await;
+    type_commands::wait_for_prompt(&terminal).await;
     // Ends a line, interrupts, and deletes a word, as at a keyboard.
     terminal.send_keys("sh -c 'echo started-$((1+1)); exec sleep 1000'\n").await.unwrap();
     until(&terminal, "started-2").await;
@@ -53,7 +53,7 @@ async fn control_characters_are_typed_as_they_stand() {
 #[tokio::test]
 async fn an_observation_is_what_came_since_the_last_one_or_else_the_screen() {
     let (_shell, terminal) = shell();
-    hands::wait_for_prompt(&terminal).await;
+    type_commands::wait_for_prompt(&terminal).await;
     assert_eq!(terminal.observe().await, Observation::Screen("$".into()));
     terminal.send_keys("echo one\n").await.unwrap();
     until(&terminal, "\none\n$").await;
@@ -69,9 +69,9 @@ async fn an_observation_is_what_came_since_the_last_one_or_else_the_screen() {
 #[tokio::test]
 async fn commands_are_waited_for_as_long_as_they_say() {
     let (_shell, terminal) = shell();
-    hands::wait_for_prompt(&terminal).await;
+    type_commands::wait_for_prompt(&terminal).await;
     let start = tokio::time::Instant::now();
     let commands = [Command::new("", 0.5), Command::new("", -1.0), Command::new("true\n", 0.5)];
-    assert_eq!(hands::carry_out(&terminal, &commands).await, Vec::<String>::new());
+    assert_eq!(type_commands::carry_out(&terminal, &commands).await, Vec::<String>::new());
     assert!(start.elapsed() >= Duration::from_secs(1), "{:?}", start.elapsed());
 }

@@ -11,7 +11,7 @@ use super::catalog::{self, CATALOG};
 use super::definition::Definition;
 use super::{AgentSpecError, InstalledAgent, TerminalOptions, Terminus2};
 use crate::agents::HarborAgent;
-use crate::common::nearest::nearest;
+use crate::common::suggest::nearest;
 
 /// The agents that are part of rolltap, with what each does.
 pub const BUILT_IN: [(&str, &str); 5] = [

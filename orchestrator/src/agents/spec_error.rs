@@ -2,7 +2,7 @@
 
 use super::definition::DefinitionError;
 use super::spec::names;
-use crate::common::nearest::did_you_mean;
+use crate::common::suggest::did_you_mean;
 
 /// Why no agent can be made of what was asked for.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use rolltap_agent::answer::{AnswerFormat, ModelAnswer};
 use rolltap_agent::terminal::{Terminal, TmuxSession};
-use rolltap_agent::{hands, prompt};
+use rolltap_agent::{prompt, type_commands};
 use tempfile::TempDir;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::environment_guard::EnvironmentGuard;
 use super::error::GymError;
-use super::facts::{Facts, TerminalKind};
 use super::hosts::Hosts;
 use super::judge::Judge;
 use super::reply::{ResetInfo, ResetReply, StepInfo, StepReply, Verdict};
 use super::request::Action;
-use super::room::EnvironmentGuard;
+use super::spec::{Facts, TerminalKind};
 use crate::agents::terminal::tmux;
 use crate::environment::{EnvironmentError, Exec};
 use crate::failure::{AGENT_SETUP_SEC, chain};
@@ -70,7 +70,7 @@ impl Episode {
         }
         room.set_network(&task.network.agent).await.map_err(failed)?;
         let terminal = Box::pin(open_terminal(&room, facts, hosts)).await?;
-        hands::wait_for_prompt(&terminal).await;
+        type_commands::wait_for_prompt(&terminal).await;
         let logs = tempfile::Builder::new().prefix("rolltap-env-").tempdir();
         let logs = logs.map_err(|error| GymError::Internal(format!("no place for logs: {error}")))?;
         let dir = JobDir::at(logs.path()).create_trial("episode");
@@ -155,7 +155,7 @@ impl Episode {
 
     async fn take_turn(&mut self, answer: ModelAnswer, facts: &Facts) -> ActionOutcome {
         let ModelAnswer { commands, task_complete, mut warnings, .. } = answer;
-        let typing = hands::carry_out(&self.terminal, &commands);
+        let typing = type_commands::carry_out(&self.terminal, &commands);
         match self.deadline {
             None => warnings.extend(typing.await),
             Some(_) if self.is_out_of_time() => {}

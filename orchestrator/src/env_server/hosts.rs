@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::task::TaskTracker;
 
+use super::environment_guard::EnvironmentGuard;
 use super::error::GymError;
-use super::room::EnvironmentGuard;
 use crate::environment::{EnvironmentError, EnvironmentKind, Host, JobLabel, TrialLabel};
 use crate::failure::{TimeoutPolicy, chain};
 use crate::task::Task;

@@ -15,13 +15,13 @@ use rolltap_proxy::Admission;
 use uuid::Uuid;
 
 use super::error::GymError;
-use super::facts::Facts;
 use super::hosts::Hosts;
 use super::lease::Lease;
 use super::registry::Registry;
 use super::reply::{ClosedReply, Created, EnvStatus, Leased, ResetReply, StepReply};
 use super::request::{self, Action, Create, TaskPlace};
 use super::slot::{Removed, Slot};
+use super::spec::Facts;
 use crate::environment::EnvironmentKind;
 use crate::failure::chain;
 use crate::job::config::{JobConfig, TaskRef};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::environment_guard::EnvironmentGuard;
 use super::hosts::Hosts;
-use super::room::EnvironmentGuard;
 use crate::environment::{Environment, EnvironmentKind};
 use crate::failure::{Cause, Phase, TrialFailure, chain};
 use crate::job_dir::TrialDir;

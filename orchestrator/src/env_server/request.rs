@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::error::GymError;
-use super::facts::TerminalKind;
-use crate::common::nearest::{did_you_mean, nearest};
+use super::spec::TerminalKind;
+use crate::common::suggest::{did_you_mean, nearest};
 use crate::environment::EnvironmentKind;
 
 /// The longest time that a caller may leave an environment alone: a week.

@@ -10,11 +10,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::episode::{Episode, EpisodeEnded};
 use super::error::GymError;
-use super::facts::Facts;
 use super::hosts::Hosts;
 use super::lease::Lease;
 use super::reply::{EnvStatus, ResetReply, StepReply};
 use super::request::Action;
+use super::spec::Facts;
 
 /// One environment.
 pub(super) struct Slot {

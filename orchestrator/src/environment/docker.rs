@@ -17,13 +17,13 @@ use std::sync::Arc;
 
 use build::Builds;
 pub use cleanup::clean::Cleaner;
-pub use cleanup::found::{EngineObject, FoundKind};
+pub use cleanup::inventory::{EngineObject, FoundKind};
 use cleanup::labels::Labels;
-pub use cleanup::owner::OwnerState;
+pub use cleanup::process_owner::OwnerState;
 pub(super) use compose::Composed;
 use compose::Compositions;
+pub(crate) use compose::cleanup::ComposeProjects;
 pub(crate) use compose::has_services;
-pub(crate) use compose::projects::ComposeProjects;
 pub use container::Container;
 use engine::Engine;
 pub(super) use image::Image;

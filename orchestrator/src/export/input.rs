@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rolltap_proxy::store::{Archive, Damage, StoredTrial};
-use rolltap_rollout::export::pipeline::part::{RowAge, RowFacts, RowPart};
+use rolltap_rollout::export::pipeline::projection::{RowAge, RowFacts, RowPart};
 use rolltap_rollout::export::pipeline::survey::Survey;
 use rolltap_rollout::row::RolloutRow;
 

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use rolltap_rollout::export::choices::Named;
 use rolltap_rollout::export::exporter::Omission;
-use rolltap_rollout::export::named::Named;
-use rolltap_rollout::export::pipeline::choice::Tally;
 use rolltap_rollout::export::pipeline::plan::Plan;
 use rolltap_rollout::export::pipeline::rules::Failed;
+use rolltap_rollout::export::pipeline::select::Tally;
 
 use super::{ExportSettings, Output};
 

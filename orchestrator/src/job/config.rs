@@ -23,7 +23,7 @@ pub use own::OwnConfig;
 pub use parts::{AgentEntry, EnvironmentSection, VerifierSection};
 pub use settings::{AgentDefaults, SettingsError};
 
-use crate::common::nearest::did_you_mean;
+use crate::common::suggest::did_you_mean;
 
 /// The key of our own section.
 const OWN: &str = "rolltap";

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::Upstreams;
-use crate::common::nearest::{did_you_mean, nearest};
+use crate::common::suggest::{did_you_mean, nearest};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -15,8 +15,8 @@ use rolltap_rollout::row::RolloutRow;
 use serde::Serialize;
 
 use crate::admin_client::{AdminClient, AdminError};
+use crate::agent_reported;
 use crate::failure::chain;
-use crate::returned;
 use crate::trial::TrialContext;
 use crate::trial::TrialOutcome;
 
@@ -107,7 +107,7 @@ fn returned_rows(
     status: &TrialStatus,
 ) -> Result<Vec<RolloutRow>, String> {
     let dir = context.dir.trial(&trial.name);
-    let (found, problems) = returned::look(&dir, &trial.name, trial.agent_finished_at());
+    let (found, problems) = agent_reported::look(&dir, &trial.name, trial.agent_finished_at());
     let found =
         found.ok_or_else(|| format!("what its agent handed back is gone: {}", problems.join("; ")))?;
     let reward = Reward {
@@ -116,7 +116,7 @@ fn returned_rows(
         valid: status.reward_valid.unwrap_or(false),
         failure_cause: status.failure_cause.clone(),
     };
-    returned::rows(facts, &reward, status.superseded, &found.calls)
+    agent_reported::rows(facts, &reward, status.superseded, &found.calls)
 }
 
 /// Both files under way, as drafts beside their places: a file that is there is whole.

@@ -17,12 +17,12 @@ use super::proxy::{JobProxy, choose_models};
 use super::queue::{NextTrial, Queue};
 use super::running::Running;
 use super::{JobError, JobReport, JobSettings, Progress, rollouts};
+use crate::agent_reported::Returned;
 use crate::common::cancellation::Cancellation;
 use crate::environment::JobLabel;
 use crate::failure::chain;
 use crate::job::records::{JobProgress, Records};
 use crate::job_dir::{JobDir, Log, default_job_name, write_json};
-use crate::returned::Returned;
 use crate::trial::{TrialContext, TrialHost, TrialOutcome, TrialPlan};
 
 /// Runs a job to its end, or to its early end by `cancellation`. Nothing that it started is left running. Where the job's
@@ -195,7 +195,7 @@ impl Job {
             }
         };
         problems.extend(self.write_result(0, Some(Timestamp::now())).err());
-        self.put_away(rollouts, problems).await
+        self.shut_down(rollouts, problems).await
     }
 
     async fn run_trials(&mut self) {
@@ -225,10 +225,10 @@ impl Job {
             };
             let outcome = match result {
                 Ok(outcome) => outcome,
-                Err(error) => self.context.bury(&plan, &error).await,
+                Err(error) => self.context.record_panic(&plan, &error).await,
             };
             self.queue.ended(&plan);
-            self.take_in(&plan, outcome);
+            self.record_outcome(&plan, outcome);
             if let Err(problem) = self.write_result(running.count(), None) {
                 self.context.log.line(problem);
             }
@@ -241,7 +241,7 @@ impl Job {
         if self.is_ending() { None } else { self.queue.take(Instant::now()) }
     }
 
-    fn take_in(&mut self, plan: &TrialPlan, outcome: TrialOutcome) {
+    fn record_outcome(&mut self, plan: &TrialPlan, outcome: TrialOutcome) {
         let (name, log) = (&outcome.name, &self.context.log);
         log.line(format!("{name} {}", outcome.end_in_words()));
         for note in outcome.returned.iter().flat_map(Returned::notes) {
@@ -307,7 +307,7 @@ impl Job {
         write_json(&path, &record).map_err(|error| format!("cannot write {}: {error}", path.display()))
     }
 
-    async fn put_away(
+    async fn shut_down(
         self,
         rollouts: Option<rollouts::RolloutFiles>,
         mut problems: Vec<String>,

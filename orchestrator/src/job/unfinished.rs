@@ -27,7 +27,7 @@ impl TrialContext {
 
     /// Ends a trial whose task died by a bug of ours: its record at the proxy is closed all the same. Its environment
     /// goes with the job's.
-    pub(super) async fn bury(&self, plan: &TrialPlan, error: &JoinError) -> TrialOutcome {
+    pub(super) async fn record_panic(&self, plan: &TrialPlan, error: &JoinError) -> TrialOutcome {
         let failure = TrialFailure::from_error(Phase::Agent, Cause::Internal, error);
         self.log.line(format!("{} died: {failure}", plan.name));
         let mut outcome = TrialOutcome::new(plan).failed(failure);

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::Serialize;
 
-use super::inside::{Emptied, make_empty};
+use super::prepare_dirs::{Emptied, make_empty};
 use crate::environment::{Environment, EnvironmentError, Fetched};
 use crate::task::Artifact;
 

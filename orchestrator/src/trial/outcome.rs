@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::TrialPlan;
+use crate::agent_reported::Returned;
 use crate::failure::{Cause, TrialFailure};
-use crate::returned::Returned;
 use crate::trial::JobAgent;
 use crate::verify::Rewards;
 

@@ -9,7 +9,7 @@ use rolltap_rollout::ids::{GroupId, TrialId};
 
 use crate::api::{ErrorBody, ErrorDetail};
 use crate::feed::CursorError;
-use crate::lifecycle::opening::OpenError;
+use crate::lifecycle::open::OpenError;
 use crate::store::StoreError;
 use crate::trial::RewardConflict;
 use crate::upstream::{AddressTaken, InvalidAddress};

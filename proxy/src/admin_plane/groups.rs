@@ -12,7 +12,7 @@ use super::error::AdminError;
 use crate::api::GroupStatus;
 
 pub(super) async fn list(State(plane): State<Arc<AdminPlane>>) -> Json<Vec<GroupStatus>> {
-    Json(plane.opening.feed.ledger().groups())
+    Json(plane.lifecycle.feed.ledger().groups())
 }
 
 pub(super) async fn status(
@@ -29,7 +29,7 @@ pub(super) async fn close(
     id: Result<Path<GroupId>, PathRejection>,
 ) -> Result<Json<GroupStatus>, AdminError> {
     let Path(id) = id?;
-    let feed = &plane.opening.feed;
+    let feed = &plane.lifecycle.feed;
     if !feed.ledger().close(&id) {
         return Err(AdminError::unknown_group(&id));
     }
@@ -44,6 +44,6 @@ pub(super) async fn close(
 
 impl AdminPlane {
     fn group(&self, id: &GroupId) -> Result<GroupStatus, AdminError> {
-        self.opening.feed.ledger().group(id).ok_or_else(|| AdminError::unknown_group(id))
+        self.lifecycle.feed.ledger().group(id).ok_or_else(|| AdminError::unknown_group(id))
     }
 }

@@ -25,8 +25,8 @@ pub(super) async fn set(
     if label.is_empty() {
         return Err(AdminError::invalid("version is empty: name the weights, like 17 or \"step-17\""));
     }
-    let place = plane.opening.store.reserve().await?;
-    let (_, kept) = plane.opening.upstream.set_version(&label, place);
+    let place = plane.lifecycle.store.reserve().await?;
+    let (_, kept) = plane.lifecycle.upstream.set_version(&label, place);
     store::outcome(kept.await)?;
     Ok(Json(plane.policy_status()))
 }
@@ -37,27 +37,27 @@ pub(super) async fn pause(
     body: Result<Option<Json<PausePolicy>>, JsonRejection>,
 ) -> Result<Json<PolicyStatus>, AdminError> {
     let Json(asked) = body?.unwrap_or_default();
-    plane.opening.upstream.policy().hold(true);
+    plane.lifecycle.upstream.policy().hold(true);
     if asked.wait {
-        plane.opening.upstream.load().ended().await;
+        plane.lifecycle.upstream.load().ended().await;
     }
     Ok(Json(plane.policy_status()))
 }
 
 pub(super) async fn resume(State(plane): State<Arc<AdminPlane>>) -> Json<PolicyStatus> {
-    plane.opening.upstream.policy().hold(false);
+    plane.lifecycle.upstream.policy().hold(false);
     Json(plane.policy_status())
 }
 
 impl AdminPlane {
     fn policy_status(&self) -> PolicyStatus {
-        let policy = self.opening.upstream.policy();
+        let policy = self.lifecycle.upstream.policy();
         let told = |Version { ordinal, label }| PolicyVersion { version: ordinal, label };
         PolicyStatus {
             current: told(policy.current()),
             paused: policy.is_paused(),
-            in_flight: self.opening.upstream.load().under_way() as u64,
-            held: self.opening.upstream.load().held() as u64,
+            in_flight: self.lifecycle.upstream.load().in_flight() as u64,
+            held: self.lifecycle.upstream.load().held() as u64,
             versions: policy.versions().into_iter().map(told).collect(),
         }
     }

@@ -14,7 +14,7 @@ use super::error::AdminError;
 use crate::api::{OpenTrial, PutReward, TrialOpened, TrialStatus};
 use crate::common::trial_key::TrialKey;
 use crate::dialect::chat::request::NOT_SAMPLING;
-use crate::lifecycle::opening::Lifecycle;
+use crate::lifecycle::open::Lifecycle;
 use crate::store::{self, Event};
 use crate::trial::Trial;
 
@@ -30,7 +30,7 @@ pub(super) async fn open(
     }
     let key = TrialKey::generate()
         .map_err(|error| AdminError::internal(format!("no randomness for a key: {error}")))?;
-    let opening = plane.opening.clone();
+    let opening = plane.lifecycle.clone();
     let (key, trial) = to_the_end(async move {
         let trial = opening.open(asked, &key).await?;
         Ok((key, trial))
@@ -47,7 +47,7 @@ pub(super) async fn seal(
 ) -> Result<Json<TrialStatus>, AdminError> {
     let trial = plane.trial(id)?;
     to_the_end(async move {
-        let Lifecycle { feed, store, upstream, .. } = &plane.opening;
+        let Lifecycle { feed, store, upstream, .. } = &plane.lifecycle;
         let trial_id = &trial.opened().facts.trial_id;
         // The place comes first: what is sealed is then kept, however the disk does.
         let place = store.reserve().await?;
@@ -80,7 +80,7 @@ pub(super) async fn reward(
     let Json(put) = body?;
     let reward = reward_of(put);
     to_the_end(async move {
-        let Lifecycle { feed, store, .. } = &plane.opening;
+        let Lifecycle { feed, store, .. } = &plane.lifecycle;
         let trial_id = &trial.opened().facts.trial_id;
         let place = store.reserve().await?;
         let is_new = trial.reward(&reward)?;
@@ -114,13 +114,13 @@ impl AdminPlane {
     /// The trial named in the path.
     pub(super) fn trial(&self, id: Result<Path<TrialId>, PathRejection>) -> Result<Arc<Trial>, AdminError> {
         let Path(id) = id?;
-        self.opening.trials.by_id(&id).ok_or_else(|| AdminError::unknown_trial(&id))
+        self.lifecycle.trials.by_id(&id).ok_or_else(|| AdminError::unknown_trial(&id))
     }
 
     /// How a trial stands, by itself and among others.
     pub(super) async fn status_of(&self, trial: &Trial) -> TrialStatus {
-        let standing = self.opening.feed.ledger().standing(&trial.opened().facts.trial_id);
-        trial.status(&self.opening.store, standing).await
+        let standing = self.lifecycle.feed.ledger().standing(&trial.opened().facts.trial_id);
+        trial.status(&self.lifecycle.store, standing).await
     }
 }
 

@@ -14,7 +14,7 @@ use crate::api::{AddUpstream, UpstreamState, UpstreamStatus};
 use crate::upstream::{Address, Replica, ReplicaId};
 
 pub(super) async fn list(State(plane): State<Arc<AdminPlane>>) -> Json<Vec<UpstreamStatus>> {
-    Json(plane.opening.upstream.replicas().iter().map(|replica| replica.status()).collect())
+    Json(plane.lifecycle.upstream.replicas().iter().map(|replica| replica.status()).collect())
 }
 
 pub(super) async fn add(
@@ -25,12 +25,12 @@ pub(super) async fn add(
     let address: Address = asked.url.parse()?;
     let address = match asked.api_key {
         Some(key) => {
-            plane.opening.redaction.learn(&key);
+            plane.lifecycle.redaction.learn(&key);
             address.with_api_key(&key)?
         }
         None => address,
     };
-    Ok((StatusCode::CREATED, Json(plane.opening.upstream.add(address)?.status())))
+    Ok((StatusCode::CREATED, Json(plane.lifecycle.upstream.add(address)?.status())))
 }
 
 pub(super) async fn remove(
@@ -38,7 +38,7 @@ pub(super) async fn remove(
     id: Result<Path<ReplicaId>, PathRejection>,
 ) -> Result<Json<UpstreamStatus>, AdminError> {
     let Path(id) = id?;
-    let removed = plane.opening.upstream.remove(id);
+    let removed = plane.lifecycle.upstream.remove(id);
     let removed = removed.ok_or_else(|| AdminError::not_found(format!("there is no upstream {id}")))?;
     Ok(Json(removed.status()))
 }

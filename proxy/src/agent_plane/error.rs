@@ -7,17 +7,17 @@ use http::{HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::Full;
 use serde::Serialize;
 
-use crate::agent_plane::inbox::BudgetFull;
+use crate::agent_plane::body_budget::BudgetFull;
 use crate::common::redaction::Redaction;
 use crate::common::trial_key::IdentityError;
-use crate::dialect::endpoint::RouteError;
+use crate::dialect::bad_request::BadRequest;
 use crate::dialect::error_shape::ErrorShape;
-use crate::dialect::unsendable::BadRequest;
+use crate::dialect::route::RouteError;
 use crate::dialect::upstream_error::UpstreamError;
-use crate::lifecycle::opening::OpenError;
+use crate::lifecycle::open::OpenError;
 use crate::store::StoreError;
 use crate::trial::CallRefusal;
-use crate::trial::call_under_way::CallEnded;
+use crate::trial::call::CallEnded;
 use crate::upstream::SendError;
 
 /// An answer that comes from us and not from upstream.

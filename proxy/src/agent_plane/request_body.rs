@@ -8,8 +8,8 @@ use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 
+use crate::agent_plane::body_budget::Reservation;
 use crate::agent_plane::error::AgentError;
-use crate::agent_plane::inbox::Reservation;
 use crate::trial::CallRefusal;
 
 /// Long contexts with images; vLLM itself has no limit.

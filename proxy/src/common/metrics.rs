@@ -157,7 +157,7 @@ impl Metrics {
     }
 
     /// An open trial gave its memory back.
-    pub(crate) fn trial_asleep(&self) {
+    pub(crate) fn trial_evicted(&self) {
         self.trials_asleep.inc();
     }
 
@@ -230,7 +230,7 @@ mod tests {
         metrics.shape_off();
         metrics.reader_cut_off();
         metrics.trial_memory(7);
-        metrics.trial_asleep();
+        metrics.trial_evicted();
         metrics.flaws().count(Flaw::MissingTokenIds);
         metrics.stand(Counts {
             trials_open: 3,

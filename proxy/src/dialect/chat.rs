@@ -2,6 +2,6 @@
 //! loses again what the agent did not ask for.
 
 pub(crate) mod answer;
+pub(crate) mod completion;
 pub(crate) mod media;
 pub(crate) mod request;
-pub(crate) mod spoken;

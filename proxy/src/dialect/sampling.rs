@@ -7,9 +7,9 @@ use rolltap_rollout::call::Sampling;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::unsendable::BadRequest;
+use super::bad_request::BadRequest;
 use crate::upstream::SamplingDefaults;
-use crate::wire::surgery::{Object, is_off};
+use crate::wire::json_edit::{Object, is_off};
 
 /// Keys by which a request could reach past its own sampling, each with the values beside `null` that have no effect.
 const ENGINE_CONTROL: [(&str, &[&str]); 9] = [

@@ -10,7 +10,7 @@ use rolltap_rollout::token_list::TokenList;
 
 use super::*;
 use crate::common::model_aliases::ModelAliases;
-use crate::dialect::endpoint::Delivery;
+use crate::dialect::route::Delivery;
 use crate::wire::sse::Decoder;
 
 static NOTHING: LazyLock<(Map<String, Value>, ModelAliases, Arc<responses::Memory>)> =

@@ -2,7 +2,7 @@
 //!
 //! vLLM 0.32 describes the object that it found invalid by the number of its members: `'input': '<dict of 3 items>'`.
 
-use crate::wire::surgery::Object;
+use crate::wire::json_edit::Object;
 
 /// One error of a message: `{'type': 'missing', 'loc': 'body.messages', 'msg': …, 'input': '<dict of 3 items>'}`.
 const ENTRY: &str = "{'type': '";

@@ -11,10 +11,10 @@ use jiff::Timestamp;
 pub(crate) use reading::Delivery;
 use rolltap_rollout::ids::{GroupId, TrialId};
 
-use super::agenda::{Deadline, Due, Schedule};
 use super::group::Group;
 use super::order::Order;
 use super::refusal::OpenRefusal;
+use super::schedule::{Deadline, Due, Schedule};
 use crate::api::ClosingCause;
 use crate::common::samples::{Sample, Samples};
 use crate::common::seconds::Seconds;

@@ -13,7 +13,7 @@ use super::{CursorError, Feed, rows};
 use crate::api::RolloutLine;
 use crate::store::Store;
 use crate::trial::Trial;
-use crate::trial::trials::Trials;
+use crate::trial::registry::Trials;
 
 /// What a reader asks for.
 #[derive(Clone, Debug, Default)]

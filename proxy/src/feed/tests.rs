@@ -9,9 +9,9 @@ use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
 use rolltap_rollout::rollout::TrialFacts;
 use rolltap_rollout::training::TrainingPolicy;
 
-use super::agenda::Due;
 use super::cursor::Cursor;
 use super::ledger::{Delivery, KeptTrial, Ledger};
+use super::schedule::Due;
 use crate::api::{ClosingCause, Limits};
 use crate::common::history::History;
 use crate::common::model_aliases::ModelAliases;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::memory::PendingAnswer;
-use super::shape::RequestKind;
+use super::request_kind::RequestKind;
 use super::{ExactPrefix, Ready};
 use crate::common::history::History;
 use crate::common::metrics::Audit;

@@ -14,7 +14,7 @@ use super::message::{StoredMessage, Words};
 use super::node::{Node, RenderedPrompt};
 use super::request::{InputTexts, PromptInputs, PromptRequest};
 use crate::store::{CallEntry, PromptMaker, StoredConversation};
-use crate::wire::surgery::Object;
+use crate::wire::json_edit::Object;
 
 /// An answer is recognised in another conversation only if it is no everyday phrase.
 const TELLING_LENGTH: usize = 64;

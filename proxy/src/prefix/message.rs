@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 
 use super::fingerprint::Fingerprint;
-use super::meaning::Reading;
+use super::message_eq::Reading;
 use crate::render::renderer::{self, Renderer};
 
 /// A message as it is kept.

@@ -13,7 +13,7 @@ use super::memory::{Looked, Maker, Memory, PendingAnswer, Predecessor, read_answ
 use super::message::StoredMessage;
 use super::node::Node;
 use super::request::PromptRequest;
-use super::shape::RequestKind;
+use super::request_kind::RequestKind;
 use super::splice::{Spliced, Unspliced};
 use super::{ExactPrefix, Ready};
 use crate::common::history::History;

@@ -8,7 +8,7 @@
 use rolltap_rollout::token_list::TokenList;
 
 use crate::upstream::IdsPlace;
-use crate::wire::surgery::{Object, Splices};
+use crate::wire::json_edit::{Object, Splices};
 
 /// The request with that prompt. None where it is no JSON object.
 pub(crate) fn given(request: &str, prompt: &TokenList, place: IdsPlace) -> Option<Vec<u8>> {

@@ -5,11 +5,11 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 
 use super::fingerprint::Fingerprint;
-use super::meaning::meaning_of;
+use super::message_eq::meaning_of;
 use crate::render::renderer::{self, Renderer};
 use crate::render::{RenderError, RequestInputs};
-use crate::wire::json_cursor::Cursor;
-use crate::wire::surgery::Object;
+use crate::wire::json_edit::Object;
+use crate::wire::json_scan::Cursor;
 
 /// A chat request as it goes upstream, as far as its prompt is concerned.
 #[derive(Debug)]

@@ -8,10 +8,10 @@ use rolltap_rollout::continuation::Class;
 use rolltap_rollout::token::TokenId;
 use rolltap_rollout::token_list::TokenList;
 
+use super::classify::class_of;
 use super::message::StoredMessage;
 use super::node::{Node, RenderedPrompt};
 use super::request::PromptInputs;
-use super::spelling::class_of;
 use super::tail::{FollowingTurn, NoTail, Tail};
 use crate::common::history::History;
 use crate::render::RenderError;

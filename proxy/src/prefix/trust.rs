@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rolltap_rollout::ids::TrialId;
 
-use super::shape::RequestKind;
+use super::request_kind::RequestKind;
 
 /// What a trial with a prompt that differs costs, in proofs.
 const REFUTATION: i32 = 8;

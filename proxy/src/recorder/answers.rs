@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 use self::calls::Calls;
 use self::text::Text;
 use super::find_or_push;
-use crate::wire::json_cursor::Cursor;
-use crate::wire::surgery::Object;
+use crate::wire::json_edit::Object;
+use crate::wire::json_scan::Cursor;
 
 /// The messages of a call's choices while they come.
 #[derive(Debug, Default)]

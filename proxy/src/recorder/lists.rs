@@ -8,7 +8,7 @@ use std::fmt;
 use rolltap_rollout::token::{Logprob, TokenId};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::wire::json_cursor::Cursor;
+use crate::wire::json_scan::Cursor;
 
 /// What a text is that is no such list.
 pub(crate) type NotAList = serde_json::Error;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use memchr::memmem;
 use serde::Deserialize;
 
-use crate::wire::json_cursor::Cursor;
+use crate::wire::json_scan::Cursor;
 
 /// Where the texts are: JSON values as the request has them.
 #[derive(Clone, Copy, Debug, Default)]

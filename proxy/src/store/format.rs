@@ -2,10 +2,10 @@
 
 pub(super) mod call_record;
 pub(super) mod content;
+pub(super) mod conversation;
+pub(super) mod dictionary;
 pub(super) mod event;
 pub(super) mod logprobs;
-pub(super) mod numbers;
-pub(super) mod prelude;
 pub(super) mod record;
 pub(super) mod segment;
-pub(super) mod told;
+pub(super) mod varint;

@@ -2,5 +2,5 @@
 
 pub(super) mod archive;
 pub(super) mod index;
-pub(super) mod look;
 pub(super) mod reader;
+pub(super) mod recovery;

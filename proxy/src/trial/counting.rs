@@ -17,8 +17,8 @@ impl Trial {
         if state.sealed_at.is_some() {
             return Err(CallRefusal::Sealed);
         }
-        let under_way = (state.under_way.len() + state.counts) as u64;
-        match self.opened.limits.max_calls_in_flight.filter(|&max| under_way >= max) {
+        let in_flight = (state.in_flight.len() + state.counts) as u64;
+        match self.opened.limits.max_calls_in_flight.filter(|&max| in_flight >= max) {
             Some(max) => Err(CallRefusal::TooManyInFlight(max)),
             None => {
                 state.counts += 1;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
-use crate::trial::call_under_way::SharedKept;
+use crate::trial::call::SharedKept;
 
 /// The head of an answer.
 #[derive(Clone, Debug)]

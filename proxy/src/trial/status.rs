@@ -53,7 +53,7 @@ impl Trial {
                 total: summary.calls,
                 complete: summary.complete,
                 failed: summary.calls - summary.complete,
-                in_flight: state.under_way.len() as u64,
+                in_flight: state.in_flight.len() as u64,
             },
             prompt_tokens: summary.prompt_tokens,
             completion_tokens: summary.completion_tokens,

@@ -11,9 +11,9 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::trial::call_under_way::{CallGuard, Next, SharedKept};
-use crate::trial::silence::{IdleTimer, UpstreamSign};
-use crate::trial::streaming::Broken;
+use crate::trial::call::{CallGuard, Next, SharedKept};
+use crate::trial::keep_alive::{IdleTimer, UpstreamSign};
+use crate::trial::stream::Broken;
 
 /// The body that the agent reads.
 #[derive(Debug)]

@@ -29,7 +29,7 @@ pub(super) struct Lease {
 /// Calls that are under way or held back, at all replicas together.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
-    under_way: AtomicUsize,
+    in_flight: AtomicUsize,
     held: AtomicUsize,
     none_under_way: Notify,
 }
@@ -72,7 +72,7 @@ impl Body for UpstreamBody {
 impl Lease {
     pub(super) fn take(replica: Arc<Replica>, load: Arc<Load>) -> Self {
         replica.in_flight.fetch_add(1, Ordering::SeqCst);
-        load.under_way.fetch_add(1, Ordering::SeqCst);
+        load.in_flight.fetch_add(1, Ordering::SeqCst);
         Self { served_by: ServedBy::new(replica), load }
     }
 }
@@ -83,15 +83,15 @@ impl Drop for Lease {
         if replica.in_flight.fetch_sub(1, Ordering::SeqCst) == 1 && replica.is_draining() {
             replica.look.notify_one();
         }
-        if self.load.under_way.fetch_sub(1, Ordering::SeqCst) == 1 {
+        if self.load.in_flight.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.load.none_under_way.notify_waiters();
         }
     }
 }
 
 impl Load {
-    pub(crate) fn under_way(&self) -> usize {
-        self.under_way.load(Ordering::SeqCst)
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::SeqCst)
     }
 
     pub(crate) fn held(&self) -> usize {
@@ -109,7 +109,7 @@ impl Load {
             let mut ended = std::pin::pin!(self.none_under_way.notified());
             // Before the count is looked at, so that the last call cannot end unnoticed in between.
             ended.as_mut().enable();
-            if self.under_way() == 0 {
+            if self.in_flight() == 0 {
                 return;
             }
             ended.await;

@@ -13,8 +13,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rolltap_rollout::ids::TrialId;
 
 use super::body::{Lease, Load, UpstreamBody};
+use super::health::watch;
 use super::replica::{Connections, Outgoing, Replica, ReplicaId, SendFailure};
-use super::watch::watch;
 use super::{Address, IdsPlace, ModelCard};
 use crate::common::metrics::FlawCounts;
 use crate::store::{Durable, QueueSlot, Store};

@@ -6,6 +6,7 @@
 
 use std::io::{Seek, Write};
 
+use super::choices::named;
 use super::exporter::{ExportError, Exporter};
 use super::formats::areal::ArealExporter;
 use super::formats::atif::AtifExporter;
@@ -22,7 +23,6 @@ use super::formats::trl::TrlExporter;
 use super::formats::verifiers::VerifiersExporter;
 use super::formats::verl::VerlExporter;
 use super::formats::whole_rows::{JsonlExporter, ParquetExporter};
-use super::named::named;
 use super::pipeline::advantage::Advantage;
 use super::pipeline::rules::OnFork;
 
@@ -124,7 +124,7 @@ mod tests {
     use std::collections::HashSet;
     use std::io::Cursor;
 
-    use super::super::named::Named;
+    use super::super::choices::Named;
     use super::super::testing::fixture::{forked, straight};
     use super::*;
 

@@ -1,10 +1,10 @@
 //! The passes of an export over its input: survey, plan, selection and masks.
 
 pub mod advantage;
-pub mod choice;
 pub(super) mod mask;
-pub mod part;
 pub mod plan;
+pub mod projection;
 pub mod rules;
-pub mod sampled;
+pub mod sampling_report;
+pub mod select;
 pub mod survey;

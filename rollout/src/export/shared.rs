@@ -1,14 +1,14 @@
 //! Parts that several formats share.
 
 pub(super) mod compared;
-pub(super) mod exact;
+pub(super) mod float_text;
 pub(super) mod json;
 pub(super) mod lines;
 pub(super) mod naming;
 pub(super) mod policy_number;
 pub(super) mod positions;
 pub(super) mod refusal;
-pub(super) mod row_facts;
+pub(super) mod row_queries;
 pub(super) mod runs;
 pub(super) mod sequence;
 pub(super) mod temperature;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use rolltap_rollout::export::formats::jsonl::{JsonlReader, JsonlWriter};
 use rolltap_rollout::export::formats::parquet::{ParquetReader, ParquetWriter};
-use rolltap_rollout::export::pipeline::part::{RowAge, RowFacts, RowPart};
+use rolltap_rollout::export::pipeline::projection::{RowAge, RowFacts, RowPart};
 use rolltap_rollout::row::RolloutRow;
 
 use crate::trials::any::trials;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::template::{OF_OPTIONS, fill};
 use super::{AgentOption, Definition, OptionType, Template, VERSION_OPTION, Values};
-use crate::common::nearest::{did_you_mean, nearest};
+use crate::common::suggest::{did_you_mean, nearest};
 
 /// What the options come to.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -7,7 +7,7 @@ use regex::Regex;
 use super::mcp::OF_SERVERS;
 use super::template::{OF_OPTIONS, PLACES, Template, names};
 use super::{AgentOption, Definition, Install, Mcp, OptionType};
-use crate::common::nearest::nearest;
+use crate::common::suggest::nearest;
 
 /// The option that every installed agent has, and no definition may take for itself.
 pub(crate) const VERSION_OPTION: &str = "version";

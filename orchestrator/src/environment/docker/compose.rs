@@ -3,9 +3,9 @@
 //! The plugin reads, builds and starts; everything after that is the engine's API on the container of service `main`.
 //! What it makes carries the labels of the trial, by which it is removed.
 
+pub(super) mod cleanup;
 mod files;
 mod project;
-pub(super) mod projects;
 mod services;
 
 use std::collections::{BTreeMap, HashMap};

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::ConfigError;
-use crate::common::nearest::nearest;
+use crate::common::suggest::nearest;
 
 /// The `rolltap` section of a job's file: the flags of `rolltap run` that Harbor has not, with `_` for `-`. All optional.
 #[derive(Clone, Debug, Default, Deserialize)]

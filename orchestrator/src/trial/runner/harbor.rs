@@ -224,7 +224,7 @@ impl Harbor {
     }
 
     /// The trial's environments are gone: Harbor says so, or else they are removed now.
-    pub(crate) async fn put_away(&self, trial: &str, by_harbor: bool) -> Result<(), EnvironmentError> {
+    pub(crate) async fn shut_down(&self, trial: &str, by_harbor: bool) -> Result<(), EnvironmentError> {
         if !by_harbor && let Some(docker) = &self.docker {
             docker.remove(trial).await?;
         }

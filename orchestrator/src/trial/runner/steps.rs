@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rolltap_proxy::api::TrialOpened;
 
-use super::round::Instruction;
+use super::instruction::Instruction;
 use super::start::environment_failure;
 use crate::common::shell::quoted;
 use crate::environment::{Environment, Exec};
 use crate::failure::{Cause, Phase, TrialFailure};
 use crate::task::{RewardStrategy, Step};
-use crate::trial::inside::{Emptied, make_empty};
+use crate::trial::prepare_dirs::{Emptied, make_empty};
 use crate::trial::{Round, StepOutcome, Trial};
 use crate::verify::Rewards;
 

@@ -8,7 +8,7 @@ use rolltap_rollout::token::Logprob;
 use self::reading::{ChatAnswer, ChatChoice};
 use crate::dialect::EventAction;
 use crate::recorder::{ChoicePart, Recorder};
-use crate::wire::surgery::{Object, Splices};
+use crate::wire::json_edit::{Object, Splices};
 
 /// What the agent itself asked for, and so gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

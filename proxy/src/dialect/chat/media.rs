@@ -2,9 +2,9 @@
 
 use serde_json::value::RawValue;
 
-use crate::dialect::unsendable::BadRequest;
-use crate::wire::json_cursor::Cursor;
-use crate::wire::surgery::Object;
+use crate::dialect::bad_request::BadRequest;
+use crate::wire::json_edit::Object;
+use crate::wire::json_scan::Cursor;
 
 /// Whether media that the engine would have to fetch may be in a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

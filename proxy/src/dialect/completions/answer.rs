@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use crate::dialect::EventAction;
 use crate::recorder::lists::read_logprobs;
 use crate::recorder::{ChoicePart, Recorder};
-use crate::wire::surgery::Splices;
+use crate::wire::json_edit::Splices;
 
 /// What the agent itself asked for, and so gets.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::answer::CompletionAnswerOptions;
 use crate::dialect::RequestContext;
+use crate::dialect::bad_request::BadRequest;
 use crate::dialect::sampling::{self, Effective};
-use crate::dialect::unsendable::BadRequest;
 use crate::recorder::CallFacts;
-use crate::wire::surgery::{Object, Splices};
+use crate::wire::json_edit::{Object, Splices};
 
 /// A request as it goes upstream, and what it said.
 #[derive(Debug)]

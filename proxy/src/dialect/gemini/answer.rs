@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::signature;
-use crate::dialect::chat::spoken::{CompletionMessage, ToolCall, Usage};
+use crate::dialect::chat::completion::{CompletionMessage, ToolCall, Usage};
 
 /// An answer, or a chunk of one.
 #[derive(Debug, Serialize)]

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::fields::ObjectFields;
 use super::part::{self, PartBody, Response, SignedPart};
-use crate::dialect::unsendable::BadRequest;
+use crate::dialect::bad_request::BadRequest;
 
 /// The messages so far.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::dialect::unsendable::BadRequest;
+use crate::dialect::bad_request::BadRequest;
 
 /// The fields of one object that are still to be read. A `null` is as good as nothing, as in every protobuf's JSON.
 #[derive(Debug)]

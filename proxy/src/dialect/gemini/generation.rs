@@ -4,8 +4,8 @@ use serde_json::{Map, Number, Value, json};
 
 use super::fields::ObjectFields;
 use super::schema;
+use crate::dialect::bad_request::BadRequest;
 use crate::dialect::sampling;
-use crate::dialect::unsendable::BadRequest;
 
 /// Gemini's name, vLLM's name, and what a value must be.
 const NUMBERS: [(&str, &str, Kind); 8] = [

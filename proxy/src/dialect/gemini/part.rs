@@ -4,7 +4,7 @@ use serde_json::value::RawValue;
 
 use super::fields::ObjectFields;
 use super::signature;
-use crate::dialect::unsendable::BadRequest;
+use crate::dialect::bad_request::BadRequest;
 
 /// What a part says.
 #[derive(Debug)]

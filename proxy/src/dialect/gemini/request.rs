@@ -6,9 +6,9 @@ use super::contents::ContentsReader;
 use super::fields::ObjectFields;
 use super::stream::GeminiAdapter;
 use super::{generation, tools};
-use crate::dialect::endpoint::Delivery;
-use crate::dialect::translated;
-use crate::dialect::unsendable::BadRequest;
+use crate::dialect::adapter;
+use crate::dialect::bad_request::BadRequest;
+use crate::dialect::route::Delivery;
 
 /// A request for upstream, and the way back of its answer.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub(crate) fn count(body: &str, model: &str) -> Result<Map<String, Value>, BadRe
 
 /// The answer of `/tokenize` as an answer to `countTokens`; none if it is no such answer.
 pub(crate) fn count_answer(answer: &[u8]) -> Option<Vec<u8>> {
-    let count = translated::token_count(answer)?;
+    let count = adapter::token_count(answer)?;
     Some(json!({"totalTokens": count}).to_string().into())
 }
 

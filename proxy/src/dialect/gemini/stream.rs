@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use super::answer::{AnswerContent, Candidate, CandidateForm, GenerateContentResponse};
 use super::error;
 use super::generation::Wanted;
-use crate::dialect::chat::spoken::{ChatCompletion, Usage};
-use crate::dialect::endpoint::Delivery;
-use crate::dialect::translated::Translator;
+use crate::dialect::adapter::Translator;
+use crate::dialect::chat::completion::{ChatCompletion, Usage};
+use crate::dialect::route::Delivery;
 use crate::dialect::upstream_error::UpstreamError;
 use crate::wire::sse::write_event;
 

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::fields::ObjectFields;
 use super::schema;
-use crate::dialect::unsendable::BadRequest;
+use crate::dialect::bad_request::BadRequest;
 
 /// Tools that Google's servers run themselves.
 const SERVER_TOOLS: [&str; 12] = [

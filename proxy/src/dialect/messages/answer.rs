@@ -5,8 +5,8 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::event::{BlockContent, MessageEnvelope, TokenUsage};
 use super::stream::Stream;
-use crate::dialect::chat::spoken::{self, ChatCompletion};
-use crate::dialect::translated::Translator;
+use crate::dialect::adapter::Translator;
+use crate::dialect::chat::completion::{self, ChatCompletion};
 use crate::dialect::upstream_error::UpstreamError;
 
 /// Clients send thinking back only if it is signed, and nobody here reads what stands in it.
@@ -89,7 +89,7 @@ impl Translator for MessagesAdapter {
 
 /// In Anthropic's order. Clients count on a first block, so an answer of nothing is an empty text.
 fn content<'a>(
-    said: Option<&'a spoken::CompletionMessage<'_>>,
+    said: Option<&'a completion::CompletionMessage<'_>>,
     inputs: &'a [Box<RawValue>],
 ) -> Vec<BlockContent<'a>> {
     let mut content = Vec::new();
@@ -112,7 +112,7 @@ fn content<'a>(
     content
 }
 
-fn arguments<'a>(call: &'a spoken::ToolCall<'_>) -> &'a str {
+fn arguments<'a>(call: &'a completion::ToolCall<'_>) -> &'a str {
     call.function.arguments.as_deref().unwrap_or_default()
 }
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::members::{read, refusal};
-use crate::dialect::unsendable::BadRequest;
+use crate::dialect::bad_request::BadRequest;
 
 /// One block, of those that a chat request has a place for.
 #[derive(Debug)]

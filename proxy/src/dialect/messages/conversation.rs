@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::block::{Block, ToolUse, blocks, texts};
 use super::members::{read, refusal};
-use crate::dialect::unsendable::BadRequest;
+use crate::dialect::bad_request::BadRequest;
 
 /// Claude Code's first system text is one line of this; it differs from request to request, and no prompt would be the
 /// beginning of the next one.

@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 
 use super::members::RequestMembers;
 use super::request::{nothing_else, prompt};
-use crate::dialect::translated;
-use crate::dialect::unsendable::BadRequest;
+use crate::dialect::adapter;
+use crate::dialect::bad_request::BadRequest;
 
 /// What of a chat request `/tokenize` takes by the same name.
 const OF_THE_PROMPT: [&str; 5] =
@@ -42,6 +42,6 @@ pub(crate) fn count_request(body: &str) -> Result<Map<String, Value>, BadRequest
 
 /// Makes the agent's answer of `/tokenize`'s; none if that is not one.
 pub(crate) fn count_answer(tokenized: &[u8]) -> Option<Vec<u8>> {
-    let input_tokens = translated::token_count(tokenized)?;
+    let input_tokens = adapter::token_count(tokenized)?;
     serde_json::to_vec(&Counted { input_tokens }).ok()
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::dialect::chat::spoken::Usage;
+use crate::dialect::chat::completion::Usage;
 
 /// A whole answer, or the shell of one that a stream begins with.
 #[derive(Debug, Serialize)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::dialect::unsendable::BadRequest;
+use crate::dialect::bad_request::BadRequest;
 
 /// What of a body has not been taken yet. RequestMembers that are `null` count as left out.
 pub(super) struct RequestMembers<'a>(BTreeMap<String, &'a RawValue>);

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::members::{RequestMembers, refusal};
-use crate::dialect::unsendable::BadRequest;
+use crate::dialect::bad_request::BadRequest;
 
 /// How long the thinking is shown (`display`) has no effect: all of it is.
 #[derive(Deserialize)]

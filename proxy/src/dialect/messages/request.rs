@@ -8,8 +8,8 @@ use super::conversation::conversation;
 use super::members::{RequestMembers, refusal};
 use super::reasoning::reasoning;
 use super::tools::tools;
+use crate::dialect::bad_request::BadRequest;
 use crate::dialect::sampling;
-use crate::dialect::unsendable::BadRequest;
 
 /// A request as chat completions takes it, and what its answer needs on the way back.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::answer::{Calls, MessagesAnswerOptions, SIGNATURE, empty_object, input, message_id};
 use super::error;
 use super::event::{BlockContent, Ending, Event, Fault, MessageEnvelope, Piece, TokenUsage};
-use crate::dialect::chat::spoken::{ChatCompletion, CompletionChoice, ToolCall};
+use crate::dialect::chat::completion::{ChatCompletion, CompletionChoice, ToolCall};
 use crate::dialect::upstream_error::UpstreamError;
 
 /// How far a stream has come.

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::answer::MessagesAdapter;
 use super::translate;
-use crate::dialect::chat::spoken::ChatCompletion;
-use crate::dialect::translated::Translator;
+use crate::dialect::adapter::Translator;
+use crate::dialect::chat::completion::ChatCompletion;
 
 /// A request; `extra` is laid over it, `null` takes out.
 fn request(extra: Value) -> Value {

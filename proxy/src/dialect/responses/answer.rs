@@ -10,8 +10,8 @@ use super::items::{Ending, Item, ItemStatus, Voice};
 use super::memory::Memory;
 use super::object::{Echo, Incomplete, ResponseFailure, ResponseObject, Status};
 use super::tools::Tools;
-use crate::dialect::chat::spoken::{ChatCompletion, CompletionMessage, ToolCall, Usage};
-use crate::dialect::translated::Translator;
+use crate::dialect::adapter::Translator;
+use crate::dialect::chat::completion::{ChatCompletion, CompletionMessage, ToolCall, Usage};
 use crate::dialect::upstream_error::UpstreamError;
 
 /// What makes an answer the agent's: one value per call.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::reading::{RequestObject, wrong_type};
-use crate::dialect::unsendable::BadRequest;
+use crate::dialect::bad_request::BadRequest;
 
 /// Content at a key of an item: a string, or a list of parts. A single text part becomes its text, because that is what
 /// chat templates know best; several stay apart, for the template to join.

@@ -10,7 +10,7 @@ use super::content::content;
 use super::memory::Memory;
 use super::reading::{RequestObject, wrong_type};
 use super::tools::{TOOL_SEARCH, Tools, flat_name};
-use crate::dialect::unsendable::BadRequest;
+use crate::dialect::bad_request::BadRequest;
 
 /// A conversation on its way into chat's form.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::dialect::chat::spoken::Usage;
+use crate::dialect::chat::completion::Usage;
 
 /// The fields of a response that repeat its request.
 #[derive(Debug)]

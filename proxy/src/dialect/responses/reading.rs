@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::dialect::unsendable::BadRequest;
+use crate::dialect::bad_request::BadRequest;
 
 /// An object of the request and where it stands (`input[2].content[0]`).
 pub(super) struct RequestObject<'a> {

@@ -10,8 +10,8 @@ use super::memory::Memory;
 use super::object::Echo;
 use super::reading::{RequestObject, wrong_type};
 use super::tools::Tools;
+use crate::dialect::bad_request::BadRequest;
 use crate::dialect::sampling;
-use crate::dialect::unsendable::BadRequest;
 
 /// A request in chat's form, and what makes its answer the agent's.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 use super::reading::{RequestObject, wrong_type};
-use crate::dialect::unsendable::BadRequest;
+use crate::dialect::bad_request::BadRequest;
 
 /// The tools of a request, and what each function stands for.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use super::*;
 use crate::common::history::History;
 use crate::common::metrics::FlawCounts;
 use crate::common::metrics::Metrics;
-use crate::prefix::shape::RequestKind;
+use crate::prefix::request_kind::RequestKind;
 use crate::prefix::{ExactPrefix, Plan};
 use crate::render::tests::fixture_dir;
 use crate::store::{OpenedStore, Store, StoreSettings};

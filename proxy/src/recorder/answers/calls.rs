@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::members;
 use super::text::Text;
 use crate::recorder::find_or_push;
-use crate::wire::json_cursor::Cursor;
+use crate::wire::json_scan::Cursor;
 
 /// A message's tool calls as far as they came.
 #[derive(Debug, Default)]

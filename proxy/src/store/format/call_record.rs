@@ -17,7 +17,7 @@ use rolltap_rollout::token_list::{TokenList, common_prefix};
 use serde::Serialize;
 
 use super::logprobs::{self, Planes, Taking};
-use super::numbers::{Numbers, NumbersMut};
+use super::varint::{Numbers, NumbersMut};
 
 /// How what is small begins where the call's name is with it.
 const NAME: &str = "\"call_id\":";

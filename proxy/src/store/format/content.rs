@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::io;
 
 use super::logprobs::Planes;
-use super::numbers::{Numbers, NumbersMut};
+use super::varint::{Numbers, NumbersMut};
 
 /// Names a trial within the store. 0 is no trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
 
 /// The bit of the first byte that says that the body is compressed.
 const IS_COMPRESSED: u8 = 0x80;
-/// The bit that says: with words of an earlier record in mind (see [`super::prelude`]).
+/// The bit that says: with words of an earlier record in mind (see [`super::dictionary`]).
 const HAS_WORDS: u8 = 0x40;
 /// Shorter bodies do not get smaller.
 const COMPRESSED_FROM: usize = 64;

@@ -8,7 +8,7 @@ use std::io;
 
 use rolltap_rollout::token::Logprob;
 
-use super::numbers::{Numbers, NumbersMut};
+use super::varint::{Numbers, NumbersMut};
 
 /// Fewer are not worth the time.
 const COMPRESSED_FROM: usize = 128;

@@ -9,11 +9,11 @@ use rolltap_rollout::ids::{GroupId, TrialId};
 use rolltap_rollout::rollout::{self, Reward, TrialFacts};
 use rolltap_rollout::row::RolloutRow;
 
-use super::look::{self, RecoveredTrial, Scan};
 use super::reader::Reader;
+use super::recovery::{self, RecoveredTrial, Scan};
 use crate::common::samples::{Sample, Samples};
+use crate::store::format::conversation::StoredConversation;
 use crate::store::format::event::{Opened, ReadCall};
-use crate::store::format::told::StoredConversation;
 
 /// Bytes that are no event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,7 +72,7 @@ impl Archive {
     /// # Errors
     /// It cannot be opened, or a file in it is none of ours.
     pub fn open(data_dir: &Path) -> Result<Self, ReadError> {
-        let looked = look::look(data_dir)?;
+        let looked = recovery::look(data_dir)?;
         let mut samples = Samples::default();
         for opened in looked.trials.iter().map(|found| &found.opened) {
             let facts = &opened.facts;

@@ -14,13 +14,13 @@ use rolltap_rollout::ids::CallId;
 use super::index::At;
 use crate::store::format::call_record::{self, Apart};
 use crate::store::format::content::{Content, Kind};
+use crate::store::format::conversation::{self, Referred, StoredConversation};
+use crate::store::format::dictionary;
 use crate::store::format::event::{CallEntry, ReadCall};
 use crate::store::format::logprobs::Planes;
-use crate::store::format::numbers::Numbers;
-use crate::store::format::prelude;
 use crate::store::format::record::{HEADER, read_header};
 use crate::store::format::segment::{self, Format, SegmentId};
-use crate::store::format::told::{self, Referred, StoredConversation};
+use crate::store::format::varint::Numbers;
 
 /// No record is longer: answers are limited to 1 GiB of JSON.
 const LONGEST: usize = 2 << 30;
@@ -85,7 +85,7 @@ impl Reader {
         if numbers.is_empty() {
             return Ok(ReadCall { at, kept: CallEntry { call, told: None }, small });
         }
-        let told = told::read(&mut numbers, &mut Near { reader: self, at });
+        let told = conversation::read(&mut numbers, &mut Near { reader: self, at });
         let told = told.filter(|_| numbers.is_empty()).ok_or("its conversation cannot be read")?;
         Ok(ReadCall { at, kept: CallEntry { call, told: Some(Arc::new(told)) }, small })
     }
@@ -100,7 +100,7 @@ impl Reader {
         let ReadCall { kept, small, .. } = self.call(earlier).map_err(|reason| {
             format!("it takes the record {distance} bytes before it, which cannot be read: {reason}")
         })?;
-        Ok(prelude::of_call(&small, &kept.call, prelude::room(length)))
+        Ok(dictionary::of_call(&small, &kept.call, dictionary::room(length)))
     }
 
     fn text(&mut self, at: At) -> Option<Text> {
@@ -112,9 +112,9 @@ impl Reader {
         let mut before = None;
         let body = content.body_with(|distance, length| {
             before = at.before(distance);
-            let texts = before.and_then(|before| self.texts_up_to(before, prelude::room(length)));
+            let texts = before.and_then(|before| self.texts_up_to(before, dictionary::room(length)));
             let texts = texts.ok_or("it takes texts that cannot be read")?;
-            Ok(prelude::of_texts(texts.iter().map(|text| &**text), prelude::room(length)))
+            Ok(dictionary::of_texts(texts.iter().map(|text| &**text), dictionary::room(length)))
         });
         let text = Text { text: std::str::from_utf8(&body.ok()?).ok()?.into(), before };
         self.texts.insert(at, text.clone());

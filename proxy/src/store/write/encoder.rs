@@ -11,12 +11,12 @@ use sha2::{Digest, Sha256};
 
 use crate::store::format::call_record::{self, Shared};
 use crate::store::format::content::{Kind, Packer, TrialNumber, Words};
+use crate::store::format::conversation::{self, SharedMessages, StoredConversation};
+use crate::store::format::dictionary::{self, LatestTexts};
 use crate::store::format::event::{CallEntry, Event, ReadCall};
 use crate::store::format::logprobs::Planes;
-use crate::store::format::prelude::{self, LatestTexts};
 use crate::store::format::record;
 use crate::store::format::segment::SegmentId;
-use crate::store::format::told::{self, SharedMessages, StoredConversation};
 use crate::store::read::index::{At, Index};
 
 /// Earlier calls of a trial that a call is compared with: as many conversations can go on side by side.
@@ -187,12 +187,12 @@ impl Encoder {
         if let (Some(told), Some(talk)) = (told, &talk) {
             let earlier = talk.shared.map(|(written, shared)| (at - written, shared));
             let mut places = talk.places.iter().map(|place| Some(at - (*place)?));
-            told::write(told, earlier, &mut places, &mut self.body);
+            conversation::write(told, earlier, &mut places, &mut self.body);
         }
         // Of its own trial alone: to read a trial takes no other trial's words.
         let words = of_trial.filter(|_| self.body.len() >= WORTH_WORDS).map(|(written, _)| Words {
             distance: at - written.at,
-            words: prelude::of_call(&written.small, &written.call, prelude::room(self.body.len())),
+            words: dictionary::of_call(&written.small, &written.call, dictionary::room(self.body.len())),
         });
         let is_whole = shared.is_none();
         self.plain.clear();

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use super::encoder::{Encoder, Placed};
-use super::gather::Batch;
-use super::sync::{SyncPolicy, Unsynced};
+use super::fsync::{SyncPolicy, Unsynced};
+use super::group_commit::Batch;
 use crate::common::clock;
 use crate::store::format::segment::{self, HEAD, SegmentId};
 use crate::store::health::Health;

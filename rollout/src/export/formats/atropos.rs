@@ -21,7 +21,7 @@ use std::io::Write;
 use crate::export::exporter::{ExportError, Exporter, GroupPlace, Omission, Trial};
 use crate::export::shared::lines::{Lines, Tally, refused};
 use crate::export::shared::refusal::refuse_unfit;
-use crate::export::shared::row_facts::{has_versions, is_trained};
+use crate::export::shared::row_queries::{has_versions, is_trained};
 use body::Body;
 
 /// Writes bodies of `POST /scored_data` as of `atroposlib` 0.4.0; see the module.

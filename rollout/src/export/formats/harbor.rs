@@ -13,10 +13,10 @@ use std::io::Write;
 use serde::Serialize;
 
 use crate::export::exporter::{ExportError, Exporter, Omission, Trial};
-use crate::export::shared::exact::finite;
+use crate::export::shared::float_text::finite;
 use crate::export::shared::lines::{Lines, Tally};
 use crate::export::shared::refusal::refuse_unfit;
-use crate::export::shared::row_facts::has_versions;
+use crate::export::shared::row_queries::has_versions;
 pub use details::HarborDetailsExporter;
 
 /// Writes the generic rollout `{"reward", "token_ids", "mask_ids"}` of Harbor's documentation; see the module.

@@ -6,7 +6,7 @@
 use std::io::{self, BufRead, Write};
 use std::marker::PhantomData;
 
-use crate::export::pipeline::part::RowPart;
+use crate::export::pipeline::projection::RowPart;
 use crate::export::shared::json;
 use crate::row::RolloutRow;
 

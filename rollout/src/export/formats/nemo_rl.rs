@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::export::exporter::ExportError;
 use crate::export::shared::compared::{ComparedExporter, ComparedShape, ComparedTrial, TrialLines};
 use crate::export::shared::positions::only_branch;
-use crate::export::shared::row_facts::is_trained;
+use crate::export::shared::row_queries::is_trained;
 use crate::export::shared::runs::trained_runs;
 use crate::export::shared::sequence::Sequence;
 

@@ -22,7 +22,7 @@ use std::io::{Seek, SeekFrom, Write};
 use crate::export::exporter::{ExportError, Exporter, Omission, Trial};
 use crate::export::shared::lines::{Tally, refused};
 use crate::export::shared::refusal::{advantage, refuse_unfit};
-use crate::export::shared::row_facts::has_versions;
+use crate::export::shared::row_queries::has_versions;
 use crate::export::shared::temperature::divisor;
 use crate::export::shared::turn::turns;
 use crate::row::RolloutRow;

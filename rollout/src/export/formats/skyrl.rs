@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::export::exporter::ExportError;
 use crate::export::shared::compared::{ComparedExporter, ComparedShape, ComparedTrial, TrialLines};
 use crate::export::shared::naming::{Samples, group_name};
-use crate::export::shared::row_facts::has_versions;
+use crate::export::shared::row_queries::has_versions;
 use crate::export::shared::sequence::Sequence;
 
 /// Writes step-wise generator output.

@@ -17,10 +17,10 @@ use std::slice::Iter;
 use serde::Serialize;
 
 use crate::export::exporter::{ExportError, Exporter, Omission, Trial};
-use crate::export::shared::exact::Exact;
+use crate::export::shared::float_text::Exact;
 use crate::export::shared::lines::{Lines, Tally, refused};
 use crate::export::shared::refusal::{advantage, refuse_unfit};
-use crate::export::shared::row_facts::{has_versions, is_trained};
+use crate::export::shared::row_queries::{has_versions, is_trained};
 use crate::row::RolloutRow;
 
 /// Writes `Datum`s as of `tinker` 0.38.0; see the module.

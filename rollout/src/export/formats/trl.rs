@@ -21,7 +21,7 @@ use crate::export::shared::lines::{Lines, Tally};
 use crate::export::shared::naming::group_number;
 use crate::export::shared::policy_number::PolicyNumbers;
 use crate::export::shared::refusal::{advantage, refuse_unfit};
-use crate::export::shared::row_facts::is_trained;
+use crate::export::shared::row_queries::is_trained;
 use crate::export::shared::sequence::{Sequence, cut_tail};
 use crate::row::RolloutRow;
 

@@ -1,6 +1,6 @@
 //! How much better or worse than the others of its group a trial did.
 
-use crate::export::named::named;
+use crate::export::choices::named;
 
 named! {
     /// How the trials of a group are weighed against each other. With `r` a trial's reward and `n` trials that count:

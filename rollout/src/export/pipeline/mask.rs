@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::part::{RowAge, SpanAge};
+use super::projection::{RowAge, SpanAge};
 use crate::row::RolloutRow;
 
 /// Takes the tokens of constrained calls out of a mask. Spans outside of it are for the checks to tell.

@@ -9,8 +9,8 @@ use std::fmt;
 use super::advantage::Advantage;
 use super::rules::Rules;
 use super::survey::Survey;
+use crate::export::choices::Named;
 use crate::export::exporter::GroupPlace;
-use crate::export::named::Named;
 
 /// What becomes of each trial of an input.
 #[derive(Debug)]

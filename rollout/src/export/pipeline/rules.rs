@@ -1,7 +1,7 @@
 //! What an export takes of its input, and what becomes of what it does not train.
 
 use super::advantage::Advantage;
-use crate::export::named::named;
+use crate::export::choices::named;
 
 named! {
     /// What becomes of a trial of several branches.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::mask::{self, BranchAge};
-use super::part::{RowAge, RowFacts};
+use super::projection::{RowAge, RowFacts};
 use super::rules::{OnFork, Rules};
 
 /// What is known of an export's input before any of it is written.

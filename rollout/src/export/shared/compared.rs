@@ -17,7 +17,7 @@ use std::io::Write;
 
 use super::lines::{Lines, Tally, refused};
 use super::refusal::refuse_unfit;
-use super::row_facts::{has_versions, is_trained};
+use super::row_queries::{has_versions, is_trained};
 use super::sequence::cut_tail;
 use crate::export::exporter::{ExportError, Exporter, GroupPlace, Omission, Trial};
 use crate::row::RolloutRow;

@@ -1,7 +1,7 @@
 //! Reasons to refuse a trial that several formats share.
 
 use super::lines::{refuse_numbers, refused};
-use super::row_facts::is_trained;
+use super::row_queries::is_trained;
 use crate::export::exporter::{ExportError, Trial};
 
 /// What formats rely on, and no trainer looks for: numbers, lists of one length, logprobs that are logprobs, and no

@@ -3,10 +3,10 @@
 use std::io::Cursor;
 
 use super::fixture::straight;
+use crate::export::choices::Named;
 use crate::export::exporter::Trial;
 use crate::export::format::{Format, FormatOptions};
 use crate::export::formats::parquet::ParquetReader;
-use crate::export::named::Named;
 use crate::export::pipeline::advantage::Advantage;
 
 /// What an exporter made of a trial that is alone, weighed as the format wants: why it was refused, and what there is.

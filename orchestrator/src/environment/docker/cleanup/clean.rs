@@ -1,6 +1,6 @@
 //! What a person may look at and remove, at any time.
 
-use super::found::{EngineObject, find, kept_images};
+use super::inventory::{EngineObject, find, kept_images};
 use super::labels;
 use super::sweep::remove;
 use crate::environment::EnvironmentError;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use uuid::Uuid;
 
-use super::owner::{Owner, OwnerState};
+use super::process_owner::{Owner, OwnerState};
 use crate::environment::{JobLabel, TrialLabel};
 
 pub(crate) const JOB: &str = "dev.rolltap.job";

@@ -10,9 +10,9 @@ use bollard::query_parameters::{
 };
 use futures_util::{StreamExt, stream};
 
-use super::found::{EngineObject, FoundKind, find};
+use super::inventory::{EngineObject, FoundKind, find};
 use super::labels;
-use super::owner::OwnerState;
+use super::process_owner::OwnerState;
 use crate::environment::docker::engine::Engine;
 
 /// Removals that the engine is asked for at once.

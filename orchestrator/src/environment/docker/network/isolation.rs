@@ -3,8 +3,8 @@
 use std::io;
 use std::net::IpAddr;
 
-use super::doors::Doors;
 use super::egress::{Egress, is_of_this_host};
+use super::forward::Doors;
 use super::shared::{Access, Network};
 use crate::environment::EnvironmentError;
 use crate::environment::docker::Job;

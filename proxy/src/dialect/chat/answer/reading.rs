@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::recorder::lists::{plain_logprobs, read_logprobs};
-use crate::wire::json_cursor::Cursor;
+use crate::wire::json_scan::Cursor;
 
 /// A whole answer, or a chunk of one, as texts of its members; `null` is none.
 #[derive(Debug, Default, PartialEq)]

@@ -4,7 +4,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{assembled, back, events, streamed, whole};
-use crate::dialect::translated::Translator;
+use crate::dialect::adapter::Translator;
 use crate::dialect::upstream_error::UpstreamError;
 
 fn delta(delta: Value) -> Value {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::{count_answer, count_request};
 use super::{assembled, back, events, request, streamed, translate, whole};
-use crate::dialect::translated::Translator;
+use crate::dialect::adapter::Translator;
 
 /// Values that look like what requests are made of.
 fn like_a_body() -> impl Strategy<Value = Value> {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::dialect::chat::spoken::ChatCompletion;
+use crate::dialect::adapter::Translator;
+use crate::dialect::chat::completion::ChatCompletion;
 use crate::dialect::responses::{Memory, error_body, translate};
-use crate::dialect::translated::Translator;
 use crate::dialect::upstream_error::{Overflow, UpstreamError};
 
 pub(super) const TOOLS: &str = r#"[{"type":"function","name":"ls"},{"type":"custom","name":"patch"},

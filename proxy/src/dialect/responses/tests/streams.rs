@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::answers::TOOLS;
-use crate::dialect::chat::spoken::ChatCompletion;
+use crate::dialect::adapter::Translator;
+use crate::dialect::chat::completion::ChatCompletion;
 use crate::dialect::responses::answer::ResponsesAdapter;
 use crate::dialect::responses::translate;
-use crate::dialect::translated::Translator;
 use crate::dialect::upstream_error::{Overflow, UpstreamError};
 
 fn back() -> ResponsesAdapter {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::export::exporter::ExportError;
-use crate::export::shared::exact::{Exact, finite};
+use crate::export::shared::float_text::{Exact, finite};
 use crate::export::shared::lines::refused;
 use crate::export::shared::turn::BranchTurn;
 use crate::row::RolloutRow;

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::step::Step;
 use crate::export::exporter::{ExportError, Trial};
-use crate::export::shared::exact::finite;
+use crate::export::shared::float_text::finite;
 use crate::export::shared::turn::turns;
 use crate::row::RolloutRow;
 

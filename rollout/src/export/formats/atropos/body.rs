@@ -3,8 +3,8 @@
 use serde::{Serialize, Serializer};
 
 use crate::export::exporter::Trial;
-use crate::export::shared::exact::{Each, Exact, finite};
-use crate::export::shared::row_facts::is_trained;
+use crate::export::shared::float_text::{Each, Exact, finite};
+use crate::export::shared::row_queries::is_trained;
 use crate::export::shared::temperature::divisor;
 use crate::export::shared::turn::turns;
 use crate::row::RolloutRow;

@@ -16,10 +16,10 @@ use std::slice::Iter;
 use serde::Serialize;
 
 use crate::export::exporter::{ExportError, Exporter, Omission, Trial};
-use crate::export::shared::exact::{Exact, finite};
+use crate::export::shared::float_text::{Exact, finite};
 use crate::export::shared::lines::{Lines, Tally, refused};
 use crate::export::shared::refusal::refuse_unfit;
-use crate::export::shared::row_facts::is_trained;
+use crate::export::shared::row_queries::is_trained;
 use crate::export::shared::turn::{BranchTurn, turns};
 use crate::row::RolloutRow;
 

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::export::shared::row_facts::is_trained;
+use crate::export::shared::row_queries::is_trained;
 use crate::export::testing::arbitrary::{exported, masked, trial};
 use crate::export::testing::fixture::{forked, straight};
 use crate::row::RolloutRow;

@@ -16,7 +16,7 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::ChunkReader;
 
 use super::column::compatible;
-use crate::export::pipeline::part::RowPart;
+use crate::export::pipeline::projection::RowPart;
 use crate::row::RolloutRow;
 
 /// A row can hold a million tokens, so few are decoded at a time.

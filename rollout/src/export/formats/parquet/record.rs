@@ -8,7 +8,7 @@ use arrow_schema::{ArrowError, DataType, Fields};
 use jiff::Timestamp;
 
 use super::column::{Column, Mismatch, cell, downcast, field, not_null};
-use crate::export::pipeline::part::{RowAge, RowFacts, SpanAge};
+use crate::export::pipeline::projection::{RowAge, RowFacts, SpanAge};
 use crate::row::{CallSpan, RolloutRow};
 
 /// Makes a struct of Rust a struct of Arrow. A field that is forgotten here does not compile.

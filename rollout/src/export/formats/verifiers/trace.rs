@@ -9,8 +9,8 @@ use serde::{Serialize, Serializer};
 
 use super::graph::{Graph, Node, Part};
 use crate::export::exporter::Trial;
-use crate::export::shared::exact::{Each, Exact, finite};
-use crate::export::shared::row_facts::is_trained;
+use crate::export::shared::float_text::{Each, Exact, finite};
+use crate::export::shared::row_queries::is_trained;
 use crate::export::shared::turn::BranchTurn;
 use crate::row::RolloutRow;
 

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use super::super::part::{RowAge, RowFacts, SpanAge};
+use super::super::projection::{RowAge, RowFacts, SpanAge};
 use super::super::rules::{Failed, OnFork, Staleness};
 use super::*;
 

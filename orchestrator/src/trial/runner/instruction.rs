@@ -12,7 +12,7 @@ use crate::failure::{Cause, Phase, TrialFailure};
 use crate::job_dir::TrialDir;
 use crate::task::{NetworkPlan, SeparateVerifier, Task};
 use crate::trial::artifacts::Artifacts;
-use crate::trial::inside::{Emptied, make_empty};
+use crate::trial::prepare_dirs::{Emptied, make_empty};
 use crate::trial::{CANCEL_GRACE, Round, Timing, Trial, in_words};
 use crate::verify::{self, Rewards, VerifierError};
 

@@ -8,10 +8,10 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::format::segment::SegmentId;
 use super::health::{EndOfThread, Health};
-use super::read::look::{self, Scan, Unfinished};
+use super::read::recovery::{self, Scan, Unfinished};
 use super::write::encoder::Encoder;
-use super::write::gather;
-use super::write::sync::Unsynced;
+use super::write::fsync::Unsynced;
+use super::write::group_commit;
 use super::write::writer::{Segment, Writer};
 use super::{CALLS, CallEntry, Entry, Event, Forgotten, GroupClosed, PLACES, PolicyChange, RecoveredTrial};
 use super::{Store, StoreError, StoreSettings, StoreThread, lock};
@@ -56,7 +56,7 @@ impl Store {
             reason: error.to_string(),
         };
         let lock = lock::DirLock::take(data_dir)?;
-        let looked = look::look(data_dir).map_err(Arc::new)?;
+        let looked = recovery::look(data_dir).map_err(Arc::new)?;
         looked
             .damage
             .iter()
@@ -88,7 +88,7 @@ impl Store {
             buffer: Vec::new(),
         };
         let (queue, entries) = mpsc::channel(PLACES);
-        let batches = gather::spawn(entries, health.clone());
+        let batches = group_commit::spawn(entries, health.clone());
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let end = || EndOfThread { health: health.clone(), is_ending: Arc::clone(&is_ending) };
         let (writer_end, syncer_end) = (end(), end());

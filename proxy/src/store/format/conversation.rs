@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::numbers::{Numbers, NumbersMut};
+use super::varint::{Numbers, NumbersMut};
 
 /// The conversation that a call belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::StreamProgress;
-use super::chat::{self, spoken::ChatCompletion};
+use super::chat;
+use super::chat::completion::ChatCompletion;
 use super::upstream_error::UpstreamError;
 use crate::recorder::Recorder;
 

@@ -7,9 +7,9 @@ mod files;
 
 use std::collections::BTreeMap;
 
+use rolltap_rollout::agent_reported::Comparison;
 use rolltap_rollout::call::Call;
 use rolltap_rollout::check::{Captured, Options, check_trial};
-use rolltap_rollout::returned::Comparison;
 use rolltap_rollout::rollout::{self, Reward, TrialFacts};
 use rolltap_rollout::row::RolloutRow;
 use serde::{Deserialize, Serialize};

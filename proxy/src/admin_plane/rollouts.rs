@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::AdminPlane;
 use super::error::AdminError;
-use super::reading::ndjson_body;
+use super::trial_reads::ndjson_body;
 use crate::common::seconds::Seconds;
 use crate::feed::{Reader, Reading};
 
@@ -40,8 +40,8 @@ pub(super) async fn rollouts(
     let Query(RolloutsQuery { after, wait, closed_groups, superseded, allow_gap, limit }) = asked?;
     let limit = limit.map(NonZeroU64::get);
     let reading = Reading { after, closed_groups, superseded, allow_gap, limit };
-    let (feed, trials) = (Arc::clone(&plane.opening.feed), Arc::clone(&plane.opening.trials));
-    let mut reader = Reader::new(feed, trials, plane.opening.store.clone(), reading)?;
+    let (feed, trials) = (Arc::clone(&plane.lifecycle.feed), Arc::clone(&plane.lifecycle.trials));
+    let mut reader = Reader::new(feed, trials, plane.lifecycle.store.clone(), reading)?;
     if let Some(wait) = wait {
         reader.wait(wait.into(), &plane.draining).await;
     }

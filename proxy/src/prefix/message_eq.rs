@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Number, Value};
 
 use super::fingerprint::Fingerprint;
-use crate::wire::json_cursor::Cursor;
+use crate::wire::json_scan::Cursor;
 
 /// What a message says.
 #[derive(Debug, PartialEq)]

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::labels;
-use super::owner::OwnerState;
+use super::process_owner::OwnerState;
 use crate::environment::docker::engine::Engine;
 
 /// What something at the engine is.

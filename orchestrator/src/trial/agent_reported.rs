@@ -1,15 +1,15 @@
 //! A trial whose agent hands tokens back itself.
 
 use futures_util::TryStreamExt;
+use rolltap_rollout::agent_reported::compare;
 use rolltap_rollout::call::Call;
-use rolltap_rollout::returned::compare;
 use rolltap_rollout::rollout::TrialFacts;
 use rolltap_rollout::training::TrainingPolicy;
 
 use super::{Trial, TrialContext, TrialOutcome};
 use crate::admin_client::AdminError;
+use crate::agent_reported::{self, Returned};
 use crate::failure::chain;
-use crate::returned::{self, Returned};
 
 impl TrialOutcome {
     /// What rows say of the trial where nothing of it was captured. Nobody knows of what server the tokens are.
@@ -39,7 +39,7 @@ impl Trial<'_> {
         let Some(captured) = self.outcome.status.as_ref().map(|status| status.calls.total) else { return };
         let (dir, name) = (self.dir.clone(), self.plan.name.clone());
         let at = self.outcome.agent_finished_at();
-        let looked = tokio::task::spawn_blocking(move || returned::look(&dir, &name, at)).await;
+        let looked = tokio::task::spawn_blocking(move || agent_reported::look(&dir, &name, at)).await;
         let (found, problems) = looked.unwrap_or_else(|error| (None, vec![chain(&error)]));
         let mut told = Returned { problems, ..found.as_ref().map(Returned::of).unwrap_or_default() };
         match &found {

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::common::metrics::Metrics;
 use crate::store::Store;
-use crate::trial::trials::Trials;
+use crate::trial::registry::Trials;
 use crate::trial::{Idle, Trial};
 
 /// How often is looked. What comes in between may exceed the bound.
@@ -30,8 +30,8 @@ pub(crate) async fn watch(
         }
         // More than just enough, so that not every look finds one too many.
         for (trial, idle) in longest_idle(open, taken - (most - most / 8)) {
-            if trial.sleep(idle, &store).await {
-                metrics.trial_asleep();
+            if trial.evict(idle, &store).await {
+                metrics.trial_evicted();
             }
         }
     }

@@ -10,9 +10,9 @@ use http_body::Body;
 use crate::dialect::{ResponseAdapter, StreamProgress};
 use crate::recorder::Recorder;
 use crate::store::StoreError;
-use crate::trial::call_under_way::CallEnded;
+use crate::trial::call::CallEnded;
 use crate::upstream::UpstreamBody;
-use crate::wire::passing::ChunkRewriter;
+use crate::wire::chunk_edit::ChunkRewriter;
 use crate::wire::sse::{Decoder, EventTooLong};
 
 /// Upstream's stream and how it is read. Dropping it makes upstream stop.

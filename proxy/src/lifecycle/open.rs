@@ -15,7 +15,7 @@ use crate::feed::{Feed, OpenRefusal};
 use crate::prefix::ExactPrefix;
 use crate::store::{self, Event, Opened, Store, StoreError};
 use crate::trial::Trial;
-use crate::trial::trials::{NameTaken, Trials};
+use crate::trial::registry::{NameTaken, Trials};
 use crate::upstream::Pool;
 
 /// What opening a trial takes; both planes do.

@@ -16,14 +16,14 @@ use crate::agent_plane::server;
 use crate::common::metrics::Metrics;
 use crate::dialect::chat::media::Fetching;
 use crate::feed::{Feed, KeptTrial, Ledger, Sequencer};
-use crate::lifecycle::opening::Lifecycle;
-use crate::lifecycle::sleeping;
+use crate::lifecycle::evict;
+use crate::lifecycle::open::Lifecycle;
 use crate::prefix::ExactPrefix;
 use crate::render::LoadError;
 use crate::settings::{ImplicitTrials, Settings};
 use crate::store::{Forgotten, OpenedStore, RecoveredTrial, Store, StoreError, StoreThread};
 use crate::trial::Trial;
-use crate::trial::trials::Trials;
+use crate::trial::registry::Trials;
 use crate::upstream::policy::Policy;
 use crate::upstream::{Address, Pool};
 
@@ -148,7 +148,7 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
     );
     let prefix = ExactPrefix::start(settings.render, Arc::clone(&upstream), Arc::clone(&metrics))?;
     let (draining, stopped) = (CancellationToken::new(), CancellationToken::new());
-    tokio::spawn(sleeping::watch(
+    tokio::spawn(evict::watch(
         Arc::clone(&trials),
         store.clone(),
         settings.memory,
@@ -156,7 +156,7 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         stopped.clone(),
     ));
     Sequencer::start(Arc::clone(&feed), Arc::clone(&trials), store.clone(), nudges, stopped.clone());
-    let opening = Lifecycle {
+    let lifecycle = Lifecycle {
         trials,
         feed,
         upstream,
@@ -174,7 +174,7 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         metrics: Arc::clone(&metrics),
     };
     let router = admin_plane::router(AdminPlane {
-        opening: opening.clone(),
+        lifecycle: lifecycle.clone(),
         public_url: settings.public_url.unwrap_or_else(|| first.into()),
         admission: Admission {
             server: "the admin plane",
@@ -191,7 +191,7 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         }
     });
     let plane = Arc::new(AgentPlane {
-        opening,
+        lifecycle,
         opens_for_any_key: settings.implicit_trials != ImplicitTrials::Never,
         model_aliases: settings.model_aliases,
         prefix,

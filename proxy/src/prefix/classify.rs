@@ -8,7 +8,7 @@
 use rolltap_rollout::continuation::Class;
 use serde_json::Value;
 
-use super::meaning::in_one_spelling;
+use super::message_eq::in_one_spelling;
 
 /// Compares what was sampled behind `generation_prompt` with the answer as the template shows it later, header included.
 pub(super) fn class_of(generation_prompt: &str, sampled: &str, shown: &str) -> Class {

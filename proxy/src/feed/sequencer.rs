@@ -8,12 +8,12 @@ use rolltap_rollout::ids::{GroupId, TrialId};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::agenda::Due;
+use super::schedule::Due;
 use super::{Feed, Wake};
 use crate::api::ClosingCause;
 use crate::common::clock;
 use crate::store::{self, Completion, Event, GroupClosed, Store, StoreError};
-use crate::trial::trials::Trials;
+use crate::trial::registry::Trials;
 
 /// Until the store is tried again that did not take something.
 const RETRY_AFTER: Duration = Duration::from_secs(1);

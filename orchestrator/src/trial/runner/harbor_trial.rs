@@ -68,7 +68,7 @@ impl Trial<'_> {
         };
         // A tokens' record is not to change under what comes next.
         self.seal_trial().await;
-        match harbor.put_away(self.plan.name.as_str(), by_harbor).await {
+        match harbor.shut_down(self.plan.name.as_str(), by_harbor).await {
             Ok(()) => self.log.line("environment removed"),
             Err(error) => {
                 self.log.line(format!("environment not removed: {}", crate::failure::chain(&error)))
@@ -151,7 +151,7 @@ impl Trial<'_> {
     }
 
     /// Harbor's records stay Harbor's; what is rolltap's is laid beside.
-    pub(crate) fn lay_beside(&self) -> std::io::Result<()> {
+    pub(crate) fn write_beside_harbor(&self) -> std::io::Result<()> {
         let records = &self.context.records;
         let own = |value: Value| value.get("rolltap").cloned().unwrap_or_default();
         add_to_record(&self.dir.config(), own(records.trial_config(&self.plan)))?;

@@ -18,7 +18,7 @@ use crate::store::{self, CallEntry, Durable, QueueSlot, StoreError};
 use crate::trial::Trial;
 use crate::trial::replay::{Replay, ReplayHead};
 use crate::trial::retry::Fingerprint;
-use crate::trial::streaming::{Broken, ReadOutcome, Streaming};
+use crate::trial::stream::{Broken, ReadOutcome, Streaming};
 use crate::upstream::UpstreamBody;
 
 /// Shared by the agent's connection and the trial, so that sealing needs nobody's help: a client that has stopped

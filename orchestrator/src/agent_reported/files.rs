@@ -6,9 +6,9 @@ use std::io;
 use std::path::Path;
 
 use jiff::Timestamp;
+use rolltap_rollout::agent_reported::{Segment, calls, rollout_details, trajectory};
 use rolltap_rollout::call::{Call, CallRole};
 use rolltap_rollout::ids::TrialId;
-use rolltap_rollout::returned::{Segment, calls, rollout_details, trajectory};
 
 use crate::failure::chain;
 use crate::job_dir::TrialDir;
@@ -107,7 +107,7 @@ fn trajectories(folder: &Path, problems: &mut Vec<String>) -> Vec<Segment> {
     segments
 }
 
-fn read_trajectory(path: &Path) -> Result<Option<rolltap_rollout::returned::Document>, String> {
+fn read_trajectory(path: &Path) -> Result<Option<rolltap_rollout::agent_reported::Document>, String> {
     let Some(text) = read(path).map_err(|error| error.to_string())? else { return Ok(None) };
     trajectory(&text).map(Some).map_err(|error| chain(&error))
 }

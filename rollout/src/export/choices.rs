@@ -26,7 +26,7 @@ macro_rules! named {
             $(#[doc = $about] $variant,)*
         }
 
-        impl $crate::export::named::Named for $choice {
+        impl $crate::export::choices::Named for $choice {
             const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             fn name(self) -> &'static str {

@@ -13,9 +13,9 @@ use rolltap_rollout::rollout::Reward;
 use super::index::{At, Index};
 use crate::store::format::content::{Content, Kind, TrialNumber};
 use crate::store::format::event::{Completion, Event, GroupClosed, Opened, PolicyChange};
-use crate::store::format::numbers::Numbers;
 use crate::store::format::record::{Next, Records};
 use crate::store::format::segment::{self, Format, HEAD, SegmentId};
+use crate::store::format::varint::Numbers;
 use crate::store::write::encoder::Mark;
 use crate::store::{Damage, ReadError, Summary};
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::wire::json_cursor::Cursor;
+use crate::wire::json_scan::Cursor;
 
 /// The members of a JSON object, in order, each value as it stands in the text.
 pub(crate) struct Object<'a> {

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::super::advantage::Advantage;
-use super::super::part::RowFacts;
+use super::super::projection::RowFacts;
 use super::super::rules::{Failed, Rules};
 use super::super::survey::Survey;
 use super::*;

@@ -7,9 +7,9 @@ use bollard::errors::Error;
 use bollard::query_parameters::{ListContainersOptions, ListImagesOptions, RemoveImageOptions};
 use serde_json::{Value, json};
 
-use crate::environment::docker::cleanup::found::find;
+use crate::environment::docker::cleanup::inventory::find;
 use crate::environment::docker::cleanup::labels::{self, Labels};
-use crate::environment::docker::cleanup::owner::OwnerState;
+use crate::environment::docker::cleanup::process_owner::OwnerState;
 use crate::environment::docker::cleanup::sweep::{remove, remove_labelled, sweep_dead_runs, tolerate};
 use crate::environment::docker::engine::Engine;
 use crate::environment::docker::network::shared::{Access, Network};

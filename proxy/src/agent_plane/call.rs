@@ -17,17 +17,17 @@ use crate::agent_plane::request_body::joined;
 use crate::agent_plane::{AgentPlane, AnswerBody, boxed, whole};
 use crate::common::history::History;
 use crate::common::redaction::Redaction;
-use crate::dialect::endpoint::{CallEndpoint, CountEndpoint};
 use crate::dialect::error_shape::ErrorShape;
+use crate::dialect::route::{CallEndpoint, CountEndpoint};
 use crate::dialect::upstream_error::UpstreamError;
 use crate::dialect::{self, RequestContext, ResponseAdapter, UpstreamRequest};
 use crate::prefix::prompt_ids;
 use crate::recorder::Recorder;
 use crate::roles::RoleRequest;
-use crate::trial::call_under_way::{CallEnded, CallGuard, InFlightCall};
+use crate::trial::call::{CallEnded, CallGuard, InFlightCall};
+use crate::trial::keep_alive::IdleTimer;
 use crate::trial::replay::Replay;
 use crate::trial::retry::Fingerprint;
-use crate::trial::silence::IdleTimer;
 use crate::trial::tap::{TapBody, WholeBody};
 use crate::trial::{CallRefusal, Trial};
 use crate::upstream::{self, UpstreamBody};
@@ -89,16 +89,16 @@ impl AgentPlane {
         let trial_id = &trial.opened().facts.trial_id;
         call.record(|recorder| {
             recorder.spoken(endpoint.dialect());
-            recorder.hides(Arc::clone(&self.opening.redaction));
+            recorder.hides(Arc::clone(&self.lifecycle.redaction));
         })?;
         let ground = RequestContext {
             enforced: &trial.enforced(call.ordinal()),
             names: self.names(trial),
-            defaults: self.opening.upstream.model_card(trial_id).await.defaults,
+            defaults: self.lifecycle.upstream.model_card(trial_id).await.defaults,
             responses: trial.responses(),
             media: self.media,
             tool_strict_level: self.tool_strict_level,
-            has_parser: self.opening.upstream.has_parser(trial_id),
+            has_parser: self.lifecycle.upstream.has_parser(trial_id),
         };
         let UpstreamRequest { path, body: edited, facts, mut back } =
             dialect::prepare(endpoint, body, ground)?;
@@ -128,7 +128,7 @@ impl AgentPlane {
         }
         let answered = back.error_as_of_agent(&answered, body, &intended).map_or(answered, Bytes::from);
         let answer =
-            error_answer(call, &mut head, &self.opening.redaction, &answered, &mut back, shape).await?;
+            error_answer(call, &mut head, &self.lifecycle.redaction, &answered, &mut back, shape).await?;
         Ok((head, AgentAnswer::Whole(answer.unwrap_or(answered))))
     }
 
@@ -145,7 +145,7 @@ impl AgentPlane {
         let trial_id = &trial.opened().facts.trial_id;
         let planned = self.prefix.plan(trial_id, trial.memory(), text, history, has_media).await;
         let Some(plan) = planned else { return Ok(None) };
-        let place = self.opening.upstream.ids_place(trial_id);
+        let place = self.lifecycle.upstream.ids_place(trial_id);
         let by_ids = plan.ids.as_ref().and_then(|ids| prompt_ids::given(text, ids, place)).map(Bytes::from);
         call.record(|recorder| recorder.planned(plan))?;
         Ok(by_ids)
@@ -162,7 +162,7 @@ impl AgentPlane {
         by_ids: Option<Bytes>,
     ) -> Result<Response<UpstreamBody>, AgentError> {
         let trial_id = &call.trial().opened().facts.trial_id;
-        let upstream = &self.opening.upstream;
+        let upstream = &self.lifecycle.upstream;
         if let Some(by_ids) = by_ids {
             let sent = upstream.send(trial_id, Method::POST, path, &parts.headers, by_ids).await?;
             if !REFUSALS.contains(&sent.status()) {
@@ -196,12 +196,12 @@ impl AgentPlane {
     ) -> Result<Response<AnswerBody>, AgentError> {
         let trial_id = &trial.opened().facts.trial_id;
         let sent =
-            self.opening.upstream.send(trial_id, Method::POST, "/tokenize", &parts.headers, body.into());
+            self.lifecycle.upstream.send(trial_id, Method::POST, "/tokenize", &parts.headers, body.into());
         let (head, body) = sent.await?.into_parts();
         let mut head = head_for_agent(head);
         let body = read_answer(body, self.longest_silence).await?;
         let said = String::from_utf8_lossy(&body);
-        let text = self.opening.redaction.redacted(&said);
+        let text = self.lifecycle.redaction.redacted(&said);
         let answer = if head.status.is_success() {
             dialect::count_answer(endpoint, &body)
         } else {

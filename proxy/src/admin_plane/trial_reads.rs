@@ -40,7 +40,7 @@ pub(super) async fn list(
     page: Result<Query<Page>, QueryRejection>,
 ) -> Result<Response, AdminError> {
     let Query(Page { after, limit }) = page?;
-    let (trials, has_more) = plane.opening.trials.page(after.as_ref(), limit.get());
+    let (trials, has_more) = plane.lifecycle.trials.page(after.as_ref(), limit.get());
     let mut listed = Vec::with_capacity(trials.len());
     for trial in &trials {
         listed.push(plane.status_of(trial).await);
@@ -62,14 +62,14 @@ pub(super) async fn status(
 }
 
 pub(super) async fn causes(State(plane): State<Arc<AdminPlane>>) -> Json<Vec<CauseFigures>> {
-    Json(causes::figures(&plane.opening.trials.all(), &plane.opening.store).await)
+    Json(causes::figures(&plane.lifecycle.trials.all(), &plane.lifecycle.store).await)
 }
 
 pub(super) async fn calls(
     State(plane): State<Arc<AdminPlane>>,
     id: Result<Path<TrialId>, PathRejection>,
 ) -> Result<Response, AdminError> {
-    Ok(ndjson(plane.trial(id)?.calls(&plane.opening.store).await))
+    Ok(ndjson(plane.trial(id)?.calls(&plane.lifecycle.store).await))
 }
 
 pub(super) async fn rollout(
@@ -82,8 +82,8 @@ pub(super) async fn rollout(
         let message = format!("trial {} is open: it has a rollout once it is sealed", facts.trial_id);
         return Err(AdminError::conflict(message));
     };
-    let superseded = plane.opening.feed.ledger().standing(&facts.trial_id).superseded;
-    let rows = feed::rows(&trial, &plane.opening.store, reward, superseded).await;
+    let superseded = plane.lifecycle.feed.ledger().standing(&facts.trial_id).superseded;
+    let rows = feed::rows(&trial, &plane.lifecycle.store, reward, superseded).await;
     Ok(ndjson(rows.map_err(|error| AdminError::internal(format!("the rows were not made: {error}")))?))
 }
 

@@ -10,7 +10,7 @@ use rolltap_rollout::call::Call;
 use rolltap_rollout::token::TokenId;
 
 use super::content::DICTIONARY;
-use super::numbers::NumbersMut;
+use super::varint::NumbersMut;
 
 /// Reading words in costs time for each byte, so a record gets so many for each of its own, ...
 const WORDS_PER_BYTE: usize = 8;

@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use crate::chat::{ChatClient, ChatError, Reply, Role, Said};
 use crate::conversation::Exchanges;
-use crate::prompt::handover as prompt;
+use crate::prompt::summarize as prompt;
 
 /// One helper conversation: what was asked last in it, and the answer.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use super::mask::{longest, mask_all, mask_constrained, trained};
 use super::plan::{Plan, Verdict};
 use super::rules::OnFork;
-use super::sampled::Sampled;
+use super::sampling_report::Sampled;
 use crate::check::{Breach, Checker, Options};
 use crate::export::exporter::Trial;
 use crate::row::RolloutRow;

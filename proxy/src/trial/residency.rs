@@ -95,7 +95,7 @@ impl Trial {
         }
         let bytes = self.bytes();
         let state = self.lock();
-        let is_idle = state.under_way.is_empty() && state.weight.bytes() > 0;
+        let is_idle = state.in_flight.is_empty() && state.weight.bytes() > 0;
         let since = state.weight.last_call.filter(|_| is_idle)?;
         let for_long = IDLE_PER_MIB.mul_f64(bytes as f64 / f64::from(1 << 20));
         if clock::now().duration_since(since).unsigned_abs() < for_long {
@@ -111,7 +111,7 @@ impl Trial {
     }
 
     /// Forgets what the store has, if nobody has called for it since it was seen to be `idle`; says whether it did.
-    pub(crate) async fn sleep(&self, idle: Idle, store: &Store) -> bool {
+    pub(crate) async fn evict(&self, idle: Idle, store: &Store) -> bool {
         let trial_id = self.opened.facts.trial_id.clone();
         // What its calls came to is in the store once this is.
         if store.keep(Event::Asleep { trial_id }).await.is_err() {
@@ -119,7 +119,7 @@ impl Trial {
         }
         let Ok(mut is_awake) = self.is_awake.try_write() else { return false };
         let mut state = self.lock();
-        let is_as_it_was = state.under_way.is_empty() && state.admitted == idle.admitted;
+        let is_as_it_was = state.in_flight.is_empty() && state.admitted == idle.admitted;
         if !is_as_it_was || state.sealed_at.is_some() {
             return false;
         }
