@@ -35,7 +35,7 @@ pub(crate) struct Feed {
 }
 
 /// Somebody waits until all that is due is kept.
-type Wake = oneshot::Sender<()>;
+pub(crate) type Wake = oneshot::Sender<()>;
 
 impl Feed {
     /// A feed that goes on from this ledger, and what its clerk listens to.
