@@ -40,7 +40,7 @@ pub(crate) struct UpstreamRequest {
     /// None where it goes as it came.
     pub(crate) body: Option<Vec<u8>>,
     pub(crate) facts: CallFacts,
-    pub(crate) back: ResponseAdapter,
+    pub(crate) adapter: ResponseAdapter,
 }
 
 /// What a request is prepared with, beside its own text.
@@ -98,13 +98,18 @@ pub(crate) fn prepare(
     match endpoint {
         CallEndpoint::Chat => {
             let ready = chat::request::prepare(text, ground)?;
-            let back = ResponseAdapter::Chat(ready.asked);
-            Ok(UpstreamRequest { path: "/v1/chat/completions", body: ready.body, facts: ready.facts, back })
+            let adapter = ResponseAdapter::Chat(ready.asked);
+            Ok(UpstreamRequest {
+                path: "/v1/chat/completions",
+                body: ready.body,
+                facts: ready.facts,
+                adapter,
+            })
         }
         CallEndpoint::Completions => {
             let ready = completions::request::prepare(text, ground)?;
-            let back = ResponseAdapter::Completions(ready.asked);
-            Ok(UpstreamRequest { path: "/v1/completions", body: ready.body, facts: ready.facts, back })
+            let adapter = ResponseAdapter::Completions(ready.asked);
+            Ok(UpstreamRequest { path: "/v1/completions", body: ready.body, facts: ready.facts, adapter })
         }
         CallEndpoint::Responses => {
             let responses::Translated { chat, back } = responses::translate(text, ground.responses)?;
@@ -133,7 +138,12 @@ fn translated(
     let ready = chat::request::prepare(&text, ground)?;
     let facts = CallFacts { dialect, ..ready.facts };
     let body = Some(ready.body.unwrap_or_else(|| text.into_bytes()));
-    Ok(UpstreamRequest { path: "/v1/chat/completions", body, facts, back: ResponseAdapter::Translated(back) })
+    Ok(UpstreamRequest {
+        path: "/v1/chat/completions",
+        body,
+        facts,
+        adapter: ResponseAdapter::Translated(back),
+    })
 }
 
 /// The request to upstream's `/tokenize` that counts the tokens of a prompt.

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use rolltap_rollout::call::{Call, CallStatus};
+use rolltap_rollout::call::{Call, CallStatus, Dialect};
 use rolltap_rollout::ids::CallId;
 use rolltap_rollout::rollout::Reward;
 use tokio::sync::RwLock;
@@ -31,9 +31,10 @@ use self::residency::MemoryUse;
 pub(crate) use self::residency::{Idle, Resident};
 use crate::api::Limits;
 use crate::common::clock;
+use crate::common::redaction::Redaction;
 use crate::dialect::responses;
 use crate::prefix::Memory;
-use crate::recorder::{Prompts, Recorder};
+use crate::recorder::{CallStart, Prompts, Recorder};
 use crate::store::{CallSlots, Event, Opened, RecoveredTrial, Store, Summary, completion_tokens};
 use crate::trial::call::InFlightCall;
 use crate::trial::replay::Replay;
@@ -84,6 +85,19 @@ impl Default for Calls {
     fn default() -> Self {
         Self::Here(Vec::new())
     }
+}
+
+/// A call that asks to be admitted.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    /// Places in the store's queue for the call's intent and its record.
+    pub(crate) slots: CallSlots,
+    pub(crate) dialect: Dialect,
+    /// When the request's head arrived.
+    pub(crate) started_at: Timestamp,
+    /// Identifies a marked retry of this call. `None` if its client does not mark retries.
+    pub(crate) fingerprint: Option<Fingerprint>,
+    pub(crate) redaction: Arc<Redaction>,
 }
 
 /// Why a trial makes no further call.
@@ -164,24 +178,28 @@ impl Trial {
         &self.sealed
     }
 
-    /// Admits a call that was received at `started_at`. It may go upstream once it is kept that it does. A retry that is
-    /// marked finds it by its fingerprint.
+    /// Admits a call, unless the trial is sealed or has reached a limit. The call may go upstream once its intent is durable.
     pub(crate) fn admit(
         self: &Arc<Self>,
         _awake: &Resident<'_>,
-        places: CallSlots,
-        started_at: Timestamp,
-        fingerprint: Option<Fingerprint>,
+        candidate: Candidate,
     ) -> Result<Arc<InFlightCall>, CallRefusal> {
+        let Candidate { slots, dialect, started_at, fingerprint, redaction } = candidate;
         let mut state = self.lock();
         state.may_call(&self.opened.limits)?;
         let ordinal = state.admitted;
         state.admitted += 1;
         let trial_id = self.opened.facts.trial_id.clone();
-        let prompts = Arc::clone(&self.prompts);
         let call_id = CallId::generate();
-        let recorder = Recorder::new(call_id.clone(), trial_id.clone(), 0, started_at, prompts);
-        let CallSlots { intent, record } = places;
+        let recorder = Recorder::begin(CallStart {
+            call_id: call_id.clone(),
+            trial_id: trial_id.clone(),
+            dialect,
+            started_at,
+            prompts: Arc::clone(&self.prompts),
+            redaction,
+        });
+        let CallSlots { intent, record } = slots;
         let intent = intent.keep(Event::Intent { trial_id, call_id, at: started_at });
         let call = InFlightCall::new(Arc::clone(self), ordinal, fingerprint, recorder, intent, record);
         let call = Arc::new(call);

@@ -15,7 +15,7 @@ use crate::recorder::Recorder;
 pub(super) const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
 /// The way back of one call: what upstream says, in the words of the agent's dialect.
-pub(crate) trait Translator: fmt::Debug + Send {
+pub(crate) trait Translator: fmt::Debug + Send + Sync {
     /// The content type of a stream as the agent gets it.
     fn stream_content_type(&self) -> &'static str {
         "text/event-stream; charset=utf-8"

@@ -4,13 +4,13 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use rolltap_rollout::call::{CallStatus, Choice};
-use rolltap_rollout::ids::{CallId, TrialId};
+use rolltap_rollout::call::{CallRole, CallStatus, Choice};
 use rolltap_rollout::token_list::TokenList;
 
 use super::*;
 use crate::common::model_aliases::ModelAliases;
 use crate::dialect::route::Delivery;
+use crate::recorder::CallStart;
 use crate::wire::sse::Decoder;
 
 static NOTHING: LazyLock<(Map<String, Value>, ModelAliases, Arc<responses::Memory>)> =
@@ -60,11 +60,10 @@ fn answered(
     (endpoint, request): &(CallEndpoint, &str),
     pieces: &[&[u8]],
 ) -> (Vec<u8>, TokenList, Vec<Choice>) {
-    let UpstreamRequest { mut back, facts, .. } = prepare(endpoint, request.as_bytes(), ground()).unwrap();
-    let trial = TrialId::new("t").unwrap();
-    let mut recorder =
-        Recorder::new(CallId::generate(), trial, 0, jiff::Timestamp::UNIX_EPOCH, Default::default());
-    recorder.asked(facts);
+    let UpstreamRequest { adapter: mut back, facts, .. } =
+        prepare(endpoint, request.as_bytes(), ground()).unwrap();
+    let mut recorder = Recorder::begin(CallStart::of_test());
+    recorder.requested(facts, CallRole::default());
     let mut decoder = Decoder::default();
     let mut out = Vec::new();
     'pieces: for piece in pieces {

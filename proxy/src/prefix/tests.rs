@@ -9,9 +9,8 @@ mod templates;
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use rolltap_rollout::call::{Call, CallStatus, Choice};
-use rolltap_rollout::ids::{CallId, TrialId};
+use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::token::TokenId;
 use rolltap_rollout::token_list::TokenList;
 use serde_json::{Value, json};
@@ -21,7 +20,7 @@ use super::memory::{Looked, Maker, Memory, PendingAnswer, Predecessor, read_answ
 use super::message::StoredMessage;
 use super::node::Node;
 use super::request::PromptRequest;
-use crate::recorder::Recorder;
+use crate::recorder::{CallStart, Recorder};
 use crate::render::renderer::Renderer;
 use crate::render::tests::{by_template, fixture};
 use crate::render::{LocalRenderer, RenderSettings, RequestInputs};
@@ -106,8 +105,7 @@ impl Model {
 
 /// A finished call, and what its choices say.
 fn answered(prompt: &[TokenId], sampled: Vec<Sampled>) -> (Arc<Call>, Vec<(u32, Option<Value>)>) {
-    let (id, trial) = (CallId::generate(), TrialId::new("t").unwrap());
-    let recorder = Recorder::new(id, trial, 0, Timestamp::UNIX_EPOCH, Arc::default());
+    let recorder = Recorder::begin(CallStart::of_test());
     let mut call = recorder.finish(CallStatus::Complete, None).remove(0);
     call.prompt_token_ids = prompt.iter().copied().collect();
     let mut answers = Vec::new();

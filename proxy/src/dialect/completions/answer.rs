@@ -150,11 +150,10 @@ fn without_ours(
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use rolltap_rollout::call::{Call, CallStatus, Dialect, Sampling};
-    use rolltap_rollout::ids::{CallId, TrialId};
+    use rolltap_rollout::call::{Call, CallRole, CallStatus, Dialect};
 
     use super::*;
-    use crate::recorder::CallFacts;
+    use crate::recorder::{CallFacts, CallStart};
 
     const NOTHING: CompletionAnswerOptions = CompletionAnswerOptions {
         logprobs: false,
@@ -166,18 +165,9 @@ mod tests {
     };
 
     fn recorder(prompts: usize, choices: u32) -> Recorder {
-        let trial = TrialId::new("t").unwrap();
-        let mut recorder =
-            Recorder::new(CallId::generate(), trial, 0, jiff::Timestamp::now(), Default::default());
-        recorder.asked(CallFacts {
-            dialect: Dialect::Completions,
-            model: "tiny".into(),
-            sampling: Sampling::default(),
-            has_media: false,
-            choices,
-            prompts,
-            asks_for_tokens: true,
-        });
+        let mut recorder = Recorder::begin(CallStart::of_test());
+        let facts = CallFacts { dialect: Dialect::Completions, prompts, ..CallFacts::of_test(choices) };
+        recorder.requested(facts, CallRole::default());
         recorder
     }
 

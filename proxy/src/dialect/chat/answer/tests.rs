@@ -1,11 +1,10 @@
 //! Recorded answers of a real vLLM, with and without ids and logprobs: cleaned, the former must equal the latter.
 
-use rolltap_rollout::call::{Call, CallStatus, Dialect, Sampling};
-use rolltap_rollout::ids::{CallId, TrialId};
+use rolltap_rollout::call::{Call, CallRole, CallStatus};
 use serde_json::Value;
 
 use super::*;
-use crate::recorder::CallFacts;
+use crate::recorder::{CallFacts, CallStart};
 use crate::wire::sse::{Decoder, data};
 
 const NOTHING: ChatAnswerOptions =
@@ -13,18 +12,8 @@ const NOTHING: ChatAnswerOptions =
 const EVERYTHING: ChatAnswerOptions = ChatAnswerOptions { logprobs: true, token_ids: true, ..NOTHING };
 
 fn recorder(choices: u32) -> Recorder {
-    let trial = TrialId::new("t").unwrap();
-    let mut recorder =
-        Recorder::new(CallId::generate(), trial, 0, jiff::Timestamp::now(), Default::default());
-    recorder.asked(CallFacts {
-        dialect: Dialect::ChatCompletions,
-        model: "tiny".into(),
-        sampling: Sampling::default(),
-        has_media: false,
-        choices,
-        prompts: 1,
-        asks_for_tokens: true,
-    });
+    let mut recorder = Recorder::begin(CallStart::of_test());
+    recorder.requested(CallFacts::of_test(choices), CallRole::default());
     recorder
 }
 
