@@ -75,7 +75,7 @@ pub(crate) enum StreamProgress {
     Last,
 }
 
-/// What happens to one event of a stream that is not translated.
+/// The action for one event of a stream that is not translated.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum EventAction {
     /// The event is forwarded unchanged.
