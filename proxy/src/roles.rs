@@ -117,10 +117,9 @@ impl RoleRules {
     pub fn role_of(&self, asked: RoleRequest<'_>) -> CallRole {
         let mut texts = None;
         let mut fits = |rule: &&Rule| {
+            // The cheap conditions come first, so that the request is scanned only if a text can decide.
             let mut read = || *texts.get_or_insert_with(|| Texts::of(asked.request));
             rule.fits_head(&asked)
-                // The order matters: the cheap conditions come first, so that most calls are classified without a scan
-                // of the request.
                 && (!rule.needs_text() || read().is_some_and(|texts| rule.fits_text(&texts)))
         };
         self.0.iter().find(&mut fits).map_or(CallRole::Main, |rule| rule.rule.role)
@@ -147,8 +146,8 @@ impl RoleRule {
         [model.as_ref(), system_contains.as_ref(), first_user_contains.as_ref(), last_user_contains.as_ref()]
     }
 
-    // The comparison covers every field, so a condition that is added later needs no change here.
     fn has_condition(&self) -> bool {
+        // The comparison covers every field, so a condition that is added later needs no change here.
         *self != Self::of(self.role)
     }
 }

@@ -164,6 +164,7 @@ impl Metrics {
 
     /// Sets the current numbers of trials and groups.
     pub(crate) fn stand(&self, counts: Counts) {
+        // Gauges are set and not counted, so that they are right after a restart.
         let set = |of: &Family<StateLabels, Gauge>, state, count: usize| {
             of.get_or_create(&StateLabels { state }).set(i64::try_from(count).unwrap_or(i64::MAX));
         };
@@ -186,6 +187,7 @@ impl Metrics {
             Continuation::Spliced { .. } => "spliced",
             Continuation::Rendered { .. } => "rendered",
         };
+        // A Prometheus label needs a value, so a missing cause is the empty text.
         let cause = continuation.cause().map(|cause| cause.as_str()).unwrap_or_default();
         self.prompts.get_or_create(&Prompt { kind, cause }).inc();
     }

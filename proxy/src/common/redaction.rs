@@ -113,7 +113,7 @@ impl Redaction {
 impl Default for Redaction {
     /// Recognizes the built-in secrets only.
     fn default() -> Self {
-        // The built-in patterns are valid, so this value is unused. It avoids a panic in production code.
+        // The built-in patterns are valid, so this value is unused. It avoids a panic.
         let nothing = Self { keys: None, headers: None, patterns: Vec::new(), known: RwLock::default() };
         Self::new(&[], &[]).unwrap_or(nothing)
     }

@@ -72,8 +72,8 @@ impl Samples {
     /// later: later epochs try the same task again, with attempt numbers from 0.
     pub(crate) fn is_superseded(&self, sample: &Sample, number: u32, attempt: &Attempt) -> bool {
         let Some(attempts) = self.attempts.get(sample) else { return false };
+        // The last trial of each number is the latest, because attempts are ordered by opening time.
         let mut higher = attempts.range(number.saturating_add(1)..).filter_map(|(_, trials)| trials.last());
-        // The last trial of each number is the latest one, because attempts are ordered by opening time.
         match sample.of {
             SampledFrom::Group(_) => higher.next().is_some(),
             SampledFrom::Task(_) => higher.any(|last| last > attempt),

@@ -45,6 +45,7 @@ impl TrialKey {
     /// Parses a key that has the form of generated keys. Returns `None` for other text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let secret = text.strip_prefix(PREFIX)?;
+        // The form is checked exactly, so that the dummy keys of agents are not taken for trial keys.
         let is_secret = secret.len() == 2 * SECRET_BYTES && secret.bytes().all(|b| b.is_ascii_hexdigit());
         is_secret.then(|| Self(text.to_owned()))
     }

@@ -105,6 +105,7 @@ fn read(data: &str) -> Result<ChatCompletion<'_>, UpstreamError> {
 /// Builds the error for text that is not a chat completion. The members beside `error` may have any form, so `error` is
 /// searched once more on its own.
 fn unreadable(data: &str, unread: &serde_json::Error) -> UpstreamError {
+    // A text without `error` gives the parse error, with status 502.
     if let Ok(MaybeError { error: Some(error) }) = serde_json::from_str(data) {
         return UpstreamError::inside_success(error.get());
     }

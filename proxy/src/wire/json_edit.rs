@@ -21,9 +21,8 @@ pub(crate) struct Object<'a> {
 impl<'a> Object<'a> {
     /// Scans `text`, which must be one JSON object. Errors within a nested value may remain undetected: its text is
     /// unchanged, and its reader reports them.
-    // The fast scanner rejects valid but unusual JSON too, such as escaped keys. Serde decides then, and reports the
-    // error.
     pub(crate) fn scan(text: &'a str) -> Result<Self, serde_json::Error> {
+        // The fast scanner also rejects valid JSON of unusual form, such as escaped keys, so serde decides.
         let members = match plain_members(text) {
             Some(members) => members,
             None => serde_json::from_str::<JsonMembers<'a>>(text)?.0,

@@ -142,6 +142,7 @@ impl<'de> Deserialize<'de> for Length {
 
             fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<Length, A::Error> {
                 let mut length = 0;
+                // The ids are skipped: a long prompt has many thousands.
                 while list.next_element::<serde::de::IgnoredAny>()?.is_some() {
                     length += 1;
                 }

@@ -79,8 +79,8 @@ impl ContentsReader {
         for fields in parts {
             let place = fields.place().to_owned();
             let SignedPart { part, reasoning } = part::read(fields)?;
-            // A new model turn begins, so older calls can no longer be answered.
             let turn = self.turn.get_or_insert_with(|| {
+                // A new model turn begins, so older calls can no longer be answered.
                 self.unanswered.clear();
                 ModelTurn::default()
             });

@@ -14,6 +14,7 @@ pub(crate) fn body(error: &UpstreamError) -> Vec<u8> {
 
 /// Returns Google's own wording of an overflow. Agents search for it before they shorten a conversation.
 fn overflow(overflow: Overflow) -> String {
+    // Google names both numbers. An error of upstream may lack either.
     let number = |number: Option<u64>| number.map(|tokens| format!(" ({tokens})")).unwrap_or_default();
     let (prompt, limit) = (number(overflow.prompt), number(overflow.limit));
     format!("The input token count{prompt} exceeds the maximum number of tokens allowed{limit}.")

@@ -26,6 +26,7 @@ impl<'a> ObjectFields<'a> {
             let what = if place.is_empty() { "the request body" } else { &place };
             return Err(BadRequest::at(&place, format!("{what} is not a JSON object")));
         };
+        // Protobuf clients may write unset fields as `null`.
         let is_set = |(_, value): &(String, &RawValue)| value.get() != "null";
         let members = members.into_iter().filter(is_set).map(|(name, value)| (camel(&name), value)).collect();
         Ok(Self { place, members })

@@ -50,6 +50,7 @@ impl GeminiAdapter {
         if self.id.is_empty() {
             self.id = spoken.id.as_ref().to_owned();
         }
+        // Only the last chunk of a stream has the usage.
         self.usage = spoken.usage.or(self.usage);
         let mut forms = Vec::with_capacity(spoken.choices.len());
         for choice in &spoken.choices {
@@ -104,12 +105,12 @@ impl GeminiAdapter {
     }
 
     /// Writes the last element.
-    // After the array is closed, further text would make the body invalid JSON.
     fn write_last(&mut self, json: &[u8], out: &mut Vec<u8>) {
         self.write(json, out);
         if self.delivery == Delivery::Array {
             out.extend_from_slice(b"\n]\n");
         }
+        // Further text would make the body invalid: the array is closed.
         self.state = GeminiStreamState::Ended;
     }
 }

@@ -125,6 +125,7 @@ pub(super) fn input(arguments: &str) -> Box<RawValue> {
         return empty_object();
     }
     match RawValue::from_string(text.to_owned()) {
+        // Valid JSON that is not an object is malformed too.
         Ok(input) if text.starts_with('{') => input,
         _ => to_raw_value(&serde_json::json!({"unreadable_arguments": text}))
             .unwrap_or_else(|_| empty_object()),

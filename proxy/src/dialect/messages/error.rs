@@ -48,6 +48,7 @@ pub(super) fn message(error: &UpstreamError) -> Cow<'_, str> {
 
 fn overflow_message(Overflow { limit, prompt }: Overflow, said: &str) -> String {
     match (prompt, limit, answer_asked_for(said)) {
+        // The prompt alone fits, so a shorter answer is a remedy.
         (Some(prompt), Some(limit), Some(answer)) if prompt < limit => exceeded(prompt, answer, limit),
         (Some(prompt), Some(limit), _) => format!("prompt is too long: {prompt} tokens > {limit} maximum"),
         _ => format!("prompt is too long: {said}"),

@@ -108,6 +108,7 @@ impl TokenUsage {
 impl From<Usage> for TokenUsage {
     fn from(usage: Usage) -> Self {
         Self {
+            // vLLM counts cached tokens in `prompt_tokens`, and Anthropic counts them separately.
             input_tokens: usage.prompt_tokens.saturating_sub(usage.cached_tokens()),
             cache_creation_input_tokens: 0,
             cache_read_input_tokens: usage.cached_tokens(),

@@ -14,6 +14,7 @@ impl<'a> RequestMembers<'a> {
     pub(super) fn scan(body: &'a str) -> Result<Self, BadRequest> {
         let mut members: BTreeMap<String, &'a RawValue> = serde_json::from_str(body)
             .map_err(|error| BadRequest::new(format!("the request body is not a JSON object: {error}")))?;
+        // Clients send `null` for options that are not set.
         members.retain(|_, value| value.get() != "null");
         Ok(Self(members))
     }

@@ -101,6 +101,7 @@ pub(super) fn nothing_else(mut members: RequestMembers<'_>) -> Result<(), BadReq
         members.take(key);
     }
     for key in SERVER_SIDE {
+        // An empty list asks for nothing, so it is accepted.
         if members.take(key).is_some_and(|value| value.get() != "[]") {
             return Err(refusal(
                 key,

@@ -71,6 +71,7 @@ impl Stream {
         }
         self.state = MessagesStreamState::Begun;
         let prompt = chunk.prompt_token_ids.unwrap_or_default().0;
+        // The output tokens are unknown until the last chunk.
         self.usage = TokenUsage::of_prompt(prompt.try_into().unwrap_or(u64::MAX));
         let message = MessageEnvelope {
             id: &message_id(chunk),
@@ -104,6 +105,7 @@ impl Stream {
     }
 
     fn text(&mut self, text: &str, out: &mut Vec<u8>) {
+        // A text block would close the call, whose arguments may be incomplete.
         if self.open == Some(Open::ToolUse) {
             self.waiting_text.push_str(text);
             return;

@@ -167,6 +167,7 @@ impl ResponsesAdapter {
     }
 
     fn say(&mut self, voice: Voice, piece: &str, stem: &str, out: &mut Vec<u8>) {
+        // Text after another item begins a new item, even if there was earlier text of its kind.
         if !self.items.last().is_some_and(|item| item.is_open(voice)) {
             self.open(Item::text(voice, stem, self.items.len()), out);
         }
@@ -191,9 +192,9 @@ impl ResponsesAdapter {
         }
     }
 
-    /// Adds an item, and finishes the text item before it. Calls remain open until the end, for two reasons: more
-    /// pieces of them may arrive, and agents start to run a call as soon as it is done, which is too early before the
-    /// record is durable.
+    /// Adds an item, and finishes the text item before it. Calls remain open until the end, because more pieces of their
+    /// arguments may arrive. Also, agents run a call as soon as it is done, which is too early before the record is
+    /// durable.
     fn open(&mut self, item: Item, out: &mut Vec<u8>) {
         let ending = Ending { status: ItemStatus::Completed, carries_reasoning: self.carries_reasoning };
         if let Some(last) = self.items.last_mut().filter(|last| last.is_text()) {

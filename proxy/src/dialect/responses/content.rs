@@ -16,6 +16,7 @@ pub(super) fn content(item: &RequestObject<'_>, key: &str) -> Result<Value, BadR
             let parts = parts.collect::<Result<Vec<_>, _>>()?;
             Ok(match parts.as_slice() {
                 [] => Value::String(String::new()),
+                // A single part without text, such as an image, remains a list.
                 [only] => only.get("text").cloned().unwrap_or(Value::Array(parts)),
                 _ => Value::Array(parts),
             })

@@ -139,10 +139,11 @@ impl Item {
 
     /// Writes the events that end the item, unless they were written before.
     pub(super) fn finish(&mut self, end: Ending, events: &mut Events, out: &mut Vec<u8>) {
+        // Text items are finished when the next item begins, and again at the end of the answer.
         if std::mem::replace(&mut self.is_done, true) {
             return;
         }
-        // Malformed arguments are only resolved at their end, so text may still be missing.
+        // Arguments of an unusual form are read at their end, so text may still be missing.
         if let ItemBody::Custom { input, .. } = &mut self.body {
             let (output_index, part, delta) = (self.output_index, PartIndex::NONE, input.finish());
             if !delta.is_empty() {
@@ -163,6 +164,7 @@ impl Item {
             ItemBody::Custom { input, .. } => {
                 ("response.custom_tool_call_input.done", PartIndex::NONE, json!({"input": input.input()}))
             }
+            // The API has no event for the end of the arguments of a search.
             ItemBody::Search { .. } => ("", PartIndex::NONE, Value::Null),
         };
         if !kind.is_empty() {

@@ -46,6 +46,7 @@ impl Echo {
         }
         for (key, value) in &mut fields {
             match (request.get(key), value.as_object_mut()) {
+                // An absent key and a `null` both mean the default.
                 (None | Some(Value::Null), _) => {}
                 // A partial object retains the defaults of the fields that it lacks.
                 (Some(Value::Object(asked)), Some(default)) => default.extend(asked.clone()),

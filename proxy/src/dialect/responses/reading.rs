@@ -70,6 +70,7 @@ impl<'a> RequestObject<'a> {
         key: &str,
     ) -> Result<impl Iterator<Item = (&'a Value, String)> + use<'a>, BadRequest> {
         let at = self.at(key);
+        // `get` treats `null` as absent.
         let list = match self.get(key) {
             None => &[],
             Some(Value::Array(list)) => list.as_slice(),

@@ -95,6 +95,7 @@ pub(crate) fn translate(body: &str, memory: &Arc<Memory>) -> Result<Translated, 
     }
     let stored = match request.keys.flag("store")? {
         Some(false) => None,
+        // OpenAI stores responses by default.
         Some(true) | None => Some(request.new_items()),
     };
     let back = ResponsesAdapter::new(

@@ -114,6 +114,7 @@ impl Tools {
         function.extend(description.map(|text| ("description".to_owned(), text.into())));
         function.extend(parameters.map(|schema| ("parameters".to_owned(), schema)));
         function.extend(tool.get("strict").map(|strict| ("strict".to_owned(), strict.clone())));
+        // Two tools can have the same flat name, and the model could not distinguish them.
         if self.named.insert(name.clone(), known).is_some() {
             return Err(tool.refuse(format_args!("there are two tools with the name {name:?}: rename one")));
         }
