@@ -1,4 +1,4 @@
-//! What complete answers of a replica lack: counted, and logged once with what can be done about it.
+//! Counts the flaws of a replica's complete answers, and logs each flaw once with its remedy.
 
 use std::sync::PoisonError;
 
@@ -7,7 +7,7 @@ use rolltap_rollout::call::Flaw;
 use super::ServedBy;
 
 impl ServedBy {
-    /// A complete answer of the replica lacks these: they are counted, and each is logged once.
+    /// Counts the flaws of a complete answer. Each flaw is logged once per replica.
     pub(crate) fn lacks(&self, flaws: &[Flaw]) {
         for &flaw in flaws {
             self.replica.flaws.count(flaw);
@@ -21,7 +21,7 @@ impl ServedBy {
     }
 }
 
-/// What an upstream's operator can do about a flaw of its answers; none where that is not known.
+/// Returns the remedy for a flaw, for the upstream's operator. `None` if no remedy is known.
 fn remedy(flaw: Flaw) -> Option<&'static str> {
     match flaw {
         Flaw::MissingPromptIds => Some(
