@@ -50,8 +50,8 @@ impl Feed {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns once the sequencer has written everything that is due, or has failed to. A client whose reward was
-    /// acknowledged then finds the trial complete.
+    /// Returns once the sequencer has written everything that is due, or has failed to. So a client whose reward is
+    /// acknowledged finds the trial complete.
     pub(crate) async fn settled(&self) {
         let (settled, waiting) = oneshot::channel();
         if self.nudges.send(settled).await.is_ok() {

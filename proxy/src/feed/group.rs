@@ -47,12 +47,14 @@ impl Group {
     /// Adds a trial. It is not checked, because stored trials count as they are.
     pub(super) fn add(&mut self, opened: &Opened) {
         self.samples.insert(opened.facts.sample_index);
+        // The first value counts. Stored trials are not checked, so a later value may differ.
         self.size = self.size.or(opened.facts.group_size);
         self.patience = self.patience.or(opened.group_deadline);
     }
 
     /// Notes that a trial of the group was sealed.
     pub(super) fn sealed(&mut self, at: Timestamp) {
+        // The deadline counts from the first seal in the group.
         self.first_sealed_at.get_or_insert(at);
     }
 

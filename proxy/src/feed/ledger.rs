@@ -224,6 +224,7 @@ impl Ledger {
         entry.completion = Some(completion);
         let id = entry.group.clone();
         let group = id.as_ref().and_then(|id| self.groups.get_mut(id));
+        // Readers of closed groups get the trial when the group closes.
         let is_held_back = group.as_ref().is_some_and(|group| group.closed.is_none());
         group.into_iter().for_each(|group| group.complete += 1);
         self.order.completed(completion.sequence, trial, is_held_back);

@@ -67,6 +67,7 @@ impl Order {
     pub(crate) fn after(&self, cursor: Cursor) -> Box<dyn Iterator<Item = (Cursor, &TrialId)> + '_> {
         match cursor {
             Cursor::Completions(sequence) => {
+                // The cursor names a trial that the reader already has, so the range excludes it.
                 let behind = self.completions.range((Excluded(sequence), Unbounded));
                 Box::new(behind.map(|(&sequence, trial)| (Cursor::Completions(sequence), trial)))
             }

@@ -18,6 +18,7 @@ pub(crate) async fn rows(
     reward: Reward,
     superseded: bool,
 ) -> Result<Vec<RolloutRow>, JoinError> {
+    // Calls are read first: the blocking thread does no asynchronous work.
     let calls = trial.calls(store).await;
     let trial = Arc::clone(trial);
     let make = move || {

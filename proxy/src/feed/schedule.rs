@@ -39,6 +39,7 @@ impl Schedule {
     /// Returns the next consequence: first completions, then closings, then passed deadlines in their order. So a proxy
     /// that was not running at a deadline gets the same result as a proxy that was.
     pub(super) fn due(&self, now: Timestamp) -> Option<Due> {
+        // Completions come before closings, so that a closing group releases all trials that are ready.
         if !self.ready.is_empty() {
             return Some(Due::Completions(self.ready.iter().take(TOGETHER).cloned().collect()));
         }

@@ -97,6 +97,7 @@ impl Sequencer {
                 Ok(place) => place,
                 Err(error) => {
                     outcome = Err(error);
+                    // The completions before this one are already in the queue and are awaited below.
                     break;
                 }
             };
@@ -127,6 +128,7 @@ impl Sequencer {
             let reward = trial.reward_or_missed();
             self.store.keep(Event::Rewarded { trial_id: trial_id.clone(), reward }).await?;
         }
+        // Also for a trial that is no longer registered, because its deadline would stay due.
         self.feed.tell(|ledger| ledger.rewarded(trial_id));
         Ok(())
     }

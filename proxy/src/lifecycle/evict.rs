@@ -30,6 +30,7 @@ pub(crate) async fn watch(
         }
         // An eighth of the limit is freed in addition, so that the next check does not find it exceeded again.
         for (trial, idle) in longest_idle(open, taken - (most - most / 8)) {
+            // A trial that was called meanwhile is not evicted.
             if trial.evict(idle, &store).await {
                 metrics.trial_evicted();
             }

@@ -54,6 +54,7 @@ pub(crate) enum OpenError {
 impl Lifecycle {
     /// Opens a trial for the holder of `key`.
     pub(crate) async fn open(&self, asked: OpenTrial, key: &TrialKey) -> Result<Arc<Trial>, OpenError> {
+        // The place is reserved first, so that a failing store rejects the opening before anything changes.
         let place = self.store.reserve().await?;
         let opened = self.opened(asked, key).await;
         // Registered before the write, so that two trials of one name cannot both be written. The admin plane returns
@@ -88,6 +89,7 @@ impl Lifecycle {
         let asked =
             OpenTrial { trial_id: Some(trial_id.clone()), ..OpenTrial::of_task(TaskId::new("implicit")?) };
         match self.open(asked, key).await {
+            // Another first call has registered the trial.
             Err(OpenError::NameTaken(taken)) => self.trials.by_id(&trial_id).ok_or(taken.into()),
             opened => opened,
         }

@@ -56,6 +56,7 @@ impl Store {
             reason: error.to_string(),
         };
         let lock = lock::DirLock::take(data_dir)?;
+        // The lock comes first: another process could otherwise still append during the scan.
         let looked = recovery::look(data_dir).map_err(Arc::new)?;
         looked
             .damage

@@ -48,6 +48,7 @@ impl Summary {
         let mut causes: BTreeMap<_, Cost> = BTreeMap::new();
         let roles = roles(&forest);
         for branch in forest.branches() {
+            // The first call of the branch names the model that the branch counts for.
             let model = forest.nodes().get(branch.start).map(|node| node.call.model.clone());
             let cost = causes.entry((model.unwrap_or_default(), cause_of(&branch, &roles))).or_default();
             cost.add(Cost { branches: 1, tokens: branch.reprefilled as u64 });

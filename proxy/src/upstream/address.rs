@@ -69,6 +69,7 @@ impl FromStr for Address {
             return Err(invalid("it has a query"));
         }
         let path = uri.path().trim_end_matches('/');
+        // The paths of calls begin with `/v1` themselves.
         let path = path.strip_suffix("/v1").unwrap_or(path);
         Ok(Self { base: format!("http://{authority}{path}"), authorization: None })
     }

@@ -12,6 +12,7 @@ impl ServedBy {
         for &flaw in flaws {
             self.replica.flaws.count(flaw);
             let Some(remedy) = remedy(flaw) else { continue };
+            // The set is per replica, because each has its own configuration.
             let is_new = self.replica.lacks.lock().unwrap_or_else(PoisonError::into_inner).insert(flaw);
             if is_new {
                 let (upstream, flaw) = (self.replica.address(), flaw.as_str());

@@ -44,6 +44,7 @@ pub(super) async fn watch(pool: Weak<Pool>, replica: Arc<Replica>) {
     loop {
         // A weak reference, so that this task does not extend the life of the pool.
         let Some(pool) = pool.upgrade() else { return };
+        // A draining replica is removed here, and its task ends with it.
         if pool.let_go(&watcher.replica) {
             return;
         }
@@ -170,7 +171,8 @@ impl Watcher {
         }
     }
 
-    /// Asks whether the server parses its answers. A server without an answer counts as a server without a parser.
+    /// Asks whether the server parses its answers. If it gives no answer, the reasoning in a stream shows that it has a
+    /// parser.
     async fn parser(&self, pool: &Pool, description: &[u8]) {
         if !parser_question::is_answered_by(description) {
             return;
@@ -192,6 +194,7 @@ impl Watcher {
     fn publish(&self, card: Option<ModelCard>, pool: &Pool) {
         let configured = pool.settings().generation_defaults;
         self.replica.card.send_if_modified(|known| {
+            // The first publication always counts, because callers wait for any card.
             let is_news = card.is_some() || known.is_none();
             if is_news {
                 *known = Some(Arc::new(card.unwrap_or_default().with_defaults(configured)));

@@ -21,6 +21,7 @@ impl IdsSupport {
         if self.ignored_in_a_row.load(Ordering::Relaxed) < ENOUGH {
             return true;
         }
+        // The counter is not reset, so the next try may come early.
         let prompts = self.prompts_since.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         prompts.is_multiple_of(TRIED_AGAIN)
     }
@@ -34,6 +35,7 @@ impl IdsSupport {
     /// ids.
     pub(super) fn ignored(&self) -> bool {
         let before = self.ignored_in_a_row.fetch_add(1, Ordering::Relaxed);
+        // Only the deciding prompt returns true, so that the caller logs once.
         before.wrapping_add(1) == ENOUGH
     }
 }

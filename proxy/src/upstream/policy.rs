@@ -77,8 +77,8 @@ impl Policy {
         (version, kept)
     }
 
-    /// Applies a replica's report. Returns `None` if the report does not change the version. After the trainer has set
-    /// a version, the first report of a replica is only the baseline of later changes.
+    /// Applies a replica's report, and returns the version that the replica has. Returns `None` for the first report of a
+    /// replica after the trainer has set a version: that report is only the baseline of later changes.
     pub(crate) fn learn(&self, label: &str, told: ReportedWeights, place: QueueSlot) -> Option<i32> {
         let mut state = self.lock();
         if told == ReportedWeights::First && state.is_set {
@@ -92,6 +92,7 @@ impl Policy {
             state.labels = vec![Some(label.to_owned())];
         }
         if is_nameless || state.is_set || state.current != before {
+            // From now on the reports of replicas count, even if the trainer set the version before.
             state.is_set = false;
             drop(place.keep(state.change()));
         }

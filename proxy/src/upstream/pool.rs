@@ -187,6 +187,7 @@ impl Pool {
                 }
                 // The request was never sent, so any other replica may get it.
                 Err(failure @ SendFailure::Connect(_)) => replica.unreachable(&failure),
+                // No answer has begun, so the request is sent once more.
                 Err(SendFailure::Closed(_)) if !was_closed => {
                     was_closed = true;
                     if !self.has_other(&tried) {
@@ -225,12 +226,14 @@ impl Pool {
         }
     }
 
-    /// Returns the trial's own replica. If that replica takes no calls, the least busy replica replaces it.
+    /// Returns the trial's own replica, or the least busy replica. The latter becomes the trial's own if the trial has none
+    /// that takes calls.
     fn choose(&self, trial: &TrialId, is_question: bool, tried: &[ReplicaId]) -> Option<Arc<Replica>> {
         let home = self.homes.get(trial).map(|home| Arc::clone(&home)).filter(|home| home.takes_calls());
         if let Some(home) = home.as_ref().filter(|home| !tried.contains(&home.id)) {
             return Some(Arc::clone(home));
         }
+        // Calls in flight decide first. With equal load, the replica with fewer trials is chosen.
         let load = |replica: &Arc<Replica>| {
             (replica.in_flight.load(Ordering::Relaxed), replica.trials.load(Ordering::Relaxed))
         };
@@ -242,6 +245,7 @@ impl Pool {
         // A question may come after the end of the trial. Its entry would never be removed then.
         if home.is_none() && !is_question {
             chosen.trials.fetch_add(1, Ordering::Relaxed);
+            // Replaces a replica that takes no calls, or the choice of a concurrent first call.
             if let Some(before) = self.homes.insert(trial.clone(), Arc::clone(&chosen)) {
                 before.trials.fetch_sub(1, Ordering::Relaxed);
             }

@@ -172,10 +172,11 @@ impl Replica {
         self.look.notify_one();
     }
 
-    /// Notes a passed check. Returns true if the server gets calls again because of it.
+    /// Notes a passed check. Returns true if this makes the server eligible again.
     pub(super) fn check_passed(&self) -> bool {
         let mut standing = self.lock();
         match &mut *standing {
+            // One passed check is not enough, because a starting server may fail again.
             Eligibility::Out { passed, .. } if *passed + 1 < BACK_AFTER => {
                 *passed += 1;
                 false
@@ -196,6 +197,7 @@ impl Replica {
     pub(super) fn check_failed(&self, failure: &SendFailure) {
         let mut standing = self.lock();
         match &mut *standing {
+            // A failed connection is conclusive. Any other failure may be due to load.
             Eligibility::In { failed } if !failure.is_conclusive() && *failed + 1 < EJECTED_AFTER => {
                 *failed += 1
             }
@@ -221,6 +223,7 @@ impl Replica {
 
     /// Returns its model card, if it has listed its models.
     pub(crate) fn card(&self) -> Option<Arc<ModelCard>> {
+        // A card without models only ends the waits of other tasks.
         self.card.borrow().as_ref().filter(|card| !card.models.is_empty()).cloned()
     }
 

@@ -40,6 +40,7 @@ impl IdsPlace {
     /// Finds the place in the description. An unreadable description counts as a description without the field.
     pub(super) fn in_description(body: &[u8]) -> Self {
         let description = serde_json::from_slice::<Description>(body);
+        // Only the schema of chat requests counts. Other schemas may have a field of that name.
         let has_field = |described: Description| {
             described.components.schemas.chat.properties.contains_key("prompt_token_ids")
         };

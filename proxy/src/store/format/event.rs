@@ -121,6 +121,7 @@ impl Event {
             Self::Opened(opened) => vec![Self::Withdrawn { trial_id: opened.facts.trial_id.clone() }],
             Self::Call(kept) => kept.retraction().into_iter().collect(),
             Self::Batch(calls) => calls.iter().filter_map(CallEntry::retraction).collect(),
+            // Other events take effect even if their client gets an error. The client may repeat its request.
             _ => Vec::new(),
         }
     }
@@ -145,6 +146,7 @@ impl CallEntry {
     /// takes the answer of such a call as delivered.
     fn retraction(&self) -> Option<Event> {
         let Call { trial_id, call_id, status, .. } = &*self.call;
+        // Other statuses already show that the agent got no whole answer.
         (*status == CallStatus::Complete)
             .then(|| Event::Undelivered { trial_id: trial_id.clone(), call_id: call_id.clone() })
     }

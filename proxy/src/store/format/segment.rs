@@ -48,6 +48,7 @@ impl SegmentId {
             return Some(Self(0));
         }
         let number = name.strip_prefix("capture-")?.strip_suffix(".rolltap")?.parse().ok()?;
+        // Number 0 is the file of the first format, which has another name.
         (number > 0).then_some(Self(number))
     }
 

@@ -74,6 +74,7 @@ impl Archive {
     pub fn open(data_dir: &Path) -> Result<Self, ReadError> {
         let looked = recovery::look(data_dir)?;
         let mut samples = Samples::default();
+        // All attempts are known after the scan, so that superseded trials are recognized.
         for opened in looked.trials.iter().map(|found| &found.opened) {
             let facts = &opened.facts;
             samples.add(Sample::of(facts), facts.attempt, (opened.at, facts.trial_id.clone()));
@@ -141,6 +142,7 @@ impl Archive {
                     calls.push(kept.call);
                     told.push(kept.told);
                 }
+                // One unreadable call does not prevent the reading of the others.
                 Err(reason) => {
                     let path = at.segment.path(&self.dir);
                     damage.push(Damage { path, at: at.offset, reason, is_torn_end: false });

@@ -101,11 +101,13 @@ impl Index {
 
     /// Marks a number as used. A number in a segment is never assigned again, even if its trial is unknown.
     pub(crate) fn is_used(&mut self, number: TrialNumber) {
+        // Leftover records of a forgotten trial must not become those of a new trial.
         self.newest = self.newest.max(number.0);
     }
 
     /// Notes that a segment has a record of that trial.
     pub(crate) fn is_in(&mut self, segment: SegmentId, trial: TrialNumber) {
+        // Number 0 is no trial, and must not retain the segment.
         if trial != TrialNumber::default() {
             self.segments.entry(segment).or_default().insert(trial);
         }
@@ -120,6 +122,7 @@ impl Index {
     /// Notes that a group closed, with the event in that segment. The segment is only removed together with the group's
     /// trials, because a reader of closed groups cannot get them without the event.
     pub(crate) fn is_closed(&mut self, segment: SegmentId, group: &GroupId, at: Timestamp) {
+        // A group whose trials are all forgotten needs no entry.
         let Some(members) = self.groups.get_mut(group) else { return };
         members.closed_at.get_or_insert(at);
         self.segments.entry(segment).or_default().extend(&members.trials);

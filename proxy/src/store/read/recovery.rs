@@ -29,7 +29,7 @@ pub(crate) struct Scan {
     pub(crate) closed_groups: Vec<GroupClosed>,
     /// The highest number of a completion or closing. The highest feed number of a trial whose retention is over.
     pub(crate) last_sequence: u64,
-    /// The newest number of a trial whose retention is over.
+    /// The highest number of a trial whose retention is over.
     pub(crate) forgotten_through: u64,
     pub(crate) index: Index,
     /// Calls with an intent, but without a record.

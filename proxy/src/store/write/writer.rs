@@ -153,7 +153,7 @@ impl Writer {
     }
 
     fn begin_segment(&mut self) -> io::Result<()> {
-        // The fsync thread never sees a full segment again, so the segment is made durable here.
+        // No later write schedules an fsync of the full segment, so it is made durable here.
         if let Some(segment) = &self.segment
             && self.sync != SyncPolicy::Off
         {
