@@ -77,8 +77,8 @@ impl Policy {
         (version, kept)
     }
 
-    /// Applies a replica's report, and returns the version that the replica has. Returns `None` for the first report of a
-    /// replica after the trainer has set a version: that report is only the baseline of later changes.
+    /// Applies a replica's report, and returns the version that the replica has. Returns `None` for the first report of
+    /// a replica after the trainer has set a version: that report is only the baseline of later changes.
     pub(crate) fn learn(&self, label: &str, told: ReportedWeights, place: QueueSlot) -> Option<i32> {
         let mut state = self.lock();
         if told == ReportedWeights::First && state.is_set {

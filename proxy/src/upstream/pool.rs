@@ -226,8 +226,8 @@ impl Pool {
         }
     }
 
-    /// Returns the trial's own replica, or the least busy replica. The latter becomes the trial's own if the trial has none
-    /// that takes calls.
+    /// Returns the trial's own replica, or the least busy replica. The latter becomes the trial's own if the trial has
+    /// none that takes calls.
     fn choose(&self, trial: &TrialId, is_question: bool, tried: &[ReplicaId]) -> Option<Arc<Replica>> {
         let home = self.homes.get(trial).map(|home| Arc::clone(&home)).filter(|home| home.takes_calls());
         if let Some(home) = home.as_ref().filter(|home| !tried.contains(&home.id)) {
