@@ -85,25 +85,26 @@ use self::server::Server;
 pub use self::server::Stats;
 pub use self::tokens::{END_OF_TURN, VOCABULARY_SIZE, decode, encode};
 
-/// How a simulator is set up.
+/// The settings of a simulator.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where it listens; port 0 takes a free one.
+    /// The address to listen on. Port 0 chooses a free port.
     pub listen: SocketAddr,
     /// The model that it serves.
     pub model: String,
-    /// What it says; random words without.
+    /// The answers. If `None`, answers are random words.
     pub script: Option<Script>,
-    /// Decides everything that is random.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// The most tokens of prompt and answer together.
+    /// The maximum number of tokens of prompt and answer together.
     pub max_model_len: u32,
-    /// Before every token, where the script says nothing else.
+    /// The delay before every token, unless the script sets another.
     pub token_delay: Duration,
 }
 
 impl Default for Settings {
-    /// A free port of the loopback interface, model `sim`, random words without delay, a context of 32,768 tokens.
+    /// Returns settings with a free port of the loopback interface, model `sim`, random words without delay, and a
+    /// context of 32,768 tokens.
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -116,20 +117,20 @@ impl Default for Settings {
     }
 }
 
-/// Why a simulator did not start.
+/// The reason why a simulator did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address is taken, or not one of this machine.
+    /// The address is taken, or does not belong to this machine.
     #[error("cannot listen on {address}: {source}; choose another address")]
     Listen {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// A simulator at work. Dropping it stops it as well, without waiting.
+/// A running simulator. Dropping it stops it as well, without waiting.
 #[derive(Debug)]
 pub struct RunningSim {
     addr: SocketAddr,
@@ -138,13 +139,13 @@ pub struct RunningSim {
     stop: DropGuard,
 }
 
-/// How long running answers may go on when the simulator stops.
+/// The time that running answers get when the simulator stops.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Starts to listen.
 ///
 /// # Errors
-/// The address cannot be had.
+/// The address is not available.
 pub fn start(settings: Settings) -> BoxFuture<'static, Result<RunningSim, StartError>> {
     // Boxed for the reason given at `start` of rolltap-proxy.
     Box::pin(listen(settings))
@@ -163,33 +164,34 @@ async fn listen(settings: Settings) -> Result<RunningSim, StartError> {
 }
 
 impl RunningSim {
-    /// Where it listens.
+    /// Returns the address that the simulator listens on.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// What it has done so far.
+    /// Returns the counts so far.
     pub fn stats(&self) -> Stats {
         self.server.stats()
     }
 
-    /// From now on `/health` answers 503, or 200 again.
+    /// Makes `/health` answer 503 from now on, or 200 again.
     pub fn set_ill(&self, is_ill: bool) {
         self.server.switches.set_ill(is_ill);
     }
 
-    /// From now on chat requests are answered 503, or served again.
+    /// Makes chat requests fail with 503 from now on, or serves them again.
     pub fn set_refusing(&self, is_refusing: bool) {
         self.server.switches.set_refusing(is_refusing);
     }
 
-    /// From now on `/weight_info` tells this version, as vLLM's does with `VLLM_SERVER_DEV_MODE=1`; without one there is no
-    /// such path.
+    /// Sets the version in `/weight_info`, like vLLM with `VLLM_SERVER_DEV_MODE=1`. Without a version the path does not
+    /// exist.
     pub fn set_weights(&self, version: Option<&str>) {
         self.server.switches.set_weights(version);
     }
 
-    /// Stops: no new request, two seconds for running answers, none for stalled ones.
+    /// Stops the simulator. It accepts no new request, waits two seconds for running answers, and does not wait for
+    /// stalled ones.
     pub async fn shutdown(self) {
         drop(self.stop);
         if let Err(error) = self.accepting.await {
@@ -205,6 +207,7 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
         let stream = tokio::select! {
             () = server.stopping.cancelled() => break,
             accepted = listener.accept() => accepted,
+            // Remove finished connections, so that the set does not grow.
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
         };
         match stream {
@@ -212,7 +215,7 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
                 connections.spawn(serve(stream, Arc::clone(&server), graceful.watcher()));
             }
             Err(error) => {
-                // Too many open files, usually: give running requests time to close some.
+                // The usual reason is too many open files: wait until running requests have closed some.
                 tracing::warn!(%error, "the simulator cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -226,7 +229,7 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
 }
 
 async fn serve(stream: TcpStream, server: Arc<Server>, watcher: hyper_util::server::graceful::Watcher) {
-    // Every event is a packet of its own, without waiting for more.
+    // Send each event as its own packet, without waiting for more data.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "no TCP_NODELAY on a simulator connection");
     }
