@@ -74,7 +74,7 @@ struct TrialState {
 /// The location of a trial's finished calls.
 #[derive(Debug)]
 enum Calls {
-    /// In memory, in the order in which they ended: the next call may build on any of them.
+    /// In memory, in the order in which they ended: the next call may build on any call.
     Here(Vec<Arc<Call>>),
     /// Only in the store, for a sealed trial and for an evicted one.
     Stored,
@@ -228,7 +228,7 @@ impl Trial {
         }
     }
 
-    /// Marks calls whose agent got an error instead of the answer: none of their tokens are trained.
+    /// Marks calls whose agent got an error instead of the answer: their tokens are not trained.
     pub(crate) fn undelivered_calls(&self, calls: &[Arc<Call>]) {
         let mut state = self.lock();
         state.summary = None;

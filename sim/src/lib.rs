@@ -1,22 +1,22 @@
-//! `rolltap sim`: a vLLM-shaped server for trying things without a GPU, and for tests with faults.
+//! `rolltap sim`: a vLLM-shaped server for experiments without a GPU, and for tests with faults.
 //!
-//! It answers `POST /v1/chat/completions` (JSON and events), `/tokenize`, `/detokenize`, `GET /v1/models`, `/health`, `/ping`,
-//! `/version`, `/metrics` and, once told a version, `/weight_info` with vLLM 0.32's fields in vLLM's order, with a tokenizer of its own ([`encode`], [`decode`]). It
-//! behaves like a server that was started with a tool-call parser and a reasoning parser. `kv_transfer_params.prompt_token_ids`
-//! is taken as the prompt.
+//! The simulator answers `POST /v1/chat/completions` (JSON and events), `/tokenize`, `/detokenize`, `GET /v1/models`,
+//! `/health`, `/ping`, `/version` and `/metrics`. `/weight_info` exists once a version is set. Answers have the fields of
+//! vLLM 0.32 in vLLM's order. The simulator has its own tokenizer ([`encode`], [`decode`]). It behaves like a server that
+//! was started with a tool-call parser and a reasoning parser. `kv_transfer_params.prompt_token_ids` is used as the prompt.
 //!
-//! What it says is random, the same for the same [`Settings::seed`] and order of requests (or for the same `seed` and prompt of
-//! a request), or comes from a [`Script`].
+//! Answers come from a [`Script`], or are random. Random answers are equal for the same [`Settings::seed`] and order of
+//! requests, or for the same `seed` and prompt of a request.
 //!
 //! # The script
 //!
-//! A TOML file. The first conversation that fits a request speaks; which turn of it, the number of assistant messages in the
-//! request decides; the last turn repeats. Where no conversation fits, the answer is random.
+//! The script is a TOML file. The first conversation that matches a request answers it. The number of assistant messages
+//! in the request selects the turn, and the last turn repeats. If no conversation matches, the answer is random.
 //!
 //! ```
 //! # let script = r#"
 //! [[conversation]]
-//! match = "hello"          # fits if the first user message contains this; without it, every request
+//! match = "hello"          # matches if the first user message contains this; without it, every request
 //!
 //! [[conversation.turn]]    # the request has no assistant message yet
 //! [[conversation.turn.answer]]
@@ -26,27 +26,27 @@
 //! delay_ms = 20            # before the first token
 //! token_delay_ms = 5       # before every token; default: the server's
 //!
-//! [[conversation.turn]]    # the request has one; of several answers one is chosen by weight
+//! [[conversation.turn]]    # the request has one; weights choose among several answers
 //! [[conversation.turn.answer]]
 //! content = "Done."
 //! weight = 3               # default 1
-//! finish_reason = "length" # default: what vLLM would say
+//! finish_reason = "length" # default: vLLM's own reason
 //! [[conversation.turn.answer]]
 //! error = { status = 503, message = "overloaded" }
 //!
 //! [[conversation.turn]]
 //! [[conversation.turn.answer]]
 //! content = "This breaks off."
-//! break_after = 2          # the connection is cut after so many tokens
+//! break_after = 2          # the connection is cut after this many tokens
 //! [[conversation.turn.answer]]
 //! content = "This hangs."
-//! stall_after = 0          # after so many tokens nothing more comes, and the connection stays
+//! stall_after = 0          # nothing follows after this many tokens, and the connection stays open
 //! # "#;
 //! # rolltap_sim::Script::from_toml(script, "example").unwrap();
 //! ```
 //!
-//! `arguments` is a table, or a string that is sent to the letter (it need not be JSON). With `n` above 1 the delays and the
-//! fault of the first answer hold for the request.
+//! `arguments` is a table, or a string that is sent literally (it need not be JSON). If `n` is above 1, the delays and the
+//! fault of the first answer hold for the whole request.
 
 mod answer;
 mod chat;

@@ -216,6 +216,7 @@ fn prompt(
 }
 
 fn limits(body: &Fields<'_>, asked: Option<u32>, room: u32) -> Result<Limits, RequestError> {
+    // The prompt alone fills the context.
     if room == 0 {
         return Err(RequestError::parameter("max_tokens must be at least 1, got 0.", "max_tokens", 0));
     }

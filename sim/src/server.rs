@@ -102,6 +102,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.server.running.fetch_sub(1, Ordering::Relaxed);
+        // A body is dropped before its end if the caller disconnects.
         if !self.finished {
             self.server.aborted.fetch_add(1, Ordering::Relaxed);
         }

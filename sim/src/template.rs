@@ -87,6 +87,7 @@ pub(super) fn render(body: &Fields<'_>) -> Result<Rendered, RequestError> {
         }
     }
     if generates {
+        // Without thinking, the prompt itself holds the empty reasoning block.
         open(&mut rendered.text, "assistant", if thinking { "" } else { "<think></think>" });
     }
     Ok(rendered)

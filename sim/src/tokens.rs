@@ -52,7 +52,7 @@ pub(super) fn control_in(text: &str) -> Option<&'static str> {
     MARKS.iter().find(|(mark, control)| *control && text.contains(mark)).map(|(mark, _)| *mark)
 }
 
-/// The tokens of `text`.
+/// Returns the tokens of `text`.
 ///
 /// ```
 /// use rolltap_sim::{decode, encode};
@@ -63,6 +63,7 @@ pub fn encode(text: &str) -> Vec<u32> {
     let mut ids = Vec::with_capacity(text.len() / 3);
     let mut rest = text.as_bytes();
     while let Some((&first, _)) = rest.split_first() {
+        // If no piece or mark starts here, the byte itself is the token.
         let (id, length) = TRIE.longest(rest).unwrap_or((u32::from(first), 1));
         ids.push(id);
         rest = rest.get(length..).unwrap_or_default();
@@ -119,6 +120,7 @@ impl Trie {
         for byte in bytes {
             let mut next = self.edge(node, *byte);
             if next == 0 {
+                // The trie has far fewer than 65,536 nodes.
                 next = self.edges.len() as u16;
                 self.edges.push([0; 256]);
                 self.tokens.push(None);

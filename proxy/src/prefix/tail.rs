@@ -1,8 +1,8 @@
 //! Finds the tail of an answer: the template's text from the end of the answer's turn to the end of the generation
 //! prompt.
 //!
-//! Sentinels, words that no template knows, replace the answer in two conversations: the whole one, and the one that
-//! ends with the answer. The text after the sentinel that both renderings share closes the answer's turn. The tail
+//! Sentinels, words that no template knows, replace the answer in two conversations: the whole conversation, and the
+//! part that ends with the answer. The text after the sentinel that both renderings share closes the answer's turn. The tail
 //! begins at the last end token of that text, or after the text if it has no end token.
 //!
 //! This method never takes text of the new messages for a part of the answer's turn. This also holds for templates that
@@ -83,8 +83,8 @@ impl Tail {
         Some(rendered())
     }
 
-    /// Finds the tail from the text after the answer, in the whole conversation and in the one that ends with the
-    /// answer.
+    /// Finds the tail from the text after the answer, in the whole conversation and in the part that ends with
+    /// the answer.
     fn between(renderer: &Renderer, whole: &str, alone: &str, ends: &[TokenId]) -> Result<Self, NoTail> {
         let shared = common_prefix(whole, alone);
         match last_end(renderer, shared, ends) {

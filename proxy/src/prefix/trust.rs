@@ -2,7 +2,7 @@
 //!
 //! Each equal prompt adds one to the score of its kind. Each trial with a different prompt subtracts [`REFUTATION`].
 //! Below zero the kind is off. A template that is not the server's is thus detected by its first prompt and stays off.
-//! A trial with an unusual text (another normal form of Unicode, a date at midnight) does not turn off a kind that
+//! A trial with an unusual text (another Unicode normal form, a date at midnight) does not turn off a kind that
 //! hundreds of prompts have proven.
 
 use std::collections::{HashMap, VecDeque};

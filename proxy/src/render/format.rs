@@ -93,7 +93,7 @@ impl<'t> FormatEvidence<'t> {
         self.loops.iter().filter(is_list).filter_map(|each| each.target).collect()
     }
 
-    /// Returns a variable's own name, and the names that the variable or a part of it is assigned to.
+    /// Returns a variable's own name, and the names to which the variable or its parts are assigned.
     fn names_of(&self, variable: &'t str) -> BTreeSet<&'t str> {
         let mut names = BTreeSet::from([variable]);
         // An assigned name may itself be assigned to another name, so repeat until no name is added.
@@ -121,6 +121,7 @@ impl<'t> FormatEvidence<'t> {
             for argument in *arguments {
                 match argument {
                     CallArg::Pos(value) => {
+                        // Each positional argument takes a parameter, also one without content.
                         handed.extend(places.next().filter(|_| is_content(value)));
                     }
                     CallArg::Kwarg(named, value) if is_content(value) => {

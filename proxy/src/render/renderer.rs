@@ -162,6 +162,7 @@ impl RenderMessage {
             Self::AsSent(message) => {
                 let mut message = message.clone();
                 let call = message.get_mut("tool_calls")?.as_array_mut()?.last_mut()?;
+                // A request carries arguments as JSON text.
                 let arguments = json!({"argument": argument}).to_string();
                 call.get_mut("function")?.as_object_mut()?.insert("arguments".to_owned(), arguments.into());
                 Some(Self::AsSent(message))

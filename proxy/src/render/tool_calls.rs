@@ -58,6 +58,7 @@ fn arguments(arguments: &Json) -> Result<Value, RenderError> {
         Json::String(text) => match serde_json::from_str::<Json>(text) {
             Ok(object @ Json::Object(_)) => to_value(&object),
             Ok(_) => Ok(empty()),
+            // vLLM may read these arguments, so an empty object could give another prompt.
             Err(_) if python_may_read(text) => {
                 Err(unreadable("its arguments are JSON to Python, but to nobody else"))
             }
