@@ -290,7 +290,7 @@ impl Trial {
         self.lock().reward.get_or_insert_with(missed).clone()
     }
 
-    /// Returns the finished calls so far, in the order in which they were admitted.
+    /// Returns the finished calls so far, in the order of their ids, which is the order of time.
     pub(crate) async fn calls(&self, store: &Store) -> Vec<Arc<Call>> {
         let here = match &self.lock().calls {
             Calls::Here(calls) => Some(calls.clone()),

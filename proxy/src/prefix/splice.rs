@@ -142,8 +142,8 @@ impl Splicer<'_> {
         let (_, has_end) = without_end(node, self.ends, tail);
         let mut ids = node.call().prompt_token_ids.clone();
         ids.extend_from_slice(node.sampled());
-        // Text after a token that is never split is tokenised independently of the text before it. `encode` does not
-        // treat it as the beginning of a prompt.
+        // Text after a token that is never split is tokenised as if alone, but not as the beginning of a prompt. The
+        // closing text begins with such a token, so its ids do not depend on the answer.
         let closing = self.renderer.encode(&tail.closing).map_err(unrendered)?;
         if !whole.may_end_with(&closing) {
             return Err(unproven(
