@@ -30,7 +30,7 @@ pub struct Checked {
     pub breaches: u64,
 }
 
-/// Checks the source at `path`, and calls `tell` with a line for each breach as soon as it is found.
+/// Checks the source at `path`, and reports each breach in a line through `tell` as soon as it is found.
 ///
 /// # Errors
 /// There is nothing to check, or a file cannot be opened. Content that cannot be decoded is a breach, not an error.

@@ -93,7 +93,7 @@ impl Source {
 /// An iterator that reads rows, or parts of them, on demand. Each row that cannot be read is an error text.
 pub(crate) type Rows<T> = Box<dyn Iterator<Item = Result<T, String>>>;
 
-/// Reads the rows of a file. The extension of its name decides the format.
+/// Reads the rows of a file. The file name's extension decides the format.
 ///
 /// # Errors
 /// The file cannot be opened, is not valid Parquet, or has another extension.

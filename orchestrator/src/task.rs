@@ -44,7 +44,7 @@ pub use step::Step;
 
 const CONFIG: &str = "task.toml";
 
-/// A loaded task that rolltap can run. A step of a task is also a [`Task`], so that the inputs of its agent and of its
+/// A loaded task that rolltap can run. A step of a task is also a `Task`, so that the inputs of its agent and of its
 /// tests are read in the same way.
 #[derive(Clone, Debug)]
 pub struct Task {

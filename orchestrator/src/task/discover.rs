@@ -14,7 +14,7 @@ pub fn discover(path: &Path) -> Result<Vec<Task>, TaskError> {
     discover_for(path, Runner::Rolltap)
 }
 
-/// As [`discover`], for the given runner of trials.
+/// As `discover`, for the given runner of trials.
 ///
 /// # Errors
 /// There is no task, or a task cannot be loaded: the first one.
