@@ -55,9 +55,9 @@ pub enum AdminError {
         "{request}: no answer from the proxy's admin plane; is it running, and is this its --admin address?"
     )]
     Unreachable {
-        /// The connection's error.
+        /// Method and URL.
         request: String,
-        /// What the connection said.
+        /// The connection's error.
         #[source]
         source: reqwest::Error,
     },
@@ -104,6 +104,7 @@ impl AdminError {
     }
 
     fn is_worth_another_try(&self, effect: Effect) -> bool {
+        // A 503 had no effect, so even a request with effect may be sent again.
         self.is_of_an_absent_proxy() && (effect == Effect::Idempotent || !self.may_have_had_effect())
     }
 }
@@ -242,6 +243,7 @@ impl AdminClient {
         let (response, name) = self.ask::<()>(Method::GET, path, None, Effect::Idempotent).await?;
         let body = response.bytes_stream().map_err(std::io::Error::other);
         let lines = BufReader::new(StreamReader::new(Box::pin(body))).lines();
+        // A broken stream is not retried, since the caller has used its first items.
         Ok(stream::try_unfold((lines, name), |(mut lines, name)| async {
             let line = lines.next_line().await.map_err(|error| unreadable(&name, error))?;
             let Some(line) = line else { return Ok(None) };
@@ -254,6 +256,7 @@ impl AdminClient {
 async fn send(request: RequestBuilder, name: &str) -> Result<Response, AdminError> {
     let response = request.send().await.map_err(|source| AdminError::Unreachable {
         request: name.to_owned(),
+        // `request` has the URL already.
         source: source.without_url(),
     })?;
     let status = response.status();
@@ -261,6 +264,7 @@ async fn send(request: RequestBuilder, name: &str) -> Result<Response, AdminErro
         return Ok(response);
     }
     let text = response.text().await.unwrap_or_default();
+    // A server other than a proxy may answer without this JSON. Then its text is the message.
     let message = serde_json::from_str::<ErrorBody>(&text).map_or(text, |body| body.error.message);
     Err(AdminError::Refused { request: name.to_owned(), status: status.as_u16(), message })
 }

@@ -90,6 +90,7 @@ pub(crate) fn rows(
 ) -> Result<Vec<RolloutRow>, String> {
     let mut rows = rollout::rows(facts, reward, calls);
     rows.iter_mut().for_each(|row| row.superseded = superseded);
+    // An agent's record must satisfy the same invariants as captured calls.
     let captured = Captured::new(calls).training(facts.training);
     let breaches = check_trial(&facts.trial_id, &rows, Some(&captured), Options::default());
     breaches.first().map_or(Ok(rows), |breach| Err(breach.to_string()))

@@ -1,8 +1,8 @@
 //! `rolltap check`: verifies every invariant of rollouts on a job directory, a capture store, or a single file.
 //!
-//! The invariants are in [`rolltap_rollout::check`]. This module supplies the data. The rows of both files of a job are
-//! compared with the calls in its capture store or in the records of its agents, and with each other. For a capture
-//! store alone, the rows are those that it would give.
+//! The invariants are in [`rolltap_rollout::check`]. This module supplies the data. The rows of a job's two files are
+//! compared with each other, and with the calls in its capture store or in its agents' records. For a capture store
+//! alone, the rows are those that it would give.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -30,7 +30,7 @@ pub struct Checked {
     pub breaches: u64,
 }
 
-/// Checks the source at `path`, and reports each breach in a line through `tell` as soon as it is found.
+/// Checks the source at `path`. Passes each breach, as a line of text, to the callback as soon as it is found.
 ///
 /// # Errors
 /// There is nothing to check, or a file cannot be opened. Content that cannot be decoded is a breach, not an error.
@@ -196,6 +196,7 @@ fn check_file<F: FnMut(&str)>(
         }
         seen.insert(row.trial_id);
     }
+    // Trials without rows in the file are checked too, since they may lack rows.
     let absent = captures.all().filter(|(trial_id, _)| !seen.contains(*trial_id));
     let absent = absent.filter_map(|(trial_id, calls)| Some((TrialId::new(trial_id).ok()?, calls)));
     let absent = absent.flat_map(|(trial_id, calls)| check_trial(&trial_id, &[], Some(&calls), options));

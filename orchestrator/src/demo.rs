@@ -94,6 +94,7 @@ async fn run_demo(
     progress: Progress,
     cancellation: Cancellation,
 ) -> Result<JobReport, DemoError> {
+    // Removed when this function returns, after the job.
     let bundle = tempfile::tempdir()?;
     unpack(bundle.path())?;
     let tasks = task::discover(bundle.path())?;
@@ -113,6 +114,7 @@ async fn run_demo(
         ..JobSettings::new(tasks, vec![agent], EnvironmentKind::Local, settings.jobs_dir, proxy)
     };
     let report = run_job(job, progress, cancellation).await;
+    // Before the job's result is returned, so that an error leaves no server.
     model.shutdown().await;
     Ok(report?)
 }

@@ -133,6 +133,7 @@ impl Environment {
     /// # Errors
     /// An address cannot be reached from inside.
     pub async fn model_urls(&self, urls: &BaseUrls) -> Result<BaseUrls, EnvironmentError> {
+        // The local environment has the network of this host.
         let Self::Docker(container) = self else { return Ok(urls.clone()) };
         Ok(BaseUrls {
             openai: container.model_url(&urls.openai).await?,
@@ -165,6 +166,7 @@ impl Environment {
     /// # Errors
     /// The environment fails, or the command fails: the end of its output.
     pub(crate) async fn arrange(&self, command: String) -> Result<(), EnvironmentError> {
+        // The id 0 is root in every image, also in one without user names.
         let user = (!self.runs_as_root(None)).then(|| "0".to_owned());
         let done = self.exec(Exec { command, user, ..Exec::default() }).await?;
         match done.exit_code {

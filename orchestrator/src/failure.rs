@@ -121,6 +121,7 @@ impl Cause {
     /// Returns the cause with this name in a trial's result. Keeps an unknown name unchanged, if it can be a class
     /// name.
     fn named(name: &str) -> Self {
+        // `StepSetup` has the same name as `Internal`, so the name alone gives `Internal`.
         let known = [
             Self::Proxy,
             Self::EnvironmentStart,
@@ -139,7 +140,7 @@ impl Cause {
             Self::Internal,
         ];
         let found = known.into_iter().find(|cause| cause.name() == name);
-        // The verifier's causes have no fixed list of names, so every other name is read as one of them.
+        // The verifier's causes have no fixed list of names, so every other name counts as a verifier's cause.
         found.unwrap_or_else(|| Self::Verifier(ExceptionClass::of(name).name()))
     }
 

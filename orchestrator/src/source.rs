@@ -90,7 +90,7 @@ impl Source {
     }
 }
 
-/// An iterator that reads rows, or parts of them, on demand. Each row that cannot be read is an error text.
+/// An iterator that reads rows, or parts of rows, on demand. A row that cannot be read is an error text.
 pub(crate) type Rows<T> = Box<dyn Iterator<Item = Result<T, String>>>;
 
 /// Reads the rows of a file. The file name's extension decides the format.

@@ -104,12 +104,14 @@ async fn run_alone(settings: Settings, cancel: &CancellationToken) -> Result<Rep
         Some(Ok(environment)) => {
             tracing::info!(task = task.name, "environment started");
             let worked = Box::pin(work(&settings, &task, &environment, &logs, cancel)).await;
+            // A failed removal must not hide the result of the run.
             if let Err(error) = environment.stop().await {
                 tracing::warn!(error = chain(&error), "the environment is not removed");
             }
             worked
         }
     };
+    // Also after an error, so that nothing remains at the engine.
     host.close().await?;
     worked
 }
@@ -166,6 +168,7 @@ async fn work(
         anthropic: settings.base_url.clone(),
         gemini: settings.base_url.clone(),
     };
+    // Without a proxy, the agent gets the model's own address and key.
     let opened =
         TrialOpened { trial_id: TrialId::generate(), key: settings.api_key.clone(), base_urls: urls };
     let limits = TimeoutPolicy::default();
@@ -185,6 +188,7 @@ async fn work(
         Ok(ready) => Box::pin(settings.agent.run(assignment, ready)).await,
         Err(failure) => failure.into(),
     };
+    // A cancelled run must end soon, so its tests do not run.
     let judged = settings.verify && !cancel.is_cancelled();
     let verdict = if judged { Some(judge(task, environment, logs, &limits).await?) } else { None };
     // Background processes in the agent's terminal are part of its work. They run until the tests have ended.

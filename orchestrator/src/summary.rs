@@ -1,5 +1,5 @@
-//! The summary at the end of a job: a line per trial, a line per task, the causes of branches with their remedies, and
-//! the paths of the rollouts.
+//! The summary at the end of a job. It has a line per trial and per task, the causes of branches with their remedies,
+//! and the paths of the rollouts.
 
 mod rewards;
 

@@ -1,8 +1,8 @@
 //! Harbor task directories: `task.toml`, `instruction.md`, `environment/`, `tests/test.sh`, `solution/solve.sh`, and
 //! the same files for each step of a task.
 //!
-//! Every error in a task is reported here, before a trial starts: missing files, wrong types, impossible values, unset
-//! variables, and parts of Harbor's format that rolltap does not support yet.
+//! Every error in a task is reported here, before a trial starts. Errors are missing files, wrong types, impossible
+//! values, unset variables, and parts of Harbor's format that rolltap does not support yet.
 
 mod check;
 mod config;

@@ -43,8 +43,8 @@ impl FromAgent {
     }
 }
 
-/// Searches the trial's folder for recorded tokens. Of several records, returns the one with the most trainable calls.
-/// Also returns the problems of unreadable files. `at` is the time at which the agent ended.
+/// Searches the trial's folder for recorded tokens. If there are several records, returns the one with the most
+/// trainable calls. Also returns the problems of unreadable files. `at` is the time at which the agent ended.
 pub(crate) fn look(dir: &TrialDir, trial_id: &TrialId, at: Timestamp) -> (Option<FromAgent>, Vec<String>) {
     let mut problems = Vec::new();
     let mut best: Option<FromAgent> = None;
@@ -107,6 +107,7 @@ fn trajectories(folder: &Path, problems: &mut Vec<String>) -> Vec<Segment> {
             }
         }
     }
+    // The sort is stable, so segments of one role keep their order.
     segments.sort_by_key(|segment| segment.role);
     segments
 }

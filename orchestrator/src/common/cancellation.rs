@@ -14,6 +14,7 @@ pub struct Cancellation {
 impl Cancellation {
     /// Takes the next step: the first call cancels `stop`, the second one cancels `hurry` too.
     pub fn escalate(&self) {
+        // The state before this call decides, so the first call cancels only `stop`.
         if self.stop.is_cancelled() {
             self.hurry.cancel();
         }

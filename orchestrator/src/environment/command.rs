@@ -20,15 +20,15 @@ pub struct Exec {
     /// The limit after which the command's processes are killed, also inside a container. `None` for no limit. If a
     /// caller drops the future instead, the processes in a container continue.
     pub timeout: Option<Duration>,
-    /// At the timeout, also kill each process that was orphaned to a container's first process since the command began,
-    /// whatever started it. For a command beside which nothing else of importance runs, such as an agent's.
+    /// Whether the timeout also kills each process that was orphaned to a container's first process since the command
+    /// began, whatever started it. For a command beside which nothing else of importance runs, such as an agent's.
     pub kills_orphans: bool,
 }
 
 /// The result of an [`Exec`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecOutput {
-    /// The exit code. `None` if the command was killed at its timeout, or if its end is not known.
+    /// The exit code. `None` if the command was killed or its end is not known.
     pub exit_code: Option<i64>,
     /// At most [`OUTPUT_LIMIT`] bytes.
     pub stdout: Vec<u8>,

@@ -95,6 +95,7 @@ impl DockerHost {
     }
 
     pub(super) async fn close(self) -> Result<(), EnvironmentError> {
+        // By label: an interrupted start may leave containers that no variable refers to.
         let problems = cleanup::sweep::remove_labelled(&self.job.engine, &self.job.labels.filter()).await;
         if problems.is_empty() { Ok(()) } else { Err(EnvironmentError::Leftovers(problems)) }
     }

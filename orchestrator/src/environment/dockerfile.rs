@@ -24,6 +24,7 @@ pub(super) fn needs_buildkit(text: &str) -> Option<String> {
         let (name, arguments) = split(line);
         let mut flags = arguments.split_whitespace().take_while(|word| word.starts_with("--"));
         let by_flag = match name.as_str() {
+            // Every flag of `RUN` needs BuildKit.
             "RUN" => flags.next().is_some(),
             "COPY" | "ADD" => {
                 flags.any(|flag| BUILDKIT_COPY_FLAGS.contains(&flag.split('=').next().unwrap_or_default()))
@@ -63,6 +64,7 @@ pub(super) fn base_images(text: &str) -> BTreeSet<String> {
                 let image = words.next().and_then(|image| expand(image, &defaults));
                 found.extend(image.filter(|image| !stages.contains(&image.to_ascii_lowercase())));
                 let stage = words.nth(1).unwrap_or_default();
+                // An unnamed stage is inserted as an empty name, so that the set is not empty after a `FROM`.
                 stages.insert(stage.to_ascii_lowercase());
             }
             "COPY" => {
@@ -79,6 +81,7 @@ pub(super) fn base_images(text: &str) -> BTreeSet<String> {
             _ => {}
         }
     }
+    // `scratch` is the empty image, which cannot be pulled.
     found.remove("scratch");
     found
 }

@@ -53,6 +53,7 @@ impl LocalEnvironment {
         let temporary = std::env::temp_dir();
         let made = tempfile::Builder::new().prefix("rolltap-").tempdir_in(&temporary);
         let root = made.map_err(EnvironmentError::io("create a directory in", &temporary))?;
+        // The temporary directory may be behind a link, and `place` compares paths by their prefix.
         let root_path = root.path().canonicalize().map_err(EnvironmentError::io("find", root.path()))?;
         let root_name = root_path.to_string_lossy().into_owned();
         let map = plan.path_map(&root_name);
@@ -66,6 +67,7 @@ impl LocalEnvironment {
         plan.put_in_place(&root_path)?;
         let mark = Uuid::now_v7().to_string();
         let mut env = host_variables();
+        // Programs write to these directories, so they are inside the environment.
         env.extend([("HOME".to_owned(), home), ("TMPDIR".to_owned(), scratch)]);
         env.extend(plan.env.iter().map(|(name, value)| (name.clone(), map.apply(value))));
         env.insert(processes::MARK.to_owned(), mark.clone());

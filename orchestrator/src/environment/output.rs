@@ -57,6 +57,7 @@ impl Tail {
 
     fn end_line(&mut self) {
         let line = plain(&std::mem::take(&mut self.open));
+        // Blank lines would displace lines with information.
         if line.trim().is_empty() {
             return;
         }

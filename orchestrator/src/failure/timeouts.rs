@@ -94,11 +94,13 @@ impl TimeoutPolicy {
             ("verifier.override_timeout_sec", self.verifier.override_sec),
             ("verifier.max_timeout_sec", self.verifier.max_sec),
         ];
+        // An override or maximum may be 0, which means none.
         let positive = above_zero.map(|(setting, value)| (setting, value, value.is_some_and(|v| v <= 0.0)));
         let zero_is_none =
             not_below_zero.map(|(setting, value)| (setting, value, value.is_some_and(|v| v < 0.0)));
         for (setting, value, too_small) in positive.into_iter().chain(zero_is_none) {
             let Some(value) = value else { continue };
+            // A comparison with NaN is false, so finiteness is checked too.
             if too_small || !value.is_finite() {
                 return Err(InvalidTimeout { setting, value, expected: "a finite number above 0" });
             }

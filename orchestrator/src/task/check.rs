@@ -44,6 +44,7 @@ pub(super) fn check_values(config: &TaskConfig, path: &Path) -> Result<(), TaskE
             Some(MinReward::Reward(least)) => vec![*least],
             Some(MinReward::Each(all)) => all.values().copied().collect(),
         };
+        // No reward is at least NaN, so the step could never pass.
         if let Some(least) = least.into_iter().find(|least| least.is_nan()) {
             return Err(checker.wrong("min_reward", least, "numbers"));
         }
@@ -95,6 +96,7 @@ impl Checker<'_> {
 
     fn verifier(&self, verifier: &VerifierConfig) -> Result<(), TaskError> {
         self.number("timeout_sec", Some(verifier.timeout_sec), is_limit, SECONDS)?;
+        // `shared` contradicts an environment of the verifier's own.
         if verifier.environment_mode == Some(VerifierEnvironmentMode::Shared)
             && verifier.environment.is_some()
         {

@@ -22,6 +22,7 @@ pub fn discover_for(path: &Path, runner: Runner) -> Result<Vec<Task>, TaskError>
     if !path.is_dir() {
         return Err(TaskError::NotADirectory(path.to_owned()));
     }
+    // A directory with `task.toml` is a task, whatever its sub-directories contain.
     if path.join(CONFIG).exists() {
         return Ok(vec![Task::load_for(path, runner)?]);
     }

@@ -100,6 +100,7 @@ fn template(value: &str) -> Option<(&str, Option<&str>)> {
         Some((name, default)) => (name, Some(default)),
         None => (inner, None),
     };
+    // Other expansions of the shell, such as `${VAR:?text}`, are no templates.
     (!name.is_empty() && !name.contains(['}', ':'])).then_some((name, default))
 }
 

@@ -67,6 +67,7 @@ fn matches_name(pattern: &[char], name: &[char]) -> bool {
         };
         match (step, star) {
             (Some(next), _) => (pattern, name) = next,
+            // After a mismatch, the last `*` matches one more character.
             (None, Some((rest, [_, below @ ..]))) => {
                 star = Some((rest, below));
                 (pattern, name) = (rest, below);

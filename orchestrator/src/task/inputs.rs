@@ -36,7 +36,7 @@ impl Input {
     }
 }
 
-/// The directories of a task that are put into environments.
+/// The directories of a task that are copied into environments.
 pub(super) struct InputDirs {
     task: PathBuf,
 }
@@ -81,6 +81,7 @@ fn copy_selected(from: &Path, to: &Path, rules: &mut Vec<(PathBuf, Rules)>) -> i
     for entry in from.read_dir()? {
         let entry = entry?;
         let (name, kind) = (entry.file_name(), entry.file_type()?);
+        // A deeper file overrides those above it, so the innermost rules are read first.
         let mut verdicts =
             rules.iter().rev().filter_map(|(way, rules)| rules.verdict(&way.join(&name), kind.is_dir()));
         if name == NAME || verdicts.next() == Some(Verdict::Out) {
@@ -95,6 +96,7 @@ fn copy_selected(from: &Path, to: &Path, rules: &mut Vec<(PathBuf, Rules)>) -> i
             // The mode is set last: a read-only directory would reject its own files.
             fs::set_permissions(&target, entry.metadata()?.permissions())?;
         } else if kind.is_symlink() {
+            // The link itself is copied, since its target may exist only in the environment.
             std::os::unix::fs::symlink(fs::read_link(&source)?, &target)?;
         } else if kind.is_file() {
             fs::copy(&source, &target)?;

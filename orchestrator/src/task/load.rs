@@ -64,6 +64,7 @@ impl Task {
             task.must_have_tests()?;
         } else {
             let steps = task.config.steps.clone();
+            // Each step has its own instruction, tests and verifier.
             task.steps = steps.iter().map(|step| Step::of(&task, step, &inputs)).collect::<Result<_, _>>()?;
         }
         let services = task.environment.join("docker-compose.yaml");

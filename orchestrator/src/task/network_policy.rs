@@ -51,6 +51,7 @@ impl AllowedHosts {
         let name = normal(name);
         self.0.iter().any(|host| match host {
             AllowedHost::Name(allowed) => *allowed == name,
+            // The dot excludes names that only end in the same letters, such as `badexample.com`.
             AllowedHost::Below(domain) => name.strip_suffix(domain).is_some_and(|host| host.ends_with('.')),
             AllowedHost::Range { .. } => false,
         })

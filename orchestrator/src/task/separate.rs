@@ -39,6 +39,7 @@ impl SeparateVerifier {
             None => format!("{} verifier", task.name),
         };
         environment.config.environment = EnvironmentConfig { docker_image: image.name, ..config.clone() };
+        // No agent runs in this environment, so its settings must not apply.
         environment.config.agent = AgentConfig::default();
         let verifier = step.map_or(&task.config.verifier, |step| &step.verifier);
         environment.network = task.network.of_verifier(&environment.config.environment, verifier);
@@ -57,6 +58,7 @@ fn image(task: &Task, step: Option<&StepConfig>) -> Image {
     for (config, context) in of_step.into_iter().chain([of_task]) {
         let name = config.and_then(|config| config.docker_image.clone());
         if name.is_some() || can_be_built(&context) {
+            // An image of the verifier's own contains its tests.
             return Image { name, context, has_tests: true };
         }
     }

@@ -37,6 +37,7 @@ impl Step {
         if dir.join("solution").is_dir() {
             task.solution = inputs.input(&below.join("solution"))?;
         }
+        // The step's tests are copied over those of the whole task.
         task.tests.push(inputs.input(&below.join("tests"))?);
         task.read_instruction(&dir)?;
         task.separate_verifier = SeparateVerifier::of(whole, Some(config)).map(Box::new);

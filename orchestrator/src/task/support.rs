@@ -17,6 +17,7 @@ pub(super) fn stray_compose_files(task: &Task) -> Vec<PathBuf> {
     let of_tests = of_tests.filter_map(|task| task.separate_verifier.as_ref());
     let contexts =
         of_tests.map(|verifier| verifier.environment.environment_dir()).chain([task.environment_dir()]);
+    // Several steps may have the same context.
     let found: BTreeSet<_> = contexts.map(|dir| dir.join(STRAY)).filter(|file| file.is_file()).collect();
     found.into_iter().map(|file| file.strip_prefix(&task.dir).map_or(file.clone(), Path::to_owned)).collect()
 }

@@ -39,6 +39,7 @@ pub(super) struct Builds {
 impl Default for Builds {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        // A build uses several cores and the disk itself, so only a few run at once.
         Self { at_once: Semaphore::new(cores.clamp(2, 4)), same: Mutex::default() }
     }
 }
@@ -96,6 +97,7 @@ impl Job {
             self.note_use(&name).await;
             return Ok(facts);
         }
+        // After the lock: a build that waits for the same content must not occupy a place.
         let _place = self.builds.place().await;
         let buildkit = needs_buildkit(&context.dockerfile);
         let archive = error::blocking(move || archive::pack(&context.entries, Path::new(""))).await?;
@@ -170,6 +172,7 @@ impl Job {
                     log.tail.push(&text);
                     continue;
                 }
+                // Both are messages of the builder, and not errors of the connection.
                 Err(Error::DockerStreamError { error }) => error,
                 Err(Error::DockerResponseServerError { message, .. }) => message,
                 Err(source) => {
@@ -239,6 +242,7 @@ fn build_error(task: &str, message: String, tail: &Tail) -> EnvironmentError {
 
 pub(super) fn tag(content: &str, bases: &[(String, String)]) -> String {
     let mut hash = Sha256::new().chain_update(content.as_bytes());
+    // Zero bytes separate the fields, which cannot contain any.
     for (name, id) in bases {
         hash.update([0]);
         hash.update(name.as_bytes());

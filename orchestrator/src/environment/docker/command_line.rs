@@ -47,10 +47,12 @@ impl CommandLine {
             .env("DOCKER_BUILDKIT", "1")
             // With another builder, the image would stay in that builder's own store.
             .env("BUILDX_BUILDER", "default")
+            // A context takes precedence over `DOCKER_HOST`.
             .env_remove("DOCKER_CONTEXT")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            // The plugin joins this group, which is killed as a whole.
             .process_group(0)
             .kill_on_drop(true);
         Self { command }
@@ -76,6 +78,7 @@ impl CommandLine {
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let mut group = ProcessGroup(child);
         let mut said = Tail::default();
+        // Both streams are read at once, so that a full pipe does not block the call.
         let (stdout, ()) = tokio::join!(
             head(stdout),
             lines(stderr, |text| {

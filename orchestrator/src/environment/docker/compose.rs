@@ -127,6 +127,7 @@ impl Job {
         task: &Task,
         force: bool,
     ) -> Result<Composed, EnvironmentError> {
+        // The lock is held only for the lookup, since the preparation may take minutes.
         let outcome = {
             let mut compositions = self.compositions.0.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(compositions.entry(task.environment_dir()).or_default())
@@ -151,6 +152,7 @@ impl Job {
         let told = call.run("read", &["config", "--format", "json"]).await?;
         let wrong = |message| EnvironmentError::Compose { action: "use", task: task.name.clone(), message };
         let services = Services::parse(&told.stdout).map_err(wrong)?;
+        // Such a service would not be on the isolated network.
         if let Some(escape) = services.escapes().filter(|_| !task.network.is_always_public()) {
             return Err(wrong(format!("the task restricts the network, and {escape}")));
         }

@@ -138,6 +138,7 @@ impl Image {
                 false => self.job.labels.of_trial(trial),
             }),
             host_config: Some(HostConfig {
+                // An init process reaps orphans and forwards signals.
                 init: Some(true),
                 nano_cpus,
                 memory: config.memory_mb.map(|mebibytes| {
@@ -257,6 +258,7 @@ impl Container {
             Ok(container) => {
                 Ok(container.state.filter(|state| state.running != Some(true)).map(|state| state.exit_code))
             }
+            // A removed container has ended with an unknown exit code.
             Err(Error::DockerResponseServerError { status_code: 404, .. }) => Ok(Some(None)),
             Err(error) => Err(error),
         }

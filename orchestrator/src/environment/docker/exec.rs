@@ -111,6 +111,7 @@ impl Output {
 
 impl Container {
     pub(in crate::environment) async fn exec(&self, exec: Exec) -> Result<ExecOutput, EnvironmentError> {
+        // The start of the command counts too.
         let deadline = exec.timeout.map(|limit| Instant::now() + limit);
         let mark = Uuid::now_v7().to_string();
         let mut env = self.with_network_variables(exec.env);
@@ -132,6 +133,7 @@ impl Container {
                     // The exit code would be that of the kill, so a timeout has none.
                     timed_out = true;
                     self.kill(output.session(), &mark, exec.user, exec.kills_orphans).await;
+                    // A process that survived the kill may hold the output open, so the read has a limit.
                     timeout(KILL_TIMEOUT, output.read(&mut stream)).await.unwrap_or(Ok(()))
                 }
             },
@@ -139,6 +141,7 @@ impl Container {
         };
         read.map_err(EnvironmentError::engine("read a command's output"))?;
         let exit_code = if timed_out { None } else { self.exit_code(&id).await? };
+        // The kill may have been that of the whole container.
         if exit_code == Some(KILLED) {
             self.must_run().await?;
         }
@@ -227,6 +230,7 @@ impl Container {
     async fn kill(&self, session: Option<Session>, mark: &str, user: Option<String>, orphans: bool) {
         let since = session.filter(|session| orphans && session.started > 0);
         let since = since.map(|session| session.started.to_string()).unwrap_or_default();
+        // `none` is the id of no session.
         let session = session.map_or_else(|| "none".to_owned(), |session| session.id.to_string());
         let user = Some(user.unwrap_or_else(|| self.image_user().to_owned())).filter(|user| !is_root(user));
         let cmd = ["sh", "-c", KILL, "rolltap", &session, mark, &since].map(str::to_owned).to_vec();

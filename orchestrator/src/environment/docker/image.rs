@@ -99,6 +99,7 @@ impl Job {
         let facts = facts.map_err(|error| {
             // Other errors, such as those of the network, are not the task's fault, so a later attempt may succeed.
             if !matches!(*error, EnvironmentError::Build { .. } | EnvironmentError::NoBuildKit { .. }) {
+                // Only this result is removed, and not that of a newer attempt.
                 self.images.forget_if(&origin, |known| Arc::ptr_eq(known, &outcome));
             }
             EnvironmentError::Shared(error)

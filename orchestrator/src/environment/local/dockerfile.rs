@@ -54,6 +54,7 @@ impl Dockerfile {
     /// Applies an instruction. Returns false if it has an effect and is not supported.
     fn follow(&mut self, name: &str, arguments: &str) -> bool {
         match name {
+            // Only the last stage becomes the image.
             "FROM" => *self = Self::default(),
             "WORKDIR" => {
                 let Some(dir) = self.expand(arguments.trim_matches('"')) else { return false };
@@ -71,6 +72,7 @@ impl Dockerfile {
                 self.copies.push(copy);
             }
             "RUN" | "ONBUILD" => return false,
+            // The one user of the local environment takes the place of root.
             "USER" => return matches!(arguments, "root" | "0"),
             // The other instructions describe how a container starts, and build nothing.
             _ => {}

@@ -52,6 +52,7 @@ impl LocalEnvironment {
         };
         let timed_out = waited.is_none();
         if timed_out {
+            // The group is killed at once. The mark finds processes that left it.
             kill_group(running.child.id());
             if !kill_marked(COMMAND_MARK, &running.mark).await {
                 tracing::warn!("processes of a command out of time could not be killed");
@@ -62,6 +63,7 @@ impl LocalEnvironment {
             None => running.child.wait().await,
         }
         .map_err(|source| EnvironmentError::Spawn { program: self.shell(), source })?;
+        // From here on, background processes of the command may continue.
         running.ended = true;
         let (stdout, stderr) = tokio::join!(stdout.finish(), stderr.finish());
         Ok(ExecOutput {
@@ -86,6 +88,7 @@ impl LocalEnvironment {
         command
             .arg("-c")
             .arg(&exec.command)
+            // Variables of this process may hold secrets.
             .env_clear()
             .envs(&env)
             .current_dir(&cwd)

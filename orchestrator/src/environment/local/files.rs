@@ -45,11 +45,13 @@ pub(super) fn copy(from: &Path, to: &Path, paths: Option<&PathMap>) -> io::Resul
             _ => symlink(target, to),
         };
     }
+    // Other files are not executed, so they need not hold off forks.
     let _held_off = (metadata.permissions().mode() & 0o111 != 0).then(forks::held_off);
     match paths.filter(|_| metadata.len() <= LARGEST_TEXT) {
         Some(paths) => {
             let contents = fs::read(from)?;
             match std::str::from_utf8(&contents) {
+                // A NUL byte means binary data, even in valid UTF-8.
                 Ok(text) if !text.contains('\0') => fs::write(to, paths.apply(text))?,
                 _ => fs::write(to, contents)?,
             }

@@ -88,6 +88,7 @@ impl Plan {
             }
         }
         let mut env = dockerfile.env;
+        // The task's variables override those of the Dockerfile.
         env.extend(config.env.clone());
         Ok(Self { workdir, env, places, files })
     }
@@ -143,6 +144,7 @@ fn place(
             let name = top.name.file_name().map(Path::new).filter(|_| into_directory);
             let file = placed(top, target, name.unwrap_or(Path::new("")));
             places.push(file.to.clone());
+            // Mapping a system directory would hide the host's programs.
             if into_directory && !is_of_the_system(target) {
                 places.push(target.to_owned());
             }

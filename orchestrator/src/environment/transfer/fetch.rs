@@ -37,6 +37,7 @@ pub(crate) fn unpack_path(
             let written = write_file(parent, Path::new(name), executable, &mut first);
             return written.map(|_| Fetched::File).map_err(EnvironmentError::io("write", to));
         }
+        // Links and special files are not fetched.
         if !kind.is_dir() {
             return Err(no_such());
         }

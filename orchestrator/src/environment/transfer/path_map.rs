@@ -31,6 +31,7 @@ impl PathMap {
         while let Some(slash) = rest.find('/') {
             let (before, path) = rest.split_at(slash);
             mapped.push_str(before);
+            // After one of these characters, the slash continues a longer path.
             let begins = !mapped.ends_with(ends_a_longer_path);
             match self.place_at(path).filter(|_| begins) {
                 Some((from, to)) => {
@@ -55,6 +56,7 @@ impl PathMap {
 }
 
 fn ends_a_longer_path(character: char) -> bool {
+    // Some of these end a variable, a glob or a substitution of a longer path.
     character.is_alphanumeric() || "_-./~})*?".contains(character)
 }
 

@@ -87,6 +87,7 @@ pub(crate) fn unpack(
     for entry in tar::Archive::new(archive).entries().map_err(broken)? {
         let mut entry = entry.map_err(broken)?;
         count += 1;
+        // Also limits entries without content, which cost an inode each.
         if count > DOWNLOAD_ENTRIES {
             return Err(too_large(format!("{DOWNLOAD_ENTRIES} entries")));
         }
@@ -107,6 +108,7 @@ pub(crate) fn unpack(
             make_directories(host_dir, relative).map(|()| 0)
         } else if kind.is_symlink() {
             let target = entry.link_name().map_err(broken)?.map(std::borrow::Cow::into_owned);
+            // Links are created last, so that no later entry is written through one.
             links.push((name, host_dir, relative.to_owned(), target));
             continue;
         } else if kind.is_file() || kind.is_gnu_sparse() || kind.is_contiguous() {
@@ -222,6 +224,7 @@ pub(crate) fn write_file(
 ) -> io::Result<u64> {
     let path = make_room(host_dir, relative)?;
     let mode = if executable { 0o755 } else { 0o644 };
+    // `create_new` does not follow a link.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path)?;
     let written = io::copy(contents, &mut file)?;
     file.flush()?;

@@ -56,6 +56,7 @@ impl TryFrom<Entry> for Artifact {
         let artifact = match entry {
             Entry::Path(source) => Self::of(source),
             Entry::Table { source, destination, exclude, service } => {
+                // An empty destination counts as absent.
                 let destination = destination.filter(|destination| !destination.is_empty());
                 Self { source, destination, exclude, service: service.map(service_name).transpose()? }
             }

@@ -21,7 +21,7 @@ use crate::environment::docker::engine::Engine;
 pub enum FoundKind {
     /// A container of a trial.
     Container,
-    /// A network of a trial's services, or one that all jobs share and that remains.
+    /// A network of a trial's services, or a shared network, which remains after its jobs.
     Network,
     /// A volume of a task with several containers.
     Volume,
@@ -125,6 +125,7 @@ pub(crate) async fn kept_images(engine: &Engine) -> Result<Vec<EngineObject>, Er
     let options = ListImagesOptions { filters, ..ListImagesOptions::default() };
     let mut found = Vec::new();
     for item in engine.api.list_images(Some(options)).await? {
+        // The image may have been removed since the listing.
         let Some(inspected) = engine.api.inspect_image(&item.id).await.ok() else { continue };
         let used = inspected.metadata.and_then(|metadata| metadata.last_tag_time);
         let used = used.and_then(|time| time.parse::<Timestamp>().ok());

@@ -86,6 +86,7 @@ pub(crate) fn of_shared_network(access: &str) -> HashMap<String, String> {
 pub(crate) fn owner_state(labels: &HashMap<String, String>, engine_is_here: bool) -> Option<OwnerState> {
     labels.get(RUN)?;
     let owner = labels.get(OWNER).and_then(|owner| Owner::parse(owner));
+    // Without a readable owner, there is no proof that the process has ended.
     Some(owner.map_or(OwnerState::Unseen, |owner| owner.state(engine_is_here)))
 }
 

@@ -47,6 +47,7 @@ pub(crate) async fn remove(api: &Docker, found: &EngineObject) -> Result<(), Err
 /// Removes all of these objects, containers first. Returns one message per object that could not be removed.
 pub(crate) async fn remove_all(api: &Docker, found: &[EngineObject]) -> Vec<String> {
     let mut problems = Vec::new();
+    // The engine removes a network or volume only if no container uses it.
     for kind in [FoundKind::Container, FoundKind::Network, FoundKind::Volume, FoundKind::Image] {
         let of_kind = found.iter().filter(|found| found.kind == kind).cloned();
         let removals: Vec<_> = of_kind.map(|found| try_to_remove(api.clone(), found)).collect();
@@ -78,6 +79,7 @@ pub(crate) async fn sweep_dead_runs(engine: &Engine) {
         }
     };
     let mut dead = HashMap::<_, Vec<_>>::new();
+    // An object of an unseen process may belong to a running job.
     for found in found.into_iter().filter(|found| found.owner == Some(OwnerState::Gone)) {
         dead.entry(found.job.clone().unwrap_or_default()).or_default().push(found);
     }

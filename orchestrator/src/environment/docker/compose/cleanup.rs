@@ -31,6 +31,7 @@ impl ComposeProjects {
     /// Connects to the engine, and removes the projects and objects of dead jobs of this machine.
     pub(crate) async fn connect(job: &JobLabel) -> Result<Self, EnvironmentError> {
         let engine = Engine::connect().await?;
+        // Leftovers must not prevent a new job.
         for project in dead_projects(&engine).await.unwrap_or_default() {
             if let Err(error) = remove_project(&engine, &project).await {
                 tracing::warn!(project, %error, "cannot remove what a dead run had left behind");
@@ -60,6 +61,7 @@ impl ComposeProjects {
 
     /// Removes every project of a trial. Succeeds if there is none.
     pub(crate) async fn remove(&self, trial: &str) -> Result<(), EnvironmentError> {
+        // Harbor's project names begin with the trial's name and this separator.
         let prefix = format!("{}__", project_name(trial));
         let mut projects = all_projects(&self.engine).await.map_err(list())?;
         projects.retain(|name| name.starts_with(&prefix));
@@ -123,6 +125,7 @@ async fn all_projects(engine: &Engine) -> Result<BTreeSet<String>, Error> {
         filters: Some(filters.clone()),
         ..ListContainersOptions::default()
     };
+    // A project without containers may still have networks and images.
     let networks = bollard::query_parameters::ListNetworksOptions { filters: Some(filters.clone()) };
     let images = ListImagesOptions { filters: Some(filters), ..ListImagesOptions::default() };
     let (containers, networks, images) = tokio::try_join!(
@@ -146,6 +149,7 @@ async fn remove_images(engine: &Engine, label: &str) -> Vec<String> {
     };
     let mut problems = Vec::new();
     for image in listed {
+        // An image with several names can only be removed by force.
         let options = RemoveImageOptions { force: true, ..RemoveImageOptions::default() };
         let removed = engine.api.remove_image(&image.id, Some(options), None).await.map(drop);
         problems.extend(tolerate(removed, &[404]).err().map(|error| format!("image {}: {error}", image.id)));

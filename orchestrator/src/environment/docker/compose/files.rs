@@ -59,6 +59,7 @@ impl Overlay<'_> {
             .services
             .networks
             .iter()
+            // Compose rejects settings for external networks, which exist already.
             .filter(|(_, config)| !config.as_ref().is_some_and(|config| config.external))
             .map(|(name, _)| match self.network {
                 Some(network) if name == "default" => {

@@ -67,6 +67,7 @@ impl Project {
         let Composition { services, images: built } = &*composed.composition;
         let mut labels = self.job.labels.of_trial(trial);
         labels.insert(PROJECT.to_owned(), self.name.clone());
+        // The engine's own address pools are small, so the network gets an address of rolltap's range.
         let network = if services.has_plain_default_network() {
             let reach = if task.network.is_always_public() { Access::World } else { Access::Gateway };
             create_for_services(&self.job.engine, &self.name, labels.clone(), reach).await?;
@@ -91,8 +92,10 @@ impl Project {
             after: &["images.json", "trial.json"],
             env: variables(task, built, dir),
         };
+        // `--wait` waits until the services are running and healthy.
         call.run("start", &["up", "--detach", "--wait", "--no-build"]).await?;
         let id = self.container_of(MAIN).await?;
+        // Compose has put the service on the trial's own networks only.
         if let Some(isolated) = access.isolated_network(&self.job) {
             let request = NetworkConnectRequest { container: id.clone(), endpoint_config: None };
             let connected = self.job.engine.api.connect_network(&isolated, request).await;

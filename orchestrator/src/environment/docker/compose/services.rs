@@ -75,6 +75,7 @@ impl Services {
     pub(super) fn escapes(&self) -> Option<String> {
         let by_mode = self.services.iter().find_map(|(name, service)| {
             let mode = service.network_mode.as_deref()?;
+            // These modes use networks that rolltap does not control.
             let escapes = mode == "host" || mode.starts_with("container:") || mode == "bridge";
             escapes.then(|| format!("service {name} has network_mode {mode:?}"))
         });

@@ -118,6 +118,7 @@ async fn serve(
         let of_peer = permits.lock().unwrap_or_else(PoisonError::into_inner).get(&peer.ip()).cloned();
         let stop = stop.clone();
         tokio::spawn(async move {
+            // Without a permit, only the end of the proxy ends the connection.
             let ended = of_peer.as_ref().map_or_else(|| stop.clone(), |permit| permit.revoked.clone());
             tokio::select! {
                 () = converse(stream, of_peer, refusal) => {}
@@ -216,7 +217,7 @@ async fn reach(
             looked_up.map_err(|error| Refused::unreachable(host, error))?.collect()
         }
     };
-    // The address that was checked is the one that is connected, so a second lookup cannot change it.
+    // The connection uses the checked addresses, so that a second lookup cannot change them.
     let allowed = |address: &SocketAddr| by_name || permit.hosts.allow_address(address.ip().to_canonical());
     let found: Vec<_> = found.into_iter().filter(allowed).collect();
     if found.is_empty() {
@@ -256,6 +257,7 @@ async fn forward(
     let failed = |error: hyper::Error| Refused::unreachable(host, error);
     let authority = request.uri().authority().map(|authority| authority.as_str().to_owned());
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    // A server, unlike a proxy, expects the path alone.
     *request.uri_mut() = path.parse::<Uri>().unwrap_or_default();
     remove_hop_by_hop(request.headers_mut());
     // The URL decides the host, not a `Host` header of the client.

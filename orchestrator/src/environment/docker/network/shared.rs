@@ -111,6 +111,7 @@ async fn oldest(engine: &Engine, access: Access) -> Result<Option<EngineNetwork>
     let filters = Some(HashMap::from([("label".to_owned(), vec![label])]));
     let listed = engine.api.list_networks(Some(ListNetworksOptions { filters })).await;
     let networks = listed.map_err(EnvironmentError::engine("list networks"))?;
+    // Every process must choose the same network, so the id breaks ties.
     Ok(networks.into_iter().min_by(|one, other| (&one.created, &one.id).cmp(&(&other.created, &other.id))))
 }
 
