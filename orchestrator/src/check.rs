@@ -196,7 +196,7 @@ fn check_file<F: FnMut(&str)>(
         }
         seen.insert(row.trial_id);
     }
-    // Trials without rows in the file are checked too, since they may lack rows.
+    // A trial that is absent from the file may have calls, and then rows are missing.
     let absent = captures.all().filter(|(trial_id, _)| !seen.contains(*trial_id));
     let absent = absent.filter_map(|(trial_id, calls)| Some((TrialId::new(trial_id).ok()?, calls)));
     let absent = absent.flat_map(|(trial_id, calls)| check_trial(&trial_id, &[], Some(&calls), options));
