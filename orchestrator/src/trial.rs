@@ -127,7 +127,7 @@ impl Trial<'_> {
                     Box::pin(self.save(inside)).await;
                 }
             }
-            // No-ops if the agent ran: its trial was sealed at the end of the agent's time.
+            // Does nothing if the last round has sealed the trial. It may not have begun.
             self.seal_trial().await;
             self.look_at_returned().await;
             self.put_reward().await;
