@@ -40,7 +40,8 @@ use crate::task::{McpServer, Task};
 impl AgentSpec {
     /// Installs the agent's programs on this host, if it is an installed agent and they do not exist yet.
     ///
-    /// # Errors Fails if the programs cannot be installed. The error has the last lines of the installer's output.
+    /// # Errors
+    /// Fails if the programs cannot be installed. The error has the last lines of the installer's output.
     pub async fn install(&mut self) -> Result<(), LayerError> {
         match self {
             Self::Installed(agent) => agent.install().await,

@@ -97,7 +97,8 @@ impl ExportFailure {
 
 /// Exports the input, and returns a report.
 ///
-/// # Errors Returns an [`ExportFailure`].
+/// # Errors
+/// Returns an [`ExportFailure`].
 pub fn export(
     settings: &ExportSettings,
     progress: &ExportProgress,

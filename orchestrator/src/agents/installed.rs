@@ -45,7 +45,8 @@ pub struct InstalledAgent {
 impl InstalledAgent {
     /// Creates the agent with these options and environment variables.
     ///
-    /// # Errors Returns a message about an unknown option or an invalid value.
+    /// # Errors
+    /// Returns a message about an unknown option or an invalid value.
     pub(super) fn new(
         definition: Arc<Definition>,
         mut kwargs: Map<String, Value>,

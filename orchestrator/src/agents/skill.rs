@@ -30,7 +30,8 @@ impl Skill {
     /// Finds the skills at these paths, sorted by name. Each path is a skill or a directory of skills. The last skill
     /// with a name replaces earlier ones.
     ///
-    /// # Errors Fails if a path is not a directory of this host, or if a directory in it is not a skill.
+    /// # Errors
+    /// Fails if a path is not a directory of this host, or if a directory in it is not a skill.
     pub fn find(paths: &[String]) -> Result<Vec<Self>, SkillError> {
         let mut found = BTreeMap::new();
         for path in paths {

@@ -70,8 +70,8 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 impl AgentSpec {
     /// Creates the agent with this name or definition file, and with these options.
     ///
-    /// # Errors Fails for an unknown name, an invalid definition, a missing option, or an option that the agent would
-    /// ignore.
+    /// # Errors
+    /// Fails for an unknown name, an invalid definition, a missing option, or an option that the agent would ignore.
     pub fn new(name: &str, options: AgentOptions) -> Result<Self, AgentSpecError> {
         let of_another =
             |option, wanted| AgentSpecError::OptionOfAnother { option, wanted, agent: name.to_owned() };
@@ -103,7 +103,8 @@ impl AgentSpec {
 
     /// Creates an agent of Harbor with this name. Harbor checks before the first trial that the agent exists.
     ///
-    /// # Errors Fails for an option that belongs to an agent of rolltap.
+    /// # Errors
+    /// Fails for an option that belongs to an agent of rolltap.
     pub fn of_harbor(name: &str, options: AgentOptions) -> Result<Self, AgentSpecError> {
         let AgentOptions { command, max_turns, kwargs, env, harbor_python: _ } = options;
         let of_another =

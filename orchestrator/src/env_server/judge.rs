@@ -1,4 +1,4 @@
-//! The end of an episode: what the task wants collected, and its tests, by the rules of a trial.
+//! The end of an episode: collects what the task names and runs its tests, by the rules of a trial.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ use crate::task::{NetworkPlan, SeparateVerifier, Task};
 use crate::trial::{Artifacts, environment_failure, run_hook, verifier_failure};
 use crate::verify::{Rewards, verify};
 
-/// Judges the work in one environment.
+/// Verifies the work in one environment.
 pub(super) struct Judge<'a> {
     pub(super) hosts: &'a Hosts,
     pub(super) kind: EnvironmentKind,
     pub(super) task: &'a Task,
     /// The episode's name.
     pub(super) label: &'a str,
-    /// Where logs go.
+    /// The directory for logs.
     pub(super) dir: &'a TrialDir,
 }
 
 impl Judge<'_> {
-    /// What the tests give.
+    /// Runs the tests and returns their rewards.
     ///
     /// # Errors
-    /// There is no reward, and why.
+    /// Returns the failure for which there are no rewards.
     pub(super) async fn judge(&self, room: &EnvironmentGuard) -> Result<Rewards, TrialFailure> {
         for hook in &self.task.config.verifier.collect {
             if let Err(problem) = run_hook(room, hook).await {
@@ -39,7 +39,7 @@ impl Judge<'_> {
         }
     }
 
-    /// In an environment where nobody worked, and nothing of this one but artifacts.
+    /// Verifies in an environment that the caller has not used. It gets only the collected artifacts.
     async fn judge_apart(
         &self,
         separate: &SeparateVerifier,

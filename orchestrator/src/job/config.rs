@@ -81,7 +81,8 @@ pub enum ConfigError {
 impl JobFile {
     /// Reads a job's file. A file whose name ends in `.json` is JSON. Any other file is YAML, which includes JSON.
     ///
-    /// # Errors Returns the first error. Keys that rolltap cannot honour are reported together.
+    /// # Errors
+    /// Returns the first error. Keys that rolltap cannot honour are reported together.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path);
         let text = text.map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;

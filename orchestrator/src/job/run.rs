@@ -28,8 +28,9 @@ use crate::trial::{TrialContext, TrialHost, TrialOutcome, TrialPlan};
 /// Runs a job to its end, or until `cancellation` stops it. Nothing that it started keeps running. If the job directory
 /// of an equal job exists, that job is resumed.
 ///
-/// # Errors Fails only before the first trial starts, and then leaves no new job directory behind. Later problems are
-/// in the report.
+/// # Errors
+/// Fails only before the first trial starts, and then leaves no new job directory behind. Later problems are in the
+/// report.
 ///
 /// The returned future is boxed so that this crate compiles the orchestrator once. The body of an `async fn` is
 /// compiled by every crate that polls it, with that crate's settings.

@@ -53,7 +53,8 @@ impl From<Task> for JobTask {
 
 /// Returns all tasks that a job's file names. Single tasks come first, as in Harbor. Missing tasks are fetched.
 ///
-/// # Errors Fails at the first task that cannot be loaded.
+/// # Errors
+/// Fails at the first task that cannot be loaded.
 pub fn find(job: &JobConfig, runner: Runner) -> BoxFuture<'_, Result<Vec<JobTask>, TasksError>> {
     // Boxed for the reason given at `run_job`.
     Box::pin(find_all(job, runner))
@@ -72,7 +73,8 @@ async fn find_all(job: &JobConfig, runner: Runner) -> Result<Vec<JobTask>, Tasks
 
 /// Adds a path of the command line to the job: as a task if it has a `task.toml`, otherwise as a dataset.
 ///
-/// # Errors Fails if the path is not a directory.
+/// # Errors
+/// Fails if the path is not a directory.
 pub fn at_path(job: &mut JobConfig, path: &Path) -> Result<(), TasksError> {
     if !path.is_dir() {
         return Err(TaskError::NotADirectory(path.to_owned()).into());

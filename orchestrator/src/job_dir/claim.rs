@@ -74,8 +74,9 @@ impl Claim {
 impl JobDir {
     /// Claims the directory of a job for this process, and creates it if necessary.
     ///
-    /// # Errors Fails if another process has the directory, the path exists and is not a job directory, the name is
-    /// invalid, or the file system refuses.
+    /// # Errors
+    /// Fails if another process has the directory, the path exists and is not a job directory, the name is invalid, or
+    /// the file system refuses.
     pub(crate) fn claim(jobs_dir: &Path, name: &str) -> Result<Claim, JobDirError> {
         if TrialId::new(name).is_err() {
             return Err(JobDirError::Name(name.to_owned()));

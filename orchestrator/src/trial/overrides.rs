@@ -36,7 +36,8 @@ pub struct TaskOverrides {
 impl TaskOverrides {
     /// Overrides the environment settings of a task.
     ///
-    /// # Errors Fails if a variable of this host is not set.
+    /// # Errors
+    /// Fails if a variable of this host is not set.
     pub(crate) fn apply(&self, task: &mut Task) -> Result<(), TaskError> {
         let environment = &mut task.config.environment;
         environment.cpus = self.cpus.or(environment.cpus);
@@ -48,14 +49,16 @@ impl TaskOverrides {
 
     /// Returns the environment variables of every environment.
     ///
-    /// # Errors Fails if a variable of this host is not set.
+    /// # Errors
+    /// Fails if a variable of this host is not set.
     pub(crate) fn environment_env(&self) -> Result<BTreeMap<String, String>, TaskError> {
         resolved(&self.env, "environment.env")
     }
 
     /// Returns the additions to a trial's task that do not depend on the agent.
     ///
-    /// # Errors Fails if a variable of this host is not set.
+    /// # Errors
+    /// Fails if a variable of this host is not set.
     pub(crate) fn extras(&self) -> Result<TrialExtras, TaskError> {
         Ok(TrialExtras {
             without_verifier: self.without_verifier,

@@ -79,7 +79,8 @@ impl McpHandover {
 
     /// Returns the entries of these servers.
     ///
-    /// # Errors Returns the first server that the agent does not support.
+    /// # Errors
+    /// Returns the first server that the agent does not support.
     pub(crate) fn entries<'s>(&self, servers: &'s [McpServer]) -> Result<Table, &'s McpServer> {
         let entry = |server: &'s McpServer| {
             let shape = self.shape(&server.transport).ok_or(server)?;

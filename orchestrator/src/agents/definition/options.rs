@@ -32,7 +32,8 @@ impl Chosen {
 impl AgentOption {
     /// Returns the value as text, or `None` for a boolean that is false.
     ///
-    /// # Errors Fails if the type is wrong or the value is not one of the choices.
+    /// # Errors
+    /// Fails if the type is wrong or the value is not one of the choices.
     pub(super) fn value_of(&self, value: &Value) -> Result<Option<String>, String> {
         let wrong = |wanted: &str| Err(format!("{value} is not {wanted}"));
         let text = match (self.kind, value) {
@@ -59,7 +60,8 @@ impl AgentOption {
 
 /// Checks that all given options exist. `aliases` are other names of some options.
 ///
-/// # Errors Returns a message about the first unknown option.
+/// # Errors
+/// Returns a message about the first unknown option.
 pub(in crate::agents) fn must_be_known(
     given: &Map<String, Value>,
     options: &[&str],
@@ -76,7 +78,8 @@ pub(in crate::agents) fn must_be_known(
 impl Definition {
     /// Checks the given options, and adds the defaults.
     ///
-    /// # Errors Returns a message about an unknown option or an invalid value.
+    /// # Errors
+    /// Returns a message about an unknown option or an invalid value.
     pub(crate) fn choose(&self, given: &Map<String, Value>) -> Result<Chosen, String> {
         let options: Vec<_> = self.options.keys().map(String::as_str).chain([VERSION_OPTION]).collect();
         must_be_known(given, &options, &[])?;

@@ -24,7 +24,8 @@ pub struct DefinitionError(String);
 impl Definition {
     /// Parses the text of a definition.
     ///
-    /// # Errors Fails if the text is not TOML, has an unknown key, or declares something that cannot work in any trial.
+    /// # Errors
+    /// Fails if the text is not TOML, has an unknown key, or declares something that cannot work in any trial.
     pub fn parse(text: &str) -> Result<Self, DefinitionError> {
         let definition: Self = toml::from_str(text).map_err(|error| explain(&error))?;
         definition.check().map_err(DefinitionError)?;

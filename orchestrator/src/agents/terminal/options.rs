@@ -98,7 +98,8 @@ pub const OPTIONS: [(&str, &str); 11] = [
 impl TerminalOptions {
     /// Reads the options from an agent's `kwargs`. A null value counts as absent.
     ///
-    /// # Errors Returns a message about an unknown option or an invalid value.
+    /// # Errors
+    /// Returns a message about an unknown option or an invalid value.
     pub(crate) fn read(kwargs: Map<String, Value>) -> Result<Self, String> {
         let said: Map<_, _> = kwargs.into_iter().filter(|(_, value)| !value.is_null()).collect();
         must_be_known(&said, &OPTIONS.map(|(name, _)| name), &ALIASES)?;

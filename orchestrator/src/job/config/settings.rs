@@ -88,7 +88,8 @@ impl JobConfig {
 
     /// Returns the job's agents. The default is the oracle, as in Harbor.
     ///
-    /// # Errors Fails for an agent that rolltap does not have, and for settings that it would ignore.
+    /// # Errors
+    /// Fails for an agent that rolltap does not have, and for settings that it would ignore.
     pub fn job_agents(&self, defaults: &AgentDefaults) -> Result<Vec<JobAgent>, SettingsError> {
         let oracle = [AgentEntry::default()];
         let entries = self.agents.as_deref().unwrap_or(&oracle);
@@ -121,7 +122,8 @@ impl JobConfig {
     /// Returns the kind of environment. The `rolltap` section has priority, because it names the kinds that Harbor does
     /// not know.
     ///
-    /// # Errors Fails for a kind that rolltap does not have.
+    /// # Errors
+    /// Fails for a kind that rolltap does not have.
     pub fn environment_kind(&self, own: &OwnConfig) -> Result<EnvironmentKind, SettingsError> {
         let section = &self.environment;
         let recorded = section.import_path.as_deref();
@@ -132,7 +134,8 @@ impl JobConfig {
 
     /// Returns the values of the job that replace those of its tasks.
     ///
-    /// # Errors Fails if a file with instructions cannot be read.
+    /// # Errors
+    /// Fails if a file with instructions cannot be read.
     pub fn overrides(&self) -> Result<TaskOverrides, SettingsError> {
         let mut instructions = Vec::new();
         for path in &self.extra_instruction_paths {
@@ -156,7 +159,8 @@ impl JobConfig {
 
     /// Returns the upstream that agents name by `base_url`, and its API key.
     ///
-    /// # Errors Fails if two agents name different upstreams, or if the variable of a key is not set.
+    /// # Errors
+    /// Fails if two agents name different upstreams, or if the variable of a key is not set.
     pub fn agents_upstream(&self) -> Result<Option<(String, Option<String>)>, SettingsError> {
         let mut named: Option<(String, Option<String>)> = None;
         for (at, agent) in self.agents.iter().flatten().enumerate() {

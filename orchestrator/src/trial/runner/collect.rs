@@ -82,7 +82,8 @@ impl Trial<'_> {
 
 /// Runs a command of the task before artifacts are collected.
 ///
-/// # Errors Returns the problem as a predicate, to be written after the command's name.
+/// # Errors
+/// Returns the problem as a predicate, to be written after the command's name.
 pub(crate) async fn run_hook(environment: &Environment, hook: &Collect) -> Result<(), String> {
     let not_run = |error: EnvironmentError| format!("did not run: {}", chain(&error));
     let service = match hook.service.as_str() {

@@ -89,8 +89,9 @@ pub(crate) struct Harbor {
 impl Harbor {
     /// Starts the worker and lets Harbor check the job. Removes the environments that dead jobs of this machine left.
     ///
-    /// # Errors Fails without Python or Harbor, with another version of Harbor, and if Harbor refuses the job. Nothing
-    /// keeps running then.
+    /// # Errors
+    /// Fails without Python or Harbor, with another version of Harbor, and if Harbor refuses the job. Nothing keeps
+    /// running then.
     pub(crate) async fn start(
         job: &HarborJob<'_>,
         label: &JobLabel,
@@ -250,7 +251,8 @@ impl Harbor {
 
     /// Ends the worker with all of its trials, and removes the environments that they left in Docker.
     ///
-    /// # Errors Fails if an environment cannot be removed.
+    /// # Errors
+    /// Fails if an environment cannot be removed.
     pub(crate) async fn close(&self) -> Result<(), EnvironmentError> {
         self.end_worker().await;
         let Some(docker) = &self.docker else { return Ok(()) };

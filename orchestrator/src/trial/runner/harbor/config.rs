@@ -117,7 +117,8 @@ fn set(config: &mut Value, section: &str, key: &str, value: Value) {
 
 /// Adds the `rolltap` key to a record that Harbor wrote. Harbor's own readers ignore this key.
 ///
-/// # Errors Fails if the record does not exist or cannot be written.
+/// # Errors
+/// Fails if the record does not exist or cannot be written.
 pub(crate) fn add_to_record(path: &Path, own: Value) -> std::io::Result<()> {
     let mut record: Map<String, Value> = serde_json::from_slice(&std::fs::read(path)?)?;
     record.insert("rolltap".to_owned(), own);

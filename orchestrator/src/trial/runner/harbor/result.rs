@@ -75,7 +75,8 @@ pub(crate) struct Came {
 impl HarborResult {
     /// Reads the result from this file, or returns `None` if Harbor wrote none.
     ///
-    /// # Errors Fails if the file cannot be read or is not a result.
+    /// # Errors
+    /// Fails if the file cannot be read or is not a result.
     pub(crate) fn read(path: &Path) -> io::Result<Option<Self>> {
         match std::fs::read(path) {
             Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
