@@ -65,7 +65,7 @@ pub enum ExportFailure {
     /// The captures are damaged, so the lost records are unknown.
     #[error("the captures are damaged: {0}; `rolltap check` tells all of it")]
     Damaged(Damage),
-    /// A trial is in the input twice, from different sources.
+    /// A trial is in the input twice, as after two sources were joined.
     #[error(transparent)]
     SeenTwice(#[from] SeenTwice),
     /// The rules do not fit the trials.
@@ -173,7 +173,7 @@ fn write(
         drop(to_write);
         let tally = choosing.join().unwrap_or(Err(ExportFailure::Changed));
         let read = reading.join().unwrap_or(Err(ExportFailure::Changed));
-        // The last step's error comes first, because the earlier steps only fail after it.
+        // An error of a later step comes first, because it is the reason for which the earlier steps ended.
         wrote?;
         let tally = tally?;
         read?;

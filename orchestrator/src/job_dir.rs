@@ -95,6 +95,7 @@ impl JobDir {
         let names =
             entries.map(|entry| Ok(entry?.file_name().to_str().and_then(|name| TrialId::new(name).ok())));
         let mut trials: Vec<_> = names.filter_map(io::Result::transpose).collect::<io::Result<_>>()?;
+        // A folder without `config.json` belongs to a trial that never began.
         trials.retain(|trial| self.trial(trial).config().is_file());
         trials.sort();
         Ok(trials)
@@ -106,7 +107,7 @@ impl JobDir {
     }
 }
 
-/// Writes a JSON file atomically, so that a reader never sees a part of it.
+/// Writes a JSON file atomically, so that a reader never sees a partial file.
 pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
     let draft = path.with_extension("json.tmp");
     let written = write_pretty(&draft, value).and_then(|()| fs::rename(&draft, path));

@@ -65,6 +65,7 @@ pub(crate) async fn run(context: &TrialContext, plan: TrialPlan) -> TrialOutcome
     match prepare_dir(context, &plan) {
         Ok((dir, log)) => {
             let task = Arc::new(plan.extras.applied_to(&plan.task));
+            // A deadline beyond the range of the clock is no deadline.
             let deadline = plan.timeouts.deadline().and_then(|limit| Instant::now().checked_add(limit));
             let trial = Trial {
                 context,
@@ -127,7 +128,7 @@ impl Trial<'_> {
                     Box::pin(self.save(inside)).await;
                 }
             }
-            // Does nothing if the last round has sealed the trial. It may not have begun.
+            // The last round seals the trial, but it may not have begun.
             self.seal_trial().await;
             self.look_at_returned().await;
             self.put_reward().await;

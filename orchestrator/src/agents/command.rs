@@ -69,6 +69,7 @@ async fn execute(
         env,
         user: assignment.task.config.agent.user.clone(),
         timeout: assignment.timeout,
+        // Background processes of the agent must not outlive its time limit.
         kills_orphans: true,
         ..Exec::default()
     };

@@ -66,6 +66,7 @@ impl InstalledAgent {
             (None, None) => None,
             (Some(default), asked) => Some(asked.unwrap_or_else(|| default.to_owned())),
         };
+        // The version becomes a part of paths and of package managers' arguments.
         version.iter().try_for_each(|version| check_version(version))?;
         Ok(Self { definition, version, kwargs, chosen, env, layer: None })
     }
@@ -159,6 +160,7 @@ impl InstalledAgent {
             let extra = extra.map(|(handover, entries)| (handover.key.as_str(), entries));
             files.push(FileText { path: file.path.fill(values), text: file.content.render(values, extra) });
         }
+        // The list of servers may be a file of its own, which exists only if there are servers.
         if let Some((handover, entries)) = listed.filter(|_| !written) {
             files.push(handover.own_file(values, entries));
         }
@@ -186,6 +188,7 @@ impl InstalledAgent {
         let urls = assignment.urls_inside;
         let layer = self.layer.as_ref().map(|layer| match assignment.environment {
             Environment::Docker(_) => layer.inside.clone(),
+            // The local environment mounts nothing.
             Environment::Local(_) => layer.host.display().to_string(),
         });
         Values::from([
@@ -230,6 +233,7 @@ impl InstalledAgent {
             env: self.variables(&values),
             user: assignment.task.config.agent.user.clone(),
             timeout: assignment.timeout,
+            // Background processes of the agent must not outlive its time limit.
             kills_orphans: true,
             ..Exec::default()
         };
@@ -272,6 +276,7 @@ impl InstalledAgent {
     /// Returns the meaning of the output by the definition's rules, with the matching text.
     fn meaning(&self, output: &ExecOutput, failed: bool) -> Option<(Cause, String)> {
         let said = [tail(&output.stdout, OUTCOME_TAIL), tail(&output.stderr, OUTCOME_TAIL)].join("\n");
+        // Without `whatever_exit_code`, a rule explains a failure but does not cause it.
         let rules = self.definition.outcome.iter().filter(|rule| failed || rule.whatever_exit_code);
         rules.into_iter().find_map(|rule| {
             let found = RegexBuilder::new(&rule.pattern).multi_line(true).build().ok()?.find(&said)?;

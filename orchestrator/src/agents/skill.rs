@@ -64,6 +64,7 @@ impl Skill {
 /// Returns the directories in this directory, except hidden ones.
 fn children(root: &Path) -> std::io::Result<Vec<PathBuf>> {
     let entries = root.read_dir()?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+    // A cloned repository has `.git`, which is not a skill.
     let is_hidden =
         |path: &Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
     Ok(entries.into_iter().filter(|path| path.is_dir() && !is_hidden(path)).collect())

@@ -106,6 +106,7 @@ impl AgentSpec {
     /// # Errors
     /// Fails for an option that belongs to an agent of rolltap.
     pub fn of_harbor(name: &str, options: AgentOptions) -> Result<Self, AgentSpecError> {
+        // The Python is a setting of the job here, not of the agent.
         let AgentOptions { command, max_turns, kwargs, env, harbor_python: _ } = options;
         let of_another =
             |option, wanted| AgentSpecError::OptionOfAnother { option, wanted, agent: name.to_owned() };
@@ -133,6 +134,7 @@ impl AgentSpec {
         if let Some(option) = options.kwargs.keys().next() {
             return Err(refused(format!("it has no option {option:?}")));
         }
+        // The oracle and `nop` would ignore variables.
         if name != "command"
             && let Some(variable) = options.env.keys().next()
         {

@@ -94,6 +94,7 @@ async fn work(settings: AgentSettings, terminal: &Terminal, assignment: &Assignm
         Ok(instruction) => instruction,
         Err(error) => return error.into(),
     };
+    // A child token, because the agent's own timeout must not cancel the assignment.
     let stop = assignment.cancel.child_token();
     let work = Box::pin(rolltap_agent::run(settings, &instruction, terminal, stop.clone()));
     match within(work, assignment.timeout, &stop).await {
@@ -136,6 +137,7 @@ async fn hand_in(result: Result<AgentReport, AgentError>, assignment: &Assignmen
     let report = match result {
         Ok(report) => report,
         Err(AgentError::Model { report, .. }) => *report,
+        // The agent has not started, so there is no transcript.
         Err(AgentError::Settings(_)) => return AgentOutcome { failure, ..AgentOutcome::default() },
     };
     if let Err(error) = write_transcript(&report, assignment).await {

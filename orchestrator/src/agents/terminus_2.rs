@@ -80,6 +80,7 @@ impl Terminus2 {
 
     pub(super) async fn run(&self, assignment: &Assignment<'_>) -> AgentOutcome {
         let limit = assignment.timeout.unwrap_or(Duration::MAX);
+        // At the timeout the future is dropped, which kills the process.
         match tokio::time::timeout(limit, Box::pin(self.work(assignment))).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(failure)) => failure.into(),
@@ -112,10 +113,12 @@ impl Terminus2 {
                 Said::Failed { kind, message } => return Err(failure(&kind, &message)),
             }
         }
+        // The output ended without a final message.
         Err(died(&mut child, assignment.logs).await)
     }
 
     fn spawn(&self, logs: &Path) -> std::io::Result<Child> {
+        // A pipe would need a reader beside the protocol, or the process would block on it.
         let errors = std::fs::File::create(logs.join("stderr.txt"))?;
         let mut command = Command::new(&self.python);
         // LiteLLM would fetch a list of prices at import, and Harbor would send telemetry.

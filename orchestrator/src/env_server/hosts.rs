@@ -12,7 +12,7 @@ use crate::environment::{EnvironmentError, EnvironmentKind, Host, JobLabel, Tria
 use crate::failure::{TimeoutPolicy, chain};
 use crate::task::Task;
 
-/// The time limit for removing what is left when the server ends.
+/// The time limit for removing the remaining environments when the server ends.
 const LEFTOVERS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The hosts of one server.
@@ -86,10 +86,10 @@ impl Hosts {
         started.map_err(failed)
     }
 
-    /// Waits for the removals in progress, and removes what is left.
+    /// Waits for the removals in progress, and removes the remaining environments.
     pub(super) async fn close(self) {
         self.removals.close();
-        // After a timeout the hosts are closed all the same, which removes what their labels name.
+        // After a timeout the hosts are closed all the same, which removes the remaining environments.
         if tokio::time::timeout(LEFTOVERS_TIMEOUT, self.removals.wait()).await.is_err() {
             tracing::warn!("some environments were not removed within {LEFTOVERS_TIMEOUT:?}");
         }

@@ -28,7 +28,7 @@ use crate::job::config::{JobConfig, TaskRef};
 use crate::job::tasks;
 use crate::task::{Runner, Task};
 
-/// The maximum size of a request body in bytes: a megabyte of keystrokes, each of them escaped.
+/// The maximum size of a request body in bytes: a megabyte of keystrokes, each escaped.
 const LARGEST_BODY: usize = 8 * 1024 * 1024;
 
 /// The state of the handlers.
@@ -55,6 +55,7 @@ pub(super) fn router(gym: Arc<Gym>) -> Router {
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
         .layer(middleware::from_fn_with_state(Arc::clone(&gym), admit));
     Router::new()
+        // This route is not guarded, so a health check needs no token.
         .route("/healthz", get(|| async { "ok\n" }))
         .merge(guarded)
         .fallback(no_such_path)
@@ -108,6 +109,7 @@ async fn reset(
     body: Body,
 ) -> Result<Json<ResetReply>, GymError> {
     let slot = gym.registry.get(&id)?;
+    // The lease stands still until this call is answered.
     let _caller = slot.lease.call();
     request::nothing(&body?)?;
     slot.reset(gym.hosts()?).await.map(Json)

@@ -29,6 +29,7 @@ impl Judge<'_> {
     /// Returns the failure for which there are no rewards.
     pub(super) async fn judge(&self, room: &EnvironmentGuard) -> Result<Rewards, TrialFailure> {
         for hook in &self.task.config.verifier.collect {
+            // As in a trial, a failed command does not prevent the tests.
             if let Err(problem) = run_hook(room, hook).await {
                 tracing::info!(episode = self.label, command = hook.command, problem, "before collecting");
             }
@@ -59,6 +60,7 @@ impl Judge<'_> {
         let handed_over = artifacts.hand_over(&apart).await;
         handed_over.map_err(|error| environment_failure(Phase::Verifier, &error))?;
         let judged = self.run_tests(&apart, &environment.network).await;
+        // After an error above, dropping the guard removes the environment.
         apart.leave().await;
         judged
     }

@@ -168,6 +168,7 @@ impl TaskPlace {
                     "task has no path, which is that of its directory".to_owned(),
                 ));
             }
+            // Without a path the task is the root of its repository.
             (path, ..) => path.unwrap_or_default(),
         };
         Ok(Self { path, git_url, git_commit_id })
@@ -207,6 +208,7 @@ impl Action {
 pub(super) fn nothing(body: &[u8]) -> Result<(), GymError> {
     #[derive(Deserialize)]
     struct Nothing {}
+    // An absent body is equivalent to `{}`.
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(());
     }
@@ -220,6 +222,7 @@ fn command(value: Value, place: &str) -> Result<Command, GymError> {
 }
 
 fn lease(seconds: f64) -> Result<Duration, GymError> {
+    // Negative and non-finite numbers give `None`.
     let lease = Duration::try_from_secs_f64(seconds).ok();
     lease
         .filter(|lease| (Duration::from_secs(1)..=LONGEST_LEASE).contains(lease))
@@ -262,6 +265,7 @@ fn fields<T: DeserializeOwned>(value: Value, place: &str, known: &[&str]) -> Res
     }
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = match error.path().to_string() {
+            // The path `.` is the value itself.
             path if path == "." => place.to_owned(),
             path if place.is_empty() => path,
             path => format!("{place}.{path}"),

@@ -54,6 +54,7 @@ struct Share {
 impl Share {
     fn take(room: &Arc<AheadBudget>, tokens: usize) -> Self {
         let taken = room.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        // An empty budget admits any value, or a large value would wait forever.
         let is_full = |taken: &mut usize| *taken > 0 && taken.saturating_add(tokens) > TOKENS;
         let mut taken = room.freed.wait_while(taken, is_full).unwrap_or_else(PoisonError::into_inner);
         *taken = taken.saturating_add(tokens);
@@ -65,6 +66,7 @@ impl Drop for Share {
     fn drop(&mut self) {
         let mut taken = self.room.taken.lock().unwrap_or_else(PoisonError::into_inner);
         *taken = taken.saturating_sub(self.tokens);
+        // Only one thread sends into a channel.
         self.room.freed.notify_one();
     }
 }

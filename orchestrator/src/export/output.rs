@@ -63,6 +63,7 @@ impl Output {
     /// Creates the draft.
     pub(super) fn draft(&self) -> Result<Draft, OutputError> {
         let draft = match self {
+            // A pipe cannot seek, and it must get no part of a failed export.
             Self::Stdout => {
                 tempfile::tempfile().map(|file| Draft::Spool(BufWriter::with_capacity(BUFFER, file)))
             }
@@ -166,6 +167,7 @@ fn put(file: NamedTempFile, path: &Path, replaces: bool) -> Result<(), OutputErr
     let failed = |source| OutputError::Write { to: path.display().to_string(), source };
     // Synced before the rename, so that a crash cannot leave an incomplete file at the final path.
     file.as_file().sync_all().map_err(failed)?;
+    // The file may have appeared since the check.
     let put = if replaces { file.persist(path) } else { file.persist_noclobber(path) };
     match put {
         Ok(_) => File::open(parent(path)).and_then(|dir| dir.sync_all()).map_err(failed),

@@ -60,7 +60,7 @@ pub enum ConfigError {
     Value {
         /// The path of the key, as in `agents[0].name`.
         key: String,
-        /// What was expected.
+        /// The expected value.
         problem: String,
     },
     /// The `rolltap` section has an unknown key.

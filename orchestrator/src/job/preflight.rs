@@ -104,6 +104,7 @@ fn without_provider(model: &str) -> Option<String> {
 async fn served_models(url: &str, api_key: Option<&str>) -> Result<Vec<String>, PreflightError> {
     let unreachable = |reason| PreflightError::Unreachable { url: url.to_owned(), reason };
     let failed = |error: reqwest::Error| unreachable(innermost(&error));
+    // The HTTP proxy of this host's environment must not stand between rolltap and the upstream.
     let client = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build().map_err(failed)?;
     let mut request = client.get(format!("{url}/v1/models"));
     if let Some(key) = api_key {

@@ -20,7 +20,7 @@ pub(super) enum JobProxy {
     External,
 }
 
-/// Returns the addresses of the agent plane. The first is the one that agents get: they reach it from their containers.
+/// Returns the addresses of the agent plane. Agents get the first, which they reach from their containers.
 /// The second is loopback, for callers of this host.
 fn reached_from_here(at: IpAddr) -> Vec<SocketAddr> {
     let mut listen = vec![SocketAddr::new(at, 0)];
@@ -69,6 +69,7 @@ impl JobProxy {
         let (upstreams, public) = match choice {
             ProxyChoice::External { admin_url, token } => {
                 let admin = AdminClient::new(&admin_url, token)?;
+                // An unreachable or incompatible proxy must fail the job before any trial.
                 admin.greet().await?;
                 return Ok((Self::External, admin));
             }

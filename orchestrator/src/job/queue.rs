@@ -66,6 +66,7 @@ impl Queue {
         if self.running >= self.at_once {
             return None;
         }
+        // A trial at its limit does not hold up the trials behind it.
         let at = self.waiting.iter().position(|waiting| self.may_start(waiting, now))?;
         let Waiting { stretch, before, .. } = self.waiting.remove(at)?;
         let (plan, left) = stretch.split(self.job_id);

@@ -91,6 +91,7 @@ pub(super) struct Remaining {
 /// Reads the state of an earlier run of the job, or `None` if no run has written its configuration. It yields to the
 /// runtime between trials, because there may be many.
 pub(super) async fn look(dir: &JobDir) -> Result<Option<Left>, ResumeError> {
+    // A start writes `config.json` before its first trial, so without this file there is no trial.
     let Some(config) = read(dir, &dir.config())? else { return Ok(None) };
     let id = |value: Option<&Value>| Uuid::parse_str(value?.as_str()?).ok();
     let unreadable = |problem: &str| ResumeError::Unreadable {
@@ -173,6 +174,7 @@ impl Left {
         let mut remaining = Remaining::default();
         for group in groups {
             let id = group.group_id.to_string();
+            // The rewards of a group are comparable only if all of its samples had the same task.
             if self.checksums.get(&id).is_some_and(|before| *before != group.task_checksum) {
                 let (dir, task) = (dir.path().to_owned(), group.task.name.clone());
                 return Err(ResumeError::TaskChanged { dir, task });
@@ -199,6 +201,7 @@ impl Left {
     ) -> Result<(), ResumeError> {
         earlier.iter().for_each(|trial| remaining.supersede(plan, trial));
         match last.result.as_ref().map(|result| last.outcome(plan, result)) {
+            // A trial that was cancelled with its job, or that waits for a retry, is not done.
             Some(outcome) if !outcome.is_cancelled() && !outcome.awaits_retry => {
                 remaining.done.push(outcome);
             }
@@ -218,6 +221,7 @@ impl Left {
 
 impl Remaining {
     fn add_untried(&mut self, group: &TrialPlan, job_id: Uuid, sample: u32) -> Result<(), InvalidId> {
+        // Consecutive untried samples share one stretch, so that a large group takes little memory.
         if !self.plans.last_mut().is_some_and(|last| last.extend(group, sample)) {
             self.plans.push(Stretch::one(plan::trial(group, job_id, sample, 0)?));
         }

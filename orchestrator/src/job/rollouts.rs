@@ -74,6 +74,7 @@ async fn gather_to(
     for trial in trials.iter().filter(|trial| trial.opened) {
         let is_returned = trial.returned.as_ref().is_some_and(|returned| returned.taken);
         let rows = match &trial.status {
+            // The proxy captured nothing of such a trial and has no rows.
             Some(status) if is_returned => returned_rows(context, trial, &trial.facts(context), status),
             _ => {
                 let fetched = context.cancellation.unless_hurried(fetch(&context.admin, &trial.name)).await;

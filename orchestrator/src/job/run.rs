@@ -250,7 +250,7 @@ impl Job {
             log.line(format!("{name} handed back: {note}"));
         }
         self.empty_in_a_row = match outcome.is_captured() {
-            // Such a trial has no calls and gives no evidence either way.
+            // Such a trial has no complete call and gives no evidence either way.
             None => self.empty_in_a_row,
             Some(true) => 0,
             Some(false) => self.empty_in_a_row.saturating_add(1),
@@ -283,7 +283,7 @@ impl Job {
         }
     }
 
-    /// Returns the next attempt and the wait before it, if the trial is to be retried.
+    /// Returns the next attempt and the wait before it, if a retry is due.
     fn next_attempt(&self, plan: &TrialPlan, outcome: &TrialOutcome) -> Option<(TrialPlan, Duration)> {
         if self.is_ending() || !outcome.awaits_retry {
             return None;

@@ -26,7 +26,7 @@ pub struct JobTask {
 /// Why a job's tasks cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum TasksError {
-    /// A directory is not a task, or not one that rolltap can run.
+    /// A directory is not a task, or rolltap cannot run the task.
     #[error(transparent)]
     Task(#[from] TaskError),
     /// A task cannot be fetched from git.
@@ -113,6 +113,7 @@ async fn single(reference: &TaskRef, runner: Runner) -> Result<JobTask, TasksErr
 /// they may be invalid.
 fn of_dataset(dataset: &DatasetRef, runner: Runner) -> Result<Vec<JobTask>, TasksError> {
     let path = dataset.path.clone().unwrap_or_default();
+    // The dataset has the name of its directory, which a path such as `.` lacks.
     let root = path.canonicalize().map_err(|_| TaskError::NotADirectory(path.clone()))?;
     let unreadable = |source| TaskError::Read { path: path.clone(), source };
     let mut dirs = Vec::new();
@@ -150,6 +151,7 @@ fn chosen(dataset: &DatasetRef, path: PathBuf, dirs: Vec<PathBuf>) -> Result<Vec
     if let Some(patterns) = &dataset.exclude_task_names {
         left.retain(|dir| !matches(dir, patterns));
     }
+    // The limit applies after the patterns, as in Harbor.
     left.truncate(dataset.n_tasks.unwrap_or(usize::MAX));
     Ok(left)
 }

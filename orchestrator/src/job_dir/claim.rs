@@ -125,6 +125,7 @@ impl JobDir {
             }
             Err(TryLockError::Error(error)) => return Err(error),
         }
+        // The id of the earlier process may be longer.
         file.set_len(0)?;
         writeln!(file, "{}", std::process::id())?;
         Ok(Ok(file))

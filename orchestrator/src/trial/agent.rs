@@ -79,6 +79,7 @@ impl JobAgent {
     /// Returns a label that distinguishes the agent from others with another name or model.
     pub(crate) fn label(&self) -> String {
         match &self.model {
+            // A `/` separates the parts of a group's id.
             Some(model) => format!("{}__{}", self.spec.name(), model.replace('/', "-")),
             None => self.spec.name().to_owned(),
         }

@@ -2,8 +2,8 @@
 //! the result for each.
 //!
 //! The rules are Harbor's. Everything in `/logs/artifacts` is collected. If two entries would overlap on this host, the
-//! first is collected. A missing artifact is no failure. Services other than the agent's have no conventional
-//! directory.
+//! first is collected. A missing artifact is no failure. A task with artifacts of another service than the agent's is
+//! refused.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -53,6 +53,7 @@ impl Artifacts {
     pub(crate) fn new(named: &[Artifact], host: PathBuf) -> Self {
         let mut entries = named.to_vec();
         if !entries.iter().any(is_convention) {
+            // It is first, because the first of two overlapping entries is collected.
             entries.insert(0, Artifact::of(CONVENTION));
         }
         Self { entries, host }
@@ -69,7 +70,7 @@ impl Artifacts {
         self.entries.iter().map(come).collect()
     }
 
-    /// Fetches all artifacts except those that come with the logs. Reports each problem to `say`.
+    /// Fetches all artifacts except those that come with the logs. Passes each problem to the callback.
     pub(crate) async fn fetch(&self, environment: &Environment, say: impl Fn(String)) -> Vec<Collected> {
         let mut claims: Vec<(PathBuf, &Artifact)> = Vec::new();
         let mut collected = Vec::new();
@@ -136,6 +137,7 @@ impl Artifacts {
             let host = self.host.join(place(entry));
             let inside = format!("/{}", entry.source.trim_matches('/'));
             if host.is_dir() {
+                // Files of the image at this path are not the agent's work.
                 make_empty(environment, &[Emptied { dir: &inside, is_open: true }]).await?;
                 environment.upload(&host, &inside).await?;
             } else if host.is_file() {
@@ -166,12 +168,14 @@ impl Collected {
             kind,
             status,
             service: entry.service.clone(),
+            // A file has nothing to exclude.
             exclude: if kind == Kind::Directory { entry.exclude.clone() } else { Vec::new() },
         }
     }
 }
 
 fn skipped(entry: &Artifact, place: &Path) -> Collected {
+    // The kind is unknown without a fetch, so the extension decides.
     let kind = if Path::new(&entry.source).extension().is_some() { Kind::File } else { Kind::Directory };
     Collected::new(entry, place, kind, Status::Skipped)
 }

@@ -165,6 +165,7 @@ impl TrialOutcome {
         let outcome = Self::new(plan);
         let status: Option<TrialStatus> = at(result, "/rolltap/proxy");
         Self {
+            // A status exists only for a trial that was opened at the proxy.
             opened: status.is_some(),
             status,
             judged: result.pointer("/verifier_result").is_some_and(Value::is_object),
@@ -196,6 +197,7 @@ impl TrialOutcome {
         let Rewards { rewards, reward } = verdict.unwrap_or_default();
         (self.rewards, self.reward, self.agent_metadata) = (rewards, reward, agent_metadata);
         (self.agent_execution, self.verifier) = (agent_execution, verifier);
+        // An earlier failure has priority, because later ones usually follow from it.
         self.failure = self.failure.take().or(failure);
     }
 

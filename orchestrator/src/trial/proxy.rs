@@ -88,7 +88,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Decides whether a failure is the agent's own. An exit code does not tell whether the model answered, but the
+    /// Decides whether a failure is the agent's own. An exit code does not show whether the model answered, but the
     /// proxy's status does.
     pub(super) fn weigh_blame(
         &self,

@@ -59,6 +59,7 @@ impl TrialRecords {
     /// Returns the trial's `TrialResult`.
     pub(crate) fn trial_result(&self, plan: &TrialPlan, outcome: &TrialOutcome) -> Value {
         let model = plan.agent.model.as_ref().map(|name| json!({"name": name, "provider": null}));
+        // A verdict without a number is an empty object. Without a verdict the value is null.
         let rewards = outcome.judged.then(|| json!({"rewards": outcome.rewards}));
         json!({
             "id": plan.id,
@@ -99,6 +100,7 @@ pub(crate) fn agent(agent: &JobAgent) -> Value {
         Ok(Value::Object(fields)) => fields,
         _ => Map::new(),
     };
+    // The name is a key of its own in `AgentConfig`.
     kwargs.remove("name");
     let limit = agent.limit.as_ref();
     object([
@@ -139,6 +141,7 @@ fn task_fields(plan: &TrialPlan) -> JsonFields {
 /// Returns the `TrialLock`, which identifies the version of the task.
 pub(crate) fn trial_version(settings: &JsonFields, plan: &TrialPlan) -> Value {
     let mut trial = settings.clone();
+    // These keys belong to `TrialConfig` only.
     trial.remove("extra_instructions");
     trial.remove("artifacts");
     let mut task = task_fields(plan);

@@ -170,7 +170,7 @@ async fn tests_that_cannot_be_begun_are_the_environments_trouble() {
         "rm -r /logs/verifier && mkdir -p /logs/verifier/reward.txt/x && chmod 500 /logs/verifier/reward.txt";
     let script = "#!/bin/sh\nexit 0\n";
     let (verdict, _logs) = verify_locally(script, "", mount).await;
-    // Only root can remove a file without write permission to its directory.
+    // Only root can empty a directory without write permission to it.
     let error = verdict.unwrap_err();
     match error {
         VerifierError::RewardFileNotFound { .. } => assert!(rustix::process::getuid().is_root()),

@@ -89,6 +89,7 @@ pub(super) fn strings_of(table: &Table) -> Vec<&str> {
             _ => {}
         }
     }
+    // Keys may contain places too.
     found.extend(table.keys().map(String::as_str));
     found
 }
@@ -126,6 +127,7 @@ fn json(value: &Value) -> Json {
         Value::Integer(number) => Json::from(*number),
         Value::Float(number) => Json::from(*number),
         Value::Boolean(flag) => Json::Bool(*flag),
+        // JSON has no type for times.
         Value::Datetime(time) => Json::String(time.to_string()),
         Value::Array(items) => Json::Array(items.iter().map(json).collect()),
         Value::Table(table) => {

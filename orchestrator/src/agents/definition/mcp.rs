@@ -123,6 +123,7 @@ fn fill_value(value: &Value, server: &McpServer) -> Option<Value> {
                 "name" => Some(server.name.clone()),
                 "url" => Some(url.to_owned()),
                 "command" => Some(command.to_owned()),
+                // The parser has rejected unknown places.
                 _ => None,
             })),
         },

@@ -1,4 +1,4 @@
-//! Parses a definition, and rejects one that cannot work before anything is installed for it.
+//! Parses a definition, and rejects a definition that cannot work before anything is installed for it.
 
 use std::collections::BTreeSet;
 
@@ -52,6 +52,7 @@ impl Definition {
         }
         self.options.iter().try_for_each(|(name, option)| check_option(name, option))?;
         for rule in &self.outcome {
+            // This rejects an invalid pattern early. A trial compiles the pattern again.
             Regex::new(&rule.pattern)
                 .map_err(|error| format!("outcome pattern {:?}: {error}", rule.pattern))?;
         }
@@ -82,6 +83,7 @@ impl Install {
         let (package, version) = match self {
             Self::Image => return Ok(()),
             Self::Script { script, version, .. } => {
+                // An empty script fails the check of the version below.
                 ("script", if script.trim().is_empty() { "" } else { version })
             }
             Self::Npm { package, version, .. } | Self::Pypi { package, version, .. } => {
@@ -171,6 +173,7 @@ fn explain(error: &toml::de::Error) -> DefinitionError {
     else {
         return DefinitionError(error.to_string().trim_end().to_owned());
     };
+    // The deserializer quotes the unknown key first, and then the known keys.
     let mut quoted = listed.split('`').skip(1).step_by(2);
     let unknown = quoted.next().unwrap_or_default();
     let known: BTreeSet<_> = quoted.collect();

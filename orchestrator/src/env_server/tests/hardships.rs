@@ -1,4 +1,4 @@
-//! Tests of what programs, tests and hosts can do to an episode.
+//! Tests of episodes with misbehaving programs, tests and hosts.
 
 use std::fs;
 

@@ -38,7 +38,7 @@ pub struct JobConfig {
     pub environment_build_timeout_multiplier: Option<f64>,
     /// Which failed trials get another attempt.
     pub retry: RetryConfig,
-    /// Where trials run.
+    /// The environment in which trials run.
     pub environment: EnvironmentSection,
     /// How trials are verified.
     pub verifier: VerifierSection,
@@ -159,6 +159,7 @@ impl JobConfig {
             if agent.n_concurrent.is_none() {
                 return Err(wrong("concurrency_group", "needs n_concurrent beside it".to_owned()));
             }
+            // The first agent of a group sets its limit.
             let shared = groups.entry(group).or_insert(agent.n_concurrent);
             if *shared != agent.n_concurrent {
                 let problem = format!("agents of concurrency_group {group:?} must have the same");

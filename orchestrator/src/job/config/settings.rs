@@ -222,6 +222,7 @@ fn job_agent(at: usize, entry: &AgentEntry, defaults: &AgentDefaults) -> Result<
     let is_file = matches!(spec, AgentSpec::Installed(_)) && Path::new(name).is_file();
     let file = if is_file { Path::new(name).canonicalize().ok() } else { None };
     let asked = file.map_or_else(|| name.to_owned(), |file| file.display().to_string());
+    // The record has the references to this host's variables, not their values.
     let mut env = defaults.options.env.clone();
     env.extend(entry.env.clone());
     let mcp_servers = entry.mcp_servers.clone();

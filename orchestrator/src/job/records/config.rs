@@ -87,6 +87,7 @@ pub(super) fn own(job_id: Uuid, settings: &JobSettings) -> Value {
             fields.extend(render(&upstreams.render));
             fields
         }
+        // The token is a secret and is left out.
         ProxyChoice::External { admin_url, .. } => said([("proxy", json!(admin_url))]),
     });
     Value::Object(own)

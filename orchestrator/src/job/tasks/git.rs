@@ -190,7 +190,7 @@ impl Repository<'_> {
             let path = path.to_owned();
             return Err(GitError::NoSuchPath { url: self.url.to_owned(), commit, path });
         }
-        // The whole repository is the task, and its history is no part of it.
+        // The whole repository is the task, without its history.
         if path.as_os_str().is_empty() {
             fs::remove_dir_all(work.path().join(".git")).map_err(at(place))?;
         }

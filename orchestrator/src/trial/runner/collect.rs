@@ -31,12 +31,14 @@ impl Trial<'_> {
         artifacts: &Artifacts,
     ) -> Vec<Collected> {
         for hook in &task.config.verifier.collect {
+            // A command of the task may take long, so none starts after the trial's time.
             if let Some(failure) = self.has_ended(Phase::Verifier) {
                 self.log.line(format!("not run before collecting: {:?}: {failure}", hook.command));
                 continue;
             }
             self.run_hook(environment, hook).await;
         }
+        // The download of the logs brings all artifacts, so no other request is needed.
         if !artifacts.are_named() {
             return artifacts.come_with_the_logs();
         }

@@ -213,6 +213,7 @@ impl Harbor {
     }
 
     async fn living_worker(&self) -> Result<Arc<Worker>, HarborError> {
+        // The lock is held while a worker starts, so that concurrent trials do not start several.
         let mut current = self.worker.lock().await;
         if let Some(worker) = current.as_ref().filter(|worker| worker.is_alive()) {
             return Ok(Arc::clone(worker));
@@ -254,6 +255,7 @@ impl Harbor {
     /// # Errors
     /// Fails if an environment cannot be removed.
     pub(crate) async fn close(&self) -> Result<(), EnvironmentError> {
+        // The worker ends first, or it could start further containers.
         self.end_worker().await;
         let Some(docker) = &self.docker else { return Ok(()) };
         let open: Vec<_> = self.open().iter().cloned().collect();

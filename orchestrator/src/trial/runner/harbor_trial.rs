@@ -86,6 +86,7 @@ impl Trial<'_> {
             let event = if is_cancelled {
                 match timeout(CANCEL_TIMEOUT, self.context.cancellation.unless_hurried(trial.next())).await {
                     Ok(Some(event)) => event,
+                    // A second Ctrl-C ends the wait as the timeout does.
                     Ok(None) | Err(_) => return End::Stuck,
                 }
             } else {
@@ -130,6 +131,7 @@ impl Trial<'_> {
         let TrialEvent::Ended { error, causes } = ended else { return };
         match HarborResult::read(&self.dir.result()) {
             Ok(Some(result)) => {
+                // From here on rolltap only adds to Harbor's record.
                 self.harbors_record = true;
                 let came = result.told(&causes);
                 self.outcome.environment_setup = came.environment_setup;
@@ -137,6 +139,7 @@ impl Trial<'_> {
                 self.outcome.steps = came.steps;
                 self.outcome.take(came.round);
             }
+            // The exception below explains the missing result.
             Ok(None) if error.is_some() => {}
             Ok(None) => {
                 let why = "harbor ended the trial and wrote no result";

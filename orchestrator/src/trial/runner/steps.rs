@@ -75,6 +75,7 @@ impl Trial<'_> {
 
     /// Returns whether the next step begins, by Harbor's rules.
     fn goes_on(&self, step: &Step, round: &Round) -> bool {
+        // A failure with a verdict does not end the trial.
         if let (Some(failure), None) = (&round.failure, &round.verdict) {
             self.log.line(format!("no step after {}: {}", step.name, failure.cause));
             return false;
@@ -104,6 +105,7 @@ impl Trial<'_> {
             let paths = environment.paths();
             let open = |dir| Emptied { dir, is_open: true };
             let mut dirs = Vec::new();
+            // A fresh environment has no logs of an earlier step.
             if index > 0 {
                 dirs.extend([open(&paths.agent_logs), open(&paths.artifacts)]);
             }
@@ -147,6 +149,7 @@ fn overall(steps: &[StepOutcome], strategy: RewardStrategy) -> Option<Rewards> {
         RewardStrategy::Final => steps.last()?.round.verdict.clone(),
         RewardStrategy::Mean => {
             let keys: BTreeSet<_> = judged().flat_map(|verdict| verdict.rewards.keys()).collect();
+            // Verdicts without any number have no mean.
             let count = u32::try_from(judged().count()).ok().filter(|_| !keys.is_empty())?;
             let sum =
                 |key| judged().map(|verdict| verdict.rewards.get(key).copied().unwrap_or(0.0)).sum::<f64>();

@@ -102,6 +102,7 @@ fn connect(config: &mut Value, opened: &TrialOpened, format: ApiFormat) {
     };
     set(config, "agent", "base_url", json!(base_url));
     set(config, "agent", "model_api_format", json!(format));
+    // Harbor would otherwise take the part before a `/` for a provider.
     set(config, "agent", "skip_model_parsing", json!(true));
     set(config, "agent", "model_api_key_name", json!(KEY_NAME));
     if let Some(Value::Object(env)) = config.get_mut("agent").and_then(|agent| agent.get_mut("env")) {

@@ -168,6 +168,7 @@ fn metadata(result: Option<AgentResult>) -> Map<String, Value> {
 fn timing(span: Option<Span>) -> Option<Timing> {
     let Span { started_at, finished_at } = span?;
     let started_at = started_at?;
+    // An interrupted phase has no end.
     Some(Timing { started_at, finished_at: finished_at.unwrap_or(started_at) })
 }
 

@@ -210,6 +210,7 @@ async fn read(stdout: impl AsyncRead + Unpin, routes: Arc<Routes>, log: Arc<Log>
             }
         }
     }
+    // Dropping the senders ends every receiver.
     routes.lock().take();
 }
 
