@@ -173,7 +173,7 @@ fn write(
         drop(to_write);
         let tally = choosing.join().unwrap_or(Err(ExportFailure::Changed));
         let read = reading.join().unwrap_or(Err(ExportFailure::Changed));
-        // An error of a later step comes first, because it is the reason for which the earlier steps ended.
+        // An error of a later step comes first, because it is the reason why the earlier steps ended.
         wrote?;
         let tally = tally?;
         read?;

@@ -150,7 +150,7 @@ impl Trial<'_> {
         self.outcome.take(round);
     }
 
-    /// Writes an event for the begin of a phase.
+    /// Writes an event for the start of a phase.
     fn enter(&self, phase: Phase) {
         self.context.events.trial_phase(&self.plan.name, phase);
     }

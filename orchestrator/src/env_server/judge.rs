@@ -26,7 +26,7 @@ impl Judge<'_> {
     /// Runs the tests and returns their rewards.
     ///
     /// # Errors
-    /// Returns the failure for which there are no rewards.
+    /// Returns the failure if there are no rewards.
     pub(super) async fn judge(&self, room: &EnvironmentGuard) -> Result<Rewards, TrialFailure> {
         for hook in &self.task.config.verifier.collect {
             // As in a trial, a failed command does not prevent the tests.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A lease. It runs from the end of one call to the begin of the next, and stands still during a call.
+/// A lease. It runs from the end of one call to the start of the next, and stands still during a call.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) length: Duration,

@@ -1,4 +1,4 @@
-//! All environments of a server, up to a maximum, and the reasons for which earlier ones are gone.
+//! All environments of a server, up to a maximum, and the reasons why earlier ones are gone.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -33,12 +33,12 @@ impl ExportProgress {
         }
     }
 
-    /// Shows the begin of the first pass.
+    /// Shows the start of the first pass.
     pub(super) fn surveys(&self, input: &Path) {
         self.begin(&format!("reading {}", input.display()), "{spinner} {msg}  {pos} trials  {elapsed}", None);
     }
 
-    /// Shows the begin of the second pass.
+    /// Shows the start of the second pass.
     pub(super) fn writes(&self, trials: usize) {
         self.begin(
             &format!("writing {trials} trials"),

@@ -99,7 +99,7 @@ pub struct Round {
     pub verifier: Option<Timing>,
 }
 
-/// The begin and end of a phase.
+/// The start and end of a phase.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Timing {
     /// When the phase began.
@@ -236,7 +236,7 @@ impl TrialOutcome {
         self.failure.as_ref().is_some_and(|failure| !failure.is_agents_fault)
     }
 
-    /// Returns the time from the begin of the trial to its end.
+    /// Returns the time from the start of the trial to its end.
     pub fn duration(&self) -> Duration {
         self.finished_at.duration_since(self.started_at).try_into().unwrap_or_default()
     }

@@ -18,7 +18,7 @@ enum Harmless {
 
 use Harmless::{Anything, Bool, Empty, Null, Number, Text};
 
-/// A key (`*` for any index of a list), its harmless values, and the reason for which others are refused.
+/// A key (`*` for any index of a list), its harmless values, and the reason why others are refused.
 type Rule = (&'static str, &'static [Harmless], &'static str);
 
 const REGISTRY: &str = "a dataset is a directory here: download it and give its path";

@@ -165,8 +165,8 @@ impl Trial<'_> {
     }
 
     /// Decides whether the tests run, by Harbor's rule. A task without steps is verified after two kinds of agent
-    /// failure only. A step is verified after any failure except those that end the trial or belong to the agent's
-    /// setup.
+    /// failure only: a timeout, and a program that failed. A step is verified after any failure except those that end
+    /// the trial or belong to the agent's setup.
     fn leaves_work_to_verify(&self, instruction: &Instruction<'_>, round: &Round) -> bool {
         let trial_failed = self.outcome.failure.as_ref().is_some_and(|failure| failure.step.is_none());
         if self.plan.extras.without_verifier || trial_failed {

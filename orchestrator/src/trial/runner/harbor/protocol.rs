@@ -109,7 +109,7 @@ pub(crate) struct Raised {
 /// Harbor's answer to a check before the first trial.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Checked {
-    /// Reasons for which no trial can run.
+    /// The reasons why no trial can run.
     pub(crate) problems: Vec<String>,
     /// Warnings for the user.
     pub(crate) warnings: Vec<String>,
