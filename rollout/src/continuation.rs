@@ -73,7 +73,7 @@ impl Continuation {
         }
     }
 
-    /// Whether the agent edited an answer after the one that the ids extend.
+    /// Whether the agent edited an answer after the parent.
     pub(crate) fn is_edited(&self) -> bool {
         matches!(self, Self::Spliced { is_edited: true, .. })
     }

@@ -125,7 +125,7 @@ struct TrialSource<'a> {
     forest: Forest<'a>,
     /// The role of each node, by its index in the forest.
     roles: Vec<CallRole>,
-    /// The number of branches, including those without a row.
+    /// The number of branches.
     branches: usize,
 }
 

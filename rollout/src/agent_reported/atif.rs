@@ -1,5 +1,5 @@
-//! Trajectories of ATIF. A step of the agent with token metrics is a turn; a step copied from another trajectory is not,
-//! because it stands there.
+//! Reads trajectories of ATIF. A step of the agent with token metrics is a turn. A step that was copied from another
+//! trajectory is not a turn, because that trajectory has it.
 
 use std::borrow::Cow;
 
@@ -10,14 +10,14 @@ use super::Unreadable;
 use super::turn::{RawTurn, ReportedTurn, Segment};
 use crate::call::{CallRole, Flaw};
 
-/// What a trajectory file holds of tokens.
+/// The tokens of a trajectory file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Document {
-    /// The file's own conversation, then those of the sub-agents that are embedded in it.
+    /// The file's own conversation, then those of its embedded sub-agents.
     pub segments: Vec<Segment>,
-    /// The file that goes on where this one ends, as it is named there.
+    /// The file that continues this one, as named in this file.
     pub continued_in: Option<String>,
-    /// Files with the trajectories of sub-agents, as they are named there.
+    /// Files with the trajectories of sub-agents, as named in this file.
     pub sub_agents_in: Vec<String>,
 }
 
@@ -81,10 +81,9 @@ struct AtifMetrics<'a> {
     logprobs: Option<&'a RawValue>,
 }
 
-/// Reads one trajectory file. Keys that it does not know are passed over.
+/// Reads one trajectory file. Unknown keys are ignored.
 ///
-/// # Errors
-/// The bytes are no JSON, not a trajectory, or of a version beyond 1.8.
+/// # Errors The bytes are not JSON, not a trajectory, or of a version beyond 1.8.
 pub fn trajectory(json: &[u8]) -> Result<Document, Unreadable> {
     let root: AtifTrajectory<'_> = serde_json::from_slice(json)?;
     let mut document = Document::default();
@@ -116,6 +115,7 @@ impl AtifTrajectory<'_> {
                 let model = named.or_else(|| self.agent.as_ref()?.model_name.as_ref()).cloned();
                 turns.push(ReportedTurn { model, has_media, ..turn });
             }
+            // Added after the turn: a step's own media are in the prompt of the next turn, and of all later ones.
             has_media |= step.has_media();
         }
         turns
@@ -137,7 +137,7 @@ impl<'a> AtifStep<'a> {
         if self.is_copied_context == Some(true) || raw.is_silent() {
             return None;
         }
-        // Of several calls in one step nobody can tell what was sampled where.
+        // A step with several calls does not show which call sampled which tokens.
         let is_several = self.llm_call_count.is_some_and(|count| count != 1);
         Some(raw.read(before, if is_several { vec![Flaw::Unreadable] } else { Vec::new() }))
     }
@@ -148,7 +148,7 @@ impl<'a> AtifStep<'a> {
     }
 }
 
-/// A list of parts with one that is not text.
+/// Whether the content is a list with a part that is not text.
 fn is_media(content: &RawValue) -> bool {
     #[derive(Deserialize)]
     struct Part<'a> {
