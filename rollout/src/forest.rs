@@ -1,9 +1,9 @@
 //! The forest that the calls of a trial form, and its branches.
 //!
-//! A call extends an earlier one of the same model if its prompt begins with that call's prompt and answer, token for token. The longest
-//! such call that started before it is its parent. Only recorded ids and times decide, so the order in which the calls
-//! are passed in does not matter. If two answers have the same tokens, the data does not show which of the two a later
-//! call extends. The earlier one is then its parent, and the node is marked [`Node::is_ambiguous`].
+//! A call extends an earlier one of the same model if its prompt begins with that call's prompt and answer, token for
+//! token. The longest such call that started before it is its parent. Only recorded ids and times decide, so the order
+//! in which the calls are passed in does not matter. If two answers have the same tokens, the data does not show which
+//! of the two a later call extends. The earlier one is then its parent, and the node is marked [`Node::is_ambiguous`].
 //!
 //! Nothing is copied: a node refers to its call, and a branch to its two ends.
 
@@ -131,8 +131,8 @@ impl<'a> Forest<'a> {
             }
             Some(_) => {
                 let told = node.call.continuation.as_ref().and_then(Continuation::cause);
-                // If two calls are concurrent before the first answer, only one is the trial's first call. The other one's
-                // cause is unknown.
+                // If two calls are concurrent before the first answer, only one is the trial's first call. The cause of
+                // the other one is unknown.
                 told.filter(|&cause| cause != BranchCause::FirstCall).unwrap_or(BranchCause::NoSharedPrefix)
             }
         }
