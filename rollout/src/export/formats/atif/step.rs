@@ -35,7 +35,7 @@ struct Metrics<'a> {
     extra: TokenExtra<'a>,
 }
 
-/// Per token of the answer.
+/// Lists with a value per token of the answer.
 #[derive(Serialize)]
 struct TokenExtra<'a> {
     loss_mask: &'a [u8],
@@ -59,8 +59,7 @@ struct StepExtra<'a> {
 }
 
 impl<'a> Step<'a> {
-    /// # Errors
-    /// The call's messages are no JSON.
+    /// # Errors The call's messages are not JSON.
     pub(super) fn new(step_id: usize, turn: BranchTurn<'a>, row: &RolloutRow) -> Result<Self, ExportError> {
         let span = turn.span;
         let messages = span.messages.as_deref().map(serde_json::from_str).transpose().map_err(|error| {

@@ -1,4 +1,4 @@
-//! The trajectory itself: names and order of fields are ATIF's.
+//! The trajectory, with ATIF's names and order of fields.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -50,7 +50,7 @@ struct Extra<'a> {
     trial: Option<TrialExtra<'a>>,
 }
 
-/// What is the same for all branches stands at the root.
+/// The data of the trial, which is the same for all branches. Only the root has it.
 #[derive(Serialize)]
 struct TrialExtra<'a> {
     task_id: &'a str,
@@ -71,10 +71,9 @@ struct TrialExtra<'a> {
 }
 
 impl<'a> Trajectory<'a> {
-    /// All branches of the trial; none where no branch has an answer of its own.
+    /// Returns the trajectory with all branches of the trial, or `None` if no branch has its own answer.
     ///
-    /// # Errors
-    /// Spans are not in order, or messages are no JSON.
+    /// # Errors Spans are not in order, or messages are not JSON.
     pub(super) fn of(trial: &'a Trial) -> Result<Option<Self>, ExportError> {
         let mut told = HashSet::new();
         let branches = trial.rows.iter().map(|row| Self::of_branch(row, &mut told));
@@ -84,7 +83,7 @@ impl<'a> Trajectory<'a> {
         Ok(Some(Self { extra, subagent_trajectories: branches.collect(), ..root }))
     }
 
-    /// `told` holds the answers that an earlier branch has, by call and choice.
+    /// Returns the trajectory of one branch. `told` has the answers of earlier branches, by call and choice.
     fn of_branch(
         row: &'a RolloutRow,
         told: &mut HashSet<(&'a str, i32)>,
@@ -118,7 +117,7 @@ impl<'a> Trajectory<'a> {
         }))
     }
 
-    /// How many steps of all branches are not so.
+    /// Returns the number of steps of all branches for which `is_so` is false.
     pub(super) fn steps_without(&self, is_so: fn(&Step<'a>) -> bool) -> usize {
         let here = self.steps.iter().filter(|step| !is_so(step)).count();
         here + self.subagent_trajectories.iter().map(|other| other.steps_without(is_so)).sum::<usize>()

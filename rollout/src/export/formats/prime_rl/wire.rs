@@ -1,4 +1,4 @@
-//! A micro-batch in msgpack: an array of sixteen, names left out, in the order of prime-rl's `MicroBatch`.
+//! Encodes a micro-batch in msgpack: an array of sixteen fields without names, in the order of prime-rl's `MicroBatch`.
 
 use std::io;
 
@@ -8,19 +8,20 @@ use super::PrimeRlOptions;
 use super::pack::{MicroBatch, Sample};
 use crate::export::exporter::ExportError;
 
-/// Fields of `MicroBatch`.
+/// The number of fields of `MicroBatch`.
 const FIELDS: u32 = 16;
-/// Those at its end that stand for none here: reference logprobs, routed experts, multimodal inputs (2), and weights of
-/// the loss's components (3).
+/// The number of last fields that are nil here: reference logprobs, routed experts, multimodal inputs (2), and weights
+/// of the loss's components (3).
 const ABSENT: usize = 7;
 
-/// The header of a list in the form whose length can be set afterwards.
+/// Returns the header of a list in the msgpack form (`array 32`) with a fixed size, so that its length can be replaced
+/// later.
 pub(super) fn list_header(length: u32) -> [u8; 5] {
     let [a, b, c, d] = length.to_be_bytes();
     [0xdd, a, b, c, d]
 }
 
-/// Appends `batch`, filled up as the options say.
+/// Appends `batch`, padded by the options.
 pub(super) fn encode(
     out: &mut Vec<u8>,
     batch: &MicroBatch,
@@ -46,16 +47,16 @@ fn encode_fields(fields: &mut Fields<'_>, env_name: &str) -> io::Result<()> {
     (0..ABSENT).try_for_each(|_| msgpack::write_nil(fields.out))
 }
 
-/// A list field is written straight from the samples, and then its filling.
+/// The fields of a micro-batch. A list is written directly from the samples, and then its padding.
 struct Fields<'a> {
     out: &'a mut Vec<u8>,
     batch: &'a MicroBatch,
-    /// Tokens after the last sample that nothing is trained on.
+    /// The number of padding tokens after the last sample. They are not trained.
     filling: usize,
 }
 
 impl<'a> Fields<'a> {
-    /// One value per token.
+    /// Writes a list with one value per token.
     fn tokens<T: Copy>(
         &mut self,
         value: impl Fn(&'a Sample, usize) -> Option<T>,
@@ -75,7 +76,7 @@ impl<'a> Fields<'a> {
         lengths.flat_map(|length| 0..length).try_for_each(|position| unsigned(self.out, position))
     }
 
-    /// Tokens of each sample; the filling counts for the last one.
+    /// Returns the number of tokens of each sample. The padding belongs to the last one.
     fn seq_lens(&self) -> Vec<usize> {
         let mut lengths: Vec<_> = self.batch.samples.iter().map(|sample| sample.kept).collect();
         lengths.iter_mut().next_back().into_iter().for_each(|last| *last += self.filling);
