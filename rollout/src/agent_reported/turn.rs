@@ -72,7 +72,7 @@ impl RawTurn<'_> {
         };
         let prompt: Vec<TokenId> = list(self.prompt, Flaw::MissingPromptIds, &mut take);
         if prompt.is_empty() {
-            take(Flaw::MissingPromptIds); // no model answers to nothing
+            take(Flaw::MissingPromptIds); // A model cannot answer an empty prompt.
         }
         let answer: Vec<TokenId> = list(self.answer, Flaw::MissingTokenIds, &mut take);
         let logprobs: Vec<Option<f64>> = list(self.logprobs, Flaw::MissingLogprobs, &mut take);

@@ -136,7 +136,8 @@ mod tests {
         assert_eq!(Format::named("csv"), None);
     }
 
-    /// A straight trial, and of a forked one what the format takes by default, weighed as it wants.
+    /// Exports a straight trial and the default branches of a forked trial, with the advantage that the format
+    /// requires.
     #[test]
     fn every_format_takes_a_fork_as_it_does_by_default() {
         let mut options = FormatOptions::default();

@@ -133,7 +133,7 @@ mod tests {
         assert!(refusal.contains("its group has 1 trials here and the first one 2"), "{refusal}");
     }
 
-    /// Two of three are left, and of every group: the sizes agree, and the trainer still counts threes.
+    /// Every group has two of its three trials. The sizes agree, and the trainer still counts three lines per group.
     #[test]
     fn groups_that_lack_a_trial_are_refused() {
         let lacking = [straight(), one_branch(forked())].map(|mut trial| {

@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(omissions, []);
     }
 
-    /// rLLM's rejection sampling drops a group of which none, or all, are correct.
+    /// rLLM's rejection sampling drops a group in which no trial, or every trial, is correct.
     #[test]
     fn an_episode_is_correct_where_its_reward_is_above_0() {
         let rewarded = |reward: f64| Trial { reward: Some(reward), group: None, ..straight() };

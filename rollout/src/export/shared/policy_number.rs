@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use crate::export::testing::fixture::forked;
 
-    /// The second branch's own tokens are of version 1.
+    /// The tokens that only the second branch has are of version 1.
     fn rows(labels: &[(&str, &str)]) -> Vec<RolloutRow> {
         let mut rows = forked().rows;
         rows[1].token_version = vec![-1, -1, 0, -1, 1, 1];

@@ -82,7 +82,7 @@ mod tests {
         assert_eq!((sequence.mask, sequence.logprobs), (&[1, 0, 1, 1][..], &[-3.0, 0.0, -5.0, -6.0][..]));
     }
 
-    /// What spoils a row, and what is told of it.
+    /// A function that spoils a row, and the expected error.
     type Case = (fn(&mut RolloutRow), &'static str);
 
     #[test]
