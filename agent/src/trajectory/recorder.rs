@@ -1,4 +1,4 @@
-//! Keeping a trajectory while the agent works, so that it is there however the run ends.
+//! Writes a trajectory during the run, so that it exists however the run ends.
 
 use std::io;
 use std::path::Path;
@@ -15,12 +15,12 @@ use crate::chat::{Reply, Usage};
 use crate::settings::{AgentSettings, TrajectorySettings};
 use crate::summarize::{Helper, Purpose};
 
-/// Writes a trajectory down.
+/// The recorder of one run.
 pub(crate) struct Recorder {
     place: TrajectorySettings,
     trajectory: Trajectory,
     handovers: u32,
-    /// A failure to write is told once.
+    /// Whether a write has failed, because a failure is only logged once.
     failed: bool,
 }
 
@@ -48,12 +48,12 @@ impl Recorder {
         Self { place, trajectory, handovers: 0, failed: false }
     }
 
-    /// The model is asked what is no outcome of its own answer.
+    /// Records a question that is not the result of an answer.
     pub(crate) fn asked(&mut self, message: &str) {
         self.trajectory.push(Source::User, message.to_owned());
     }
 
-    /// The model answered, for the `turn`th time; without an `answer` where it could not be read.
+    /// Records the model's answer of a turn. `answer` is `None` if the reply was unreadable.
     pub(crate) fn answered(&mut self, turn: u32, reply: &Reply, answer: Option<&ModelAnswer>) {
         let answer = answer.filter(|_| !self.place.raw_content);
         let message = answer.map_or_else(|| reply.content.clone(), thoughts);
@@ -62,7 +62,7 @@ impl Recorder {
         step.of_agent = Some(OfAgent { tool_calls, ..of_agent(reply) });
     }
 
-    /// What came of the last answer.
+    /// Records the result of the last answer.
     pub(crate) fn observed(&mut self, content: &str) {
         let Some(step) = self.trajectory.steps.last_mut() else { return };
         let calls = step.of_agent.iter().flat_map(|of_agent| &of_agent.tool_calls);
@@ -79,8 +79,8 @@ impl Recorder {
         step.observation = Some(Observation { results: vec![result] });
     }
 
-    /// The conversation was replaced by a shorter one, with the help of these; its latest exchanges, so many, were
-    /// dropped before.
+    /// Records that a shorter conversation replaced this one, with these helper conversations. `dropped` exchanges were
+    /// removed before.
     pub(crate) fn handed_over(&mut self, dropped: usize, helpers: &[Helper]) {
         self.handovers += 1;
         let mut references = Vec::new();
@@ -100,7 +100,8 @@ impl Recorder {
         }
     }
 
-    /// What was said before the question is not copied: it stands in the main trajectory.
+    /// Returns the trajectory of a helper conversation. The messages before its question are not copied, because the
+    /// main trajectory has them.
     fn helper_trajectory(&self, helper: &Helper) -> Trajectory {
         let purpose = match helper.purpose {
             Purpose::Summary => "summary",
@@ -128,8 +129,8 @@ impl Recorder {
         trajectory
     }
 
-    /// Puts the trajectory in its place, whole: whoever reads it meanwhile sees that of the turn before. `spent` is that of
-    /// all calls until now.
+    /// Replaces the file atomically: a concurrent reader sees the complete trajectory of the previous turn. `spent` is
+    /// the usage of all calls until now.
     pub(crate) async fn write(&mut self, spent: Usage) {
         if self.trajectory.steps.is_empty() {
             return;
@@ -180,7 +181,8 @@ fn thoughts(answer: &ModelAnswer) -> String {
     said.map(|(name, text)| format!("{name}: {text}")).collect::<Vec<_>>().join("\n")
 }
 
-/// Harbor's names. Keystrokes are no calls of tools; they are written as such so that other programs understand them.
+/// Returns the keystrokes as tool calls with Harbor's names. They are not real tool calls, but other programs expect
+/// this form.
 fn tool_calls(turn: u32, answer: &ModelAnswer) -> Vec<ToolCall> {
     let of_command = |(number, command): (usize, &Command)| ToolCall {
         tool_call_id: format!("call_{turn}_{number}"),
@@ -210,6 +212,7 @@ fn of_agent(reply: &Reply) -> OfAgent {
 }
 
 async fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    // The rename is atomic only within one file system, so the temporary file is beside the target.
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     tokio::fs::write(&beside, text).await?;
