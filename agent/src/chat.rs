@@ -267,7 +267,7 @@ fn retry_after(response: &Response) -> Duration {
     Duration::from_secs(seconds.unwrap_or(0))
 }
 
-/// Returns `wait` plus up to a quarter of it, so that trials that failed together do not retry together.
+/// Returns `wait` plus up to 25 %, so that trials that failed together do not retry together.
 fn jittered(wait: Duration) -> Duration {
     let random = RandomState::new().hash_one(()) % 256;
     wait + wait.mul_f64(random as f64 / 1024.0)

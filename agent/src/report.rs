@@ -14,7 +14,7 @@ pub struct AgentReport {
     pub completed: bool,
     /// Why the run ended.
     pub stop: StopReason,
-    /// How often a shorter conversation replaced one that had grown too long.
+    /// How often a shorter conversation replaced a conversation that had grown too long.
     pub summaries: u32,
     /// The prompt tokens of all calls together, as counted by the server.
     pub prompt_tokens: u64,

@@ -1,7 +1,7 @@
 //! The screen of a terminal, without I/O: the pure part of [`Terminal`](crate::terminal::Terminal).
 //!
-//! Its input is bytes and its output is text. Rows that scroll off the top are stored until the next observation. An
-//! observation therefore has all output since the last one. The memory is bounded for any amount of output.
+//! Its input is bytes and its output is text. Rows that scroll off the top are stored until the next observation, so an
+//! observation has all output since the last one. The memory is bounded for any amount of output.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU16;

@@ -170,6 +170,7 @@ impl Call {
             dialect: Dialect::ChatCompletions,
             model: String::new(),
             served_model: None,
+            // The status until the call ends: it is correct if the agent disconnects before an answer.
             status: CallStatus::Cancelled,
             role: CallRole::Main,
             continuation: None,
@@ -284,6 +285,7 @@ impl Flaw {
 impl Choice {
     /// Returns the logprobs if there is exactly one per token.
     pub fn aligned_logprobs(&self) -> Option<&[Option<Logprob>]> {
+        // Lists of different lengths cannot be matched, so no part of the logprobs is usable.
         (self.logprobs.len() == self.token_ids.len()).then_some(&self.logprobs)
     }
 }

@@ -92,6 +92,7 @@ impl Checker {
     pub fn row(&mut self, row: &RolloutRow, captured: Option<&Captured<'_>>) -> Vec<Breach> {
         let mut breaches = Vec::new();
         let mut found = Findings::new(&row.trial_id, Some(row.branch_index), self.options);
+        // Only one trial is in memory, so the next trial completes the previous one.
         let is_same_trial = self.trial.as_ref().is_some_and(|trial| trial.trial_id() == row.trial_id);
         if !is_same_trial {
             breaches = self.finish_trial();
@@ -102,6 +103,7 @@ impl Checker {
             }
         }
         let trial = self.trial.get_or_insert_with(|| TrialState::new(row));
+        // First the row alone: a misaligned row must not reach the checks of its tokens.
         let is_aligned = row::check(row, self.options.vocab_size, &mut found);
         trial.add(row, is_aligned, &mut found);
         if let Some(captured) = captured {
@@ -120,6 +122,7 @@ impl Checker {
 
     fn finish_trial(&mut self) -> Vec<Breach> {
         let Some(trial) = self.trial.take() else { return Vec::new() };
+        // The names of finished trials show rows of one trial that are not adjacent.
         self.finished.insert(trial.trial_id().to_owned());
         let mut found = Findings::new(trial.trial_id(), None, self.options);
         trial.finish(&mut found);

@@ -64,8 +64,8 @@ pub enum Class {
 }
 
 impl Continuation {
-    /// Returns the cause of the branch that the call starts if its ids extend no answer, or one that an earlier call
-    /// extends.
+    /// Returns the cause of the branch that the call starts if its ids extend no answer, or an answer that another call
+    /// already extends.
     pub fn cause(&self) -> Option<BranchCause> {
         match self {
             Self::Fresh { cause } | Self::Rendered { cause, .. } => Some(*cause),

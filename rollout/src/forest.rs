@@ -101,6 +101,7 @@ impl<'a> Forest<'a> {
         let mut ended_by: HashMap<usize, usize> = HashMap::new();
         let mut branches: Vec<Branch> = Vec::new();
         for (index, node) in self.nodes.iter().enumerate() {
+            // Removal gives the branch to the first extension. A later one finds no entry and starts a branch.
             let continued = node.parent.and_then(|parent| ended_by.remove(&parent));
             match continued.and_then(|at| branches.get_mut(at).map(|branch| (at, branch))) {
                 Some((at, branch)) => {

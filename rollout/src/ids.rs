@@ -112,6 +112,7 @@ fn is_name(text: &str) -> bool {
 }
 
 fn is_label(text: &str) -> bool {
+    // A control character could forge a line in reports and logs.
     !text.is_empty() && text.chars().count() <= 512 && !text.chars().any(char::is_control)
 }
 

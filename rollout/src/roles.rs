@@ -67,7 +67,7 @@ fn start_of_main(nodes: &[Node<'_>], origins: &[Option<usize>]) -> Option<usize>
         starts.filter(|(_, node)| node.call.role == CallRole::Main)
     };
     let call_of = |index: usize| nodes.get(index).map(|node| &node.call.call_id);
-    // Compares calls rather than nodes: any choice of a call may be the one that a later call continues.
+    // Compares calls rather than nodes: a later call may continue any choice of a call.
     let goes_on = |index: usize| origins.iter().flatten().any(|&origin| call_of(origin) == call_of(index));
     let (first, node) = starts().next()?;
     if goes_on(first) || !ended_by_itself(node) {
@@ -138,12 +138,13 @@ fn author_of_summary(nodes: &[Node<'_>], index: usize) -> Option<usize> {
 }
 
 /// Whether a part of the answer is in the prompt. Agents trim answers and wrap them, which changes the tokens at the
-/// edges. The parts are therefore from the second half, where a summary follows the reasoning.
+/// edges. For this reason the parts are from the second half, where a summary follows the reasoning.
 fn stands_in(answer: &[TokenId], prompt: &[TokenId]) -> bool {
     let length = answer.len();
     if length < SHORTEST_SUMMARY {
         return false;
     }
+    // Long enough to be no coincidence, and short enough to lie between two edits.
     let width = (length / 4).clamp(4, 16);
     let parts = [4, 5, 6].map(|eighths| length * eighths / 8);
     parts

@@ -162,6 +162,7 @@ fn row(
     for turn in &path {
         tokens.mark_sampled(turn.node, facts.training.trains(turn.role), owned.insert(turn.index));
     }
+    // The status of the last call only: an earlier call of the branch was continued, so it had an answer.
     let status = BranchStatus::of(last);
     Some(RolloutRow {
         schema_version: SCHEMA_VERSION.to_owned(),

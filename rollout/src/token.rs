@@ -54,6 +54,7 @@ impl Logprob {
 impl TryFrom<f32> for Logprob {
     type Error = NotALogprob;
     fn try_from(value: f32) -> Result<Self, NotALogprob> {
+        // vLLM replaces minus infinity with -9999, so a real logprob is always finite.
         if value.is_finite() && value <= 0.0 { Ok(Self(value)) } else { Err(NotALogprob(value)) }
     }
 }

@@ -1,7 +1,7 @@
 //! A long list of token ids that shares its beginning with other lists.
 //!
-//! Each turn of an agent repeats the conversation so far. The ids are in chunks that lists share. The prompts of a
-//! trial therefore need memory for their new tokens only, and not for turns × context.
+//! Each turn of an agent repeats the conversation so far. The ids are in chunks that lists share, so the prompts of a
+//! trial need memory for their new tokens only, and not for turns × context.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -95,6 +95,7 @@ impl TokenList {
 
     /// Appends ids.
     pub fn extend_from_slice(&mut self, ids: &[TokenId]) {
+        // `rest` always has fewer than `CHUNK` ids, so there is room for at least one.
         let room = CHUNK - self.rest.len();
         let Some((fits, mut more)) = ids.split_at_checked(room) else {
             self.rest.extend_from_slice(ids);
@@ -145,6 +146,7 @@ pub fn common_prefix(a: &[TokenId], b: &[TokenId]) -> usize {
 
 impl From<Vec<TokenId>> for TokenList {
     fn from(ids: Vec<TokenId>) -> Self {
+        // A short list has no chunk, so its vector is used without a copy.
         if ids.len() < CHUNK {
             return Self { full: Vec::new(), rest: ids };
         }

@@ -29,8 +29,8 @@ pub struct TrainingPolicy {
 
 impl Default for TrainingPolicy {
     /// Trains the calls that influence the reward: the main work, the sub-agents', and the summaries that later work
-    /// depends on. No later work reads a title, and a probe's single token has no content. The reward would therefore
-    /// credit or blame them without a reason.
+    /// depends on. No later work reads a title, and a probe's single token has no content. The reward would credit or
+    /// blame them without a reason.
     fn default() -> Self {
         let (train, mask) = (Training::Train, Training::Mask);
         Self { main: train, sub_agent: train, compaction: train, title: mask, probe: mask }

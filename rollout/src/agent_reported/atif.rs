@@ -93,6 +93,7 @@ pub fn trajectory(json: &[u8]) -> Result<Document, Unreadable> {
 }
 
 fn add(trajectory: &AtifTrajectory<'_>, role: CallRole, document: &mut Document) -> Result<(), Unreadable> {
+    // A later minor version may change the meaning of a list, so it is rejected rather than guessed.
     let minor = trajectory.schema_version.strip_prefix("ATIF-v1.").and_then(|minor| minor.parse().ok());
     if minor.is_none_or(|minor: u8| minor > 8) {
         return Err(Unreadable::Version(trajectory.schema_version.clone().into_owned()));
@@ -111,6 +112,7 @@ impl AtifTrajectory<'_> {
         let mut has_media = false;
         for step in &self.steps {
             if let Some(turn) = step.turn(turns.last()) {
+                // The model of the step overrides that of the agent: an agent may use several models.
                 let named = step.model_name.as_ref();
                 let model = named.or_else(|| self.agent.as_ref()?.model_name.as_ref()).cloned();
                 turns.push(ReportedTurn { model, has_media, ..turn });
@@ -128,6 +130,7 @@ impl<'a> AtifStep<'a> {
     }
 
     fn turn(&self, before: Option<&ReportedTurn>) -> Option<ReportedTurn> {
+        // Steps of the user or the system may have metrics too, but the policy did not sample those.
         let metrics = self.metrics.as_ref().filter(|_| self.source == "agent")?;
         let raw = RawTurn {
             prompt: metrics.prompt_token_ids,
@@ -157,5 +160,6 @@ fn is_media(content: &RawValue) -> bool {
     }
     content.get().starts_with('[')
         && serde_json::from_str::<Vec<Part<'_>>>(content.get())
+            // A list of another form may contain media, so it counts as media.
             .map_or(true, |parts| parts.iter().any(|part| part.r#type != "text"))
 }

@@ -90,8 +90,8 @@ struct ReportedAnswer<'a> {
 }
 
 /// Compares an agent's record with the captured calls, token for token. Agents report their main conversation before
-/// those of sub-agents, whatever the order of time. A turn may therefore match an answer at any position, and each
-/// answer matches at most one turn.
+/// those of sub-agents, whatever the order of time. So a turn may match an answer at any position, and each answer
+/// matches at most one turn.
 pub fn compare(captured: &[Call], returned: &[Call]) -> Comparison {
     // Only complete calls: an agent has no record of an answer that was cut off.
     let forest = Forest::build(captured.iter().filter(|call| call.status == CallStatus::Complete));
@@ -100,6 +100,7 @@ pub fn compare(captured: &[Call], returned: &[Call]) -> Comparison {
     let mut free = Free::new(&answers);
     let turns: Vec<_> = returned.iter().map(ReportedAnswer::of).collect();
     let found: Vec<_> = turns.iter().map(|turn| free.take(turn.as_ref()?)).collect();
+    // After all matches: the first unmatched answer is the one to compare an unmatched turn with.
     let left = free.first();
     let differs = |(turn, (answer, found)): (usize, (&Option<ReportedAnswer<'_>>, &Option<usize>))| {
         let Some(answer) = answer else { return Some(Difference::Incomplete { turn }) };
@@ -139,6 +140,7 @@ impl<'a> Free<'a> {
 
     /// Returns the index of the answer that equals this turn, and removes it from the free answers.
     fn take(&mut self, turn: &ReportedAnswer<'_>) -> Option<usize> {
+        // The search wraps around, because the agents' order may differ from the order of time.
         let order = (self.next..self.answers.len()).chain(0..self.next);
         let is_same = |&at: &usize| {
             let is_free = self.is_taken.get(at) == Some(&false);
@@ -192,6 +194,7 @@ impl<'a> ReportedAnswer<'a> {
         let pair = |position| (position, at(self, position), at(turn, position));
         let mut pairs = (0..self.choice.token_ids.len()).map(pair);
         let (position, captured, returned) =
+            // Bits, so that a lost digit counts as a difference.
             pairs.find(|(_, captured, returned)| captured.map(f32::to_bits) != returned.map(f32::to_bits))?;
         Some(Difference::Logprob { turn: number, position, captured, returned })
     }

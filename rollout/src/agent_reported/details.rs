@@ -47,9 +47,11 @@ pub fn rollout_details(json: &[u8]) -> Result<Vec<Segment>, Unreadable> {
         serde_json::from_slice(json)?
     } else {
         let holder: Holder<'_> = serde_json::from_slice(json)?;
+        // The details of `agent_result` take precedence: a trial's result is the outer form.
         let account = holder.agent_result.and_then(|account| account.rollout_details);
         account.or(holder.rollout_details).unwrap_or_default()
     };
+    // Harbor lists the main agent's conversation first.
     let roles = std::iter::once(CallRole::Main).chain(std::iter::repeat(CallRole::SubAgent));
     Ok(details.iter().zip(roles).map(|(detail, role)| Segment { role, turns: detail.turns() }).collect())
 }

@@ -77,15 +77,18 @@ impl RawTurn<'_> {
         let answer: Vec<TokenId> = list(self.answer, Flaw::MissingTokenIds, &mut take);
         let logprobs: Vec<Option<f64>> = list(self.logprobs, Flaw::MissingLogprobs, &mut take);
         let logprobs: Vec<_> = logprobs.into_iter().map(logprob).collect();
+        // Missing logprobs are a separate flaw, so an empty list is no mismatch.
         if !logprobs.is_empty() && logprobs.len() != answer.len() {
             take(Flaw::LengthMismatch);
         }
         if logprobs.is_empty() && !answer.is_empty() {
             take(Flaw::MissingLogprobs);
         }
+        // An invalid logprob affects its own token only, so the other tokens remain trainable.
         if logprobs.contains(&None) {
             take(Flaw::InvalidLogprob);
         }
+        // A turn repeats the prompt of the turn before, and a copy of each would need memory for turns × context.
         let prompt = match before {
             Some(before) => sharing(&before.prompt, &prompt),
             None => prompt.into(),

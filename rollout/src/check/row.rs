@@ -119,6 +119,7 @@ fn token_ids(row: &RolloutRow, vocab_size: Option<u32>, found: &mut Findings<'_>
 }
 
 fn prompt_len(row: &RolloutRow, found: &mut Findings<'_>) {
+    // A row without a sampled token is a breach too: such a branch has no row.
     let first = row.sampled_mask.iter().position(|&sampled| sampled != 0);
     let holds = first.is_some_and(|first| usize::try_from(row.prompt_len) == Ok(first));
     found.require(holds, Invariant::PromptLen, || match first {
@@ -209,6 +210,7 @@ fn models(row: &RolloutRow, found: &mut Findings<'_>) {
 }
 
 fn role(index: usize, span: &CallSpan, found: &mut Findings<'_>) {
+    // The role is text in a file, so it may be the name of a future role.
     let is_known = CallRole::ALL.into_iter().any(|role| role.as_str() == span.role);
     found.require(is_known, Invariant::SpanRole, || {
         let known = CallRole::ALL.map(CallRole::as_str).join(", ");
@@ -253,6 +255,7 @@ fn ending(row: &RolloutRow, found: &mut Findings<'_>) {
         let holds = match status {
             BranchStatus::Completed => !matches!(stop_reason, Some("length" | "abort")),
             BranchStatus::Truncated => stop_reason == Some("length"),
+            // These answers broke off, and may have any stop reason or none.
             BranchStatus::Aborted | BranchStatus::Failed => true,
         };
         found.require(holds, Invariant::Truncation, || {

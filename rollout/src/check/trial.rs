@@ -50,6 +50,7 @@ impl TrialState {
         found.require(row.branch_index == self.rows, Invariant::BranchOrder, || {
             format!("branch_index is {} on row {} of the trial, counted from 0", row.branch_index, self.rows)
         });
+        // Counted after the check, so that the first row must have index 0.
         self.rows = self.rows.saturating_add(1);
         for ((name, value), (_, first)) in trial_columns(row).iter().zip(&self.columns) {
             found.require(value == first, Invariant::TrialColumns, || {
@@ -163,6 +164,7 @@ impl SampledAnswer {
         if self.start != other.start {
             return Some(format!("starts at {} rather than {}, elsewhere", other.start, self.start));
         }
+        // A hash of the prefix: the prefixes of all shared answers would need memory for turns × context.
         if self.prefix_hash != other.prefix_hash {
             return Some("stands after other tokens".to_owned());
         }
@@ -193,6 +195,7 @@ impl SampledAnswer {
 
     fn check_owners(&self, (call_id, choice_index): &AnswerKey, found: &mut Findings<'_>) {
         for (offset, owners) in self.owners.iter().enumerate() {
+            // A token that is trainable in no branch has no owner.
             let Some(lowest) = owners.lowest_sharer else { continue };
             let token = || format!("token {offset} of choice {choice_index} of call {call_id}");
             match (owners.in_loss_of, owners.also_in_loss_of.as_slice()) {

@@ -57,6 +57,7 @@ struct Versions<'a> {
 impl Serialize for Versions<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(Some(self.row.token_version.len()))?;
+        // Runs, because the lookup of a label per token would be slow.
         for run in self.row.token_version.chunk_by(|a, b| a == b) {
             let number = match run.first() {
                 Some(&version) if version >= 0 => self.numbers.number(self.row, version),
@@ -76,6 +77,7 @@ impl ComparedShape for Areal {
     ) -> Result<(), ExportError> {
         let Some(first) = trial.rows.first() else { return Ok(()) };
         let has_advantage = trial.advantage.is_some();
+        // The trainer cannot distinguish a reward from an advantage in one column.
         if *self.are_advantages.get_or_insert(has_advantage) != has_advantage {
             let problem = "some trials of the export have an advantage and some have none, and this format holds \
                            either the advantages or the rewards of all";

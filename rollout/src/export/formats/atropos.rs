@@ -46,6 +46,7 @@ impl<W: Write> AtroposExporter<W> {
             self.told.add("groups: without a single reward", 1);
             return Ok(());
         };
+        // A score counts once per branch. Advantages do not depend on the number of branches.
         if !body.has_advantages() {
             refuse_forked(trials)?;
         }
@@ -93,6 +94,7 @@ impl<W: Write> Exporter for AtroposExporter<W> {
     fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
         refuse_unfit(&trial)?;
         let Some(GroupPlace { ordinal, trials }) = trial.group else { return self.write_group(&[trial]) };
+        // A post is a whole group, so its trials wait for the last one.
         let group = self.open.entry(ordinal).or_default();
         group.push(trial);
         if group.len() < trials {

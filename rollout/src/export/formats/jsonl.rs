@@ -71,6 +71,7 @@ impl<W: Write> JsonlWriter<W> {
 
     /// Writes one row and its line feed in one call. A rejected row leaves no bytes in the output.
     pub fn write(&mut self, row: &RolloutRow) -> Result<(), WriteError> {
+        // Before any output: a rejected row must leave no partial line.
         refuse_non_finite(row)?;
         self.line.clear();
         json::append(&mut self.line, row)?;
@@ -149,6 +150,7 @@ impl<R: BufRead, T: RowPart> Iterator for JsonlReader<R, T> {
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.has_failed {
+            // Blank lines count, so that the number matches an editor's.
             self.line += 1;
             self.buffer.clear();
             match self.input.read_until(b'\n', &mut self.buffer) {

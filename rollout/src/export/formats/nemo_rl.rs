@@ -105,6 +105,7 @@ impl NemoRl {
     /// Whether no earlier trial of another group has the same prompt.
     fn has_prompt_of_its_own(&mut self, trial: &ComparedTrial, branch: &Sequence<'_>) -> bool {
         let owner = trial.group.map_or(Owner::Trial(trial.ordinal), |group| Owner::Group(group.ordinal));
+        // A hash collision only adds one to a reported count, so the prompts themselves are not stored.
         *self.owners.entry(self.hasher.hash_one(branch.prompt)).or_insert(owner) == owner
     }
 
@@ -113,6 +114,7 @@ impl NemoRl {
         let Some(group) = trial.group else { return true };
         match &self.group {
             Some((ordinal, prompt)) if *ordinal == group.ordinal => prompt == branch.prompt,
+            // The first trial of its group. The trials of a group are consecutive, so one prompt is enough.
             _ => {
                 self.group = Some((group.ordinal, branch.prompt.to_vec()));
                 true
@@ -127,6 +129,7 @@ fn messages<'a>(branch: &Sequence<'a>) -> Vec<NemoRlMessage<'a>> {
     let mut messages = vec![user(branch.prompt)];
     let mut end = 0;
     for run in trained_runs(branch.mask) {
+        // The masked tokens before the run, such as tool output, become a piece that is not trained.
         messages.extend(between(branch, end, run.start).map(user));
         end = run.end;
         let token_ids = branch.response.get(run.clone()).unwrap_or_default();

@@ -73,6 +73,7 @@ impl<W: Write + Seek> PrimeRlExporter<W> {
     }
 
     fn add(&mut self, row: RolloutRow, advantage: f64) -> Result<(), ExportError> {
+        // prime-rl truncates longer samples too, so the loss of tokens is only reported.
         let kept = row.token_ids.len().min(self.options.seq_len);
         let told = &mut self.told;
         let trained_of = |masks: &[u8]| masks.iter().filter(|&&mask| mask == 1).count();
@@ -80,6 +81,7 @@ impl<W: Write + Seek> PrimeRlExporter<W> {
         let is_cut = usize::from(kept < row.token_ids.len());
         told.add("rows: what of them is beyond the sequence length", is_cut);
         told.add("trained tokens: beyond the sequence length", trained_of(&row.loss_mask) - trained);
+        // After truncation: the trained tokens may all be beyond the limit.
         if trained == 0 {
             told.add("rows: nothing in them is trained", 1);
             return Ok(());

@@ -67,6 +67,7 @@ impl ComparedShape for Skyrl {
             trial_id: &first.row.trial_id,
             prompt_token_ids: steps.iter().map(|step| step.prompt).collect(),
             response_ids: steps.iter().map(|step| step.response).collect(),
+            // On every step, because the filter of groups without variance reads the rewards of all steps.
             rewards: vec![trial.reward; steps.len()],
             loss_masks: steps.iter().map(|step| step.mask).collect(),
             stop_reasons: steps.iter().map(stop_reason).collect(),

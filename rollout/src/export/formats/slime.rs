@@ -70,6 +70,7 @@ impl ComparedShape for Slime {
     ) -> Result<(), ExportError> {
         for row in &trial.rows {
             let line = self.line(&Sequence::of(row)?, trial);
+            // The names of several versions do not show which token belongs to which.
             let mixed = usize::from(line.weight_versions.len() > 1);
             out.tally.add("branches: which of their tokens are of which policy version", mixed);
             out.lines.write(&row.trial_id, &line)?;
@@ -95,6 +96,7 @@ impl Slime {
             loss_mask: branch.mask,
             weight_versions: names(row),
             rollout_log_probs: branch.logprobs,
+            // The reward is a substitute, which the trainer must not learn from.
             remove_sample: trial.is_stand_in,
             status: &row.status,
             metadata: Metadata {

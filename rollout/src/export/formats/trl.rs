@@ -98,8 +98,10 @@ impl<W: Write> Exporter for TrlExporter<W> {
         let tails = trial.rows.iter_mut().map(cut_tail).filter(|&had_tail| had_tail).count();
         self.tally.add("branches: tokens after the last one that is trained", tails);
         let group_id = group_number(trial.group, self.trials);
+        // Counted for trials without a sample too, so that the numbers do not depend on the masks.
         self.trials += 1;
         let (trained, masked): (Vec<_>, Vec<_>) = trial.rows.iter().partition(|row| is_trained(row));
+        // The trainer takes the advantage from the sample, so a trained trial must have one.
         let Some(advantage) = advantage(&trial)?.filter(|_| !trained.is_empty()) else {
             self.tally.add("trials: nothing of them is trained, so that they have no sample", 1);
             return Ok(());

@@ -74,6 +74,7 @@ impl ComparedShape for Verl {
         let Some(row) = branches.first().map(|branch| branch.row) else { return Ok(()) };
         self.samples.add(row)?;
         out.leave_out_advantage(trial);
+        // One numbering for all branches of the trial, because labels and counts are not comparable.
         let versions = PolicyNumbers::of(&trial.rows);
         let outputs: Vec<_> = branches.iter().map(|branch| output(branch, trial.reward, versions)).collect();
         let mixed = outputs.iter().filter(|output| output.extra_fields.is_mixed()).count();
@@ -98,6 +99,7 @@ fn output<'a>(branch: &Sequence<'a>, reward: f64, versions: PolicyNumbers) -> Ou
         response_mask: branch.mask,
         response_logprobs: branch.logprobs,
         reward_score: reward,
+        // verl counts a prompt and an answer as two turns.
         num_turns: 2 * branch.row.calls.len(),
         metrics: Empty {},
         extra_fields: ExtraFields {

@@ -57,6 +57,7 @@ impl<W: Write + Send> Exporter for ParquetExporter<W> {
     fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
         for row in &trial.rows {
             self.rows.write(row).map_err(|error| match error {
+                // An error of the row names its trial. Any other error concerns the output.
                 error @ parquet::WriteError::Row { .. } => {
                     ExportError::Form { trial_id: row.trial_id.clone(), source: error.into() }
                 }

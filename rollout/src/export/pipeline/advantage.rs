@@ -37,6 +37,7 @@ impl Advantage {
         let weigh: fn(&Moments, f64) -> f64 = match self {
             Self::None => return None,
             Self::Grpo => |group, distance| distance / (group.deviation() + EPSILON),
+            // The distance to the mean of the others, expressed by the distance to the mean of all.
             Self::Rloo => |group, distance| distance * group.count / (group.count - 1.0),
             Self::Mean => |_, distance| distance,
         };
@@ -64,6 +65,7 @@ impl Moments {
     }
 
     fn deviation(&self) -> f64 {
+        // `count` is at least 2 here: a single reward returned above.
         (self.squares / (self.count - 1.0)).sqrt()
     }
 }

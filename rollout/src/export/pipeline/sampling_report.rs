@@ -31,6 +31,7 @@ impl Sampled {
     /// Counts an exported row.
     pub(crate) fn add(&mut self, row: &RolloutRow) {
         let shapes = if row.logprobs_mode == "raw_logprobs" { &mut self.raw } else { &mut self.processed };
+        // Sets, so that a row counts once per kind, with any number of calls.
         let (mut temperatures, mut others) = (BTreeSet::new(), BTreeSet::new());
         for call in row.calls.iter().filter(|call| is_trained(row, call)) {
             temperatures.extend(call.temperature.map(f64::to_bits));
@@ -68,6 +69,7 @@ impl Sampled {
             )),
         }
         let mut raw = self.raw.temperatures();
+        // At temperature 1 the raw logprobs are those that were sampled from.
         raw.retain(|(temperature, _)| *temperature != 1.0);
         if !raw.is_empty() {
             told.push(format!(
@@ -124,6 +126,7 @@ fn is_trained(row: &RolloutRow, call: &CallSpan) -> bool {
 /// Returns the parameters other than the temperature that shaped the call's distribution, by vLLM's names.
 fn others_of(call: &CallSpan) -> impl Iterator<Item = &'static str> {
     let asked: Map<String, Value> = serde_json::from_str(&call.sampling).unwrap_or_default();
+    // `off` is the value that disables the parameter in vLLM.
     let is_other = |name: &str, off: f64| {
         let value = asked.get(name).and_then(Value::as_f64);
         value.is_some_and(|value| value != off)

@@ -57,6 +57,7 @@ impl Plan {
         let Some(verdict) = rows.first().and_then(|row| self.verdicts.get(&row.trial_id)) else {
             return Ok(None);
         };
+        // Before any mask changes, so that a breach is the input's and not the export's.
         check(&rows)?;
         let all = rows.len();
         // Before the selection: which branch is the longest depends on the masks.

@@ -50,7 +50,7 @@ pub trait ComparedShape {
     ) -> Result<(), ExportError>;
 }
 
-/// The output of a trial's lines, and the counts of what the format cannot represent.
+/// The output of a trial's lines, and the counts of omissions.
 #[derive(Debug)]
 pub struct TrialLines<'a, W> {
     pub(crate) lines: &'a mut Lines<W>,
@@ -130,6 +130,7 @@ impl<W: Write, S: ComparedShape> ComparedExporter<W, S> {
     fn write_group(&mut self, mut group: Vec<ComparedTrial>) -> Result<(), ExportError> {
         let rewards: Vec<f64> =
             group.iter().filter(|trial| !trial.is_stand_in).map(|trial| trial.reward).collect();
+        // A group without any reward has no mean, and its substitute remains 0.
         if !rewards.is_empty() {
             let mean = rewards.iter().sum::<f64>() / rewards.len() as f64;
             group.iter_mut().filter(|trial| trial.is_stand_in).for_each(|trial| trial.reward = mean);
@@ -145,6 +146,7 @@ impl<W: Write, S: ComparedShape> Exporter for ComparedExporter<W, S> {
         let Some(group) = trial.group else { return self.write_group(vec![trial]) };
         let mut held = self.open.remove(&group.ordinal).unwrap_or_default();
         held.push(trial);
+        // The mean of the rewards needs the whole group.
         if held.len() < group.trials {
             self.open.insert(group.ordinal, held);
             return Ok(());

@@ -40,6 +40,7 @@ impl Formatter for Numbers {
             return out.write_all(b"0.0");
         }
         let (bits, text) = &mut self.last;
+        // Compares bits, because two equal floats may have different texts: 0.0 and -0.0.
         if *bits != value.to_bits() {
             text.clear();
             serde_json::ser::CompactFormatter.write_f32(text, value)?;
@@ -60,6 +61,7 @@ fn write_digits<W: ?Sized + Write>(out: &mut W, value: u32) -> io::Result<()> {
         1000..10_000 => out.write_all(&[z, a, b, c]),
         10_000..100_000 => out.write_all(&[y, z, a, b, c]),
         100_000..1_000_000 => out.write_all(&[x, y, z, a, b, c]),
+        // Longer numbers are rare, so the general path is sufficient.
         _ => serde_json::ser::CompactFormatter.write_u32(out, value),
     }
 }

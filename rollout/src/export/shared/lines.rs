@@ -35,7 +35,7 @@ impl<W: Write> Lines<W> {
     }
 }
 
-/// Counts of what a format could not represent, in the order of the first occurrence.
+/// Counts of the omissions of a format, in the order of the first occurrence.
 #[derive(Debug, Default)]
 pub(crate) struct Tally(Vec<(&'static str, u64)>);
 

@@ -24,6 +24,7 @@ impl<'a> Sequence<'a> {
     /// alone would skip.
     pub(crate) fn of(row: &'a RolloutRow) -> Result<Self, ExportError> {
         let split =
+            // A trainer needs at least one token of each part.
             usize::try_from(row.prompt_len).ok().filter(|&split| 0 < split && split < row.token_ids.len());
         let parts = split.and_then(|split| {
             let (prompt, response) = row.token_ids.split_at_checked(split)?;
@@ -55,6 +56,7 @@ impl<'a> Sequence<'a> {
 /// The tail would cost a forward pass without a benefit. Trainers that put the reward on the last token of a row would
 /// also lose it if that token is masked, and would train the row without a reward.
 pub(crate) fn cut_tail(row: &mut RolloutRow) -> bool {
+    // A row without trained tokens remains whole, because its end has no other definition.
     let Some(last) = row.loss_mask.iter().rposition(|&mask| mask == 1) else { return false };
     let length = last + 1;
     if length == row.token_ids.len() {

@@ -49,7 +49,7 @@ fn built(drawn: &[Drawn], (reward, advantage, temperature): (f64, f64, f64)) -> 
     Trial { group: Some(GroupPlace { ordinal: 0, trials: 1 }), ..trial }
 }
 
-/// Returns the trial as a failed one that is only present for its group.
+/// Returns the trial as a failed trial that is only present for its group.
 pub(crate) fn masked(mut trial: Trial) -> Trial {
     for row in &mut trial.rows {
         row.trainable_mask.fill(0);

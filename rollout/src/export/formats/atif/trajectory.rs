@@ -79,6 +79,7 @@ impl<'a> Trajectory<'a> {
         let branches = trial.rows.iter().map(|row| Self::of_branch(row, &mut told));
         let mut branches = branches.filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()?.into_iter();
         let Some(root) = branches.next() else { return Ok(None) };
+        // Only the first branch is the root, so that the data of the trial appear once.
         let extra = Extra { trial: TrialExtra::of(trial), ..root.extra };
         Ok(Some(Self { extra, subagent_trajectories: branches.collect(), ..root }))
     }
@@ -89,6 +90,7 @@ impl<'a> Trajectory<'a> {
         told: &mut HashSet<(&'a str, i32)>,
     ) -> Result<Option<Self>, ExportError> {
         let mut turns = turns(row)?;
+        // An answer belongs to the first branch that has it, so that its tokens appear once in the line.
         turns.retain(|turn| told.insert((&turn.span.call_id, turn.span.choice_index)));
         if turns.is_empty() {
             return Ok(None);

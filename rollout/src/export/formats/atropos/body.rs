@@ -44,6 +44,7 @@ impl<'a> Body<'a> {
         if given.is_empty() {
             return None;
         }
+        // The mean over sequences rather than trials, because Atropos computes its own mean over sequences.
         let mean = given.iter().sum::<f64>() / given.len() as f64;
         let rows = || sequences.iter().map(|sequence| sequence.row);
         Some(Self {
@@ -99,6 +100,7 @@ struct Advantages<'a> {
 impl<'a> Advantages<'a> {
     /// Returns `None` if the trial needs an advantage and has none.
     fn of(&Sequence { trial, row }: &Sequence<'a>) -> Option<Self> {
+        // A trial without trained tokens needs no advantage, and must not remove those of its group.
         let advantage = trial.advantage.or_else(|| (!trial.rows.iter().any(is_trained)).then_some(0.0))?;
         Some(Self { row, advantage })
     }
@@ -131,6 +133,7 @@ impl Overrides {
 pub(super) fn temperature(row: &RolloutRow) -> Option<f64> {
     let turns = turns(row).ok()?;
     let trained = turns.iter().filter(|turn| turn.loss_mask().contains(&1));
+    // One unknown divisor makes the whole branch unknown, because the field has one number per branch.
     let divisors: Option<Vec<f64>> = trained.map(|turn| divisor(row, turn, None).ok()).collect();
     let divisors = divisors?;
     let first = *divisors.first()?;

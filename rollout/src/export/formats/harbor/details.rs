@@ -72,6 +72,7 @@ impl<W: Write> HarborDetailsExporter<W> {
 fn trained_turns(row: &RolloutRow) -> Result<Vec<BranchTurn<'_>>, ExportError> {
     let mut turns = turns(row)?;
     turns.retain(|turn| turn.loss_mask().contains(&1));
+    // A reader trains every completion, so a masked token in a turn would be trained.
     let in_part = turns.iter().find(|turn| turn.loss_mask().iter().any(|&mask| mask != 1));
     match in_part {
         None => Ok(turns),
@@ -129,6 +130,7 @@ impl<'a> Line<'a> {
     fn new(trial: &'a Trial, first: &'a RolloutRow, branches: &[Vec<BranchTurn<'a>>]) -> Self {
         let rewards = |reward| {
             let named = first.rewards.iter().map(|(name, &number)| (name.as_str(), number));
+            // The reward of the export comes last, so it replaces a verifier's number with the same name.
             let all = named.chain([("reward", reward)]);
             VerifierResult { rewards: all.map(|(name, number)| (name, Number(Some(number)))).collect() }
         };

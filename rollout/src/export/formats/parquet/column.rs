@@ -57,6 +57,7 @@ impl Mismatch {
     pub(super) fn inside(self, field: &str) -> Self {
         let path = match self.path.as_str() {
             "" => field.to_owned(),
+            // An index follows the field without a dot.
             index if index.starts_with('[') => format!("{field}{index}"),
             inner => format!("{field}.{inner}"),
         };
@@ -114,6 +115,7 @@ pub(super) fn compatible(expected: &DataType, found: &DataType) -> Result<(), Mi
 fn field_compatible(expected: &Field, found: &Fields) -> Result<(), Mismatch> {
     let name = expected.name();
     match found.iter().find(|field| field.name() == name) {
+        // A file of an earlier version has no column for a newer optional field.
         None if expected.is_nullable() => Ok(()),
         None => Err(Mismatch::new(format!("missing, {} is expected", expected.data_type())).inside(name)),
         Some(found) => compatible(expected.data_type(), found.data_type()).map_err(|m| m.inside(name)),
@@ -168,6 +170,7 @@ impl<S: Scalar> Column for S {
 }
 
 impl<S: Scalar> Column for Option<S> {
+    // Lists and maps are never null: an empty one has the same meaning.
     const IS_NULLABLE: bool = true;
 
     fn data_type() -> DataType {
@@ -243,6 +246,7 @@ impl<V: Column> Column for BTreeMap<String, V> {
                 <String as Column>::from_array(keys, entry).map_err(|mismatch| mismatch.inside("key"))?;
             let value =
                 V::from_array(values, entry).map_err(|mismatch| mismatch.inside(&format!("[{key:?}]")))?;
+            // Parquet allows duplicate keys, but a row has one value per name.
             if map.insert(key.clone(), value).is_some() {
                 return Err(Mismatch::new(format!("the key {key:?} stands twice in one map")));
             }

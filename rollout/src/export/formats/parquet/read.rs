@@ -22,7 +22,7 @@ use crate::row::RolloutRow;
 /// The number of rows that are decoded together. It is small, because a row can have a million tokens.
 const ROWS_AT_A_TIME: usize = 16;
 
-/// Why a file, or a row of it, was not read.
+/// Why a file, or one of its rows, was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The file is not Parquet, or is truncated or damaged.
@@ -92,6 +92,7 @@ impl<T: RowPart> ParquetReader<T> {
             .map_err(|m| ReadError::Schema { column: m.path, problem: m.problem })?;
         let known = known_columns(&expected, &found);
         let projection = ProjectionMask::roots(builder.parquet_schema(), known);
+        // Before the projection, which consumes the builder.
         let row_groups = RowGroups::new(builder.metadata().row_groups().iter().map(|group| group.num_rows()));
         let build = || builder.with_projection(projection).with_batch_size(ROWS_AT_A_TIME).build();
         let batches = contained(build).unwrap_or_else(|panic| Err(ParquetError::General(panic)))?;
@@ -142,6 +143,7 @@ impl<T: RowPart> Iterator for ParquetReader<T> {
             return None;
         }
         let row = self.read_next();
+        // A decoder that failed is not called again.
         self.has_failed = matches!(row, Some(Err(_)));
         row
     }

@@ -108,9 +108,11 @@ fn properties(max_rows: usize) -> WriterProperties {
         .set_created_by(concat!("rolltap version ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_key_value_metadata(Some(about.to_vec()))
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(3).unwrap_or_default()))
+        // A dictionary more than doubles the size of token lists, which have long runs and many values.
         .set_dictionary_enabled(false)
         .set_max_row_group_row_count(Some(max_rows.max(1)))
         .set_max_row_group_bytes(Some(MAX_ROW_GROUP_BYTES))
+        // Chunk statistics are enough for readers that skip row groups.
         .set_statistics_enabled(EnabledStatistics::Chunk);
     let without_statistics = WITHOUT_STATISTICS
         .iter()

@@ -50,6 +50,7 @@ impl Packer {
             batch.add(sample);
             return None;
         }
+        // The fullest batch has the least room for later samples, so its removal costs least.
         let full = if self.open.len() < OPEN { None } else { self.take() };
         let mut batch = MicroBatch::default();
         batch.add(sample);

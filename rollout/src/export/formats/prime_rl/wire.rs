@@ -28,6 +28,7 @@ pub(super) fn encode(
     options: &PrimeRlOptions,
 ) -> Result<(), ExportError> {
     let multiple = options.pad_to_multiple_of.max(1);
+    // The padding depends on the sum of the samples, so it is added only when a batch is complete.
     let filling = batch.tokens.next_multiple_of(multiple) - batch.tokens;
     encode_fields(&mut Fields { out, batch, filling }, &options.env_name).map_err(ExportError::Io)
 }

@@ -86,6 +86,7 @@ impl<'a> Graph<'a> {
             self.nodes.push(node);
             return Ok(self.nodes.len() - 1);
         };
+        // Two rows that disagree about a call would merge into a branch that never existed.
         let is_same = there.parent == node.parent
             && there.token_ids() == node.token_ids()
             && there.turn.trainable_mask() == node.turn.trainable_mask();
@@ -111,6 +112,7 @@ impl<'a> Graph<'a> {
     pub(super) fn calls(&self) -> Vec<(usize, &BranchTurn<'a>)> {
         let answers = self.nodes.iter().enumerate().filter(|(_, node)| node.part == Part::Answer);
         let mut calls: Vec<_> = answers.map(|(index, node)| (index, &node.turn)).collect();
+        // A stable sort: calls that ended at the same time remain in the order of the branches.
         calls.sort_by_key(|(_, turn)| turn.span.sampled_at);
         calls
     }

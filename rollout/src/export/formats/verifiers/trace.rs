@@ -169,6 +169,7 @@ impl<'a> Trace<'a> {
             calls: calls.iter().map(|&(node, turn)| ModelCall::new(node, turn, &row.model)).collect(),
             is_completed: true,
             ok: trial.reward.is_some() && !is_kept_for_its_group,
+            // Only `error` is known: a rollout does not record other stop conditions of verifiers.
             stop_condition: row.failure_cause.as_ref().map(|_| "error"),
             errors: row.failure_cause.iter().map(|cause| TraceError { r#type: cause, message: "" }).collect(),
         }
@@ -213,6 +214,7 @@ impl<'a> ModelCall<'a> {
             sampling: Sampling { temperature: span.temperature, top_p: span.top_p, top_k: span.top_k },
             finish_reason: span.finish_reason.as_deref().filter(is_known),
             usage: TraceUsage { prompt_tokens: turn.answer.start, completion_tokens: turn.answer.len() },
+            // A row has the end of a call only.
             time: TimeSpan { start: 0.0, end: seconds(span.sampled_at) },
         }
     }

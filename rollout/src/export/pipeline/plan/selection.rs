@@ -50,6 +50,7 @@ fn candidates(survey: &Survey) -> Result<Vec<Candidate<'_>>, PlanError> {
     if let Some(name) = &survey.rules.reward {
         let known: BTreeSet<&String> =
             survey.trials.iter().flat_map(|seen| seen.facts.rewards.keys()).collect();
+        // An empty input has no names, and must not be an error of the name.
         if !survey.is_empty() && !known.contains(name) {
             let known = known.into_iter().cloned().collect();
             return Err(PlanError::NoSuchReward { name: name.clone(), known });
@@ -165,6 +166,7 @@ fn leave_out_failed(candidates: &mut [Candidate<'_>], failed: Failed) {
 /// Omits trials with old tokens. A masked failed trial is not trained, so its age has no effect.
 fn leave_out_stale(candidates: &mut [Candidate<'_>], survey: &Survey) {
     let Some(staleness) = survey.rules.staleness else { return };
+    // Without a version in the input nothing is stale.
     let Some(now) = staleness.policy_version.or(survey.newest).map(i64::from) else { return };
     let is_masked = |candidate: &Candidate<'_>| candidate.is_failed && survey.rules.failed == Failed::Mask;
     for candidate in candidates {

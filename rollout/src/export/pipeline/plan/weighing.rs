@@ -81,6 +81,7 @@ fn verdict(candidate: &Candidate<'_>, rules: &Rules) -> Verdict {
     let (reward, is_masked) = match (candidate.is_failed, rules.failed) {
         (false, _) => (candidate.reward, false),
         (true, Failed::Zero) => (Some(0.0), false),
+        // Dropped trials are never exported, so these variants need no case of their own.
         (true, Failed::Mask | Failed::Drop | Failed::DropGroup) => (None, true),
     };
     Verdict { reward, is_masked, advantage: None, group: None }
@@ -104,6 +105,7 @@ fn weigh_group(members: &[&Candidate<'_>], rules: &Rules) -> Result<Weighed, Pla
         let group_id = members.first().and_then(|member| member.group()).unwrap_or_default().to_owned();
         return Err(PlanError::Advantage { group_id });
     }
+    // The advantages exist for counted rewards only, in the same order.
     let mut counted = advantages.into_iter();
     let advantages = rewards.iter().map(|reward| match reward {
         Some(_) => counted.next(),
