@@ -139,6 +139,7 @@ impl ChatClient {
             // The base URL is the proxy that records the trial, and a call that bypasses it is not recorded.
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
+            // A connection needs far less time than an answer, so a dead server is found sooner.
             .connect_timeout(settings.call_timeout.min(Duration::from_secs(10)))
             .read_timeout(settings.call_timeout)
             .build()
@@ -161,6 +162,7 @@ impl ChatClient {
             let Some(asked) = failure.retry.filter(|_| retries_left > 0) else {
                 return Err(failure.error);
             };
+            // The server's request is a minimum. The backoff applies if it is longer.
             let pause = asked.min(LONGEST_RETRY_AFTER).max(jittered(wait));
             tracing::info!(error = %failure.error, pause_ms = pause.as_millis(), "asking the model again");
             tokio::time::sleep(pause).await;
@@ -198,6 +200,7 @@ impl ChatClient {
         let response = sent.map_err(|error| self.failed(&error))?;
         let status = response.status();
         let asked = retry_after(&response);
+        // The body of an error is read too, because it has the server's message.
         let body = self.read(response).await?;
         if status.is_success() {
             return self.reply(&body).map_err(Failure::fatal);
@@ -229,6 +232,7 @@ impl ChatClient {
         });
         Ok(Reply {
             content: choice.message.content.unwrap_or_default(),
+            // Some servers send an empty text instead of no reasoning.
             reasoning: choice.message.reasoning.filter(|reasoning| !reasoning.is_empty()),
             cut_off: choice.finish_reason.as_deref() == Some("length"),
             model: response.model,

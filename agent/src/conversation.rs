@@ -61,6 +61,7 @@ impl Exchanges {
     pub(crate) fn add(&mut self, asked: String, reply: &Reply) {
         let tokens_asked = match reply.usage {
             Some(usage) => usage.prompt_tokens,
+            // Only the new question is estimated: earlier exchanges already have their number.
             None => self.tokens() + estimate(&asked),
         };
         let answer = reply.usage.map_or_else(|| estimate(&reply.content), |usage| usage.completion_tokens);
@@ -72,6 +73,7 @@ impl Exchanges {
     /// remain. Returns the number of removed exchanges.
     pub(crate) fn unwind(&mut self, at_most: u64) -> usize {
         let before = self.0.len();
+        // The latest exchanges go first, because the first one has the rules and the task.
         while self.0.len() > 1 && self.tokens() > at_most {
             self.0.pop();
         }

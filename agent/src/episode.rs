@@ -95,12 +95,14 @@ impl<'a> Episode<'a> {
         let observation = self.terminal.observe().await;
         self.say(prompt::first(self.settings.format, self.instruction, &observation));
         loop {
+            // Checked before each request, because an answer for a closed terminal would waste a call.
             if self.terminal.is_closed() {
                 return Ok(StopReason::TerminalClosed);
             }
             if self.turns >= self.settings.max_turns {
                 return Ok(StopReason::MaxTurns);
             }
+            // Before the request: a summary needs free context, which a rejected request no longer has.
             self.hand_over_ahead().await;
             let Some(reply) = self.ask().await? else { continue };
             let ended = self.take(&reply).await;
@@ -125,8 +127,10 @@ impl<'a> Episode<'a> {
         self.record(|recorder, turn| recorder.answered(turn, reply, Some(&answer)));
         let ModelAnswer { plan, commands, task_complete, mut warnings, .. } = answer;
         tracing::info!(turn = self.turns, commands = commands.len(), task_complete, plan, "answer");
+        // The observation comes after the output has settled, so that it shows the result of the commands.
         warnings.extend(type_commands::carry_out(self.terminal, &commands).await);
         let observation = self.terminal.observe().await;
+        // The commands of the confirming answer were typed too, so the last observation has their result.
         if task_complete && self.completion_pending {
             self.record(|recorder, _| recorder.observed(observation.text()));
             return ControlFlow::Break(StopReason::Completed);

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// Returns the bytes of `keystrokes`. If the whole string is a key's name in tmux's spelling (`C-c`, `Enter`, `Up`,
-/// `F5`), these are the bytes of that key, and otherwise the text itself.
+/// Returns the bytes of `keystrokes`. These are the bytes of one key if the whole string is its name in tmux's spelling
+/// (`C-c`, `Enter`, `Up`, `F5`). Otherwise they are the text itself.
 ///
 /// `application_cursor` is the mode in which programs expect arrow keys as `ESC O A` instead of `ESC [ A`.
 pub(crate) fn encode(keystrokes: &str, application_cursor: bool) -> Cow<'_, [u8]> {
@@ -135,6 +135,7 @@ impl Special {
         let bytes = match (self, number) {
             (Self::Bytes(bytes), 1) => return Some(Cow::Borrowed(bytes.as_bytes())),
             (Self::Bytes(bytes), _) => {
+                // Terminals encode only Meta with these keys, as an escape before the bytes.
                 let only_meta = modifiers == Modifiers { meta: true, ..Modifiers::default() };
                 return only_meta.then(|| Cow::Owned(format!("\x1b{bytes}").into_bytes()));
             }

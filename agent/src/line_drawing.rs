@@ -46,6 +46,7 @@ impl LineDrawing {
     /// Returns the output with lines and corners as Unicode characters.
     pub(crate) fn drawn<'a>(&mut self, output: &'a [u8]) -> Cow<'a, [u8]> {
         let is_plain = |byte: &u8| ![ESCAPE, SHIFT_OUT, SHIFT_IN].contains(byte);
+        // The fast path: most output has no escape and needs no copy.
         if self.place == EscapeState::Text && !self.is_drawing() && output.iter().all(is_plain) {
             return Cow::Borrowed(output);
         }
@@ -66,6 +67,7 @@ impl LineDrawing {
 
     /// Returns the replacement of this byte, or `None` if the byte is unchanged.
     fn next(&mut self, byte: u8) -> Option<char> {
+        // An escape aborts any unfinished sequence, as in a VT100.
         if byte == ESCAPE {
             self.place = EscapeState::Escape;
             return None;

@@ -128,6 +128,7 @@ impl Screen {
     fn new_output(&self) -> Option<String> {
         let seen = self.seen.as_deref()?;
         let effects = self.emulator.callbacks();
+        // A copy of the capture state, because the rows on the screen may still change.
         let rest = self.rows_after(&mut effects.capture.clone());
         if effects.scrolled.dropped == 0 {
             let mut all = effects.scrolled.head.clone();
@@ -159,6 +160,7 @@ impl Screen {
 pub(crate) fn new_since<'a>(seen: &str, all: &'a str) -> Option<&'a str> {
     let (above, line) = split_prompt(seen);
     let new = all.strip_prefix(above)?;
+    // Trailing blanks are no output: they come and go with the cursor.
     let unchanged = new.trim_end() == line.trim_end();
     (!unchanged && !new.trim().is_empty()).then_some(new)
 }

@@ -54,8 +54,9 @@ pub struct TrajectorySettings {
 }
 
 impl AgentSettings {
-    /// Returns settings with the defaults: answers in JSON, 100 turns, 600 seconds without a byte per call, 4 retries
-    /// (about 8 seconds in total), the server's sampling, summaries, no trajectory.
+    /// Returns settings with the defaults: answers in JSON, 100 turns, 600 seconds without a byte per call, and 4
+    /// retries (about 8 seconds in total). The server decides the sampling, conversations are summarised, and no
+    /// trajectory is written.
     pub fn new(base_url: impl Into<String>, api_key: impl Into<String>, model: impl Into<String>) -> Self {
         Self {
             base_url: base_url.into(),
@@ -76,6 +77,7 @@ impl AgentSettings {
 impl Summarize {
     /// Whether a conversation with this number of tokens must be summarised now.
     pub(crate) fn is_due(self, tokens: u64, context_length: Option<u64>) -> bool {
+        // Without a known length, the server's rejection is the only sign of a full context.
         let Some(length) = context_length else { return false };
         let below = self.when_free_below.unwrap_or_else(|| FREE_BELOW.min(length / 4));
         length.saturating_sub(tokens) < below

@@ -66,6 +66,7 @@ pub(crate) async fn hand_over(
     // Without the conversation: only a reader who lacks it finds the gaps in the summary.
     let questions = help(chat, Purpose::Questions, Vec::new(), asked).await?;
 
+    // The answers come from the model with the full conversation, which also knows its own summary.
     let mut told = conversation.with(&summary.asked);
     told.push(Said { role: Role::Assistant, content: &summary.reply.content });
     let answers = help(chat, Purpose::Answers, told, prompt::answer(&questions.reply.content)).await?;

@@ -22,7 +22,7 @@ pub enum SendError {
     /// The terminal has ended, in either direction.
     #[error("the terminal is closed")]
     Closed,
-    /// Earlier input is still waiting, and none of the new input was sent.
+    /// Earlier input is still waiting, and no part of the new input was sent.
     #[error("the program in the terminal is not reading its input")]
     NotReading,
 }
@@ -58,6 +58,7 @@ impl Terminal {
     ///
     /// # Errors The terminal is closed, or the program has not read earlier input for ten seconds.
     pub async fn send_keys(&self, keystrokes: &str) -> Result<(), SendError> {
+        // An empty command is only a wait.
         if keystrokes.is_empty() {
             return Ok(());
         }
@@ -68,8 +69,8 @@ impl Terminal {
     }
 
     /// Returns the output since the last observation, including lines that scrolled off the screen, or else the current
-    /// screen. Of more than 10 000 bytes the result has the first and the last 5 000. A closed terminal can also be
-    /// observed.
+    /// screen. A result of more than 10 000 bytes is reduced to the first and the last 5 000. A closed terminal can
+    /// also be observed.
     pub async fn observe(&self) -> Observation {
         match &self.0 {
             Kind::Streams(streams) => streams.observe(),

@@ -5,11 +5,11 @@
 //! [`calls`] turns these into calls as a capture would have recorded them, marked as [`Dialect::Returned`]. The forest,
 //! the rows and the checks treat them like captured calls.
 //!
-//! Nothing is invented. A turn with a defect stays in the record with its [`Flaw`]s and is not trained: without prompt
-//! ids, without logprobs, with lists of different lengths, or with a number that is not an id. If the lists of turns
-//! differ in length, it is unknown which entry belongs to which turn. A missing prompt is not assembled from earlier
-//! turns, because the template's text between these is unknown. The upstream's own report is unknown too: there is no
-//! finish reason and no temperature, and the policy version is 0.
+//! Nothing is invented. A turn with a defect stays in the record with its [`Flaw`]s and is not trained. Such defects
+//! are missing prompt ids, missing logprobs, lists of different lengths, and numbers that are not ids. If the lists of
+//! turns differ in length, it is unknown which entry belongs to which turn. A missing prompt is not assembled from
+//! earlier turns, because the template's text between these is unknown. The upstream's own report is unknown too: there
+//! is no finish reason and no temperature, and the policy version is 0.
 //!
 //! [`Dialect::Returned`]: crate::call::Dialect::Returned
 //! [`Flaw`]: crate::call::Flaw

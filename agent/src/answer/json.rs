@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use super::{Command, DEFAULT_WAIT, Parts, json_object, wait_of, warn_of_run_on_lines};
 
 pub(super) fn read(text: &str, warnings: &mut Vec<String>) -> Result<Parts, String> {
+    // One known field identifies the answer among other objects, such as JSON in the prose.
     let found = json_object::find(text, |object| FIELDS.iter().any(|name| object.contains_key(*name)))
         .map_err(|error| error.to_string())?;
     if !found.before.trim().is_empty() {
@@ -20,6 +21,7 @@ pub(super) fn read(text: &str, warnings: &mut Vec<String>) -> Result<Parts, Stri
     let object = &found.object;
 
     let missing: Vec<_> = REQUIRED.iter().filter(|name| !object.contains_key(**name)).copied().collect();
+    // Before the types, so that the model gets the complete list of missing fields.
     if !missing.is_empty() {
         return Err(format!("These required fields are missing: {}.", missing.join(", ")));
     }

@@ -38,6 +38,7 @@ pub(crate) fn find(
         let outcome = read_at(text, start);
         from = match &outcome {
             Ok(found) if wanted(&found.object) => return outcome,
+            // Continues after the object, so that its content is not taken as an answer.
             Ok(found) => text.len() - found.after.len(),
             Err(_) => start + 1,
         };
@@ -58,6 +59,7 @@ fn read_at(text: &str, start: usize) -> Result<FoundObject<'_>, NotFound> {
             Ok(FoundObject { object, before, after, appended: String::new() })
         }
         Some(Err(error)) => {
+            // Only a text that ends too early can be completed. Any other syntax error is final.
             if error.is_eof()
                 && let Some((object, appended)) = close(candidate)
             {

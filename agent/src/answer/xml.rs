@@ -59,6 +59,7 @@ fn response<'a>(text: &'a str, warnings: &mut Vec<String>) -> Result<&'a str, St
     if !after.trim().is_empty() {
         warnings.push("There is text after </response>; send the response alone.".into());
     }
+    // A second response was written without a view of the terminal after the first.
     if after.contains(RESPONSE) {
         warnings.push("There is more than one <response>; only the first was carried out.".into());
     }
@@ -107,6 +108,7 @@ impl<'a> Sections<'a> {
             }
             section.get_or_insert(inside);
         }
+        // The position of `task_complete` does not matter.
         if !order.iter().filter(|place| **place < 3).is_sorted() {
             warnings.push("The elements should come in this order: analysis, plan, commands.".into());
         }

@@ -45,6 +45,7 @@ impl ChatClient {
         while let Some(chunk) = response.chunk().await? {
             body.extend_from_slice(&chunk);
             if body.len() > LARGEST {
+                // A truncated list would not parse, so a list that is too large counts as no list.
                 body.clear();
                 break;
             }

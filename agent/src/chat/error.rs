@@ -74,6 +74,7 @@ pub(crate) fn failed_request(url: &str, idle: Duration, error: &reqwest::Error) 
         return ChatError::Timeout { url: url.to_owned(), idle };
     }
     let mut cause = String::new();
+    // reqwest's own message omits the cause, such as a refused connection.
     let mut source = error.source();
     while let Some(inner) = source {
         let separator = if cause.is_empty() { "" } else { ": " };
@@ -98,6 +99,7 @@ pub(crate) fn refused(url: &str, status: StatusCode, body: &[u8]) -> ChatError {
         .find_map(|path| json.pointer(path)?.as_str().map(str::to_owned))
         .unwrap_or_else(|| excerpt(body));
     let code = json.pointer("/error/code").and_then(Value::as_str).unwrap_or_default();
+    // A server error is transient, whatever its message.
     if status.is_client_error() && is_context_overflow(&message, code) {
         return ChatError::ContextExceeded { message };
     }

@@ -33,6 +33,7 @@ impl Episode<'_> {
     /// Completes the next message. Stores the model's text unchanged: the tokens of the next prompt begin with those of
     /// this answer only if its text is the same.
     async fn complete(&mut self) -> Result<Reply, ChatError> {
+        // State changes only after the answer, so that a failed request can be repeated with a shorter conversation.
         let reply = self.chat.complete(&self.conversation.with(&self.next)).await?;
         self.turns += 1;
         self.unanswered = 0;
@@ -44,6 +45,7 @@ impl Episode<'_> {
     /// Summarises the conversation before the context is full. On an error the conversation continues unchanged.
     pub(super) async fn hand_over_ahead(&mut self) {
         let Some(summarize) = self.settings.summarize else { return };
+        // A single exchange has nothing that a summary could replace.
         if !self.conversation.is_long() || !summarize.is_due(self.conversation.tokens(), self.context_length)
         {
             return;
@@ -62,6 +64,7 @@ impl Episode<'_> {
         tracing::info!(turn = self.turns, %refused, "making room");
         // Without a known length, the size of the conversation that last fitted is the estimate.
         let length = self.context_length.unwrap_or_else(|| self.conversation.tokens());
+        // The server counts the requested length of the answer against the context too.
         let free = FREE_AFTER_UNWINDING + self.settings.max_tokens.map_or(0, u64::from);
         let dropped = self.conversation.unwind(length.saturating_sub(free));
         if let Err(error) = Box::pin(self.hand_over(dropped)).await {

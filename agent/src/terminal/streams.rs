@@ -57,6 +57,7 @@ impl StreamTerminal {
     }
 
     pub(super) async fn send_keys(&self, keystrokes: &str) -> Result<(), SendError> {
+        // The lock ends with this statement, so that the pump can feed the screen during the wait.
         let bytes = keys::encode(keystrokes, lock(&self.screen).application_cursor()).into_owned();
         match tokio::time::timeout(SEND_PATIENCE, self.keys.send(bytes.into())).await {
             Ok(Ok(())) => Ok(()),
@@ -113,6 +114,7 @@ async fn pump(
                         return;
                     }
                 }
+                // The screen before the counter: a waiter that sees new output must also find it on the screen.
                 let replies = lock(screen).feed(&chunk);
                 input.reply(&replies);
                 output.send_modify(|bytes| *bytes += chunk.len() as u64);
@@ -122,6 +124,7 @@ async fn pump(
                 Ok(count) => input.wrote(count),
                 Err(error) => {
                     tracing::debug!(%error, "terminal takes no more input");
+                    // Only the input ends. A program may close its input and still write output.
                     input.close(&mut keys);
                 }
             },
@@ -162,6 +165,7 @@ impl Input {
     }
 
     fn wants_keys(&self) -> bool {
+        // One keystroke string at a time, so that a full queue shows that the program does not read.
         self.open && self.pending.is_empty() && !self.unflushed
     }
 

@@ -55,6 +55,7 @@ impl Recorder {
 
     /// Records the model's answer of a turn. `answer` is `None` if the reply was unreadable.
     pub(crate) fn answered(&mut self, turn: u32, reply: &Reply, answer: Option<&ModelAnswer>) {
+        // A raw step has the reply unchanged, and no tool calls that repeat its content.
         let answer = answer.filter(|_| !self.place.raw_content);
         let message = answer.map_or_else(|| reply.content.clone(), thoughts);
         let tool_calls = answer.map(|answer| tool_calls(turn, answer)).unwrap_or_default();
@@ -68,6 +69,7 @@ impl Recorder {
         let calls = step.of_agent.iter().flat_map(|of_agent| &of_agent.tool_calls);
         let mut commands = calls.filter(|call| call.function_name == BASH_COMMAND);
         let source_call_id = match (commands.next(), commands.next()) {
+            // With several commands, the shared observation does not show which command caused it.
             (Some(only), None) => Some(only.tool_call_id.clone()),
             _ => None,
         };
@@ -121,6 +123,7 @@ impl Recorder {
         };
         let asked = trajectory.push(Source::User, helper.asked.clone());
         if matches!(helper.purpose, Purpose::Summary | Purpose::Answers) {
+            // A reference instead of a copy of the conversation, which would double the file with each summary.
             let before = json!({"trajectory_id": trajectory_id, "steps": steps.len()});
             asked.extra.insert("conversation_before".to_owned(), before);
         }
@@ -140,6 +143,7 @@ impl Recorder {
             Ok(text) => replace(&self.place.path, &text).await,
             Err(error) => Err(error.into()),
         };
+        // A trajectory is not essential: a failed write must not end the run.
         if let Err(error) = written
             && !std::mem::replace(&mut self.failed, true)
         {

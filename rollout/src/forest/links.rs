@@ -1,5 +1,5 @@
 //! Finds the answer that each call extends, and the part of its prompt that earlier sequences have. A call extends only
-//! an answer of its own model: sequences of two adapters of one base model begin with the same tokens, but belong to
+//! an answer of its own model. Sequences of two adapters of one base model begin with the same tokens, but belong to
 //! different policies.
 //!
 //! All sequences are sorted by their tokens. Every prefix of a sequence then precedes it, and the sequence with the

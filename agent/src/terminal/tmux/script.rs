@@ -52,8 +52,10 @@ impl TmuxSession {
             let _ = writeln!(script, "export {name}={}", quoted(value));
         }
         let TerminalSize { rows, cols } = self.size;
+        // A zero counts as one, as in the emulator.
         let (rows, cols) = (rows.max(1), cols.max(1));
         let name = quoted(&self.name);
+        // A login shell, so that the environment's profile applies. Not every image has bash.
         let shell = quoted("if command -v bash >/dev/null 2>&1; then exec bash --login; fi; exec sh -l");
         let _ = write!(
             script,
@@ -112,6 +114,7 @@ impl TmuxSession {
         let file = quoted(&format!("/tmp/.{}-keystrokes", self.name));
         let mut commands = Vec::new();
         for (number, chunk) in text.as_bytes().chunks(CHUNK).enumerate() {
+            // The first chunk truncates the file, which an interrupted paste may have left.
             let redirect = if number == 0 { ">" } else { ">>" };
             commands.push(format!("printf %s {} | base64 -d {redirect} {file}", STANDARD.encode(chunk)));
         }
@@ -142,6 +145,7 @@ pub(super) struct Look {
 
 impl Look {
     pub(super) fn read(printed: &str) -> Option<Self> {
+        // Malformed output counts as a failed look rather than as an empty screen.
         let (head, pictures) = printed.split_once('\n')?;
         let (scrolled, alternate) = head.split_once(' ')?;
         let (since, screen) = pictures.split_once(BETWEEN)?;

@@ -3,7 +3,7 @@
 //!
 //! The first branch is the trajectory. Each further branch (a sub-agent's, a fork, the part after a compaction) is
 //! embedded in its `subagent_trajectories`, with `branch_cause` in `extra`. An answer is a step with the ids of its
-//! whole prompt and its own ids, in the first branch that has it, so each appears once. The text is not in the step:
+//! whole prompt and its own ids. Only the first branch that has an answer has its step. The text is not in the step:
 //! `message` is empty, as `notes` explains. If the messages of a call were recorded, its step has them in
 //! `extra.messages` as they were sent.
 //!

@@ -2,7 +2,7 @@
 //! `rollouts/step_N/rank_R.bin`. The layout is that of August 2026, commit 559b447. It is internal to prime-rl and has
 //! no version number, so other commits may differ.
 //!
-//! A branch is a sample. It has its own positions from 0, and per token a mask, an advantage and a logprob (0.0 for
+//! A branch is a sample. It has its own positions from 0. Per token it has a mask, an advantage, a logprob (0.0 for
 //! tokens that are not trained) and the divisor of the logits. Samples are packed one after the other up to the
 //! sequence length, each into the first of several open micro-batches with room. A file has the data of one rank for
 //! one step. For several ranks, distribute its micro-batches in equal numbers.

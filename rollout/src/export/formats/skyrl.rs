@@ -1,6 +1,6 @@
 //! SkyRL (package `skyrl` 0.4.0): one line per trial, a step-wise `GeneratorOutput` of one trajectory.
 //!
-//! A step is a branch, as SkyRL's own `merge_stepwise_output` makes from the turns of a branch: the observations
+//! A step is a branch, as SkyRL's own `merge_stepwise_output` makes from the turns of a branch. The observations
 //! between turns are tokens of the response with a loss mask of 0. `concatenate_generator_outputs` with
 //! `step_wise=True` accepts a list of lines, after each entry of `trajectory_ids` becomes a `TrajectoryID`. It ignores
 //! the key `trial_id`, which is not a list. The keys are `prompt_token_ids`, `response_ids`, `rewards`, `loss_masks`,

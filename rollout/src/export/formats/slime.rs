@@ -1,5 +1,5 @@
-//! slime (commit 624b824) and miles (commit 31f1ca9), neither of which is in a package index: one line per branch, the
-//! dictionary of a `Sample`, which `Sample.from_dict` of both reads.
+//! slime (commit 624b824) and miles (commit 31f1ca9): one line per branch, the dictionary of a `Sample`, which
+//! `Sample.from_dict` of both reads. Neither trainer is in a package index.
 //!
 //! `tokens` has the branch up to its last trained token. `response_length`, `loss_mask` and `rollout_log_probs` begin
 //! at the first sampled token. `weight_versions` has the names of the policy versions of the trained tokens, oldest

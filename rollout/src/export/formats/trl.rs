@@ -8,7 +8,7 @@
 //!
 //! The trainer uses the advantage unchanged and a mean over tokens. All branches of a trial have the trial's advantage,
 //! so a fork has no higher weight. The trainer drops a sample by `model_version`, which is the oldest version that
-//! sampled a trained token. A branch without trained tokens has no line: a batch of such lines only breaks the
+//! sampled a trained token. A branch without trained tokens has no line. A batch with only such lines breaks the
 //! trainer's step, and TRL's own worker does not write these either.
 
 use std::collections::BTreeMap;

@@ -47,7 +47,7 @@ pub enum LeftOut {
     FailedGroup,
     /// It has tokens of a policy that is too old.
     Stale,
-    /// It sampled nothing.
+    /// The trial sampled nothing.
     WithoutTokens,
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A trainer recomputes logprobs as the softmax over all tokens, at one temperature of its own. The captured logprobs
 //! differ if another temperature, a truncation or a penalty shaped the distribution. The ratio of the two is then wrong
-//! from the first step on. Hardly any format can represent this, so the export reports all of it, by name and count.
+//! from the first step on. Hardly any format can represent this, so the export reports each deviation, by name and
+//! count.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,13 +4,13 @@
 //! Such a trainer takes a number as the reward of every trial and the group's mean as its baseline. A trial without a
 //! reward is masked, but the substitute for its reward would still move the baseline of all others. With 0.0, a group
 //! that solved its task every time except for one failed container would be trained on a difference that does not
-//! exist. The mean of the group's rewards does not move the baseline. (If the trainer also divides by the group's
-//! standard deviation, that is smaller by the root of the share of trials with a reward, and the advantages are
+//! exist. The mean of the group's rewards does not move the baseline. (A trainer may also divide by the group's
+//! standard deviation. That is smaller by the root of the share of trials with a reward, and the advantages are
 //! larger.)
 //!
-//! A branch without trained tokens costs a forward pass and can do harm: one trainer takes a trial's advantage from its
+//! A branch without trained tokens costs a forward pass and can do harm. One trainer takes a trial's advantage from its
 //! last branch, and finds none if that branch is masked. Such branches are omitted, except one if a trial has no other
-//! branches. The tokens after the last trained token of a branch are omitted too: a trainer that puts the reward on the
+//! branches. The tokens after the last trained token of a branch are omitted too. A trainer that puts the reward on the
 //! very last token loses it if that token is masked.
 
 use std::collections::BTreeMap;

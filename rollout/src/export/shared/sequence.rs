@@ -54,7 +54,7 @@ impl<'a> Sequence<'a> {
 /// `calls` remain unchanged.
 ///
 /// The tail would cost a forward pass without a benefit. Trainers that put the reward on the last token of a row would
-/// also lose it if that token is masked, and would train the row without a reward.
+/// also lose it if that token is masked.
 pub(crate) fn cut_tail(row: &mut RolloutRow) -> bool {
     // A row without trained tokens remains whole, because its end has no other definition.
     let Some(last) = row.loss_mask.iter().rposition(|&mask| mask == 1) else { return false };

@@ -11,8 +11,8 @@ use crate::forest::tests::call;
 use crate::row::RolloutRow;
 use crate::token::Logprob;
 
-/// One call: the earlier answer that it extends (if any), the new ids, the sampled ids, the bits of the first logprob,
-/// the increase of the policy version, and whether the call only names a conversation.
+/// One call. It has the earlier answer that it extends (if any), the new ids, the sampled ids, and the bits of the
+/// first logprob. The last two fields are the increase of the policy version and whether the call is a title.
 type Turn = (Option<prop::sample::Index>, Vec<u32>, Vec<u32>, u32, i32, bool);
 
 fn turn() -> impl Strategy<Value = Turn> {

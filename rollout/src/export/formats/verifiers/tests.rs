@@ -133,8 +133,8 @@ fn a_logprob_that_is_no_number_leaves_no_line() {
     assert!(out.is_empty());
 }
 
-/// Returns a leaf's path as verifiers itself computes it: the ids, the trained ones (an answer in the first branch that
-/// has it), and the logprobs of the trained ones with 0.0 for the others.
+/// Returns a leaf's path as verifiers itself computes it: the ids, the trained mask, and the logprobs with 0.0 for
+/// tokens that are not trained. An answer is trained in the first branch that has it.
 fn walked(line: &Value, leaf: usize, seen: &mut Vec<usize>) -> (Vec<i32>, Vec<u8>, Vec<f32>) {
     let nodes = line["nodes"].as_array().unwrap();
     let mut path = vec![leaf];
