@@ -96,6 +96,7 @@ impl AnswerFormat {
     pub(crate) fn salvage(self, cut_off: &str) -> Option<ModelAnswer> {
         match self {
             Self::Json => None,
+            // The text after the whole response is ignored: it was cut off, and the response is complete without it.
             Self::Xml => self.parse(xml::whole_response(cut_off)?).ok(),
         }
     }
@@ -136,6 +137,7 @@ impl Command {
 }
 
 fn wait_of(seconds: f64) -> Duration {
+    // NaN passes `clamp` and fails the conversion.
     Duration::try_from_secs_f64(seconds.clamp(0.0, LONGEST_WAIT.as_secs_f64())).unwrap_or(DEFAULT_WAIT)
 }
 

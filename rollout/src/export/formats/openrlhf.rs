@@ -61,6 +61,7 @@ impl ComparedShape for Openrlhf {
         trial: &ComparedTrial,
         out: &mut TrialLines<'_, W>,
     ) -> Result<(), ExportError> {
+        // The position in the file defines the group, so the trial must be exactly one line.
         let Some(Sequence { row, .. }) = self.positions.take(trial)? else { return Ok(()) };
         out.leave_out_advantage(trial);
         out.leave_out_versions(row);

@@ -108,6 +108,7 @@ impl ComparedShape for Rllm {
         out: &mut TrialLines<'_, W>,
     ) -> Result<(), ExportError> {
         let branches = trial.rows.iter().map(Sequence::of).collect::<Result<Vec<_>, _>>()?;
+        // The last branch has the ending of the trial, on which the termination reason depends.
         let Some(row) = branches.last().map(|branch| branch.row) else { return Ok(()) };
         self.samples.add(row)?;
         let steps = steps(&branches, trial);
@@ -121,6 +122,7 @@ impl ComparedShape for Rllm {
             usize::from(!trial.is_stand_in && trial.reward != 0.0 && trial.reward != 1.0),
         );
         let episode = Episode {
+            // The part before the colon is the group in which rLLM compares, so it must not contain a colon.
             id: format!("{}:{}", encoded(group_name(row)), row.sample_index),
             task: &row.task_id,
             termination_reason: termination_reason(row),
@@ -152,6 +154,7 @@ fn steps<'a>(branches: &[Sequence<'a>], trial: &ComparedTrial) -> Vec<EpisodeSte
         .flat_map(|branch| trained_runs(&branch.row.loss_mask).map(move |run| (branch.row, run)));
     let mut steps: Vec<_> = runs.map(|(row, run)| step(row, run, versions, trial.advantage)).collect();
     if let Some(last) = steps.last_mut() {
+        // Only one step ends the episode, even if the trial forked.
         last.done = true;
     }
     steps

@@ -57,6 +57,7 @@ impl ComparedShape for Skyrl {
     ) -> Result<(), ExportError> {
         let steps = trial.rows.iter().map(Sequence::of).collect::<Result<Vec<_>, _>>()?;
         let Some(first) = steps.first() else { return Ok(()) };
+        // A second trajectory with this name would count as a further part of the first one.
         self.samples.add(first.row)?;
         out.leave_out_advantage(trial);
         out.leave_out_rewards_by_name(first.row);

@@ -43,6 +43,7 @@ impl<W: Write> Exporter for TinkerExporter<W> {
         refuse_unfit(&trial)?;
         let advantage = advantage(&trial)?.unwrap_or_default();
         for row in &trial.rows {
+            // All advantages would be 0, so the datum would have no effect.
             if !is_trained(row) {
                 self.told.add("rows: nothing in them is trained", 1);
                 continue;

@@ -83,6 +83,7 @@ impl Survey {
             let Some(group_id) = facts.group_id.as_deref() else { continue };
             let (samples, size) = groups.entry(group_id).or_default();
             samples.insert(facts.sample_index);
+            // The plan verifies later that all trials of a group name the same size.
             *size = facts.group_size.and_then(|size| usize::try_from(size).ok());
         }
         let is_open =

@@ -45,6 +45,7 @@ impl Tally {
         let count = u64::try_from(count).unwrap_or(u64::MAX);
         match self.0.iter_mut().find(|(known, _)| *known == what) {
             Some((_, total)) => *total = total.saturating_add(count),
+            // A property that never occurred is not an omission.
             None if count > 0 => self.0.push((what, count)),
             None => {}
         }

@@ -92,6 +92,7 @@ impl<'a> Trajectory<'a> {
         let mut turns = turns(row)?;
         // An answer belongs to the first branch that has it, so that its tokens appear once in the line.
         turns.retain(|turn| told.insert((&turn.span.call_id, turn.span.choice_index)));
+        // Every answer of this branch is in an earlier branch, so it has no steps of its own.
         if turns.is_empty() {
             return Ok(None);
         }

@@ -60,6 +60,7 @@ macro_rules! primitive {
 
             fn all_from_array(array: &dyn Array) -> Option<Vec<Self>> {
                 let array: &PrimitiveArray<$arrow> = downcast(array).ok()?;
+                // A null value has an arbitrary number in the buffer, so the fast path must not copy it.
                 (array.null_count() == 0).then(|| array.values().to_vec())
             }
         }
@@ -119,6 +120,7 @@ impl Scalar for Timestamp {
 
     fn to_array<'a>(values: impl Iterator<Item = Option<&'a Self>>) -> Result<ArrayRef, ArrowError> {
         let nanoseconds = |time: &Timestamp| {
+            // 64 bits of nanoseconds end in 2262.
             let out_of_range = |_| {
                 ArrowError::InvalidArgumentError(format!(
                     "the time {time} is outside 1677 to 2262, which Parquet holds"

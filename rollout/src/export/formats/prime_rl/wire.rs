@@ -18,6 +18,7 @@ const ABSENT: usize = 7;
 /// later.
 pub(super) fn list_header(length: u32) -> [u8; 5] {
     let [a, b, c, d] = length.to_be_bytes();
+    // The short forms of msgpack depend on the length, which is not known yet.
     [0xdd, a, b, c, d]
 }
 

@@ -252,6 +252,7 @@ impl Serialize for GraphNode<'_> {
             }
             Part::Answer => {
                 let mask = turn.trainable_mask().iter().map(|&trained| trained == 1);
+                // Logprobs and advantages have a value per trained token only, and readers spread these over the mask.
                 let trained = mask.clone().zip(turn.logprobs()).filter(|&(trained, _)| trained);
                 let advantage = self.advantage.map(|advantage| trained.clone().map(move |_| advantage));
                 fields.serialize_field("message", &TraceMessage { role: "assistant", content: None })?;
