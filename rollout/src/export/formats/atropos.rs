@@ -5,7 +5,8 @@
 //! an advantage, `advantages` has it per token. A post is the group: Atropos has neither groups nor versions, computes
 //! advantages from the scores of one post, and distributes groups by their number of sequences. The consequences are:
 //!
-//! - A trial with several branches is rejected unless there are advantages, because its score would count once per branch.
+//! - A trial with several branches is rejected unless there are advantages, because its score would count once per
+//!   branch.
 //! - A trial without trained tokens stays in its group, with a mask of −100 and `set_advantage_to_zero` in `overrides`.
 //!   If it has no reward, its score is the mean of the others. That preserves the mean, and makes the spread slightly
 //!   smaller.
