@@ -76,7 +76,8 @@ struct Parts {
 impl AnswerFormat {
     /// Parses the answer in `text`.
     ///
-    /// # Errors The text is not an answer in this format, or is ambiguous.
+    /// # Errors
+    /// The text is not an answer in this format, or is ambiguous.
     pub fn parse(self, text: &str) -> Result<ModelAnswer, AnswerError> {
         let mut warnings = Vec::new();
         let read = match self {

@@ -35,7 +35,8 @@ use terminal::Terminal;
 /// The caller still owns the terminal. Closing it sends a hang-up to processes of the agent, for which the tests of the
 /// task may look.
 ///
-/// # Errors The base URL is invalid, or the model failed permanently: it is unreachable, or an error persisted after
+/// # Errors
+/// The base URL is invalid, or the model failed permanently: it is unreachable, or an error persisted after
 /// all retries. The latter error contains the report up to that point.
 ///
 /// The returned future is boxed so that this crate compiles the agent once. Every crate that polls an `async fn` would

@@ -48,7 +48,8 @@ impl Terminal {
 
     /// Starts a shell in a new tmux session. tmux must be installed.
     ///
-    /// # Errors The session does not start.
+    /// # Errors
+    /// The session does not start.
     pub async fn tmux(runner: impl RunCommand + 'static, session: TmuxSession) -> Result<Self, TmuxError> {
         Ok(Self(Kind::Tmux(TmuxTerminal::start(Box::new(runner), session).await?)))
     }
@@ -56,7 +57,8 @@ impl Terminal {
     /// Types `keystrokes`: literal text, or one key if the whole string is a key's name in tmux's spelling (`C-c`,
     /// `Enter`, `Up`). Returns once the keystrokes are queued or sent, not when the program has read them.
     ///
-    /// # Errors The terminal is closed, or the program has not read earlier input for ten seconds.
+    /// # Errors
+    /// The terminal is closed, or the program has not read earlier input for ten seconds.
     pub async fn send_keys(&self, keystrokes: &str) -> Result<(), SendError> {
         // An empty command is only a wait.
         if keystrokes.is_empty() {

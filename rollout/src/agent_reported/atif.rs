@@ -83,7 +83,8 @@ struct AtifMetrics<'a> {
 
 /// Reads one trajectory file. Unknown keys are ignored.
 ///
-/// # Errors The bytes are not JSON, not a trajectory, or of a version beyond 1.8.
+/// # Errors
+/// The bytes are not JSON, not a trajectory, or of a version beyond 1.8.
 pub fn trajectory(json: &[u8]) -> Result<Document, Unreadable> {
     let root: AtifTrajectory<'_> = serde_json::from_slice(json)?;
     let mut document = Document::default();

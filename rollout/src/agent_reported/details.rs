@@ -41,7 +41,8 @@ struct Detail<'a> {
 /// `agent_result`. The first conversation is the main agent's, the others are those of sub-agents. Missing details give
 /// an empty list.
 ///
-/// # Errors The bytes are not JSON, or `rollout_details` is not in Harbor's format.
+/// # Errors
+/// The bytes are not JSON, or `rollout_details` is not in Harbor's format.
 pub fn rollout_details(json: &[u8]) -> Result<Vec<Segment>, Unreadable> {
     let details: Vec<Detail<'_>> = if json.trim_ascii_start().starts_with(b"[") {
         serde_json::from_slice(json)?

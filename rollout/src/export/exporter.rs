@@ -72,11 +72,13 @@ pub enum ExportError {
 pub trait Exporter {
     /// Appends a trial. A format that writes whole groups buffers a trial until the last one of its group.
     ///
-    /// # Errors The format cannot represent the trial, or the output failed. The export cannot continue then.
+    /// # Errors
+    /// The format cannot represent the trial, or the output failed. The export cannot continue then.
     fn write(&mut self, trial: Trial) -> Result<(), ExportError>;
 
     /// Completes the file. Returns what the format could not represent.
     ///
-    /// # Errors The output failed.
+    /// # Errors
+    /// The output failed.
     fn finish(self: Box<Self>) -> Result<Vec<Omission>, ExportError>;
 }

@@ -63,7 +63,8 @@ macro_rules! formats {
             /// Starts a file of this format. The output must be seekable, because some formats write their header at
             /// the end.
             ///
-            /// # Errors The output failed.
+            /// # Errors
+            /// The output failed.
             pub fn exporter<'a>(
                 self,
                 out: impl Write + Seek + Send + 'a,

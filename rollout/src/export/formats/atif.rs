@@ -38,7 +38,8 @@ impl<W: Write> AtifExporter<W> {
 }
 
 impl<W: Write> Exporter for AtifExporter<W> {
-    /// # Errors The trial has images, messages that are not JSON, or a reward that is not finite.
+    /// # Errors
+    /// The trial has images, messages that are not JSON, or a reward that is not finite.
     fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
         refuse_unfit(&trial)?;
         let Some(trajectory) = Trajectory::of(&trial)? else { return Ok(()) };

@@ -91,7 +91,8 @@ fn refuse_forked(trials: &[Trial]) -> Result<(), ExportError> {
 }
 
 impl<W: Write> Exporter for AtroposExporter<W> {
-    /// # Errors The trial has images, or a trial of its group has several branches and no advantage.
+    /// # Errors
+    /// The trial has images, or a trial of its group has several branches and no advantage.
     fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
         refuse_unfit(&trial)?;
         let Some(GroupPlace { ordinal, trials }) = trial.group else { return self.write_group(&[trial]) };

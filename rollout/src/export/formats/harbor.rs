@@ -43,7 +43,8 @@ struct Generic<'a> {
 }
 
 impl<W: Write> Exporter for HarborExporter<W> {
-    /// # Errors The trial has images, or a reward that is not finite.
+    /// # Errors
+    /// The trial has images, or a reward that is not finite.
     fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
         refuse_unfit(&trial)?;
         for row in &trial.rows {

@@ -115,7 +115,8 @@ impl<W: Write + Seek> PrimeRlExporter<W> {
 }
 
 impl<W: Write + Seek> Exporter for PrimeRlExporter<W> {
-    /// # Errors The trial has images, trained tokens without an advantage, or logprobs with a temperature that is
+    /// # Errors
+    /// The trial has images, trained tokens without an advantage, or logprobs with a temperature that is
     /// unknown or 0.
     fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
         refuse_unfit(&trial)?;

@@ -38,7 +38,8 @@ impl<W: Write> TinkerExporter<W> {
 }
 
 impl<W: Write> Exporter for TinkerExporter<W> {
-    /// # Errors The trial has images, or trained tokens without an advantage or without a token before them.
+    /// # Errors
+    /// The trial has images, or trained tokens without an advantage or without a token before them.
     fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
         refuse_unfit(&trial)?;
         let advantage = advantage(&trial)?.unwrap_or_default();

@@ -41,7 +41,8 @@ impl<W: Write> VerifiersExporter<W> {
 }
 
 impl<W: Write> Exporter for VerifiersExporter<W> {
-    /// # Errors The trial has images, which a trace of tokens cannot represent, or branches that disagree about a
+    /// # Errors
+    /// The trial has images, which a trace of tokens cannot represent, or branches that disagree about a
     /// shared call.
     fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
         refuse_unfit(&trial)?;

@@ -47,7 +47,8 @@ pub struct ParquetExporter<W: Write + Send> {
 impl<W: Write + Send> ParquetExporter<W> {
     /// Writes to `out`, one row group at a time.
     ///
-    /// # Errors The output failed.
+    /// # Errors
+    /// The output failed.
     pub fn new(out: W) -> Result<Self, ExportError> {
         Ok(Self { rows: ParquetWriter::new(out).map_err(failed)? })
     }

@@ -173,7 +173,8 @@ impl Plan {
 impl Survey {
     /// Decides how each trial is exported.
     ///
-    /// # Errors The data of the trials do not allow a decision.
+    /// # Errors
+    /// The data of the trials do not allow a decision.
     pub fn plan(self) -> Result<Plan, PlanError> {
         weighing::weigh(&selection::select(&self)?, &self.rules)
     }

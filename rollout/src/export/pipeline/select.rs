@@ -48,7 +48,8 @@ pub struct Tally {
 impl Plan {
     /// Returns a trial for the export, from all of its rows. `None` if the plan omits the trial.
     ///
-    /// # Errors The trial cannot be exported, and omitting it without the user's request would be wrong.
+    /// # Errors
+    /// The trial cannot be exported, and omitting it without the user's request would be wrong.
     pub fn take(
         &self,
         mut rows: Vec<RolloutRow>,

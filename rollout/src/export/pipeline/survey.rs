@@ -64,14 +64,16 @@ impl Survey {
 
     /// Adds a trial by the first of its rows.
     ///
-    /// # Errors The survey already has this trial.
+    /// # Errors
+    /// The survey already has this trial.
     pub fn trial(&mut self, facts: RowFacts) -> Result<(), SeenTwice> {
         self.add(facts, true)
     }
 
     /// Adds a trial that sampled nothing and so has no rows.
     ///
-    /// # Errors The survey already has this trial.
+    /// # Errors
+    /// The survey already has this trial.
     pub fn trial_without_rows(&mut self, facts: RowFacts) -> Result<(), SeenTwice> {
         self.add(facts, false)
     }

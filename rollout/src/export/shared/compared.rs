@@ -42,7 +42,8 @@ pub struct ComparedTrial {
 pub trait ComparedShape {
     /// Writes a trial. The trials of a group are consecutive.
     ///
-    /// # Errors The format cannot represent the trial, or the output failed.
+    /// # Errors
+    /// The format cannot represent the trial, or the output failed.
     fn write<W: Write>(
         &mut self,
         trial: &ComparedTrial,

@@ -23,7 +23,8 @@ pub(crate) fn group_name(row: &RolloutRow) -> &str {
 pub(crate) struct Samples(HashSet<(String, i32)>);
 
 impl Samples {
-    /// # Errors An earlier trial has the same name. A trainer would treat both as one trial.
+    /// # Errors
+    /// An earlier trial has the same name. A trainer would treat both as one trial.
     pub(crate) fn add(&mut self, row: &RolloutRow) -> Result<(), ExportError> {
         let group = group_name(row);
         if self.0.insert((group.to_owned(), row.sample_index)) {

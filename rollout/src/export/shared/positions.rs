@@ -18,7 +18,8 @@ pub(crate) struct Positions {
 impl Positions {
     /// Returns the trial's single row.
     ///
-    /// # Errors The trial has more than one row, or its group does not have its full size, or not the size of the
+    /// # Errors
+    /// The trial has more than one row, or its group does not have its full size, or not the size of the
     /// earlier groups.
     pub(crate) fn take<'a>(&mut self, trial: &'a ComparedTrial) -> Result<Option<Sequence<'a>>, ExportError> {
         let Some(branch) = only_branch(trial)? else { return Ok(None) };
@@ -45,7 +46,8 @@ impl Positions {
 
 /// Returns the trial's single row.
 ///
-/// # Errors The trial has more than one row.
+/// # Errors
+/// The trial has more than one row.
 pub(crate) fn only_branch(trial: &ComparedTrial) -> Result<Option<Sequence<'_>>, ExportError> {
     let [row, others @ ..] = trial.rows.as_slice() else { return Ok(None) };
     if !others.is_empty() {

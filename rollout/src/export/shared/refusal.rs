@@ -8,7 +8,8 @@ use crate::export::exporter::{ExportError, Trial};
 /// equal lengths, and logprobs must be valid. A row with trained tokens must not contain images: their ids are
 /// placeholders, and a trainer without the images would compute other logprobs than those sampled.
 ///
-/// # Errors One of these does not hold.
+/// # Errors
+/// One of these does not hold.
 pub(crate) fn refuse_unfit(trial: &Trial) -> Result<(), ExportError> {
     refuse_numbers(trial)?;
     trial.rows.iter().try_for_each(|row| {
@@ -39,7 +40,8 @@ fn is_logprob(value: f32) -> bool {
 /// Returns the advantage of a trial, for a format without a reward from which a trainer could compute it. `None` if
 /// nothing of the trial is trained, because no advantage is needed then.
 ///
-/// # Errors Tokens are trained and there is no advantage.
+/// # Errors
+/// Tokens are trained and there is no advantage.
 pub(crate) fn advantage(trial: &Trial) -> Result<Option<f64>, ExportError> {
     match (trial.advantage, trial.rows.iter().find(|row| is_trained(row))) {
         (Some(advantage), _) => Ok(Some(advantage)),

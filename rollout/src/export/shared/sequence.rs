@@ -20,7 +20,8 @@ pub(crate) struct Sequence<'a> {
 }
 
 impl<'a> Sequence<'a> {
-    /// # Errors The prompt ends outside the row, or is empty, or has a trained token, which a trainer of the response
+    /// # Errors
+    /// The prompt ends outside the row, or is empty, or has a trained token, which a trainer of the response
     /// alone would skip.
     pub(crate) fn of(row: &'a RolloutRow) -> Result<Self, ExportError> {
         let split =

@@ -8,7 +8,8 @@ use crate::row::RolloutRow;
 /// Returns the divisor of a turn's logits. vLLM's `raw_logprobs` are those of the undivided logits, at any temperature.
 /// All other modes divide first.
 ///
-/// # Errors The temperature is unknown and none is `assumed`, or it is not a divisor: at 0 vLLM takes the token with
+/// # Errors
+/// The temperature is unknown and none is `assumed`, or it is not a divisor: at 0 vLLM takes the token with
 /// the largest logit.
 pub(crate) fn divisor(
     row: &RolloutRow,

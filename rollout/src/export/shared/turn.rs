@@ -55,7 +55,8 @@ impl<'a> BranchTurn<'a> {
 
 /// Returns the row's turns in order.
 ///
-/// # Errors The row's spans overlap or exceed its tokens.
+/// # Errors
+/// The row's spans overlap or exceed its tokens.
 pub(crate) fn turns(row: &RolloutRow) -> Result<Vec<BranchTurn<'_>>, ExportError> {
     let mut end_before = 0;
     // The checks of rows run before an export, but a fixture or a later format may skip them.

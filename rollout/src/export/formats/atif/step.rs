@@ -59,7 +59,8 @@ struct StepExtra<'a> {
 }
 
 impl<'a> Step<'a> {
-    /// # Errors The call's messages are not JSON.
+    /// # Errors
+    /// The call's messages are not JSON.
     pub(super) fn new(step_id: usize, turn: BranchTurn<'a>, row: &RolloutRow) -> Result<Self, ExportError> {
         let span = turn.span;
         // The messages are checked, because invalid JSON would make the whole line unreadable.

@@ -73,7 +73,8 @@ struct TrialExtra<'a> {
 impl<'a> Trajectory<'a> {
     /// Returns the trajectory with all branches of the trial, or `None` if no branch has its own answer.
     ///
-    /// # Errors Spans are not in order, or messages are not JSON.
+    /// # Errors
+    /// Spans are not in order, or messages are not JSON.
     pub(super) fn of(trial: &'a Trial) -> Result<Option<Self>, ExportError> {
         let mut told = HashSet::new();
         let branches = trial.rows.iter().map(|row| Self::of_branch(row, &mut told));

@@ -38,7 +38,8 @@ impl<W: Write> HarborDetailsExporter<W> {
 }
 
 impl<W: Write> Exporter for HarborDetailsExporter<W> {
-    /// # Errors The trial has images, a call with both trained and masked tokens, or a reward that is not finite.
+    /// # Errors
+    /// The trial has images, a call with both trained and masked tokens, or a reward that is not finite.
     fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
         refuse_unfit(&trial)?;
         let Some(first) = trial.rows.first() else { return Ok(()) };

@@ -45,7 +45,8 @@ pub(super) struct Graph<'a> {
 }
 
 impl<'a> Graph<'a> {
-    /// # Errors Spans are not in order, or two rows disagree about the prompt or the answer of a call.
+    /// # Errors
+    /// Spans are not in order, or two rows disagree about the prompt or the answer of a call.
     pub(super) fn of(rows: &'a [RolloutRow]) -> Result<Self, ExportError> {
         let mut graph = Self::default();
         for row in rows {
