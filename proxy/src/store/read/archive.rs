@@ -73,7 +73,7 @@ impl Archive {
     /// # Errors
     /// Returns an error if the directory cannot be read, or if a segment is not a capture file of rolltap.
     pub fn open(data_dir: &Path) -> Result<Self, ReadError> {
-        let looked = recovery::look(data_dir)?;
+        let looked = recovery::scan(data_dir)?;
         let mut samples = Samples::default();
         // All attempts are known after the scan, so that superseded trials are recognized.
         for opened in looked.trials.iter().map(|found| &found.opened) {
