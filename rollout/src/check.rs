@@ -88,7 +88,7 @@ impl Checker {
 
     /// Returns the breaches of this row. If the row begins another trial, the breaches of the previous trial as a whole
     /// come first. `captured` has every call of the row's trial, if available.
-    #[must_use = "these breaches are not told again"]
+    #[must_use = "further breaches of this kind are not listed"]
     pub fn row(&mut self, row: &RolloutRow, captured: Option<&Captured<'_>>) -> Vec<Breach> {
         let mut breaches = Vec::new();
         let mut found = Findings::new(&row.trial_id, Some(row.branch_index), self.options);
@@ -115,7 +115,7 @@ impl Checker {
     }
 
     /// Returns the breaches of the last trial as a whole.
-    #[must_use = "these breaches are not told again"]
+    #[must_use = "further breaches of this kind are not listed"]
     pub fn finish(mut self) -> Vec<Breach> {
         self.finish_trial()
     }

@@ -82,9 +82,9 @@ macro_rules! formats {
 }
 
 formats! {
-    /// rollout/1: all that a row holds, a JSON line per branch
+    /// rollout/1: complete rows, one JSON line per branch
     Jsonl = "jsonl", All, None, |out, _| JsonlExporter::new(out);
-    /// rollout/1: the same, a Parquet row per branch
+    /// rollout/1: complete rows, one Parquet row per branch
     Parquet = "parquet", All, None, |out, _| ParquetExporter::new(out)?;
     /// verifiers 0.4: a trace of its v1 interface per trial
     Verifiers = "verifiers", All, None, |out, _| VerifiersExporter::new(out);
@@ -100,7 +100,7 @@ formats! {
     Verl = "verl", All, None, |out, _| VerlExporter::new(out);
     /// slime (624b824): a Sample per branch
     Slime = "slime", All, None, |out, _| SlimeExporter::new(out);
-    /// miles (31f1ca9): the same, which it reads too
+    /// miles (31f1ca9): a Sample of slime per branch
     Miles = "miles", All, None, |out, _| SlimeExporter::new(out);
     /// OpenRLHF 0.11: the response of an agent executor per trial
     Openrlhf = "openrlhf", Longest, None, |out, _| OpenrlhfExporter::new(out);

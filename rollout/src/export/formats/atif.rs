@@ -45,8 +45,10 @@ impl<W: Write> Exporter for AtifExporter<W> {
         let Some(trajectory) = Trajectory::of(&trial)? else { return Ok(()) };
         let Some(first) = trial.rows.first() else { return Ok(()) };
         self.lines.write(&first.trial_id, &trajectory)?;
-        self.told
-            .add("calls: their messages, which were not kept", trajectory.steps_without(Step::has_messages));
+        self.told.add(
+            "calls: their messages, which were not recorded",
+            trajectory.steps_without(Step::has_messages),
+        );
         self.told.add(
             "calls: the logprobs of answers that are not trained",
             trajectory.steps_without(Step::is_trained),

@@ -65,7 +65,7 @@ impl<W: Write> TrlExporter<W> {
         let sequence = Sequence::of(row)?;
         let (oldest, newest) = versions.span(row);
         self.tally.add(
-            "branches: that they are of several policy versions (the oldest is told)",
+            "branches: that they are of several policy versions (the oldest is given)",
             usize::from(oldest != newest),
         );
         let line = TrlLine {
@@ -173,7 +173,7 @@ mod tests {
         let (_, omissions) = written(TrlExporter::new, [trial]).unwrap();
         assert_eq!(
             told(&omissions),
-            ["1 branches: that they are of several policy versions (the oldest is told)"]
+            ["1 branches: that they are of several policy versions (the oldest is given)"]
         );
     }
 

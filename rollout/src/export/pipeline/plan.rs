@@ -79,7 +79,7 @@ pub enum PlanError {
     },
     /// Two trials are the same attempt at a sample, and nothing decides which of these counts.
     #[error(
-        "trials {first} and {second} are both attempt {attempt} at sample {sample_index} of group {group_id}; a group's samples have to be told apart"
+        "trials {first} and {second} are both attempt {attempt} at sample {sample_index} of group {group_id}; the samples of a group must be distinguishable"
     )]
     OneSampleTwice {
         /// The group.
@@ -108,7 +108,7 @@ pub enum PlanError {
         said: String,
     },
     /// Trials of a group name different sizes, so nothing decides when the group is complete.
-    #[error("trial {trial_id} says that group {group_id} has {said:?} trials, another one says {known:?}")]
+    #[error("trial {trial_id} has group_size {said:?} for group {group_id}, another trial has {known:?}")]
     GroupSize {
         /// The trial.
         trial_id: String,

@@ -32,7 +32,7 @@ pub(crate) struct Seen {
 /// The error that a trial appears twice in the input.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "trial {0} is in the input twice, with another in between; what comes of two sources has to be told apart by trial_id"
+    "trial {0} is in the input twice, with another in between; trials of two sources must differ in trial_id"
 )]
 pub struct SeenTwice(pub String);
 

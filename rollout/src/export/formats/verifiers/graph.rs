@@ -95,7 +95,10 @@ impl<'a> Graph<'a> {
             return Ok(index);
         }
         let call_id = &node.turn.span.call_id;
-        Err(refused(row, format!("call {call_id} is not what an earlier branch of the trial says it is")))
+        Err(refused(
+            row,
+            format!("call {call_id} differs from the same call in an earlier branch of the trial"),
+        ))
     }
 
     pub(super) fn turns(&self) -> usize {

@@ -107,7 +107,10 @@ fn branches_that_disagree_are_refused() {
     trial.rows[1].token_ids[2] = 4;
     let mut out = Vec::new();
     let error = exported(&mut out, VerifiersExporter::new, [trial]).unwrap_err();
-    assert!(error.to_string().contains("call c0000 is not what an earlier branch"), "{error}");
+    assert!(
+        error.to_string().contains("call c0000 differs from the same call in an earlier branch"),
+        "{error}"
+    );
     assert!(out.is_empty());
 }
 
