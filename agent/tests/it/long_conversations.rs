@@ -1,4 +1,4 @@
-//! What becomes of conversations that outgrow the model's context.
+//! Conversations that outgrow the model's context.
 
 use rolltap_agent::{Role, StopReason, Summarize};
 
@@ -14,7 +14,7 @@ fn done() -> Says {
     Says::Words(typing(&[], true))
 }
 
-/// What helpers say.
+/// Returns the answer of a helper conversation.
 fn help(kind: Kind) -> Says {
     Says::Words(format!("the {kind:?} of it"))
 }
@@ -35,7 +35,7 @@ async fn a_full_conversation_is_handed_over_in_three_steps() {
 
     let calls = model.calls.lock().unwrap();
     let refused = &calls[2];
-    // The summary is asked for where the refused question stood.
+    // The summary is requested in place of the rejected question.
     assert_eq!(calls[3].messages[..4], refused.messages[..4]);
     assert!(calls[3].last().contains("Create hello.txt."));
     assert_eq!(calls[4].messages.len(), 1);
@@ -52,7 +52,7 @@ async fn a_full_conversation_is_handed_over_in_three_steps() {
     assert_eq!(messages[1].content, "the Questions of it");
     assert!(calls[6].last().contains("the Answers of it"));
     assert_eq!(calls[7].messages[..3], messages[..], "the work goes on from there");
-    // Four turns and three helpers, each message ten tokens.
+    // There are four turns and three helpers, and each message has ten tokens.
     let sent: usize =
         calls.iter().filter(|call| call.messages != refused.messages).map(|call| call.messages.len()).sum();
     assert_eq!(report.prompt_tokens, 10 * sent as u64);
@@ -61,7 +61,7 @@ async fn a_full_conversation_is_handed_over_in_three_steps() {
 #[tokio::test]
 async fn a_conversation_is_handed_over_before_it_is_full() {
     let (_shell, terminal) = shell();
-    // 1000 tokens a message: five messages and an answer leave less than a quarter.
+    // A message has 1000 tokens: five messages and an answer leave less than a quarter of the context.
     let model = scripted(Some(6_000), 1_000, |call, before| match (call.kind, before) {
         (Work, 0..=3) => look(),
         (Work, _) => done(),
@@ -115,7 +115,7 @@ async fn the_latest_exchanges_are_dropped_until_there_is_room() {
     run_in(model.settings.clone(), terminal).await.unwrap();
     let calls = model.calls.lock().unwrap();
     let summary = calls.iter().find(|call| call.kind == Summary).unwrap();
-    // Of four exchanges, 21 000 tokens, the last goes: 4000 have to be free.
+    // Four exchanges take 21 000 tokens. The last of them is dropped, because 4000 tokens must be free.
     assert_eq!(summary.messages.len(), 2 * 3 + 1);
 }
 

@@ -1,4 +1,4 @@
-//! The trajectory that a run leaves.
+//! The trajectory that a run writes.
 
 use rolltap_agent::{AgentSettings, StopReason, TrajectorySettings};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Working at a terminal: what is typed, what is seen, how a run ends.
+//! The work at a terminal: the keystrokes, the observations, and the end of a run.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,7 +21,7 @@ async fn a_file_is_made_and_completion_is_confirmed_twice() {
             typing(&["echo 'Hello, world!' > hello.txt\n", "echo made-$((40+2))\n"], false)
         }
         _ if seen.contains("You said that the task is complete") => typing(&[], true),
-        // What was printed comes once as new output, or else stays on the screen.
+        // Printed text appears once as new output, or else stays on the screen.
         _ if seen.contains("made-42") => typing(&[], true),
         _ => looking(),
     })
@@ -164,7 +164,7 @@ async fn cancelling_ends_the_wait_after_a_command() {
         cancel.cancel();
     };
     let both = async { tokio::join!(run(settings, "Wait.", &terminal, cancel.clone()), cancelling) };
-    // Less than the command's own wait.
+    // The limit is shorter than the command's own wait.
     let (report, ()) = tokio::time::timeout(limit(50), both).await.unwrap();
     let report = report.unwrap();
     assert_eq!((report.turns, report.stop, report.transcript.len()), (1, StopReason::Cancelled, 2));

@@ -1,4 +1,4 @@
-//! Tasks as people write them, right and wrong.
+//! Valid and invalid tasks.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use super::*;
 mod steps;
 mod tables;
 
-/// A task directory with everything that a task needs, and this `task.toml`.
+/// Makes a task directory with everything that a task needs, and this `task.toml`.
 fn task_dir(toml: &str) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (name, contents) in [
@@ -29,7 +29,7 @@ fn load(toml: &str) -> Result<Task, TaskError> {
     Task::load(task_dir(toml).path())
 }
 
-/// What is said of a wrong `task.toml`, without the directory.
+/// Returns the error about an invalid `task.toml`, with the directory replaced by `DIR`.
 fn complaint(toml: &str) -> String {
     let dir = task_dir(toml);
     let complaint = Task::load(dir.path()).unwrap_err().to_string();

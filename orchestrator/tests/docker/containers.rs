@@ -1,4 +1,4 @@
-//! What a container may reach and use, and its end.
+//! The reach and the limits of a container, and its end.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

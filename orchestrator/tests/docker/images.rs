@@ -1,4 +1,4 @@
-//! Images: built, found, and not to be had.
+//! Images: built, found in the cache, and unavailable.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use uuid::Uuid;
 
 use crate::stage::{IMAGE, command, kept, output, prebuilt, remove_images_of, start, task_dir, with_host};
 
-/// For the first line of a Dockerfile, so that no test finds what another one has built.
+/// Returns a unique first line of a Dockerfile, so that no test finds an image that another test has built.
 fn unlike_any() -> String {
     format!("# {}\n", Uuid::now_v7())
 }
 
-/// A command's output in a container that is gone afterwards.
+/// Returns a command's output in a container that is removed afterwards.
 async fn said(host: &Host, task: &Task, command: &str) -> String {
     let environment = start(host, task).await;
     let said = output(&environment, command).await;
@@ -78,7 +78,7 @@ async fn an_image_is_kept_for_its_content_and_its_base_image() {
         let task = Task::load(dir.path()).unwrap();
         let stamp = async |host: &Host| said(host, &task, "cat /stamp").await;
         let first = stamp(host).await;
-        // Another job, and another task with the same files.
+        // The second host is another job, and the second task has the same files as the first.
         let next = Host::connect(EnvironmentKind::Docker, &JobLabel::new("test-next")).await.unwrap();
         assert_eq!(stamp(&next).await, first);
         next.close().await.unwrap();

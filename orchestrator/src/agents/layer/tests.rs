@@ -1,4 +1,4 @@
-//! Layers that scripts make: whole or not at all, once, and by one at a time.
+//! Layers that scripts make: complete or absent, made once, and by one run at a time.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Calls that are wrong, or come at the wrong time.
+//! Calls that are wrong or that arrive at the wrong time.
 
 use std::num::NonZeroUsize;
 

@@ -1,4 +1,4 @@
-//! Episodes that go as they should, and their ends.
+//! Episodes that succeed, and the ways in which an episode ends.
 
 use serde_json::{Value, json};
 

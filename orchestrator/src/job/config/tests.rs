@@ -1,4 +1,4 @@
-//! Job files: what is taken, what is passed over, what is refused and how it is said.
+//! Job files: the keys that are accepted, ignored and rejected, and the text of the errors.
 
 use serde_json::json;
 

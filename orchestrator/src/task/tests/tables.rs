@@ -1,4 +1,4 @@
-//! Tables of `task.toml` that say more than one thing.
+//! Tables of `task.toml` with several keys.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Hostile archives, and that honest ones come through unharmed.
+//! Hostile archives are harmless, and honest ones are unpacked unchanged.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -8,7 +8,8 @@ use tar::EntryType;
 use super::*;
 use crate::environment::transfer::archive::{pack, walk};
 
-/// One entry of an archive, its name as raw bytes: the tar crate's own builder refuses to write what attackers write.
+/// Returns an archive entry with raw bytes as its name. The tar crate's own builder refuses to write an attacker's
+/// names.
 fn raw(kind: EntryType, name: &str, link: &str, contents: &[u8]) -> (tar::Header, Vec<u8>) {
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(kind);
