@@ -1,4 +1,4 @@
-//! Every dialect's way back is the same however upstream's bytes are cut, and survives any.
+//! Every dialect answers the same for any cut of upstream's bytes, and survives any bytes.
 
 use std::sync::LazyLock;
 
@@ -16,7 +16,7 @@ use crate::wire::sse::Decoder;
 static NOTHING: LazyLock<(Map<String, Value>, ModelAliases, Arc<responses::Memory>)> =
     LazyLock::new(Default::default);
 
-/// Of a trial that enforces nothing, before a model that tells nothing.
+/// Returns the context of a trial that enforces nothing, in front of a model without known properties.
 pub(crate) fn ground() -> RequestContext<'static> {
     let (enforced, aliases, responses) = &*NOTHING;
     let names = Names { of_trial: aliases, of_proxy: aliases };
@@ -31,7 +31,7 @@ pub(crate) fn ground() -> RequestContext<'static> {
     }
 }
 
-/// A streaming request of each dialect.
+/// Returns a streaming request of each dialect.
 fn requests() -> Vec<(CallEndpoint, &'static str)> {
     const GEMINI: &str = r#"{"contents":[{"role":"user","parts":[{"text":"hi"}]}],"generationConfig":{"thinkingConfig":{"includeThoughts":true}}}"#;
     let gemini = |delivery| CallEndpoint::GenerateContent { model: "m".to_owned(), delivery };
@@ -48,14 +48,14 @@ fn requests() -> Vec<(CallEndpoint, &'static str)> {
     ]
 }
 
-/// What real vLLM sent.
+/// Streams recorded from a real vLLM.
 const STREAMS: [&str; 3] = [
     include_str!("../../tests/fixtures/vllm/tools_auto_stream_tokids.sse"),
     include_str!("../../tests/fixtures/vllm/chat_stream_tokids_logprobs.sse"),
     include_str!("../../tests/fixtures/vllm/utf8_stream_tokids.sse"),
 ];
 
-/// What the agent gets of a stream that comes in these pieces, and what is recorded of it.
+/// Returns the agent's bytes and the recorded tokens and choices for a stream that arrives in these pieces.
 fn answered(
     (endpoint, request): &(CallEndpoint, &str),
     pieces: &[&[u8]],
@@ -82,7 +82,7 @@ fn answered(
     (out, call.prompt_token_ids, call.choices)
 }
 
-/// A text cut at these places.
+/// Cuts a text at these places.
 fn cut<'a>(text: &'a [u8], places: &[prop::sample::Index]) -> Vec<&'a [u8]> {
     let mut at: Vec<_> = places.iter().map(|place| place.index(text.len() + 1)).collect();
     at.extend([0, text.len()]);

@@ -1,5 +1,5 @@
-//! The exact prefix on the small model directory of the renderer's tests, and on templates that are written like those of
-//! well-known models.
+//! The exact prefix on the small model directory of the renderer's tests, and on templates in the style of well-known
+//! models.
 
 mod memory;
 mod plan;
@@ -29,16 +29,16 @@ use crate::render::{LocalRenderer, RenderSettings, RequestInputs};
 /// The fixture's `<|im_end|>`.
 const END: &str = "<|im_end|>";
 
-/// What a server sampled.
+/// The sample of a server.
 #[derive(Clone, Debug, Default)]
 struct Sampled {
     ids: Vec<TokenId>,
-    /// What its parsers made of it.
+    /// The message that the server's parsers made of the sample.
     message: Value,
     stop_reason: Option<Value>,
 }
 
-/// A template and a tokenizer, here and at the server.
+/// A template and a tokenizer, the same for the proxy and the server.
 struct Model(Ready);
 
 fn local(renderer: LocalRenderer) -> Renderer {
@@ -64,7 +64,8 @@ impl Model {
         self.0.renderer.encode(text).unwrap()
     }
 
-    /// The ids of a text letter by letter, as a policy may sample it and no tokenizer ever writes it; special tokens whole.
+    /// Returns the ids of a text letter by letter. A policy may sample such ids, but no tokenizer produces them.
+    /// Special tokens stay whole.
     fn letters(&self, text: &str) -> Vec<TokenId> {
         let mut ids = Vec::new();
         let mut rest = text;
@@ -82,7 +83,7 @@ impl Model {
         self.0.renderer.decode(ids).unwrap()
     }
 
-    /// A plain answer that ended as it should.
+    /// Returns a plain answer that ends with the end token.
     fn says(&self, content: &str) -> Sampled {
         self.samples(&format!("{content}{END}"), json!({"role": "assistant", "content": content}))
     }
@@ -91,7 +92,7 @@ impl Model {
         Sampled { ids: self.letters(text), message, stop_reason: None }
     }
 
-    /// The only answer of a request whose prompt the server rendered.
+    /// Returns the only answer of a request whose prompt the server rendered.
     fn node(&self, body: &Value, sampled: Sampled) -> Arc<Node> {
         let text = body.to_string();
         let request = PromptRequest::read(&text).unwrap();
@@ -104,7 +105,7 @@ impl Model {
     }
 }
 
-/// A finished call, and what its choices say.
+/// Returns a finished call and the messages of its choices.
 fn answered(prompt: &[TokenId], sampled: Vec<Sampled>) -> (Arc<Call>, Vec<(u32, Option<Value>)>) {
     let (id, trial) = (CallId::generate(), TrialId::new("t").unwrap());
     let recorder = Recorder::new(id, trial, 0, Timestamp::UNIX_EPOCH, Arc::default());
@@ -142,7 +143,7 @@ fn tool(content: &str) -> Value {
     json!({"role": "tool", "content": content, "tool_call_id": "1"})
 }
 
-/// An answer that calls the tool `f` once for each of these arguments.
+/// Returns an answer that calls the tool `f` once for each of these arguments.
 fn calling(arguments: &[&str]) -> Value {
     let call = |arguments: &&str| json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}});
     json!({"role": "assistant", "content": null, "tool_calls": arguments.iter().map(call).collect::<Vec<_>>()})
@@ -152,7 +153,7 @@ fn chat(messages: &[Value]) -> Value {
     json!({"model": "m", "messages": messages})
 }
 
-/// What a request goes on from, in one word: a cause, or `continues`.
+/// Returns the predecessor of a request in one word: a cause, or `continues`.
 fn word(found: &Predecessor) -> String {
     match found {
         Predecessor::New(cause) | Predecessor::Otherwise { cause, .. } => cause.to_string(),

@@ -7,14 +7,14 @@ use super::*;
 use crate::dialect::chat::answer::{ChatAnswerOptions, event, whole};
 use crate::recorder::Recorder;
 
-/// What is made of one choice's parts.
+/// Assembles the message of one choice from its parts.
 fn put_together<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<Value> {
     let mut answers = Answers::default();
     parts.into_iter().for_each(|part| answers.part(0, part));
     answers.finish().pop().and_then(|(_, message)| message)
 }
 
-/// What is kept of a recorded answer: the body of a whole one, or of a stream.
+/// Returns the recorder's messages for a recorded answer: the body of a whole one, or of a stream.
 fn kept_of(body: &str) -> Vec<(u32, Option<Value>)> {
     let trial = TrialId::new("t").unwrap();
     let mut recorder =
@@ -30,7 +30,7 @@ fn kept_of(body: &str) -> Vec<(u32, Option<Value>)> {
     recorder.take_answers()
 }
 
-/// The same without the calls' ids, which vLLM draws anew for each answer.
+/// Removes the calls' ids, which vLLM draws anew for each answer.
 fn without_ids(mut kept: Vec<(u32, Option<Value>)>) -> Vec<(u32, Option<Value>)> {
     let messages = kept.iter_mut().filter_map(|(_, message)| message.as_mut());
     let calls = messages.filter_map(|message| message.get_mut("tool_calls")?.as_array_mut()).flatten();
@@ -47,7 +47,7 @@ macro_rules! recorded {
     };
 }
 
-/// The body in a recorded exchange.
+/// Returns the body of a recorded exchange.
 fn body_of(exchange: &str) -> String {
     let exchange: Value = serde_json::from_str(exchange).unwrap();
     match &exchange["response"]["body"] {
@@ -147,7 +147,7 @@ fn halves_of_a_character_come_together() {
     assert_eq!(said, Some(json!({"role": "assistant", "content": "a😀b"})));
 }
 
-/// Choices that a test draws on: endless, and another in each round.
+/// The choices that a test draws: an endless sequence that differs in each round.
 struct Tape(Vec<u8>, usize);
 
 impl Tape {
@@ -157,7 +157,7 @@ impl Tape {
     }
 }
 
-/// The text between the quotes of a JSON string, in any spelling and cut anywhere but inside of an escape.
+/// Returns the text of a JSON string without its quotes, in any spelling. It is cut anywhere except within an escape.
 fn pieces(text: &str, tape: &mut Tape) -> Vec<String> {
     let mut pieces = vec![String::new()];
     for character in text.chars() {
@@ -176,7 +176,7 @@ fn pieces(text: &str, tape: &mut Tape) -> Vec<String> {
     pieces
 }
 
-/// The deltas of a message: what each channel has to say in order, several at a time or one.
+/// Returns the deltas of a message. Each channel is in order, and a delta has parts of one channel or of several.
 fn deltas(message: &Value, tape: &mut Tape) -> Vec<String> {
     let mut channels = Vec::new();
     for (member, older) in [("content", "content"), ("reasoning", "reasoning_content")] {
@@ -188,7 +188,7 @@ fn deltas(message: &Value, tape: &mut Tape) -> Vec<String> {
         let (id, name) = (&call["id"], &call["function"]["name"]);
         let first =
             format!(r#"{{"index":{index},"id":{id},"type":"function","function":{{"name":{name}}}}}"#);
-        // As vLLM spells it, and with a member more.
+        // The later parts have vLLM's form, some with one member more.
         let more = ["", r#","name":null"#][tape.below(2)];
         let arguments = pieces(call["function"]["arguments"].as_str().unwrap(), tape).into_iter();
         let later = arguments
@@ -207,7 +207,7 @@ fn deltas(message: &Value, tape: &mut Tape) -> Vec<String> {
         if !calls.is_empty() {
             members.push(format!(r#""tool_calls":[{}]"#, calls.join(", ")));
         }
-        // Another form of the same meaning.
+        // The delta has another form with the same meaning.
         match tape.below(6) {
             0 => members.push(r#""r\u006fle":"assistant""#.to_owned()),
             1 => members.push(r#""audio":{"content":"no"},"refusal":null"#.to_owned()),
@@ -225,7 +225,7 @@ fn text() -> impl Strategy<Value = String> {
     prop::collection::vec(characters, 0..10).prop_map(|text| text.into_iter().collect())
 }
 
-/// A message in the form of a request; `null` and what is left out are equal to empty.
+/// Generates a message in the form of a request. `null` and absent members equal empty ones.
 fn message() -> impl Strategy<Value = Value> {
     let call = (text(), text(), text()).prop_map(|(id, name, arguments)| {
         json!({"id": format!("i{id}"), "type": "function", "function": {"name": format!("f{name}"), "arguments": arguments}})
@@ -288,7 +288,7 @@ proptest! {
     #[test]
     fn by_hand_and_by_serde_find_the_same(message in message(), pretty in any::<bool>()) {
         let text = if pretty { serde_json::to_string_pretty(&message).unwrap() } else { message.to_string() };
-        // A key with an escape is left to serde.
+        // A key with an escape takes the path through serde.
         let unusual = format!(r#"{{"\u0061":1,{}"#, text.strip_prefix('{').unwrap());
         let names = ["content", "role", "tool_calls", "none"];
         let found = members(&text, names);

@@ -1,4 +1,5 @@
-//! Recorded answers of a real vLLM, with and without ids and logprobs: cleaned, the former must equal the latter.
+//! Recorded answers of a real vLLM, with and without ids and logprobs. The former must equal the latter after the
+//! cleaning.
 
 use rolltap_rollout::call::{Call, CallStatus, Dialect, Sampling};
 use rolltap_rollout::ids::{CallId, TrialId};
@@ -28,7 +29,7 @@ fn recorder(choices: u32) -> Recorder {
     recorder
 }
 
-/// The data of every event that the agent gets, and the record.
+/// Returns the data of every event that the agent gets, and the record.
 fn streamed(stream: &str, asked: &ChatAnswerOptions, choices: u32) -> (Vec<String>, Call) {
     let (mut recorder, mut asked) = (recorder(choices), asked.clone());
     let mut decoder = Decoder::default();
@@ -45,7 +46,7 @@ fn streamed(stream: &str, asked: &ChatAnswerOptions, choices: u32) -> (Vec<Strin
     (seen, recorder.finish(CallStatus::Complete, None).remove(0))
 }
 
-/// Without what differs between any two requests.
+/// Removes the fields that differ between any two requests.
 fn comparable(data: &str) -> String {
     let Ok(mut json) = serde_json::from_str::<Value>(data) else { return data.to_owned() };
     for key in ["id", "created"] {
@@ -140,7 +141,7 @@ fn what_is_not_of_vllms_form_passes_and_is_marked() {
     }
 }
 
-/// What vLLM 0.32 sends of one answer with `include_reasoning`, and what it sends without.
+/// The answer of vLLM 0.32 with `include_reasoning`, and the same answer without it.
 #[test]
 fn hidden_reasoning_is_left_out_as_vllm_leaves_it_out() {
     let chunk = |delta: &str, rest: &str| format!(r#"{{"choices":[{{"index":0,"delta":{delta},{rest}}}]}}"#);
@@ -157,7 +158,7 @@ fn hidden_reasoning_is_left_out_as_vllm_leaves_it_out() {
         EventAction::Dropped | EventAction::Last => None,
     };
     assert_eq!(sent(&role), Some(role.clone()));
-    // A server without a parser of reasoning adds nothing.
+    // A server without a reasoning parser adds no `reasoning` field.
     assert_eq!(sent(&chunk(r#"{"content":"a"}"#, tokens)), Some(chunk(r#"{"content":"a"}"#, cleaned)));
     assert_eq!(sent(&chunk(r#"{"reasoning":"hm"}"#, tokens)), None);
     assert_eq!(sent(&chunk(r#"{"content":"","reasoning":"hm"}"#, tokens)), None);

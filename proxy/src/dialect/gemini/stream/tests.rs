@@ -167,7 +167,7 @@ fn candidates_are_told_apart() {
     assert_eq!(last, [&json!(0), &json!(1)]);
 }
 
-/// A turn as a client puts it together: texts joined, signatures joined, everything else in order.
+/// Assembles a turn as a client does: texts joined, signatures joined, everything else in order.
 fn put_together(events: &[Value]) -> Value {
     let (mut text, mut thoughts, mut sealed, mut calls) =
         (String::new(), String::new(), String::new(), Vec::new());
@@ -206,7 +206,8 @@ fn arguments() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// However the stream is cut, its client ends up with what the whole answer says; and the next request says it too.
+    /// A client of a stream that is cut anywhere assembles the same turn as from the whole answer. The next request
+    /// contains that turn.
     #[test]
     fn a_stream_says_what_the_whole_answer_says(
         reasoning in "[a-zé]{0,9}", content in "[a-zé\n]{0,9}", calls in prop::collection::vec(arguments(), 0..3),
@@ -224,7 +225,7 @@ proptest! {
             json!({"id": format!("id{index}"), "function": {"name": "f", "arguments": arguments}})).collect();
         let answer = whole(json!({"reasoning": reasoning, "content": content, "tool_calls": listed}), finish, thoughts);
         let events = events(&streamed(&chunks, Delivery::Events, thoughts));
-        // A stream has handed on a call before it knows that the limit cut a later one.
+        // A stream has already sent a call when it learns that the limit cut a later one.
         if finish != "length" || calls.len() < 2 {
             prop_assert_eq!(put_together(&events), put_together(std::slice::from_ref(&answer)));
         }
@@ -238,7 +239,7 @@ proptest! {
         prop_assert_eq!(turn["content"].as_str().unwrap_or_default(), &content);
     }
 
-    /// Whatever upstream says, each event is JSON, and the last one alone says how it ended.
+    /// For any bytes from upstream, each event is JSON, and the last one alone has the finish reason.
     #[test]
     fn any_chunks_make_sound_streams(
         said in prop::collection::vec((0..3u32, 0..5u8, 0..3u32, prop::option::of(0..2u8), "[a{}\":]{0,3}"), 0..12),

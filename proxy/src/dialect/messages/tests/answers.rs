@@ -1,4 +1,4 @@
-//! What an answer becomes, whole and streamed.
+//! The translation of an answer, whole and streamed.
 
 use http::StatusCode;
 use serde_json::{Value, json};

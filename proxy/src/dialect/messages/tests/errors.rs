@@ -1,4 +1,4 @@
-//! The shapes and words of errors.
+//! The shapes and texts of errors.
 
 use http::StatusCode;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What a request becomes, and what is refused.
+//! The translation of a request, and the requests that are rejected.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Whole answers, and what is remembered of them.
+//! Whole answers, and the parts of them that the proxy remembers.
 
 use std::sync::Arc;
 
