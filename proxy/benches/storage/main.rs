@@ -1,6 +1,6 @@
-//! What captures cost on disk, in memory, and at the next start, with real text through the real proxy.
+//! The cost of captures on disk, in memory, and at the next start, with real text through the real proxy.
 //!
-//! `just bench-storage` runs it. It prints figures beside the goals and judges nothing.
+//! `just bench-storage` runs it. It prints figures beside the goals and checks none of them.
 
 #![expect(
     clippy::unwrap_used,
@@ -28,13 +28,13 @@ use reqwest::Client;
 use serde_json::{Value, json};
 use text::Text;
 
-/// Conversations at once.
+/// The number of concurrent conversations.
 const AT_ONCE: usize = 16;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        // The proxy's runtime is that of the program.
+        // The runtime of the proxy is the one that the program uses.
         ["proxy", upstream, data] => process::run_proxy(upstream, data),
         [] => measure(None),
         ["--tokenizer", dir] => measure(Some(Path::new(dir))),
@@ -88,14 +88,14 @@ fn per(bytes: u64, tokens: usize) -> f64 {
     bytes as f64 / tokens as f64
 }
 
-/// How many tokens were told of.
+/// The number of tokens in requests and answers.
 #[derive(Default)]
 struct Tokens {
     prompt: usize,
     sampled: usize,
 }
 
-/// A proxy before an upstream.
+/// A proxy in front of an upstream.
 struct Stage {
     upstream: SocketAddr,
     data: tempfile::TempDir,
@@ -111,7 +111,7 @@ impl Stage {
         Self { upstream, data, proxy, http: Client::new() }
     }
 
-    /// The proxy is killed, and another started: how long until it is ready.
+    /// Kills the proxy, starts another one, and returns the seconds until it is ready.
     async fn restarted(self) -> (Self, f64) {
         let Self { upstream, data, proxy, http } = self;
         drop(proxy);
@@ -125,7 +125,7 @@ impl Stage {
         (Self { upstream, data, proxy, http }, seconds)
     }
 
-    /// Holds so many conversations, each in a trial of its own that stays open; gives the trials' names.
+    /// Holds this number of conversations, each in its own trial, which stays open. Returns the trials' names.
     async fn talk(&self, text: &Text, conversations: usize, size: Size) -> (Vec<String>, Tokens) {
         let next = AtomicUsize::new(0);
         let mut told = (Vec::new(), Tokens::default());

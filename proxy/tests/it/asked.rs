@@ -1,4 +1,4 @@
-//! Conversations that go on token for token where no tokenizer is at hand: the server is asked.
+//! Conversations that continue token for token without a local tokenizer: the proxy asks the server.
 
 use serde_json::json;
 
@@ -14,7 +14,7 @@ async fn without_a_tokenizer_the_server_is_asked() {
     assert_eq!(server.asked(), 0, "no first turn waits for answers");
     talk(&stage, &trial, 3, true).await;
     let (given, calls) = (server.given(), stage.calls(&trial).await);
-    // The first turn was said twice.
+    // The agent sent the first turn twice.
     assert_eq!(words(&stage, &trial).await, ["first_call", "resampled", "spliced", "spliced"]);
     for turn in 2..4 {
         let ids = given[turn].as_ref().unwrap();

@@ -1,5 +1,5 @@
-//! An upstream that misbehaves: the agent sees what it would see without us, the record says what was wrong, and the
-//! next call goes through.
+//! An upstream that misbehaves: the agent sees the same as without the proxy, the record states the defect, and the
+//! next call succeeds.
 
 use rolltap_proxy::api::TrialOpened;
 use rolltap_rollout::call::{Call, CallStatus, Flaw};
@@ -11,15 +11,16 @@ use crate::raw_upstream::{
 };
 use crate::stage::{Stage, request, simulator};
 
-/// What the agent got of an answer.
+/// The part of an answer that the agent got.
 struct Got {
     status: u16,
     text: String,
-    /// The connection ended before the answer did.
+    /// True if the connection ended before the answer did.
     broke: bool,
 }
 
-/// One call answered so, and then a sound one: what the agent got, and the record of the first.
+/// Makes one call that gets this answer, and then one that is answered correctly. Returns the answer and the record of
+/// the first.
 async fn call_answered(script: Script, streaming: bool) -> (Got, Call) {
     call_answered_by(vec![script], streaming).await
 }
@@ -205,7 +206,7 @@ async fn an_answer_that_is_no_http_is_a_502_that_says_so() {
             closing("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"),
         ),
     ] {
-        // A connection that goes without an answer may have been closing already: the call is sent once more.
+        // A connection without an answer may already have been closing, so the call is sent once more.
         let times = if matches!(name, "nothing" | "half a head") { 2 } else { 1 };
         let (got, call) = call_answered_by(vec![script; times], false).await;
         assert_eq!(got.status, 502, "{name}: {}", got.text);

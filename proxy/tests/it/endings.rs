@@ -1,4 +1,4 @@
-//! Every way a call can end leaves a record that says how.
+//! Every way in which a call can end leaves a record of its end.
 
 use std::time::Duration;
 
@@ -130,7 +130,7 @@ async fn an_agent_that_leaves_before_the_answer_cancels_upstream() {
         let call = tokio::spawn(stage.http.post(url).json(&body).send());
         eventually("upstream works", async || stage.upstream.stats().running == 1).await;
         call.abort();
-        drop(call); // and with it the answer, if that had begun
+        drop(call); // drops the answer too, if it has begun
         eventually("upstream is idle", async || stage.upstream.stats().running == 0).await;
         eventually("the call is kept", async || stage.calls(&trial).await.len() == calls + 1).await;
     }

@@ -1,4 +1,5 @@
-//! Conversations that go on: each turn is asked for by the tokens of the turns before it, and the agent sees none of it.
+//! Conversations with several turns: each turn is sent as the tokens of the previous turns, and the agent sees no
+//! difference.
 
 use reqwest::StatusCode;
 use rolltap_proxy::History;
@@ -54,7 +55,7 @@ async fn a_conversation_goes_on_in_the_next_process_token_for_token() {
             let (_, content) = ask(here, &here.here(&trial), &messages, stream).await;
             messages.extend([assistant(&content), user("and there?")]);
             if turn % 2 == 1 {
-                // Once behind a turn that was put together here, once behind one that was so before.
+                // The proxy restarts twice: after a spliced turn, and after a spliced turn that followed a restart.
                 let Stage { upstream, proxy, data, http } = stage.take().unwrap();
                 proxy.shutdown(limit(5)).await.unwrap();
                 let mut settings = stage::settings(&server.url, &data);
@@ -140,7 +141,7 @@ async fn a_prompt_that_is_too_long_is_refused_in_the_words_that_agents_know() {
         assert_eq!(server.given().iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, false]);
         let calls = stage.calls(&trial).await;
         assert_eq!((calls[1].status, calls[1].http_status), (CallStatus::Failed, Some(400)));
-        // The conversation goes on from where it can.
+        // The conversation continues from its last complete turn.
         let next = [user("Hi"), assistant("Hello there"), user("Hi")];
         assert_eq!(ask(&stage, &trial, &next, stream).await.0, StatusCode::OK);
         assert_eq!(words(&stage, &trial).await[2], "spliced");
@@ -150,7 +151,7 @@ async fn a_prompt_that_is_too_long_is_refused_in_the_words_that_agents_know() {
 #[tokio::test]
 async fn each_trial_has_its_own_way_with_history() {
     let (server, stage) = staged(Ids::Taken, ROOM).await;
-    // What was sampled holds more than the answer shows, as with a stop string or reasoning that is dropped.
+    // The sample holds more than the answer shows, as with a stop string or with dropped reasoning.
     server.says("Hello there STOP", "Hello there");
     for (history, given, expected) in [
         (None, false, "template_rewrote_history"),
@@ -261,7 +262,7 @@ async fn calls_of_one_trial_at_once_go_on_from_the_same_answer() {
         assert_eq!(word(call), "spliced");
         assert!(prompt_of(call).starts_with(&whole_of(&calls[0])));
     }
-    // Each of them can be gone on from.
+    // A later request can continue each of them.
     let next = [user("Hi"), assistant("Hello there"), user("5"), assistant("Hello there"), user("more")];
     ask(&stage, &trial, &next, false).await;
     let last = stage.calls(&trial).await.pop().unwrap();

@@ -1,4 +1,4 @@
-//! Agents that want more than their part: connections, calls at once, memory.
+//! Agents that take more than their share: connections, concurrent calls, memory.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -59,7 +59,7 @@ async fn a_refusal_arrives_however_large_the_body_is_that_nobody_reads() {
     ];
     for (base, path, status) in asked {
         for _ in 0..10 {
-            // A connection of its own each, whose first bytes are the request's.
+            // Each request has its own connection, whose first bytes are the request's.
             let http = reqwest::Client::new();
             let asked = http.post(format!("{base}{path}")).header("content-type", "application/json");
             let answer = asked.body(body.clone()).send().await.unwrap();
@@ -96,7 +96,7 @@ fn without_a_setting_calls_at_once_have_a_bound() {
 async fn bodies_that_one_trial_piles_up_are_refused_and_other_trials_are_served() {
     let stage = Stage::random().await;
     let (greedy, modest) = (stage.open(json!({})).await, stage.open(json!({})).await);
-    // Each says less than it could send, and never ends.
+    // Each agent sends 255 of 256 MiB and never ends its body.
     let piece = vec![b' '; 255 << 20];
     let mut piled = Vec::new();
     for _ in 0..4 {

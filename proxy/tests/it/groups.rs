@@ -1,4 +1,4 @@
-//! Groups from outside: how they stand, how they close, and what then.
+//! Groups through the admin plane: their state, their closing, and the effects of it.
 
 use rolltap_proxy::api::{ClosingCause, GroupStatus, TrialOpened};
 use rolltap_testing::eventually;

@@ -1,4 +1,4 @@
-//! The Messages API as agents call it, before a simulated upstream.
+//! The Messages API as agents call it, in front of a simulated upstream.
 
 use reqwest::{Response, StatusCode};
 use rolltap_proxy::api::TrialOpened;
@@ -74,7 +74,7 @@ async fn turns_of_a_conversation_become_one_branch() {
         let system = json!([{"type": "text", "text": header}, {"type": "text", "text": "Be brief."}]);
         let body = request(json!({"messages": turns, "system": system, "stream": false}));
         let answer: Value = messages(&stage, &trial, &body).await.json().await.unwrap();
-        // As agents do it: the results come in another order than the calls.
+        // The results have another order than the calls, as with real agents.
         let calls = answer["content"].as_array().unwrap().iter().filter(|block| block["type"] == "tool_use");
         let result = |call: &Value| json!({"type": "tool_result", "tool_use_id": call["id"], "content": format!("{}", call["input"])});
         let results: Vec<_> = calls.rev().map(result).collect();

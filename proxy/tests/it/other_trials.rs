@@ -1,4 +1,4 @@
-//! What an agent may try on other trials.
+//! The attacks of an agent on other trials.
 
 use rolltap_proxy::api::TrialOpened;
 use serde_json::{Value, json};
@@ -86,7 +86,7 @@ async fn a_retry_gets_no_answer_of_another_trial() {
             assert!(call.send().await.unwrap().text().await.is_ok());
         }
     }
-    // Each was sampled anew, and is in the record of its own trial.
+    // Each answer was sampled anew, and is in the record of its own trial.
     let both = [stage.calls(&victim).await, stage.calls(&spy).await];
     assert_eq!((both[0].len(), both[1].len()), (5, 5));
     let ids: std::collections::BTreeSet<_> = both.iter().flatten().map(|call| &call.call_id).collect();

@@ -1,4 +1,5 @@
-//! What an agent gets is what upstream would have sent it without us; what we keep is what upstream sampled.
+//! The agent gets the answer that upstream would have sent it directly, and the record holds the tokens that upstream
+//! sampled.
 
 use rolltap_rollout::call::{Call, CallStatus};
 use rolltap_rollout::token::TokenId;
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::stage::{Stage, request};
 
-/// Without what differs between any two requests.
+/// Removes the fields that differ between any two requests.
 fn comparable(mut body: Value) -> Value {
     for key in ["id", "created", "system_fingerprint"] {
         body.as_object_mut().unwrap().remove(key);
@@ -29,7 +30,7 @@ fn ids(json: &Value) -> Vec<TokenId> {
     serde_json::from_value(json.clone()).unwrap()
 }
 
-/// Requests of every kind, each with a seed: the simulator then says the same with and without us.
+/// Returns requests of every kind, each with a seed, so that the simulator answers the same with and without the proxy.
 fn requests() -> Vec<Value> {
     [
         json!({}),

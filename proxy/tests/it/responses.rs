@@ -25,7 +25,7 @@ fn events(stream: &str) -> Vec<Value> {
     data.map(|data| serde_json::from_str(data).unwrap()).collect()
 }
 
-/// Without the ids, which differ between any two calls.
+/// Removes the ids, which differ between any two calls.
 fn said(output: &Value) -> Vec<Value> {
     let mut items = output.as_array().unwrap().clone();
     for item in &mut items {

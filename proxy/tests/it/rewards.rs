@@ -1,4 +1,4 @@
-//! Rewards: early, late, twice, of nobody, and never.
+//! Rewards: early, late, repeated, for unknown trials, and missing.
 
 use rolltap_proxy::api::TrialState;
 use rolltap_testing::{eventually, limit};
