@@ -1,4 +1,4 @@
-//! The checks: valid trials pass, and whatever is broken is named.
+//! The checks: valid trials pass, and every breach is named.
 
 mod mutations;
 
@@ -59,7 +59,7 @@ fn each_invariant_has_a_mutation_and_a_name_of_its_own() {
     assert!(names.iter().all(|name| name.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase())));
 }
 
-/// One change of one token's value, anywhere.
+/// Changes the value of one token, anywhere.
 fn change_one_value(row: &mut RolloutRow, column: u8, place: Index) {
     let at = place.index(row.token_ids.len());
     match column {

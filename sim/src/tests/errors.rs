@@ -1,4 +1,4 @@
-//! Refusals: status and body are vLLM's, to the letter where the request is one that it was asked.
+//! Rejected requests: status and body are vLLM's, to the letter for requests that were recorded.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! For requests that a real vLLM was asked: the same keys in the same order with values of the same types.
+//! For requests that a real vLLM answered: the same keys in the same order with values of the same types.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{events, fixture, parse_events, recorded_model, send};
 use crate::encode;
 
-/// A value without its content: keys in order, types, and which kinds of elements a list has.
+/// Returns a value without its content: keys in order, types, and the kinds of elements of a list.
 fn shape(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -21,9 +21,9 @@ fn shape(value: &Value) -> String {
         }
         Value::Object(map) => {
             let field = |(key, value): (&String, &Value)| match key.as_str() {
-                // Empty for a part of a character: whether there is one is chance.
+                // The bytes are empty for a part of a character, and the presence of one is random.
                 "bytes" => "bytes".to_owned(),
-                // What stopped the recorded tool calls was a grammar, which the simulator has not.
+                // A grammar stopped the recorded tool calls, and the simulator has none.
                 "stop_reason" if value.is_i64() => "stop_reason: null".to_owned(),
                 _ => format!("{key}: {}", shape(value)),
             };
@@ -51,7 +51,8 @@ async fn same_events(fixture: Value, recorded: &str, script: Option<&str>) {
     assert_eq!(response.headers()["content-type"], "text/event-stream; charset=utf-8");
     let ours = parse_events(&response.text().await.unwrap());
     let theirs = parse_events(recorded);
-    // How a text falls into tokens is the tokenizer's business: the first and last events, and which kinds come between.
+    // The tokenizer decides how a text is split. So only the first and last events and the kinds in between are
+    // compared.
     let outline = |events: &[Value]| {
         let shapes: Vec<String> = events.iter().map(shape).collect();
         let kinds: BTreeSet<String> = shapes.iter().cloned().collect();
@@ -91,7 +92,7 @@ async fn streams() {
     same_events(fixture!("tools_auto_stream_tokids"), events!("tools_auto_stream_tokids"), Some(TOOL_CALL))
         .await;
     let mut stopped = fixture!("stop_str_inc0_stream");
-    stopped["request"]["body"]["stop"] = serde_json::json!(["rst"]); // ends within a token, as the recorded one does
+    stopped["request"]["body"]["stop"] = serde_json::json!(["rst"]); // ends within a token, like the recorded stop string
     same_events(stopped, events!("stop_str_inc0_stream"), Some("content = 'one the first time'")).await;
     let partial = Some("content = '日本語🎉 é'");
     same_events(fixture!("utf8_stream_tokids"), events!("utf8_stream_tokids"), partial).await;
@@ -110,7 +111,7 @@ async fn side_routes() {
     ] {
         let mut fixture = fixture;
         if fixture["request"]["path"] == "/detokenize" {
-            fixture["request"]["body"]["tokens"] = serde_json::json!([97, 98]); // the recorded ids are of a larger vocabulary
+            fixture["request"]["body"]["tokens"] = serde_json::json!([97, 98]); // the recorded ids belong to a larger vocabulary
         }
         same_document(fixture, None).await;
     }

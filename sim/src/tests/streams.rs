@@ -1,4 +1,4 @@
-//! A stream, put together, is the JSON answer, whatever was asked and whatever the script says.
+//! An assembled stream equals the JSON answer, for any request and any script.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ async fn answered(server: &Arc<Server>, mut body: Value, stream: bool) -> String
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// The choices of a stream as those of a document, with what both have in common.
+/// Returns the choices of a stream in the form of a document's, reduced to the common fields.
 fn joined(events: &[Value], n: usize) -> Vec<Value> {
     let mut choices = vec![Map::new(); n];
     for choice in events.iter().flat_map(|event| event["choices"].as_array().unwrap()) {
@@ -64,7 +64,7 @@ fn append(map: &mut Map<String, Value>, key: &str, text: &str) {
     map.insert(key.to_owned(), json!(after));
 }
 
-/// A document's choices in the same form.
+/// Returns a document's choices in the same form.
 fn common(document: &Value) -> Vec<Value> {
     let choice = |choice: &Value| {
         let mut common = Map::new();
@@ -88,7 +88,8 @@ fn common(document: &Value) -> Vec<Value> {
     document["choices"].as_array().unwrap().iter().map(choice).collect()
 }
 
-/// Nothing, an empty text and an empty list are one; a call that was cut off is text in the document alone.
+/// Treats an absent value, an empty text and an empty list as equal. A call that was cut off is text in the document
+/// only.
 fn comparable(choice: &Value, calls_were_cut: bool) -> Value {
     let mut kept = choice.as_object().unwrap().clone();
     if calls_were_cut {
@@ -146,7 +147,7 @@ proptest! {
         });
         let document: Value = serde_json::from_str(&document).unwrap();
         for (whole, streamed) in common(&document).iter().zip(joined(&events, n)) {
-            let cut = tools && whole["content"].as_str().unwrap_or_default().contains('<'); // a script's texts have none
+            let cut = tools && whole["content"].as_str().unwrap_or_default().contains('<'); // no text of a script has a `<`
             prop_assert_eq!(comparable(whole, cut), comparable(&streamed, cut));
             for token in whole["logprobs"].as_array().into_iter().flatten() {
                 let value = token["logprob"].as_f64().unwrap();

@@ -78,7 +78,7 @@ fn names(count: usize) -> Vec<String> {
     vec!["e".to_owned(); count]
 }
 
-/// 1 2 [3] 4 [5 6]: the logits that predict 3, 5 and 6 stand at 2, 4 and 5.
+/// The ids are 1 2 [3] 4 [5 6]. The logits that predict 3, 5 and 6 are at 2, 4 and 5.
 #[test]
 fn a_straight_trial_is_one_sample() {
     let (bytes, told) = written(&options(), [straight()]).unwrap();
