@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::program::{Ended, Running, json, nobody, repository, run};
 
-/// Two answers in XML: write the file, then say so until believed.
+/// Two answers in XML: one writes the file, and the last one is repeated until the completion is accepted.
 const SCRIPT: &str = r#"
 [[conversation]]
 [[conversation.turn]]

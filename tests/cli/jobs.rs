@@ -13,14 +13,14 @@ pub(crate) fn read(path: &Path) -> Value {
     super::program::json(path)
 }
 
-/// The results of all trials of a job, older attempts included.
+/// Returns the results of all trials of a job, earlier attempts included.
 pub(crate) fn results(job: &Path) -> Vec<Value> {
     let entries = job.read_dir().unwrap().map(|entry| entry.unwrap().path());
     let trials = entries.filter(|path| path.join("trial.log").exists());
     trials.map(|trial| read(&trial.join("result.json"))).collect()
 }
 
-/// A task in `tasks/` whose tests are this script.
+/// Makes a task in `tasks/` whose tests are this script.
 pub(crate) fn task(dir: &Path, name: &str, test: &str) -> PathBuf {
     let task = dir.join("tasks").join(name);
     fs::create_dir_all(task.join("tests")).unwrap();
@@ -30,7 +30,7 @@ pub(crate) fn task(dir: &Path, name: &str, test: &str) -> PathBuf {
     task
 }
 
-/// `rolltap run -c` of this file in the local environment. The job is named `it`.
+/// Runs `rolltap run -c` of this file in the local environment. The job is named `it`.
 fn run_file(dir: &Path, file: &Value, more: &[&str]) -> Ended {
     let mut file = file.clone();
     file["job_name"] = json!("it");
@@ -142,7 +142,7 @@ fn instructions_and_variables_of_the_job_reach_every_trial() {
     assert_eq!(config["verifier"]["env"]["WORD"], "${UNSET_HERE:-sesame}", "the reference, not the value");
 }
 
-/// Tests that leave no reward the first time.
+/// Returns a test script that writes no reward the first time.
 fn shy(dir: &Path) -> String {
     format!("mkdir {}/seen 2> /dev/null || echo 1 > /logs/verifier/reward.txt", dir.display())
 }

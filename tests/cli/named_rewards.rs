@@ -1,4 +1,4 @@
-//! Rewards that have names, and none of them `reward`: nothing is trained on them, and the user hears of it.
+//! Named rewards without one called `reward`: none of them is trained on, and the user gets a warning.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::jobs::{results, task};
 use super::program::{Ended, run};
 
-/// Two samples of a task whose tests leave this `reward.json`.
+/// Runs two samples of a task whose tests write this `reward.json`.
 fn judged(dir: &Path, rewards: &str, more: &[&str]) -> Ended {
     let task = task(dir, "one", &format!("echo '{rewards}' > /logs/verifier/reward.json"));
     let task = task.to_str().unwrap();

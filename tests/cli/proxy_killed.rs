@@ -1,4 +1,4 @@
-//! A job whose proxy is another process, killed in mid-job and started again on what it had kept.
+//! A job with an external proxy, which is killed in the middle of the job and started again on its captures.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::program::{Running, run};
 
 const SAMPLES: usize = 4;
 
-/// A model that takes its time, so that a call is under way most of the time, and wants to be asked twice.
+/// A slow model, so that a call is in flight most of the time. It requires two calls per trial.
 const SCRIPT: &str = r#"
 [[conversation]]
 [[conversation.turn]]

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::program::{Running, repository, rolltap, run};
 
-/// The simulator with its example script, and the proxy with its example configuration in front of it; ports and paths
-/// are the test's own.
+/// Starts the simulator with its example script, and the proxy with its example configuration in front of it. Ports and
+/// paths are the test's own.
 pub(crate) fn start(dir: &Path) -> (Running, Running, String, String) {
     let script = repository("configs/sim-script.toml");
     let mut sim = Running::start(dir, &["sim", "--listen", "127.0.0.1:0", "--script", &script]);

@@ -1,10 +1,10 @@
-//! Wrong usage and configuration: exit code 2 before anything started, and words that help.
+//! Wrong usage and configuration: exit code 2 before anything starts, and a helpful message.
 
 use std::fs;
 
 use super::program::{Ended, nobody, repository, rolltap, run};
 
-/// Standard error of a command that must end with exit code 2 and leave nothing behind.
+/// Runs a command that must end with exit code 2 and leave nothing behind. Returns its standard error.
 fn refused(args: &[&str]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let ended = run(dir.path(), args);

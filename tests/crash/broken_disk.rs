@@ -1,5 +1,5 @@
-//! A disk that is full, or fails, and then works again: meanwhile new calls are refused, with a reason; running streams end or
-//! break off; what was acknowledged is kept; and no restart is needed.
+//! A disk that is full or fails, and then works again. Meanwhile new calls are rejected with a reason, and running
+//! streams end or break off. Acknowledged records survive, and no restart is needed.
 
 use std::time::{Duration, Instant};
 
@@ -177,7 +177,7 @@ async fn goes_wrong_and_well_again(mut stage: Stage, break_it: impl Fn(), mend_i
         let (status, why) = stage.ready().await;
         assert_eq!(status, 503, "{why}");
         assert!(why.contains("captures") || why.contains("capture store"), "no reason: {why}");
-        // What is refused must be asked again; what is accepted is held to it.
+        // A rejected request must be repeated, and an accepted one must hold.
         let sealing = stage.seal(&sealed).await;
         let rewarding = stage.reward(&rewarded, 0.5).await;
         let opening = stage.open().await.map(drop);
@@ -211,7 +211,7 @@ async fn until_upstream_works(stage: &Stage, trial: &Trial, requests: u64) {
     }
 }
 
-/// From some call on every one is refused, and told when to come again. The last bytes of a disk may take some more.
+/// Waits until every call is rejected with a `Retry-After`. The last free bytes of a disk may accept some more calls.
 async fn is_refused(stage: &Stage, trial: &Trial) {
     let deadline = Instant::now() + limit(20);
     let mut in_a_row = 0;

@@ -1,5 +1,5 @@
-//! The proxy is killed at random moments under load and started again on the same captures, many times over. In some rounds
-//! the disk that holds captures and log is full. After each time every promise that the proxy made is verified.
+//! The proxy is killed at random moments under load and started again on the same captures, many times. In some rounds
+//! the disk of captures and log is full. After each kill every promise of the proxy is verified.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,18 +17,18 @@ use super::upstream::Upstream;
 use super::verify;
 use super::world::{Moment, World};
 
-/// Agents at once, each with a trial.
+/// The number of concurrent agents, each with a trial.
 const AGENTS: u64 = 64;
-/// A kill comes after fewer answers than these, so that a slow machine gets as much done between two kills as a fast one.
+/// The maximum number of answers before a kill, so that a slow machine does as much between two kills as a fast one.
 const ANSWERS: u64 = 100;
-/// It does not wait for longer.
+/// The longest wait for these answers.
 const LOAD_SECONDS: u64 = 4;
-/// After the answers, or the moment that it is to hit, it comes within this time.
+/// The kill comes within this time after the answers or after the chosen moment.
 const HIT: Duration = Duration::from_millis(20);
-/// Of the rounds, how many have a full disk.
+/// The percentage of rounds with a full disk.
 const FULL_DISK_PER_CENT: u64 = 10;
 const DISK_MIB: u32 = 512;
-/// Settled trials that are looked at again after each kill; after the last one all are.
+/// The number of settled trials to verify again after each kill. After the last kill all are verified.
 const AGAIN: usize = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -72,14 +72,14 @@ async fn nothing_acknowledged_is_lost_when_the_proxy_is_killed() {
 
 struct Run {
     launch: Launch,
-    /// Where captures and log are; none where the system mounts no file system for the tester.
+    /// The disk of captures and log, or `None` if the system mounts no file system for the tester.
     disk: Option<SmallDisk>,
     world: Arc<World>,
     chance: Chance,
     told: Told,
 }
 
-/// What the figures of a run are.
+/// The figures of a run.
 #[derive(Default)]
 struct Told {
     kills: u64,
@@ -90,7 +90,7 @@ struct Told {
 }
 
 impl Run {
-    /// Sometimes a proxy is killed before it is ready, and another is started.
+    /// Starts a proxy. Sometimes a proxy is killed before it is ready, and another is started.
     async fn start(&mut self) -> Proxy {
         while self.chance.per_cent(20) {
             let mut child = self.launch.spawn();
@@ -115,7 +115,7 @@ impl Run {
             _ => None,
         };
         let hit = match moment {
-            // What was acknowledged must be safe at once.
+            // An acknowledged record must be durable at once.
             Some(Moment::Done | Moment::Answered) => Duration::ZERO,
             _ => self.chance.below(HIT),
         };
@@ -124,7 +124,7 @@ impl Run {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             if let Some(moment) = moment {
-                // The first was told long ago; the second is now.
+                // The first notification may be an old one, and the second is new.
                 let told = &self.world.moments[moment as usize];
                 told.notified().await;
                 told.notified().await;
@@ -138,7 +138,7 @@ impl Run {
             self.world.is_full.store(true, Ordering::Relaxed);
             disk.fill();
         }
-        // No agent comes to that moment if the load is short.
+        // No agent may reach that moment if the load is short.
         let _ = tokio::time::timeout(limit(LOAD_SECONDS), load).await;
         proxy.kill().await;
         if let Some(disk) = full {
@@ -183,7 +183,7 @@ impl Run {
         assert!(breaches.is_empty(), "CRASH_SEED={seed}\n{}\nthe proxies said:\n{log}", breaches.join("\n"));
     }
 
-    /// Trials that are listed and that nobody opened.
+    /// Returns the trials that the proxy lists and that no agent opened.
     async fn strangers(&self, place: &Place) -> Vec<String> {
         let all = format!("{}/v1/trials?limit=1000000", place.admin);
         let listed = self.world.http.get(all).send().await.unwrap();
@@ -211,7 +211,7 @@ impl Told {
         )
     }
 
-    /// A run without load, or whose kills hit nothing, would show nothing.
+    /// Panics if the run had no load or no kill hit anything, because such a run would prove nothing.
     fn was_worth_it(&self, world: &World, rounds: u64) {
         println!(
             "{}; {} broken off in the captures, {} whole that nobody saw",
