@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::program::{Job, check, text};
 use crate::stage::testbed;
 
-/// It writes a file, then says twice that it is done, since it is asked to confirm.
+/// The model writes a file, and then sends the completion twice, because the agent asks for a confirmation.
 const SCRIPT: &str = r#"
 [[conversation]]
 [[conversation.turn]]
@@ -33,7 +33,7 @@ fn harbor(job: &Job, arguments: &[&str]) -> Command {
     command
 }
 
-/// The only trial's result, as Harbor wrote it with what is rolltap's beside.
+/// Returns the only trial's result, as Harbor wrote it, with rolltap's own keys.
 fn result(job: &Job) -> Value {
     let dir = trial_dir(job).expect("no trial");
     serde_json::from_slice(&fs::read(dir.join("result.json")).unwrap()).unwrap()
@@ -56,7 +56,7 @@ fn write(dir: &Path, files: &[(&str, &str)]) {
     }
 }
 
-/// A task whose image has this machine's tmux: an image that is built needs no network then.
+/// Makes a task whose image has this machine's tmux, so that the build needs no network.
 pub(crate) fn task_with_tmux(dir: &Path) {
     write(
         dir,
@@ -103,7 +103,7 @@ async fn terminus_2_in_harbors_hands_is_captured_as_harbor_collects_it() {
     for kwarg in ["collect_rollout_details=true", "record_terminal_session=false", "enable_summarize=false"] {
         command.args(["--agent-kwarg", kwarg]);
     }
-    // As agents of other machines are told.
+    // The agent gets the public URL, as on another machine.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (listen, public) = (format!("127.0.0.1:{port}"), format!("http://localhost:{port}"));
     command.args(["--listen", &listen, "--public-url", &public]);

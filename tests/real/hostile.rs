@@ -1,4 +1,4 @@
-//! What agents, tests and builds may do to a job: its memory, disk and time are bounded, it ends, and nothing is left.
+//! Attacks of agents, tests and builds on a job: its memory, disk and time are bounded, it ends, and nothing is left.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ use crate::program::{Job, text};
 
 const REWARD: &str = "echo 1 >/logs/verifier/reward.txt\n";
 
-/// A task whose agent is its own solution. What the environment is made of comes with `more`.
+/// Makes a task whose agent is its own solution. `more` has the files of the environment.
 fn task(toml: &str, more: &[(&str, &str)]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let files = [("task.toml", toml), ("instruction.md", "Do it.")];
@@ -35,7 +35,7 @@ fn said(output: &Output) -> String {
     format!("{}\n{}", text(&output.stdout), text(&output.stderr))
 }
 
-/// The only trial's directory and result.
+/// Returns the only trial's directory and result.
 fn only_trial(job: &Job, said: &str) -> (std::path::PathBuf, Value) {
     let dirs = fs::read_dir(job.dir()).unwrap().map(|entry| entry.unwrap().path());
     let dirs: Vec<_> = dirs.filter(|dir| dir.join("result.json").is_file()).collect();
@@ -43,7 +43,7 @@ fn only_trial(job: &Job, said: &str) -> (std::path::PathBuf, Value) {
     (dir.clone(), serde_json::from_slice(&fs::read(dir.join("result.json")).unwrap()).unwrap())
 }
 
-/// `rolltap run` of a task by its own solution, to its end.
+/// Runs a task by its own solution with `rolltap run`, until it exits.
 fn solve(job: &Job, task: &Path) -> Output {
     job.command(&["-a", "oracle", "-p"]).arg(task).output().unwrap()
 }
@@ -111,7 +111,7 @@ fn an_agent_that_forks_hides_and_takes_away_the_logs_is_ended_and_judged() {
 #[test]
 #[ignore = "needs Docker: run ./scripts/test"]
 fn a_disk_that_the_agent_filled_is_told_and_nothing_hangs() {
-    // The only file system of a container that has an end.
+    // `/dev/shm` is the only file system of a container with a size limit.
     let agent = "rm -rf /logs; mkdir -p /dev/shm/logs && ln -s /dev/shm/logs /logs\n\
                  cat /dev/zero >/dev/shm/filler; true\n";
     let task =
@@ -151,7 +151,7 @@ fn a_build_that_takes_too_long_is_ended_and_told() {
     assert_eq!(exception["exception_type"], "EnvironmentStartTimeoutError", "{said}");
     assert!(exception["exception_message"].as_str().unwrap().contains("after 3 s"), "{exception}");
     assert!(begun.elapsed() < limit(60), "{:?}", begun.elapsed());
-    // The engine takes a moment to notice that nobody waits for it any more.
+    // The engine takes a moment to notice that its client is gone.
     let ps =
         || Command::new("docker").args(["ps", "--no-trunc", "--format", "{{.Command}}"]).output().unwrap();
     until("the build's container is gone", || !text(&ps().stdout).contains(&marker));

@@ -22,7 +22,7 @@ async fn post(stage: &Stage, path: &str, body: Value) -> PolicyStatus {
     response.json().await.unwrap()
 }
 
-/// Long enough for something to happen meanwhile.
+/// Returns a request with an answer that is long enough for an action meanwhile.
 fn long() -> Value {
     json!({"model": "tiny", "messages": [{"role": "user", "content": "Go on"}], "stream": true,
         "max_tokens": 3000, "ignore_eos": true})
@@ -40,7 +40,7 @@ async fn tell_vllm(stage: &Stage, version: &str) {
     assert_eq!(answer.status(), StatusCode::OK, "{}", answer.text().await.unwrap());
 }
 
-/// One test, because the server has one version: what it tells in one part must not change under another.
+/// This is one test, because the server has one version: one part must not change the version of another.
 #[tokio::test]
 #[ignore = "needs vLLM: run ./scripts/test"]
 async fn policy_versions_and_pauses() {
@@ -89,7 +89,7 @@ async fn the_version_that_vllm_tells_is_learnt() {
     })
     .await;
     assert_eq!(status(&stage).await.current.version, before.version + 1);
-    // Other tests share the server.
+    // Other tests share the server, so its label is restored.
     tell_vllm(&stage, before.label.as_deref().unwrap_or("default")).await;
     eventually("what was there is known", async || status(&stage).await.current == before).await;
 }

@@ -1,4 +1,4 @@
-//! What became of conversations, counted by kind, and printed.
+//! Counts of calls by kind of conversation, and their printed table.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use super::talk::{Kind, Plan, Step};
 struct Count {
     calls: usize,
     kept: usize,
-    /// By what the record says of them: class where spliced, class and cause where not.
+    /// The counts by their record: the class for spliced calls, class and cause for others.
     told: BTreeMap<String, usize>,
 }
 
-/// All later calls, by kind, by what the agent sends back, and by mode.
+/// All later calls, by kind, by the part that the agent sends back, and by mode.
 #[derive(Default)]
 pub(super) struct Tally {
     counts: BTreeMap<(Kind, String, String), Count>,

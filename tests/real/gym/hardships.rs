@@ -1,4 +1,4 @@
-//! Many environments at once, and what dies or fails on the way.
+//! Many environments at once, and failures on the way.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ async fn many_environments_work_at_once_and_none_is_left() {
         async move {
             let env = server.create(&hello()).await;
             env.begin().await;
-            // Every other one solves it.
+            // Every second environment solves the task.
             let wrote = if at % 2 == 0 { "Hello, world!" } else { "Bye" };
             env.type_and_see(&format!("echo '{wrote}' > hello.txt; echo at-$((6*7))\n"), &["at-42"]).await;
             let reward = env.complete().await;
@@ -130,7 +130,7 @@ async fn a_server_that_is_told_to_stop_in_the_midst_of_everything_leaves_nothing
     assert_eq!(server.containers(), Vec::<String>::new());
 }
 
-/// The only one of these.
+/// Returns the only id of this list.
 fn only(ids: &[String]) -> String {
     let [id] = ids else { panic!("one container: {ids:?}") };
     id.clone()

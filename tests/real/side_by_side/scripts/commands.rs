@@ -1,4 +1,4 @@
-//! Lists of commands, their durations and faults, and keystrokes that are no plain line.
+//! Lists of commands, their durations and errors, and keystrokes other than plain lines.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ pub(super) fn scripts() -> Vec<Script> {
     [lists(), durations(), keys()].concat()
 }
 
-/// A script that ends as it should.
+/// Returns a script that ends with a completion.
 fn script(name: &'static str, check: impl Into<String>, answers: &[Answer]) -> Script {
     Script::json(name, check, [answers, &[done(), done()]].concat())
 }
@@ -21,7 +21,7 @@ fn lists() -> Vec<Script> {
         ("echo three >> out\n", 0.1),
     ]);
     let no = json!({"keystrokes": "echo no >> out\n", "duration": 0.1});
-    // One command that cannot be read, and none of them runs.
+    // If one command is unreadable, none of them runs.
     let bad = [
         with_commands(&json!([no, "echo no >> out\n"])),
         with_commands(&json!([no, {"duration": 0.1}])),

@@ -1,4 +1,4 @@
-//! How a model says that it is done, ends that are none of its own, and a model that gives no whole answer.
+//! Completions, other ends of a run, and a model without complete answers.
 
 use serde_json::json;
 
@@ -55,7 +55,7 @@ fn troubles() -> Vec<Script> {
     let cut_off = || Answer::IsCutOff(echoes("no"));
     let half = Answer::IsCutOff("{\"analysis\": \"Long".to_owned());
     let again = says(echoes("a"));
-    // An answer that was cut off is no turn.
+    // An answer that was cut off does not count as a turn.
     let cut_in_last_turn = [vec![cut_off()], vec![again.clone(); 7], vec![cut_off(), again]].concat();
     let busy = vec![
         Answer::Refuses(503, "overloaded"),

@@ -1,4 +1,4 @@
-//! Answers in JSON: what stands around the object, what it lacks, what is wrong in it.
+//! Answers in JSON: text around the object, missing keys, and invalid values.
 
 use crate::side_by_side::script::{Script, done, echoes, left, says};
 
@@ -60,7 +60,7 @@ fn wrong() -> Vec<Script> {
     ];
     let types = [&[says(no_texts)][..], &no_lists.map(says), &[says(echoes("two")), done(), done()]].concat();
     let unknown = r#"{"analysis": "", "plan": "", "mood": 1, "commands": [{"keystrokes": "echo one >> out\n", "duration": 0.1, "is_blocking": true}]}"#;
-    // A line break within a string is no JSON, one between values is.
+    // A line break within a string is invalid JSON, and one between values is valid.
     let breaks = vec![
         says(echoes("no").replace("\\n", "\n")),
         says(echoes("one").replace(',', ",\n\t")),

@@ -2,14 +2,14 @@
 
 use crate::side_by_side::script::{Answer, Script, left, says};
 
-/// A faultless answer with this inside of `commands`.
+/// Returns a valid answer with this text inside `commands`.
 fn with_commands(inside: &str) -> String {
     format!(
         "<response>\n<analysis>Seen.</analysis>\n<plan>On.</plan>\n<commands>\n{inside}\n</commands>\n</response>"
     )
 }
 
-/// A faultless answer that leaves a line in `out`.
+/// Returns a valid answer that writes a line to `out`.
 fn echoes(word: &str) -> String {
     with_commands(&echo(word))
 }
