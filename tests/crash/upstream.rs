@@ -165,7 +165,8 @@ impl Inner {
             if sent.is_held && at == sent.ids.len().div_ceil(2) {
                 let _ = let_go.wait_for(|&is_so| is_so).await;
             }
-            // As with vLLM, the first event is sent after the prompt is read, and each further token after a pause.
+            // Like vLLM, the upstream sends the first token right after the prompt's event. Each further token follows
+            // a pause.
             if at > 1 {
                 tokio::time::sleep(sent.pause).await;
             }

@@ -207,7 +207,7 @@ fn deltas(message: &Value, tape: &mut Tape) -> Vec<String> {
         if !calls.is_empty() {
             members.push(format!(r#""tool_calls":[{}]"#, calls.join(", ")));
         }
-        // The delta has another form with the same meaning.
+        // Some deltas have a different form with the same meaning.
         match tape.below(6) {
             0 => members.push(r#""r\u006fle":"assistant""#.to_owned()),
             1 => members.push(r#""audio":{"content":"no"},"refusal":null"#.to_owned()),
