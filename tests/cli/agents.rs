@@ -7,7 +7,7 @@ use std::path::Path;
 use super::program::{Ended, Running, json, repository, rolltap, run};
 
 #[test]
-fn all_are_listed_and_one_is_told() {
+fn all_are_listed_and_one_is_described() {
     let dir = tempfile::tempdir().unwrap();
     let listed = run(dir.path(), &["agents"]).stdout;
     for name in ["oracle", "terminus-2", "claude-code", "mini-swe-agent"] {

@@ -27,7 +27,7 @@ async fn stripping() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_that_captures_nothing_to_train_stops_after_some_trials_and_says_why() {
+async fn a_job_that_captures_nothing_to_train_stops_after_some_trials_with_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let task = task(dir.path(), "one", "echo 1 > /logs/verifier/reward.txt").display().to_string();
     let upstream = stripping().await;

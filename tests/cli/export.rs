@@ -47,7 +47,7 @@ fn trained(rows: &[RolloutRow]) -> Vec<(&str, i32, usize)> {
 }
 
 #[test]
-fn a_summary_says_what_was_written_and_what_was_not() {
+fn a_summary_lists_the_written_and_the_omitted_trials() {
     let mut rows = group();
     rows[0].calls[0].constrained = true;
     rows.extend(
@@ -142,7 +142,7 @@ fn groups_that_are_not_whole_wait() {
 }
 
 #[test]
-fn a_breach_is_told_with_its_place_and_nothing_is_written() {
+fn a_breach_is_reported_with_its_place_and_nothing_is_written() {
     let mut rows = group();
     rows[3].logprobs[4] = 0.5;
     insta::assert_snapshot!(refused(&rows, &[]));
@@ -200,7 +200,7 @@ fn an_output_may_be_the_input() {
 }
 
 #[test]
-fn places_that_cannot_be_written_are_told_first() {
+fn unwritable_places_are_reported_first() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |output: &str| {
         let ended =

@@ -41,7 +41,7 @@ fn records(dir: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_job_on_a_full_disk_stops_says_so_and_goes_on_when_there_is_space() {
+fn a_job_on_a_full_disk_stops_with_a_reason_and_resumes_when_there_is_space() {
     let dir = tempfile::tempdir().unwrap();
     let Some(disk) = SmallDisk::mount(&dir.path().join("jobs"), 8) else { return };
     let task = task(dir.path(), "one", &waiting(dir.path())).display().to_string();

@@ -281,7 +281,7 @@ fn a_trial_whose_own_time_is_over_is_ended_wherever_it_is() {
     fs::write(dir.path().join("job.json"), job.to_string()).unwrap();
     let job = Running::start(dir.path(), &["run", "-c", "job.json", "--job-name", "it"]);
     let (code, stderr) = job.wait(limit(60));
-    assert_eq!(code, Some(1), "nobody knows whose fault it is: {stderr}");
+    assert_eq!(code, Some(1), "the cause is unknown: {stderr}");
     let (_, result) = only_trial(dir.path());
     assert_eq!(result["exception_info"]["exception_type"], "TrialDeadlineError", "{result}");
     assert_eq!((&result["verifier"], &result["verifier_result"]), (&Value::Null, &Value::Null));

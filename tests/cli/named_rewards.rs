@@ -36,7 +36,7 @@ fn several_rewards_of_which_none_is_the_reward_are_shown_and_warned_of() {
 }
 
 #[test]
-fn machines_are_told_every_named_reward() {
+fn machines_get_every_named_reward() {
     let dir = tempfile::tempdir().unwrap();
     let ended = judged(dir.path(), r#"{"correctness": 1, "speed": 0.5}"#, &["--json"]);
     let events = ended.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());

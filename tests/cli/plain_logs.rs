@@ -24,7 +24,7 @@ fn texts(dir: &Path, name: &str) -> String {
 }
 
 #[test]
-fn logs_say_rewards_and_failures_in_words() {
+fn logs_have_rewards_and_failures_in_words() {
     let dir = tempfile::tempdir().unwrap();
     let good = task(dir.path(), "good", "echo 1 > /logs/verifier/reward.txt");
     task(dir.path(), "mute", "true");

@@ -59,7 +59,7 @@ async fn a_proxy_that_is_killed_and_started_again_costs_the_job_nothing() {
     let (code, said) = tokio::task::spawn_blocking(|| job.wait(limit(60))).await.unwrap();
     assert_eq!(code, Some(0), "{said}");
     let results = results(&dir.path().join("jobs/it"));
-    assert_eq!(results.len(), SAMPLES, "trials under way go on: {said}");
+    assert_eq!(results.len(), SAMPLES, "trials in flight continue: {said}");
     for result in &results {
         assert_eq!(result["verifier_result"]["rewards"]["reward"], 1.0, "{result}");
         assert_eq!(result["exception_info"], Value::Null, "{result}");
@@ -68,7 +68,7 @@ async fn a_proxy_that_is_killed_and_started_again_costs_the_job_nothing() {
     let rows = fs::read_to_string(dir.path().join("jobs/it/rollouts.jsonl")).unwrap();
     let rows: Vec<Value> = rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let of = |result: &Value| rows.iter().filter(|row| row["trial_id"] == result["trial_name"]).count();
-    assert!(results.iter().all(|result| of(result) >= 1), "what was said before the kill is there: {rows:?}");
+    assert!(results.iter().all(|result| of(result) >= 1), "calls from before the kill are there: {rows:?}");
     let checked = run(dir.path(), &["check", "jobs/it"]);
     assert_eq!(checked.code, Some(0), "{checked:?}");
 }

@@ -103,7 +103,7 @@ impl Stage {
         let counting: Vec<_> = rows.iter().filter(|row| row["superseded"] == false).collect();
         assert_eq!(counting.len(), 2, "one row per sample: {rows:?}");
         assert!(counting.iter().all(|row| row["reward"] == 1.0));
-        assert_eq!(rows.len(), 3, "the interrupted attempt's tokens are kept, apart");
+        assert_eq!(rows.len(), 3, "the interrupted attempt's tokens are in rows of their own");
         let check = run(self.dir.path(), &["check", "jobs/it"]);
         assert_eq!(check.code, Some(0), "{check:?}");
     }
@@ -156,7 +156,7 @@ fn two_runs_on_one_job_are_one_too_many() {
 }
 
 #[test]
-fn another_job_of_that_name_is_told_apart_by_what_differs() {
+fn another_job_of_that_name_is_refused_with_the_difference() {
     let dir = tempfile::tempdir().unwrap();
     let task = task(dir.path(), "one", "echo 1 > /logs/verifier/reward.txt");
     let task = task.to_str().unwrap();

@@ -152,7 +152,7 @@ fn rollout_details_are_taken_as_harbors_agents_hand_them_back() {
 }
 
 #[test]
-fn a_capture_counts_and_what_the_agent_says_otherwise_is_told() {
+fn a_capture_counts_and_a_differing_record_of_the_agent_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("handed-back.json");
     fs::write(&source, trajectory().to_string()).unwrap();
@@ -178,7 +178,7 @@ fn a_capture_counts_and_what_the_agent_says_otherwise_is_told() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_nothing_is_made_of_it() {
+fn an_unreadable_record_is_reported_and_becomes_no_rollout() {
     let dir = tempfile::tempdir().unwrap();
     let ended =
         handing_back(dir.path(), "trajectory.json", &json!({"schema_version": "ATIF-v3.0", "steps": []}));

@@ -174,7 +174,7 @@ fn an_agent_that_outgrew_its_context_is_not_judged_as_with_harbor() {
 }
 
 #[test]
-fn an_oracle_without_a_solution_is_told_before_anything_starts() {
+fn an_oracle_without_a_solution_is_reported_before_anything_starts() {
     let dir = tempfile::tempdir().unwrap();
     let task = task(dir.path(), "one", "", "true");
     let ended = run(dir.path(), &["run", "-p", &task, "-a", "oracle", "-e", "local"]);

@@ -44,7 +44,7 @@ async fn post(url: &str, headers: &[(&str, &str)], body: &Value) -> String {
 }
 
 #[tokio::test]
-async fn no_secret_is_in_the_log_or_in_the_captures_and_nobody_else_can_read_them() {
+async fn no_secret_is_in_the_log_or_in_the_captures_and_no_other_user_can_read_them() {
     let dir = tempfile::tempdir().unwrap();
     let token_file = dir.path().join("token");
     fs::write(&token_file, ADMIN_TOKEN).unwrap();
@@ -113,6 +113,6 @@ async fn no_secret_is_in_the_log_or_in_the_captures_and_nobody_else_can_read_the
         assert!(!log.contains(secret), "{secret} is in the log: {log}");
         assert!(!kept.contains(secret), "{secret} is in the captures");
         // The agent knows its own key, but other readers of the text must not see it.
-        assert!(told.iter().all(|text| !text.contains(secret)), "{secret} was told: {told:?}");
+        assert!(told.iter().all(|text| !text.contains(secret)), "{secret} was disclosed: {told:?}");
     }
 }

@@ -28,7 +28,7 @@ pub(crate) async fn post(url: &str, body: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_call_goes_through_the_configured_proxy_and_is_kept() {
+async fn a_call_goes_through_the_configured_proxy_and_is_recorded() {
     let dir = tempfile::tempdir().unwrap();
     let (sim, proxy, agents, admin) = start(dir.path());
     let trial = post(&format!("{admin}/v1/trials"), json!({"task_id": "weather", "trial_id": "one"})).await;

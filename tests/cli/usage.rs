@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::program::{Ended, nobody, repository, rolltap, run};
+use super::program::{Ended, repository, rolltap, run, unused_address};
 
 /// Runs a command that must end with exit code 2 and leave nothing behind. Returns its standard error.
 fn refused(args: &[&str]) -> String {
@@ -61,7 +61,7 @@ fn a_model_without_a_server() {
 #[test]
 fn an_unreachable_upstream() {
     let task = repository("examples/tasks/hello-file");
-    let url = nobody();
+    let url = unused_address();
     let said = refused(&["run", "-p", &task, "-a", "terminal", "-e", "local", "--upstream", &url]);
     insta::assert_snapshot!(said.replace(&url, "[url]"));
 }

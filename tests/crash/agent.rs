@@ -18,7 +18,7 @@ pub(crate) async fn live(world: Arc<World>, number: u64) {
     let mut agent = Agent { chance: Chance::of(world.seed ^ 0xa9e2, number), world };
     loop {
         let (book, key) = agent.open().await;
-        agent.talk(&book, &key).await;
+        agent.converse(&book, &key).await;
         agent.seal(&book).await;
         agent.reward(&book).await;
         agent.read_back(&book).await;
@@ -47,7 +47,7 @@ impl Agent {
         }
     }
 
-    async fn talk(&mut self, book: &Book, key: &str) {
+    async fn converse(&mut self, book: &Book, key: &str) {
         let mut turns: Vec<Turn> = Vec::new();
         for _ in 0..self.chance.among(1..6) {
             let name = tokens::word(tokens::of_trial(book.page().number));
@@ -88,7 +88,7 @@ impl Agent {
             match (answer, sent) {
                 (Some(answer), Some(sent)) if sent == text => book.page().seen.insert(answer),
                 (_, sent) => {
-                    world.complain(format!("trial-{number} read {text:?}; upstream had said {sent:?}"));
+                    world.complain(format!("trial-{number} read {text:?}; upstream had sent {sent:?}"));
                     false
                 }
             };

@@ -52,7 +52,8 @@ async fn nothing_acknowledged_is_lost_when_the_proxy_is_killed() {
     let world = World::new(seed, upstream);
     let agents: Vec<_> =
         (0..AGENTS).map(|number| tokio::spawn(agent::live(Arc::clone(&world), number))).collect();
-    let mut run = Run { launch, disk, world, chance: Chance::of(seed, u64::MAX), told: Told::default() };
+    let mut run =
+        Run { launch, disk, world, chance: Chance::of(seed, u64::MAX), figures: Figures::default() };
     for round in 1..=rounds {
         let proxy = run.start().await;
         let every_trial = round % if rounds > 10 { 100 } else { 5 } == 0;
@@ -60,14 +61,14 @@ async fn nothing_acknowledged_is_lost_when_the_proxy_is_killed() {
         run.load_and_kill(proxy).await;
         assert!(agents.iter().all(|agent| !agent.is_finished()), "an agent gave up");
         if round % 10 == 0 {
-            println!("round {round}: {}", run.told.line(&run.world));
+            println!("round {round}: {}", run.figures.line(&run.world));
         }
     }
     agents.iter().for_each(tokio::task::JoinHandle::abort);
     let proxy = run.start().await;
     run.verify(&proxy.place, true).await;
     assert_eq!(proxy.stop().await, Some(0), "{}", run.launch.log_text());
-    run.told.was_worth_it(&run.world, rounds);
+    run.figures.was_worth_it(&run.world, rounds);
 }
 
 struct Run {
@@ -76,12 +77,12 @@ struct Run {
     disk: Option<SmallDisk>,
     world: Arc<World>,
     chance: Chance,
-    told: Told,
+    figures: Figures,
 }
 
 /// The figures of a run.
 #[derive(Default)]
-struct Told {
+struct Figures {
     kills: u64,
     slowest_start: Duration,
     partial: usize,
@@ -96,10 +97,10 @@ impl Run {
             let mut child = self.launch.spawn();
             tokio::time::sleep(self.chance.below(Duration::from_millis(80))).await;
             child.kill().await.unwrap();
-            self.told.kills += 1;
+            self.figures.kills += 1;
         }
         let proxy = self.launch.start().await;
-        self.told.slowest_start = self.told.slowest_start.max(proxy.started_in);
+        self.figures.slowest_start = self.figures.slowest_start.max(proxy.started_in);
         proxy
     }
 
@@ -143,9 +144,9 @@ impl Run {
         proxy.kill().await;
         if let Some(disk) = full {
             disk.free();
-            self.told.full_disks += 1;
+            self.figures.full_disks += 1;
         }
-        self.told.kills += 1;
+        self.figures.kills += 1;
         self.world.is_down().await;
         self.world.is_full.store(false, Ordering::Relaxed);
     }
@@ -153,7 +154,7 @@ impl Run {
     /// Panics with every broken promise, if there is one.
     async fn verify(&mut self, place: &Place, every_trial: bool) {
         let mut breaches = self.world.complaints();
-        (self.told.partial, self.told.unseen) = (0, 0);
+        (self.figures.partial, self.figures.unseen) = (0, 0);
         let (settled, live): (Vec<_>, Vec<_>) =
             self.world.books().into_iter().partition(|book| book.page().is_settled);
         let few =
@@ -165,8 +166,8 @@ impl Run {
         for book in live.iter().chain(&again) {
             let verdict = verify::trial(&self.world, &place.admin, book).await;
             breaches.extend(verdict.breaches);
-            self.told.unseen += verdict.unseen;
-            self.told.partial += verdict.partial;
+            self.figures.unseen += verdict.unseen;
+            self.figures.partial += verdict.partial;
             if book.page().is_settled {
                 self.world.upstream.forget(book.page().number);
             }
@@ -180,7 +181,11 @@ impl Run {
         }
         let seed = self.world.seed;
         let log = self.launch.log_text();
-        assert!(breaches.is_empty(), "CRASH_SEED={seed}\n{}\nthe proxies said:\n{log}", breaches.join("\n"));
+        assert!(
+            breaches.is_empty(),
+            "CRASH_SEED={seed}\n{}\nthe log of the proxies:\n{log}",
+            breaches.join("\n")
+        );
     }
 
     /// Returns the trials that the proxy lists and that no agent opened.
@@ -191,11 +196,11 @@ impl Run {
         let known: std::collections::HashSet<_> =
             self.world.books().iter().map(|book| book.page().trial_id.clone()).collect();
         let strangers = listed.iter().filter_map(|trial| trial["trial_id"].as_str());
-        strangers.filter(|id| !known.contains(*id)).map(|id| format!("{id}: nobody opened it")).collect()
+        strangers.filter(|id| !known.contains(*id)).map(|id| format!("{id}: no agent opened it")).collect()
     }
 }
 
-impl Told {
+impl Figures {
     fn line(&self, world: &World) -> String {
         let books = world.books();
         let sealed = books.iter().filter(|book| book.page().state == State::Sealed).count();
@@ -214,7 +219,7 @@ impl Told {
     /// Panics if the run had no load or no kill hit anything, because such a run would prove nothing.
     fn was_worth_it(&self, world: &World, rounds: u64) {
         println!(
-            "{}; {} broken off in the captures, {} whole that nobody saw",
+            "{}; {} broken off in the captures, {} whole that no agent saw",
             self.line(world),
             self.partial,
             self.unseen

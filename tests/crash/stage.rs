@@ -166,7 +166,7 @@ impl Stage {
     }
 
     /// Checks that nothing acknowledged is missing, before and after a restart, and that the captures are valid.
-    pub(crate) async fn all_is_kept(&mut self) {
+    pub(crate) async fn assert_nothing_is_lost(&mut self) {
         assert_eq!(self.breaches().await, [""; 0]);
         self.kill_and_start().await;
         assert_eq!(self.breaches().await, [""; 0], "after a restart; {}", self.launch.log_text());

@@ -19,7 +19,7 @@ fn tokens(call: &Call) -> (Vec<u32>, Vec<u32>) {
 }
 
 /// Holds a conversation and returns the time of each turn in milliseconds.
-async fn talk(stage: &Stage, base_url: &str, request: &Value) -> Vec<f64> {
+async fn converse(stage: &Stage, base_url: &str, request: &Value) -> Vec<f64> {
     let mut messages = vec![json!({"role": "user", "content": "Tell me of the sea. 日本語 🎉"})];
     let mut times = Vec::new();
     for turn in 0..TURNS {
@@ -46,7 +46,7 @@ async fn talk(stage: &Stage, base_url: &str, request: &Value) -> Vec<f64> {
 
 #[tokio::test]
 #[ignore = "needs vLLM: run ./scripts/test"]
-async fn tokens_are_kept_by_asking_vllm() {
+async fn tokens_are_preserved_by_asking_vllm() {
     let (_witness, address) = Witness::start_elsewhere().await;
     let stage = Stage::before(format!("http://{address}")).await;
     let tool = json!({"type": "function", "function": {"name": "look", "description": "Look.",
@@ -61,7 +61,7 @@ async fn tokens_are_kept_by_asking_vllm() {
         let open = json!({"task_id": "real", "history": "sampled"});
         let opened = stage.http.post(stage.admin("/v1/trials")).json(&open).send().await.unwrap();
         let trial: TrialOpened = opened.json().await.unwrap();
-        let times = talk(&stage, &trial.base_urls.openai, &request).await;
+        let times = converse(&stage, &trial.base_urls.openai, &request).await;
         let calls = stage.calls(&trial).await;
         for (turn, pair) in calls.windows(2).enumerate() {
             let ((prompt, sampled), (next, _)) = (tokens(&pair[0]), tokens(&pair[1]));

@@ -110,10 +110,7 @@ async fn codex_finishes_a_task_of_several_turns_in_one_branch() {
     let mut so_far = TokenList::new();
     for call in whole {
         assert_whole(call);
-        assert!(
-            call.prompt_token_ids.starts_with(&so_far),
-            "a turn does not go on where the one before ended"
-        );
+        assert!(call.prompt_token_ids.starts_with(&so_far), "a turn does not extend the previous one");
         so_far = call.prompt_token_ids.clone();
         so_far.extend_from_slice(&call.choices[0].token_ids);
     }

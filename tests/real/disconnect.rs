@@ -103,7 +103,7 @@ impl Scene {
     }
 
     async fn cancelled_call(&self) -> Call {
-        eventually("the call is kept", async || self.stage.calls(&self.trial).await.len() == 1).await;
+        eventually("the call is recorded", async || self.stage.calls(&self.trial).await.len() == 1).await;
         let call = self.stage.calls(&self.trial).await.remove(0);
         assert_eq!((call.status, call.is_trainable()), (CallStatus::Cancelled, false));
         call

@@ -200,7 +200,7 @@ content = '''{"analysis": "It is there.", "plan": "None.", "commands": [], "task
 /// Its tmux must be in the image, unless there is a network. This machine has it.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Python and tmux: run ./scripts/test"]
-async fn harbors_terminus_2_finishes_a_task_and_what_it_kept_itself_is_what_was_captured() {
+async fn harbors_terminus_2_finishes_a_task_and_its_own_record_equals_the_captures() {
     let answers = sim::Script::from_toml(TERMINUS_2, "script").unwrap();
     let upstream =
         sim::start(sim::Settings { script: Some(answers), ..sim::Settings::default() }).await.unwrap();

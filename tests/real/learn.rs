@@ -64,21 +64,21 @@ fn run(out: &Path) -> Child {
 }
 
 /// Returns the output of the run so far.
-fn said(out: &Path) -> String {
+fn log_text(out: &Path) -> String {
     fs::read_to_string(out.join("terminal.log")).unwrap_or_default()
 }
 
 /// Waits until the run has printed this text.
 fn wait_for(out: &Path, run: &mut Child, words: &str) {
-    wait_until(out, run, &format!("say {words:?}"), || said(out).contains(words));
+    wait_until(out, run, &format!("print {words:?}"), || log_text(out).contains(words));
 }
 
 fn wait_until(out: &Path, run: &mut Child, what: &str, is_so: impl Fn() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < limit(PATIENCE_SECONDS), "the run did not {what}:\n{}", said(out));
+        assert!(begin.elapsed() < limit(PATIENCE_SECONDS), "the run did not {what}:\n{}", log_text(out));
         let is_over = run.try_wait().unwrap().is_some();
-        assert!(!is_over || is_so(), "the run ended before it did {what}:\n{}", said(out));
+        assert!(!is_over || is_so(), "the run ended before it did {what}:\n{}", log_text(out));
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -140,9 +140,9 @@ fn what_is_captured_is_trained_once_through_kills_of_proxy_and_trainer() {
     first.wait().unwrap();
     let mut second = run(out);
     wait_for(out, &mut second, "step 2:");
-    assert!(second.wait().unwrap().success(), "{}", said(out));
+    assert!(second.wait().unwrap().success(), "{}", log_text(out));
 
-    let told = said(out);
+    let told = log_text(out);
     assert!(told.contains("proxy died (status -9); starting it again"), "{told}");
     assert!(told.contains("which a killed run left behind"), "{told}");
     let steps = steps(out);
@@ -215,7 +215,7 @@ fn nothing_is_left_of_what_is_too_old(out: &Path) {
 
 #[test]
 #[ignore = "needs the trainers' packages: run ./scripts/test"]
-fn the_step_is_what_it_says() {
+fn the_examples_own_tests_pass() {
     let mut pytest = trainers::python().into_std();
     pytest
         .args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "tests"])

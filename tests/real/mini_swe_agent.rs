@@ -67,7 +67,7 @@ async fn mini_swe_agent_finishes_a_task() {
 
 #[tokio::test]
 #[ignore = "needs vLLM and Python: run ./scripts/test"]
-async fn mini_swe_agent_talks_to_vllm() {
+async fn mini_swe_agent_calls_vllm() {
     let stage = Stage::set().await;
     let trial = stage.open().await;
     let folder = TempDir::new().unwrap();

@@ -29,7 +29,7 @@ async fn a_forward_pass_over_each_branch_finds_the_captured_logprobs() {
                     let manner = Manner { wire, stream, echo: Echo::Whole, tools };
                     // Half of the conversations preserve every token in one long sequence.
                     let history = if tools == stream { History::Sampled } else { History::Faithful };
-                    talks.push(talk(&stage, manner, thinking, history));
+                    talks.push(converse(&stage, manner, thinking, history));
                 }
             }
         }
@@ -51,7 +51,7 @@ async fn a_forward_pass_over_each_branch_finds_the_captured_logprobs() {
         );
     }
     assert!(spliced >= 5 * TURNS, "only {spliced} answers have others after them");
-    assert!(distinct >= 5000, "{distinct} tokens are too few to say anything");
+    assert!(distinct >= 5000, "{distinct} tokens are too few for a result");
     let largest = |of: &str| seen[of]["largest"].as_f64().unwrap();
     assert!(largest("same") <= TOLERANCE);
     // Each control fails the check by a large factor, while the rows pass.
@@ -65,7 +65,7 @@ async fn a_forward_pass_over_each_branch_finds_the_captured_logprobs() {
 }
 
 /// Holds a conversation and returns its branches.
-async fn talk(stage: &Stage, manner: Manner, thinking: bool, history: History) -> Vec<RolloutRow> {
+async fn converse(stage: &Stage, manner: Manner, thinking: bool, history: History) -> Vec<RolloutRow> {
     let trial = stage.open_with(history).await;
     let mut talk = Conversation::new(stage, &trial, "tiny", manner, "Answer.");
     let free = json!({"temperature": 1, "top_p": 1, "max_tokens": 80, "chat_template_kwargs": {"enable_thinking": thinking}});
@@ -75,7 +75,7 @@ async fn talk(stage: &Stage, manner: Manner, thinking: bool, history: History) -
             asked["structured_outputs"] = json!({"regex": CALL});
             asked["chat_template_kwargs"] = json!({"enable_thinking": false});
         }
-        talk.says(&format!("Question {turn}: and then? déjà vu, 日本"));
+        talk.add_user_message(&format!("Question {turn}: and then? déjà vu, 日本"));
         let answer = talk.ask(&asked).await;
         if !answer.calls.is_empty() {
             talk.results(&answer.calls, "Blue, as far as the eye can see.");

@@ -130,7 +130,7 @@ async fn interactive_programs_work(terminal: &Terminal) {
     assert!(std::fs::read_to_string(dir.path().join("big")).unwrap() == text);
 }
 
-async fn looks_see_what_is_new(terminal: &Terminal) {
+async fn observations_contain_the_new_output(terminal: &Terminal) {
     let dir = TempDir::new().unwrap();
     ready(terminal, dir.path()).await;
     type_until(terminal, "echo one;\n", "one\nready>").await;
@@ -151,14 +151,14 @@ async fn looks_see_what_is_new(terminal: &Terminal) {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs less, vim, Python and tmux: run ./scripts/test"]
 async fn a_session_of_tmux_is_a_terminal() {
-    looks_see_what_is_new(&in_tmux().await).await;
+    observations_contain_the_new_output(&in_tmux().await).await;
     interactive_programs_work(&in_tmux().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs less, vim and Python: run ./scripts/test"]
 async fn a_pseudo_terminal_is_a_terminal() {
-    looks_see_what_is_new(&in_streams()).await;
+    observations_contain_the_new_output(&in_streams()).await;
     interactive_programs_work(&in_streams()).await;
 }
 

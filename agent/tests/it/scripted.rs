@@ -34,7 +34,7 @@ impl Call {
 }
 
 /// The answer of the model.
-pub(crate) enum Says {
+pub(crate) enum Reply {
     Words(String),
     CutOff(String),
     TooLong,
@@ -52,7 +52,7 @@ impl Scripted {
     }
 }
 
-type Script = dyn Fn(&Call, usize) -> Says + Send + Sync;
+type Script = dyn Fn(&Call, usize) -> Reply + Send + Sync;
 
 #[derive(Clone)]
 struct Shared {
@@ -67,7 +67,7 @@ struct Shared {
 pub(crate) async fn scripted(
     max_model_len: Option<u64>,
     prompt_tokens: u64,
-    script: impl Fn(&Call, usize) -> Says + Send + Sync + 'static,
+    script: impl Fn(&Call, usize) -> Reply + Send + Sync + 'static,
 ) -> Scripted {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let shared = Shared { script: Arc::new(script), calls: Arc::clone(&calls), max_model_len, prompt_tokens };
@@ -96,9 +96,9 @@ async fn complete(State(shared): State<Shared>, Json(body): Json<Value>) -> Resp
         before
     };
     let (content, finish) = match (shared.script)(&call, before) {
-        Says::Words(content) => (content, "stop"),
-        Says::CutOff(content) => (content, "length"),
-        Says::TooLong => {
+        Reply::Words(content) => (content, "stop"),
+        Reply::CutOff(content) => (content, "length"),
+        Reply::TooLong => {
             let error = json!({"error": {"message": "This model's maximum context length is 9 tokens."}});
             return (StatusCode::BAD_REQUEST, Json(error)).into_response();
         }

@@ -82,7 +82,7 @@ pub(crate) fn typing(keystrokes: &[&str], task_complete: bool) -> String {
 }
 
 /// Returns an answer that only reads the screen again.
-pub(crate) fn looking() -> String {
+pub(crate) fn observing() -> String {
     typing(&[""], false)
 }
 

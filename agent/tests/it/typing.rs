@@ -67,7 +67,7 @@ async fn an_observation_is_what_came_since_the_last_one_or_else_the_screen() {
 }
 
 #[tokio::test]
-async fn commands_are_waited_for_as_long_as_they_say() {
+async fn commands_are_waited_for_as_long_as_their_duration() {
     let (_shell, terminal) = shell();
     type_commands::wait_for_prompt(&terminal).await;
     let start = tokio::time::Instant::now();

@@ -10,7 +10,7 @@ use rolltap_testing::limit;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::stage::{looking, model, run_in, serve, shell, typing};
+use crate::stage::{model, observing, run_in, serve, shell, typing};
 
 #[tokio::test]
 async fn a_file_is_made_and_completion_is_confirmed_twice() {
@@ -23,7 +23,7 @@ async fn a_file_is_made_and_completion_is_confirmed_twice() {
         _ if seen.contains("You said that the task is complete") => typing(&[], true),
         // Printed text appears once as new output, or else stays on the screen.
         _ if seen.contains("made-42") => typing(&[], true),
-        _ => looking(),
+        _ => observing(),
     })
     .await;
     let report = run_in(settings, terminal).await.unwrap();
@@ -96,7 +96,7 @@ async fn control_c_interrupts_a_program() {
         } else if seen.contains("started-2") && !seen.contains("rc=") {
             typing(&["C-c", "echo rc=$?\n"], false)
         } else {
-            looking()
+            observing()
         }
     })
     .await;
@@ -115,7 +115,7 @@ async fn leaving_the_shell_ends_the_run() {
 }
 
 #[tokio::test]
-async fn an_answer_cut_off_by_its_length_is_kept_and_not_carried_out() {
+async fn an_answer_cut_off_by_its_length_is_recorded_and_not_executed() {
     let (shell, terminal) = shell();
     let cut = typing(&["touch never\n"], false);
     let settings = {
@@ -212,7 +212,7 @@ async fn a_flood_on_a_real_terminal_stays_short_and_can_be_interrupted() {
         match turn {
             0 => typing(&["yes 'a rather long line that floods the terminal'\n"], false),
             _ if seen.contains("You said") || seen.contains("over-42") => typing(&[], true),
-            1 => looking(),
+            1 => observing(),
             _ => typing(&["C-c", "echo over-$((40+2))\n"], false),
         }
     })

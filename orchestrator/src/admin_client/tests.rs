@@ -50,7 +50,7 @@ async fn a_trial_lives_from_open_to_rollout() {
 }
 
 #[tokio::test]
-async fn a_refusal_says_what_was_asked_and_what_the_server_said() {
+async fn a_refusal_names_the_request_and_the_servers_answer() {
     let data = tempfile::tempdir().unwrap();
     let proxy = proxy(&data, None).await;
     let url = format!("http://{}", proxy.admin_addr());
@@ -81,7 +81,7 @@ async fn a_token_is_borne() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_told_apart_from_a_refusal() {
+async fn an_absent_proxy_is_distinguished_from_a_refusal() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let admin = AdminClient::new(&format!("http://{free}"), None).unwrap().waiting_for(Duration::ZERO);
     assert!(matches!(admin.greet().await, Err(AdminError::Unreachable { .. })));

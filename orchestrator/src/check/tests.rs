@@ -100,7 +100,7 @@ fn a_breach_names_file_and_trial() {
 }
 
 #[test]
-fn files_that_differ_are_told() {
+fn files_that_differ_are_reported() {
     let (one, two) = (rows_of("one"), rows_of("two"));
     let (_, told) = breaches(job(&one, &two).path());
     assert_eq!(told, ["row 1 (trial one, branch 0) differs between rollouts.jsonl and rollouts.parquet"]);

@@ -67,7 +67,7 @@ fn an_export_that_is_stopped_while_it_writes_leaves_nothing() {
 
 /// Another process rewrites the input between the passes.
 #[test]
-fn an_input_that_changed_is_told() {
+fn an_input_that_changed_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(dir.path());
     let input = Input::open(&settings.input).unwrap();

@@ -63,7 +63,7 @@ fn rewards_are_read_by_harbors_rules() {
 }
 
 #[test]
-fn a_wrong_reward_is_told_with_what_is_there() {
+fn a_wrong_reward_is_reported_with_its_text() {
     let error = parse(None, Some(b"pass\n")).unwrap_err().to_string();
     assert_eq!(error, "reward.txt: \"pass\" is no finite number; expected one finite number");
     let error = parse(Some(br#"{"reward": "1"}"#), None).unwrap_err().to_string();
@@ -131,7 +131,7 @@ async fn verify_locally(script: &str, toml: &str, before: &str) -> (Result<Rewar
 }
 
 #[tokio::test]
-async fn the_tests_are_run_and_their_output_kept_whatever_their_exit_code() {
+async fn the_tests_are_run_and_their_output_is_stored_whatever_their_exit_code() {
     let script = "#!/bin/bash\necho out; echo err >&2; echo $KEY >/logs/verifier/key; echo 0.5 >/logs/verifier/reward.txt; exit 3\n";
     let (verdict, logs) = verify_locally(script, "[verifier.env]\nKEY = \"value\"\n", "true").await;
     assert_eq!(verdict.unwrap().reward, Some(0.5));

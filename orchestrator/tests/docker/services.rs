@@ -114,7 +114,7 @@ async fn services_without_network_reach_each_other_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Docker with compose: run scripts/test"]
-async fn services_that_do_not_start_are_told_and_leave_nothing() {
+async fn services_that_do_not_start_are_reported_and_leave_nothing() {
     with_host(async |host, engine| {
         let compose = |main: &str| format!("services:\n  main:\n    image: {IMAGE}\n{main}");
         let task = |file: &str, settings: &str| {

@@ -44,14 +44,14 @@ pub(crate) async fn leftovers(engine: &Docker, label: &str) -> (usize, usize, us
 }
 
 /// Returns the filter that finds the images of this task.
-pub(crate) fn kept(task: &Task) -> Option<HashMap<String, Vec<String>>> {
+pub(crate) fn images_of(task: &Task) -> Option<HashMap<String, Vec<String>>> {
     let labels = vec![format!("dev.rolltap.task={}", task.name), "dev.rolltap.image".to_owned()];
     Some(HashMap::from([("label".to_owned(), labels)]))
 }
 
 /// Removes the images that were built for this task and returns their number.
 pub(crate) async fn remove_images_of(engine: &Docker, task: &Task) -> usize {
-    let options = ListImagesOptions { filters: kept(task), ..Default::default() };
+    let options = ListImagesOptions { filters: images_of(task), ..Default::default() };
     let found = engine.list_images(Some(options)).await.unwrap();
     for image in &found {
         let force = Some(RemoveImageOptions { force: true, ..Default::default() });

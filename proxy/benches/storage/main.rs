@@ -48,7 +48,7 @@ fn measure(tokenizer: Option<&Path>) {
     runtime.block_on(async {
         println!("tokens: {}", if tokenizer.is_some() { "the model's" } else { "words, by frequency" });
         let stage = Stage::set(&text, LONG).await;
-        let (trials, tokens) = stage.talk(&text, 12, LONG).await;
+        let (trials, tokens) = stage.hold_all(&text, 12, LONG).await;
         let (bytes, jsonl) = (stage.bytes_on_disk(), stage.bytes_of_json(&trials).await);
         println!(
             "12 sessions of 20 turns, {} prompt tokens a call, {} tokens sampled",
@@ -63,7 +63,7 @@ fn measure(tokenizer: Option<&Path>) {
 
         let stage = Stage::set(&text, LONG).await;
         let before = stage.proxy.resident_kib();
-        stage.talk(&text, 1000, LONG).await;
+        stage.hold_all(&text, 1000, LONG).await;
         let after = stage.proxy.resident_kib();
         println!("1000 open trials of the same kind");
         println!("  resident: {:.0} MB (goal 300), {:.0} before the first", after / 1e3, before / 1e3);
@@ -72,7 +72,7 @@ fn measure(tokenizer: Option<&Path>) {
 
         let stage = Stage::set(&text, TINY).await;
         let began = Instant::now();
-        stage.talk(&text, 5000, TINY).await;
+        stage.hold_all(&text, 5000, TINY).await;
         let seconds = began.elapsed().as_secs_f64();
         println!("100000 calls of 5000 trials, tiny ones, written in {seconds:.0} s");
         println!("  captures: {:.0} bytes per call", per(stage.bytes_on_disk(), 100_000));
@@ -126,7 +126,7 @@ impl Stage {
     }
 
     /// Holds this number of conversations, each in its own trial, which stays open. Returns the trials' names.
-    async fn talk(&self, text: &Text, conversations: usize, size: Size) -> (Vec<String>, Tokens) {
+    async fn hold_all(&self, text: &Text, conversations: usize, size: Size) -> (Vec<String>, Tokens) {
         let next = AtomicUsize::new(0);
         let mut told = (Vec::new(), Tokens::default());
         let agent = async || {

@@ -24,13 +24,13 @@ use crate::store::{Completion, GroupClosed, Opened};
 struct Scene {
     ledger: Ledger,
     now: i64,
-    kept: Vec<Told>,
+    kept: Vec<StoredTrial>,
     closed_groups: Vec<GroupClosed>,
     given: u64,
 }
 
 #[derive(Debug)]
-struct Told {
+struct StoredTrial {
     opened: Opened,
     sealed_at: Option<Timestamp>,
     is_rewarded: bool,
@@ -89,22 +89,22 @@ impl Scene {
     fn open(&mut self, opened: Opened) -> Result<(), String> {
         self.ledger.check(&opened).map_err(|refused| refused.to_string())?;
         self.ledger.opened(&opened);
-        self.kept.push(Told { opened, sealed_at: None, is_rewarded: false, completion: None });
+        self.kept.push(StoredTrial { opened, sealed_at: None, is_rewarded: false, completion: None });
         Ok(())
     }
 
     fn seal(&mut self, name: &TrialId) {
         let now = at(self.now);
         self.ledger.sealed(name, now);
-        self.told(name).sealed_at.get_or_insert(now);
+        self.stored_trial(name).sealed_at.get_or_insert(now);
     }
 
     fn reward(&mut self, name: &TrialId) {
         self.ledger.rewarded(name);
-        self.told(name).is_rewarded = true;
+        self.stored_trial(name).is_rewarded = true;
     }
 
-    fn told(&mut self, name: &TrialId) -> &mut Told {
+    fn stored_trial(&mut self, name: &TrialId) -> &mut StoredTrial {
         self.kept.iter_mut().find(|told| told.opened.facts.trial_id == *name).unwrap()
     }
 
@@ -133,7 +133,10 @@ impl Scene {
     fn complete(&mut self, trial: &TrialId) {
         let completion = Completion { sequence: self.number(), at: at(self.now) };
         self.ledger.completed(trial, completion);
-        assert!(self.told(trial).completion.replace(completion).is_none(), "{trial} is complete once");
+        assert!(
+            self.stored_trial(trial).completion.replace(completion).is_none(),
+            "{trial} is complete once"
+        );
     }
 
     fn number(&mut self) -> u64 {
@@ -143,7 +146,7 @@ impl Scene {
 
     /// Returns the ledger that a process would have if it started now.
     fn retold(&self) -> Ledger {
-        let kept = |told: &Told| (told.sealed_at, told.is_rewarded, told.completion);
+        let kept = |told: &StoredTrial| (told.sealed_at, told.is_rewarded, told.completion);
         let kept: Vec<_> = self
             .kept
             .iter()

@@ -84,7 +84,7 @@ impl Model {
     }
 
     /// Returns a plain answer that ends with the end token.
-    fn says(&self, content: &str) -> Sampled {
+    fn plain_answer(&self, content: &str) -> Sampled {
         self.samples(&format!("{content}{END}"), json!({"role": "assistant", "content": content}))
     }
 

@@ -143,7 +143,7 @@ fn the_form_of_content_follows_the_template() {
 }
 
 #[test]
-fn generation_blocks_say_nothing_of_the_text() {
+fn generation_blocks_do_not_affect_the_text() {
     let template = "{% set x = 1 %}{%- generation -%} {% set x = 2 %}{{ x }} {%- endgeneration %}{{ x }}";
     let renderer = by_template(template, RenderSettings::default()).unwrap();
     let messages = json!([{"role": "user", "content": ""}]);
@@ -151,7 +151,7 @@ fn generation_blocks_say_nothing_of_the_text() {
 }
 
 #[test]
-fn bad_directories_are_told_apart() {
+fn bad_directories_are_distinguished() {
     let absent = LocalRenderer::load(Path::new("/nonexistent"), &RenderSettings::default());
     assert!(matches!(absent, Err(LoadError::Read { .. })));
     let template = by_template("{% if %}", RenderSettings::default());

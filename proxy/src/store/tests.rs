@@ -78,7 +78,7 @@ fn assert_has(dir: &Path, trial: &str, calls: &[CallEntry]) {
 }
 
 #[tokio::test]
-async fn conversations_are_kept_and_cost_what_is_new_in_them() {
+async fn conversations_are_stored_at_the_cost_of_their_new_parts() {
     for sync in [SyncPolicy::Always, SyncPolicy::Interval, SyncPolicy::Off] {
         let dir = tempfile::tempdir().unwrap();
         let opened_store =

@@ -55,7 +55,7 @@ async fn a_web_page_can_neither_seal_nor_pause_nor_open() {
 }
 
 #[tokio::test]
-async fn whoever_bears_the_token_may_call_by_any_name() {
+async fn a_client_with_the_token_may_call_by_any_name() {
     let upstream = simulator(None).await;
     let data = tempfile::tempdir().unwrap();
     let token = "0123456789abcdef";

@@ -175,7 +175,7 @@ async fn a_body_over_the_limit_is_a_413_that_names_it() {
 }
 
 #[tokio::test]
-async fn agents_that_never_finish_their_request_hold_up_nobody() {
+async fn agents_that_never_finish_their_request_delay_no_others() {
     let (stage, upstream, trial) = set().await;
     let mut stalled = Vec::new();
     for text in [head(&trial, "content-length: 99\r\n") + "{", "POST /t/".to_owned(), String::new()] {

@@ -53,7 +53,7 @@ async fn trials_come_whole_in_order_of_completion_from_where_the_reader_stands()
             "as the trial's own rollout"
         );
     }
-    assert_eq!((all[3].rows.len(), all[3].reward), (0, Some(1.0)), "nothing was sampled, and it is told");
+    assert_eq!((all[3].rows.len(), all[3].reward), (0, Some(1.0)), "a trial without samples is in the feed");
     let mut read = Vec::new();
     let mut after = String::new();
     loop {
@@ -66,7 +66,7 @@ async fn trials_come_whole_in_order_of_completion_from_where_the_reader_stands()
 }
 
 #[tokio::test]
-async fn a_reader_waits_for_what_comes_and_no_longer_than_it_said() {
+async fn a_reader_waits_for_new_lines_and_no_longer_than_requested() {
     let stage = Stage::random().await;
     let begun = Instant::now();
     assert!(stage.feed("?wait=0.2").await.is_empty());
@@ -162,7 +162,7 @@ async fn superseded_attempts_come_only_where_they_are_asked_for() {
 }
 
 #[tokio::test]
-async fn a_cursor_that_leads_nowhere_is_a_400_that_says_what_to_do() {
+async fn an_invalid_cursor_is_a_400_with_a_remedy() {
     let stage = Stage::random().await;
     ended(&stage, json!({})).await;
     let cursor = stage.feed("").await.remove(0).cursor;

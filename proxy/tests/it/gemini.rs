@@ -49,7 +49,7 @@ fn calls_of(turn: &Value) -> Vec<(Value, Value)> {
 }
 
 #[tokio::test]
-async fn every_delivery_says_the_same_and_is_kept() {
+async fn every_delivery_has_the_same_content_and_is_recorded() {
     let stage = Stage::saying(WEATHER).await;
     let trial = stage.open(json!({})).await;
     let (_, content_type, whole) = post(&stage, &trial, "generateContent", &request(json!({}))).await;
@@ -107,7 +107,7 @@ async fn a_conversation_that_goes_on_extends_its_tokens() {
 }
 
 #[tokio::test]
-async fn tokens_are_counted_and_nothing_is_kept_of_it() {
+async fn tokens_are_counted_without_a_record() {
     let stage = Stage::random().await;
     let trial = stage.open(json!({})).await;
     let (status, _, counted) = post(&stage, &trial, "countTokens", &request(json!({}))).await;

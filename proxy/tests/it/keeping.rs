@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::stage::{self, Stage, request};
 
 #[tokio::test]
-async fn the_record_is_kept_before_the_agent_sees_the_end() {
+async fn the_record_is_stored_before_the_agent_sees_the_end() {
     let stage = Stage::random().await;
     let trial = stage.open(json!({})).await;
     for turn in 1..=20 {
@@ -18,7 +18,7 @@ async fn the_record_is_kept_before_the_agent_sees_the_end() {
         stage.chat(&trial, &body).await.text().await.unwrap();
         let stored = rolltap_proxy::store::read_dir(stage.data.path()).unwrap();
         assert_eq!(stored.trials[0].calls.len(), turn, "on disk");
-        assert_eq!(stage.calls(&trial).await.len(), turn, "and told");
+        assert_eq!(stage.calls(&trial).await.len(), turn, "and returned");
     }
 }
 
@@ -97,7 +97,7 @@ async fn two_proxies_on_one_directory_are_one_too_many() {
     let StartError::Store(StoreError::InUse { by, .. }) = &error else { panic!("{error}") };
     assert!(by.contains(&std::process::id().to_string()), "{error}");
     let trial = stage.open(json!({})).await;
-    assert_eq!(stage.chat(&trial, &request(json!({}))).await.status(), 200, "the first goes on");
+    assert_eq!(stage.chat(&trial, &request(json!({}))).await.status(), 200, "the first keeps serving");
 }
 
 #[tokio::test]

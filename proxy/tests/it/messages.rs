@@ -33,7 +33,7 @@ fn data(stream: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn thinking_text_and_tools_come_whole_and_streamed_and_every_token_is_kept() {
+async fn thinking_text_and_tools_come_whole_and_streamed_and_every_token_is_recorded() {
     let stage = Stage::saying(SCRIPT).await;
     let trial = stage.open(json!({})).await;
     let whole = messages(&stage, &trial, &request(json!({}))).await;
@@ -53,7 +53,7 @@ async fn thinking_text_and_tools_come_whole_and_streamed_and_every_token_is_kept
     assert_eq!(starts.map(|event| event["content_block"]["type"].clone()).collect::<Vec<_>>(), kinds);
     assert_eq!(events[events.len() - 2]["usage"]["output_tokens"], whole["usage"]["output_tokens"]);
 
-    eventually("both calls are kept", async || stage.calls(&trial).await.len() == 2).await;
+    eventually("both calls are recorded", async || stage.calls(&trial).await.len() == 2).await;
     for call in stage.calls(&trial).await {
         assert_eq!(
             (call.status, call.dialect, &call.flaws[..]),

@@ -80,7 +80,7 @@ impl ModelServer {
     }
 
     /// Sets the sampled text of the following answers, and the `content` that they show.
-    pub(crate) fn says(&self, sampled: &str, content: &str) {
+    pub(crate) fn set_answer(&self, sampled: &str, content: &str) {
         *self.inner.says.lock().unwrap() = (sampled.to_owned(), content.to_owned());
     }
 
@@ -190,15 +190,15 @@ fn rendered(messages: &Value, add_generation_prompt: bool) -> Option<String> {
         let role = message.get("role")?.as_str()?;
         text += &match role {
             "assistant" => {
-                format!("<|im_start|>assistant\n{}<|im_end|>\n", said(message)?.trim_start_matches('\n'))
+                format!("<|im_start|>assistant\n{}<|im_end|>\n", text_of(message)?.trim_start_matches('\n'))
             }
-            _ => format!("<|im_start|>{role}\n{}<|im_end|>\n", said(message)?),
+            _ => format!("<|im_start|>{role}\n{}<|im_end|>\n", text_of(message)?),
         };
     }
     Some(if add_generation_prompt { text + "<|im_start|>assistant\n" } else { text })
 }
 
-fn said(message: &Value) -> Option<String> {
+fn text_of(message: &Value) -> Option<String> {
     match message.get("content")? {
         Value::String(text) => Some(text.clone()),
         Value::Array(parts) => {

@@ -53,7 +53,7 @@ async fn a_path_without_a_key_answers_nothing() {
 }
 
 #[tokio::test]
-async fn what_another_trial_said_can_be_neither_continued_nor_referred_to() {
+async fn answers_of_another_trial_can_be_neither_continued_nor_referred_to() {
     let stage = Stage::saying("content = \"A secret\"").await;
     let (victim, spy) = (stage.open(json!({})).await, stage.open(json!({})).await);
     let body = json!({"model": "sim", "input": [
@@ -94,7 +94,7 @@ async fn a_retry_gets_no_answer_of_another_trial() {
 }
 
 #[tokio::test]
-async fn a_trial_that_is_kept_to_a_model_gets_no_other_by_any_name() {
+async fn a_trial_that_is_restricted_to_a_model_gets_no_other_by_any_name() {
     let (stage, upstream, _) = set().await;
     let trial = stage.open(json!({"model_aliases": {"*": "its-adapter"}})).await;
     let models = [json!("the-other-adapter"), json!(""), json!(null), json!(["x"]), json!({"a": 1})];

@@ -80,7 +80,7 @@ async fn streams_are_equal_with_and_without_us() {
 }
 
 #[tokio::test]
-async fn every_sampled_token_is_kept_with_its_logprob() {
+async fn every_sampled_token_is_recorded_with_its_logprob() {
     let stage = Stage::random().await;
     let trial = stage.open(json!({})).await;
     for stream in [false, true] {
@@ -90,7 +90,7 @@ async fn every_sampled_token_is_kept_with_its_logprob() {
     let with_ids = request(json!({"n": 2, "seed": 3, "logprobs": true, "return_token_ids": true}));
     let sampled: Value =
         stage.http.post(stage.direct()).json(&with_ids).send().await.unwrap().json().await.unwrap();
-    eventually("both calls are kept", async || stage.calls(&trial).await.len() == 2).await;
+    eventually("both calls are recorded", async || stage.calls(&trial).await.len() == 2).await;
     for call in stage.calls(&trial).await {
         assert_eq!((call.status, &call.flaws[..]), (CallStatus::Complete, &[][..]));
         assert_eq!(call.prompt_token_ids, ids(&sampled["prompt_token_ids"]));

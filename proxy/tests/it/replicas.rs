@@ -97,7 +97,7 @@ impl Fleet {
 }
 
 async fn only_call(fleet: &Fleet, trial: &TrialOpened) -> Call {
-    eventually("the call is kept", async || fleet.stage.calls(trial).await.len() == 1).await;
+    eventually("the call is recorded", async || fleet.stage.calls(trial).await.len() == 1).await;
     fleet.stage.calls(trial).await.remove(0)
 }
 
@@ -164,7 +164,7 @@ async fn an_upstream_that_falls_ill_gets_no_calls_until_it_is_well() {
 }
 
 #[tokio::test]
-async fn where_nobody_listens_another_is_asked_at_once() {
+async fn if_an_upstream_is_unreachable_another_is_called_at_once() {
     let mut fleet = Fleet::two(never()).await;
     let gone = fleet.sims.remove(0);
     let (trial, gone_url) = (fleet.trial_of(&gone).await, url(&gone));
@@ -209,7 +209,7 @@ async fn a_connection_that_goes_before_the_answer_is_tried_once_elsewhere() {
 }
 
 #[tokio::test]
-async fn once_something_came_nobody_else_is_asked() {
+async fn after_the_first_bytes_no_other_upstream_is_called() {
     let breaks = answering("content = \"one two three four\"\nbreak_after = 2");
     let fleet = Fleet::start(&[Some(&breaks), None], never()).await;
     let trial = fleet.stage.open(json!({})).await;
@@ -222,7 +222,7 @@ async fn once_something_came_nobody_else_is_asked() {
 }
 
 #[tokio::test]
-async fn where_nobody_is_well_the_agent_is_told_who_and_why() {
+async fn without_a_healthy_upstream_the_agent_gets_the_reason_of_each() {
     let fleet = Fleet::two(often()).await;
     let trial = fleet.stage.open(json!({})).await;
     for sim in &fleet.sims {
@@ -269,7 +269,7 @@ async fn upstreams_come_and_go_at_run_time() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_an_upstream_is_said() {
+async fn the_fault_of_an_upstream_is_reported() {
     let fleet = Fleet::start(&[None], often()).await;
     let admin = fleet.stage.admin("/v1/upstreams");
     for (body, status, part) in [

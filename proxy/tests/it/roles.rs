@@ -26,7 +26,7 @@ fn masks(rows: &[RolloutRow]) -> Vec<(&str, u8)> {
 }
 
 #[tokio::test]
-async fn an_agents_chores_are_known_and_train_nothing_unless_the_trial_says_so() {
+async fn an_agents_chores_are_recognised_and_train_nothing_unless_the_trial_trains_them() {
     let stage = Stage::random().await;
     let usual = stage.open(json!({"history": "off"})).await;
     let other =

@@ -44,7 +44,7 @@ async fn a_reader_that_takes_nothing_is_cut_off_and_agents_do_not_notice() {
     .await;
     let mut taken = Vec::new();
     let end = deaf.read_to_end(&mut taken).await;
-    assert!(end.is_err() || !taken.ends_with(b"0\r\n\r\n"), "it can tell that the answer is not whole");
+    assert!(end.is_err() || !taken.ends_with(b"0\r\n\r\n"), "it can detect that the answer is incomplete");
     let again = stage.http.get(stage.admin("/v1/rollouts")).send().await.unwrap().text().await.unwrap();
     assert_eq!(again.lines().count(), 2, "it may ask again");
 }

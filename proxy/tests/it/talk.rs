@@ -83,7 +83,7 @@ pub(crate) fn whole_of(call: &Call) -> Vec<u32> {
 /// Returns the continuation of a call's prompt in one word.
 pub(crate) fn word(call: &Call) -> String {
     match call.continuation.as_ref() {
-        None => "nobody looked".to_owned(),
+        None => "no continuation".to_owned(),
         Some(Continuation::Spliced { .. }) => "spliced".to_owned(),
         Some(other) => other.cause().unwrap().to_string(),
     }
@@ -94,7 +94,7 @@ pub(crate) async fn words(stage: &Stage, trial: &TrialOpened) -> Vec<String> {
 }
 
 /// Holds a conversation of `turns` turns. The agent sends back the answers that it reads.
-pub(crate) async fn talk(stage: &Stage, trial: &TrialOpened, turns: usize, stream: bool) {
+pub(crate) async fn converse(stage: &Stage, trial: &TrialOpened, turns: usize, stream: bool) {
     let mut messages = vec![user("Hi")];
     for _ in 0..turns {
         let (status, content) = ask(stage, trial, &messages, stream).await;

@@ -85,7 +85,7 @@ fn what_terminus_2_hands_back_becomes_rows() {
     assert!(rows.iter().all(|row| row.origin.as_deref() == Some("agent")));
     let roles: Vec<_> = summary.calls.iter().map(|span| &*span.role).collect();
     assert_eq!(roles, ["main", "sub_agent"]);
-    assert_eq!((main.stop_reason.as_deref(), main.calls[0].temperature), (None, None), "nobody said");
+    assert_eq!((main.stop_reason.as_deref(), main.calls[0].temperature), (None, None), "not in the record");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn details_are_found_wherever_harbor_keeps_them() {
 }
 
 #[test]
-fn a_turn_that_lacks_something_is_kept_and_trains_nothing() {
+fn an_incomplete_turn_is_recorded_and_trains_nothing() {
     let of = |prompt: Value, answer: Value, logprobs: Value| {
         let lists =
             json!([{"prompt_token_ids": [prompt], "completion_token_ids": [answer], "logprobs": [logprobs]}]);
@@ -166,7 +166,7 @@ fn a_trajectory_is_its_steps_with_tokens() {
     assert_eq!(
         masks,
         [&[0, 1, 0, 0, 0][..], &[0, 0, 0, 1]],
-        "nobody knows what of the last step was sampled when"
+        "the order of samples in the last step is unknown"
     );
 }
 
@@ -342,7 +342,7 @@ proptest! {
         checked(&of_steps);
         if !sub {
             let tokens = |calls: &[Call]| -> Vec<_> { calls.iter().map(|call| (call.prompt_token_ids.clone(), call.choices.clone(), call.flaws.clone())).collect() };
-            prop_assert_eq!(tokens(&of_details), tokens(&of_steps), "both shapes say the same");
+            prop_assert_eq!(tokens(&of_details), tokens(&of_steps), "both shapes have the same tokens");
         }
         prop_assert_eq!(compare(&of_steps, &of_steps).same + compare(&of_steps, &of_steps).incomplete, of_steps.len());
     }

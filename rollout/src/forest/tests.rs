@@ -48,7 +48,7 @@ pub(crate) fn call(n: u32, prompt: &[u32], answers: &[&[u32]]) -> Call {
 }
 
 /// Returns the cause of each branch and its calls.
-fn told(calls: &[Call]) -> Vec<(BranchCause, Vec<String>)> {
+fn causes_and_paths(calls: &[Call]) -> Vec<(BranchCause, Vec<String>)> {
     let forest = Forest::build(calls);
     let name = |&i: &usize| format!("{}.{}", forest.nodes()[i].call.call_id, forest.nodes()[i].choice.index);
     let path = |branch: &Branch| forest.path_to(branch.leaf).iter().map(name).collect();
@@ -60,7 +60,7 @@ fn branches(calls: &[Call], expected: &[(BranchCause, &[&str])]) {
         .iter()
         .map(|&(cause, path)| (cause, path.iter().map(|&p| p.to_owned()).collect::<Vec<_>>()))
         .collect();
-    assert_eq!(told(calls), expected);
+    assert_eq!(causes_and_paths(calls), expected);
 }
 
 use crate::branch_cause::BranchCause::{FirstCall, Fork, NoSharedPrefix, OtherChoice};
@@ -145,7 +145,7 @@ fn a_retried_turn_is_a_fork_and_what_follows_it_is_anyones() {
 }
 
 /// Returns the call with the continuation that the proxy found at its arrival.
-pub(crate) fn looked_at(call: Call, continuation: Continuation) -> Call {
+pub(crate) fn with_continuation(call: Call, continuation: Continuation) -> Call {
     Call { continuation: Some(continuation), ..call }
 }
 
@@ -157,21 +157,23 @@ fn a_cause_that_was_found_out_counts_where_ids_do_not_go_on() {
         cause: BranchCause::TemplateRewroteHistory,
         class: Some(Class::Rewritten),
     };
-    let first =
-        looked_at(call(0, &[1], &[&[2], &[5]]), Continuation::Fresh { cause: BranchCause::FirstCall });
+    let first = with_continuation(
+        call(0, &[1], &[&[2], &[5]]),
+        Continuation::Fresh { cause: BranchCause::FirstCall },
+    );
     let calls = [
         first.clone(),
-        looked_at(call(1, &[1, 9, 3], &[&[4]]), edited.clone()),
+        with_continuation(call(1, &[1, 9, 3], &[&[4]]), edited.clone()),
         // The server's own rendering preserved the ids, twice.
-        looked_at(call(2, &[1, 2, 3], &[&[4]]), edited.clone()),
-        looked_at(call(3, &[1, 2, 7], &[&[4]]), edited),
-        looked_at(call(4, &[8], &[&[8]]), Continuation::Fresh { cause: BranchCause::SubAgent }),
-        looked_at(
+        with_continuation(call(2, &[1, 2, 3], &[&[4]]), edited.clone()),
+        with_continuation(call(3, &[1, 2, 7], &[&[4]]), edited),
+        with_continuation(call(4, &[8], &[&[8]]), Continuation::Fresh { cause: BranchCause::SubAgent }),
+        with_continuation(
             call(5, &[7], &[&[8]]),
             Continuation::Spliced { parent: parent.clone(), class: Class::Equal, is_edited: false },
         ),
-        looked_at(call(6, &[6], &[&[8]]), Continuation::Fresh { cause: BranchCause::FirstCall }),
-        looked_at(
+        with_continuation(call(6, &[6], &[&[8]]), Continuation::Fresh { cause: BranchCause::FirstCall }),
+        with_continuation(
             call(7, &[1, 2, 6], &[&[8]]),
             Continuation::Spliced { parent, class: Class::Equal, is_edited: true },
         ),

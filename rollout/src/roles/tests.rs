@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::call::Call;
-use crate::forest::tests::{call, looked_at, trial};
+use crate::forest::tests::{call, trial, with_continuation};
 use crate::ids::CallId;
 use CallRole::{Compaction, Main, Probe, SubAgent, Title};
 
@@ -11,14 +11,14 @@ fn of(calls: &[Call]) -> Vec<CallRole> {
 }
 
 fn fresh(call: Call, cause: BranchCause) -> Call {
-    looked_at(call, Continuation::Fresh { cause })
+    with_continuation(call, Continuation::Fresh { cause })
 }
 
 /// Returns a call whose messages extend the first answer of another call, and whose ids do not.
 fn rendered(call: Call, parent: u32) -> Call {
     let parent = AnswerRef { call_id: CallId::new(format!("c{parent:04}")).unwrap(), choice: 0 };
     let cause = BranchCause::TemplateRewroteHistory;
-    looked_at(call, Continuation::Rendered { parent, cause, class: None })
+    with_continuation(call, Continuation::Rendered { parent, cause, class: None })
 }
 
 fn in_role(call: Call, role: CallRole) -> Call {
@@ -107,7 +107,7 @@ fn a_sub_agent_that_compacts_stays_one() {
 }
 
 #[test]
-fn a_summary_that_is_not_there_was_written_by_nobody() {
+fn an_absent_summary_was_written_by_no_call() {
     let mut calls = compacted(None);
     calls[4].prompt_token_ids = call(4, &[50, 51, 52], &[]).prompt_token_ids;
     assert!(!of(&calls).contains(&Compaction));

@@ -56,10 +56,10 @@ fn tokens_bear_the_version_that_sampled_them() {
 }
 
 #[test]
-fn a_call_that_was_kept_before_versions_were_is_read() {
+fn a_call_from_before_policy_versions_is_read() {
     let old = serde_json::to_value(call(0, &[1], &[&[2]])).unwrap();
     for key in ["straddles_versions", "version_labels", "upstream"] {
-        assert!(old.get(key).is_none(), "{key} is written where there is something to say");
+        assert!(old.get(key).is_none(), "{key} is written only with a value");
     }
     let read: Call = serde_json::from_value(old).unwrap();
     assert_eq!(read, call(0, &[1], &[&[2]]));
@@ -101,7 +101,7 @@ fn ambiguous_parentage_is_masked() {
 }
 
 #[test]
-fn a_missing_reward_is_none_and_how_it_ended_is_said() {
+fn a_missing_reward_is_none_with_the_cause_of_the_failure() {
     let mut cut = call(0, &[1], &[&[2]]);
     cut.choices[0].finish_reason = Some("length".into());
     let row = &rows(

@@ -90,7 +90,7 @@ proptest! {
 
     /// Foreign rows can hold anything.
     #[test]
-    fn nonsense_is_told_without_panic(
+    fn nonsense_is_reported_without_panic(
         trial in trials(),
         cuts in prop::collection::vec((any::<Index>(), 0_u8..6, any::<Index>()), 0..4),
         spans in prop::collection::vec((any::<Index>(), any::<Index>(), any::<i32>(), any::<i32>()), 0..4),

@@ -152,7 +152,7 @@ fn numbers_that_json_lacks_are_refused() {
 }
 
 #[test]
-fn a_broken_input_is_told_once() {
+fn a_broken_input_is_reported_once() {
     struct Broken;
     impl Read for Broken {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {

@@ -34,7 +34,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(rolltap_testing::sample(64, 640)))]
 
     #[test]
-    fn a_part_is_what_the_whole_row_says(trial in trials()) {
+    fn a_part_equals_that_of_the_whole_row(trial in trials()) {
         let facts: Vec<_> = trial.rows.iter().map(|row| format!("{:?}", RowFacts::from(row))).collect();
         prop_assert_eq!(read::<RowFacts>(&trial.rows), [facts.clone(), facts]);
         let ages: Vec<_> = trial.rows.iter().map(|row| format!("{:?}", RowAge::from(row))).collect();

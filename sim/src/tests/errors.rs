@@ -38,7 +38,7 @@ async fn recorded_refusals_are_equal() {
 }
 
 #[tokio::test]
-async fn other_refusals_say_what_is_wrong() {
+async fn other_refusals_name_the_fault() {
     let sim = recorded_model(None).await;
     for (extra, part) in [
         (

@@ -79,7 +79,7 @@ impl<'a> Conversation<'a> {
         Self { stage, trial: trial.clone(), model, manner, system: system.to_owned(), history: Vec::new() }
     }
 
-    pub(crate) fn says(&mut self, text: &str) {
+    pub(crate) fn add_user_message(&mut self, text: &str) {
         self.history.push(match self.manner.wire {
             Wire::Chat | Wire::Messages => json!({"role": "user", "content": text}),
             Wire::Responses => json!({"type": "message", "role": "user", "content": text}),

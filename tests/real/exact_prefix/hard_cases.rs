@@ -47,7 +47,7 @@ async fn an_answer_that_a_stop_string_ended() {
         let mut asked = saying("well[a-z]{3} STOP here");
         asked["stop"] = json!(["STOP"]);
         scene.turn("Speak.", &asked).await;
-        scene.talk.says("Go on.");
+        scene.talk.add_user_message("Go on.");
         let request = scene.talk.request(&asked);
         scene.talk.ask(&asked).await;
         match scene.history {
@@ -218,7 +218,7 @@ async fn tools_that_change() {
 
 /// Makes a further turn, whose prompt must be vLLM's own rendering.
 async fn goes_its_own_way(scene: &mut Scene<'_>, asked: &Value, causes: &[BranchCause]) {
-    scene.talk.says("Go on.");
+    scene.talk.add_user_message("Go on.");
     let request = scene.talk.request(asked);
     scene.talk.ask(asked).await;
     scene.last_is_rendered(&request, causes).await;
@@ -231,8 +231,8 @@ async fn two_calls_in_flight_on_one_answer() {
         let asked = saying("[a-z]{4} [a-z]{4}");
         scene.turn("Speak.", &asked).await;
         let (mut one, mut other) = (scene.talk.clone(), scene.talk.clone());
-        one.says("This way.");
-        other.says("That way.");
+        one.add_user_message("This way.");
+        other.add_user_message("That way.");
         tokio::join!(one.ask(&asked), other.ask(&asked));
         let calls = scene.calls().await;
         scene.goes_on(&calls[1], &calls[0], 0);
@@ -250,7 +250,7 @@ async fn a_turn_that_is_asked_again() {
     in_each_mode(false, async |scene| {
         let asked = saying("[a-z]{4} [a-z]{4}");
         scene.turn("Speak.", &asked).await;
-        scene.talk.says("Go on.");
+        scene.talk.add_user_message("Go on.");
         scene.talk.try_out(&scene.trial, &asked).await;
         scene.talk.ask(&asked).await;
         scene.turn("And on.", &asked).await;
@@ -267,7 +267,7 @@ async fn a_turn_that_is_asked_again() {
 #[ignore = "needs vLLM: run ./scripts/test"]
 async fn the_second_of_two_answers() {
     in_each_mode(false, async |scene| {
-        scene.talk.says("Speak.");
+        scene.talk.add_user_message("Speak.");
         let mut asked = scene.talk.request(&saying("[a-z]{9} [a-z]{9}"));
         (asked["n"], asked["stream"]) = (json!(2), json!(false));
         let answer = scene.stage.post(&scene.trial.base_urls.openai, "/chat/completions", &asked).await;

@@ -104,11 +104,11 @@ async fn wrong_steps(
     let mut wrong = Vec::new();
     for (at, step) in steps.iter().enumerate() {
         let mut found = match history {
-            History::Off => step.call.continuation.is_some().then_some("somebody looked"),
+            History::Off => step.call.continuation.is_some().then_some("there is a continuation"),
             // A spliced call continues from an earlier answer than the omitted one.
             _ if step.due == Due::Unsaid && is_spliced(step) => None,
             _ if step.due == Due::Unsaid => not_own(stage, plan, step).await,
-            History::Sampled => step.tail.is_none().then_some("its tokens are not kept"),
+            History::Sampled => step.tail.is_none().then_some("its tokens are not preserved"),
             History::Faithful => unfaithful(stage, plan, step).await,
         };
         // In other dialects vLLM's rendering costs another call, so only the last is compared.
@@ -117,8 +117,8 @@ async fn wrong_steps(
         }
         if let Some(what) = found {
             let told = &step.call.continuation;
-            wrong.push(format!("{history} {plan:?}, call {}: {what}; its record says {told:?}", at + 1));
-            wrong.push(format!("    after {}", step.last_said()));
+            wrong.push(format!("{history} {plan:?}, call {}: {what}; its record is {told:?}", at + 1));
+            wrong.push(format!("    after {}", step.last_answer()));
         }
     }
     wrong
@@ -128,16 +128,16 @@ async fn wrong_tail(stage: &Stage, model: &Model, plan: Plan, step: &Step<'_>) -
     let tail = step.tail.as_ref()?;
     let own = own_rendering(stage, step, plan.manner).await;
     (!is_own_tail(&own, tail, model))
-        .then_some("what follows the kept tokens is not what the template writes")
+        .then_some("the tokens after the preserved ones are not those of the template")
 }
 
 /// Returns the defect of a call whose trial preserves tokens only if the template shows the same text.
 async fn unfaithful(stage: &Stage, plan: Plan, step: &Step<'_>) -> Option<&'static str> {
     if step.tail.is_some() {
-        return (step.due == Due::Rendered).then_some("what the template drops is kept");
+        return (step.due == Due::Rendered).then_some("tokens that the template drops are preserved");
     }
     if step.due == Due::Kept {
-        return Some("its tokens are not kept, and the template shows them");
+        return Some("its tokens are not preserved, although the template shows them");
     }
     let told = matches!(
         step.call.continuation,
@@ -148,7 +148,7 @@ async fn unfaithful(stage: &Stage, plan: Plan, step: &Step<'_>) -> Option<&'stat
         })
     );
     if !told {
-        return Some("its record does not say that the template rewrote history");
+        return Some("its record lacks the cause template_rewrote_history");
     }
     not_own(stage, plan, step).await
 }

@@ -44,7 +44,7 @@ pub(super) fn saying(regex: &str) -> Value {
 impl Scene<'_> {
     /// Sends a user message and appends the answer to the history.
     pub(super) async fn turn(&mut self, text: &str, asked: &Value) -> Answer {
-        self.talk.says(text);
+        self.talk.add_user_message(text);
         self.talk.ask(asked).await
     }
 

@@ -92,7 +92,7 @@ pub(super) struct Step<'a> {
 
 impl Step<'_> {
     /// Returns the previous answer as it was sent back, and the messages after it.
-    pub(super) fn last_said(&self) -> String {
+    pub(super) fn last_answer(&self) -> String {
         let turns = &self.before.history;
         serde_json::to_string(&turns[turns.len().saturating_sub(3)..]).unwrap()
     }
@@ -112,7 +112,7 @@ pub(super) async fn hold<'a>(stage: &'a Stage, model: &Model, plan: Plan, histor
         if after_results {
             talk.results(&pending, "Blue {\"deep\": true}\n");
         } else {
-            talk.says(&format!(" Turn {turn}: what now? 日本\u{301}\n"));
+            talk.add_user_message(&format!(" Turn {turn}: what now? 日本\u{301}\n"));
         }
         let seen = [thought_last, thought_since_user];
         let due = if said_nothing { Due::Unsaid } else { due(model, plan, after_results, seen) };

@@ -68,7 +68,7 @@ async fn answer(State(model): State<Model>, uri: Uri, body: Bytes) -> Response {
     let answer =
         serde_json::from_slice(&body).ok().and_then(|request: Value| model.next(&request["messages"]));
     match answer {
-        Some(Answer::Says(text) | Answer::Once(_, text)) => {
+        Some(Answer::Replies(text) | Answer::Once(_, text)) => {
             as_json(StatusCode::OK, &completion(&text, "stop", body.len()))
         }
         Some(Answer::IsCutOff(text)) => as_json(StatusCode::OK, &completion(&text, "length", body.len())),

@@ -42,7 +42,7 @@ impl Setting {
 /// The model's answer to one call.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
-    Says(String),
+    Replies(String),
     /// The same, but cut off by the token limit.
     IsCutOff(String),
     Refuses(u16, &'static str),
@@ -71,13 +71,13 @@ pub(super) fn left(words: &str) -> String {
 }
 
 /// Returns an answer with any text.
-pub(super) fn says(text: impl Into<String>) -> Answer {
-    Answer::Says(text.into())
+pub(super) fn replies(text: impl Into<String>) -> Answer {
+    Answer::Replies(text.into())
 }
 
 /// Returns a valid answer with these keystrokes, each with its duration.
 pub(super) fn types(commands: &[(&str, f64)]) -> Answer {
-    says(text(commands, None))
+    replies(text(commands, None))
 }
 
 /// Returns the text of a valid answer that writes this word to `out`.
@@ -92,7 +92,7 @@ pub(super) fn done() -> Answer {
 
 /// Returns the same answer with this value for the flag.
 pub(super) fn done_as(flag: Value) -> Answer {
-    says(text(&[], Some(flag)))
+    replies(text(&[], Some(flag)))
 }
 
 /// Returns the text of a valid answer.
@@ -108,5 +108,5 @@ pub(super) fn text(commands: &[(&str, f64)], task_complete: Option<Value>) -> St
 
 /// Returns an answer that is invalid only in its commands.
 pub(super) fn with_commands(commands: &Value) -> Answer {
-    says(json!({"analysis": "Seen.", "plan": "On.", "commands": commands}).to_string())
+    replies(json!({"analysis": "Seen.", "plan": "On.", "commands": commands}).to_string())
 }

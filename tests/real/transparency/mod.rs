@@ -197,7 +197,7 @@ async fn streams_are_equal(stage: Stage, endpoint: Endpoint) {
     }
 }
 
-async fn tokens_are_kept_as_vllm_reports_them(stage: Stage, endpoint: Endpoint, everything: Value) {
+async fn tokens_are_recorded_as_vllm_reports_them(stage: Stage, endpoint: Endpoint, everything: Value) {
     let streamed = json!({});
     for stream in [None, Some(&streamed)] {
         for (name, body) in endpoint.requests(stream) {
@@ -274,15 +274,15 @@ async fn chat_streams_are_equal_without_parsers() {
 
 #[tokio::test]
 #[ignore = "needs vLLM: run ./scripts/test"]
-async fn tokens_of_chat_answers_are_kept_with_parsers() {
-    tokens_are_kept_as_vllm_reports_them(Stage::set().await, Endpoint::chat(), chat_everything()).await;
+async fn tokens_of_chat_answers_are_recorded_with_parsers() {
+    tokens_are_recorded_as_vllm_reports_them(Stage::set().await, Endpoint::chat(), chat_everything()).await;
 }
 
 #[tokio::test]
 #[ignore = "needs vLLM without parsers: run ./scripts/test"]
-async fn tokens_of_chat_answers_are_kept_without_parsers() {
+async fn tokens_of_chat_answers_are_recorded_without_parsers() {
     let stage = Stage::before(bare_vllm()).await;
-    tokens_are_kept_as_vllm_reports_them(stage, Endpoint::chat(), chat_everything()).await;
+    tokens_are_recorded_as_vllm_reports_them(stage, Endpoint::chat(), chat_everything()).await;
 }
 
 #[tokio::test]

@@ -92,7 +92,7 @@ fn what_cannot_be_carried_out_is_an_error() {
 }
 
 #[test]
-fn completion_is_said_by_its_own_element_alone() {
+fn only_its_own_element_completes_the_task() {
     let quoted =
         response_of("<keystrokes duration=\"1\">echo '<task_complete>true</task_complete>'\n</keystrokes>");
     assert!(!parse(&quoted).unwrap().task_complete);

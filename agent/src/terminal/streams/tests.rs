@@ -70,7 +70,7 @@ async fn dropping_the_terminal_ends_its_task() {
 }
 
 #[tokio::test]
-async fn questions_that_nobody_reads_the_answers_of_hold_nothing_up() {
+async fn unread_answers_to_questions_block_nothing() {
     let (terminal, mut program) = terminal();
     for _ in 0..2000 {
         in_time("the terminal to read", program.write_all(b"\x1b[6n")).await.unwrap();

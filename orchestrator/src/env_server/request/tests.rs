@@ -19,7 +19,7 @@ fn refused<T: std::fmt::Debug>(read: Result<T, GymError>) -> String {
 }
 
 #[test]
-fn a_task_is_enough_and_everything_can_be_said() {
+fn a_task_is_enough_and_everything_can_be_set() {
     let least = create(json!({"task": "/t"})).unwrap();
     assert_eq!((least.task.path, least.size, least.lease), ("/t".into(), TerminalSize::default(), None));
     assert_eq!(least.terminal, TerminalKind::Screen);

@@ -222,7 +222,7 @@ fn executables_alone_wait_for_what_is_being_started() {
 }
 
 #[tokio::test]
-async fn output_without_end_is_cut_and_not_kept_in_memory() {
+async fn output_without_end_is_cut_and_not_held_in_memory() {
     let environment = start(&bundled("hello-file")).await;
     let done = environment.exec(command("head -c 20000000 /dev/zero")).await.unwrap();
     assert_eq!(

@@ -82,7 +82,7 @@ fn a_step_is_a_task_of_its_own() {
 }
 
 #[test]
-fn what_a_step_lacks_is_told() {
+fn missing_parts_of_a_step_are_reported() {
     let dir = two_steps(TWO);
     fs::remove_dir_all(dir.path().join("tests")).unwrap();
     let complaint = |dir: &TempDir| Task::load(dir.path()).unwrap_err().to_string();

@@ -125,11 +125,11 @@ proptest! {
         let expected: Vec<_> = expected.iter().map(|told| told.opened.facts.trial_id.clone()).collect();
         prop_assert_eq!(&in_order.read, &expected, "each once, in order of completion");
 
-        let closed = |told: &Told| {
+        let closed = |told: &StoredTrial| {
             let group = told.opened.facts.group_id.as_ref()?;
             scene.closed_groups.iter().find(|closed| closed.group_id == *group).map(|closed| closed.sequence)
         };
-        let released = |told: &Told| {
+        let released = |told: &StoredTrial| {
             let completed = told.completion?.sequence;
             let of_no_group = told.opened.facts.group_id.is_none();
             let released = if of_no_group { completed } else { closed(told)?.max(completed) };

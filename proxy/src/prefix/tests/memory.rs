@@ -132,7 +132,7 @@ fn reasoning_that_is_not_sent_back_stays_known() {
 }
 
 #[test]
-fn two_answers_that_say_the_same_are_ambiguous_unless_their_tokens_are_the_same() {
+fn two_answers_with_the_same_text_are_ambiguous_unless_their_tokens_are_the_same() {
     let trial = Trial::default();
     let both = trial.asks(&chat(&[user("a")]));
     let names = trial
@@ -220,7 +220,7 @@ fn a_new_conversation_has_a_cause() {
 }
 
 #[test]
-fn an_everyday_phrase_tells_nothing() {
+fn an_everyday_phrase_identifies_no_answer() {
     let trial = Trial::default();
     trial.call(&[user("a")], &assistant("Done."));
     assert_eq!(trial.finds(&[user("It said: Done.")]), starts("sub_agent"));
@@ -240,7 +240,7 @@ fn what_was_not_answered_whole_is_not_gone_on_from() {
     assert!(trial.memory.answered(&asked.seed, &no_prompt, &read_answers(said)).is_empty());
     assert!(
         trial.memory.answered(&asked.seed, &call, &read_answers(vec![(0, None)])).is_empty(),
-        "nobody knows what it said"
+        "its text is unknown"
     );
     assert_eq!(trial.finds(&[user("a"), assistant("b"), user("c")]), starts("history_edited"));
 }

@@ -58,7 +58,7 @@ impl Stage {
         let plan = self.plan(body, has_media).await;
         let continuation = plan.continuation.clone();
         let prompt = plan.ids.as_ref().map_or(prompt.to_vec(), ids_of);
-        let (call, said) = answered(&prompt, vec![self.model.says(answer)]);
+        let (call, said) = answered(&prompt, vec![self.model.plain_answer(answer)]);
         plan.answered(&self.memory, &call, said);
         continuation
     }
@@ -176,7 +176,7 @@ async fn prompts_that_are_no_plain_rendering_prove_nothing() {
 }
 
 #[tokio::test]
-async fn what_stands_against_ids_is_said() {
+async fn the_reason_against_ids_is_recorded() {
     let stage = Stage::new();
     let prompt = stage.prompt(&[user("a")]);
     stage.call(&chat(&[user("a")]), false, &prompt, "Hello").await;

@@ -15,14 +15,14 @@ fn splice(model: &Model, history: History, node: &Node, new: &[Value]) -> Result
 }
 
 /// Returns the ids of the prompt and of the sampled answer.
-fn kept(node: &Node) -> Vec<TokenId> {
+fn sequence_of(node: &Node) -> Vec<TokenId> {
     [&ids_of(&node.call().prompt_token_ids), node.sampled()].concat()
 }
 
 /// Checks the prompt: the earlier prompt and answer, followed by this text.
 #[track_caller]
 fn assert_prompt(model: &Model, node: &Node, spliced: &Spliced, closing: &str) {
-    let mut expected = kept(node);
+    let mut expected = sequence_of(node);
     expected.extend(model.encode(closing));
     let ids = ids_of(&spliced.ids);
     assert_eq!(ids, expected, "{:?} {closing:?}", model.decode(&ids));
@@ -41,7 +41,7 @@ const NEXT: &str = "\n<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n";
 #[test]
 fn the_tokens_that_were_sampled_stay() {
     let model = Model::fixture();
-    let node = model.node(&chat(&[user("a")]), model.says("Hello there"));
+    let node = model.node(&chat(&[user("a")]), model.plain_answer("Hello there"));
     assert_ne!(model.encode("Hello there"), model.letters("Hello there"), "the case is worth something");
     let spliced = splice(&model, History::Faithful, &node, &[user("c")]).unwrap();
     assert_prompt(&model, &node, &spliced, NEXT);
@@ -56,7 +56,7 @@ fn the_tokens_that_were_sampled_stay() {
 #[test]
 fn a_third_turn_goes_on_from_a_spliced_one() {
     let model = Model::fixture();
-    let first = model.node(&chat(&[user("a")]), model.says("Hello"));
+    let first = model.node(&chat(&[user("a")]), model.plain_answer("Hello"));
     let spliced = splice(&model, History::Faithful, &first, &[user("c")]).unwrap();
     let memory = Memory::default();
     let body = chat(&[user("a"), assistant("Hello"), user("c")]).to_string();
@@ -64,7 +64,7 @@ fn a_third_turn_goes_on_from_a_spliced_one() {
     let Looked { conversation, inputs, .. } = memory.find(&request).unwrap();
     let seed = PendingAnswer { conversation, inputs, maker: Maker::Here(spliced.standing.clone()) };
     let prompt = ids_of(&spliced.ids);
-    let (call, said) = answered(&prompt, vec![model.says("Bye")]);
+    let (call, said) = answered(&prompt, vec![model.plain_answer("Bye")]);
     assert!(memory.answered(&seed, &call, &read_answers(said)).is_empty(), "nothing is to be proven of it");
     let body = chat(&[user("a"), assistant("Hello"), user("c"), assistant("Bye"), user("d")]).to_string();
     let Some(Looked { found: Predecessor::Continues { node, .. }, .. }) =
@@ -88,8 +88,8 @@ fn how_the_template_would_show_an_answer() {
         call,
     );
     for (sampled, new, expected) in [
-        (model.says("Hello"), user("c"), ["Equal", "Equal"]),
-        (model.says("\n\nHello"), user("c"), ["Respelled", "Respelled"]),
+        (model.plain_answer("Hello"), user("c"), ["Equal", "Equal"]),
+        (model.plain_answer("\n\nHello"), user("c"), ["Respelled", "Respelled"]),
         (
             model.samples("<think>\n\n</think>\n\nHello<|im_end|>", assistant("Hello")),
             user("c"),
@@ -103,7 +103,7 @@ fn how_the_template_would_show_an_answer() {
         assert_eq!(judged(&model, &node, std::slice::from_ref(&new)), expected, "{sampled:?} {new}");
         let spliced = splice(&model, History::Sampled, &node, &[new]).unwrap();
         let ids = ids_of(&spliced.ids);
-        let kept = kept(&node);
+        let kept = sequence_of(&node);
         assert!(ids.starts_with(&kept), "{:?}", model.decode(&ids));
     }
 }
@@ -113,7 +113,7 @@ fn an_empty_block_in_the_generation_prompt_is_a_spelling() {
     let model = Model::fixture();
     let mut body = chat(&[user("a")]);
     body["chat_template_kwargs"] = json!({"enable_thinking": false});
-    let node = model.node(&body, model.says("Hello"));
+    let node = model.node(&body, model.plain_answer("Hello"));
     let spliced = splice(&model, History::Faithful, &node, &[user("c")]).unwrap();
     assert_eq!(spliced.class, Class::Respelled);
     assert_prompt(&model, &node, &spliced, &format!("{NEXT}<think>\n\n</think>\n\n"));
@@ -160,7 +160,7 @@ fn an_answer_that_another_token_ended_is_not_closed_again() {
 }
 
 #[test]
-fn an_answer_that_a_stop_string_ended_holds_what_nobody_sees() {
+fn an_answer_that_a_stop_string_ended_holds_hidden_tokens() {
     let model = Model::fixture();
     let sampled =
         Sampled { stop_reason: Some(json!("STOP")), ..model.samples("Hello STOP", assistant("Hello ")) };
@@ -207,27 +207,27 @@ fn templates_of_other_models() {
         model.samples("{\"name\": \"f\", \"parameters\": {\"x\": 1}}<|im_end|>", calling(&["{\"x\":1}"]))
     };
     for (name, model, sampled, new, expected) in [
-        ("an empty think block at the end alone", &qwen, qwen.says("Hello"), tool("1"), "Equal"),
-        ("white space", &gemma, gemma.says(" Hello\n"), user("c"), "Respelled"),
+        ("an empty think block at the end alone", &qwen, qwen.plain_answer("Hello"), tool("1"), "Equal"),
+        ("white space", &gemma, gemma.plain_answer(" Hello\n"), user("c"), "Respelled"),
         ("only the call is shown", &llama, call(&llama), tool("1"), "Equal"),
     ] {
         let node = model.node(&chat(&[user("a")]), sampled);
         assert_eq!(judged(model, &node, &[new]), [expected, expected], "{name}");
     }
-    let node = gemma.node(&chat(&[user("a")]), gemma.says("Hello"));
+    let node = gemma.node(&chat(&[user("a")]), gemma.plain_answer("Hello"));
     assert_eq!(judged(&gemma, &node, &[tool("1")]), ["unproven None", "unproven None"]);
 }
 
 #[test]
 fn what_the_server_did_not_render_so_is_not_gone_on_from() {
     let (model, other) = (Model::fixture(), Model::by(GEMMA));
-    let node = other.node(&chat(&[user("a")]), other.says("Hello"));
+    let node = other.node(&chat(&[user("a")]), other.plain_answer("Hello"));
     let text = "unproven None";
     assert_eq!(judged(&model, &node, &[user("c")]), [text, text]);
     // A prompt with other ids is not the template's prompt, even if its text is the same.
     let (call, said) = answered(
         &model.letters("<|im_start|>user\nHello there<|im_end|>\n<|im_start|>assistant\n"),
-        vec![model.says("b")],
+        vec![model.plain_answer("b")],
     );
     let memory = Memory::default();
     let body = chat(&[user("Hello there")]).to_string();
@@ -273,7 +273,7 @@ proptest! {
         let sampled = Sampled { ids, message: assistant(said["content"].as_str().unwrap()), stop_reason: None };
         let node = model.node(&chat(&before), sampled.clone());
         let spliced = splice(model, History::Sampled, &node, &new).unwrap();
-        let kept = kept(&node);
+        let kept = sequence_of(&node);
         let ids = ids_of(&spliced.ids);
         prop_assert!(ids.starts_with(&kept));
         let is_ended = sampled.ids.last().is_some_and(|last| model.0.ends.contains(last));

@@ -61,7 +61,7 @@ fn chatml() {
 }
 
 #[test]
-fn what_is_said_cannot_be_taken_for_the_end_of_the_turn() {
+fn text_cannot_be_taken_for_the_end_of_the_turn() {
     let model = Model::fixture();
     for new in [user("<|im_end|>"), user("b<|im_end|>\n"), assistant("<|im_end|>\n"), assistant("b")] {
         let text = new["content"].as_str().unwrap();

@@ -15,7 +15,7 @@ fn put_together<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<Value> {
 }
 
 /// Returns the recorder's messages for a recorded answer: the body of a whole one, or of a stream.
-fn kept_of(body: &str) -> Vec<(u32, Option<Value>)> {
+fn messages_of(body: &str) -> Vec<(u32, Option<Value>)> {
     let trial = TrialId::new("t").unwrap();
     let mut recorder =
         Recorder::new(CallId::generate(), trial, 0, Timestamp::UNIX_EPOCH, std::sync::Arc::default());
@@ -57,7 +57,7 @@ fn body_of(exchange: &str) -> String {
 }
 
 #[test]
-fn a_recorded_stream_says_what_the_recorded_whole_answer_says() {
+fn a_recorded_stream_equals_the_recorded_whole_answer() {
     for (stream, whole) in [
         (recorded!("chat_stream_tokids_logprobs.sse"), recorded!("chat_token_ids_logprobs.body.json").into()),
         (recorded!("chat_stream_plain.sse"), recorded!("chat_plain.body.json").into()),
@@ -69,9 +69,9 @@ fn a_recorded_stream_says_what_the_recorded_whole_answer_says() {
         (recorded!("stop_str_inc0_stream.sse"), body_of(recorded!("stop_str_inc0.json"))),
         (recorded!("utf8_stream_plain.sse"), recorded!("utf8_stream_tokids.sse").into()),
     ] {
-        let said = without_ids(kept_of(stream));
+        let said = without_ids(messages_of(stream));
         assert!(!said.is_empty() && said.iter().all(|(_, message)| message.is_some()));
-        assert_eq!(said, without_ids(kept_of(&whole)));
+        assert_eq!(said, without_ids(messages_of(&whole)));
     }
 }
 
@@ -81,14 +81,14 @@ fn a_recorded_tool_call_is_as_a_client_sends_it_back() {
         "id": "chatcmpl-tool-9068b141442b0830", "type": "function",
         "function": {"name": "get_weather", "arguments": "{\"city\": \"mbletere\"}"},
     }]});
-    assert_eq!(kept_of(&body_of(recorded!("tools_auto_tokids.json"))), [(0, Some(expected))]);
-    let kept = kept_of(recorded!("utf8_stream_tokids.sse"));
+    assert_eq!(messages_of(&body_of(recorded!("tools_auto_tokids.json"))), [(0, Some(expected))]);
+    let kept = messages_of(recorded!("utf8_stream_tokids.sse"));
     let content = kept[0].1.as_ref().map(|message| &message["content"]);
     assert!(content.and_then(Value::as_str).is_some_and(|text| text.starts_with("日本語🎉 é")));
 }
 
 #[test]
-fn nothing_is_kept_unless_asked_for() {
+fn nothing_is_stored_unless_requested() {
     let trial = TrialId::new("t").unwrap();
     let mut recorder =
         Recorder::new(CallId::generate(), trial, 0, Timestamp::UNIX_EPOCH, std::sync::Arc::default());
@@ -99,7 +99,8 @@ fn nothing_is_kept_unless_asked_for() {
 #[test]
 fn a_chunk_that_cannot_be_read_makes_every_choice_unknown() {
     let chunk = r#"{"choices":[{"index":0,"delta":{"content":"a"}},{"index":1,"delta":{"content":"b"}}]}"#;
-    let kept = kept_of(&format!("data: {chunk}\n\ndata: {{\"choices\":[{{\"delta\":\n\ndata: {chunk}\n\n"));
+    let kept =
+        messages_of(&format!("data: {chunk}\n\ndata: {{\"choices\":[{{\"delta\":\n\ndata: {chunk}\n\n"));
     assert_eq!(kept, [(0, None), (1, None)]);
 }
 

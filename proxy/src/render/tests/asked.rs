@@ -103,7 +103,7 @@ fn an_answer_for_a_server_takes_other_words_in_one_place() {
 }
 
 #[tokio::test]
-async fn tokens_that_are_never_split_are_told_from_others() {
+async fn tokens_that_are_never_split_are_distinguished_from_others() {
     let (url, times) = tokenizing().await;
     let (pool, _dir) = pool(&url);
     let told = tokio::task::spawn_blocking(move || {

@@ -100,7 +100,7 @@ fn an_agent_that_asked_for_logprobs_alone_keeps_them_and_its_empty_deltas() {
 }
 
 #[test]
-fn several_choices_are_kept_each() {
+fn each_of_several_choices_is_recorded() {
     let (_, call) = streamed(fixture!("chat_stream_n2.sse"), &NOTHING, 2);
     assert_eq!(call.flaws, []);
     let lengths: Vec<_> = call.choices.iter().map(|choice| (choice.index, choice.token_ids.len())).collect();

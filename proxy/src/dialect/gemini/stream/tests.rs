@@ -147,7 +147,7 @@ fn an_error_ends_the_stream() {
 }
 
 #[test]
-fn a_call_that_is_none_is_told_and_one_that_was_cut_off_is_left_out() {
+fn an_invalid_call_is_reported_and_one_that_was_cut_off_is_omitted() {
     let broken = json!({"tool_calls": [{"id": "x", "function": {"name": "f", "arguments": "{\"a\": "}}]});
     let answer = whole(broken.clone(), "tool_calls", false);
     assert_eq!(answer["candidates"][0]["finishReason"], "MALFORMED_FUNCTION_CALL");
@@ -158,7 +158,7 @@ fn a_call_that_is_none_is_told_and_one_that_was_cut_off_is_left_out() {
 }
 
 #[test]
-fn candidates_are_told_apart() {
+fn candidates_are_distinguished() {
     let chunk = |index: u32, text: &str| json!({"choices": [{"index": index, "delta": {"content": text}}]});
     let events = events(&streamed(&[chunk(1, "b"), chunk(0, "a")], Delivery::Events, false));
     assert_eq!(events[0]["candidates"][0]["index"], 1);
@@ -209,7 +209,7 @@ proptest! {
     /// A client of a stream that is cut anywhere assembles the same turn as from the whole answer. The next request
     /// contains that turn.
     #[test]
-    fn a_stream_says_what_the_whole_answer_says(
+    fn a_stream_equals_the_whole_answer(
         reasoning in "[a-zé]{0,9}", content in "[a-zé\n]{0,9}", calls in prop::collection::vec(arguments(), 0..3),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         finish in prop::sample::select(vec!["stop", "tool_calls", "length", "abort"]), thoughts in any::<bool>(),

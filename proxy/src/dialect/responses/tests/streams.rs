@@ -171,7 +171,7 @@ fn pieces(text: &str, size: usize) -> Vec<String> {
 
 proptest! {
     #[test]
-    fn a_stream_however_it_is_cut_says_what_the_whole_answer_says((reasoning, content, calls) in message(), size in 1usize..12) {
+    fn a_stream_however_it_is_cut_equals_the_whole_answer((reasoning, content, calls) in message(), size in 1usize..12) {
         let (mut streaming, mut out) = (back(), Vec::new());
         chunk(&mut streaming, &delta(json!({"role": "assistant", "content": ""})), &mut out);
         for (key, text) in [("reasoning", &reasoning), ("content", &content)] {
@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_upstream_says_the_events_are_in_order(
+    fn the_events_are_in_order_for_any_upstream_chunks(
         said in prop::collection::vec(
             (prop::option::of(".{0,4}"), prop::option::of(".{0,4}"), prop::collection::vec((0u32..3, prop::option::of("[a-z]{0,5}"), prop::option::of(".{0,6}")), 0..3)),
             0..12,

@@ -82,7 +82,7 @@ fn what_is_not_trained_has_no_logprobs() {
 }
 
 #[test]
-fn messages_that_were_kept_are_in_the_step() {
+fn recorded_messages_are_in_the_step() {
     let with = |text: &str| {
         let mut trial = straight();
         trial.rows[0].calls[0].messages = Some(text.to_owned());

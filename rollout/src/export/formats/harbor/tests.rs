@@ -41,7 +41,7 @@ fn a_generic_rollout_is_a_line_per_branch() {
 }
 
 #[test]
-fn a_trial_kept_for_its_group_trains_nothing() {
+fn a_trial_exported_for_its_group_trains_nothing() {
     let (text, _) = generic([masked(straight())]).unwrap();
     assert_eq!(text, "{\"reward\":null,\"token_ids\":[1,2,3,4,5,6],\"mask_ids\":[0,0,0,0,0,0]}\n");
     let (text, told) = details([masked(forked())]).unwrap();

@@ -72,7 +72,7 @@ fn what_would_train_something_wrong_is_refused() {
 }
 
 #[test]
-fn policy_versions_are_told() {
+fn policy_versions_are_reported() {
     let mut trial = straight();
     trial.rows[0].token_version[2] = 3;
     assert!(written([trial]).unwrap().1.contains(&"1 rows: their policy versions".to_owned()));

@@ -92,7 +92,7 @@ fn the_line_is_this() {
 }
 
 #[test]
-fn a_trial_kept_for_its_group_is_not_ok_and_trains_nothing() {
+fn a_trial_exported_for_its_group_is_not_ok_and_trains_nothing() {
     let (lines, _) = lines([masked(forked())]);
     assert_eq!((&lines[0]["ok"], &lines[0]["rewards"]), (&json!(false), &json!({"reward": null})));
     assert_eq!(lines[0]["errors"], json!([{"type": "AgentTimeoutError", "message": ""}]));

@@ -132,7 +132,7 @@ fn a_trial_that_sampled_nothing_makes_its_group_whole_and_is_not_exported() {
 }
 
 #[test]
-fn the_last_attempt_counts_whatever_rows_say() {
+fn the_last_attempt_counts_whatever_its_rows_are() {
     let retry = || RowFacts { attempt: 1, ..trial("c2", 2, Some(1.0)) };
     let plan = planned(rules(), three().into_iter().chain([retry()])).unwrap();
     assert_eq!(left_out(&plan), [(LeftOut::Superseded, 1)]);
@@ -172,7 +172,7 @@ fn trials_of_a_group_agree_on_its_size() {
 
 /// An advantage of a group with one member would have no meaning.
 #[test]
-fn a_trial_that_alone_counts_has_no_advantage_and_is_told() {
+fn a_trial_that_alone_counts_has_no_advantage_and_is_reported() {
     for advantage in [Advantage::Grpo, Advantage::Rloo, Advantage::Mean] {
         let trials = [trial("a", 0, Some(1.0)), trial("b", 1, None), trial("c", 2, None)];
         let plan = planned(Rules { advantage, ..rules() }, trials).unwrap();

@@ -109,7 +109,7 @@ fn a_failed_trial_is_whole_and_trains_nothing() {
     assert!(
         masks(failed).iter().all(|(trainable, loss)| trainable.iter().chain(loss).all(|&mask| mask == 0))
     );
-    assert_eq!(failed.rows[0].reward, Some(0.25), "what the verifier said stays on record");
+    assert_eq!(failed.rows[0].reward, Some(0.25), "the verifier's reward stays on record");
     assert_eq!(failed.group.map(|group| group.trials), Some(2));
     assert_eq!(tally.trained, 3);
 }
@@ -184,7 +184,7 @@ fn empty(row: &mut RolloutRow) {
 }
 
 #[test]
-fn a_branch_that_is_missing_is_told() {
+fn a_branch_that_is_missing_is_reported() {
     let mut rows = forked().rows;
     let mut survey = Survey::new(Rules { open_groups: true, ..rules() });
     survey.trial(RowFacts::from(&rows[0])).unwrap();

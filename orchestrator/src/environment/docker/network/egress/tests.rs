@@ -56,7 +56,7 @@ async fn server() -> u16 {
 }
 
 #[tokio::test]
-async fn a_plain_request_goes_to_an_allowed_host_as_the_url_says() {
+async fn a_plain_request_goes_to_the_allowed_host_of_its_url() {
     let (egress, port) = (start().await, server().await);
     egress.permit(ONE, hosts(&["localhost"]));
     let more = "Proxy-Authorization: secret\r\nProxy-Connection: x\r\nX-Kept: yes\r\n";
