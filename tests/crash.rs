@@ -1,5 +1,5 @@
-//! What survives: the proxy is killed, its disk fills up or fails, its files are damaged. Black-box tests of the binary, on
-//! the file system and over HTTP; they need Linux, and a C compiler for the failing disk.
+//! Crash safety: the proxy is killed, its disk fills up or fails, its files are damaged. Black-box tests of the binary,
+//! on the file system and over HTTP. They need Linux, and a C compiler for the failing disk.
 
 #[cfg(test)]
 mod crash {

@@ -1,6 +1,6 @@
-//! What the tests of all crates share: time limits that fit the machine ([`limit`]), waits for conditions ([`until`],
-//! [`eventually`]) and sample sizes that fit the tier ([`sample`]). `scripts/test` sets the environment variables that both read; without them a test runs as on a quiet
-//! machine, in the default tier.
+//! Shared test support of all crates: time limits that fit the machine ([`limit`]), waits for conditions ([`until`],
+//! [`eventually`]) and sample sizes that fit the tier ([`sample`]). `scripts/test` sets the environment variables that
+//! limits and sample sizes read. Without them a test runs as on a quiet machine, in the default tier.
 
 mod slowness;
 mod tier;

@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::time::Duration;
 
-/// A generator of random numbers (SplitMix64). Each agent and each answer has one of its own, so what one of them chooses
-/// does not hang on how they interleave.
+/// A generator of random numbers (SplitMix64). Each agent and each answer has its own, so its choices do not depend on
+/// how they interleave.
 #[derive(Clone, Debug)]
 pub(crate) struct Chance(u64);
 
 impl Chance {
-    /// The choices of one thing, by its number, in a run with this seed.
+    /// Returns the generator of the agent or answer with this number, in a run with this seed.
     pub(crate) fn of(seed: u64, number: u64) -> Self {
         let mut mixed = Self(seed ^ number.wrapping_mul(0xd1b5_4a32_d192_ed03));
         mixed.next();
@@ -23,22 +23,22 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number in the range, which is not empty.
+    /// Returns a number in the range, which must not be empty.
     pub(crate) fn among(&mut self, range: Range<u64>) -> u64 {
         range.start + self.next() % (range.end - range.start)
     }
 
-    /// True so many times out of a hundred.
+    /// Returns true with this probability in per cent.
     pub(crate) fn per_cent(&mut self, times: u64) -> bool {
         self.among(0..100) < times
     }
 
-    /// Between 0 and 1, neither of them.
+    /// Returns a number between 0 and 1, both excluded.
     pub(crate) fn unit(&mut self) -> f64 {
         ((self.next() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
 
-    /// A time below this.
+    /// Returns a random time below this one.
     pub(crate) fn below(&mut self, time: Duration) -> Duration {
         time.mul_f64(self.unit())
     }

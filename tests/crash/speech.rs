@@ -1,10 +1,10 @@
-//! How an agent asks in each dialect, and what it takes for the end of an answer.
+//! The requests of an agent in each dialect, and the end of an answer as the agent detects it.
 
 use serde_json::{Value, json};
 
 use super::chance::Chance;
 
-/// A way to ask.
+/// The form of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Speech {
     dialect: Dialect,
@@ -20,7 +20,7 @@ enum Dialect {
     Gemini,
 }
 
-/// One turn that is over.
+/// A finished turn.
 #[derive(Clone, Debug)]
 pub(crate) struct Turn {
     pub(crate) said: String,
@@ -28,7 +28,7 @@ pub(crate) struct Turn {
 }
 
 impl Speech {
-    /// A dialect for a whole trial; each call streams or not.
+    /// Returns a dialect for a whole trial. Each call is either streaming or whole.
     pub(crate) fn any(chance: &mut Chance) -> Self {
         let dialect = match chance.among(0..8) {
             0 | 1 => Dialect::Responses,
@@ -40,7 +40,7 @@ impl Speech {
         Self { dialect, stream: false }
     }
 
-    /// Plain chat, whole answers.
+    /// Returns plain chat with whole answers.
     pub(crate) fn chat() -> Self {
         Self { dialect: Dialect::Chat, stream: false }
     }
@@ -49,7 +49,7 @@ impl Speech {
         Self { stream, ..self }
     }
 
-    /// Behind the trial's key.
+    /// Returns the path after the trial's key.
     pub(crate) fn path(self) -> &'static str {
         match self.dialect {
             Dialect::Chat => "/v1/chat/completions",
@@ -86,7 +86,7 @@ impl Speech {
         }
     }
 
-    /// The text of an answer whose end the agent saw; none as long as more is to come.
+    /// Returns the text of a complete answer, or `None` if its end is missing.
     pub(crate) fn ended(self, came: &[u8]) -> Option<String> {
         let came = std::str::from_utf8(came).ok()?;
         if !self.stream {
@@ -120,7 +120,7 @@ fn whole(dialect: Dialect, answer: &Value) -> Option<String> {
     })
 }
 
-/// The event by which a client of the dialect knows that the answer is whole.
+/// Returns whether a client of the dialect takes this event as the end of the answer.
 fn is_last(dialect: Dialect, event: &Value) -> bool {
     match dialect {
         Dialect::Responses => event["type"] == "response.completed",
@@ -130,7 +130,7 @@ fn is_last(dialect: Dialect, event: &Value) -> bool {
     }
 }
 
-/// The text that an event adds.
+/// Returns the text that an event adds.
 fn piece(dialect: Dialect, event: &Value) -> String {
     let added = match dialect {
         Dialect::Chat => &event["choices"][0]["delta"]["content"],

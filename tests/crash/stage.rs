@@ -1,4 +1,4 @@
-//! One proxy, and somebody who calls it one call after the other and writes down what was acknowledged.
+//! One proxy, and a caller that sends one call at a time and records the acknowledged ones.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,24 +22,24 @@ pub(crate) struct Stage {
     pub(crate) proxy: Proxy,
 }
 
-/// A trial that is open, and its key.
+/// An open trial and its key.
 #[derive(Clone)]
 pub(crate) struct Trial {
     pub(crate) book: Book,
     key: String,
 }
 
-/// What is left of an answer that did not come to its end.
+/// The way in which an answer failed.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// Before it began.
+    /// Before its body, with an error status.
     Status { code: u16, retry_after: Option<String> },
     /// In the middle, by an event or by the connection's end.
     BrokenOff,
 }
 
 impl Stage {
-    /// `change` sees what the proxy will be started with.
+    /// Starts a proxy. `change` can modify its launch settings.
     pub(crate) async fn set(dir: &Path, change: impl FnOnce(&mut Launch)) -> Self {
         let upstream = Upstream::start(7, Duration::ZERO).await;
         let mut launch = Launch::new(dir, &upstream.url);
@@ -48,7 +48,7 @@ impl Stage {
         Self { world, launch, proxy }
     }
 
-    /// `kill -9`, and another proxy on the same captures.
+    /// Kills the proxy with `kill -9` and starts another one on the same captures.
     pub(crate) async fn kill_and_start(&mut self) {
         self.proxy.kill().await;
         self.proxy = self.launch.start().await;
@@ -69,17 +69,17 @@ impl Stage {
         Ok(Trial { book, key: opened["key"].as_str().unwrap().to_owned() })
     }
 
-    /// So many words are said; what comes back is written down if its end was seen.
+    /// Sends a call with this number of words. The answer is recorded if its end was seen.
     pub(crate) async fn call(&self, trial: &Trial, words: usize) -> Result<(), Refused> {
         self.hear(trial, false, &"word ".repeat(words)).await
     }
 
-    /// A stream that stops half-way until upstream lets it go.
+    /// Makes a streaming call that stops half-way until the upstream releases it.
     pub(crate) async fn held_call(&self, trial: &Trial) -> Result<(), Refused> {
         self.hear(trial, true, HOLD).await
     }
 
-    /// Sends a request, marked as its first try or as a retry where `retry_count` is given, and returns its answer unread.
+    /// Sends a request, marked as its first try, or as a retry if `retry_count` is given. Returns its answer unread.
     pub(crate) async fn ask(
         &self,
         trial: &Trial,
@@ -99,7 +99,7 @@ impl Stage {
         accepted(request.send().await.map_err(|_| Refused::BrokenOff)?)
     }
 
-    /// One of the counts of the trial's calls, by its name in the trial's status.
+    /// Returns one of the counts of the trial's calls, by its name in the trial's status.
     pub(crate) async fn calls(&self, trial: &Trial, count: &str) -> u64 {
         let path = format!("/v1/trials/{}", trial.book.page().trial_id);
         let status: Value = self.admin(Method::GET, &path, json!({})).await.json().await.unwrap();
@@ -136,7 +136,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Status and text of `/readyz`.
+    /// Returns status and text of `/readyz`.
     pub(crate) async fn ready(&self) -> (u16, String) {
         let answer = self.admin(Method::GET, "/readyz", json!({})).await;
         (answer.status().as_u16(), answer.text().await.unwrap())
@@ -155,7 +155,7 @@ impl Stage {
         }
     }
 
-    /// Every broken promise, of all trials.
+    /// Returns every broken promise, for all trials.
     pub(crate) async fn breaches(&self) -> Vec<String> {
         let mut breaches = Vec::new();
         for book in self.world.books() {
@@ -165,8 +165,8 @@ impl Stage {
         breaches
     }
 
-    /// Nothing that was acknowledged is missing, now and after the next restart, and the captures are sound.
-    pub(crate) async fn all_is_kept(&mut self) {
+    /// Checks that nothing acknowledged is missing, before and after a restart, and that the captures are valid.
+    pub(crate) async fn assert_nothing_is_lost(&mut self) {
         assert_eq!(self.breaches().await, [""; 0]);
         self.kill_and_start().await;
         assert_eq!(self.breaches().await, [""; 0], "after a restart; {}", self.launch.log_text());
@@ -175,7 +175,7 @@ impl Stage {
     }
 }
 
-/// The answer, if its status is that of success.
+/// Returns the answer if its status is a success.
 fn accepted(answer: Response) -> Result<Response, Refused> {
     if answer.status().is_success() {
         return Ok(answer);

@@ -1,4 +1,4 @@
-//! What the agents share: the upstream, the way to whichever proxy runs now, and their books.
+//! The state that agents share: the upstream, the address of the current proxy, and their books.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,38 +17,38 @@ pub(crate) struct World {
     pub(crate) seed: u64,
     pub(crate) upstream: Upstream,
     pub(crate) http: Client,
-    /// How often a proxy came up, and where it is while it is there.
+    /// The number of starts of the proxy, and its address while it runs.
     place: watch::Sender<(u64, Option<Place>)>,
     visitors: AtomicUsize,
     next_trial: AtomicU32,
     books: Mutex<Vec<Book>>,
     complaints: Mutex<Vec<String>>,
-    /// Whether the proxy may refuse with 503, since its disk is full.
+    /// Whether the proxy may reject requests with 503, because its disk is full.
     pub(crate) is_full: AtomicBool,
-    /// Told when it is such a moment.
+    /// Notified at each such moment.
     pub(crate) moments: [Notify; 5],
     pub(crate) seen: AtomicU64,
     pub(crate) lost: AtomicU64,
 }
 
-/// What a kill may be timed to hit.
+/// The moment that a kill should hit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Moment {
     /// Such a request is about to be sent.
     Opening,
     Sealing,
     Rewarding,
-    /// Somebody was told just now that something is done.
+    /// A request was acknowledged just now.
     Done,
     /// An agent saw the end of an answer just now.
     Answered,
 }
 
-/// The proxy died before it answered whole.
+/// The proxy died before the end of its answer.
 #[derive(Debug)]
 pub(crate) struct Lost;
 
-/// Somebody who deals with the proxy that is there now.
+/// A client of the current proxy.
 pub(crate) struct Visit<'a> {
     world: &'a World,
     generation: u64,
@@ -73,14 +73,14 @@ impl World {
         })
     }
 
-    /// Agents may call this proxy from now on.
+    /// Lets agents call this proxy.
     pub(crate) fn comes_up(&self, place: &Place) {
         self.place.send_modify(|(generation, there)| {
             (*generation, *there) = (*generation + 1, Some(place.clone()))
         });
     }
 
-    /// Nobody begins anything new; returns when all have noticed that the proxy is gone.
+    /// Lets no agent begin a request. Returns when all agents have noticed that the proxy is gone.
     pub(crate) async fn is_down(&self) {
         self.place.send_modify(|(_, there)| *there = None);
         while self.visitors.load(Ordering::SeqCst) > 0 {
@@ -95,7 +95,7 @@ impl World {
             let (generation, there) = places.wait_for(|(_, there)| there.is_some()).await.unwrap().clone();
             self.visitors.fetch_add(1, Ordering::SeqCst);
             let visit = Visit { world: self, generation, place: there.unwrap() };
-            // Whoever takes the proxy away counts visitors after that: those that came in between leave again.
+            // `is_down` removes the proxy before it counts visitors, so a visitor that entered in between leaves again.
             let now = self.place.borrow();
             if now.0 == generation && now.1.is_some() {
                 return visit;
@@ -115,7 +115,7 @@ impl World {
         self.books.lock().unwrap().clone()
     }
 
-    /// Something that must not be, seen by an agent.
+    /// Records a breach that an agent saw.
     pub(crate) fn complain(&self, what: String) {
         self.complaints.lock().unwrap().push(what);
     }
@@ -126,7 +126,7 @@ impl World {
 }
 
 impl Visit<'_> {
-    /// A request of the admin plane, which must succeed.
+    /// Sends a request to the admin plane, which must succeed.
     pub(crate) async fn admin(&self, method: Method, path: &str, body: &Value) -> Result<String, Lost> {
         let url = format!("{}{path}", self.place.admin);
         let answer = self.world.http.request(method.clone(), url).json(body).send().await;
@@ -148,7 +148,7 @@ impl Visit<'_> {
         Ok(text)
     }
 
-    /// A call of an agent, whose answer must begin well.
+    /// Sends a call of an agent. Its answer must begin with a success.
     pub(crate) async fn call(&self, key: &str, path: &str, body: &Value) -> Result<Response, Lost> {
         let url = format!("{}/t/{key}{path}", self.place.agents);
         let Ok(answer) = self.world.http.post(url).json(body).send().await else {
@@ -165,12 +165,12 @@ impl Visit<'_> {
         Err(self.lost().await)
     }
 
-    /// Whether that is what a proxy answers whose disk is full. Its client comes again once there is another proxy.
+    /// Returns whether a proxy with a full disk may answer this. Its client retries at the next proxy.
     fn may_refuse(&self, status: StatusCode) -> bool {
         status == StatusCode::SERVICE_UNAVAILABLE && self.world.is_full.load(Ordering::Relaxed)
     }
 
-    /// Waits until this proxy is known to be gone; a connection that breaks while it stays is a fault.
+    /// Waits until this proxy is known to be gone. A connection that breaks while the proxy runs is a defect.
     pub(crate) async fn lost(&self) -> Lost {
         self.world.lost.fetch_add(1, Ordering::Relaxed);
         let generation = self.generation;

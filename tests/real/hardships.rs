@@ -1,5 +1,5 @@
-//! What befalls containers and engines in the middle of a job: the trial fails as one whose environment failed, the job
-//! goes on, and nothing is left.
+//! Failures of containers and engines in the middle of a job: the trial fails as one whose environment failed, the job
+//! continues, and nothing is left.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::program::{Job, text};
 
-/// A task whose solution takes a while and then does what the tests want.
+/// Makes a task whose solution takes `seconds` and then passes its tests.
 fn task(seconds: u32) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let image = std::env::var("ROLLTAP_TESTBED_PREBUILT").unwrap();
@@ -28,7 +28,7 @@ fn task(seconds: u32) -> TempDir {
     dir
 }
 
-/// `docker` at one engine or another.
+/// Runs `docker` at the given engine, or at the machine's own.
 fn docker(host: Option<&str>, arguments: &[&str]) -> Output {
     let mut command = Command::new("docker");
     if let Some(host) = host {
@@ -37,7 +37,7 @@ fn docker(host: Option<&str>, arguments: &[&str]) -> Output {
     command.args(arguments).output().unwrap()
 }
 
-/// Containers of a job in which the agent is at work.
+/// Returns the containers of a job in which the agent has begun its work.
 fn at_work(host: Option<&str>, job: &Job) -> Vec<String> {
     let label = format!("label=dev.rolltap.job={}", job.name);
     let running = text(&docker(host, &["ps", "-q", "--filter", &label]).stdout);
@@ -45,7 +45,7 @@ fn at_work(host: Option<&str>, job: &Job) -> Vec<String> {
     running.lines().filter(begun).map(str::to_owned).collect()
 }
 
-/// Of each trial: its reward, and the name of its failure.
+/// Returns the reward and the failure's name of each trial.
 fn results(job: &Job) -> Vec<(Value, Value)> {
     let folders = fs::read_dir(job.dir()).unwrap().map(|entry| entry.unwrap().path().join("result.json"));
     let mut results: Vec<_> = folders
@@ -80,7 +80,7 @@ fn a_container_that_is_killed_costs_its_trial_alone() {
     assert_eq!(job.left_in_docker(), Vec::<String>::new());
 }
 
-/// A network of its own, for what would change the machine's.
+/// A network namespace of its own, for changes that must not affect the machine.
 struct Network(Child);
 
 impl Network {
@@ -97,7 +97,7 @@ impl Network {
         network
     }
 
-    /// The same command in this network.
+    /// Returns the same command in this network namespace.
     fn inside(&self, command: &Command) -> Command {
         let mut inside = Command::new("nsenter");
         inside
@@ -124,8 +124,8 @@ impl Drop for Network {
     }
 }
 
-/// An engine beside the machine's, which a test may do to as it likes. Started in the machine's own network it would remove
-/// the other one's bridge.
+/// A second engine, which a test may stop or restart. It has its own network, because in the machine's network it would
+/// remove the first engine's bridge.
 struct Engine {
     dir: TempDir,
     process: Child,
@@ -206,7 +206,7 @@ fn an_engine_that_is_restarted_costs_the_trials_that_run_alone() {
     assert_eq!(results(&job), one_lost_and_one_solved(), "{said}");
     let of_job = format!("label=dev.rolltap.job={}", job.name);
     assert_eq!(text(&docker(Some(&host), &["ps", "-aq", "--filter", &of_job]).stdout), "");
-    // What stays for later jobs goes when somebody says so.
+    // The network that is left for later jobs is removed on request.
     let shared = ["network", "ls", "-q", "--filter", "label=dev.rolltap.network"];
     assert_eq!(text(&docker(Some(&host), &shared).stdout).lines().count(), 1);
     let mut clean = Command::new(env!("CARGO_BIN_EXE_rolltap"));

@@ -1,4 +1,4 @@
-//! LiteLLM as a client: what half of all agents call models with.
+//! LiteLLM as a client, which about half of all agents use.
 
 use serde_json::json;
 

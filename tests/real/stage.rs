@@ -10,22 +10,22 @@ use rolltap_rollout::token_list::TokenList;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// The vLLM that `./scripts/test` started.
+/// Returns the vLLM that `./scripts/test` started.
 pub(crate) fn vllm() -> String {
     std::env::var("ROLLTAP_TEST_VLLM").expect("ROLLTAP_TEST_VLLM names no vLLM: run ./scripts/test")
 }
 
-/// The vLLM with the model for long prompts.
+/// Returns the vLLM with the model for long prompts.
 pub(crate) fn long_vllm() -> String {
     std::env::var("ROLLTAP_TEST_VLLM_LONG").expect("ROLLTAP_TEST_VLLM_LONG names no vLLM: run ./scripts/test")
 }
 
-/// The vLLM that parses neither tool calls nor reasoning.
+/// Returns the vLLM that parses neither tool calls nor reasoning.
 pub(crate) fn bare_vllm() -> String {
     std::env::var("ROLLTAP_TEST_VLLM_BARE").expect("ROLLTAP_TEST_VLLM_BARE names no vLLM: run ./scripts/test")
 }
 
-/// A variable that the testbed sets.
+/// Returns a variable that the testbed sets.
 pub(crate) fn testbed(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: run ./scripts/test"))
 }
@@ -43,12 +43,12 @@ impl Stage {
         Self::before(vllm()).await
     }
 
-    /// In front of this upstream.
+    /// Starts a proxy in front of this upstream.
     pub(crate) async fn before(vllm: String) -> Self {
         Self::with(vllm, RenderSettings::default()).await
     }
 
-    /// In front of this upstream, whose model's directory is at hand.
+    /// Starts a proxy in front of this upstream, with the directory of its model.
     pub(crate) async fn with_tokenizer(vllm: String, model: String) -> Self {
         Self::with(vllm, RenderSettings { tokenizer: Some(model.into()), ..RenderSettings::default() }).await
     }
@@ -58,12 +58,12 @@ impl Stage {
         let mut settings = Settings::on_loopback(vec![vllm.parse().unwrap()], data.path().to_owned());
         settings.render = render;
         let proxy = rolltap_proxy::start(settings).await.unwrap();
-        // vLLM closes an idle connection after five seconds, maybe just as a request is sent on it.
+        // vLLM closes an idle connection after five seconds, perhaps just when a request is sent on it.
         let http = Client::builder().pool_max_idle_per_host(0).build().unwrap();
         Self { proxy, http, vllm, _data: data }
     }
 
-    /// vLLM's own rendering of a chat request.
+    /// Returns vLLM's own rendering of a chat request.
     pub(crate) async fn rendered(&self, request: &Value) -> TokenList {
         let mut asked = json!({});
         for key in ["model", "messages", "tools", "chat_template_kwargs"] {
@@ -83,7 +83,7 @@ impl Stage {
         self.open_as(json!({"task_id": "real"})).await
     }
 
-    /// A trial that treats history so.
+    /// Opens a trial with this history mode.
     pub(crate) async fn open_with(&self, history: History) -> TrialOpened {
         self.open_as(json!({"task_id": "real", "history": history})).await
     }
@@ -98,7 +98,7 @@ impl Stage {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Seals the trial and gives its rows.
+    /// Seals the trial and returns its rows.
     pub(crate) async fn rollout(&self, trial: &TrialOpened) -> Vec<RolloutRow> {
         let of_trial = |what: &str| self.admin(&format!("/v1/trials/{}/{what}", trial.trial_id));
         self.http.post(of_trial("seal")).send().await.unwrap();
@@ -106,13 +106,13 @@ impl Stage {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Calls an endpoint of vLLM or, with a trial's base URL, of ours.
+    /// Calls an endpoint of vLLM or, with a trial's base URL, of the proxy.
     pub(crate) async fn post(&self, base_url: &str, path: &str, body: &Value) -> Response {
         self.http.post(format!("{base_url}{path}")).json(body).send().await.unwrap()
     }
 }
 
-/// Each call's prompt begins with the prompt and the answer of the one before it, and was sent so.
+/// Checks that each call's prompt begins with the previous prompt and answer, and was sent as ids.
 pub(crate) fn assert_one_branch(calls: &[Call], expected: usize) {
     let mut so_far = TokenList::new();
     for (place, call) in calls.iter().enumerate() {

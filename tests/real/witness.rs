@@ -1,4 +1,4 @@
-//! A server between rolltap and vLLM that remembers what vLLM answered, byte for byte and independent of our readers.
+//! A server between rolltap and vLLM that records vLLM's answers, byte for byte and independently of rolltap's readers.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -13,22 +13,22 @@ use serde_json::Value;
 
 use crate::stage::vllm;
 
-/// Whole chat answers of vLLM, in the order in which they came.
+/// Whole chat answers of vLLM, in the order of their arrival.
 #[derive(Clone, Default)]
 pub(crate) struct Witness {
     answers: Arc<Mutex<Vec<Value>>>,
     http: Client,
-    /// As if vLLM ran on another machine: its model's directory is none of this one.
+    /// Whether vLLM seems to run on another machine, where its model's directory does not exist here.
     is_elsewhere: bool,
 }
 
 impl Witness {
-    /// Starts it; it ends with the test's runtime.
+    /// Starts the server, which ends with the test's runtime.
     pub(crate) async fn start() -> (Self, SocketAddr) {
         Self::default().listen().await
     }
 
-    /// The same, with a vLLM that seems to run on another machine.
+    /// Starts the same server, with a vLLM that seems to run on another machine.
     pub(crate) async fn start_elsewhere() -> (Self, SocketAddr) {
         Self { is_elsewhere: true, ..Self::default() }.listen().await
     }
@@ -42,7 +42,7 @@ impl Witness {
         (witness, address)
     }
 
-    /// What vLLM answered so far.
+    /// Returns vLLM's answers so far.
     pub(crate) fn answers(&self) -> Vec<Value> {
         self.answers.lock().unwrap().clone()
     }

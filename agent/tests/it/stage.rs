@@ -1,4 +1,4 @@
-//! A shell on a real pseudo-terminal, and models to talk to.
+//! A shell on a real pseudo-terminal, and models for the agent.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use rolltap_testing::limit;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-/// A bash on a pseudo-terminal in a directory of its own, gone when dropped.
+/// A bash on a pseudo-terminal in a directory of its own. Both are removed on drop.
 pub(crate) struct Shell {
     pub(crate) dir: tempfile::TempDir,
     _child: tokio::process::Child,
@@ -35,7 +35,8 @@ pub(crate) fn shell() -> (Shell, Terminal) {
     (Shell { dir, _child: child }, Terminal::new(reader, writer, size))
 }
 
-/// A model: sees the last user message and how many there were before, and gives the content of its answer.
+/// Starts a model. `answer` gets the number of earlier user messages and the last one, and returns the content of the
+/// answer.
 pub(crate) async fn model<F>(answer: F) -> AgentSettings
 where
     F: Fn(usize, &str) -> String + Send + Sync + 'static,
@@ -54,7 +55,7 @@ where
     .await
 }
 
-/// A server of chat completions on loopback, and the settings that lead to it.
+/// Starts a server of chat completions on loopback and returns the settings that lead to it.
 pub(crate) async fn serve<F, A>(answer: F) -> AgentSettings
 where
     F: Fn(Vec<Message>) -> A + Clone + Send + Sync + 'static,
@@ -73,15 +74,15 @@ where
     settings
 }
 
-/// An answer in the agent's format.
+/// Returns an answer in the agent's format.
 pub(crate) fn typing(keystrokes: &[&str], task_complete: bool) -> String {
     let commands: Vec<_> =
         keystrokes.iter().map(|keys| json!({"keystrokes": keys, "duration": 0.05})).collect();
     json!({"analysis": "a", "plan": "p", "commands": commands, "task_complete": task_complete}).to_string()
 }
 
-/// Looks again.
-pub(crate) fn looking() -> String {
+/// Returns an answer that only reads the screen again.
+pub(crate) fn observing() -> String {
     typing(&[""], false)
 }
 

@@ -1,4 +1,4 @@
-//! What every test works with: a job of its own, put away also when the test fails.
+//! The setting of every test: a job of its own, removed even if the test fails.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 pub(crate) const IMAGE: &str = "rolltap-testbed/debian:bookworm";
 
-/// Runs a test with a host of its own, and checks that closing it leaves nothing.
+/// Runs a test with its own host, and checks that closing the host leaves nothing.
 pub(crate) async fn with_host(test: impl AsyncFnOnce(&Host, &Docker)) {
     let engine = Docker::connect_with_defaults().unwrap().negotiate_version().await.unwrap();
     let job = format!("test-{}", Uuid::now_v7());
@@ -31,7 +31,7 @@ pub(crate) async fn with_host(test: impl AsyncFnOnce(&Host, &Docker)) {
     assert_eq!(leftovers(&engine, &format!("dev.rolltap.job={job}")).await, (0, 0, 0));
 }
 
-/// Containers, networks and images with a label.
+/// Counts the containers, networks and images with a label.
 pub(crate) async fn leftovers(engine: &Docker, label: &str) -> (usize, usize, usize) {
     let filters = Some(HashMap::from([("label".to_owned(), vec![label.to_owned()])]));
     let containers = ListContainersOptions { all: true, filters: filters.clone(), ..Default::default() };
@@ -43,15 +43,15 @@ pub(crate) async fn leftovers(engine: &Docker, label: &str) -> (usize, usize, us
     )
 }
 
-/// Finds the images that were built for this task.
-pub(crate) fn kept(task: &Task) -> Option<HashMap<String, Vec<String>>> {
+/// Returns the filter that finds the images of this task.
+pub(crate) fn images_of(task: &Task) -> Option<HashMap<String, Vec<String>>> {
     let labels = vec![format!("dev.rolltap.task={}", task.name), "dev.rolltap.image".to_owned()];
     Some(HashMap::from([("label".to_owned(), labels)]))
 }
 
-/// Removes the images that were built for this task; says how many there were.
+/// Removes the images that were built for this task and returns their number.
 pub(crate) async fn remove_images_of(engine: &Docker, task: &Task) -> usize {
-    let options = ListImagesOptions { filters: kept(task), ..Default::default() };
+    let options = ListImagesOptions { filters: images_of(task), ..Default::default() };
     let found = engine.list_images(Some(options)).await.unwrap();
     for image in &found {
         let force = Some(RemoveImageOptions { force: true, ..Default::default() });
@@ -60,7 +60,7 @@ pub(crate) async fn remove_images_of(engine: &Docker, task: &Task) -> usize {
     found.len()
 }
 
-/// A task directory with these files besides those that every task has.
+/// Makes a task directory with these files in addition to those that every task has.
 pub(crate) fn task_dir(toml: &str, files: &[(&str, &str)]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let basic = [("task.toml", toml), ("instruction.md", "Do it."), ("tests/test.sh", "#!/bin/sh\n")];
@@ -96,7 +96,7 @@ pub(crate) async fn output(environment: &Environment, text: &str) -> String {
     String::from_utf8(done.stdout).unwrap().trim_end().to_owned()
 }
 
-/// Command lines of all processes inside but the one that looks.
+/// Returns the command lines of all processes in the container except the shell that reads them.
 pub(crate) async fn processes(environment: &Environment) -> String {
     output(environment, r#"for line in /proc/[0-9]*/cmdline; do [ "$line" = /proc/$$/cmdline ] || tr '\0' ' ' <$line; done 2>/dev/null; true"#)
         .await

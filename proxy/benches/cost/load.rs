@@ -1,4 +1,4 @@
-//! Agents that call as fast as their answers come, and check that those are whole.
+//! Agents that call as fast as the answers arrive, and check that each answer is complete.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,28 +15,28 @@ use memchr::memmem;
 
 use crate::upstream::{Knobs, now_us};
 
-/// What the agents do.
+/// The load that the agents produce.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) at_once: usize,
     /// Calls of all agents together.
     pub(crate) calls: usize,
     pub(crate) stream: bool,
-    /// Bytes of a request; with several turns, by which each is longer than the one before.
+    /// Bytes of a request. With several turns, each request is longer than the previous one by this number.
     pub(crate) body: usize,
     pub(crate) turns: usize,
 }
 
-/// What came back.
+/// The counts of the answers.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) calls: usize,
     pub(crate) tokens: usize,
-    /// Microseconds that each token of a stream was on its way.
+    /// Microseconds between upstream's write and the agent's read, for each token of a stream.
     pub(crate) one_way: Vec<u64>,
 }
 
-/// Puts the load on `target`; gives what came back, and the largest that `resident` said meanwhile.
+/// Puts the load on `target`. Returns the counts, and the largest value of `resident` during the load.
 pub(crate) async fn run(
     load: &Load,
     knobs: &Knobs,
@@ -103,7 +103,7 @@ async fn agent(
                 seen.one_way.extend(memmem::find_iter(&data, b" @").map(|at| came - number(&data[at + 2..])));
             }
         }
-        // A read may cut an entry in two, so a few are not counted in whole answers.
+        // A read may cut an entry in two, so the count of a whole answer may miss a few.
         assert!(tokens + 4 + tokens / 10 >= knobs.tokens, "{tokens} of {} tokens", knobs.tokens);
         seen.calls += 1;
         seen.tokens += knobs.tokens;

@@ -1,8 +1,8 @@
-//! What the proxy costs: its processor time per unit of work, its latency and its memory per stream, each beside those of
-//! a hyper pass-through that captures nothing, in the same minutes.
+//! The cost of the proxy: processor time per unit of work, latency, and memory per stream. Each figure stands beside
+//! that of a hyper pass-through that captures nothing, measured in the same minutes.
 //!
-//! `just bench-proxy` runs it; docs/explanation/performance.md says what the figures mean. It prints them and judges nothing:
-//! machines are noisy.
+//! `just bench-proxy` runs it, and docs/explanation/performance.md explains the figures. It checks no threshold,
+//! because machines are noisy.
 
 #![expect(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use upstream::Knobs;
 /// One kind of load.
 struct Cell {
     name: &'static str,
-    /// What processor time is divided by: sampled tokens, or calls.
+    /// If true, processor time is divided by the number of sampled tokens, otherwise by the number of calls.
     per_token: bool,
     knobs: Knobs,
     load: Load,
@@ -71,10 +71,10 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["pass-through", upstream] => runtime.block_on(pass_through::run(upstream.parse().unwrap())),
-        // The proxy's runtime is that of the program.
+        // The runtime of the proxy is the one that the program uses.
         ["proxy", upstream, data] => process::run_proxy(upstream, data),
         ["compare"] => runtime.block_on(compare()),
-        // Upstream and load share the second core; what is measured has the first.
+        // Upstream and load share the second core, and the measured process has the first.
         _ => process::on_core(1, &["compare"]),
     }
 }
@@ -95,14 +95,14 @@ async fn compare() {
     }
 }
 
-/// All rounds of a cell on one process.
+/// The sums over all rounds of a cell on one process.
 #[derive(Default)]
 struct Total {
     seconds: f64,
     work: f64,
-    /// Microseconds from upstream to client, best round.
+    /// Microseconds from upstream to client in the best round.
     one_way: Option<(u64, u64)>,
-    /// Of the first round, when nothing was warm.
+    /// From the first round, because later rounds reuse allocated memory.
     kib_per_stream: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! The yardstick: hyper in, hyper out, frames handed on as they come, nothing looked at.
+//! The reference: hyper in, hyper out. It forwards each frame at once and reads none.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-/// Says on stdout where it listens, and serves until it is killed.
+/// Prints its address on stdout and serves until it is killed.
 pub(crate) async fn run(upstream: SocketAddr) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     println!("{}", listener.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! A process under test: this program again, on a core of its own, and what the system says of it.
+//! A process under test: this program again, on its own core, and its figures in `/proc`.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -8,16 +8,16 @@ use std::process::{Child, Command, Stdio};
 use rolltap_proxy::Settings;
 use serde_json::{Value, json};
 
-/// Killed when dropped.
+/// A child process that is killed on drop.
 pub(crate) struct Process {
     child: Child,
     pub(crate) address: SocketAddr,
-    /// Of the proxy.
+    /// The address of the admin plane, if the process is the proxy.
     pub(crate) admin: Option<SocketAddr>,
 }
 
 impl Process {
-    /// Starts this program in another role, on the first core; the load has the second.
+    /// Starts this program in another role on the first core. The load has the second.
     pub(crate) fn start(role: &[&str]) -> Self {
         let mut child = pinned(0, role).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -26,7 +26,7 @@ impl Process {
         Self { address: addresses.next().unwrap(), admin: addresses.next(), child }
     }
 
-    /// Opens a trial and gives its key.
+    /// Opens a trial and returns its key.
     pub(crate) async fn open_trial(&self) -> String {
         let url = format!("http://{}/v1/trials", self.admin.unwrap());
         let sent = reqwest::Client::new().post(url).json(&json!({"task_id": "bench"})).send();
@@ -34,7 +34,7 @@ impl Process {
         opened["key"].as_str().unwrap().to_owned()
     }
 
-    /// Time on a processor of all of its threads.
+    /// Returns the processor time of all its threads, in seconds.
     pub(crate) fn cpu_seconds(&self) -> f64 {
         let tasks = std::fs::read_dir(self.of_process("task")).unwrap();
         let nanoseconds = tasks.map(|task| {
@@ -44,7 +44,7 @@ impl Process {
         nanoseconds.sum::<u64>() as f64 / 1e9
     }
 
-    /// Memory that is really there.
+    /// Returns its resident memory, in KiB.
     pub(crate) fn resident_kib(&self) -> f64 {
         let status = std::fs::read_to_string(self.of_process("status")).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -63,7 +63,7 @@ impl Drop for Process {
     }
 }
 
-/// Runs this program in another role on one core, to its end.
+/// Runs this program in another role on one core, until it exits.
 pub(crate) fn on_core(core: usize, role: &[&str]) {
     assert!(pinned(core, role).status().unwrap().success());
 }
@@ -74,9 +74,9 @@ fn pinned(core: usize, role: &[&str]) -> Command {
     command
 }
 
-/// Runs the proxy, says where it listens, and serves until it is killed.
+/// Runs the proxy, prints its addresses on stdout, and serves until it is killed.
 pub(crate) fn run_proxy(upstream: &str, data: &str) {
-    // As the program does it on one core, to which this process is pinned.
+    // The program does the same on a machine with one core, and this process is pinned to one.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let upstreams = vec![format!("http://{upstream}").parse().unwrap()];

@@ -1,4 +1,5 @@
-//! A vLLM-shaped upstream that does as little as it can: answers are made of prepared pieces, and say what a real one says.
+//! A vLLM-shaped upstream with little work per token: it assembles answers from prepared pieces, in the form of a real
+//! one.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -15,14 +16,14 @@ use hyper::{Request, Response, header};
 use hyper_util::rt::TokioIo;
 use tokio::time::Sleep;
 
-/// What a request asks of this upstream, in its model's name.
+/// The settings of an answer, which a request passes in the model's name.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Knobs {
-    /// Prompt ids reported, at most.
+    /// The smallest number of prompt ids to report. A larger request gets more.
     pub(crate) prompt: usize,
-    /// Tokens sampled.
+    /// The number of sampled tokens.
     pub(crate) tokens: usize,
-    /// Between two tokens of a stream.
+    /// Microseconds between two tokens of a stream.
     pub(crate) delay_us: u64,
 }
 
@@ -42,7 +43,7 @@ impl Knobs {
 
 static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Microseconds on the clock that upstream and load share.
+/// Returns microseconds on the clock that upstream and load share.
 pub(crate) fn now_us() -> u64 {
     ORIGIN.elapsed().as_micros() as u64
 }
@@ -69,7 +70,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Either<Full<Bytes
     }
     let body = request.into_body().collect().await.unwrap().to_bytes();
     let mut knobs = Knobs::of_request(&body);
-    // A conversation's prompt grows with it.
+    // The prompt of a conversation grows with its request body.
     knobs.prompt = knobs.prompt.max(body.len() / 4).min(knobs.prompt.max(65_536));
     if memchr::memmem::find(&body, b"\"stream\":true").is_some() {
         let stream = Stream { knobs, sent: 0, sleep: None };
@@ -94,7 +95,7 @@ fn json(body: String) -> Response<Either<Full<Bytes>, Stream>> {
     response.body(Either::Left(Full::new(body.into()))).unwrap()
 }
 
-/// Ids of four to six digits, as those of a large vocabulary are.
+/// Returns an id of four to six digits, as in a large vocabulary.
 fn id(i: usize) -> usize {
     i * 7919 % 151_936
 }
@@ -110,7 +111,7 @@ fn entry(i: usize) -> String {
     format!(r#"{{"token":" word","logprob":{logprob},"bytes":[32,119,111,114,100],"top_logprobs":[]}}"#)
 }
 
-/// A streaming answer: one chunk a token, each handed on alone as vLLM does.
+/// A streaming answer: one chunk per token, each flushed alone as vLLM does.
 pub(crate) struct Stream {
     knobs: Knobs,
     sent: usize,
@@ -148,7 +149,7 @@ impl Body for Stream {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = &mut *self;
-        // Also without a delay each chunk is flushed before the next.
+        // Each chunk is flushed before the next one even if there is no delay.
         let delay = Duration::from_micros(this.knobs.delay_us.max(1));
         if this.knobs.delay_us > 0 && this.sent > 0 && this.sent <= this.knobs.tokens {
             let sleep = this.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(delay)));

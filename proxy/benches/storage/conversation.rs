@@ -1,10 +1,10 @@
-//! A conversation of an agent that grows by an observation and an answer each turn.
+//! An agent's conversation that grows by an observation and an answer each turn.
 
 use serde_json::{Value, json};
 
 use crate::text::Text;
 
-/// How large a conversation is, in tokens.
+/// The size of a conversation, in tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) turns: usize,
@@ -13,16 +13,16 @@ pub(crate) struct Size {
     pub(crate) observation: usize,
 }
 
-/// Prompts of 1 500 to about 23 000 tokens, 12 400 on average.
+/// Prompts have 1 500 to about 23 000 tokens, and 12 400 on average.
 pub(crate) const LONG: Size = Size { turns: 20, first_prompt: 1500, answer: 250, observation: 900 };
 
-/// As little as a call can be.
+/// The smallest calls.
 pub(crate) const TINY: Size = Size { turns: 20, first_prompt: 12, answer: 6, observation: 6 };
 
-/// The first word of the first message, with the conversation's number behind it.
+/// The first word of the first message. The number of the conversation follows it.
 pub(crate) const NAME: &str = "Session";
 
-/// What frames a message in the prompt, as a chat template's special tokens do.
+/// The ids that frame a message in the prompt, like a chat template's special tokens.
 const BEGIN: u32 = 151_644;
 const END: u32 = 151_645;
 
@@ -31,14 +31,14 @@ pub(crate) struct Conversation {
     pub(crate) prompt: Vec<u32>,
 }
 
-/// One turn's answer.
+/// The answer of one turn.
 pub(crate) struct Answer {
     pub(crate) text: String,
     pub(crate) ids: Vec<u32>,
 }
 
-/// All turns of a conversation: the same for whoever asks for the same number. Gives each turn's prompt and answer to
-/// `each`, which says whether to go on.
+/// Plays all turns of a conversation, which depend on its number alone. Gives each turn's prompt and answer to `each`,
+/// which returns whether to continue.
 pub(crate) fn play(
     text: &Text,
     number: usize,

@@ -1,6 +1,6 @@
-//! What captures cost on disk, in memory, and at the next start, with real text through the real proxy.
+//! The cost of captures on disk, in memory, and at the next start, with real text through the real proxy.
 //!
-//! `just bench-storage` runs it. It prints figures beside the goals and judges nothing.
+//! `just bench-storage` runs it. It prints figures beside the goals and checks none of them.
 
 #![expect(
     clippy::unwrap_used,
@@ -28,13 +28,13 @@ use reqwest::Client;
 use serde_json::{Value, json};
 use text::Text;
 
-/// Conversations at once.
+/// The number of concurrent conversations.
 const AT_ONCE: usize = 16;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        // The proxy's runtime is that of the program.
+        // The runtime of the proxy is the one that the program uses.
         ["proxy", upstream, data] => process::run_proxy(upstream, data),
         [] => measure(None),
         ["--tokenizer", dir] => measure(Some(Path::new(dir))),
@@ -48,7 +48,7 @@ fn measure(tokenizer: Option<&Path>) {
     runtime.block_on(async {
         println!("tokens: {}", if tokenizer.is_some() { "the model's" } else { "words, by frequency" });
         let stage = Stage::set(&text, LONG).await;
-        let (trials, tokens) = stage.talk(&text, 12, LONG).await;
+        let (trials, tokens) = stage.hold_all(&text, 12, LONG).await;
         let (bytes, jsonl) = (stage.bytes_on_disk(), stage.bytes_of_json(&trials).await);
         println!(
             "12 sessions of 20 turns, {} prompt tokens a call, {} tokens sampled",
@@ -63,7 +63,7 @@ fn measure(tokenizer: Option<&Path>) {
 
         let stage = Stage::set(&text, LONG).await;
         let before = stage.proxy.resident_kib();
-        stage.talk(&text, 1000, LONG).await;
+        stage.hold_all(&text, 1000, LONG).await;
         let after = stage.proxy.resident_kib();
         println!("1000 open trials of the same kind");
         println!("  resident: {:.0} MB (goal 300), {:.0} before the first", after / 1e3, before / 1e3);
@@ -72,7 +72,7 @@ fn measure(tokenizer: Option<&Path>) {
 
         let stage = Stage::set(&text, TINY).await;
         let began = Instant::now();
-        stage.talk(&text, 5000, TINY).await;
+        stage.hold_all(&text, 5000, TINY).await;
         let seconds = began.elapsed().as_secs_f64();
         println!("100000 calls of 5000 trials, tiny ones, written in {seconds:.0} s");
         println!("  captures: {:.0} bytes per call", per(stage.bytes_on_disk(), 100_000));
@@ -88,14 +88,14 @@ fn per(bytes: u64, tokens: usize) -> f64 {
     bytes as f64 / tokens as f64
 }
 
-/// How many tokens were told of.
+/// The number of tokens in requests and answers.
 #[derive(Default)]
 struct Tokens {
     prompt: usize,
     sampled: usize,
 }
 
-/// A proxy before an upstream.
+/// A proxy in front of an upstream.
 struct Stage {
     upstream: SocketAddr,
     data: tempfile::TempDir,
@@ -111,7 +111,7 @@ impl Stage {
         Self { upstream, data, proxy, http: Client::new() }
     }
 
-    /// The proxy is killed, and another started: how long until it is ready.
+    /// Kills the proxy, starts another one, and returns the seconds until it is ready.
     async fn restarted(self) -> (Self, f64) {
         let Self { upstream, data, proxy, http } = self;
         drop(proxy);
@@ -125,8 +125,8 @@ impl Stage {
         (Self { upstream, data, proxy, http }, seconds)
     }
 
-    /// Holds so many conversations, each in a trial of its own that stays open; gives the trials' names.
-    async fn talk(&self, text: &Text, conversations: usize, size: Size) -> (Vec<String>, Tokens) {
+    /// Holds this number of conversations, each in its own trial, which stays open. Returns the trials' names.
+    async fn hold_all(&self, text: &Text, conversations: usize, size: Size) -> (Vec<String>, Tokens) {
         let next = AtomicUsize::new(0);
         let mut told = (Vec::new(), Tokens::default());
         let agent = async || {

@@ -1,17 +1,18 @@
-//! Real text and its tokens: what agents read and write is code and prose, and random ids would not compress as it does.
+//! Real text and its tokens. Agents read and write code and prose, and random ids would not compress like those.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use tokenizers::Tokenizer;
 
-/// The project's sources and documents, line by line, with each line's tokens.
+/// The project's sources and documents, line by line, with the tokens of each line.
 pub(crate) struct Text {
     lines: Vec<(String, Vec<u32>)>,
 }
 
 impl Text {
-    /// Tokenised as the model in that directory does it; without one, a word is a token, numbered by how common it is.
+    /// Reads and tokenises the text with the tokenizer of that directory. Without one, each word is a token, numbered
+    /// by frequency.
     pub(crate) fn read(tokenizer: Option<&Path>) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut files = Vec::new();
@@ -36,7 +37,7 @@ impl Text {
         Self { lines: lines.into_iter().map(str::to_owned).zip(ids).collect() }
     }
 
-    /// The text from somewhere on, again and again.
+    /// Returns a reader that starts at line `start` and repeats the text endlessly.
     pub(crate) fn from(&self, start: usize) -> Reader<'_> {
         Reader { text: self, at: start % self.lines.len() }
     }
@@ -57,7 +58,7 @@ fn ids_by_frequency(lines: &[&str]) -> Vec<Vec<u32>> {
     lines.iter().map(|line| words(line).map(|word| ids[word]).collect()).collect()
 }
 
-/// Runs of letters and digits, and everything else character by character.
+/// Returns runs of letters and digits, and every other character alone.
 fn words(line: &str) -> impl Iterator<Item = &str> {
     let mut rest = line;
     std::iter::from_fn(move || {
@@ -73,14 +74,14 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Reads on where it stopped.
+/// A reader of the text. Each call continues at the line after the last one.
 pub(crate) struct Reader<'a> {
     text: &'a Text,
     at: usize,
 }
 
 impl Reader<'_> {
-    /// Whole lines, of at least so many tokens.
+    /// Returns whole lines of at least `tokens` tokens.
     pub(crate) fn take(&mut self, tokens: usize) -> (String, Vec<u32>) {
         let (mut text, mut ids) = (String::new(), Vec::new());
         while ids.len() < tokens {

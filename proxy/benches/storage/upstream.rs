@@ -1,4 +1,4 @@
-//! An upstream that answers each turn of the conversations with what was written for it.
+//! An upstream that answers each turn of the conversations with its scripted answer.
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -41,7 +41,7 @@ async fn answer(
         return Ok(json(r#"{"data":[{"id":"m","root":"elsewhere"}]}"#.to_owned()));
     }
     if !request.uri().path().ends_with("/chat/completions") {
-        // It tokenises for nobody: prompts go as they are.
+        // The upstream does not tokenise, so prompts are sent as messages.
         return Ok(Response::builder().status(404).body(Full::default()).unwrap());
     }
     let body = request.into_body().collect().await.unwrap().to_bytes();
@@ -83,8 +83,8 @@ fn write(number: usize, conversation: &Conversation, answer: &Answer) -> String 
     )
 }
 
-/// As of a policy that is sure of most tokens: e to the power of a normal number around -5. All bits of the mantissa are
-/// noise, so they compress no better than those of a real one.
+/// Returns a logprob like those of a policy that is sure of most tokens: e to the power of a normal number around -5.
+/// All bits of the mantissa are noise, so these logprobs compress no better than real ones.
 fn logprob(random: &mut u64) -> f32 {
     let mut unit = || {
         *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,4 +1,4 @@
-//! Agents in web pages: what a browser asks before it calls, and what it lets a page read.
+//! Agents in web pages: the preflight requests of a browser, and the answers that it lets a page read.
 
 use reqwest::{Method, Response, StatusCode};
 use rolltap_proxy::api::TrialOpened;

@@ -1,4 +1,4 @@
-//! Who may call what.
+//! Authentication and authorisation of calls.
 
 use reqwest::StatusCode;
 use rolltap_proxy::{Settings, StartError};
@@ -95,7 +95,7 @@ async fn the_engine_is_not_the_agents_to_steer() {
     assert!(refused.text().await.unwrap().contains("kv_transfer_params"));
 }
 
-/// Long enough for one.
+/// A token that is long enough.
 const TOKEN: &str = "correct-horse-battery";
 
 #[tokio::test]

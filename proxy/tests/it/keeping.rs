@@ -1,4 +1,4 @@
-//! What was acknowledged is on disk, and a new process goes on from there.
+//! Acknowledged records are on disk, and a new process resumes from them.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::stage::{self, Stage, request};
 
 #[tokio::test]
-async fn the_record_is_kept_before_the_agent_sees_the_end() {
+async fn the_record_is_stored_before_the_agent_sees_the_end() {
     let stage = Stage::random().await;
     let trial = stage.open(json!({})).await;
     for turn in 1..=20 {
@@ -18,7 +18,7 @@ async fn the_record_is_kept_before_the_agent_sees_the_end() {
         stage.chat(&trial, &body).await.text().await.unwrap();
         let stored = rolltap_proxy::store::read_dir(stage.data.path()).unwrap();
         assert_eq!(stored.trials[0].calls.len(), turn, "on disk");
-        assert_eq!(stage.calls(&trial).await.len(), turn, "and told");
+        assert_eq!(stage.calls(&trial).await.len(), turn, "and returned");
     }
 }
 
@@ -47,12 +47,12 @@ async fn an_open_trial_goes_on_in_the_next_process_and_a_sealed_one_stays_sealed
     assert_eq!((stored.trials[0].calls.len(), stored.damage.len()), (2, 0));
 }
 
-/// The only segment.
+/// Returns the path of the only segment.
 fn segment(data: &tempfile::TempDir) -> std::path::PathBuf {
     data.path().join("capture-00000001.rolltap")
 }
 
-/// What a process leaves that dies while it writes.
+/// Appends the partial record of a process that dies while it writes.
 fn torn_end(data: &tempfile::TempDir) {
     let path = segment(data);
     std::fs::OpenOptions::new().append(true).open(path).unwrap().write_all(&[9, 0, 0]).unwrap();
@@ -72,7 +72,7 @@ async fn damage_in_the_middle_is_named_and_gone_on_from() {
         .unwrap()
         .write_all(b"garbage and more garbage")
         .unwrap();
-    // What garbage is told from a torn end by: something sound behind it.
+    // A valid record after the garbage distinguishes it from a torn end.
     let sound = std::fs::read(&path).unwrap();
     let first_record = &sound[8..usize::try_from(length).unwrap()];
     std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(first_record).unwrap();
@@ -97,7 +97,7 @@ async fn two_proxies_on_one_directory_are_one_too_many() {
     let StartError::Store(StoreError::InUse { by, .. }) = &error else { panic!("{error}") };
     assert!(by.contains(&std::process::id().to_string()), "{error}");
     let trial = stage.open(json!({})).await;
-    assert_eq!(stage.chat(&trial, &request(json!({}))).await.status(), 200, "the first goes on");
+    assert_eq!(stage.chat(&trial, &request(json!({}))).await.status(), 200, "the first keeps serving");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Where an agent's requests can get to, down to the bytes: the calls that the agent plane serves, and nowhere else.
+//! The destinations that an agent's requests can reach, down to the bytes: only the calls that the agent plane serves.
 
 use rolltap_proxy::api::TrialState;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::bad_request::{exchange, head, serves_on, set, status};
 use crate::stage::request;
 
-/// What is neither `GET /v1/models` nor a call of any dialect, each with and without the key in front.
+/// Paths that are neither `GET /v1/models` nor a call of any dialect. Each is tried with and without the key in front.
 const ELSEWHERE: [&str; 32] = [
     "/",
     "/v1/trials",
@@ -134,7 +134,7 @@ async fn a_request_that_two_readers_would_end_elsewhere_reaches_upstream_as_one_
     let hidden = "POST /v1/load_lora_adapter HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n";
     let chunk = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
     for (lines, text) in [
-        // The chunks end before what is hidden; the length ends before the chunks.
+        // By the chunks, the request ends before the hidden text. By the length, it ends before the chunks.
         ("content-length: 4\r\ntransfer-encoding: chunked\r\n", format!("{chunk}{hidden}")),
         ("transfer-encoding: chunked\r\ncontent-length: 4\r\n", format!("{chunk}{hidden}")),
         ("transfer-encoding: identity, chunked\r\n", format!("{chunk}{hidden}")),

@@ -1,4 +1,4 @@
-//! Rewards: early, late, twice, of nobody, and never.
+//! Rewards: early, late, repeated, for unknown trials, and missing.
 
 use rolltap_proxy::api::TrialState;
 use rolltap_testing::{eventually, limit};
@@ -11,7 +11,7 @@ fn message(body: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn an_early_reward_is_kept_and_joins_at_the_seal() {
+async fn an_early_reward_is_stored_and_joins_at_the_seal() {
     let stage = Stage::random().await;
     let trial = stage.open(json!({})).await;
     stage.chat(&trial, &request(json!({}))).await;
@@ -21,7 +21,7 @@ async fn an_early_reward_is_kept_and_joins_at_the_seal() {
 
     let stage = stage.restarted().await;
     let again = stage.http.post(stage.agent("/v1/chat/completions")).bearer_auth(&trial.key);
-    assert_eq!(answer(again.json(&request(json!({})))).await.0, 200, "it goes on");
+    assert_eq!(answer(again.json(&request(json!({})))).await.0, 200, "it continues");
     let sealed = stage.seal(&trial).await;
     assert!(sealed.state == TrialState::Sealed && sealed.completed_at >= sealed.sealed_at);
     let line = stage.feed("").await.remove(0);
@@ -46,7 +46,7 @@ async fn a_late_reward_makes_the_trial_complete_and_twice_is_once() {
 }
 
 #[tokio::test]
-async fn a_reward_of_nobody_is_a_404_that_says_what_to_do() {
+async fn a_reward_of_an_unknown_trial_is_a_404_with_a_remedy() {
     let stage = Stage::random().await;
     for (method, path) in [("PUT", "reward"), ("POST", "seal")] {
         let url = stage.admin(&format!("/v1/trials/nobody/{path}"));

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Everything that one test needs; all of it ends with it.
+/// The fixture of one test. All of it ends with the test.
 pub(crate) struct Stage {
     pub(crate) upstream: sim::RunningSim,
     pub(crate) proxy: RunningProxy,
@@ -19,24 +19,24 @@ pub(crate) struct Stage {
     pub(crate) http: Client,
 }
 
-/// Settings of a proxy on free ports.
+/// Returns the settings of a proxy on free ports.
 pub(crate) fn settings(upstream: &str, data: &TempDir) -> Settings {
     Settings::on_loopback(vec![upstream.parse().unwrap()], data.path().to_owned())
 }
 
-/// A simulator that says what the script says, or random words.
+/// Starts a simulator that answers by the script, or with random words if there is none.
 pub(crate) async fn simulator(script: Option<&str>) -> sim::RunningSim {
     let script = script.map(|text| sim::Script::from_toml(text, "test").unwrap());
     sim::start(sim::Settings { script, ..sim::Settings::default() }).await.unwrap()
 }
 
 impl Stage {
-    /// With an upstream that says random words.
+    /// Starts a stage whose upstream answers with random words.
     pub(crate) async fn random() -> Self {
         Self::set(None).await
     }
 
-    /// With an upstream whose every answer is this (the fields of a script's answer).
+    /// Starts a stage whose upstream always gives this answer (the fields of a script's answer).
     pub(crate) async fn saying(answer: &str) -> Self {
         Self::set(Some(&format!(
             "[[conversation]]\n[[conversation.turn]]\n[[conversation.turn.answer]]\n{answer}\n"
@@ -50,7 +50,7 @@ impl Stage {
         Self::before(upstream, &url).await
     }
 
-    /// With another upstream than the simulator.
+    /// Starts a stage with another upstream than the simulator.
     pub(crate) async fn before(upstream: sim::RunningSim, url: &str) -> Self {
         let data = TempDir::new().unwrap();
         let proxy = rolltap_proxy::start(settings(url, &data)).await.unwrap();
@@ -65,7 +65,7 @@ impl Stage {
         format!("http://{}{path}", self.proxy.agent_addrs()[0])
     }
 
-    /// A trial of the process before this one, which listened elsewhere.
+    /// Returns a trial of the previous process with the base URL of this one, which listens elsewhere.
     pub(crate) fn here(&self, trial: &TrialOpened) -> TrialOpened {
         let mut trial = trial.clone();
         trial.base_urls.openai = self.agent(&format!("/t/{}/v1", trial.key));
@@ -76,7 +76,7 @@ impl Stage {
         format!("http://{}/v1/chat/completions", self.upstream.addr())
     }
 
-    /// Opens a trial; `extra` is laid over the request.
+    /// Opens a trial. The fields of `extra` replace those of the request.
     pub(crate) async fn open(&self, extra: Value) -> TrialOpened {
         let mut body = json!({"task_id": "org/task"});
         body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
@@ -119,18 +119,18 @@ impl Stage {
         self.lines(&format!("/v1/trials/{}/rollout", trial.trial_id)).await
     }
 
-    /// Puts a reward; the status of the answer and its body.
+    /// Puts a reward. Returns the status and the body of the answer.
     pub(crate) async fn reward(&self, trial: &TrialOpened, reward: Value) -> (u16, Value) {
         let url = self.admin(&format!("/v1/trials/{}/reward", trial.trial_id));
         answer(self.http.put(url).json(&reward)).await
     }
 
-    /// Opens a trial that may be refused; the status of the answer and its body.
+    /// Opens a trial that may be rejected. Returns the status and the body of the answer.
     pub(crate) async fn try_open(&self, body: Value) -> (u16, Value) {
         answer(self.http.post(self.admin("/v1/trials")).json(&body)).await
     }
 
-    /// Complete trials; `query` is what follows the path.
+    /// Returns complete trials. `query` follows the path.
     pub(crate) async fn feed(&self, query: &str) -> Vec<RolloutLine> {
         self.lines(&format!("/v1/rollouts{query}")).await
     }
@@ -140,7 +140,7 @@ impl Stage {
         response.json().await.unwrap()
     }
 
-    /// Ends the proxy and starts one on the same captures.
+    /// Stops the proxy and starts another one on the same captures.
     pub(crate) async fn restarted(self) -> Self {
         let Self { upstream, proxy, data, http } = self;
         proxy.shutdown(limit(5)).await.unwrap();
@@ -155,13 +155,13 @@ impl Stage {
     }
 }
 
-/// Status and JSON body of the answer.
+/// Returns the status and the JSON body of the answer.
 pub(crate) async fn answer(request: reqwest::RequestBuilder) -> (u16, Value) {
     let response = request.send().await.unwrap();
     (response.status().as_u16(), response.json().await.unwrap())
 }
 
-/// A chat request; `extra` is laid over it.
+/// Returns a chat request. The fields of `extra` replace its own.
 pub(crate) fn request(extra: Value) -> Value {
     let mut body =
         json!({"model": "sim", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16});
@@ -169,7 +169,7 @@ pub(crate) fn request(extra: Value) -> Value {
     body
 }
 
-/// A streaming request of each dialect, with its path.
+/// Returns a streaming request of each dialect, with its path.
 pub(crate) fn of_each_dialect() -> Vec<(&'static str, Value)> {
     let messages = json!([{"role": "user", "content": "Hello"}]);
     vec![

@@ -1,4 +1,4 @@
-//! Conversations with the small model through a proxy, as an agent has them, and what is recorded of them.
+//! Conversations of an agent with the small model through a proxy, and their records.
 
 use std::path::PathBuf;
 
@@ -15,14 +15,14 @@ use crate::stage::{Stage, request, settings, simulator};
 /// No prompt is too long.
 pub(crate) const ROOM: usize = usize::MAX;
 
-/// A proxy before a server of the small model.
+/// Starts a proxy in front of a server of the small model.
 pub(crate) async fn staged(ids: Ids, room: usize) -> (ModelServer, Stage) {
     let server = ModelServer::start(ids, room).await;
     let stage = staged_before(&server, Some(model_dir())).await;
     (server, stage)
 }
 
-/// The same before that server, with this tokenizer, if any.
+/// Starts a proxy in front of this server, with this tokenizer if any.
 pub(crate) async fn staged_before(server: &ModelServer, tokenizer: Option<PathBuf>) -> Stage {
     let data = TempDir::new().unwrap();
     let mut settings = settings(&server.url, &data);
@@ -39,7 +39,7 @@ pub(crate) fn assistant(content: &str) -> Value {
     json!({"role": "assistant", "content": content})
 }
 
-/// What the agent reads of an answer: status and content, or the error's message.
+/// Sends a request. Returns the status and the content of the answer, or the error's message.
 pub(crate) async fn ask(
     stage: &Stage,
     trial: &TrialOpened,
@@ -75,15 +75,15 @@ pub(crate) fn prompt_of(call: &Call) -> Vec<u32> {
     call.prompt_token_ids.iter().map(|&id| id.into()).collect()
 }
 
-/// Prompt and answer.
+/// Returns the ids of prompt and answer.
 pub(crate) fn whole_of(call: &Call) -> Vec<u32> {
     prompt_of(call).into_iter().chain(call.choices[0].token_ids.iter().map(|&id| id.into())).collect()
 }
 
-/// One word for what became of a call's prompt.
+/// Returns the continuation of a call's prompt in one word.
 pub(crate) fn word(call: &Call) -> String {
     match call.continuation.as_ref() {
-        None => "nobody looked".to_owned(),
+        None => "no continuation".to_owned(),
         Some(Continuation::Spliced { .. }) => "spliced".to_owned(),
         Some(other) => other.cause().unwrap().to_string(),
     }
@@ -93,8 +93,8 @@ pub(crate) async fn words(stage: &Stage, trial: &TrialOpened) -> Vec<String> {
     stage.calls(trial).await.iter().map(word).collect()
 }
 
-/// So many turns of plain talk; the agent sends back what it read.
-pub(crate) async fn talk(stage: &Stage, trial: &TrialOpened, turns: usize, stream: bool) {
+/// Holds a conversation of `turns` turns. The agent sends back the answers that it reads.
+pub(crate) async fn converse(stage: &Stage, trial: &TrialOpened, turns: usize, stream: bool) {
     let mut messages = vec![user("Hi")];
     for _ in 0..turns {
         let (status, content) = ask(stage, trial, &messages, stream).await;

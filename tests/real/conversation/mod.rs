@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::stage::Stage;
 
-/// The wire format that the agent speaks.
+/// The agent's wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wire {
     Chat,
@@ -23,16 +23,16 @@ impl Wire {
     pub(crate) const ALL: [Self; 4] = [Self::Chat, Self::Messages, Self::Responses, Self::Gemini];
 }
 
-/// What the agent sends back of an answer.
+/// The part of an answer that the agent sends back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Echo {
-    /// All that it was given.
+    /// The whole answer.
     Whole,
-    /// All but the reasoning.
+    /// The answer without its reasoning.
     NoReasoning,
 }
 
-/// How the agent goes about its calls.
+/// The way in which the agent calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
     pub(crate) wire: Wire,
@@ -41,17 +41,17 @@ pub(crate) struct Manner {
     pub(crate) tools: bool,
 }
 
-/// A tool call that the agent was asked to make.
+/// A tool call that the model requested.
 #[derive(Clone, Debug)]
 pub(crate) struct ToolCall {
     pub(crate) id: String,
     pub(crate) name: String,
 }
 
-/// What the agent made of an answer.
+/// The answer as the agent read it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
-    /// The answer as it goes back, in the dialect's own form.
+    /// The answer as the agent sends it back, in the dialect's own form.
     pub(crate) turn: Vec<Value>,
     pub(crate) reasoning: String,
     pub(crate) calls: Vec<ToolCall>,
@@ -79,7 +79,7 @@ impl<'a> Conversation<'a> {
         Self { stage, trial: trial.clone(), model, manner, system: system.to_owned(), history: Vec::new() }
     }
 
-    pub(crate) fn says(&mut self, text: &str) {
+    pub(crate) fn add_user_message(&mut self, text: &str) {
         self.history.push(match self.manner.wire {
             Wire::Chat | Wire::Messages => json!({"role": "user", "content": text}),
             Wire::Responses => json!({"type": "message", "role": "user", "content": text}),
@@ -87,7 +87,7 @@ impl<'a> Conversation<'a> {
         });
     }
 
-    /// What became of the tool calls.
+    /// Appends the results of the tool calls.
     pub(crate) fn results(&mut self, calls: &[ToolCall], text: &str) {
         let result = |call| match self.manner.wire {
             Wire::Chat => chat::result(call, text),
@@ -103,7 +103,7 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// The request that comes next.
+    /// Returns the next request.
     pub(crate) fn request(&self, extra: &Value) -> Value {
         let (system, turns) = (self.system.as_str(), &self.history[..]);
         let mut body = match self.manner.wire {
@@ -126,14 +126,14 @@ impl<'a> Conversation<'a> {
         body
     }
 
-    /// Asks, and keeps the answer in the history.
+    /// Sends the next request and appends the answer to the history.
     pub(crate) async fn ask(&mut self, extra: &Value) -> Answer {
         let answer = self.try_out(&self.trial, extra).await;
         self.history.extend(answer.turn.clone());
         answer
     }
 
-    /// Asks as this or another trial, and keeps no answer.
+    /// Sends the next request as this or another trial, without a change to the history.
     pub(crate) async fn try_out(&self, trial: &TrialOpened, extra: &Value) -> Answer {
         let body = self.request(extra);
         let (base, path) = self.endpoint(trial);
@@ -164,7 +164,7 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// A key of chat completions, where this dialect has it.
+    /// Inserts a key of chat completions in the form of this dialect, if the dialect has one.
     fn insert(&self, body: &mut Map<String, Value>, name: &str, value: Value) {
         match (self.manner.wire, name) {
             (Wire::Responses, "max_tokens") => body.insert("max_output_tokens".to_owned(), value),
@@ -190,13 +190,13 @@ impl<'a> Conversation<'a> {
     }
 }
 
-/// The events of a stream that hold JSON.
+/// Returns the events of a stream that contain JSON.
 fn events(text: &str) -> Vec<Value> {
     let data = text.lines().filter_map(|line| line.strip_prefix("data:"));
     data.filter_map(|json| serde_json::from_str(json.trim()).ok()).collect()
 }
 
-/// A text that may be left out.
+/// Returns a text, or an empty one if it is absent.
 fn text(of: &Value) -> &str {
     of.as_str().unwrap_or_default()
 }

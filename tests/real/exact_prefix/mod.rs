@@ -1,5 +1,6 @@
-//! Conversations keep their tokens: the prompt of each later call begins with the previous prompt and answer, id for id,
-//! in every dialect, streaming or not, and where the chat template rewrites history the prompt is vLLM's own.
+//! Conversations preserve their tokens: the prompt of each later call begins with the previous prompt and answer, id
+//! for id. This holds in every dialect, streaming or not. If the chat template rewrites history, the prompt is vLLM's
+//! own.
 
 mod hard_cases;
 mod models;
@@ -44,14 +45,14 @@ async fn conversations_keep_their_tokens_under_qwen3s_template() {
     hold_all(&stage, &QWEN3, &Kind::PARSED).await;
 }
 
-/// These kinds of conversation, by every kind of agent, of three to so many turns.
+/// Returns plans for these kinds of conversation with every kind of agent, each of three to `most_turns` turns.
 fn plans(kinds: &[Kind], most_turns: usize) -> Vec<Plan> {
     let mut plans = Vec::new();
     for &kind in kinds {
         for wire in Wire::ALL {
             for stream in [false, true] {
                 for echo in [Echo::Whole, Echo::NoReasoning] {
-                    // An agent that drops reasoning is no other where there is none.
+                    // Without reasoning, an agent that drops reasoning behaves like any other.
                     if kind.thinks() || echo == Echo::Whole {
                         let manner = Manner { wire, stream, echo, tools: kind.uses_tools() };
                         plans.push(Plan { kind, manner, turns: 3 + plans.len() % (most_turns - 2) });
@@ -63,8 +64,8 @@ fn plans(kinds: &[Kind], most_turns: usize) -> Vec<Plan> {
     plans
 }
 
-/// Each plan with the modes in which its conversation is held. In the default tier that is one mode, another one from plan to
-/// plan, so that every mode meets every kind of conversation; in the long tier it is every mode.
+/// Returns each plan with the modes of its conversation. In the default tier that is one mode, which changes from plan
+/// to plan, so that every mode meets every kind of conversation. In the long tier it is every mode.
 fn plans_by_mode(kinds: &[Kind], most_turns: usize) -> Vec<(Plan, History)> {
     let plans = plans(kinds, most_turns).into_iter().enumerate();
     let with_modes = plans.flat_map(|(number, plan)| {
@@ -92,7 +93,7 @@ async fn hold_all(stage: &Stage, model: &Model, kinds: &[Kind]) {
     assert!(wrong.is_empty(), "{} calls are wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// What is wrong with later calls of a conversation, in words.
+/// Returns the defects of a conversation's later calls, in words.
 async fn wrong_steps(
     stage: &Stage,
     model: &Model,
@@ -103,21 +104,21 @@ async fn wrong_steps(
     let mut wrong = Vec::new();
     for (at, step) in steps.iter().enumerate() {
         let mut found = match history {
-            History::Off => step.call.continuation.is_some().then_some("somebody looked"),
-            // It goes on from the answer before that one, if from any.
+            History::Off => step.call.continuation.is_some().then_some("there is a continuation"),
+            // A spliced call continues from an earlier answer than the omitted one.
             _ if step.due == Due::Unsaid && is_spliced(step) => None,
             _ if step.due == Due::Unsaid => not_own(stage, plan, step).await,
-            History::Sampled => step.tail.is_none().then_some("its tokens are not kept"),
+            History::Sampled => step.tail.is_none().then_some("its tokens are not preserved"),
             History::Faithful => unfaithful(stage, plan, step).await,
         };
-        // In other dialects vLLM's rendering takes another call, so only the last is compared.
+        // In other dialects vLLM's rendering costs another call, so only the last is compared.
         if history != History::Off && (plan.manner.wire == Wire::Chat || at + 1 == steps.len()) {
             found = found.or(wrong_tail(stage, model, plan, step).await);
         }
         if let Some(what) = found {
             let told = &step.call.continuation;
-            wrong.push(format!("{history} {plan:?}, call {}: {what}; its record says {told:?}", at + 1));
-            wrong.push(format!("    after {}", step.last_said()));
+            wrong.push(format!("{history} {plan:?}, call {}: {what}; its record is {told:?}", at + 1));
+            wrong.push(format!("    after {}", step.last_answer()));
         }
     }
     wrong
@@ -127,16 +128,16 @@ async fn wrong_tail(stage: &Stage, model: &Model, plan: Plan, step: &Step<'_>) -
     let tail = step.tail.as_ref()?;
     let own = own_rendering(stage, step, plan.manner).await;
     (!is_own_tail(&own, tail, model))
-        .then_some("what follows the kept tokens is not what the template writes")
+        .then_some("the tokens after the preserved ones are not those of the template")
 }
 
-/// What is wrong with a call whose trial keeps tokens where the template shows the same.
+/// Returns the defect of a call whose trial preserves tokens only if the template shows the same text.
 async fn unfaithful(stage: &Stage, plan: Plan, step: &Step<'_>) -> Option<&'static str> {
     if step.tail.is_some() {
-        return (step.due == Due::Rendered).then_some("what the template drops is kept");
+        return (step.due == Due::Rendered).then_some("tokens that the template drops are preserved");
     }
     if step.due == Due::Kept {
-        return Some("its tokens are not kept, and the template shows them");
+        return Some("its tokens are not preserved, although the template shows them");
     }
     let told = matches!(
         step.call.continuation,
@@ -147,7 +148,7 @@ async fn unfaithful(stage: &Stage, plan: Plan, step: &Step<'_>) -> Option<&'stat
         })
     );
     if !told {
-        return Some("its record does not say that the template rewrote history");
+        return Some("its record lacks the cause template_rewrote_history");
     }
     not_own(stage, plan, step).await
 }

@@ -1,4 +1,4 @@
-//! One conversation of a kind, and what became of its tokens from turn to turn.
+//! One conversation of a kind, and the fate of its tokens from turn to turn.
 
 use rolltap_proxy::History;
 use rolltap_rollout::call::{Call, CallStatus};
@@ -10,30 +10,30 @@ use super::models::{Model, Shape};
 use crate::conversation::{Conversation, Echo, Manner, Wire};
 use crate::stage::Stage;
 
-/// What the model does in a conversation.
+/// The kind of a conversation, by the model's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// Answers of noise, cut by their length, in the middle of characters too.
     Cut,
-    /// Answers of noise that end by themselves.
+    /// Answers of noise with an end token.
     Ended,
-    /// Thinks, then says something.
+    /// The model thinks and then writes some words.
     Thinking,
-    /// Calls tools and speaks, in turn.
+    /// The model calls tools and writes words, in turn.
     Tools,
-    /// Both.
+    /// The model thinks and calls tools.
     ThinkingTools,
-    /// Is cut in the middle of a thought.
+    /// The answer is cut in the middle of a thought.
     Unfinished,
-    /// Thinks where nobody takes the thought out of the text.
+    /// The model thinks, and no parser removes the thought from the text.
     Aloud,
 }
 
 impl Kind {
-    /// With a server that parses reasoning and tool calls.
+    /// The kinds for a server that parses reasoning and tool calls.
     pub(super) const PARSED: [Self; 6] =
         [Self::Cut, Self::Ended, Self::Thinking, Self::Tools, Self::ThinkingTools, Self::Unfinished];
-    /// With one that does not.
+    /// The kinds for a server that does not parse them.
     pub(super) const BARE: [Self; 3] = [Self::Cut, Self::Ended, Self::Aloud];
 
     pub(super) fn uses_tools(self) -> bool {
@@ -56,7 +56,7 @@ impl Kind {
     }
 }
 
-/// A conversation to be held.
+/// The plan of a conversation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) kind: Kind,
@@ -64,34 +64,35 @@ pub(super) struct Plan {
     pub(super) turns: usize,
 }
 
-/// What a proxy that is faithful to the template must make of a later call.
+/// The required treatment of a later call by a proxy that is faithful to the template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// The template shows what was sampled.
+    /// The template shows the sampled text, so the tokens must be preserved.
     Kept,
-    /// It does not.
+    /// The template shows other text, so the prompt must be vLLM's rendering.
     Rendered,
-    /// Noise that thinks, and whose thought is sent back, never says the `<think>` that templates write.
+    /// Either is correct. The answer is noise with a thought, but without the `<think>` that the template writes in
+    /// front of it.
     Either,
-    /// The agent sent nothing of the last answer: in one dialect an empty answer has no form. To the proxy, and to the
-    /// template, that answer was never given.
+    /// The agent sent nothing of the last answer, because an empty answer has no form in one dialect. For the proxy and
+    /// for the template, that answer does not exist.
     Unsaid,
 }
 
 /// A later call of a conversation.
 pub(super) struct Step<'a> {
-    /// What the prompt holds after the previous prompt and answer, if it begins with them.
+    /// The ids after the previous prompt and answer, or `None` if the prompt does not begin with them.
     pub(super) tail: Option<Vec<TokenId>>,
     pub(super) due: Due,
     pub(super) call: Call,
-    /// The conversation as it stood before this call was made, and its request.
+    /// The conversation before this call, and the request of the call.
     before: Conversation<'a>,
     asked: Value,
 }
 
 impl Step<'_> {
-    /// The answer before, as it was sent back, and what came then.
-    pub(super) fn last_said(&self) -> String {
+    /// Returns the previous answer as it was sent back, and the messages after it.
+    pub(super) fn last_answer(&self) -> String {
         let turns = &self.before.history;
         serde_json::to_string(&turns[turns.len().saturating_sub(3)..]).unwrap()
     }
@@ -111,7 +112,7 @@ pub(super) async fn hold<'a>(stage: &'a Stage, model: &Model, plan: Plan, histor
         if after_results {
             talk.results(&pending, "Blue {\"deep\": true}\n");
         } else {
-            talk.says(&format!(" Turn {turn}: what now? 日本\u{301}\n"));
+            talk.add_user_message(&format!(" Turn {turn}: what now? 日本\u{301}\n"));
         }
         let seen = [thought_last, thought_since_user];
         let due = if said_nothing { Due::Unsaid } else { due(model, plan, after_results, seen) };
@@ -135,10 +136,11 @@ pub(super) async fn hold<'a>(stage: &'a Stage, model: &Model, plan: Plan, histor
         .collect()
 }
 
-/// Given whether the last answer thought, and any since the user spoke.
+/// Returns the required treatment. `last` is true if the last answer had a thought, and `since_user` if any answer
+/// since the last user message had one.
 fn due(model: &Model, plan: Plan, after_results: bool, [last, since_user]: [bool; 2]) -> Due {
     let dropped = match plan.manner.echo {
-        // Of older answers, the previous prompt lacked the reasoning too.
+        // The previous prompt lacked the reasoning of older answers too.
         Echo::NoReasoning => last,
         Echo::Whole => model.forgets_reasoning && !after_results && since_user,
     };
@@ -151,7 +153,7 @@ fn due(model: &Model, plan: Plan, after_results: bool, [last, since_user]: [bool
     }
 }
 
-/// What a prompt holds after another call's prompt and first answer, if it begins with them.
+/// Returns the ids after another call's prompt and first answer, or `None` if the prompt does not begin with them.
 pub(super) fn tail(before: &Call, after: &Call) -> Option<Vec<TokenId>> {
     assert_eq!((before.status, after.status), (CallStatus::Complete, CallStatus::Complete));
     let mut whole = before.prompt_token_ids.clone();
@@ -160,8 +162,8 @@ pub(super) fn tail(before: &Call, after: &Call) -> Option<Vec<TokenId>> {
     kept.then(|| after.prompt_token_ids.iter().skip(whole.len()).copied().collect())
 }
 
-/// Whether vLLM's own rendering ends with this tail, and the tail is all that follows the last answer: what the user or
-/// the tools said, and the beginning of the next answer.
+/// Returns whether vLLM's own rendering ends with this tail, and whether the tail is everything after the last answer:
+/// the text of the user or of the tools, and the beginning of the next answer.
 pub(super) fn is_own_tail(own: &TokenList, tail: &[TokenId], model: &Model) -> bool {
     let own: Vec<TokenId> = own.iter().copied().collect();
     let is = |id: &TokenId, special: u32| u32::try_from(id.as_i32()) == Ok(special);
@@ -173,12 +175,12 @@ pub(super) fn is_own_tail(own: &TokenList, tail: &[TokenId], model: &Model) -> b
     begins_at_the_end_of_a_turn && turns == 2
 }
 
-/// The prompt that vLLM itself makes of this call's request.
+/// Returns vLLM's own prompt for this call's request.
 pub(super) async fn own_rendering(stage: &Stage, step: &Step<'_>, manner: Manner) -> TokenList {
     if manner.wire == Wire::Chat {
         return stage.rendered(&step.before.request(&step.asked)).await;
     }
-    // What a dialect is translated to is known to the proxy alone: asked once more, with nothing spliced.
+    // Only the proxy knows a dialect's translation, so the request is sent once more, with exact prefix off.
     let trial = stage.open_with(History::Off).await;
     let mut asked = step.asked.clone();
     asked["max_tokens"] = json!(1);

@@ -1,4 +1,4 @@
-//! Many environments at once, and what dies or fails on the way.
+//! Many environments at once, and failures on the way.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ async fn many_environments_work_at_once_and_none_is_left() {
         async move {
             let env = server.create(&hello()).await;
             env.begin().await;
-            // Every other one solves it.
+            // Every second environment solves the task.
             let wrote = if at % 2 == 0 { "Hello, world!" } else { "Bye" };
             env.type_and_see(&format!("echo '{wrote}' > hello.txt; echo at-$((6*7))\n"), &["at-42"]).await;
             let reward = env.complete().await;
@@ -82,7 +82,7 @@ async fn what_a_killed_server_left_goes_when_the_next_one_starts() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Docker: run ./scripts/test"]
-async fn an_image_that_cannot_be_built_is_told_with_its_last_lines_and_is_built_once_it_can_be() {
+async fn an_image_that_cannot_be_built_is_reported_with_its_last_lines_and_is_built_once_it_can_be() {
     let (server, dir) = (Server::start(), tempfile::tempdir().unwrap());
     let dockerfile = |line: &str| format!("FROM {}\n{line}\n", testbed("ROLLTAP_TESTBED_IMAGE"));
     let broken = dockerfile("RUN echo no such luck && exit 7");
@@ -107,7 +107,7 @@ async fn an_image_that_cannot_be_built_is_told_with_its_last_lines_and_is_built_
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Docker: run ./scripts/test"]
-async fn a_server_that_is_told_to_stop_in_the_midst_of_everything_leaves_nothing() {
+async fn a_server_that_is_stopped_in_the_midst_of_everything_leaves_nothing() {
     let mut server = Server::start();
     let pid = server.pid().to_string();
     let stepping = server.create(&hello()).await;
@@ -124,13 +124,13 @@ async fn a_server_that_is_told_to_stop_in_the_midst_of_everything_leaves_nothing
     assert!(reset.0 == 503 || reset.0 == 200, "{reset:?}");
     let end = Instant::now() + limit(60);
     while !server.has_ended() {
-        assert!(Instant::now() < end, "it goes on");
+        assert!(Instant::now() < end, "it continues");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(server.containers(), Vec::<String>::new());
 }
 
-/// The only one of these.
+/// Returns the only id of this list.
 fn only(ids: &[String]) -> String {
     let [id] = ids else { panic!("one container: {ids:?}") };
     id.clone()

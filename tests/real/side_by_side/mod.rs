@@ -1,5 +1,6 @@
-//! The terminal agent beside Harbor's own Terminus-2: the same model in the same scripts, in containers of the same image.
-//! What they do is the same, but for what docs/explanation/terminal-agent-differences.md lists.
+//! The terminal agent compared with Harbor's own Terminus-2: the same model with the same scripts, in containers of the
+//! same image. Their actions are the same, except for the differences in
+//! docs/explanation/terminal-agent-differences.md.
 
 mod model;
 mod script;
@@ -60,13 +61,13 @@ async fn the_terminal_agent_does_what_terminus_2_does_but_for_what_is_listed() {
     assert!(wrong.is_empty(), "listed or seen, not both: {wrong:#?}\n{told}");
 }
 
-/// Script and aspects of each row of the page's table.
+/// Returns the script and the aspects of each row of the page's table.
 fn listed() -> impl Iterator<Item = String> {
     let rows = PAGE.lines().filter_map(|line| line.strip_prefix("| `"));
     rows.map(|row| format!("`{}", row.splitn(3, " | ").take(2).collect::<Vec<_>>().join(" | ")))
 }
 
-/// The name of the script in a row.
+/// Returns the name of the script in a row.
 fn script_of(row: &str) -> &str {
     row.trim_start_matches('`').split('`').next().unwrap_or_default()
 }
@@ -83,7 +84,8 @@ async fn programs_of_the_whole_screen_are_seen_and_steered_in_tmux() {
     full_screen("full-screen-tmux", json!({"tmux": true})).await;
 }
 
-/// An editor, a pager, an interpreter and a program that draws: each is waited for, seen, and told what to do.
+/// Runs an editor, a pager, an interpreter and a program that draws. The agent waits for each program, reads its
+/// screen, and controls it.
 async fn full_screen(job: &'static str, options: Value) {
     let scripts = scripts::full_screen();
     let image = terminal_image::built();

@@ -1,4 +1,4 @@
-//! The same requests with and without the proxy, greedy: the agent gets the same, and every token is kept.
+//! The same requests with and without the proxy, greedy: the agent gets the same answers, and every token is recorded.
 //!
 //! No request has a `seed`: together with a prompt that is prefilled in chunks it kills vLLM's CPU build.
 
@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use crate::stage::{Stage, bare_vllm};
 use together::{comparable, put_together};
 
-/// What differs between any two answers, or follows from that.
+/// Headers that differ between any two answers, or depend on such a difference.
 const CHANGING_HEADERS: [&str; 3] = ["content-length", "date", "x-request-id"];
 
-/// One of vLLM's endpoints, and requests to it.
+/// An endpoint of vLLM, and requests to it.
 struct Endpoint {
     path: &'static str,
     base: Value,
@@ -35,7 +35,8 @@ impl Endpoint {
         Self { path: "/completions", base: completions::base(), shapes: completions::shapes() }
     }
 
-    /// The requests by name: each shape laid over the base; `null` takes a key away, but for those that must be there.
+    /// Returns the requests by name. Each shape replaces fields of the base, and `null` removes a field, except for
+    /// required ones.
     fn requests(&self, stream: Option<&Value>) -> impl Iterator<Item = (&'static str, Value)> {
         self.shapes.iter().map(move |(name, shape)| {
             let mut body = self.base.clone();
@@ -52,21 +53,21 @@ impl Endpoint {
         })
     }
 
-    /// Each prompt once: all answers then find the same prefix in the cache.
+    /// Sends each prompt once, so that all later answers find the same prefix in the cache.
     async fn fill_cache(&self, stage: &Stage) {
         for (_, body) in self.requests(None) {
             stage.post(&format!("{}/v1", stage.vllm), self.path, &body).await.text().await.unwrap();
         }
     }
 
-    /// The same request without us and through us.
+    /// Sends the same request directly and through the proxy.
     async fn both(&self, stage: &Stage, trial: &TrialOpened, body: &Value) -> (Response, Response) {
         let direct = stage.post(&format!("{}/v1", stage.vllm), self.path, body).await;
         (direct, stage.post(&trial.base_urls.openai, self.path, body).await)
     }
 }
 
-/// Status and headers.
+/// Returns status and headers.
 fn head(response: &Response) -> (u16, Vec<(String, String)>) {
     let headers = response.headers().iter().map(|(name, value)| {
         let value = if CHANGING_HEADERS.contains(&name.as_str()) { "" } else { value.to_str().unwrap() };
@@ -84,12 +85,13 @@ async fn whole_answers_are_equal(stage: Stage, endpoint: Endpoint) {
         let (direct, ours) = endpoint.both(&stage, &trial, &body).await;
         assert_eq!(head(&ours), head(&direct), "{name}");
         let (direct, ours): (Value, Value) = (direct.json().await.unwrap(), ours.json().await.unwrap());
-        // As text: the order of keys counts too.
+        // The comparison is of text, because the order of keys counts too.
         assert_eq!(comparable(ours).to_string(), comparable(direct).to_string(), "{name}");
     }
 }
 
-/// Bodies that vLLM refuses as a whole, which it describes by how many members they have, and one whose tool it refuses.
+/// Sends bodies that vLLM rejects as a whole, with the number of their members in its message, and a body whose tool it
+/// rejects.
 async fn refusals_are_equal(stage: Stage) {
     let trial = stage.open().await;
     let hi = json!([{"role": "user", "content": "hi"}]);
@@ -118,8 +120,8 @@ async fn refusals_are_equal(stage: Stage) {
     }
 }
 
-/// The forms of a stream's events, one after the other: which members there are, and which are null. Words are left out:
-/// vLLM puts several tokens into one event where it is busy.
+/// Returns the forms of a stream's events in order: the members that exist and those that are null. Words are omitted,
+/// because a busy vLLM puts several tokens into one event.
 fn forms(stream: &str) -> Vec<String> {
     let form = |event: &str| {
         let Ok(mut chunk) = serde_json::from_str::<Value>(event.trim_start_matches("data: ")) else {
@@ -143,7 +145,7 @@ fn without_words(value: &mut Value) {
     }
 }
 
-/// Where reasoning is to be left out: also what a stream says of the reasoning that it lacks.
+/// Compares streams without reasoning, with the fields that mention the missing reasoning.
 async fn streams_without_reasoning_are_equal(stage: Stage) {
     let trial = stage.open().await;
     let no_thinking = json!({"enable_thinking": false});
@@ -165,7 +167,7 @@ async fn streams_without_reasoning_are_equal(stage: Stage) {
             let ours = stage.post(&trial.base_urls.openai, "/chat/completions", &body).await;
             forms(&ours.text().await.unwrap())
         };
-        // The proxy asks the server beside the calls whether it has a parser.
+        // The proxy asks the server about its parser independently of the calls.
         eventually("the proxy knows whether the server has a parser", async || ours().await == direct).await;
         assert_eq!(ours().await, direct, "{name}");
     }
@@ -195,7 +197,7 @@ async fn streams_are_equal(stage: Stage, endpoint: Endpoint) {
     }
 }
 
-async fn tokens_are_kept_as_vllm_reports_them(stage: Stage, endpoint: Endpoint, everything: Value) {
+async fn tokens_are_recorded_as_vllm_reports_them(stage: Stage, endpoint: Endpoint, everything: Value) {
     let streamed = json!({});
     for stream in [None, Some(&streamed)] {
         for (name, body) in endpoint.requests(stream) {
@@ -222,7 +224,8 @@ async fn tokens_are_kept_as_vllm_reports_them(stage: Stage, endpoint: Endpoint, 
     }
 }
 
-/// Without reasoning vLLM reports no ids at all; we ask for it and leave it out.
+/// Returns the fields of a complete report. Without reasoning vLLM reports no ids at all, so the proxy requests it and
+/// omits it.
 fn chat_everything() -> Value {
     json!({"return_token_ids": true, "logprobs": true, "include_reasoning": true})
 }
@@ -271,15 +274,15 @@ async fn chat_streams_are_equal_without_parsers() {
 
 #[tokio::test]
 #[ignore = "needs vLLM: run ./scripts/test"]
-async fn tokens_of_chat_answers_are_kept_with_parsers() {
-    tokens_are_kept_as_vllm_reports_them(Stage::set().await, Endpoint::chat(), chat_everything()).await;
+async fn tokens_of_chat_answers_are_recorded_with_parsers() {
+    tokens_are_recorded_as_vllm_reports_them(Stage::set().await, Endpoint::chat(), chat_everything()).await;
 }
 
 #[tokio::test]
 #[ignore = "needs vLLM without parsers: run ./scripts/test"]
-async fn tokens_of_chat_answers_are_kept_without_parsers() {
+async fn tokens_of_chat_answers_are_recorded_without_parsers() {
     let stage = Stage::before(bare_vllm()).await;
-    tokens_are_kept_as_vllm_reports_them(stage, Endpoint::chat(), chat_everything()).await;
+    tokens_are_recorded_as_vllm_reports_them(stage, Endpoint::chat(), chat_everything()).await;
 }
 
 #[tokio::test]

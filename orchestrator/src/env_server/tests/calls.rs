@@ -1,4 +1,4 @@
-//! Tests of calls that are invalid or come at the wrong time.
+//! Calls that are wrong or that arrive at the wrong time.
 
 use std::num::NonZeroUsize;
 
@@ -8,7 +8,7 @@ use super::stage::{Stage, settings, until};
 use crate::env_server::{self, GymSettings, GymStartError};
 
 #[tokio::test]
-async fn a_step_before_a_reset_and_an_unknown_environment_are_told_what_to_do() {
+async fn a_step_before_a_reset_and_an_unknown_environment_are_errors_with_a_remedy() {
     let stage = Stage::start().await;
     let env = stage.create(&stage.task("usual", &[]), json!({})).await;
     assert_eq!(env.step(json!("x")).await.error(), (409, "not_reset"));
@@ -121,7 +121,7 @@ async fn a_server_that_others_reach_needs_a_token_and_asks_for_it() {
 }
 
 #[tokio::test]
-async fn web_pages_are_kept_out_of_a_server_without_token() {
+async fn web_pages_are_rejected_by_a_server_without_token() {
     let stage = Stage::start().await;
     let client = reqwest::Client::new();
     let page = client.get(stage.url("/v1/envs")).header("origin", "http://evil.example");

@@ -1,4 +1,4 @@
-//! Tests of episodes with misbehaving programs, tests and hosts.
+//! The effects of programs, tests and hosts on an episode.
 
 use std::fs;
 
@@ -7,10 +7,10 @@ use serde_json::json;
 use super::stage::Stage;
 
 #[tokio::test]
-async fn a_megabyte_of_keystrokes_reaches_a_program_that_reads_and_hurts_nobody_else() {
+async fn a_megabyte_of_keystrokes_reaches_a_program_that_reads_and_harms_no_other_environment() {
     let stage = Stage::start().await;
     let env = stage.ready(json!({})).await;
-    // The input has many lines, because a terminal limits the length of a line.
+    // The text is split into lines, because a terminal accepts no longer ones.
     let lines = "x".repeat(99) + "\n";
     env.keys("stty -echo; cat > got; wc -c < got; stty echo\n", 0.2).await;
     env.keys(&lines.repeat(10_000), 0.0).await;
@@ -57,7 +57,7 @@ async fn a_screen_that_never_settles_and_output_without_end_are_seen_in_part_and
 }
 
 #[tokio::test]
-async fn an_environment_that_vanished_is_told_so_and_reset_makes_another() {
+async fn an_environment_that_vanished_is_an_error_and_reset_makes_another() {
     let stage = Stage::start().await;
     let env = stage.ready(json!({})).await;
     let workdir = env.workdir().await;

@@ -1,4 +1,4 @@
-//! A server for one test, its tasks, and a caller.
+//! A server of its own per test, tasks, and a caller.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// Returns the status and the error's code.
+    /// Returns the status and the code of the error.
     pub(super) fn error(&self) -> (u16, &str) {
         (self.status, self.body["error"]["code"].as_str().unwrap_or_default())
     }
@@ -65,7 +65,7 @@ impl Stage {
         Self { server, tasks: tempfile::tempdir().unwrap(), client: reqwest::Client::new() }
     }
 
-    /// Makes a task with these files. Other files are those of a task that `touch done` solves.
+    /// Makes a task with these files. They replace the files of a task whose work is `touch done`.
     pub(super) fn task(&self, name: &str, files: &[(&str, &str)]) -> PathBuf {
         let dir = self.tasks.path().join(name);
         let usual = [
@@ -100,7 +100,7 @@ impl Stage {
         self.send("GET", path, String::new()).await
     }
 
-    /// Creates an environment of this task, without a reset.
+    /// Creates an environment of this task without a reset.
     pub(super) async fn create(&self, task: &Path, more: Value) -> Env<'_> {
         let mut body = json!({"task": task});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -108,7 +108,7 @@ impl Stage {
         Env { stage: self, id: created["env_id"].as_str().unwrap().to_owned() }
     }
 
-    /// Creates and resets an environment of the usual task.
+    /// Creates an environment of the usual task and resets it.
     pub(super) async fn ready(&self, more: Value) -> Env<'_> {
         let env = self.create(&self.task("usual", &[]), more).await;
         env.reset().await.ok();
@@ -116,7 +116,7 @@ impl Stage {
     }
 }
 
-/// One environment.
+/// An environment of the server.
 pub(super) struct Env<'s> {
     pub(super) stage: &'s Stage,
     pub(super) id: String,
@@ -147,7 +147,8 @@ impl Env<'_> {
         self.stage.get(&self.path("")).await.ok()["status"].as_str().unwrap().to_owned()
     }
 
-    /// Types keystrokes and waits until the terminal has shown all of these texts, with any output in between.
+    /// Types these keystrokes and waits until the terminal has shown all these texts, in any order and with anything
+    /// between.
     pub(super) async fn type_and_see(&self, keystrokes: &str, seen: &[&str]) -> Value {
         let mut reply = self.keys(keystrokes, 0.2).await;
         let mut all = String::new();
@@ -171,7 +172,7 @@ impl Env<'_> {
     }
 }
 
-/// Waits until a condition holds.
+/// Waits until a condition is true.
 pub(super) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
     let end = Instant::now() + limit(60);
     while !is_so().await {

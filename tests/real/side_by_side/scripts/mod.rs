@@ -15,13 +15,13 @@ use rolltap_testing::sample;
 
 use super::script::Script;
 
-/// Every script in the long tier, and every third of each kind in the default one: Terminus-2 takes seconds of a core for
-/// each.
+/// Returns every script in the long tier, and every third one of each kind in the default tier, because Terminus-2
+/// takes seconds of a core for each.
 pub(super) fn sampled() -> Vec<Script> {
     kinds().into_iter().flat_map(|scripts| scripts.into_iter().step_by(sample(3, 1))).collect()
 }
 
-/// The names of all scripts.
+/// Returns the names of all scripts.
 pub(super) fn names() -> BTreeSet<&'static str> {
     kinds().iter().flatten().map(|script| script.name).collect()
 }
