@@ -103,9 +103,10 @@ class Client:
         reward: float | None = None,
         valid: bool | None = None,
         failure_cause: str | None = None,
-    ) -> None:
-        """Gives the trial its reward, once."""
-        self._ask("PUT", _of_trial(trial_id, "/reward"), _reward(rewards, reward, valid, failure_cause))
+    ) -> dict[str, Any]:
+        """Gives the trial its reward, once, and returns its status. The proxy makes one number of several rewards."""
+        body = _reward(rewards, reward, valid, failure_cause)
+        return json.loads(self._ask("PUT", _of_trial(trial_id, "/reward"), body))  # type: ignore[no-any-return]
 
     def trial(self, trial_id: str) -> dict[str, Any]:
         """Its status and counts."""
@@ -225,9 +226,10 @@ class AsyncClient:
         reward: float | None = None,
         valid: bool | None = None,
         failure_cause: str | None = None,
-    ) -> None:
+    ) -> dict[str, Any]:
         """See `Client.reward`."""
-        await self._ask("PUT", _of_trial(trial_id, "/reward"), _reward(rewards, reward, valid, failure_cause))
+        body = _reward(rewards, reward, valid, failure_cause)
+        return json.loads(await self._ask("PUT", _of_trial(trial_id, "/reward"), body))  # type: ignore[no-any-return]
 
     async def trial(self, trial_id: str) -> dict[str, Any]:
         """See `Client.trial`."""

@@ -1,7 +1,10 @@
 //! A sealed trial with its reward, as the rows that a trainer gets: one per branch.
 
+mod reward;
+
 use std::collections::{BTreeMap, HashSet};
 
+pub use reward::Reward;
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, CallRole, CallStatus};
@@ -44,19 +47,6 @@ pub struct TrialFacts {
     /// Which calls are trained on, by their role.
     #[serde(default)]
     pub training: TrainingPolicy,
-}
-
-/// What the verifier said of a trial, or why it said nothing.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Reward {
-    /// Every number that the verifier gave, by name.
-    pub rewards: BTreeMap<String, f64>,
-    /// The one number to train on; none (never 0) where there is none.
-    pub reward: Option<f64>,
-    /// Whether the reward measures the agent.
-    pub valid: bool,
-    /// Why the trial failed.
-    pub failure_cause: Option<String>,
 }
 
 /// How a branch ended, in the words that trainers use.
