@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Union
 
 from rolltap.client import AsyncClient, OpenedTrial
+from rolltap.prepare import Prepare
 from rolltap.row import Row, Trial
 
 Outcome = Union[float, Mapping[str, float], None]
@@ -17,13 +18,19 @@ Agent = Callable[[OpenedTrial, Mapping[str, Any]], Awaitable[Outcome]]
 
 
 async def run_trial(
-    client: AsyncClient, agent: Agent, task: Mapping[str, Any], *, task_id: str, **opening: Any
+    client: AsyncClient,
+    agent: Agent,
+    task: Mapping[str, Any],
+    *,
+    task_id: str,
+    prepare: Prepare | None = None,
+    **opening: Any,
 ) -> Trial:
     """Opens a trial (`opening` has further fields of `POST /v1/trials`), runs the agent, seals, and gives the reward.
 
     An agent that fails leaves a trial whose reward is not valid, with the exception's name as its cause: its tokens
     come back all the same, for a trainer that compares groups needs each member. Cancellation seals the trial and
-    goes on as cancellation.
+    goes on as cancellation. With `prepare` the proxy applies the rules of an export to the rows.
     """
     opened = await client.open_trial(task_id, **opening)
     try:
@@ -35,7 +42,10 @@ async def run_trial(
         raise
     await client.seal(opened.trial_id)
     status = await client.reward(opened.trial_id, **_reward(*judged))
-    return _trial(status, await client.rollout(opened.trial_id))
+    if prepare is None:
+        return _trial(status, await client.rollout(opened.trial_id))
+    prepared = await client.prepared(opened.trial_id, prepare)
+    return {**_trial(status, [*prepared["rows"]]), "prepared": prepared}
 
 
 async def run_trials(runs: Iterable[Awaitable[Trial]]) -> list[Trial]:

@@ -35,6 +35,11 @@ impl PolicyNumbers {
         label.unwrap_or_else(|| version.into())
     }
 
+    /// The number of a token of this version; −1 if the token was not sampled.
+    pub(crate) fn of_token(self, row: &RolloutRow, version: i32) -> i64 {
+        if version >= 0 { self.number(row, version) } else { -1 }
+    }
+
     /// The lowest and the highest number of what is trained on the row, or was sampled where nothing is trained; −1
     /// where nothing was.
     pub(crate) fn span(self, row: &RolloutRow) -> (i64, i64) {
