@@ -68,6 +68,7 @@ impl PrepareOptions {
 
 /// A trial as a trainer takes it. Nothing in it is left to decide.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PreparedTrial {
     /// The number to train on. `None` if the reward does not measure the agent, if nothing was sampled, or if the trial
     /// is refused.
@@ -83,6 +84,7 @@ pub struct PreparedTrial {
 /// A [`RolloutRow`] after all rules. Its lists per token have one length, and its first `prompt_len` tokens are the
 /// prompt. `calls` are those of the whole branch, without `sampling` and `messages`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PreparedRow {
     /// The row. Tokens that are not trained are 0 in `trainable_mask` and `loss_mask`.
     #[serde(flatten)]
