@@ -204,10 +204,10 @@ class PreparedRow(Row):
     """
 
     oldest_policy: int
-    """The lowest policy number of what is trained, or of what was sampled if nothing is trained."""
+    """The lowest policy number of the trained tokens, or of the sampled tokens if none is trained."""
 
     newest_policy: int
-    """The highest such number."""
+    """The highest policy number of the same tokens."""
 
     policy_names: list[str]
     """The names of those policy versions, oldest first: the label, or rolltap's count."""

@@ -6,7 +6,6 @@ from typing import NamedTuple, TypedDict
 
 from rolltap._rollout_types import CallSpan, Prepared, PreparedRow, Row
 
-
 __all__ = ["CallSpan", "Prepared", "PreparedRow", "Response", "Row", "Trial", "TrialFacts", "response", "stand_in"]
 
 

@@ -1,7 +1,7 @@
 //! The rules of an export for one trial alone: for a trainer that reads trials from a proxy and no file.
 //!
-//! [`prepare`] runs the passes of an export over the rows of one trial. Which tokens are trained, which branches remain
-//! and which rows are refused is therefore decided by the functions that decide it for an exported file.
+//! [`prepare`] runs the passes of an export over the rows of one trial. The functions that mask, choose and refuse the
+//! rows of an exported file thus also decide about these rows.
 
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +51,7 @@ impl PrepareOptions {
         Self { extent, on_fork: OnFork::All, failed: Failed::Mask, train_constrained: false }
     }
 
-    /// Selection among trials is not a rule of one trial, so nothing is left out by age, attempt or group.
+    /// Rules that compare trials do not apply to one trial: nothing is left out by age, attempt or group.
     fn rules(&self) -> Rules {
         Rules {
             on_fork: self.on_fork,
@@ -92,9 +92,9 @@ pub struct PreparedRow {
     /// Per token, the number by which the trainer knows the weights that sampled the token: the label of the version if
     /// all labels of the trial are whole numbers, else rolltap's count. −1 if the token was not sampled.
     pub policy_numbers: Vec<i64>,
-    /// The lowest policy number of what is trained, or of what was sampled if nothing is trained.
+    /// The lowest policy number of the trained tokens, or of the sampled tokens if none is trained.
     pub oldest_policy: i64,
-    /// The highest such number.
+    /// The highest policy number of the same tokens.
     pub newest_policy: i64,
     /// The names of those policy versions, oldest first: the label, or rolltap's count.
     pub policy_names: Vec<String>,
@@ -114,7 +114,7 @@ enum Refusal {
 }
 
 /// Applies the rules of an export to all rows of one trial. A refusal is part of the result, so that a reader of many
-/// trials can go on with the next.
+/// trials can continue with the next.
 pub fn prepare(rows: Vec<RolloutRow>, options: &PrepareOptions) -> PreparedTrial {
     let branches = rows.len();
     let made = exported(rows, options).and_then(|trial| match trial {
@@ -128,7 +128,7 @@ pub fn prepare(rows: Vec<RolloutRow>, options: &PrepareOptions) -> PreparedTrial
     })
 }
 
-/// The trial as an export of it alone takes it. `None` if it has no rows or the rules leave it out.
+/// The trial as the only trial of an export. `None` if it has no rows or the rules leave it out.
 fn exported(rows: Vec<RolloutRow>, options: &PrepareOptions) -> Result<Option<Trial>, Refusal> {
     let Some(first) = rows.first() else { return Ok(None) };
     let mut survey = Survey::new(options.rules());
@@ -148,7 +148,7 @@ fn prepared(trial: Trial, branches: usize, extent: Extent) -> Result<PreparedTri
             }
         }
     }
-    // The numbers of a trial are of one kind, so they are chosen for all rows together.
+    // The policy numbers of a trial are of one kind: labels if all labels of its rows are numbers, else ordinals.
     let numbers = PolicyNumbers::of(&rows);
     let left_out = branches.saturating_sub(rows.len()) as u64;
     let rows = rows.into_iter().map(|row| PreparedRow::of(row, numbers)).collect::<Result<_, _>>()?;

@@ -64,7 +64,7 @@ fn without_texts(mut rows: Vec<RolloutRow>) -> Vec<RolloutRow> {
 }
 
 proptest! {
-    /// Equal to the plainest format: `mask` has its rows, and `train` has those of them that train something.
+    /// Equal to the plainest format: `mask` has its rows, and `train` has the rows that train something.
     #[test]
     fn prepared_rows_are_those_of_an_export(rows in any_rows(), options in options()) {
         let made = prepare(rows.clone(), &options);
@@ -157,7 +157,7 @@ fn media_are_refused_where_something_is_trained() {
     assert_eq!((failed.refused, failed.reward, failed.rows.len()), (None, None, 1));
 }
 
-/// The branch is chosen after constrained calls are masked: it is the one that trains the most.
+/// Constrained calls are masked before the branch is chosen, so the chosen branch trains the most.
 #[test]
 fn the_longest_branch_is_the_longest_of_what_is_trained() {
     let options = PrepareOptions { on_fork: OnFork::Longest, ..PrepareOptions::of(Extent::Train) };
