@@ -25,6 +25,10 @@ lint:
     cargo clippy --workspace --all-targets -- -D warnings
     cargo deny check
 
+# Words to avoid in comments and pages, per file and beside other projects. A guide, not a gate.
+prose *PATHS:
+    ./scripts/prose {{PATHS}}
+
 # The main job on embedded parts only.
 demo:
     cargo run --release -- demo

@@ -1,4 +1,4 @@
-//! The orchestrator's client of the admin plane: what it can do, any other runner can do over the same HTTP.
+//! The orchestrator's client of the admin plane. Any other runner can do the same over HTTP.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use tokio::time::Instant;
 use tokio_util::io::StreamReader;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two reads, not for the whole answer: a long trial's rollout may take its time.
+/// The time between two reads, not the time of the whole answer: the rollout of a long trial may take longer.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a proxy that is away, or cannot write, is waited for: it may be one that is being started again.
+/// How long requests are retried while the proxy is unreachable or cannot write. It may be restarting.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The first wait before a request is made again; each is twice the one before.
+/// The wait before the first retry. Each further wait is twice as long, up to `LONGEST_WAIT`.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// A proxy's admin plane.
+/// A client of one proxy's admin plane.
 #[derive(Clone, Debug)]
 pub struct AdminClient {
     http: reqwest::Client,
@@ -32,59 +32,59 @@ pub struct AdminClient {
     patience: Duration,
 }
 
-/// Whether a request may be made again where nobody knows what became of it.
+/// Whether a request may be retried if it may already have been carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
-    /// Twice has the effect of once.
+    /// Two requests have the effect of one.
     Idempotent,
-    /// Twice may be once too often.
+    /// A second request could have a second effect.
     Once,
 }
 
 /// Why a request to the admin plane failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
-    /// The address cannot be one of an admin plane.
+    /// The URL cannot be the address of an admin plane.
     #[error("{url:?} is no admin address of a proxy: give http://HOST:PORT as its --admin says")]
     InvalidUrl {
-        /// What was given.
+        /// The given URL.
         url: String,
     },
-    /// No HTTP answer came.
+    /// There was no HTTP answer.
     #[error(
         "{request}: no answer from the proxy's admin plane; is it running, and is this its --admin address?"
     )]
     Unreachable {
         /// Method and URL.
         request: String,
-        /// What the connection said.
+        /// The connection's error.
         #[source]
         source: reqwest::Error,
     },
-    /// The admin plane said no.
+    /// The admin plane answered with an error status.
     #[error("{request}: answered {status}: {message}")]
     Refused {
         /// Method and URL.
         request: String,
         /// The HTTP status.
         status: u16,
-        /// The server's own words.
+        /// The message of the server.
         message: String,
     },
-    /// The answer broke off, or is not of this version's form.
+    /// The answer ended early, or does not have the format of this version.
     #[error("{request}: the answer cannot be read; do both sides run the same version of rolltap?")]
     Unreadable {
         /// Method and URL.
         request: String,
-        /// Where it went wrong.
+        /// The error of the connection or of the JSON decoder.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
 impl AdminError {
-    /// The proxy does not answer, or answers that it cannot now. Any other trial would fare the same, and what was asked may
-    /// be had later.
+    /// Whether the proxy is unreachable or answers 503. Every other trial would fail likewise, and the request may
+    /// succeed later.
     pub fn is_of_an_absent_proxy(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
@@ -93,9 +93,10 @@ impl AdminError {
         }
     }
 
-    /// Whether the proxy has, or may have, done what it was asked.
+    /// Whether the proxy has, or may have, carried out the request.
     pub(crate) fn may_have_had_effect(&self) -> bool {
         match self {
+            // Without a connection the request was never sent. Any other error may follow its execution.
             Self::Unreachable { source, .. } => !source.is_connect(),
             Self::Unreadable { .. } => true,
             Self::Refused { .. } | Self::InvalidUrl { .. } => false,
@@ -103,15 +104,17 @@ impl AdminError {
     }
 
     fn is_worth_another_try(&self, effect: Effect) -> bool {
+        // A 503 had no effect, so even a request with effect may be sent again.
         self.is_of_an_absent_proxy() && (effect == Effect::Idempotent || !self.may_have_had_effect())
     }
 }
 
 impl AdminClient {
-    /// A client of the admin plane at `url` (`http://HOST:PORT`), with the token of `--admin-token-file` if it wants one.
+    /// Makes a client of the admin plane at `url` (`http://HOST:PORT`), with the token of `--admin-token-file` if the
+    /// proxy requires one.
     ///
     /// # Errors
-    /// [`AdminError::InvalidUrl`]; nothing is sent yet.
+    /// [`AdminError::InvalidUrl`]. No request is sent yet.
     pub fn new(url: &str, token: Option<String>) -> Result<Self, AdminError> {
         let invalid = || AdminError::InvalidUrl { url: url.to_owned() };
         let parsed = reqwest::Url::parse(url).map_err(|_| invalid())?;
@@ -127,40 +130,41 @@ impl AdminClient {
         Ok(Self { http, base: url.trim_end_matches('/').to_owned(), token, patience: PATIENCE })
     }
 
-    /// The same, with other patience for a proxy that is away.
+    /// Returns the same client with another limit for retries while the proxy is unreachable.
     #[must_use]
     pub fn waiting_for(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// Whether the proxy is there and takes this token. Not waited for: what is wrong at once is most often the address.
+    /// Checks that the proxy is reachable and accepts the token. Does not retry: an error at the first request usually
+    /// means a wrong address.
     pub async fn greet(&self) -> Result<(), AdminError> {
         let (request, name) = self.request::<()>(Method::GET, "/v1/upstreams", None);
         send(request, &name).await.map(drop)
     }
 
-    /// Opens a trial. Not asked again where a connection broke: the trial might have been opened.
+    /// Opens a trial. Does not retry after a broken connection, since the trial might already be open.
     pub async fn open_trial(&self, trial: &OpenTrial) -> Result<TrialOpened, AdminError> {
         let (response, name) = self.ask(Method::POST, "/v1/trials", Some(trial), Effect::Once).await?;
         read_json(response, name).await
     }
 
-    /// Seals a trial: no further call, stragglers cancelled. Idempotent.
+    /// Seals a trial: cancels its calls in flight and rejects further ones. Idempotent.
     pub async fn seal(&self, trial: &TrialId) -> Result<TrialStatus, AdminError> {
         self.repeatable::<()>(Method::POST, &format!("/v1/trials/{trial}/seal"), None).await
     }
 
-    /// Joins a trial with its reward. Idempotent for equal rewards.
+    /// Sets the reward of a trial. Idempotent for equal rewards.
     pub async fn put_reward(&self, trial: &TrialId, reward: &PutReward) -> Result<TrialStatus, AdminError> {
         self.repeatable(Method::PUT, &format!("/v1/trials/{trial}/reward"), Some(reward)).await
     }
 
-    /// Where a trial stands.
+    /// Returns the status of a trial.
     pub async fn status(&self, trial: &TrialId) -> Result<TrialStatus, AdminError> {
         self.repeatable::<()>(Method::GET, &format!("/v1/trials/{trial}"), None).await
     }
 
-    /// A trial's captured calls, in order.
+    /// Returns a stream of a trial's captured calls, in order.
     pub async fn calls(
         &self,
         trial: &TrialId,
@@ -168,7 +172,7 @@ impl AdminClient {
         self.ndjson(&format!("/v1/trials/{trial}/calls")).await
     }
 
-    /// A sealed trial's branches with its reward, one row each.
+    /// Returns a stream of a sealed trial's branches with its reward, one row each.
     pub async fn rollout(
         &self,
         trial: &TrialId,
@@ -204,7 +208,8 @@ impl AdminClient {
         read_json(response, name).await
     }
 
-    /// Makes a request, again and again while the proxy is away. Gives back what was asked, too, for errors.
+    /// Sends a request and retries while the proxy is unreachable. Returns the answer with the request's method and
+    /// URL, for errors.
     async fn ask<B: Serialize>(
         &self,
         method: Method,
@@ -218,6 +223,7 @@ impl AdminClient {
             let (request, name) = self.request(method.clone(), path, body);
             match send(request, &name).await {
                 Ok(response) => return Ok((response, name)),
+                // Without time for another wait, the last error is returned at once instead of after the wait.
                 Err(error)
                     if error.is_worth_another_try(effect) && Instant::now() + wait <= patience_ends =>
                 {
@@ -237,6 +243,7 @@ impl AdminClient {
         let (response, name) = self.ask::<()>(Method::GET, path, None, Effect::Idempotent).await?;
         let body = response.bytes_stream().map_err(std::io::Error::other);
         let lines = BufReader::new(StreamReader::new(Box::pin(body))).lines();
+        // A broken stream is not retried, since the caller has used its first items.
         Ok(stream::try_unfold((lines, name), |(mut lines, name)| async {
             let line = lines.next_line().await.map_err(|error| unreadable(&name, error))?;
             let Some(line) = line else { return Ok(None) };
@@ -249,6 +256,7 @@ impl AdminClient {
 async fn send(request: RequestBuilder, name: &str) -> Result<Response, AdminError> {
     let response = request.send().await.map_err(|source| AdminError::Unreachable {
         request: name.to_owned(),
+        // `request` has the URL already.
         source: source.without_url(),
     })?;
     let status = response.status();
@@ -256,6 +264,7 @@ async fn send(request: RequestBuilder, name: &str) -> Result<Response, AdminErro
         return Ok(response);
     }
     let text = response.text().await.unwrap_or_default();
+    // A server other than a proxy may answer without this JSON. Then its text is the message.
     let message = serde_json::from_str::<ErrorBody>(&text).map_or(text, |body| body.error.message);
     Err(AdminError::Refused { request: name.to_owned(), status: status.as_u16(), message })
 }

@@ -1,7 +1,7 @@
-//! Tokens that a trial's agent handed back itself: where they lie in the trial's folder, and what becomes of them.
+//! Tokens that a trial's agent recorded itself: where they are in the trial's folder, and how they are used.
 //!
-//! Where the proxy captured no call of a trial, they are its tokens, and its rows say so (`origin`). Where it did, the
-//! capture counts, and the two are compared: [`Returned`] is the record of either.
+//! If the proxy captured no call of a trial, these tokens become its calls, and its rows are marked so (`origin`).
+//! Otherwise the capture counts, and the two are compared. [`Returned`] records either outcome.
 
 mod files;
 
@@ -16,31 +16,31 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use files::{FromAgent, look};
 
-/// What a trial's agent handed back, as it stands in the trial's result.
+/// The record of a trial's agent, as the trial's result shows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Returned {
-    /// The file, seen from the trial's folder; none where nothing in it could be read.
+    /// The path of the file, relative to the trial's folder. `None` if no file could be read.
     pub file: Option<String>,
-    /// Turns that it tells of.
+    /// The number of turns in the record.
     pub turns: usize,
-    /// How many of them can be trained on.
+    /// The number of turns that can be trained on.
     pub trainable: usize,
-    /// What the others lack, and how many turns do.
+    /// The flaws of the turns, each with the number of turns that have it.
     pub flaws: BTreeMap<String, usize>,
-    /// Nothing was captured of the trial, so that its rows are made of this.
+    /// Whether the trial's rows are made from this record, because nothing was captured.
     pub taken: bool,
-    /// Against what was captured, where something was.
+    /// The comparison with the captured calls. `None` if nothing was captured.
     pub comparison: Option<Comparison>,
-    /// What could not be read or compared.
+    /// Errors of reading or comparing.
     pub problems: Vec<String>,
 }
 
 impl Returned {
-    /// Of what was found; no decision is made yet.
+    /// Summarises a record. Whether it is used is decided later.
     pub(crate) fn of(found: &FromAgent) -> Self {
         let mut flaws = BTreeMap::new();
         for flaw in found.calls.iter().flat_map(|call| &call.flaws) {
-            // The name in records.
+            // The serialized form of a flaw is its name in records.
             let name = serde_json::to_value(flaw).ok().and_then(|name| name.as_str().map(str::to_owned));
             *flaws.entry(name.unwrap_or_default()).or_default() += 1;
         }
@@ -53,7 +53,7 @@ impl Returned {
         }
     }
 
-    /// A line for each thing that a user should know.
+    /// Returns one line for each fact that a user should know.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes = self.problems.clone();
         let file = self.file.as_deref().unwrap_or_default();
@@ -71,17 +71,17 @@ impl Returned {
         notes
     }
 
-    /// Whether something is not as it should be.
+    /// Whether the record is incomplete, unreadable, or differs from the capture.
     pub(crate) fn is_doubtful(&self) -> bool {
         let differs = self.comparison.as_ref().is_some_and(|comparison| !comparison.agrees());
         differs || !self.problems.is_empty() || (self.taken && self.trainable < self.turns)
     }
 }
 
-/// The rows of a trial of which nothing was captured.
+/// Makes the rows of a trial without captured calls from the calls in its agent's record.
 ///
 /// # Errors
-/// They break an invariant of rollouts: the first of them.
+/// The first breach of an invariant of rollouts.
 pub(crate) fn rows(
     facts: &TrialFacts,
     reward: &Reward,
@@ -90,6 +90,7 @@ pub(crate) fn rows(
 ) -> Result<Vec<RolloutRow>, String> {
     let mut rows = rollout::rows(facts, reward, calls);
     rows.iter_mut().for_each(|row| row.superseded = superseded);
+    // An agent's record must satisfy the same invariants as captured calls.
     let captured = Captured::new(calls).training(facts.training);
     let breaches = check_trial(&facts.trial_id, &rows, Some(&captured), Options::default());
     breaches.first().map_or(Ok(rows), |breach| Err(breach.to_string()))

@@ -1,4 +1,4 @@
-//! Who works at the task: the built-in agents and the installed ones, and how each is let loose in an environment.
+//! The built-in and the installed agents, and how each works in an environment.
 
 pub mod catalog;
 mod command;
@@ -38,10 +38,10 @@ use crate::failure::{Cause, Phase, TrialFailure};
 use crate::task::{McpServer, Task};
 
 impl AgentSpec {
-    /// Installs the agent's programs on this host, where it is one that is installed and they are not there yet.
+    /// Installs the agent's programs on this host, if it is an installed agent and they do not exist yet.
     ///
     /// # Errors
-    /// They cannot be had; the error has the last lines of what the installer wrote.
+    /// Fails if the programs cannot be installed. The error has the last lines of the installer's output.
     pub async fn install(&mut self) -> Result<(), LayerError> {
         match self {
             Self::Installed(agent) => agent.install().await,
@@ -50,7 +50,7 @@ impl AgentSpec {
         }
     }
 
-    /// What its environments must see of this host.
+    /// Returns the directories of this host that the agent's environments must see.
     pub(crate) fn shares(&self) -> Vec<Share> {
         match self {
             Self::Installed(agent) => agent.shares(),
@@ -58,18 +58,19 @@ impl AgentSpec {
         }
     }
 
-    /// Gets ready before the agent's time begins, within the assignment's.
+    /// Sets the agent up before its time begins, within the assignment's time limit.
     pub(crate) async fn set_up(&self, assignment: &Assignment<'_>) -> Result<Ready, TrialFailure> {
         match self {
             Self::Installed(agent) => agent.set_up(assignment).await,
             Self::Terminal(options) => terminal::set_up(options, assignment).await,
-            // They bring all they need.
+            // These agents need no setup.
             Self::Oracle | Self::Nop | Self::Command { .. } | Self::Terminus2(_) => Ok(Ready::default()),
             Self::Harbor(agent) => Err(not_here(agent)),
         }
     }
 
-    /// Works at the task until done, out of time, or cancelled. Logs go to [`Assignment::logs`].
+    /// Works at the task until the agent ends, its time is over, or the job is cancelled. Logs go to
+    /// [`Assignment::logs`].
     pub(crate) async fn run(&self, assignment: Assignment<'_>, ready: Ready) -> AgentOutcome {
         match self {
             Self::Oracle => oracle::run(&assignment).await,
@@ -83,51 +84,51 @@ impl AgentSpec {
     }
 }
 
-/// Jobs refuse this before anything starts.
+/// Returns a failure. A job rejects this combination before it starts.
 fn not_here(agent: &HarborAgent) -> TrialFailure {
     let why = format!("agent {:?} is harbor's and works in environment harbor alone", agent.name);
     TrialFailure::new(Phase::AgentSetup, Cause::Internal, why)
 }
 
-/// One trial as its agent sees it.
+/// A trial as its agent sees it.
 pub(crate) struct Assignment<'a> {
-    /// What to do.
+    /// The task.
     pub(crate) task: &'a Task,
-    /// Where to do it.
+    /// The environment.
     pub(crate) environment: &'a Environment,
-    /// Where its model is, and the key.
+    /// The trial at the proxy, with the model's URLs for this host and the key.
     pub(crate) trial: &'a TrialOpened,
-    /// Where its model is, as seen from inside: for what runs there.
+    /// The model's URLs for programs inside the environment.
     pub(crate) urls_inside: &'a BaseUrls,
-    /// Which model.
+    /// The model's name.
     pub(crate) model: Option<&'a str>,
     /// The task's MCP servers.
     pub(crate) mcp_servers: &'a [McpServer],
-    /// Where the task's skills are, inside.
+    /// The directory of the task's skills inside the environment.
     pub(crate) skills_dir: Option<&'a str>,
-    /// How long it has; none for as long as it takes.
+    /// The agent's time limit. `None` for no limit.
     pub(crate) timeout: Option<Duration>,
     /// The trial's `agent/` folder on this host.
     pub(crate) logs: &'a Path,
-    /// The job is being cancelled.
+    /// Cancelled when the agent must end before its time limit, as when the job stops.
     pub(crate) cancel: &'a CancellationToken,
 }
 
-/// What an agent found out when it got ready.
+/// The values that an agent's setup found.
 #[derive(Debug, Default)]
 pub(crate) struct Ready {
-    /// The version that its program says it has.
+    /// The version that the agent's program reports.
     version: Option<String>,
 }
 
 /// How an agent's work ended.
 #[derive(Default)]
 pub(crate) struct AgentOutcome {
-    /// None if it ended by itself and well.
+    /// `None` if the agent ended by itself and without an error.
     pub(crate) failure: Option<TrialFailure>,
-    /// What the agent says about its own run, for the trial's result.
+    /// Metadata from the agent about its run, for the trial's result.
     pub(crate) metadata: Map<String, Value>,
-    /// Where the agent sat. Dropping it hangs up on what the agent left running there.
+    /// The agent's terminal. Dropping it ends the programs that the agent left running there.
     pub(crate) terminal: Option<Terminal>,
 }
 

@@ -1,7 +1,8 @@
-//! `rolltap check`: every invariant of rollouts, on a job directory, a capture store, or a single file.
+//! `rolltap check`: verifies every invariant of rollouts on a job directory, a capture store, or a single file.
 //!
-//! The invariants are [`rolltap_rollout::check`]'s. Here is what they are held against: rows of both files of a job
-//! against the calls in its capture store, or what agents handed back, and against each other, or the rows that a capture store would give.
+//! The invariants are in [`rolltap_rollout::check`]. This module supplies the data. The rows of a job's two files are
+//! compared with each other, and with the calls in its capture store or in its agents' records. For a capture store
+//! alone, the rows are those that it would give.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,19 +21,19 @@ use crate::agent_reported;
 use crate::job_dir::JobDir;
 use crate::source::{JobFiles, Source, SourceError, rows};
 
-/// What was looked at, and how much of it is wrong.
+/// The number of checked rows and of breaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Rows, those of two files counted twice.
+    /// Checked rows. Rows in two files count twice.
     pub rows: u64,
-    /// Breaches told.
+    /// Reported breaches.
     pub breaches: u64,
 }
 
-/// Checks whatever is at `path`, and tells each breach as it is found.
+/// Checks the source at `path`. Passes each breach, as a line of text, to the callback as soon as it is found.
 ///
 /// # Errors
-/// There is nothing to check, or it cannot be opened. What cannot be understood within a file is a breach.
+/// There is nothing to check, or a file cannot be opened. Content that cannot be decoded is a breach, not an error.
 pub fn check(path: &Path, vocab_size: Option<u32>, tell: impl FnMut(&str)) -> Result<Checked, SourceError> {
     let options = Options { vocab_size, ..Options::default() };
     let mut teller = Teller { checked: Checked::default(), tell };
@@ -76,17 +77,17 @@ fn check_job<F: FnMut(&str)>(
     Ok(())
 }
 
-/// The calls of a job by trial.
+/// The calls of a job, by trial.
 #[derive(Default)]
 struct Captures {
-    /// Those of its capture store; none for a job whose proxy was another's.
+    /// The trials of the job's capture store. `None` if the job's proxy ran outside it.
     trials: Option<BTreeMap<String, StoredTrial>>,
-    /// What agents handed back of trials of which nothing was captured.
+    /// The calls that agents recorded, for trials without captured calls.
     returned: BTreeMap<String, Vec<Call>>,
 }
 
-/// What agents handed back, of the trials whose results say that their rows were made of it. None of it is there any more
-/// where the file is gone, so that rows made of it are breaches.
+/// Reads the agents' records of the trials whose results state that their rows were made from them. A missing file
+/// gives no calls, so that the rows made from it are breaches.
 fn taken_from_agents<F: FnMut(&str)>(
     dir: &JobDir,
     teller: &mut Teller<F>,
@@ -100,8 +101,9 @@ fn taken_from_agents<F: FnMut(&str)>(
         if result.is_none_or(|result| result.pointer("/rolltap/returned/taken") != Some(&true.into())) {
             continue;
         }
-        // No row is held against a time.
+        // No check compares a row with a time, so any time serves.
         let (found, problems) = agent_reported::look(&trial, &name, Timestamp::UNIX_EPOCH);
+        // Another record may still be complete, so problems count only if there is no record at all.
         if found.is_none() {
             problems.iter().for_each(|problem| teller.breach(&format!("trial {name}: {problem}")));
         }
@@ -122,7 +124,7 @@ impl Captures {
     fn of(&self, trial_id: &str) -> Option<Captured<'_>> {
         let stored = self.trials.as_ref().and_then(|trials| trials.get(trial_id));
         match self.returned.get(trial_id) {
-            // Of a trial with captured calls none else count.
+            // An agent's record counts only if the proxy captured no call of the trial.
             Some(calls) if stored.is_none_or(|stored| stored.calls.is_empty()) => Some(handed_back(calls)),
             _ => stored.map(captured),
         }
@@ -149,7 +151,8 @@ fn tell_damage<F: FnMut(&str)>(damage: &[Damage], teller: &mut Teller<F>) {
     }
 }
 
-/// What each sealed trial of a capture store would give, one at a time. An open one may still change.
+/// Checks the rows that each sealed trial of a capture store would give, one trial at a time. Skips open trials, which
+/// may still change.
 fn check_store<F: FnMut(&str)>(archive: &Archive, options: Options, teller: &mut Teller<F>) {
     tell_damage(archive.damage(), teller);
     for (trial, damage) in archive.trials() {
@@ -184,6 +187,7 @@ fn check_file<F: FnMut(&str)>(
             }
         };
         let calls = captures.of(&row.trial_id);
+        // Without a capture store, such as for a single file, a trial without calls is no breach.
         if captures.trials.is_some() && calls.is_none() && !seen.contains(&row.trial_id) {
             teller.breach(&format!("{name}: trial {}: the capture store has no such trial", row.trial_id));
         }
@@ -192,6 +196,7 @@ fn check_file<F: FnMut(&str)>(
         }
         seen.insert(row.trial_id);
     }
+    // A trial that is absent from the file may have calls, and then rows are missing.
     let absent = captures.all().filter(|(trial_id, _)| !seen.contains(*trial_id));
     let absent = absent.filter_map(|(trial_id, calls)| Some((TrialId::new(trial_id).ok()?, calls)));
     let absent = absent.flat_map(|(trial_id, calls)| check_trial(&trial_id, &[], Some(&calls), options));
@@ -201,7 +206,7 @@ fn check_file<F: FnMut(&str)>(
     Ok(())
 }
 
-/// Both files of a job hold the same rows in the same order.
+/// Checks that both files of a job hold the same rows in the same order.
 fn compare<F: FnMut(&str)>(jsonl: &Path, parquet: &Path, teller: &mut Teller<F>) -> Result<(), SourceError> {
     let (mut lines, mut records) = (rows::<RolloutRow>(jsonl)?, rows::<RolloutRow>(parquet)?);
     for number in 1_u64.. {
@@ -212,7 +217,7 @@ fn compare<F: FnMut(&str)>(jsonl: &Path, parquet: &Path, teller: &mut Teller<F>)
                 let place = format!("row {number} (trial {}, branch {})", line.trial_id, line.branch_index);
                 teller.breach(&format!("{place} differs between rollouts.jsonl and rollouts.parquet"));
             }
-            (Some(_), Some(_)) => break, // unreadable, which has been told
+            (Some(_), Some(_)) => break, // `check_file` has reported the unreadable row
             (Some(_), None) => {
                 teller.breach(&format!("rollouts.parquet ends before row {number} of rollouts.jsonl"));
                 break;

@@ -1,4 +1,4 @@
-//! Small tools that every room of the orchestrator may use. They import nothing of the orchestrator.
+//! Small tools that every module of the orchestrator may use. They import nothing of the orchestrator.
 
 pub(crate) mod cache;
 pub mod cancellation;

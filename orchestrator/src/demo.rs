@@ -1,5 +1,5 @@
-//! The main job on embedded parts only: a simulated model with a scripted policy, the terminal agent, the local
-//! environment, and two bundled tasks.
+//! `rolltap demo`: a job on embedded parts only. It has a simulated model with a scripted policy, the terminal agent,
+//! the local environment, and two bundled tasks.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ use crate::job_dir::default_job_name;
 use crate::task::{self, TaskError};
 use crate::trial::JobAgent;
 
-/// With this seed both tasks have samples that pass and samples that fail.
+/// The default seed. With it, both tasks have samples that pass and samples that fail.
 pub const DEFAULT_SEED: u64 = 6;
 
 const SAMPLES: NonZeroU32 = NonZeroU32::new(4).unwrap();
 
-/// What the simulated model says: mostly the right thing.
+/// The script of the simulated model, whose answers are mostly correct.
 const POLICY: &str = include_str!("demo/policy.toml");
 
 macro_rules! task_files {
@@ -31,7 +31,7 @@ macro_rules! task_files {
     };
 }
 
-/// The bundled tasks, so that the program needs nothing beside itself.
+/// The bundled tasks. They are compiled in, so that the program needs no other file.
 const TASK_FILES: [(&str, &str); 10] = task_files![
     "hello-file/task.toml",
     "hello-file/instruction.md",
@@ -45,18 +45,18 @@ const TASK_FILES: [(&str, &str); 10] = task_files![
     "count-errors/tests/test.sh",
 ];
 
-/// What may differ from demo to demo.
+/// The settings of one demo.
 #[derive(Debug)]
 pub struct Settings {
-    /// Where the job's directory is made.
+    /// The directory in which the job's directory is created.
     pub jobs_dir: PathBuf,
-    /// The job's name; none for `demo-` and the time.
+    /// The job's name. If `None`, it is `demo-` and the time.
     pub job_name: Option<String>,
-    /// Decides which samples fail.
+    /// The seed of the simulated model, which decides which samples fail.
     pub seed: u64,
 }
 
-/// Why there was no demo.
+/// Why the demo did not run.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
     /// The bundled tasks cannot be unpacked.
@@ -76,10 +76,10 @@ pub enum DemoError {
     Job(#[from] JobError),
 }
 
-/// Runs the demo. Leaves nothing but the job's directory.
+/// Runs the demo. Leaves only the job's directory on disk.
 ///
 /// # Errors
-/// As [`run_job`]: only before anything started.
+/// The errors of [`run_job`], which occur only before any trial starts, and those of the bundled parts.
 pub fn run(
     settings: Settings,
     progress: Progress,
@@ -94,6 +94,7 @@ async fn run_demo(
     progress: Progress,
     cancellation: Cancellation,
 ) -> Result<JobReport, DemoError> {
+    // Removed when this function returns, after the job.
     let bundle = tempfile::tempdir()?;
     unpack(bundle.path())?;
     let tasks = task::discover(bundle.path())?;
@@ -105,14 +106,15 @@ async fn run_demo(
     let agent = JobAgent::new(AgentSpec::Terminal(Box::new(options)), None);
     let proxy = ProxyChoice::from(Upstreams { addresses: vec![upstream], ..Upstreams::default() });
     let tasks = tasks.into_iter().map(JobTask::from).collect();
-    // The order of the model's random numbers is that of the calls: one trial after the other, so that the same seed
-    // gives the same demo.
+    // The model draws its random numbers in the order of the calls. Trials run one after the other, so that the same
+    // seed gives the same demo.
     let job = JobSettings {
         samples: SAMPLES,
         job_name: Some(job_name),
         ..JobSettings::new(tasks, vec![agent], EnvironmentKind::Local, settings.jobs_dir, proxy)
     };
     let report = run_job(job, progress, cancellation).await;
+    // Before the job's result is returned, so that an error leaves no server.
     model.shutdown().await;
     Ok(report?)
 }

@@ -1,8 +1,8 @@
-//! Terminal environments over HTTP, for trainers that own the loop: make one, reset it, step it, close it. Its reward is the
-//! verdict of the task's tests at the end of an episode.
+//! Terminal environments over HTTP for trainers that own the loop. A client creates, resets, steps and closes an
+//! environment. The reward is the verdict of the task's tests at the end of an episode.
 //!
-//! What an environment shows and how it reads a model's answers is the terminal agent's; where it runs and how it is
-//! judged is a trial's. Nothing here calls a model.
+//! Observations and the parsing of answers come from the terminal agent. Environments and verification come from
+//! trials. The server calls no model.
 
 mod environment_guard;
 mod episode;
@@ -35,58 +35,58 @@ use hosts::Hosts;
 use http::Gym;
 use registry::Registry;
 
-/// How long callers may take to take their last answers when the server ends.
+/// The time for callers to read their last answers when the server ends.
 const CALLERS_GRACE: Duration = Duration::from_secs(5);
 
-/// How a server is to be.
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct GymSettings {
-    /// Where it listens.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// What callers must bear. Off loopback there must be one.
+    /// The bearer token of callers. It is required unless the server listens on loopback.
     pub token: Option<String>,
-    /// How environments are made that do not say. Local ones are made only where this says so.
+    /// The default kind of environment. Local environments are allowed only if they are the default.
     pub environment: EnvironmentKind,
-    /// How many environments there are at once, at most.
+    /// The maximum number of environments at once.
     pub max_envs: NonZeroUsize,
-    /// How many are started at once, at most.
+    /// The maximum number of environments that start at once.
     pub max_starts: NonZeroUsize,
-    /// How long an environment that nobody calls is kept, unless it says otherwise.
+    /// The default lease.
     pub lease: Duration,
 }
 
 impl GymSettings {
-    /// For [`Self::max_envs`].
+    /// The default of [`Self::max_envs`].
     pub const DEFAULT_MAX_ENVS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
-    /// For [`Self::max_starts`].
+    /// The default of [`Self::max_starts`].
     pub const DEFAULT_MAX_STARTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(7);
-    /// For [`Self::lease`].
+    /// The default of [`Self::lease`].
     pub const DEFAULT_LEASE: Duration = Duration::from_mins(15);
 }
 
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum GymStartError {
-    /// Anybody could run commands.
+    /// Anyone on the network could run commands.
     #[error("{0} is not on loopback, so the server needs a token: give --token-file")]
     WithoutToken(SocketAddr),
-    /// It could be guessed.
+    /// The token could be guessed.
     #[error("the token has {0} characters, and needs {least} at least: make one with `openssl rand -hex 32`", least = Settings::SHORTEST_ADMIN_TOKEN)]
     TokenTooShort(usize),
-    /// The address cannot be had.
+    /// The address cannot be used.
     #[error("cannot listen on {address}")]
     Bind {
-        /// As asked for.
+        /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// There is nowhere to make environments.
+    /// The host of the environments cannot be used.
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
 }
 
-/// A server that was started.
+/// A running server.
 pub struct RunningGym {
     address: SocketAddr,
     registry: Arc<Registry>,
@@ -95,10 +95,10 @@ pub struct RunningGym {
     server: JoinHandle<()>,
 }
 
-/// Starts a server. What a dead one left behind at the engine is removed.
+/// Starts a server. Removes what a dead server left at the engine.
 ///
 /// # Errors
-/// The settings cannot be used, the address is taken, or there is no engine.
+/// Fails if the settings are invalid, the address is in use, or there is no engine.
 pub fn start(settings: GymSettings) -> BoxFuture<'static, Result<RunningGym, GymStartError>> {
     // Boxed for the reason given at `run_job`.
     Box::pin(start_server(settings))
@@ -134,18 +134,20 @@ async fn start_server(settings: GymSettings) -> Result<RunningGym, GymStartError
 }
 
 impl RunningGym {
-    /// Where it listens.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Makes no further environment, ends what is under way, and removes all environments.
-    /// The future is boxed for the reason given at [`run_job`](crate::job::run_job).
+    /// Stops the creation of environments, ends the calls in flight, and removes all environments. The future is boxed
+    /// for the reason given at [`run_job`](crate::job::run_job).
     pub fn shutdown(self) -> BoxFuture<'static, ()> {
         Box::pin(self.close())
     }
 
     async fn close(mut self) {
+        // The environments are removed first, which ends the calls in flight, so that their callers still get an
+        // answer.
         self.registry.close().await;
         self.stopped.cancel();
         if tokio::time::timeout(CALLERS_GRACE, &mut self.server).await.is_err() {

@@ -1,6 +1,6 @@
-//! Where a trial's commands run: a Docker container, or (no sandbox) a temporary directory of this host.
+//! The environments of trials: a Docker container, or a temporary directory of this host, which is no sandbox.
 //!
-//! [`Host`] is the job's share (engine, network, images), [`Environment`] the trial's.
+//! [`Host`] holds the parts that a job shares (engine, network, images). [`Environment`] belongs to one trial.
 
 mod build_context;
 mod command;
@@ -38,47 +38,48 @@ pub use transfer::unpack::Downloaded;
 
 use crate::task::NetworkPolicy;
 
-/// What everything of a job is marked with, so that a person can tell whose it is.
+/// The label of everything that a job creates at the engine, so that people recognise it.
 #[derive(Clone, Debug)]
 pub struct JobLabel(String);
 
 impl JobLabel {
-    /// The job's name. Two jobs may share one: what is removed at the end is told apart by more.
+    /// Makes a label from the job's name. Two jobs may have the same name, so cleanup identifies a job by more labels.
     pub fn new(name: impl Into<String>) -> Self {
         Self(name.into())
     }
 }
 
-/// What everything of a trial is marked with.
+/// The label of everything that a trial creates at the engine.
 #[derive(Clone, Debug)]
 pub struct TrialLabel(String);
 
 impl TrialLabel {
-    /// The trial's name.
+    /// Makes a label from the trial's name.
     pub fn new(name: impl Into<String>) -> Self {
         Self(name.into())
     }
 }
 
-/// Both ends of a pseudo-terminal inside. Dropping them does not end what runs there; [`Environment::stop`] does.
+/// Both ends of a pseudo-terminal in an environment. Dropping them does not end its processes; [`Environment::stop`]
+/// does.
 pub struct TerminalStreams {
-    /// What the terminal shows.
+    /// The output of the terminal.
     pub reader: Box<dyn AsyncRead + Send + Unpin>,
-    /// What is typed.
+    /// The input of the terminal.
     pub writer: Box<dyn AsyncWrite + Send + Unpin>,
 }
 
-/// Where one trial's commands run.
+/// The environment of one trial.
 #[derive(Debug)]
 pub enum Environment {
-    /// In a container.
+    /// A Docker container.
     Docker(Container),
-    /// On this host.
+    /// A directory and processes of this host.
     Local(LocalEnvironment),
 }
 
 impl Environment {
-    /// Which kind this is.
+    /// Returns the kind of the environment.
     pub fn kind(&self) -> EnvironmentKind {
         match self {
             Self::Docker(_) => EnvironmentKind::Docker,
@@ -86,7 +87,7 @@ impl Environment {
         }
     }
 
-    /// Harbor's places, as seen from inside.
+    /// Returns Harbor's directories, as paths in the environment.
     pub fn paths(&self) -> &Paths {
         match self {
             Self::Docker(container) => container.paths(),
@@ -94,7 +95,8 @@ impl Environment {
         }
     }
 
-    /// An instruction as it reads here: the local environment has its own spelling of Harbor's places.
+    /// Returns an instruction with the paths of this environment. The local environment has its own paths for Harbor's
+    /// directories.
     pub fn instruction(&self, text: &str) -> String {
         match self {
             Self::Docker(_) => text.to_owned(),
@@ -102,10 +104,11 @@ impl Environment {
         }
     }
 
-    /// Another service of the trial, beside the main one in which agents and tests work. It ends with this environment.
+    /// Returns another service of the trial. Agents and tests work in the main service. All services end with this
+    /// environment.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// There is no service of this name.
     pub async fn service(&self, name: &str) -> Result<Self, EnvironmentError> {
         match self {
             Self::Docker(container) => container.service(name).await.map(Self::Docker),
@@ -113,11 +116,11 @@ impl Environment {
         }
     }
 
-    /// Changes what may be reached from now on. Commands that are started later are told by variables how they reach
-    /// allowed hosts. The local environment can only leave everything reachable.
+    /// Changes the network access from now on. Commands that start later have variables with the proxy for allowed
+    /// hosts. The local environment always has full access.
     ///
     /// # Errors
-    /// The environment's own trouble.
+    /// The environment fails.
     pub async fn set_network(&self, policy: &NetworkPolicy) -> Result<(), EnvironmentError> {
         match self {
             Self::Docker(container) => container.set_network(policy).await,
@@ -125,11 +128,12 @@ impl Environment {
         }
     }
 
-    /// The addresses of the trial's model, as they are reached from inside, in every phase.
+    /// Returns the addresses of the trial's model, as they are reached from inside in every phase.
     ///
     /// # Errors
-    /// One cannot be reached.
+    /// An address cannot be reached from inside.
     pub async fn model_urls(&self, urls: &BaseUrls) -> Result<BaseUrls, EnvironmentError> {
+        // The local environment has the network of this host.
         let Self::Docker(container) = self else { return Ok(urls.clone()) };
         Ok(BaseUrls {
             openai: container.model_url(&urls.openai).await?,
@@ -138,7 +142,7 @@ impl Environment {
         })
     }
 
-    /// Whether a command of this [`Exec::user`] may do anything inside that anyone may.
+    /// Whether a command with this [`Exec::user`] has every right that any user has in the environment.
     pub fn runs_as_root(&self, user: Option<&str>) -> bool {
         match self {
             Self::Docker(container) => container.runs_as_root(user),
@@ -149,7 +153,7 @@ impl Environment {
     /// Runs a command to its end, or to its timeout.
     ///
     /// # Errors
-    /// The environment's own trouble. A command that fails or runs out of time is no error.
+    /// The environment fails. A failure or timeout of the command is no error.
     pub async fn exec(&self, exec: Exec) -> Result<ExecOutput, EnvironmentError> {
         match self {
             Self::Docker(container) => container.exec(exec).await,
@@ -157,11 +161,12 @@ impl Environment {
         }
     }
 
-    /// Runs a command of ours as a user who may do anything inside, for what must be so before others go on.
+    /// Runs a command of rolltap as root, to prepare the environment for other commands.
     ///
     /// # Errors
-    /// The environment's own trouble, or what the command said when it failed.
+    /// The environment fails, or the command fails: the end of its output.
     pub(crate) async fn arrange(&self, command: String) -> Result<(), EnvironmentError> {
+        // The id 0 is root in every image, also in one without user names.
         let user = (!self.runs_as_root(None)).then(|| "0".to_owned());
         let done = self.exec(Exec { command, user, ..Exec::default() }).await?;
         match done.exit_code {
@@ -170,10 +175,11 @@ impl Environment {
         }
     }
 
-    /// A shell of this [`Exec::user`] on a pseudo-terminal of this size in the workdir, with `TERM=xterm-256color`.
+    /// Opens a shell as this [`Exec::user`] on a pseudo-terminal of this size, in the workdir and with
+    /// `TERM=xterm-256color`.
     ///
     /// # Errors
-    /// The environment's own trouble.
+    /// The environment fails.
     pub async fn open_terminal(
         &self,
         size: TerminalSize,
@@ -186,10 +192,11 @@ impl Environment {
         }
     }
 
-    /// Puts the contents of `host_dir` into the directory `inside` (made if need be), modes kept.
+    /// Copies the contents of `host_dir` into the directory `inside`, which is created if it is missing. Preserves
+    /// modes.
     ///
     /// # Errors
-    /// `host_dir` cannot be read, or the environment's own trouble.
+    /// `host_dir` cannot be read, or the environment fails.
     pub async fn upload(&self, host_dir: &Path, inside: &str) -> Result<(), EnvironmentError> {
         match self {
             Self::Docker(container) => container.upload(&[(host_dir, inside)]).await,
@@ -197,11 +204,11 @@ impl Environment {
         }
     }
 
-    /// The same for several directories, a later one over those before it. One upload, because each costs an engine some
-    /// 70 ms.
+    /// As [`Self::upload`], for several directories. Files of a later directory replace those of an earlier one. It is
+    /// one request, since each costs an engine about 70 ms.
     ///
     /// # Errors
-    /// As of [`Self::upload`].
+    /// Those of [`Self::upload`].
     pub async fn upload_all(&self, contents: &[(&Path, &str)]) -> Result<(), EnvironmentError> {
         match self {
             Self::Docker(container) => container.upload(contents).await,
@@ -214,11 +221,11 @@ impl Environment {
         }
     }
 
-    /// Puts the contents of the directory `inside` into `host_dir` (made if need be). What is inside is not trusted:
-    /// nothing is written outside `host_dir`, and sizes are limited.
+    /// Copies the contents of the directory `inside` into `host_dir`, which is created if it is missing. The content is
+    /// not trusted: nothing is written outside `host_dir`, and sizes are limited.
     ///
     /// # Errors
-    /// No such directory, too much in it, or the environment's own trouble.
+    /// There is no such directory, its content is too large, or the environment fails.
     pub async fn download(&self, inside: &str, host_dir: &Path) -> Result<Downloaded, EnvironmentError> {
         match self {
             Self::Docker(container) => container.download(inside, host_dir).await,
@@ -226,11 +233,11 @@ impl Environment {
         }
     }
 
-    /// Puts the file or directory `inside` in the place of `to`, but for what patterns of `tar --exclude` leave out of a
-    /// directory. The rules of [`Self::download`] hold.
+    /// Copies the file or directory `inside` to the path `to`, without the names that the `tar --exclude` patterns
+    /// match in a directory. The rules of [`Self::download`] hold.
     ///
     /// # Errors
-    /// No such file or directory, too much in it, or the environment's own trouble.
+    /// There is no such file or directory, it is too large, or the environment fails.
     pub async fn fetch(
         &self,
         inside: &str,
@@ -243,11 +250,11 @@ impl Environment {
         }
     }
 
-    /// Puts the contents of the log directories into those of this host (made if need be), by the rules of
-    /// [`Self::download`]. One download, because each costs an engine some 100 ms.
+    /// Copies the contents of the log directories to this host, by the rules of [`Self::download`]. It is one request,
+    /// since each costs an engine about 100 ms.
     ///
     /// # Errors
-    /// No such directories, too much in them, or the environment's own trouble.
+    /// There are no such directories, they are too large, or the environment fails.
     pub async fn download_logs(&self, to: &LogDirs) -> Result<Downloaded, EnvironmentError> {
         match self {
             Self::Docker(container) => container.download_logs(to).await,
@@ -255,7 +262,7 @@ impl Environment {
         }
     }
 
-    /// The name under which the user finds it when the trial is over, where it stays.
+    /// Returns the name of the container that remains after the trial, or `None` if none does.
     pub fn kept_as(&self) -> Option<&str> {
         match self {
             Self::Docker(container) => container.kept_as(),
@@ -263,10 +270,10 @@ impl Environment {
         }
     }
 
-    /// Kills everything that runs inside and removes the environment, unless it is to stay. Fine if it is gone already.
+    /// Kills every process of the environment and removes it, unless it is to remain. Succeeds if it is gone already.
     ///
     /// # Errors
-    /// It is still there.
+    /// The environment could not be removed.
     pub async fn stop(self) -> Result<(), EnvironmentError> {
         match self {
             Self::Docker(container) => container.stop().await,

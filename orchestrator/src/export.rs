@@ -1,7 +1,7 @@
-//! `rolltap export`: rollouts into the form that a trainer reads.
+//! `rolltap export`: converts rollouts to a trainer's format.
 //!
-//! Two passes over the input: the first learns how every trial went, the second writes those that are taken, one after the
-//! other. The output appears whole or not at all.
+//! An export reads the input twice. The first pass surveys all trials, and the second writes the selected trials one by
+//! one. The output appears complete or not at all.
 
 mod ahead;
 mod input;
@@ -30,28 +30,28 @@ pub use self::progress::ExportProgress;
 pub use self::report::ExportReport;
 use crate::source::SourceError;
 
-/// What is exported, and how.
+/// The input, output and rules of an export.
 #[derive(Clone, Debug)]
 pub struct ExportSettings {
     /// A job directory, a proxy's data directory, or a file of rows.
     pub input: PathBuf,
-    /// Where to.
+    /// The destination.
     pub output: Output,
-    /// In which form.
+    /// The format.
     pub format: Format,
-    /// What the format asks beside.
+    /// The options of the format.
     pub options: FormatOptions,
-    /// What of it.
+    /// The rules that select and mask rows.
     pub rules: Rules,
 }
 
-/// Why nothing was exported. Nothing is left behind.
+/// Why an export failed. Nothing is left behind.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportFailure {
-    /// There is nothing to read.
+    /// The input cannot be read.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// There is nowhere to write to.
+    /// The output cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
     /// A row cannot be read.
@@ -59,46 +59,46 @@ pub enum ExportFailure {
     Row {
         /// The file.
         path: PathBuf,
-        /// Where in it, and what is wrong.
+        /// The position in the file, and the error.
         problem: String,
     },
-    /// Nobody can tell what was there.
+    /// The captures are damaged, so the lost records are unknown.
     #[error("the captures are damaged: {0}; `rolltap check` tells all of it")]
     Damaged(Damage),
-    /// Two sources in one.
+    /// A trial is in the input twice, as after two sources were joined.
     #[error(transparent)]
     SeenTwice(#[from] SeenTwice),
-    /// The trials do not let anybody decide.
+    /// The rules do not fit the trials.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// A trial cannot be exported.
     #[error("{0}")]
     Refused(#[from] SelectionError),
-    /// The format cannot hold it, or it could not be written.
+    /// The format cannot hold the rows, or they could not be written.
     #[error(transparent)]
     Export(#[from] ExportError),
-    /// No trial is left.
+    /// No trial is selected.
     #[error("nothing to export: {0}")]
     Nothing(String),
-    /// Between the two passes somebody wrote there.
+    /// The input changed between the two passes.
     #[error("the input changed while it was read; export again when nobody writes to it")]
     Changed,
-    /// The user stopped it.
+    /// The user stopped the export.
     #[error("stopped; nothing was written")]
     Cancelled,
 }
 
 impl ExportFailure {
-    /// Whether it is the user's mistake, found before anything was read.
+    /// Returns whether the arguments are wrong. Such an error is found before any row is read.
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::Source(_) | Self::Output(OutputError::Exists(_) | OutputError::Unusable { .. }))
     }
 }
 
-/// Exports; says what became of it.
+/// Exports the input, and returns a report.
 ///
 /// # Errors
-/// As of [`ExportFailure`].
+/// Returns an [`ExportFailure`].
 pub fn export(
     settings: &ExportSettings,
     progress: &ExportProgress,
@@ -118,7 +118,7 @@ pub fn export(
     Ok(report)
 }
 
-/// The second pass, and the output in its place.
+/// Runs the second pass, and moves the output into place.
 fn write_all(
     settings: &ExportSettings,
     input: &Input,
@@ -131,6 +131,7 @@ fn write_all(
     let mut draft = settings.output.draft()?;
     let (tally, omissions) =
         write(settings, input, plan, &mut draft, |written| progressed(progress, cancelled, written))?;
+    // The plan rests on the first pass, and another number of trials means that the input changed since.
     if tally.trials != plan.trials() as u64 {
         return Err(ExportFailure::Changed);
     }
@@ -147,8 +148,8 @@ fn progressed(
     if cancelled.is_cancelled() { Err(ExportFailure::Cancelled) } else { Ok(()) }
 }
 
-/// One thread reads, one checks and chooses, this one writes. Where a step fails, the one before finds nobody to hand
-/// trials to, and ends.
+/// Reads, selects and writes in three threads. This thread writes. If a step fails, its channel closes, and the step
+/// before it ends.
 fn write(
     settings: &ExportSettings,
     input: &Input,
@@ -168,9 +169,11 @@ fn write(
             written += 1;
             progressed(written)
         });
+        // The other threads end only when this receiver is closed, so it must be dropped before they are joined.
         drop(to_write);
         let tally = choosing.join().unwrap_or(Err(ExportFailure::Changed));
         let read = reading.join().unwrap_or(Err(ExportFailure::Changed));
+        // An error of a later step comes first, because it is the reason why the earlier steps ended.
         wrote?;
         let tally = tally?;
         read?;
@@ -183,7 +186,7 @@ fn read_all(input: &Input, read: &Sender<Vec<RolloutRow>>) -> Result<(), ExportF
         let rows = rows?;
         let tokens = tokens_of(&rows);
         if read.send(rows, tokens).is_err() {
-            break; // whoever is gone says why
+            break; // the closed step returns its own error
         }
     }
     Ok(())
@@ -199,7 +202,7 @@ fn choose_all(
         let Some(trial) = plan.take(rows, &mut tally)? else { continue };
         let tokens = tokens_of(&trial.rows);
         if chosen.send(trial, tokens).is_err() {
-            break; // whoever is gone says why
+            break; // the closed step returns its own error
         }
     }
     Ok(tally)

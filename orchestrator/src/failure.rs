@@ -1,4 +1,4 @@
-//! Why a trial failed: in which phase, under which of Harbor's names, and whether the agent is to blame.
+//! The failures of trials: the phase, Harbor's name for the cause, and whether the agent is to blame.
 
 mod exception_class;
 mod timeouts;
@@ -12,19 +12,19 @@ use crate::common::plain::plain;
 pub use exception_class::ExceptionClass;
 pub use timeouts::{AGENT_SETUP_SEC, InvalidTimeout, PhaseLimit, TimeoutPolicy};
 
-/// Why a trial failed. The first failure of a trial is the one that is kept.
+/// Why a trial failed. A trial records only its first failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrialFailure {
-    /// What was under way.
+    /// The phase in which the failure occurred.
     pub phase: Phase,
-    /// What kind of failure.
+    /// The kind of failure.
     pub cause: Cause,
-    /// What happened, with every underlying cause.
+    /// The error and every underlying cause.
     pub message: String,
-    /// The agent and its model ended up here by themselves, so a reward measures them. Decides the exit code of a job
-    /// and the `valid` of a reward.
+    /// Whether the agent or its model caused the failure, so that a reward measures them. Decides the exit code of a
+    /// job and the `valid` of a reward.
     pub is_agents_fault: bool,
-    /// In which step; none where it is the whole trial's.
+    /// The name of the step that failed. `None` if the failure concerns the whole trial.
     pub step: Option<String>,
 }
 
@@ -36,11 +36,11 @@ pub enum Phase {
     Open,
     /// The image is built and the environment started.
     EnvironmentSetup,
-    /// The task's check of its environment is run until it passes.
+    /// The task's health check runs until it passes.
     Healthcheck,
-    /// The agent is made ready.
+    /// The agent is installed and prepared.
     AgentSetup,
-    /// What a step brings is put into the environment.
+    /// The files of a step are copied into the environment.
     StepSetup,
     /// The agent works.
     Agent,
@@ -52,50 +52,50 @@ pub enum Phase {
     Reward,
 }
 
-/// Kinds of failure, by the names of the exceptions that Harbor records for them where it has one: Harbor's readers
-/// classify a trial by that name.
+/// Kinds of failure. Each has the name of Harbor's exception for it, if there is one, because Harbor's readers classify
+/// a trial by that name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The proxy's admin plane did not do what was asked. Ours: Harbor has no proxy.
+    /// The proxy's admin plane did not fulfil a request. A name of rolltap: Harbor has no proxy.
     Proxy,
-    /// The image could not be built or the environment not be started.
+    /// The image could not be built, or the environment could not be started.
     EnvironmentStart,
     /// Building and starting took longer than the task's `environment.build_timeout_sec`.
     EnvironmentStartTimeout,
-    /// The task's check of its environment went on failing.
+    /// The task's health check failed until its retries were spent.
     Healthcheck,
-    /// Getting the agent ready took too long.
+    /// The preparation of the agent took too long.
     AgentSetupTimeout,
     /// A step's `setup.sh` failed.
     StepSetup,
-    /// The whole trial took longer than it may. Ours: Harbor has no such limit.
+    /// The whole trial exceeded its deadline. A name of rolltap: Harbor has no such limit.
     TrialDeadline,
-    /// The environment failed under the agent or the verifier.
+    /// The environment failed while the agent or the verifier ran.
     Environment,
     /// The agent worked longer than the task's `agent.timeout_sec`.
     AgentTimeout,
-    /// The agent's command ended with another exit code than 0.
+    /// The agent's command exited with a code other than 0.
     NonZeroAgentExitCode,
-    /// The conversation outgrew the model's context.
+    /// The conversation exceeded the model's context window.
     ContextLengthExceeded,
-    /// The model gave the agent no answer.
+    /// The model did not answer the agent.
     ModelApi,
-    /// An installed agent says that the conversation outgrew the model's context.
+    /// An installed agent reported that the conversation exceeded the model's context window.
     ContextWindowExceeded,
-    /// An installed agent says that its model did not answer.
+    /// An installed agent reported that its model did not answer.
     UnknownApi,
-    /// The verifier gave no reward; the name says why.
+    /// The verifier gave no reward. The name states the reason.
     Verifier(&'static str),
-    /// An exception of Harbor's, where Harbor ran the trial, that is none of the above.
+    /// Another exception of Harbor, from a trial that Harbor ran.
     Harbor(ExceptionClass),
     /// The job was cancelled.
     Cancelled,
-    /// A failure of rolltap itself or of this host.
+    /// rolltap itself or this host failed.
     Internal,
 }
 
 impl Cause {
-    /// The name under which Harbor's readers know the failure.
+    /// Returns the name by which Harbor's readers know the failure.
     pub fn name(self) -> &'static str {
         match self {
             Self::Proxy => "ProxyError",
@@ -118,8 +118,10 @@ impl Cause {
         }
     }
 
-    /// The kind of failure that a trial's result names. One that is not known here keeps its name.
+    /// Returns the cause with this name in a trial's result. Keeps an unknown name unchanged, if it can be a class
+    /// name.
     fn named(name: &str) -> Self {
+        // `StepSetup` has the same name as `Internal`, so the name alone gives `Internal`.
         let known = [
             Self::Proxy,
             Self::EnvironmentStart,
@@ -138,10 +140,11 @@ impl Cause {
             Self::Internal,
         ];
         let found = known.into_iter().find(|cause| cause.name() == name);
+        // The verifier's causes have no fixed list of names, so every other name counts as a verifier's cause.
         found.unwrap_or_else(|| Self::Verifier(ExceptionClass::of(name).name()))
     }
 
-    /// The cause of this class of Harbor's exceptions.
+    /// Returns the cause for this class of Harbor's exceptions.
     pub fn of_harbor(class: &str) -> Self {
         match class {
             "AgentTimeoutError" => Self::AgentTimeout,
@@ -151,8 +154,9 @@ impl Cause {
         }
     }
 
-    /// Whether the tests still run. Harbor 0.25 runs them after an agent that ran out of time or whose program failed (what
-    /// that said of its model is a kind of the latter), and after no other failure.
+    /// Whether the tests still run after this failure. Harbor 0.25 runs them after an agent timeout and after a failed
+    /// agent program, and after no other failure. The two causes that an installed agent reports are kinds of the
+    /// latter.
     pub fn leaves_work_to_verify(self) -> bool {
         matches!(
             self,
@@ -160,12 +164,12 @@ impl Cause {
         )
     }
 
-    /// Whether nothing more is done in the trial but to save what there is.
+    /// Whether the trial only saves its data after this failure, and skips its other phases.
     pub(crate) fn ends_the_trial(self) -> bool {
         matches!(self, Self::Cancelled | Self::TrialDeadline)
     }
 
-    /// Whether such a failure, nothing else known, is the agent's own: a spent budget, or its own way out.
+    /// Whether this cause, if nothing else is known, is the agent's own fault: a spent budget, or an exit of its own.
     fn is_agents_fault(self) -> bool {
         matches!(
             self,
@@ -178,35 +182,36 @@ impl Cause {
 }
 
 impl TrialFailure {
-    /// A failure, with the blame that its cause implies. What only a terminal would understand of the message, such as
-    /// the colours of a build's output, is left out: it goes into files and records.
+    /// Makes a failure with the blame that its cause implies. Removes escape sequences, such as the colours of a
+    /// build's output, because the message goes into files and records.
     pub fn new(phase: Phase, cause: Cause, message: impl Into<String>) -> Self {
         let message = plain(&message.into());
         Self { phase, cause, message, is_agents_fault: cause.is_agents_fault(), step: None }
     }
 
-    /// A failure with the whole chain of an error as its message.
+    /// Makes a failure with the whole chain of an error as its message.
     pub fn from_error(phase: Phase, cause: Cause, error: &dyn Error) -> Self {
         Self::new(phase, cause, chain(error))
     }
 
-    /// The job was cancelled in this phase.
+    /// Makes the failure of a trial whose job was cancelled in this phase.
     pub fn cancelled(phase: Phase) -> Self {
         Self::new(phase, Cause::Cancelled, format!("the job was cancelled in phase {phase}"))
     }
 
-    /// The trial's time was over in this phase.
+    /// Makes the failure of a trial whose deadline passed in this phase.
     pub(crate) fn out_of_time(phase: Phase) -> Self {
         Self::new(phase, Cause::TrialDeadline, format!("the trial's time was over in phase {phase}"))
     }
 
-    /// The same failure, known not to be the agent's, and why.
+    /// Returns the same failure with the reason `why` in its message, and without the agent's blame.
     pub fn not_the_agents(self, why: &str) -> Self {
         Self { message: format!("{}; {why}", self.message), is_agents_fault: false, ..self }
     }
 }
 
-/// An error and its sources in one line, each said once: some libraries repeat the source in their own words.
+/// Returns an error and its sources in one line. Skips a source whose text is already in the line, since some libraries
+/// repeat their source.
 pub fn chain(error: &dyn Error) -> String {
     let mut line = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! A job: many trials from one configuration, so many at once, their rollouts gathered at the end.
+//! A job: many trials from one configuration, a limited number at a time. Their rollouts are collected at the end.
 
 mod attempts;
 mod check;

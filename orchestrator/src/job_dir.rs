@@ -1,4 +1,4 @@
-//! A job's directory, laid out as Harbor's: what lies where, and how it is written.
+//! A job's directory, in Harbor's layout: the paths of its files, and how they are written.
 //!
 //! ```text
 //! JOBS_DIR/JOB/   config.json lock.json result.json job.log rollouts.jsonl rollouts.parquet data/ .running
@@ -22,102 +22,103 @@ pub use claim::JobDirError;
 pub(crate) use log::Log;
 pub use trial_dir::TrialDir;
 
-/// The directory of one job. Its files are named here and nowhere else.
+/// The directory of one job. Only this type names its files.
 #[derive(Clone, Debug)]
 pub struct JobDir {
     path: PathBuf,
 }
 
-/// The name of a job that was given none: the local time, as Harbor writes it.
+/// Returns the default name of a job: the local time in Harbor's format.
 pub fn default_job_name(now: &Zoned) -> String {
     now.strftime("%Y-%m-%d__%H-%M-%S").to_string()
 }
 
 impl JobDir {
-    /// One that is there.
+    /// Makes a handle of an existing directory.
     pub(crate) fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
-    /// The directory itself, absolute.
+    /// Returns the absolute path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The job's settings, as Harbor's `JobConfig`.
+    /// Returns the path of the job's settings, Harbor's `JobConfig`.
     pub fn config(&self) -> PathBuf {
         self.path.join("config.json")
     }
 
-    /// Which versions of which tasks, as Harbor's `JobLock`.
+    /// Returns the path of the versions of the job's tasks, Harbor's `JobLock`.
     pub fn versions(&self) -> PathBuf {
         self.path.join("lock.json")
     }
 
-    /// The job's result so far, as Harbor's `JobResult`.
+    /// Returns the path of the job's current result, Harbor's `JobResult`.
     pub fn result(&self) -> PathBuf {
         self.path.join("result.json")
     }
 
-    /// What happened, a line each.
+    /// Returns the path of the job's log, with one line per event.
     pub fn log(&self) -> PathBuf {
         self.path.join("job.log")
     }
 
-    /// The capture store of an embedded proxy.
+    /// Returns the path of the capture store of an embedded proxy.
     pub fn data(&self) -> PathBuf {
         self.path.join("data")
     }
 
-    /// What Harbor lays over its compose files, where it runs the trials.
+    /// Returns the path of the compose file that Harbor merges into its own, if Harbor runs the trials.
     pub(crate) fn compose_overlay(&self) -> PathBuf {
         self.path.join("harbor-compose.json")
     }
 
-    /// The rollouts, a JSON line each.
+    /// Returns the path of the rollouts as JSON Lines.
     pub fn rollouts_jsonl(&self) -> PathBuf {
         self.path.join("rollouts.jsonl")
     }
 
-    /// The rollouts as a Parquet file.
+    /// Returns the path of the rollouts as a Parquet file.
     pub fn rollouts_parquet(&self) -> PathBuf {
         self.path.join("rollouts.parquet")
     }
 
-    /// The directory of a trial, which may not be there.
+    /// Returns the directory of a trial, which may not exist.
     pub(crate) fn trial(&self, name: &TrialId) -> TrialDir {
         TrialDir::at(self.path.join(name.as_str()))
     }
 
-    /// The trials whose directories are there, in order of their names.
+    /// Returns the trials whose directories have a `config.json`, sorted by name.
     pub(crate) fn trials(&self) -> io::Result<Vec<TrialId>> {
         let entries = fs::read_dir(&self.path)?;
         let names =
             entries.map(|entry| Ok(entry?.file_name().to_str().and_then(|name| TrialId::new(name).ok())));
         let mut trials: Vec<_> = names.filter_map(io::Result::transpose).collect::<io::Result<_>>()?;
+        // A folder without `config.json` belongs to a trial that never began.
         trials.retain(|trial| self.trial(trial).config().is_file());
         trials.sort();
         Ok(trials)
     }
 
-    /// Creates the directory of a trial and the folders in it.
+    /// Creates the directory of a trial and its folders.
     pub(crate) fn create_trial(&self, name: &str) -> io::Result<TrialDir> {
         TrialDir::create(self.path.join(name))
     }
 }
 
-/// Writes a JSON file whole or not at all: a reader never sees half of it.
+/// Writes a JSON file atomically, so that a reader never sees a partial file.
 pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
     let draft = path.with_extension("json.tmp");
     let written = write_pretty(&draft, value).and_then(|()| fs::rename(&draft, path));
     if written.is_err() {
-        // On a full disk also half a draft is in the way.
+        // On a full disk a partial draft would occupy space.
         let _ = fs::remove_file(&draft);
     }
     written
 }
 
-/// Piece by piece: that of a large job is not held in memory.
+/// Writes JSON as a stream, so that the record of a large job is not held in memory.
 fn write_pretty(path: &Path, value: &impl Serialize) -> io::Result<()> {
     let mut file = BufWriter::new(File::create(path)?);
     serde_json::to_writer_pretty(&mut file, value)?;
@@ -125,7 +126,7 @@ fn write_pretty(path: &Path, value: &impl Serialize) -> io::Result<()> {
     file.into_inner().map(drop).map_err(IntoInnerError::into_error)
 }
 
-/// Whether this befalls whatever else is written there, until somebody does something about it.
+/// Returns whether the error affects every write to the disk until a person intervenes.
 pub(crate) fn is_of_the_disk(error: &io::Error) -> bool {
     use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem)

@@ -1,8 +1,8 @@
-//! Harbor tasks run as trials: environments, agents, the life of a trial and of a job, and the join of captured tokens
-//! with the verifier's reward.
+//! Runs Harbor tasks as trials: environments, agents, the life of a trial and of a job. Joins the captured tokens with
+//! the verifier's reward.
 //!
-//! [`job::run_job`] does all of it. The proxy that captures is only reached through its admin plane, by
-//! [`admin_client`]: nothing here uses what another runner could not.
+//! [`job::run_job`] runs a whole job. This crate reaches the capturing proxy only through its admin plane, with
+//! [`admin_client`]: it uses nothing that another runner could not use.
 
 pub mod admin_client;
 pub mod agent_reported;

@@ -1,4 +1,4 @@
-//! Where rollouts are read from: a job directory, a proxy's data directory, or a single file.
+//! The sources from which rollouts are read: a job directory, a proxy's data directory, or a single file.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -14,27 +14,27 @@ use crate::job_dir::JobDir;
 /// Why there is nothing to read.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// Nothing there.
+    /// The path does not exist.
     #[error("{} does not exist", .0.display())]
     NotFound(PathBuf),
-    /// Something else is there.
+    /// The path exists, but is no source of rollouts.
     #[error("{} is no job directory (rollouts.jsonl, rollouts.parquet), no data directory of a proxy with trials in it, and no .jsonl or .parquet file", .0.display())]
     Nothing(PathBuf),
-    /// The file system said no.
+    /// The file system returned an error.
     #[error("cannot read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// The file is no Parquet, or not of rollouts.
+    /// The file is not a Parquet file, or does not hold rollouts.
     #[error("{} cannot be read", path.display())]
     Parquet {
         /// The file.
         path: PathBuf,
-        /// What the reader said.
+        /// The reader's error.
         #[source]
         source: parquet::ReadError,
     },
@@ -43,28 +43,31 @@ pub enum SourceError {
     Store(#[from] store::ReadError),
 }
 
-/// What is at a path.
+/// The kind of source at a path.
 #[derive(Debug)]
 pub(crate) enum Source {
     /// A job directory.
     Job(JobFiles),
     /// A proxy's data directory.
     Store(Box<Archive>),
-    /// Rows by themselves.
+    /// A file with rows.
     File(PathBuf),
 }
 
-/// What a job directory holds of its rollouts.
+/// The rollout files of a job directory.
 #[derive(Debug)]
 pub(crate) struct JobFiles {
-    /// The same rows as often as they are there, at least once: JSON Lines, then Parquet.
+    /// Files that each hold all rows, at least one: JSON Lines first, then Parquet.
     pub(crate) rows: Vec<PathBuf>,
-    /// The capture store; none of a job whose proxy was another's.
+    /// The directory of the capture store. `None` if the job used a proxy that ran outside it.
     pub(crate) data: Option<PathBuf>,
 }
 
 impl Source {
-    /// Looks at what is there.
+    /// Finds out which kind of source is at `path`.
+    ///
+    /// # Errors
+    /// The path does not exist, or is no source of rollouts; or the capture store cannot be read.
     pub(crate) fn at(path: &Path) -> Result<Self, SourceError> {
         if path.is_file() {
             return Ok(Self::File(path.to_owned()));
@@ -78,6 +81,7 @@ impl Source {
         if !rows.is_empty() {
             return Ok(Self::Job(JobFiles { rows, data: Some(job.data()).filter(|data| data.is_dir()) }));
         }
+        // A directory without rollout files can only be a proxy's data directory.
         let archive = Archive::open(path)?;
         if archive.is_empty() {
             return Err(SourceError::Nothing(path.to_owned()));
@@ -86,10 +90,13 @@ impl Source {
     }
 }
 
-/// Rows, or parts of them, as they are asked for; in place of one that cannot be read, why.
+/// An iterator that reads rows, or parts of rows, on demand. A row that cannot be read is an error text.
 pub(crate) type Rows<T> = Box<dyn Iterator<Item = Result<T, String>>>;
 
-/// The rows of a file, by what it is named.
+/// Reads the rows of a file. The file name's extension decides the format.
+///
+/// # Errors
+/// The file cannot be opened, is not valid Parquet, or has another extension.
 pub(crate) fn rows<T: RowPart + 'static>(path: &Path) -> Result<Rows<T>, SourceError> {
     let file = File::open(path).map_err(|source| SourceError::Read { path: path.to_owned(), source })?;
     match path.extension().and_then(|extension| extension.to_str()) {
@@ -106,5 +113,5 @@ pub(crate) fn rows<T: RowPart + 'static>(path: &Path) -> Result<Rows<T>, SourceE
     }
 }
 
-/// Of bytes read at once. A line can have millions.
+/// Bytes per read of a JSON Lines file. One line can have millions of bytes.
 const BUFFER: usize = 1 << 20;

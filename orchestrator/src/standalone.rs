@@ -1,4 +1,4 @@
-//! The terminal agent at one task, without a job and without a proxy: it calls the model's own address.
+//! Runs the terminal agent on one task, without a job and without a proxy. The agent calls the model's own address.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,70 +20,71 @@ use crate::task::{Task, TaskError};
 use crate::trial::wait_until_healthy;
 use crate::verify::{self, Rewards, VerifierError};
 
-/// What to run, where, and against which model.
+/// Which task and agent to run, in which environment, and with which model.
 pub struct Settings {
     /// The task's directory.
     pub task: PathBuf,
-    /// Where it is worked at: docker or local.
+    /// The kind of environment that the agent works in: docker or local.
     pub environment: EnvironmentKind,
     /// The agent, which is rolltap's terminal agent.
     pub agent: AgentSpec,
-    /// Base URL of an OpenAI-compatible server, up to and with `/v1`.
+    /// Base URL of an OpenAI-compatible server, including `/v1`.
     pub base_url: String,
-    /// Its key; any text where it wants none.
+    /// The API key of the server. Any text if the server needs none.
     pub api_key: String,
-    /// Which model to ask for.
+    /// The model to request.
     pub model: String,
-    /// Where trajectory, transcript and logs go; made if need be. None for `agent-runs/` and the time.
+    /// The directory for trajectory, transcript and logs, which is created if it is missing. If `None`, it is
+    /// `agent-runs/` and the time.
     pub logs: Option<PathBuf>,
-    /// Whether the task's tests are run in the end.
+    /// Whether the task's tests run at the end.
     pub verify: bool,
-    /// The agent's time; none for the task's own.
+    /// The agent's time limit. `None` for the limit of the task.
     pub timeout: Option<Duration>,
 }
 
-/// What came of it.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct Report {
-    /// Why the agent's work ended, where that was not by itself.
+    /// Why the agent failed. `None` if it ended by itself.
     pub failure: Option<TrialFailure>,
-    /// What the agent says of its work: `turns`, `completed`, `stop`, `summaries`.
+    /// The agent's report of its work: `turns`, `completed`, `stop`, `summaries`.
     pub metadata: Map<String, Value>,
-    /// What the tests gave; none where they were not to run.
+    /// The verdict of the tests. `None` if they did not run.
     pub verdict: Option<Result<Rewards, VerifierError>>,
-    /// Where the agent's trajectory and transcript are.
+    /// The directory of the agent's trajectory and transcript.
     pub logs: PathBuf,
 }
 
-/// Why nothing came of it.
+/// Why a run has no report.
 #[derive(Debug, thiserror::Error)]
 pub enum AloneError {
     /// The task cannot be loaded.
     #[error("the task cannot be used")]
     Task(#[from] TaskError),
-    /// The task wants more than one agent at one terminal.
+    /// The task needs more than one agent at one terminal, such as steps or a verifier in an environment of its own.
     #[error("{0}; `rolltap run` runs such tasks")]
     NotAlone(String),
-    /// There is no environment for it.
+    /// The environment could not be started, or failed.
     #[error("the environment failed")]
     Environment(#[from] EnvironmentError),
-    /// It never became ready.
+    /// The environment did not become healthy, or the run was cancelled before.
     #[error("the environment is not ready: {0}")]
     NotReady(String),
-    /// The logs cannot be written.
+    /// The log directories cannot be created.
     #[error("{path} cannot be made: {source}")]
     Logs {
         /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// Runs the agent at the task until it is done, out of time or cancelled, and removes the environment.
+/// Runs the agent on the task until it ends, runs out of time or is cancelled. Then removes the environment.
 ///
 /// # Errors
-/// Nothing was begun, or the environment failed. What the agent and the tests did wrong is in the report.
+/// The task cannot run, or the environment failed. Failures of the agent and of the tests are in the report.
 pub fn run(settings: Settings, cancel: &CancellationToken) -> BoxFuture<'_, Result<Report, AloneError>> {
     // Boxed for the reason given at `run_job`.
     Box::pin(run_alone(settings, cancel))
@@ -96,18 +97,21 @@ async fn run_alone(settings: Settings, cancel: &CancellationToken) -> Result<Rep
     let below = below.unwrap_or_else(|| Path::new("agent-runs").join(default_job_name(&Zoned::now())));
     let logs = directories(&below)?;
     let host = Host::connect(settings.environment, &JobLabel::new("rolltap-agent")).await?;
+    // Cancellation drops `start` midway. `host.close` below then removes a half-started environment.
     let worked = match cancel.run_until_cancelled(Box::pin(start(&host, &task))).await {
         None => Err(AloneError::NotReady("cancelled".to_owned())),
         Some(Err(error)) => Err(error),
         Some(Ok(environment)) => {
             tracing::info!(task = task.name, "environment started");
             let worked = Box::pin(work(&settings, &task, &environment, &logs, cancel)).await;
+            // A failed removal must not hide the result of the run.
             if let Err(error) = environment.stop().await {
                 tracing::warn!(error = chain(&error), "the environment is not removed");
             }
             worked
         }
     };
+    // Also after an error, so that nothing remains at the engine.
     host.close().await?;
     worked
 }
@@ -164,6 +168,7 @@ async fn work(
         anthropic: settings.base_url.clone(),
         gemini: settings.base_url.clone(),
     };
+    // Without a proxy, the agent gets the model's own address and key.
     let opened =
         TrialOpened { trial_id: TrialId::generate(), key: settings.api_key.clone(), base_urls: urls };
     let limits = TimeoutPolicy::default();
@@ -183,9 +188,10 @@ async fn work(
         Ok(ready) => Box::pin(settings.agent.run(assignment, ready)).await,
         Err(failure) => failure.into(),
     };
+    // A cancelled run must end soon, so its tests do not run.
     let judged = settings.verify && !cancel.is_cancelled();
     let verdict = if judged { Some(judge(task, environment, logs, &limits).await?) } else { None };
-    // What the agent left running in its terminal is part of its work until the tests have seen it.
+    // Background processes in the agent's terminal are part of its work. They run until the tests have ended.
     drop(outcome.terminal);
     let logs = logs.agent.clone();
     Ok(Report { failure: outcome.failure, metadata: outcome.metadata, verdict, logs })

@@ -1,5 +1,5 @@
-//! What a job's user reads at its end: a line per trial, a line per task, why trials have several branches and what
-//! would change it, and where the rollouts lie.
+//! The summary at the end of a job. It has a line per trial and per task, the causes of branches with their remedies,
+//! and the paths of the rollouts.
 
 mod rewards;
 
@@ -14,7 +14,7 @@ use crate::agent_reported::Returned;
 use crate::job::JobReport;
 use crate::trial::TrialOutcome;
 
-/// A job's report as text for people.
+/// Displays a job's report as text for people.
 #[derive(Debug)]
 pub struct Summary<'a>(pub &'a JobReport);
 
@@ -50,7 +50,7 @@ impl fmt::Display for Summary<'_> {
     }
 }
 
-/// How many calls nothing can be trained of, and why, where there are any.
+/// Returns a warning with the number of calls that cannot be trained on and their flaws, or `None` if there are none.
 fn empty_line(trials: &[TrialOutcome]) -> Option<String> {
     let statuses = || trials.iter().filter_map(|trial| trial.status.as_ref());
     let empty: u64 = statuses().map(TrialStatus::empty_calls).sum();
@@ -97,13 +97,13 @@ fn has_several_agents(trials: &[TrialOutcome]) -> bool {
     trials.windows(2).any(|pair| matches!(pair, [one, other] if one.agent != other.agent))
 }
 
-/// What was done, and by whom where that is not plain.
+/// Names the task of a trial, and also its agent if the job has several agents.
 fn work(trial: &TrialOutcome, several_agents: bool) -> String {
     let task = &trial.task_name;
     if several_agents { format!("{task} by {}", trial.agent.label()) } else { task.clone() }
 }
 
-/// Figures of one task's trials. Only valid rewards count: a trial whose sandbox broke says nothing about the model.
+/// The figures of one task. Only valid rewards count: a trial whose environment broke measures nothing of the model.
 #[derive(Default)]
 struct TaskFigures {
     trials: usize,
@@ -138,7 +138,7 @@ fn tasks_table(trials: &[TrialOutcome]) -> Table {
     table
 }
 
-/// Why branches started in all of these trials.
+/// Sums up the causes of branches over all trials.
 fn causes_of(trials: &[TrialOutcome]) -> BTreeMap<BranchCause, Cost> {
     let mut causes: BTreeMap<BranchCause, Cost> = BTreeMap::new();
     for status in trials.iter().filter_map(|trial| trial.status.as_ref()) {
@@ -149,7 +149,7 @@ fn causes_of(trials: &[TrialOutcome]) -> BTreeMap<BranchCause, Cost> {
     causes
 }
 
-/// None where every trial is one branch, from its first call to its last.
+/// Returns a table of causes, or `None` if every trial is one branch from its first call to its last.
 fn causes_table(causes: &BTreeMap<BranchCause, Cost>) -> Option<Table> {
     if causes.keys().all(|&cause| cause == BranchCause::FirstCall) {
         return None;
@@ -162,7 +162,8 @@ fn causes_table(causes: &BTreeMap<BranchCause, Cost>) -> Option<Table> {
     Some(table)
 }
 
-/// The setting that makes fewer branches start for this cause. Most causes are what the agent does.
+/// Returns the setting that reduces the branches of this cause. Most causes are behaviour of the agent, which no
+/// setting changes.
 fn remedy(cause: BranchCause) -> Option<&'static str> {
     match cause {
         BranchCause::TemplateRewroteHistory => Some("--history sampled"),
@@ -182,10 +183,10 @@ fn remedy(cause: BranchCause) -> Option<&'static str> {
     }
 }
 
-/// Trials told by name, of those whose agents handed back something doubtful. The others are in the job's log.
+/// The most trials that the summary names for doubtful records of their agents. The job's log has the others.
 const DOUBTFUL_TOLD: usize = 10;
 
-/// What agents handed back of their tokens: how much of it was taken, and where it is not what was captured.
+/// Returns lines on the tokens that agents recorded: how many were used, and where they differ from the capture.
 fn returned_lines(trials: &[TrialOutcome]) -> Vec<String> {
     let returned = |trial| -> Option<(&TrialOutcome, &Returned)> {
         let trial: &TrialOutcome = trial;
@@ -225,10 +226,11 @@ fn table(header: &[&str], right_aligned: std::ops::Range<usize>) -> Table {
     table
 }
 
-/// At most three decimals, and none that say nothing.
+/// Formats a number with at most three decimals and without trailing zeros.
 fn number(value: f64) -> String {
     let text = format!("{value:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
+    // A small negative number rounds to `-0.000`.
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 

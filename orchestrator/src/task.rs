@@ -1,8 +1,8 @@
 //! Harbor task directories: `task.toml`, `instruction.md`, `environment/`, `tests/test.sh`, `solution/solve.sh`, and
-//! the same again for each of a task's steps.
+//! the same files for each step of a task.
 //!
-//! Everything that can be wrong with a task is told here, before a trial starts: missing files, wrong types, impossible
-//! values, variables that are not set, and parts of Harbor's format that rolltap does not support yet.
+//! Every error in a task is reported here, before a trial starts. Errors are missing files, wrong types, impossible
+//! values, unset variables, and parts of Harbor's format that rolltap does not support yet.
 
 mod check;
 mod config;
@@ -44,25 +44,25 @@ pub use step::Step;
 
 const CONFIG: &str = "task.toml";
 
-/// One task, loaded and found to be something that rolltap can run. A step of one is a task too: what its agent and its
-/// tests are given reads the same.
+/// A loaded task that rolltap can run. A step of a task is also a `Task`, so that the inputs of its agent and of its
+/// tests are read in the same way.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// `[task].name`, or else the directory's name.
+    /// `[task].name`, or the directory's name if there is no `[task]`.
     pub name: String,
     /// The task directory, absolute.
     pub dir: PathBuf,
-    /// What the agent is told. Empty where [`Self::steps`] say it.
+    /// The instruction for the agent. Empty if [`Self::steps`] have the instructions.
     pub instruction: String,
-    /// What an agent is to go on from: a trajectory of ATIF, as a file of this host.
+    /// The path on this host of an ATIF trajectory that the agent continues from.
     pub trajectory: Option<PathBuf>,
-    /// `task.toml`, its `env` tables resolved.
+    /// `task.toml` with resolved `env` tables.
     pub config: TaskConfig,
-    /// What its phases may reach.
+    /// The network policy of each phase.
     pub network: NetworkPlan,
-    /// Where the tests run, if that is not where the agent works.
+    /// The environment of the tests, if they do not run where the agent works.
     pub separate_verifier: Option<Box<SeparateVerifier>>,
-    /// What is done one after the other; empty for a task in one go.
+    /// The steps, in order. Empty for a task without steps.
     pub steps: Vec<Step>,
     environment: PathBuf,
     solution: Input,
@@ -70,32 +70,33 @@ pub struct Task {
 }
 
 impl Task {
-    /// `environment/`, or wherever the build context is. Need not exist where the task names an image.
+    /// Returns the build context, normally `environment/`. It need not exist if the task names an image.
     pub fn environment_dir(&self) -> PathBuf {
         self.environment.clone()
     }
 
-    /// The Dockerfile in [`Self::environment_dir`].
+    /// Returns the path of the Dockerfile in [`Self::environment_dir`].
     pub fn dockerfile(&self) -> PathBuf {
         self.environment.join("Dockerfile")
     }
 
-    /// The directories whose contents make up `/tests`, a later one over those before it.
+    /// Returns the directories that are copied into `/tests`. Files of a later directory replace those of an earlier
+    /// one.
     pub fn tests_dirs(&self) -> impl Iterator<Item = &Path> {
         self.tests.iter().map(Input::path)
     }
 
-    /// `solution/`. Need not exist.
+    /// Returns `solution/`, or a copy without excluded files. It need not exist.
     pub fn solution_dir(&self) -> PathBuf {
         self.solution.path().to_owned()
     }
 
-    /// `solution/solve.sh`. Need not exist.
+    /// Returns the path of `solution/solve.sh`. It need not exist.
     pub fn solution_script(&self) -> PathBuf {
         self.solution.path().join("solve.sh")
     }
 
-    /// The scripts that the oracle runs, one for each step. Need not exist.
+    /// Returns the scripts that the oracle runs, one for each step. They need not exist.
     pub fn solution_scripts(&self) -> Vec<PathBuf> {
         if self.steps.is_empty() {
             return vec![self.solution_script()];

@@ -1,5 +1,5 @@
-//! The life of one trial: open, environment, agent, seal, tests, reward, gone. Harbor's phases in Harbor's order, with
-//! the proxy's trial around the agent's time.
+//! The life of one trial: open, start the environment, run the agent, seal, verify, set the reward, stop the
+//! environment. The phases and their order are Harbor's. The proxy's trial covers the agent's time.
 
 mod agent;
 mod agent_reported;
@@ -52,19 +52,20 @@ use crate::job_dir::{Log, TrialDir, is_of_the_disk};
 use crate::task::{EnvironmentConfig, Task};
 use runner::instruction::Instruction;
 
-/// How long an agent may go on after the job is cancelled, to hand in what it has.
+/// The time for which an agent may run on after the job is cancelled, to hand in its results.
 const CANCEL_GRACE: Duration = Duration::from_secs(1);
-/// How long collecting logs and artifacts may take.
+/// The time limit for collecting logs and artifacts.
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(300);
-/// How long removing an environment may take before it is left to the end of the job.
+/// The time limit for removing an environment. After it, the end of the job removes the environment.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Runs a trial from beginning to end. Whatever fails is in the outcome, and no environment is left behind.
+/// Runs a trial from beginning to end. Any failure is in the outcome, and no environment is left behind.
 pub(crate) async fn run(context: &TrialContext, plan: TrialPlan) -> TrialOutcome {
     let outcome = TrialOutcome::new(&plan);
     match prepare_dir(context, &plan) {
         Ok((dir, log)) => {
             let task = Arc::new(plan.extras.applied_to(&plan.task));
+            // A deadline beyond the range of the clock is no deadline.
             let deadline = plan.timeouts.deadline().and_then(|limit| Instant::now().checked_add(limit));
             let trial = Trial {
                 context,
@@ -85,6 +86,7 @@ pub(crate) async fn run(context: &TrialContext, plan: TrialPlan) -> TrialOutcome
         }
         Err(error) => {
             let failure = TrialFailure::from_error(Phase::Open, Cause::Internal, &error);
+            // A full disk would fail every further trial too, so the job halts.
             let halts = is_of_the_disk(&error).then(|| failure.to_string());
             TrialOutcome { halts, ..outcome.failed(failure) }
         }
@@ -102,16 +104,16 @@ fn prepare_dir(context: &TrialContext, plan: &TrialPlan) -> std::io::Result<(Tri
 struct Trial<'a> {
     context: &'a TrialContext,
     plan: TrialPlan,
-    /// The plan's, with what the job adds.
+    /// The task of the plan, with the job's additions.
     task: Arc<Task>,
     dir: TrialDir,
     log: Log,
     outcome: TrialOutcome,
     deadline: Option<Instant>,
     sealed: bool,
-    /// Harbor wrote the trial's result.
+    /// Whether Harbor wrote the trial's result.
     harbors_record: bool,
-    /// Where the model is, as seen from inside; known once there is an environment.
+    /// The base URLs of the model as seen from inside the environment. `None` before the environment exists.
     urls_inside: Option<BaseUrls>,
 }
 
@@ -126,6 +128,7 @@ impl Trial<'_> {
                     Box::pin(self.save(inside)).await;
                 }
             }
+            // The last round seals the trial, but it may not have begun.
             self.seal_trial().await;
             self.look_at_returned().await;
             self.put_reward().await;
@@ -136,7 +139,7 @@ impl Trial<'_> {
         self.finish()
     }
 
-    /// The task, in one go or step by step.
+    /// Runs the task, in one go or step by step.
     async fn work(&mut self, environment: &mut Option<Environment>, opened: &TrialOpened) {
         let task = Arc::clone(&self.task);
         if !task.steps.is_empty() {
@@ -147,18 +150,18 @@ impl Trial<'_> {
         self.outcome.take(round);
     }
 
-    /// Tells that a phase begins.
+    /// Writes an event for the start of a phase.
     fn enter(&self, phase: Phase) {
         self.context.events.trial_phase(&self.plan.name, phase);
     }
 
-    /// Keeps the first failure: later ones mostly follow from it.
+    /// Records the first failure only, because later failures usually follow from it.
     fn fail(&mut self, failure: TrialFailure) {
         self.log.line(format!("failed: {failure}"));
         self.outcome.failure.get_or_insert(failure);
     }
 
-    /// What the work gives, unless the trial has to end first.
+    /// Returns the result of the work, or a failure if the job stops or the trial's deadline passes first.
     async fn within<T>(&self, phase: Phase, work: impl Future<Output = T>) -> Result<T, TrialFailure> {
         tokio::select! {
             done = work => Ok(done),
@@ -166,7 +169,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Waits until the trial has to end, in this phase.
+    /// Waits until the job stops or the trial's deadline passes. Returns the failure of this phase.
     async fn ended(&self, phase: Phase) -> TrialFailure {
         let stop = &self.context.cancellation.stop;
         let Some(deadline) = self.deadline else {
@@ -211,7 +214,8 @@ impl Trial<'_> {
         }
     }
 
-    /// The reward stands by now, so trouble here is no failure of the trial; the end of the job cleans up once more.
+    /// Stops the environment. The reward is set by now, so an error here is no failure of the trial. The end of the job
+    /// cleans up once more.
     async fn stop(&self, environment: Environment) {
         let gone = match environment.kept_as() {
             Some(name) => format!("environment ended; its container {name} is kept"),
@@ -227,10 +231,12 @@ impl Trial<'_> {
     fn is_to_be_retried(&self) -> bool {
         let stopped = self.context.cancellation.stop.is_cancelled();
         let again = || self.context.retry.wait(&self.outcome, self.plan.retries).is_some();
+        // A trial that halts the job is retried by the next run, when its problem may be gone.
         self.outcome.halts.is_some() || (!stopped && again())
     }
 
     fn finish(mut self) -> TrialOutcome {
+        // `put_reward` decides this for a trial that is open at the proxy.
         if !self.outcome.opened {
             self.outcome.awaits_retry = self.is_to_be_retried();
         }
@@ -246,7 +252,7 @@ impl Trial<'_> {
         std::fs::write(self.dir.exception(), format!("{failure}\n"))
     }
 
-    /// Whether the trial's result is kept.
+    /// Writes the trial's result. Returns whether it was written.
     fn record(&mut self) -> bool {
         let written = if self.harbors_record { self.write_beside_harbor() } else { self.write_record() };
         let Err(error) = written else { return true };

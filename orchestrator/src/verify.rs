@@ -1,4 +1,4 @@
-//! The verdict: runs a task's tests where the agent worked, and reads the reward that they leave, by Harbor's rules.
+//! Runs a task's tests where the agent worked, and reads the reward that they leave, by Harbor's rules.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -11,12 +11,12 @@ use serde_json::Value;
 use crate::environment::{Downloaded, Environment, EnvironmentError, Exec, ExecOutput, LogDirs};
 use crate::task::Task;
 
-/// What the tests gave.
+/// The rewards from the tests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rewards {
-    /// As in the reward file; all finite.
+    /// The entries of the reward file. All are finite.
     pub rewards: BTreeMap<String, f64>,
-    /// The one number that trainers take: the entry `reward`, or else the only entry, or else none.
+    /// The number that trainers use: the entry `reward`, or else the only entry. `None` otherwise.
     pub reward: Option<f64>,
 }
 
@@ -36,25 +36,25 @@ pub enum VerifierError {
         exit(.exit_code), .output.display()
     )]
     RewardFileNotFound {
-        /// Of `test.sh`.
+        /// The exit code of `test.sh`.
         exit_code: Option<i64>,
-        /// Where its output is, on this host.
+        /// The path of its output on this host.
         output: PathBuf,
     },
     /// The tests left an empty file.
     #[error("{0} is empty")]
     RewardFileEmpty(&'static str),
-    /// The tests left something that is no reward.
+    /// The tests left a file that is not a reward.
     #[error("{file}: {problem}; expected {expected}")]
     OutputParse {
-        /// Which file.
+        /// The file.
         file: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
-        /// What should be in it.
+        /// The expected content.
         expected: &'static str,
     },
-    /// The tests left a number by itself in the file for objects. Harbor tells it from other trouble.
+    /// The tests left a single number in the file for objects. Harbor has an exception of its own for this.
     #[error("reward.json: {0} is no object; expected one, such as {{\"reward\": {0}}}, or else reward.txt")]
     NoObject(String),
     /// The tests took too long.
@@ -62,9 +62,9 @@ pub enum VerifierError {
         "the tests were still running after {seconds} s; their output is in {}", .output.display()
     )]
     Timeout {
-        /// The limit.
+        /// The time limit.
         seconds: f64,
-        /// Where its output is, on this host.
+        /// The path of the output on this host.
         output: PathBuf,
     },
     /// The environment failed, not the tests.
@@ -73,11 +73,11 @@ pub enum VerifierError {
     /// This host failed.
     #[error("cannot {action} {}", .path.display())]
     Io {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// With what.
+        /// The path.
         path: PathBuf,
-        /// Why it failed.
+        /// The error of the system.
         source: std::io::Error,
     },
 }
@@ -87,7 +87,7 @@ fn exit(code: &Option<i64>) -> String {
 }
 
 impl VerifierError {
-    /// The name of Harbor's exception for this.
+    /// Returns the name of Harbor's exception for this error.
     pub fn failure_cause(&self) -> &'static str {
         match self {
             Self::RewardFileNotFound { .. } => "RewardFileNotFoundError",
@@ -103,16 +103,16 @@ impl VerifierError {
 const JSON: &str = "reward.json";
 const TEXT: &str = "reward.txt";
 const OUTPUT: &str = "test-stdout.txt";
-/// Said inside when the tests were not even begun.
+/// A marker that the script prints if the tests did not begin.
 const NOT_READY: &str = "rolltap-not-ready";
 
-/// Puts `tests/` into the environment, runs `test.sh`, fetches all logs, and reads the reward. The output of the tests
-/// goes into `logs.verifier`, beside everything that they left in `/logs/verifier`.
+/// Uploads `tests/`, runs `test.sh`, downloads all logs, and reads the reward. The output of the tests goes to
+/// `logs.verifier`, with all files that they left in `/logs/verifier`.
 ///
-/// The exit code of `test.sh` does not count. Rewards that were there before the tests do not count either.
+/// The exit code of `test.sh` does not count. Rewards from before the tests do not count either.
 ///
 /// # Errors
-/// No verdict: no reward, no valid reward, no time left, or the environment's own trouble.
+/// Fails if there is no valid reward, the time limit passes, or the environment or this host fails.
 pub async fn verify(
     task: &Task,
     env: &Environment,
@@ -124,17 +124,19 @@ pub async fn verify(
     remove_stale(&logs.verifier).await?;
     let run = run_tests(task, env, limit).await?;
     let downloaded = match separate {
-        // Whatever else lies there is none of the agent's.
+        // The other log directories of this environment have no files of the agent.
         Some(_) => env.download(&env.paths().verifier_logs, &logs.verifier).await,
         None => fetch(env, logs).await,
     };
     let output = logs.verifier.join(OUTPUT);
+    // The output is written even after a failed download, because the errors below refer to it.
     let written = tokio::fs::write(&output, &run.stdout).await;
     written.map_err(|source| VerifierError::Io { action: "write", path: output.clone(), source })?;
     if run.timed_out {
         return Err(VerifierError::Timeout { seconds: limit.unwrap_or_default().as_secs_f64(), output });
     }
     match downloaded {
+        // A directory that the tests removed is the same as an empty one.
         Ok(_) | Err(EnvironmentError::NoSuchPath(_)) => {}
         Err(error) => return Err(error.into()),
     }
@@ -143,7 +145,7 @@ pub async fn verify(
     Ok(Rewards::from(rewards))
 }
 
-/// The tests, unless they are in the image; and what of the agent's logs was written on this host, for tests that look at
+/// Uploads the tests, unless they are in the image. Uploads the agent's logs of this host too, for tests that inspect
 /// how the agent worked.
 async fn upload(task: &Task, env: &Environment, logs: &LogDirs) -> Result<(), EnvironmentError> {
     let separate = task.separate_verifier.as_deref();
@@ -164,7 +166,7 @@ async fn upload(task: &Task, env: &Environment, logs: &LogDirs) -> Result<(), En
     if contents.is_empty() { Ok(()) } else { env.upload_all(&contents).await }
 }
 
-/// All logs; or the reward alone, where the agent left more than can be fetched.
+/// Downloads all logs. If they are too large, downloads only the verifier's, which have the reward.
 async fn fetch(env: &Environment, logs: &LogDirs) -> Result<Downloaded, EnvironmentError> {
     match env.download_logs(logs).await {
         Err(error @ EnvironmentError::TooLarge { .. }) => {
@@ -175,16 +177,16 @@ async fn fetch(env: &Environment, logs: &LogDirs) -> Result<Downloaded, Environm
     }
 }
 
-/// Before the tests, rewards that the agent may have left are removed and the script is made one that can be run, as
-/// root. Everything that the tests print is in the `stdout` of what is returned; one command does it all where it can,
-/// because each costs some 50 ms.
+/// Runs the tests. Before, removes rewards that the agent may have left, and makes the script executable as root. The
+/// `stdout` of the result has all output of the tests. If possible this is one command, because each command costs
+/// about 50 ms.
 async fn run_tests(
     task: &Task,
     env: &Environment,
     limit: Option<Duration>,
 ) -> Result<ExecOutput, VerifierError> {
     let (tests, dir, paths) = (&env.paths().tests, &env.paths().verifier_logs, env.paths());
-    // The agent may have taken them away.
+    // The agent may have removed these directories.
     let there = [&paths.agent_logs, dir, &paths.artifacts]
         .map(|dir| {
             format!(
@@ -206,7 +208,8 @@ async fn run_tests(
         let ready = env.exec(root).await?;
         if ready.exit_code == Some(0) { env.exec(Exec { command: run, ..tests }).await? } else { ready }
     };
-    // The tests have no standard error of their own, so this cannot be theirs. A shell may complain there of a locale.
+    // The tests' standard error is redirected, so this text is not theirs. A shell may also complain here about a
+    // locale.
     let complaint = String::from_utf8_lossy(&output.stderr);
     match complaint.trim_end().strip_suffix(NOT_READY) {
         Some(message) => Err(EnvironmentError::NotReady(message.trim().to_owned()).into()),
@@ -214,7 +217,7 @@ async fn run_tests(
     }
 }
 
-/// Rewards of an earlier verification, on this host.
+/// Removes the rewards of an earlier verification on this host.
 async fn remove_stale(logs: &Path) -> Result<(), VerifierError> {
     for file in [JSON, TEXT] {
         let path = logs.join(file);
@@ -228,7 +231,8 @@ async fn remove_stale(logs: &Path) -> Result<(), VerifierError> {
     Ok(())
 }
 
-/// None where there is no such file. A link of that name is not followed: the agent may have made it.
+/// Reads a file of the logs, or returns `None` if it does not exist. A link is not followed, because the agent may have
+/// made it.
 fn read(logs: &Path, file: &'static str) -> Result<Option<Vec<u8>>, VerifierError> {
     let path = logs.join(file);
     if !path.symlink_metadata().is_ok_and(|metadata| metadata.is_file()) {
@@ -239,11 +243,11 @@ fn read(logs: &Path, file: &'static str) -> Result<Option<Vec<u8>>, VerifierErro
     Ok(Some(contents))
 }
 
-/// The rewards in `reward.json`, or else in `reward.txt`; none if neither is there. The rules are those of Harbor's
-/// verifier.
+/// Parses the rewards of `reward.json`, or else of `reward.txt`. Returns `None` if neither exists. The rules are those
+/// of Harbor's verifier.
 ///
 /// # Errors
-/// The file that counts is empty, or holds no finite numbers.
+/// Fails if the file that counts is empty or holds anything but finite numbers.
 pub fn parse(
     json: Option<&[u8]>,
     text: Option<&[u8]>,
@@ -265,7 +269,7 @@ fn parse_text(text: &[u8]) -> Result<BTreeMap<String, f64>, VerifierError> {
     Ok(BTreeMap::from([("reward".to_owned(), reward)]))
 }
 
-/// What Python's `float` takes: as Rust's, and underscores between digits.
+/// Parses a number as Python's `float` does: Rust's format, with underscores between digits.
 fn python_float(text: &str) -> Option<f64> {
     let is_digit =
         |at: Option<usize>| at.and_then(|at| text.as_bytes().get(at)).is_some_and(u8::is_ascii_digit);
@@ -288,6 +292,7 @@ fn parse_json(json: &[u8]) -> Result<BTreeMap<String, f64>, VerifierError> {
     let number = |(name, value): (String, Value)| {
         let number = match &value {
             Value::Number(number) => number.as_f64().filter(|number| number.is_finite()),
+            // In Python a boolean is a number.
             Value::Bool(truth) => Some(f64::from(u8::from(*truth))),
             _ => None,
         };

@@ -1,14 +1,17 @@
-//! The agent plane: what agents call, and nothing else can be reached through it.
+//! The agent plane: the HTTP API that agents call, and the only one that they can reach.
 //!
-//! A call goes: which trial ([`crate::agent_plane::identity`]) → which dialect ([`crate::dialect::route`]) → what goes upstream and what
-//! comes back ([`crate::agent_plane::call`]) → the store → the agent.
+//! A request names its trial by a key ([`identity`]) and its endpoint by a path ([`crate::dialect::route`]). The steps of a
+//! model call are in [`call`].
 
+mod answer;
 pub(crate) mod body_budget;
-pub(crate) mod call;
+mod call;
 pub(crate) mod cors;
+mod count;
 pub(crate) mod error;
 pub(crate) mod identity;
-pub(crate) mod request_body;
+mod request;
+mod request_body;
 pub(crate) mod server;
 pub(crate) mod silent_connections;
 
@@ -18,28 +21,26 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use http_body::Body;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tower::{Layer, Service, service_fn};
 
-use crate::agent_plane::body_budget::{BodyBudget, Reservation};
-use crate::agent_plane::call::{head_for_agent, read_answer};
+use crate::agent_plane::answer::{head_for_agent, read_answer};
+use crate::agent_plane::body_budget::BodyBudget;
 use crate::agent_plane::cors::AllowedOrigins;
 use crate::agent_plane::error::AgentError;
-use crate::common::clock;
+use crate::agent_plane::request::RequestHead;
 use crate::common::model_aliases::{ModelAliases, Names};
-use crate::dialect;
 use crate::dialect::ToolStrictLevel;
 use crate::dialect::chat::media::Fetching;
 use crate::dialect::error_shape::ErrorShape;
-use crate::dialect::route::{CallEndpoint, CountEndpoint, Endpoint};
+use crate::dialect::route::Endpoint;
 use crate::lifecycle::open::Lifecycle;
 use crate::prefix::ExactPrefix;
 use crate::roles::RoleRules;
-use crate::trial::retry::{Fingerprint, Mark};
 use crate::trial::{CallRefusal, Trial};
 
 /// By which a client, vLLM and their logs name one request.
@@ -66,8 +67,8 @@ pub(crate) struct AgentPlane {
     pub(crate) media: Fetching,
     pub(crate) tool_strict_level: ToolStrictLevel,
     pub(crate) allowed_origins: AllowedOrigins,
-    /// Where request bodies are while they are needed.
-    pub(crate) inbox: Arc<BodyBudget>,
+    /// Limits the memory of request bodies in flight.
+    pub(crate) body_budget: Arc<BodyBudget>,
 }
 
 impl AgentPlane {
@@ -111,11 +112,20 @@ impl AgentPlane {
         parts: &Parts,
         body: &mut Incoming,
     ) -> Result<Response<AnswerBody>, AgentError> {
-        let trial = self.trial(key, &parts.headers).await?;
+        let trial = &self.trial(key, &parts.headers).await?;
+        let head = RequestHead { trial, path, parts };
         match Endpoint::of(&parts.method, path, parts.uri.query())? {
-            Endpoint::Models => self.models(&trial, parts).await,
-            Endpoint::Call(endpoint) => self.call(&trial, &endpoint, path, parts, body).await,
-            Endpoint::Count(endpoint) => self.count(&trial, &endpoint, path, parts, body).await,
+            Endpoint::Models => self.models(trial, parts).await,
+            Endpoint::Call(endpoint) => {
+                let request = head.read(endpoint, body, &self.body_budget).await?;
+                self.call(&request).await
+            }
+            Endpoint::Count(endpoint) => {
+                // The trial's limit of requests in flight holds before the body takes memory.
+                let _counting = trial.begin_count()?;
+                let request = head.read(endpoint, body, &self.body_budget).await?;
+                self.count(&request).await
+            }
         }
     }
 
@@ -146,65 +156,6 @@ impl AgentPlane {
         let models = read_answer(body, self.longest_silence).await?;
         let with_aliases = names.listed(&models).map(Bytes::from);
         Ok(Response::from_parts(head, whole(with_aliases.unwrap_or(models))))
-    }
-
-    async fn call(
-        &self,
-        trial: &Arc<Trial>,
-        endpoint: &CallEndpoint,
-        path: &str,
-        parts: &Parts,
-        body: &mut Incoming,
-    ) -> Result<Response<AnswerBody>, AgentError> {
-        let started_at = clock::now();
-        let (body, _room) = self.read_request(trial, &parts.headers, body).await?;
-        let mark = Mark::of(&parts.headers);
-        let fingerprint = (mark != Mark::None).then(|| Fingerprint::of(path, &body));
-        if let Some(fingerprint) = fingerprint.filter(|_| mark == Mark::Retry)
-            && let Some(answer) = Self::rejoin(trial, fingerprint).await
-        {
-            return Ok(answer);
-        }
-        // The places come first: what is sampled can then always be kept.
-        let places = self.lifecycle.store.reserve_call().await?;
-        let awake = trial.awake(&self.lifecycle.store).await;
-        let call = trial.admit(&awake, places, started_at, fingerprint)?;
-        drop(awake);
-        self.exchange(call, endpoint, ErrorShape::of_path(path), parts, &body).await
-    }
-
-    /// Counts a prompt's tokens; nothing is sampled, so nothing is recorded.
-    async fn count(
-        &self,
-        trial: &Trial,
-        endpoint: &CountEndpoint,
-        path: &str,
-        parts: &Parts,
-        body: &mut Incoming,
-    ) -> Result<Response<AnswerBody>, AgentError> {
-        let _counting = trial.begin_count()?;
-        let (body, _room) = self.read_request(trial, &parts.headers, body).await?;
-        let body = dialect::prepare_count(endpoint, &body, self.names(trial), self.media)?;
-        self.counted(trial, endpoint, ErrorShape::of_path(path), parts, body).await
-    }
-
-    /// A request's body, and the room that it takes as long as it is needed.
-    async fn read_request(
-        &self,
-        trial: &Trial,
-        headers: &HeaderMap,
-        body: &mut Incoming,
-    ) -> Result<(Bytes, Reservation), AgentError> {
-        let encoding = headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes).unwrap_or_default();
-        if !encoding.is_empty() && !encoding.eq_ignore_ascii_case(b"identity") {
-            let encoding = String::from_utf8_lossy(encoding);
-            let message = format!("the request body has content-encoding {encoding}: send it without any");
-            return Err(AgentError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "BadRequestError", message));
-        }
-        let mut room = Reservation::of(&self.inbox, &trial.opened().facts.trial_id);
-        let largest = trial.opened().limits.max_body_bytes;
-        let body = request_body::read(body, largest, &mut room).await?;
-        Ok((body, room))
     }
 
     /// The model names that hold for a trial.

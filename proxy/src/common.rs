@@ -1,4 +1,4 @@
-//! Types and small tools that every room of the proxy may use. They import nothing of the proxy.
+//! Types and small tools that all modules of the proxy may use. They import nothing from the other modules.
 
 pub(crate) mod clock;
 pub(crate) mod history;

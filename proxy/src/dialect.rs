@@ -1,8 +1,8 @@
-//! The wire formats that agents speak, and the way there and back.
+//! The dialects of agents: the translation of requests to vLLM's form, and of answers back.
 //!
-//! vLLM gives ids and logprobs of chat completions and completions: those two dialects pass through, edited only where
-//! they must be ([`chat`], [`completions`]). The others are translated to chat completions and back, event by event.
-//! [`prepare`] is the way there, [`ResponseAdapter`] the way back.
+//! vLLM returns ids and logprobs for chat completions and completions. Requests of these two dialects are forwarded
+//! with the fewest possible edits ([`chat`], [`completions`]). The other dialects are translated to chat completions
+//! and back, event by event. [`prepare`] translates requests, and [`ResponseAdapter`] translates answers.
 
 pub(crate) mod chat;
 pub(crate) mod completions;
@@ -32,35 +32,35 @@ use crate::upstream::SamplingDefaults;
 use crate::wire::chunk_edit::ChunkRewriter;
 use crate::wire::sse;
 
-/// A request as it goes upstream, and what it said.
+/// A request in the form for upstream, with the facts that the record needs.
 #[derive(Debug)]
 pub(crate) struct UpstreamRequest {
-    /// The path at upstream.
+    /// The path at the upstream server.
     pub(crate) path: &'static str,
-    /// None where it goes as it came.
+    /// The new body, or `None` if the request is forwarded unchanged.
     pub(crate) body: Option<Vec<u8>>,
     pub(crate) facts: CallFacts,
-    pub(crate) back: ResponseAdapter,
+    pub(crate) adapter: ResponseAdapter,
 }
 
-/// What a request is prepared with, beside its own text.
+/// The inputs of the translation, in addition to the text of the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestContext<'a> {
-    /// Keys laid over the request as it goes upstream: the trial's sampling and seed.
+    /// Keys that replace those of the request on its way upstream: the trial's sampling and seed.
     pub(crate) enforced: &'a Map<String, Value>,
     pub(crate) names: Names<'a>,
-    /// How the served model samples where the request is silent.
+    /// The sampling parameters that the served model uses if the request has none.
     pub(crate) defaults: SamplingDefaults,
-    /// The trial's stored responses.
+    /// The stored responses of the trial, for `previous_response_id`.
     pub(crate) responses: &'a Arc<responses::Memory>,
-    /// Whether upstream may be made to fetch media.
+    /// Whether a request may contain media URLs that upstream would fetch.
     pub(crate) media: Fetching,
     pub(crate) tool_strict_level: ToolStrictLevel,
-    /// Whether the trial's server parses answers, as far as is known.
+    /// Whether the trial's server is known to parse reasoning out of answers.
     pub(crate) has_parser: bool,
 }
 
-/// How one call's answer is recorded and handed back to its agent.
+/// Records the answer of one call, and translates it for the agent.
 #[derive(Debug)]
 pub(crate) enum ResponseAdapter {
     Chat(chat::answer::ChatAnswerOptions),
@@ -68,27 +68,27 @@ pub(crate) enum ResponseAdapter {
     Translated(Box<dyn Translator>),
 }
 
-/// Whether an event was the last one of its stream.
+/// Whether an event is the last one of its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamProgress {
     More,
     Last,
 }
 
-/// What becomes of one event of a stream that passes through.
+/// The action for one event of a stream that is not translated.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum EventAction {
-    /// It passes as it came.
+    /// The event is forwarded unchanged.
     AsIs,
-    /// It passes with this data.
+    /// The event is forwarded with this data.
     Edited(Vec<u8>),
-    /// vLLM would not have sent it without us.
+    /// The event is dropped: vLLM sends it only because of the proxy's additions to the request.
     Dropped,
-    /// `[DONE]`: nothing comes after it.
+    /// The event is `[DONE]`, after which no event follows.
     Last,
 }
 
-/// Makes of an agent's request what goes upstream.
+/// Translates an agent's request to the form for upstream.
 pub(crate) fn prepare(
     endpoint: &CallEndpoint,
     body: &[u8],
@@ -98,13 +98,18 @@ pub(crate) fn prepare(
     match endpoint {
         CallEndpoint::Chat => {
             let ready = chat::request::prepare(text, ground)?;
-            let back = ResponseAdapter::Chat(ready.asked);
-            Ok(UpstreamRequest { path: "/v1/chat/completions", body: ready.body, facts: ready.facts, back })
+            let adapter = ResponseAdapter::Chat(ready.asked);
+            Ok(UpstreamRequest {
+                path: "/v1/chat/completions",
+                body: ready.body,
+                facts: ready.facts,
+                adapter,
+            })
         }
         CallEndpoint::Completions => {
             let ready = completions::request::prepare(text, ground)?;
-            let back = ResponseAdapter::Completions(ready.asked);
-            Ok(UpstreamRequest { path: "/v1/completions", body: ready.body, facts: ready.facts, back })
+            let adapter = ResponseAdapter::Completions(ready.asked);
+            Ok(UpstreamRequest { path: "/v1/completions", body: ready.body, facts: ready.facts, adapter })
         }
         CallEndpoint::Responses => {
             let responses::Translated { chat, back } = responses::translate(text, ground.responses)?;
@@ -122,7 +127,7 @@ pub(crate) fn prepare(
     }
 }
 
-/// A request that was translated to this chat request.
+/// Prepares a chat request into which another dialect was translated.
 fn translated(
     chat: &Map<String, Value>,
     back: Box<dyn Translator>,
@@ -133,10 +138,15 @@ fn translated(
     let ready = chat::request::prepare(&text, ground)?;
     let facts = CallFacts { dialect, ..ready.facts };
     let body = Some(ready.body.unwrap_or_else(|| text.into_bytes()));
-    Ok(UpstreamRequest { path: "/v1/chat/completions", body, facts, back: ResponseAdapter::Translated(back) })
+    Ok(UpstreamRequest {
+        path: "/v1/chat/completions",
+        body,
+        facts,
+        adapter: ResponseAdapter::Translated(back),
+    })
 }
 
-/// The request to upstream's `/tokenize` that counts the tokens of a prompt.
+/// Returns the request to upstream's `/tokenize` that counts the tokens of a prompt.
 pub(crate) fn prepare_count(
     endpoint: &CountEndpoint,
     body: &[u8],
@@ -148,6 +158,7 @@ pub(crate) fn prepare_count(
         CountEndpoint::GenerateContent { model } => gemini::request::count(text, model)?,
         CountEndpoint::Messages => messages::count_request(text)?,
     };
+    // Media are checked for their source only. Whether there are any does not matter for a count.
     let messages = request.get("messages").map(Value::to_string).unwrap_or_default();
     media::in_messages(&messages, fetching)?;
     let model = request.get("model").and_then(Value::as_str).unwrap_or_default();
@@ -157,7 +168,7 @@ pub(crate) fn prepare_count(
     serde_json::to_vec(&request).map_err(|error| BadRequest::new(error.to_string()))
 }
 
-/// Upstream's answer to that, as the agent's client reads it. None if it is no such answer.
+/// Translates upstream's answer to that request for the agent. Returns `None` if upstream's answer has no count.
 pub(crate) fn count_answer(endpoint: &CountEndpoint, answer: &[u8]) -> Option<Vec<u8>> {
     match endpoint {
         CountEndpoint::GenerateContent { .. } => gemini::request::count_answer(answer),
@@ -184,12 +195,13 @@ impl CallEndpoint {
 }
 
 impl ResponseAdapter {
-    /// Whether upstream is asked by a chat request.
+    /// Whether the request goes upstream as a chat completion.
     pub(crate) fn is_chat(&self) -> bool {
         !matches!(self, Self::Completions(_))
     }
 
-    /// Records one event of upstream's stream, the next part of `read`, and says in `passing` what the agent gets of it.
+    /// Records one event of upstream's stream, and writes its form for the agent to `passing`. The event is the next
+    /// part of `read`.
     pub(crate) fn event(
         &mut self,
         read: &[u8],
@@ -199,11 +211,12 @@ impl ResponseAdapter {
     ) -> StreamProgress {
         let bytes = read.get(event.clone()).unwrap_or_default();
         let data = sse::data(bytes);
-        // Of one that cannot be read, nobody knows which tokens it held.
+        // The tokens of an event that cannot be read are unknown.
         if data.is_none() && std::str::from_utf8(bytes).is_err() {
             recorder.unreadable();
         }
         let fate = match (self, data) {
+            // `[DONE]` is handled there, because a translator has its own closing events.
             (Self::Translated(translator), Some(data)) => {
                 return adapter::event(translator.as_mut(), &data, recorder, passing.instead());
             }
@@ -216,6 +229,7 @@ impl ResponseAdapter {
         match fate {
             EventAction::AsIs => passing.keep(event),
             EventAction::Edited(data) => sse::write_event(&data, passing.instead()),
+            // A replacement without bytes removes the event.
             EventAction::Dropped => drop(passing.instead()),
             EventAction::Last => {
                 passing.keep(event);
@@ -225,7 +239,10 @@ impl ResponseAdapter {
         StreamProgress::More
     }
 
-    /// Records a whole answer and gives it as the agent wants it; none where it passes as it came.
+    /// Records a whole answer and returns its form for the agent, or `None` if it is forwarded unchanged.
+    ///
+    /// # Errors
+    /// Returns an error for translated dialects, if upstream's answer is an error or not a chat completion.
     pub(crate) fn whole(
         &mut self,
         body: &str,
@@ -238,7 +255,7 @@ impl ResponseAdapter {
         }
     }
 
-    /// The content type of a stream as the agent gets it; none where upstream's own is right.
+    /// Returns the content type of the agent's stream, or `None` if upstream's content type is right.
     pub(crate) fn stream_content_type(&self) -> Option<&'static str> {
         match self {
             Self::Chat(_) | Self::Completions(_) => None,
@@ -246,8 +263,8 @@ impl ResponseAdapter {
         }
     }
 
-    /// Upstream's error answer as vLLM words it for the request that the agent sent, where `sent` went upstream. None
-    /// where it reads the same, or in a dialect whose errors are translated.
+    /// Rewrites upstream's error for the request that the agent sent; `sent` is the request that went upstream. Returns
+    /// `None` if the error is the same, and for dialects whose errors are translated.
     pub(crate) fn error_as_of_agent(&self, answer: &[u8], agent: &[u8], sent: &[u8]) -> Option<String> {
         match self {
             Self::Chat(_) | Self::Completions(_) => {
@@ -258,7 +275,8 @@ impl ResponseAdapter {
         }
     }
 
-    /// A successful stream that says of an error what the agent would not read in an error answer; none for most.
+    /// Returns a successful stream that reports the error, for agents that do not read the error in an error answer.
+    /// Returns `None` for most errors.
     pub(crate) fn error_as_stream(&mut self, error: &UpstreamError) -> Option<Vec<u8>> {
         match self {
             Self::Chat(_) | Self::Completions(_) => None,
@@ -266,8 +284,9 @@ impl ResponseAdapter {
         }
     }
 
-    /// What keeps a silent connection open and is no part of the answer: a comment and a blank line. Without the blank line,
-    /// clients that split a stream at blank lines take the event behind the comment for a part of it and drop both.
+    /// Returns the bytes that keep a silent connection open without being part of the answer: a comment and a blank
+    /// line. Without the blank line, clients that split streams at blank lines merge the comment with the next event
+    /// and drop both.
     pub(crate) fn keep_alive(&self) -> &'static [u8] {
         match self {
             Self::Chat(_) | Self::Completions(_) => adapter::KEEP_ALIVE,

@@ -1,8 +1,8 @@
-//! From sealed trials and rewards to what a trainer reads: which trials are complete, in which order, and which groups are
-//! closed.
+//! The feed: decides which trials are complete, in which order, and which groups are closed.
 //!
-//! [`Ledger`] knows what follows from what. [`Sequencer`] keeps what is due in the store, one thing after the other, and only
-//! then is it so: no reader sees a trial whose place could be another after a restart. [`Reader`] hands trials out.
+//! [`Ledger`] derives the consequences of seals and rewards. [`Sequencer`] writes each consequence to the store before
+//! it takes effect. So a restart never changes the place of a trial that a reader has seen. [`Reader`] returns the
+//! trials.
 
 mod cursor;
 mod group;
@@ -22,49 +22,50 @@ pub(crate) use rows::{prepared, rows};
 pub(crate) use sequencer::Sequencer;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Requests that wait for the clerk, at most; more wait to be let wait.
+/// The capacity of the channel to the sequencer. Further requests wait for a free place.
 const WAITING: usize = 1024;
 
-/// The ledger as all of the proxy shares it.
+/// The feed, which the whole proxy shares.
 #[derive(Debug)]
 pub(crate) struct Feed {
     ledger: Mutex<Ledger>,
-    /// The last number of a completion or closing: readers wait for it to grow.
+    /// The last number of a completion or closing. Readers wait for a higher number.
     last: watch::Sender<u64>,
     nudges: mpsc::Sender<Wake>,
 }
 
-/// Somebody waits until all that is due is kept.
-type Wake = oneshot::Sender<()>;
+/// A request to be notified once everything that is due is written.
+pub(crate) type Wake = oneshot::Sender<()>;
 
 impl Feed {
-    /// A feed that goes on from this ledger, and what its clerk listens to.
+    /// Creates a feed from this ledger, and the channel of requests to its sequencer.
     pub(crate) fn new(ledger: Ledger) -> (Arc<Self>, mpsc::Receiver<Wake>) {
         let (nudges, heard) = mpsc::channel(WAITING);
         let last = watch::Sender::new(ledger.last());
         (Arc::new(Self { ledger: Mutex::new(ledger), last, nudges }), heard)
     }
 
-    /// The ledger, for a moment: nothing that takes long is done with it.
+    /// Locks the ledger. Callers hold the lock only for short operations.
     pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns once the clerk has kept what is due now, or could not. So whoever is told that a reward came finds the
-    /// trial complete.
+    /// Returns once the sequencer has written everything that is due, or has failed to. So a client whose reward is
+    /// acknowledged finds the trial complete.
     pub(crate) async fn settled(&self) {
         let (settled, waiting) = oneshot::channel();
         if self.nudges.send(settled).await.is_ok() {
-            // A clerk that goes down tells nobody.
+            // A sequencer that shuts down drops the request without an answer.
             let _ = waiting.await;
         }
     }
 
-    /// Changes the ledger, and tells readers if there is something new.
+    /// Changes the ledger, and notifies readers if the last number has changed.
     fn tell(&self, change: impl FnOnce(&mut Ledger)) {
         let mut ledger = self.ledger();
         change(&mut ledger);
         let last = ledger.last();
+        // The lock is released first, because the notified readers take it.
         drop(ledger);
         self.last.send_if_modified(|known| std::mem::replace(known, last) != last);
     }

@@ -1,8 +1,8 @@
-//! The proxy: the agent plane that agents call, the admin plane that trainers and runners call, and the store of the calls
-//! between them.
+//! Contains the proxy: the agent plane for agents, the admin plane for trainers and runners, and the store of their
+//! calls.
 //!
-//! [`start`] runs it inside any tokio program; `rolltap proxy` only reads the settings and calls it. `layers.toml` beside
-//! this folder lists the modules from top to bottom: each imports only modules below it.
+//! [`start`] runs the proxy inside any tokio program; `rolltap proxy` only reads the settings and calls it.
+//! `layers.toml` beside this folder lists the modules from top to bottom: each module imports only modules below it.
 
 mod admin_plane;
 mod agent_plane;

@@ -1,12 +1,14 @@
-//! The exact prefix: a call that goes on from an earlier one is sent as the tokens of that one's prompt and answer, and
-//! what the chat template puts behind them. Text sent back and tokenised anew would rarely be the same tokens.
+//! Exact prefix: sends a call that continues an earlier call as token ids. The prompt consists of the ids of the
+//! earlier prompt, the sampled ids, and the ids that the chat template puts after them. Text that an agent sends back
+//! rarely tokenises to the same ids.
 //!
-//! [`ExactPrefix::plan`] says what a request goes on from ([`memory`]), where the template goes on after the answer
-//! ([`tail`]), whether the template would have shown what was sampled ([`spelling`]) and what the prompt so is ([`splice`]).
-//! What renders is the model's own files, or the server where they are not at hand ([`asking`]).
+//! [`ExactPrefix::plan`] finds the answer that a request continues ([`memory`]) and the template's text after that
+//! answer ([`tail`]). It then checks whether the template shows the sampled answer (`classify`) and composes the prompt
+//! ([`splice`]). The model's own files render, or the server if no tokenizer is available (`remote_renderer`).
 //!
-//! Nothing is sent that is not proven: the server's own prompt of an earlier call must be what is rendered here of its
-//! messages. A kind of request ([`shape`]) for which it is not goes without until enough others prove it ([`trust`]).
+//! Only proven prompts are sent: the ids of the server's own prompt of an earlier call must equal the local rendering
+//! of its messages. A kind of request (`request_kind`) with too many differences is not spliced until enough equal
+//! prompts follow ([`trust`]).
 
 mod audit;
 mod classify;
@@ -51,13 +53,13 @@ use crate::render::renderer::Renderer;
 use crate::render::{LoadError, LocalRenderer, RenderSettings};
 use crate::upstream::{ModelCard, Pool};
 
-/// What all trials share of it.
+/// The state of the exact prefix that all trials share.
 #[derive(Debug)]
 pub(crate) struct ExactPrefix {
     settings: RenderSettings,
-    /// None inside where no tokenizer was found: then the server is asked.
+    /// Empty until the model's directory is known. Holds `None` if no tokenizer can be loaded: then the server renders.
     renderer: OnceCell<Option<Arc<Ready>>>,
-    /// Which kinds of requests are spliced.
+    /// The kinds of requests that are spliced.
     trust: Trust,
     prover: Prover,
     audits: Audits,
@@ -66,15 +68,15 @@ pub(crate) struct ExactPrefix {
     metrics: Arc<Metrics>,
 }
 
-/// A renderer, and what was learnt of its template.
+/// A renderer, and the tokens that end a turn of its template.
 struct Ready {
     renderer: Renderer,
     ends: Vec<TokenId>,
 }
 
 impl ExactPrefix {
-    /// With the tokenizer of the settings, if they name one; else that of the model directory that the server names, once
-    /// one does.
+    /// Loads the tokenizer that the settings name, and fails if that is impossible. If the settings name no tokenizer,
+    /// the model directory that the server reports is loaded later.
     pub(crate) fn start(
         settings: RenderSettings,
         upstream: Arc<Pool>,
@@ -89,12 +91,12 @@ impl ExactPrefix {
         Ok(Arc::new(Self { settings, renderer, trust, prover, audits, asking, upstream, metrics }))
     }
 
-    /// Says which tokenizer the served model has, if it is at hand.
+    /// Returns the hash of the served model's tokenizer, or `None` if no tokenizer is available.
     pub(crate) async fn tokenizer_hash(&self, model: &ModelCard) -> Option<String> {
         Some(self.ready(model.dir.clone()).await?.renderer.hash()?.to_owned())
     }
 
-    /// The renderer; read now where the model's directory is known only now.
+    /// Returns the renderer. Loads it from the directory `model` if the settings name no tokenizer.
     async fn ready(&self, model: Option<PathBuf>) -> Option<Arc<Ready>> {
         if let Some(ready) = self.renderer.get() {
             return ready.clone();
@@ -102,6 +104,7 @@ impl ExactPrefix {
         let dir = model?;
         let settings = self.settings.clone();
         let load = || async {
+            // Loading parses large files, so it runs on a thread that may block.
             let loaded = tokio::task::spawn_blocking(move || {
                 Ready::load(&dir, &settings).map_err(|error| tracing::warn!(
                     %error,
@@ -111,10 +114,11 @@ impl ExactPrefix {
             });
             loaded.await.ok().and_then(Result::ok).map(Arc::new)
         };
+        // The result is stored even if it is `None`: a tokenizer that cannot be loaded is not read again for each call.
         self.renderer.get_or_init(load).await.clone()
     }
 
-    /// A prompt of this trial's server is not what is rendered here.
+    /// Counts a prompt of this trial's server that differs from the local rendering. Warns if this turns the kind off.
     fn refuted(&self, shape: RequestKind, trial: &TrialId, reason: &str) {
         let requests = shape.to_string();
         tracing::debug!(%trial, requests, reason, "a prompt is not rendered here as the server renders it");
@@ -129,7 +133,7 @@ impl ExactPrefix {
         }
     }
 
-    /// A prompt of the server is what is rendered here.
+    /// Counts a prompt of the server that equals the local rendering.
     fn proven(&self, shape: RequestKind) {
         let requests = shape.to_string();
         if self.trust.proven(shape) == Change::TurnedOn {
@@ -141,10 +145,11 @@ impl ExactPrefix {
         }
     }
 
-    /// Whether the prompt that the server made for this answer is the template's own. The first time that it is asked
-    /// counts for or against requests of the kind.
+    /// Returns whether the prompt that the server made for this answer is the template's own. The first check of a node
+    /// counts for or against its kind of request.
     fn prove(&self, ready: &Ready, node: &Node) -> bool {
         let is_first = node.standing.get().is_none();
+        // An error means that the server did not answer. It proves nothing, so the score of the kind is unchanged.
         let Ok(standing) = ready.workshop(History::Faithful).standing(node) else { return false };
         let is_proven = standing.is_some();
         if is_first && node.is_of_server {
@@ -167,6 +172,7 @@ impl Ready {
 
     fn of(renderer: Renderer) -> Self {
         let mut ends = renderer.end_ids().to_vec();
+        // Some tokenizers do not name the token that the template puts after an answer.
         ends.extend(tail::usual_end(&renderer).ok().flatten());
         Self { renderer, ends }
     }

@@ -3,16 +3,17 @@
 //! What is missing or does not fit is noted as a [`Flaw`]; nothing is made up.
 
 mod answers;
+mod flaws;
 pub(crate) mod lists;
 mod prompts;
+mod versions;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use answers::Answers;
 use jiff::Timestamp;
 pub(crate) use prompts::Prompts;
-use rolltap_rollout::call::{Call, CallRole, CallStatus, Choice, Dialect, Flaw, Sampling, VersionSpan};
+use rolltap_rollout::call::{Call, CallRole, CallStatus, Choice, Dialect, Flaw, Sampling};
 use rolltap_rollout::ids::{CallId, TrialId};
 use rolltap_rollout::token::Logprob;
 
@@ -36,27 +37,38 @@ pub(crate) struct CallFacts {
     pub(crate) asks_for_tokens: bool,
 }
 
-/// A call's record under way.
+/// Everything about a call that is known when its trial admits it.
+#[derive(Debug)]
+pub(crate) struct CallStart {
+    pub(crate) call_id: CallId,
+    pub(crate) trial_id: TrialId,
+    pub(crate) dialect: Dialect,
+    pub(crate) started_at: Timestamp,
+    /// The prompts of the trial's earlier calls, shared by all of its recorders.
+    pub(crate) prompts: Arc<Prompts>,
+    /// Removes secrets from the errors and the model name of the record.
+    pub(crate) redaction: Arc<Redaction>,
+}
+
+/// The record of a call in flight.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     call: Call,
-    /// Of the call's trial.
     prompts: Arc<Prompts>,
+    redaction: Arc<Redaction>,
     expected_choices: u32,
     asks_for_tokens: bool,
-    /// Sampled tokens of all prompts, as far as they are known without ids.
+    /// Sampled tokens of all prompts that came without ids.
     tokens_without_ids: u64,
     upstream_error: Option<String>,
-    /// What may stand in no error that is kept.
-    redaction: Option<Arc<Redaction>>,
     /// The further prompts of a batch: each is a call of its own.
     others: Vec<Recorder>,
     served_by: Option<ServedBy>,
-    /// What was decided about the prompt; none where nobody looked.
+    /// The plan of the exact prefix, or `None` if no plan was made.
     plan: Option<Plan>,
-    /// Tokens come as they are sampled, so that their arrival tells which weights sampled them.
+    /// Tokens of a stream arrive as they are sampled, so their arrival dates the weights that sampled them.
     is_stream: bool,
-    /// What the choices say, where somebody wants to know.
+    /// The messages of the choices, or `None` if no plan needs them.
     answers: Option<Answers>,
 }
 
@@ -76,22 +88,23 @@ pub(crate) struct ChoicePart<'a> {
 }
 
 impl Recorder {
-    pub(crate) fn new(
-        call_id: CallId,
-        trial_id: TrialId,
-        policy_version: i32,
-        started_at: Timestamp,
-        prompts: Arc<Prompts>,
-    ) -> Self {
-        let call = Call::begun(call_id, trial_id, policy_version, started_at);
+    /// Starts the record of a call that its trial has admitted.
+    pub(crate) fn begin(start: CallStart) -> Self {
+        // The version is set when an upstream answers: until then nothing is sampled.
+        let mut call = Call::begun(start.call_id, start.trial_id, 0, start.started_at);
+        call.dialect = start.dialect;
+        Self::of(call, start.prompts, start.redaction)
+    }
+
+    fn of(call: Call, prompts: Arc<Prompts>, redaction: Arc<Redaction>) -> Self {
         Self {
             call,
             prompts,
+            redaction,
             expected_choices: 0,
             asks_for_tokens: false,
             tokens_without_ids: 0,
             upstream_error: None,
-            redaction: None,
             others: Vec::new(),
             served_by: None,
             plan: None,
@@ -100,44 +113,26 @@ impl Recorder {
         }
     }
 
-    /// In which dialect the request came, known before it is read.
-    pub(crate) fn spoken(&mut self, dialect: Dialect) {
-        self.call.dialect = dialect;
-    }
-
-    /// What is taken out of what is kept of errors; before [`Self::asked`], so that a whole batch has it.
-    pub(crate) fn hides(&mut self, secrets: Arc<Redaction>) {
-        self.redaction = Some(secrets);
-    }
-
-    /// What a rule says that the call is for; before [`Self::asked`], so that a whole batch has it.
-    pub(crate) fn is_for(&mut self, role: CallRole) {
+    /// Records the request: its facts, and the role that the role rules give to the call.
+    pub(crate) fn requested(&mut self, facts: CallFacts, role: CallRole) {
         self.call.role = role;
-    }
-
-    /// What the request said.
-    pub(crate) fn asked(&mut self, facts: CallFacts) {
         self.call.dialect = facts.dialect;
         self.call.model = facts.model;
         self.call.sampling = facts.sampling;
         self.call.has_media = facts.has_media;
         self.expected_choices = facts.choices;
         self.asks_for_tokens = facts.asks_for_tokens;
-        let other = |_| Self {
-            call: Call { call_id: CallId::generate(), ..self.call.clone() },
-            prompts: Arc::clone(&self.prompts),
-            expected_choices: facts.choices,
-            asks_for_tokens: facts.asks_for_tokens,
-            tokens_without_ids: 0,
-            upstream_error: None,
-            redaction: self.redaction.clone(),
-            others: Vec::new(),
-            served_by: None,
-            plan: None,
-            is_stream: false,
-            answers: None,
-        };
-        self.others = (1..facts.prompts).map(other).collect();
+        self.others = (1..facts.prompts).map(|_| self.of_further_prompt()).collect();
+    }
+
+    /// The record of one more prompt of the same batch, with a call id of its own.
+    fn of_further_prompt(&self) -> Self {
+        let call = Call { call_id: CallId::generate(), ..self.call.clone() };
+        Self {
+            expected_choices: self.expected_choices,
+            asks_for_tokens: self.asks_for_tokens,
+            ..Self::of(call, Arc::clone(&self.prompts), Arc::clone(&self.redaction))
+        }
     }
 
     /// What was decided about the prompt.
@@ -166,19 +161,14 @@ impl Recorder {
         }
     }
 
-    /// Upstream began to answer.
-    pub(crate) fn answered(&mut self, status: http::StatusCode, by: &ServedBy) {
+    /// Records the head of upstream's answer. `is_stream` is true if its tokens arrive one by one.
+    pub(crate) fn answered(&mut self, status: http::StatusCode, by: &ServedBy, is_stream: bool) {
         self.call.http_status = Some(status.as_u16());
         self.call.upstream = Some(by.upstream());
         self.call.policy_version = by.version_sent();
         self.served_by = Some(by.clone());
-        self.others.iter_mut().for_each(|other| other.answered(status, by));
-    }
-
-    /// The answer comes token by token.
-    pub(crate) fn streams(&mut self) {
-        self.is_stream = true;
-        self.others.iter_mut().for_each(Self::streams);
+        self.is_stream = is_stream;
+        self.others.iter_mut().for_each(|other| other.answered(status, by, is_stream));
     }
 
     /// From here on, what the choices say is kept until it is taken.
@@ -240,7 +230,7 @@ impl Recorder {
         let of_prompt = if part.begins_with_prompt { part.logprobs.len().saturating_sub(sampled) } else { 0 };
         choice.logprobs.extend(part.logprobs.iter().skip(of_prompt));
         if sampled > 0 {
-            stamp(choice, ids_before, self.call.policy_version, version);
+            versions::stamp(choice, ids_before, self.call.policy_version, version);
         }
         if let (Some(answers), Some(said)) = (&mut self.answers, part.said) {
             answers.part(part.index, said);
@@ -285,10 +275,9 @@ impl Recorder {
         }
     }
 
-    /// Every choice asked for has its finish reason.
+    /// Whether every choice that was asked for has its finish reason.
     pub(crate) fn is_whole(&self) -> bool {
-        let finished = self.call.choices.iter().filter(|choice| choice.finish_reason.is_some()).count();
-        finished >= self.expected_choices as usize
+        flaws::are_all_finished(&self.call.choices, self.expected_choices)
     }
 
     /// Every choice of every prompt has its finish reason, and upstream reported no error.
@@ -317,10 +306,7 @@ impl Recorder {
             None => (status, error),
         };
         self.call.status = status;
-        let redacted = |text: String| match &self.redaction {
-            Some(redaction) => redaction.redacted(&text).into_owned(),
-            None => text,
-        };
+        let redacted = |text: String| self.redaction.redacted(&text).into_owned();
         self.call.error = error.map(redacted);
         self.call.model = redacted(std::mem::take(&mut self.call.model));
         self.call.served_model.take_if(|served| *served == self.call.model);
@@ -328,7 +314,9 @@ impl Recorder {
         self.call.choices.sort_by_key(|choice| choice.index);
         self.note_versions();
         if status == CallStatus::Complete {
-            self.note_what_is_missing();
+            for flaw in flaws::of_complete(&self.call, self.expected_choices) {
+                self.flaw(flaw);
+            }
             if let Some(by) = self.served_by.as_ref().filter(|_| self.asks_for_tokens) {
                 by.lacks(&self.call.flaws);
             }
@@ -343,28 +331,9 @@ impl Recorder {
     }
 
     fn note_versions(&mut self) {
-        let Some(by) = &self.served_by else { return };
-        let spans = self.call.choices.iter().flat_map(|choice| &choice.versions);
-        let versions: BTreeSet<_> =
-            spans.map(|span| span.version).chain([self.call.policy_version]).collect();
-        let has_tokens = self.call.choices.iter().any(|choice| !choice.token_ids.is_empty());
-        let has_changed = !self.is_stream && by.version_now() != self.call.policy_version;
-        self.call.straddles_versions = versions.len() > 1 || (has_changed && has_tokens);
-        self.call.version_labels = by.labels_of(versions);
-    }
-
-    fn note_what_is_missing(&mut self) {
-        let choices = &self.call.choices;
-        let any = |fits: fn(&Choice) -> bool| choices.iter().any(fits);
-        let found = [
-            (self.call.prompt_token_ids.is_empty(), Flaw::MissingPromptIds),
-            (any(|choice| choice.token_ids.is_empty()), Flaw::MissingTokenIds),
-            (any(|choice| choice.logprobs.is_empty()), Flaw::MissingLogprobs),
-            (any(|choice| choice.logprobs.len() != choice.token_ids.len()), Flaw::LengthMismatch),
-            (any(|choice| choice.logprobs.contains(&None)), Flaw::InvalidLogprob),
-            (choices.len() != self.expected_choices as usize || !self.is_whole(), Flaw::MissingChoice),
-        ];
-        found.into_iter().filter(|(is_so, _)| *is_so).for_each(|(_, flaw)| self.flaw(flaw));
+        if let Some(by) = &self.served_by {
+            versions::summarize(&mut self.call, by, self.is_stream);
+        }
     }
 
     fn flaw(&mut self, flaw: Flaw) {
@@ -382,14 +351,6 @@ fn find_or_push<T>(items: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce
     }
     #[expect(clippy::indexing_slicing, reason = "the position was found or made on the lines above")]
     &mut items[position]
-}
-
-/// Notes that the tokens from `start` on are of this version, where those before are of another.
-fn stamp(choice: &mut Choice, start: usize, sent: i32, version: i32) {
-    let before = choice.versions.last().map_or(sent, |span| span.version);
-    if version != before {
-        choice.versions.push(VersionSpan { start: u32::try_from(start).unwrap_or(u32::MAX), version });
-    }
 }
 
 #[cfg(test)]

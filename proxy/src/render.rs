@@ -1,8 +1,8 @@
-//! What a chat request's messages become before the model reads them: the text that its chat template makes, and the
-//! ids of that text. By vLLM's rules, without asking vLLM.
+//! Renders a chat request as the model reads it: the text that the chat template makes of the messages, and the ids of
+//! that text. The local renderer follows vLLM's rules without asking vLLM.
 //!
-//! It verifies what vLLM renders and finds what stands after an answer. The ids that are trained on never come from
-//! here: they are vLLM's own. Where this differs from vLLM, calls lose a saving, not their truth.
+//! The result verifies vLLM's rendering and gives the text after an answer. No token that a trainer learns from comes
+//! from this module: those ids are vLLM's own. A difference from vLLM costs a splice, but never makes a record wrong.
 
 mod asked;
 mod content;
@@ -43,8 +43,8 @@ use message::TemplateMessage;
 use template::Template;
 use tokens::Tokens;
 
-/// Where the tokenizer and the template come from. All but the first repeat what the server was started with, since no
-/// answer of it tells.
+/// The sources of the tokenizer and the template. All fields but the first repeat settings of the server, because no
+/// answer of the server contains them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RenderSettings {
     /// A model directory: `tokenizer.json`, `tokenizer_config.json`, `chat_template.jinja` or `.json`,
@@ -54,18 +54,19 @@ pub struct RenderSettings {
     pub chat_template: Option<PathBuf>,
     /// The server's `--default-chat-template-kwargs`.
     pub chat_template_kwargs: serde_json::Map<String, Json>,
-    /// The server's `--chat-template-content-format`; none to detect it from the template, as the server does.
+    /// The server's `--chat-template-content-format`. If `None`, the format is detected from the template, as the
+    /// server does.
     pub content_format: Option<ContentFormat>,
     /// The server's `--exclude-tools-when-tool-choice-none`.
     pub exclude_tools_when_tool_choice_none: bool,
 }
 
-/// How a template reads a message's content.
+/// The form in which a template reads a message's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentFormat {
-    /// As one text: parts are joined by newlines.
+    /// One text: parts are joined by newlines.
     String,
-    /// As a list of typed parts.
+    /// A list of typed parts.
     OpenAi,
 }
 
@@ -73,7 +74,7 @@ pub enum ContentFormat {
 pub(crate) struct LocalRenderer {
     tokens: Tokens,
     template: Template,
-    /// For requests with tools, where the model has one of its own for them.
+    /// The template for requests with tools, if the model has a separate one.
     tool_use: Option<Template>,
     format: ContentFormat,
     special_tokens: Vec<(String, Value)>,
@@ -82,7 +83,7 @@ pub(crate) struct LocalRenderer {
 }
 
 impl LocalRenderer {
-    /// Reads a model directory, whatever [`RenderSettings::tokenizer`] says.
+    /// Loads a model directory. Ignores [`RenderSettings::tokenizer`].
     pub(crate) fn load(dir: &Path, settings: &RenderSettings) -> Result<Self, LoadError> {
         let tokens = Tokens::load(dir)?;
         let config = TokenizerConfig::load(dir)?;
@@ -95,6 +96,7 @@ impl LocalRenderer {
         let tool_use = sources.tool_use.as_deref().map(compile).transpose()?;
         let format = settings.content_format.unwrap_or(template.format);
         let is_same = tool_use.as_ref().is_none_or(|tool_use| tool_use.format == template.format);
+        // A message is read before its template is chosen, so both templates must read the same form.
         if settings.content_format.is_none() && !is_same {
             return Err(LoadError::FormatsDiffer(sources.origin));
         }
@@ -105,17 +107,17 @@ impl LocalRenderer {
         Ok(Self { tokens, template, tool_use, format, special_tokens, end_ids, settings })
     }
 
-    /// A chat request's message as the template reads it. The one copy that is made of its texts.
+    /// Reads a chat request's message for the template. This makes the only copy of the message's texts.
     pub(crate) fn message(&self, message: &Json) -> Result<TemplateMessage, RenderError> {
         TemplateMessage::read(message, self.format)
     }
 
-    /// What a request gives the template beside its messages.
+    /// Reads the inputs of a request that the template gets beside the messages.
     pub(crate) fn inputs(&self, inputs: &RequestInputs) -> Result<TemplateInputs, RenderError> {
         TemplateInputs::read(inputs, &self.settings)
     }
 
-    /// The text that the template makes of a conversation.
+    /// Renders a conversation to text. Fails if the conversation is empty or the template refuses it.
     pub(crate) fn render(
         &self,
         messages: &[TemplateMessage],
@@ -142,12 +144,12 @@ impl LocalRenderer {
         template.render(Value::from_pairs(context))
     }
 
-    /// The ids of a rendered text: none are added, and special tokens that stand in the text are recognised.
+    /// Tokenises a rendered text. Adds no ids, and recognises special tokens in the text.
     pub(crate) fn encode(&self, text: &str) -> Result<Vec<TokenId>, RenderError> {
         self.tokens.encode(text)
     }
 
-    /// The text of ids: special tokens are shown, bytes that are no UTF-8 become U+FFFD, ids without a token nothing.
+    /// Decodes ids. Shows special tokens, replaces bytes that are not UTF-8 by U+FFFD, and skips ids without a token.
     pub(crate) fn decode<'a>(
         &self,
         ids: impl IntoIterator<Item = &'a TokenId>,
@@ -155,17 +157,17 @@ impl LocalRenderer {
         self.tokens.decode(ids)
     }
 
-    /// The added token, one that is never split, that a text begins with; and its text.
+    /// Returns the added token that a text begins with, and its text. Added tokens are never split.
     pub(crate) fn token_at_start(&self, text: &str) -> Option<(TokenId, &str)> {
         self.tokens.at_start(text)
     }
 
-    /// The ids that end a turn: the model's end-of-text token, and what its generation settings name.
+    /// Returns the ids that end a turn: the model's end-of-text token, and the ids in its generation settings.
     pub(crate) fn end_ids(&self) -> &[TokenId] {
         &self.end_ids
     }
 
-    /// The first 16 hexadecimal digits of the SHA-256 of `tokenizer.json`.
+    /// Returns the first 16 hexadecimal digits of the SHA-256 of `tokenizer.json`.
     pub(crate) fn hash(&self) -> &str {
         &self.tokens.hash
     }
@@ -182,13 +184,14 @@ fn end_ids(dir: &Path, config: &TokenizerConfig, tokens: &Tokens) -> Result<Vec<
     Ok(ids)
 }
 
-/// For templates that know no developers, vLLM makes system messages of theirs, and then one of all system messages at
-/// the start (`renderers/hf.py`, `_consolidate_system_messages`).
+/// Converts developer messages for templates that do not know the role. vLLM turns them into system messages. Then it
+/// joins all system messages into the first message (`renderers/hf.py`, `_consolidate_system_messages`).
 fn without_developers(messages: &[TemplateMessage]) -> Cow<'_, [TemplateMessage]> {
     if !messages.iter().any(TemplateMessage::is_developer) {
         return Cow::Borrowed(messages);
     }
     let messages: Vec<TemplateMessage> = messages.iter().map(TemplateMessage::developer_as_system).collect();
+    // vLLM joins system messages only if there is one behind the first message.
     if !messages.iter().skip(1).any(TemplateMessage::is_system) {
         return Cow::Owned(messages);
     }

@@ -1,5 +1,7 @@
-//! What a call is for, as far as its request tells: rules on what agents say, those that users add and those that are
-//! known. What no rule tells, the trial's structure may ([`rolltap_rollout::roles`]).
+//! Rules that find the role of a call from its request. The user's rules come before the built-in rules for known
+//! agents.
+//!
+//! If no rule fits, the structure of the trial can still determine the role ([`rolltap_rollout::roles`]).
 
 mod built_in;
 mod texts;
@@ -10,21 +12,21 @@ use serde::Deserialize;
 use self::texts::{Needle, Texts};
 use crate::recorder::CallFacts;
 
-/// One rule: calls that fit all of its conditions have the role.
+/// One rule. A call that fulfils all of its conditions has the rule's role.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoleRule {
-    /// What such calls are for. `main` keeps later rules from saying otherwise.
+    /// The role of such calls. A rule with role `main` prevents later rules from assigning another role.
     pub role: CallRole,
-    /// The agent speaks this dialect.
+    /// The call is in this dialect.
     pub dialect: Option<Dialect>,
-    /// The agent names this model; a name that ends in `*` stands for all that begin so.
+    /// The agent requests this model. A name that ends in `*` fits every name with that prefix.
     pub model: Option<String>,
-    /// At most so many tokens are asked for. A call that names no limit does not fit.
+    /// The request asks for at most this number of tokens. A call without a limit does not fit.
     pub max_tokens_at_most: Option<u64>,
     /// Whether the call offers tools.
     pub has_tools: Option<bool>,
-    /// The instructions (system or developer messages) contain this text.
+    /// The instructions (the first system or developer message) contain this text.
     pub system_contains: Option<String>,
     /// The first user message contains this text.
     pub first_user_contains: Option<String>,
@@ -32,40 +34,41 @@ pub struct RoleRule {
     pub last_user_contains: Option<String>,
 }
 
-/// Why a rule cannot be used.
+/// Why a rule is invalid. The number is the rule's place in the user's list, counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRule {
-    /// It would fit every call.
+    /// The rule has no condition, so it would fit every call.
     #[error("rule {0} of roles has no condition: give one, such as system_contains")]
     NoCondition(usize),
-    /// Every text contains it.
+    /// A text of the rule is empty, so every text would contain it.
     #[error("rule {0} of roles looks for an empty text")]
     EmptyText(usize),
 }
 
-/// Rules in the order in which they are asked; the first that fits speaks.
+/// Rules in their order of precedence. The first rule that fits determines the role.
 #[derive(Clone, Debug)]
 pub struct RoleRules(Vec<Rule>);
 
-/// What a request says, as it goes upstream: in the form of a chat request, whatever dialect it came in.
+/// The parts of a request that rules examine. They are those of the translated chat request, in every dialect of an
+/// agent.
 #[derive(Clone, Copy, Debug)]
 pub struct RoleRequest<'a> {
-    /// The dialect that the agent speaks.
+    /// The dialect of the agent.
     pub dialect: Dialect,
-    /// The model as the agent names it.
+    /// The model name that the agent requests.
     pub model: &'a str,
-    /// How many tokens it wants at most, if it says.
+    /// The maximum number of tokens of the answer, or `None` if the request has no limit.
     pub max_tokens: Option<u64>,
-    /// The request, as JSON text.
+    /// The request that goes upstream, as JSON text.
     pub request: &'a str,
 }
 
 impl<'a> RoleRequest<'a> {
-    /// By what was read of the request, and the chat request that goes upstream. Where that is none (completions), no
-    /// rule finds a text in it.
+    /// Combines the facts of the agent's request with the request that goes upstream. For completions that request has
+    /// no messages, so rules find no texts in it.
     pub(crate) fn of(facts: &'a CallFacts, request: &'a [u8]) -> Self {
         let params = &facts.sampling.params;
-        // vLLM asks in this order.
+        // vLLM reads the limits in this order.
         let limits = ["max_completion_tokens", "max_tokens"].into_iter().filter_map(|key| params.get(key));
         Self {
             dialect: facts.dialect,
@@ -76,7 +79,7 @@ impl<'a> RoleRequest<'a> {
     }
 }
 
-/// A rule that is ready to be asked.
+/// A rule with its texts prepared for the search.
 #[derive(Clone, Debug)]
 struct Rule {
     rule: RoleRule,
@@ -86,17 +89,17 @@ struct Rule {
 }
 
 impl Default for RoleRules {
-    /// Those that are known.
+    /// Returns the built-in rules alone.
     fn default() -> Self {
         Self(built_in::rules().map(Rule::new).collect())
     }
 }
 
 impl RoleRules {
-    /// A user's rules, before those that are known.
+    /// Returns the user's rules, followed by the built-in rules.
     ///
     /// # Errors
-    /// A rule that fits every call, or whose text does.
+    /// Returns an error for a rule without conditions, or with an empty text. Both would fit every call.
     pub fn with(rules: Vec<RoleRule>) -> Result<Self, InvalidRule> {
         for (place, rule) in (1..).zip(&rules) {
             if rule.texts().into_iter().flatten().any(String::is_empty) {
@@ -109,10 +112,12 @@ impl RoleRules {
         Ok(Self(rules.into_iter().chain(built_in::rules()).map(Rule::new).collect()))
     }
 
-    /// What the call is for. Its text is looked at only where a rule depends on it, and fits in all else.
+    /// Returns the role of a call: the role of the first rule that fits, or `main`. The request's text is scanned at
+    /// most once, and only if the other conditions of a rule that needs it fit.
     pub fn role_of(&self, asked: RoleRequest<'_>) -> CallRole {
         let mut texts = None;
         let mut fits = |rule: &&Rule| {
+            // The cheap conditions come first, so that the request is scanned only if a text can decide.
             let mut read = || *texts.get_or_insert_with(|| Texts::of(asked.request));
             rule.fits_head(&asked)
                 && (!rule.needs_text() || read().is_some_and(|texts| rule.fits_text(&texts)))
@@ -122,7 +127,7 @@ impl RoleRules {
 }
 
 impl RoleRule {
-    /// A rule without conditions, to be filled in.
+    /// Returns a rule without conditions, to which the caller adds some.
     fn of(role: CallRole) -> Self {
         Self {
             role,
@@ -142,6 +147,7 @@ impl RoleRule {
     }
 
     fn has_condition(&self) -> bool {
+        // The comparison covers every field, so a condition that is added later needs no change here.
         *self != Self::of(self.role)
     }
 }
@@ -157,7 +163,7 @@ impl Rule {
         }
     }
 
-    /// Whether all fits that can be told without reading the request.
+    /// Whether all conditions fit that do not require the text of the request.
     fn fits_head(&self, asked: &RoleRequest<'_>) -> bool {
         let RoleRule { dialect, model, max_tokens_at_most, .. } = &self.rule;
         dialect.is_none_or(|dialect| dialect == asked.dialect)

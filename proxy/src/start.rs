@@ -1,11 +1,13 @@
-//! A proxy from its start to its end.
+//! Starts a proxy, and drains it at the end.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -15,51 +17,51 @@ use crate::agent_plane::AgentPlane;
 use crate::agent_plane::server;
 use crate::common::metrics::Metrics;
 use crate::dialect::chat::media::Fetching;
-use crate::feed::{Feed, KeptTrial, Ledger, Sequencer};
+use crate::feed::{Feed, KeptTrial, Ledger, Sequencer, Wake};
 use crate::lifecycle::evict;
 use crate::lifecycle::open::Lifecycle;
 use crate::prefix::ExactPrefix;
 use crate::render::LoadError;
 use crate::settings::{ImplicitTrials, Settings};
-use crate::store::{Forgotten, OpenedStore, RecoveredTrial, Store, StoreError, StoreThread};
+use crate::store::{Forgotten, OpenedStore, RecoveredTrial, Store, StoreError, StoreSettings, StoreThread};
 use crate::trial::Trial;
 use crate::trial::registry::Trials;
 use crate::upstream::policy::Policy;
 use crate::upstream::{Address, Pool};
 
-/// Readers that do not read must not hold the end up.
+/// How long shutdown waits for clients of the admin plane, which may have stopped reading.
 const ADMIN_GRACE: Duration = Duration::from_secs(5);
 
 /// Why a proxy does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Agents need somewhere to call.
+    /// The agent plane has no address.
     #[error("no address is given for agents to call")]
     NoListener,
-    /// Anybody could read and reward trials.
+    /// Off loopback, anyone who reaches an admin plane without a token can read and reward trials.
     #[error("the admin plane at {0} is not on loopback, so it needs a token: give --admin-token-file")]
     AdminWithoutToken(SocketAddr),
-    /// It could be guessed.
+    /// A short admin token can be guessed.
     #[error(
         "the admin token has {0} characters, and needs {least} at least: make one with `openssl rand -hex 32`",
         least = Settings::SHORTEST_ADMIN_TOKEN
     )]
     AdminTokenTooShort(usize),
-    /// Somebody else listens there, or the address is not this machine's.
+    /// The address is in use, or not one of this machine.
     #[error("cannot listen on {address}: {source}")]
     Bind {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Anybody could open trials.
+    /// Off loopback, anyone who reaches the agent plane could open trials.
     #[error(
         "the agent plane at {0} is not on loopback, so not everyone's key may open a trial: give --implicit-trials anywhere \
          if it may"
     )]
     ImplicitTrialsOffLoopback(SocketAddr),
-    /// The captures cannot be written.
+    /// The data directory cannot be opened or recovered.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The tokenizer or the chat template cannot be used.
@@ -67,18 +69,18 @@ pub enum StartError {
     Render(#[from] LoadError),
 }
 
-/// Why a proxy did not end well.
+/// Why a proxy did not shut down cleanly.
 #[derive(Debug, thiserror::Error)]
 pub enum ShutdownError {
-    /// Some calls did not finish in time; their records say so.
+    /// Calls in flight did not finish within the grace period. Their records have the status `cancelled`.
     #[error("calls under way were cut off after {0:?}")]
     CutOff(Duration),
-    /// The last captures were not written.
+    /// The last records were not written.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// A proxy that takes calls.
+/// A proxy that accepts calls.
 #[derive(Debug)]
 pub struct RunningProxy {
     agent_addrs: Vec<SocketAddr>,
@@ -91,7 +93,7 @@ pub struct RunningProxy {
     store_thread: StoreThread,
 }
 
-/// Starts a proxy; returns once it takes calls.
+/// Starts a proxy and returns once it accepts calls.
 ///
 /// The returned future is boxed so that this crate compiles the whole proxy once. The body of an `async fn` is compiled by every
 /// crate that polls it, with that crate's settings.
@@ -101,61 +103,22 @@ pub fn start(settings: Settings) -> BoxFuture<'static, Result<RunningProxy, Star
 
 async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
     check(&settings)?;
-    let mut opened = Store::open(&settings.data_dir, settings.store)?;
-    opened.note_interrupted().await?;
-    let OpenedStore {
-        store,
-        thread: store_thread,
-        trials,
-        policy,
-        closed_groups,
-        last_sequence,
-        mut forgotten,
-        forgotten_through,
-        ..
-    } = opened;
-    let kept: Vec<_> = trials.iter().map(KeptTrial::of).collect();
-    let (feed, nudges) = Feed::new(Ledger::retold(&kept, &closed_groups, last_sequence, forgotten_through));
-    let (trials, policy) = (Arc::new(restored(trials)), Policy::restored(&policy));
-    let (known, ledger_of) = (Arc::clone(&trials), Arc::clone(&feed));
-    tokio::spawn(async move {
-        while let Some(Forgotten { trials, through }) = forgotten.recv().await {
-            // The feed first: a reader must not find a trial there that is gone without a word.
-            ledger_of.ledger().forgotten(&trials, through);
-            trials.iter().filter_map(|trial| known.by_id(trial)).for_each(|trial| known.remove(&trial));
-        }
-    });
-    let bind = |(address, source)| StartError::Bind { address, source };
-    let listeners = server::bind(&settings.listen).await.map_err(bind)?;
-    let mut admin = server::bind(&[settings.admin]).await.map_err(bind)?;
-    let agent_addrs = addresses(&listeners);
-    let (Some(admin), Some(&first)) = (admin.pop(), agent_addrs.first()) else {
-        return Err(StartError::NoListener);
-    };
-    let admin_addr = admin.local_addr().unwrap_or(settings.admin);
-
-    let secrets =
-        settings.upstreams.iter().filter_map(Address::api_key).chain(settings.admin_token.as_deref());
-    secrets.for_each(|secret| settings.redaction.learn(secret));
+    let Recovered { store, thread: store_thread, trials, feed, wakes, policy } =
+        recover(&settings.data_dir, settings.store).await?;
+    let Listeners { agents: listeners, agent_addrs, admin: admin_listener, admin_addr, first } =
+        listen(&settings.listen, settings.admin).await?;
+    // Redaction learns the secrets before any error can name them.
+    let api_keys = settings.upstreams.iter().filter_map(Address::api_key);
+    api_keys.chain(settings.admin_token.as_deref()).for_each(|secret| settings.redaction.learn(secret));
     let metrics = Arc::new(Metrics::new());
-    let upstream = Pool::start(
-        settings.upstreams,
-        settings.pool,
-        settings.upstream_idle_timeout,
-        Arc::new(policy),
-        store.clone(),
-        metrics.flaws(),
-    );
+    let idle_timeout = settings.upstream_idle_timeout;
+    let flaws = metrics.flaws();
+    let upstream = Pool::start(settings.upstreams, settings.pool, idle_timeout, policy, store.clone(), flaws);
     let prefix = ExactPrefix::start(settings.render, Arc::clone(&upstream), Arc::clone(&metrics))?;
     let (draining, stopped) = (CancellationToken::new(), CancellationToken::new());
-    tokio::spawn(evict::watch(
-        Arc::clone(&trials),
-        store.clone(),
-        settings.memory,
-        Arc::clone(&metrics),
-        stopped.clone(),
-    ));
-    Sequencer::start(Arc::clone(&feed), Arc::clone(&trials), store.clone(), nudges, stopped.clone());
+    let (known, counters) = (Arc::clone(&trials), Arc::clone(&metrics));
+    tokio::spawn(evict::watch(known, store.clone(), settings.memory, counters, stopped.clone()));
+    Sequencer::start(Arc::clone(&feed), Arc::clone(&trials), store.clone(), wakes, stopped.clone());
     let lifecycle = Lifecycle {
         trials,
         feed,
@@ -168,12 +131,7 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         limits: settings.limits,
         redaction: settings.redaction,
     };
-    let admin = PatientListener {
-        listener: admin,
-        patience: settings.reader_patience,
-        metrics: Arc::clone(&metrics),
-    };
-    let router = admin_plane::router(AdminPlane {
+    let admin_plane = AdminPlane {
         lifecycle: lifecycle.clone(),
         public_url: settings.public_url.unwrap_or_else(|| first.into()),
         admission: Admission {
@@ -183,47 +141,115 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         },
         draining: draining.clone(),
         metrics,
-    });
-    let admin_stopped = stopped.clone().cancelled_owned();
-    let admin = tokio::spawn(async move {
-        if let Err(error) = axum::serve(admin, router).with_graceful_shutdown(admin_stopped).await {
-            tracing::error!(%error, "the admin plane ended");
-        }
-    });
-    let plane = Arc::new(AgentPlane {
+    };
+    let admin = serve_admin(admin_listener, admin_plane, settings.reader_patience, stopped.clone());
+    let agent_plane = Arc::new(AgentPlane {
         lifecycle,
         opens_for_any_key: settings.implicit_trials != ImplicitTrials::Never,
         model_aliases: settings.model_aliases,
         prefix,
         roles: settings.roles,
-        longest_silence: settings.upstream_idle_timeout,
+        longest_silence: idle_timeout,
         media: if settings.allow_media_urls { Fetching::Allowed } else { Fetching::Refused },
         tool_strict_level: settings.tool_strict_level,
         allowed_origins: settings.allowed_origins,
-        inbox: Arc::default(),
+        body_budget: Arc::default(),
     });
-    let agents = tokio::spawn(server::serve(listeners, plane, settings.max_connections, draining.clone()));
+    let agents =
+        tokio::spawn(server::serve(listeners, agent_plane, settings.max_connections, draining.clone()));
     Ok(RunningProxy { agent_addrs, admin_addr, draining, stopped, agents, admin, store, store_thread })
 }
 
+/// The state that the data directory holds.
+struct Recovered {
+    store: Store,
+    thread: StoreThread,
+    trials: Arc<Trials>,
+    feed: Arc<Feed>,
+    wakes: mpsc::Receiver<Wake>,
+    policy: Arc<Policy>,
+}
+
+/// Opens the data directory and restores the trials, the feed and the policy versions. Calls that were in flight when the
+/// last process ended get a record.
+async fn recover(data_dir: &Path, settings: StoreSettings) -> Result<Recovered, StartError> {
+    let mut opened: OpenedStore = Store::open(data_dir, settings)?;
+    opened.note_interrupted().await?;
+    let kept: Vec<_> = opened.trials.iter().map(KeptTrial::of).collect();
+    let ledger = Ledger::retold(&kept, &opened.closed_groups, opened.last_sequence, opened.forgotten_through);
+    let (feed, wakes) = Feed::new(ledger);
+    let trials = Arc::new(restored(opened.trials));
+    tokio::spawn(forget(opened.forgotten, Arc::clone(&feed), Arc::clone(&trials)));
+    let policy = Arc::new(Policy::restored(&opened.policy));
+    Ok(Recovered { store: opened.store, thread: opened.thread, trials, feed, wakes, policy })
+}
+
+/// Removes the trials that retention deletes from the feed and from memory.
+async fn forget(mut deleted: mpsc::UnboundedReceiver<Forgotten>, feed: Arc<Feed>, known: Arc<Trials>) {
+    while let Some(Forgotten { trials, through }) = deleted.recv().await {
+        // The feed comes first: its readers must learn of the deletion before the trial is unknown.
+        feed.ledger().forgotten(&trials, through);
+        trials.iter().filter_map(|trial| known.by_id(trial)).for_each(|trial| known.remove(&trial));
+    }
+}
+
+/// The sockets of both planes, and their addresses.
+struct Listeners {
+    agents: Vec<TcpListener>,
+    agent_addrs: Vec<SocketAddr>,
+    admin: TcpListener,
+    admin_addr: SocketAddr,
+    /// The first address of the agent plane.
+    first: SocketAddr,
+}
+
+/// Binds every address, so that a proxy that starts takes calls on all of them.
+async fn listen(agents: &[SocketAddr], admin: SocketAddr) -> Result<Listeners, StartError> {
+    let bind = |(address, source)| StartError::Bind { address, source };
+    let agents = server::bind(agents).await.map_err(bind)?;
+    let mut admins = server::bind(&[admin]).await.map_err(bind)?;
+    let agent_addrs: Vec<_> = agents.iter().filter_map(|listener| listener.local_addr().ok()).collect();
+    let (Some(listener), Some(&first)) = (admins.pop(), agent_addrs.first()) else {
+        return Err(StartError::NoListener);
+    };
+    let admin_addr = listener.local_addr().unwrap_or(admin);
+    Ok(Listeners { agents, agent_addrs, admin: listener, admin_addr, first })
+}
+
+fn serve_admin(
+    listener: TcpListener,
+    plane: AdminPlane,
+    patience: Duration,
+    stopped: CancellationToken,
+) -> JoinHandle<()> {
+    let listener = PatientListener { listener, patience, metrics: Arc::clone(&plane.metrics) };
+    let router = admin_plane::router(plane);
+    tokio::spawn(async move {
+        let serving = axum::serve(listener, router).with_graceful_shutdown(stopped.cancelled_owned());
+        if let Err(error) = serving.await {
+            tracing::error!(%error, "the admin plane ended");
+        }
+    })
+}
+
 impl RunningProxy {
-    /// Where the agent plane listens, in the order of [`Settings::listen`].
+    /// The addresses of the agent plane, in the order of [`Settings::listen`].
     pub fn agent_addrs(&self) -> &[SocketAddr] {
         &self.agent_addrs
     }
 
-    /// Where the admin plane listens.
+    /// The address of the admin plane.
     pub fn admin_addr(&self) -> SocketAddr {
         self.admin_addr
     }
 
-    /// Resolves when the capture store has ended by a defect: no call is taken any more, and the process should end.
+    /// Resolves if the capture store ends by a defect. The proxy then admits no call, and the process should end.
     pub fn broken(&self) -> BoxFuture<'static, StoreError> {
         let store = self.store.clone();
         Box::pin(async move { store.ended().await })
     }
 
-    /// Takes no further call, lets those under way finish for `grace` at most, and writes what is left to write.
+    /// Drains the proxy: admits no further call, waits up to `grace` for calls in flight, and flushes the store.
     /// The future is boxed for the reason given at [`start`].
     pub fn shutdown(self, grace: Duration) -> BoxFuture<'static, Result<(), ShutdownError>> {
         Box::pin(self.drain(grace))
@@ -232,7 +258,7 @@ impl RunningProxy {
     async fn drain(mut self, grace: Duration) -> Result<(), ShutdownError> {
         self.draining.cancel();
         let all_finished = tokio::time::timeout(grace, &mut self.agents).await.is_ok();
-        // What is left goes with its connections, and its records say so.
+        // Dropping the remaining connections cancels their calls, and each gets a record.
         self.agents.abort();
         self.stopped.cancel();
         if tokio::time::timeout(ADMIN_GRACE, self.admin).await.is_err() {
@@ -260,16 +286,12 @@ fn check(settings: &Settings) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Trials of the process before this one, of which open ones go on.
+/// Restores the trials of the previous process. Open ones accept calls again.
 fn restored(found: Vec<RecoveredTrial>) -> Trials {
     let trials = Trials::default();
     for trial in found {
         let restored = trials.add(Trial::restored(trial));
-        debug_assert!(restored.is_ok(), "the store tells of each trial once");
+        debug_assert!(restored.is_ok(), "the store recovers each trial once");
     }
     trials
-}
-
-fn addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {
-    listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
 }

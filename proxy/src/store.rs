@@ -1,11 +1,13 @@
-//! The capture store: what happened, in order, on disk before anyone is told that it did.
+//! The capture store: an append-only log of calls and events. An event is on disk before its caller is notified.
 //!
-//! Append-only segments of records with checksums, written by one thread. A call takes its places in the queue before it is
-//! sent upstream ([`Store::reserve_call`]), so its record can always be handed over, also from a `Drop`, and a slow disk
-//! slows new calls instead of filling memory. A disk that fails refuses new calls ([`health`]) and loses none.
+//! One thread writes segments of records with checksums. A call reserves its places in the queue before it goes
+//! upstream ([`Store::reserve_call`]). So its record can always be handed over, also from a `Drop`, and a slow disk
+//! slows new calls instead of filling memory. On a disk error the store rejects new calls ([`health`]) and loses no
+//! accepted call.
 //!
-//! Writing: [`gather`] → [`writer`] → [`encoder`] → [`content`] → [`record`]. Reading: [`look`] finds every trial and where
-//! its calls lie, [`read`] reads the calls of one.
+//! The write path is `write::group_commit` → `write::writer` → `write::encoder` → `format::content` → `format::record`.
+//! On the read path, `read::recovery` finds every trial and the positions of its calls, and `read::reader` reads the
+//! calls.
 
 mod format;
 mod health;
@@ -39,114 +41,114 @@ use self::health::Health;
 use self::read::index::Index;
 use self::read::reader::Reader;
 
-/// Calls that may be under way at once. Further ones wait.
+/// The maximum number of calls in flight. Further calls wait.
 const CALLS: usize = 8192;
 
-/// Entries that are reserved or wait to be written: two of each call, so that a call that may be under way always gets both
-/// of its places, and some for other events.
+/// The capacity of the queue: entries that are reserved or wait for the writer. Each call in flight always gets both of
+/// its places, and some places remain for other events.
 const PLACES: usize = 2 * CALLS + 1024;
 
-/// Why something could not be kept.
+/// The reason why the store cannot write, read or be opened.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The disk refused.
+    /// A write to the data directory failed, or the store could not be started.
     #[error("the capture store cannot write to {path}: {reason}")]
     Write {
-        /// The file.
+        /// The file or directory.
         path: String,
-        /// What the system said.
+        /// The error message of the operating system.
         reason: String,
     },
-    /// What is there cannot be read.
+    /// The data directory cannot be read.
     #[error(transparent)]
     Read(#[from] Arc<ReadError>),
-    /// Another process writes there.
+    /// Another process uses the data directory.
     #[error("{path} is in use by another rolltap{by}: stop that one, or give another --data")]
     InUse {
         /// The data directory.
         path: String,
-        /// Who, as far as it says.
+        /// The process that holds the lock, as ` (process 1234)`. Empty if it is unknown.
         by: String,
     },
-    /// The proxy is going down.
+    /// The proxy is shutting down.
     #[error("the capture store is closed")]
     Closed,
-    /// A thread that writes has ended although the process goes on.
+    /// A thread of the store has ended, although the process still runs.
     #[error("the capture store has ended by a defect: nothing can be captured until the proxy is restarted")]
     WriterEnded,
 }
 
-/// A handle to the store; clones share it.
+/// A handle to the store. Clones share the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     queue: mpsc::Sender<Entry>,
-    /// A permit for each call under way.
+    /// One permit per call in flight.
     calls: Arc<Semaphore>,
     health: Health,
     index: Arc<Mutex<Index>>,
     dir: Arc<Path>,
 }
 
-/// How a store writes, and for how long it keeps.
+/// The durability and the retention of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreSettings {
-    /// How soon what was written also survives the death of the machine.
+    /// When written records also survive the death of the machine.
     pub sync: SyncPolicy,
-    /// When sealed trials go.
+    /// When the captures of sealed trials are removed.
     pub retention: Retention,
 }
 
-/// Trials whose retention is over.
+/// Trials that the store forgets, because their retention is over.
 #[derive(Debug)]
 pub(crate) struct Forgotten {
     pub(crate) trials: Vec<TrialId>,
-    /// The newest number of the feed that a forgotten trial had, now or earlier.
+    /// The highest feed number of any forgotten trial, now or earlier. 0 if no such trial was complete.
     pub(crate) through: u64,
 }
 
-/// The threads that write, to be finished with.
+/// The threads of the store, which `finish` joins.
 #[derive(Debug)]
 pub(crate) struct StoreThread {
     writer: std::thread::JoinHandle<Result<(), StoreError>>,
     syncer: std::thread::JoinHandle<()>,
     queue: mpsc::Sender<Entry>,
     is_ending: Arc<AtomicBool>,
-    /// Held as long as anything may be written.
+    /// The lock of the data directory. It is released after the threads have ended.
     _lock: lock::DirLock,
 }
 
-/// What the writer thread is told.
+/// An entry of the store's queue.
 #[derive(Debug)]
 enum Entry {
-    /// An event on its way to disk, and who waits for it.
+    /// An event to write, and the channel that reports the result.
     Keep { event: Event, kept: oneshot::Sender<Result<(), StoreError>> },
-    /// What was written last is not durable: the file is not to be trusted any more.
+    /// An fsync failed: the current file is no longer trusted, and the writer begins another one.
     NewSegment,
-    /// Nobody gets a place any more; those that have one may use it.
+    /// Closes the queue to new reservations. Places that are already reserved stay usable.
     Finish,
 }
 
-/// A place in the queue that nobody else can take.
+/// A reserved place in the queue.
 #[derive(Debug)]
 pub(crate) struct QueueSlot {
     permit: mpsc::OwnedPermit<Entry>,
-    /// Of the call whose record comes here; none for other events.
+    /// The permit of the call whose record takes this place. `None` for intents and other events.
     _call: Option<OwnedSemaphorePermit>,
 }
 
-/// The places of a call, or of another undertaking that is written twice.
+/// The two places of a call, or of another operation that is written twice.
 #[derive(Debug)]
 pub(crate) struct CallSlots {
-    /// For what is written before it begins.
+    /// For the event that is written before the operation begins.
     pub(crate) intent: QueueSlot,
-    /// For what it comes to.
+    /// For the outcome of the operation.
     pub(crate) record: QueueSlot,
 }
 
-/// Resolves once the event would survive the death of this process.
+/// Resolves with `Ok` once the event survives the death of this process.
 pub(crate) type Durable = oneshot::Receiver<Result<(), StoreError>>;
 
-/// What a [`Durable`] that resolved says.
+/// Flattens the result of a [`Durable`]. A dropped sender means that the store is closed.
 pub(crate) fn outcome(
     kept: Result<Result<(), StoreError>, oneshot::error::RecvError>,
 ) -> Result<(), StoreError> {
@@ -154,49 +156,49 @@ pub(crate) fn outcome(
 }
 
 impl Store {
-    /// Waits for a place in the queue. Not while nothing can be written.
+    /// Reserves a place in the queue, and waits while the queue is full. Fails if the store cannot write.
     pub(crate) async fn reserve(&self) -> Result<QueueSlot, StoreError> {
         self.health.check()?;
         let permit = self.queue.clone().reserve_owned().await.map_err(|_| StoreError::Closed)?;
         Ok(QueueSlot { permit, _call: None })
     }
 
-    /// Waits for the places of a call. Not while nothing can be written.
+    /// Reserves both places of a call, and waits while too many calls are in flight. Fails if the store cannot write.
     pub(crate) async fn reserve_call(&self) -> Result<CallSlots, StoreError> {
-        // One permit stands for both places: calls that each held one place and waited for another would wait for ever.
+        // One permit covers both places: calls that each held one place and waited for a second could deadlock.
         let call = Arc::clone(&self.calls).acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let intent = self.reserve().await?;
         Ok(CallSlots { intent, record: QueueSlot { _call: Some(call), ..self.reserve().await? } })
     }
 
-    /// Keeps an event; returns once it is written.
+    /// Writes an event, and returns once it is written.
     pub(crate) async fn keep(&self, event: Event) -> Result<(), StoreError> {
         outcome(self.reserve().await?.keep(event).await)
     }
 
-    /// Why nothing can be written, if that is so.
+    /// Returns the reason if the store cannot write.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         self.health.check()
     }
 
-    /// Resolves when nothing can be written any more, whatever becomes of the disk.
+    /// Resolves when a thread of the store has ended. The store cannot write again, even if the disk recovers.
     pub(crate) async fn ended(&self) -> StoreError {
         self.health.ended().await;
         StoreError::WriterEnded
     }
 
-    /// A trial's calls from disk, in the order in which they ended. What cannot be read is passed over, and logged.
+    /// Reads a trial's calls from disk, in the order in which they ended. Skips and logs unreadable calls.
     pub(crate) async fn calls(&self, trial: &TrialId) -> Vec<CallEntry> {
         let read = self.read(trial).await;
         self.as_delivered(trial, read)
     }
 
-    /// The same, of a trial that is going to make further calls.
+    /// Reads the calls of a trial that makes further calls. The trial's next record builds on its latest calls.
     pub(crate) async fn calls_to_go_on_from(&self, trial: &TrialId) -> Vec<CallEntry> {
         let read = self.read(trial).await;
         let latest =
             read.get(read.len().saturating_sub(write::encoder::COMPARED)..).unwrap_or_default().to_vec();
-        // Without it, the next call is written whole.
+        // Best effort: without this event, the encoder writes the next call in full.
         if let Ok(place) = self.reserve().await {
             drop(place.keep(Event::Woken { trial_id: trial.clone(), latest }));
         }
@@ -206,6 +208,7 @@ impl Store {
     fn as_delivered(&self, trial: &TrialId, read: Vec<ReadCall>) -> Vec<CallEntry> {
         let undelivered = self.index.lock().unwrap_or_else(PoisonError::into_inner).undelivered(trial);
         let mut calls: Vec<_> = read.into_iter().map(|read| read.kept).collect();
+        // These records are complete, but their agents got an error. Training must not use their answers.
         calls.iter_mut().for_each(|kept| kept.retract_if_in(&undelivered));
         calls
     }
@@ -213,6 +216,7 @@ impl Store {
     async fn read(&self, trial: &TrialId) -> Vec<ReadCall> {
         let places = self.index.lock().unwrap_or_else(PoisonError::into_inner).calls(trial);
         let dir = Arc::clone(&self.dir);
+        // Reading blocks on the disk, so it runs outside the threads of the runtime.
         let read = tokio::task::spawn_blocking(move || {
             let mut reader = Reader::of(&dir);
             let call = |at| {
@@ -226,14 +230,14 @@ impl Store {
 }
 
 impl QueueSlot {
-    /// Hands the event over, without waiting.
+    /// Hands the event over without waiting.
     pub(crate) fn keep(self, event: Event) -> Durable {
         let (kept, waiting) = oneshot::channel();
         self.permit.send(Entry::Keep { event, kept });
         waiting
     }
 
-    /// Hands over what a call came to: one record, or those of a batch.
+    /// Hands over the outcome of a call: one record, or the records of a batch.
     pub(crate) fn keep_calls(self, mut calls: Vec<CallEntry>) -> Durable {
         match (calls.pop(), calls.is_empty()) {
             (Some(call), true) => self.keep(Event::Call(call)),
@@ -246,12 +250,13 @@ impl QueueSlot {
 }
 
 impl StoreThread {
-    /// Waits until everything handed over, and all that still has a place, is written. Blocks.
+    /// Waits until every accepted event is written, and every reserved place is used or dropped. Blocks.
     pub(crate) fn finish(self) -> Result<(), StoreError> {
         self.is_ending.store(true, Ordering::Relaxed);
-        // If the thread has ended already, there is nobody to tell.
+        // If the receiving task has ended already, there is nothing left to stop.
         let _ = self.queue.blocking_send(Entry::Finish);
         let written = self.writer.join().unwrap_or(Err(StoreError::Closed));
+        // The end of the writer stops the syncer.
         drop(self.syncer.join());
         written
     }

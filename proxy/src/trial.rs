@@ -1,9 +1,9 @@
-//! One live trial: which calls it may make, which are under way, what it has been told.
+//! A live trial: the calls that it may make, the calls in flight, and its state.
 //!
-//! What its next call may build on is in memory while it is awake ([`sleep`]).
+//! While a trial is resident, the data that its next call may build on is in memory (`residency`).
 //!
-//! A trial is sealed once. Sealing ends every call under way, their records included, before it returns; nothing
-//! changes the trial's calls after that.
+//! A trial is sealed once. Sealing ends every call in flight, including its record, before it returns. Nothing changes
+//! the trial's calls after that.
 
 pub(crate) mod call;
 mod counting;
@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use rolltap_rollout::call::{Call, CallStatus};
+use rolltap_rollout::call::{Call, CallStatus, Dialect};
 use rolltap_rollout::ids::CallId;
 use rolltap_rollout::rollout::Reward;
 use tokio::sync::RwLock;
@@ -31,9 +31,10 @@ use self::residency::MemoryUse;
 pub(crate) use self::residency::{Idle, Resident};
 use crate::api::Limits;
 use crate::common::clock;
+use crate::common::redaction::Redaction;
 use crate::dialect::responses;
 use crate::prefix::Memory;
-use crate::recorder::{Prompts, Recorder};
+use crate::recorder::{CallStart, Prompts, Recorder};
 use crate::store::{CallSlots, Event, Opened, RecoveredTrial, Store, Summary, completion_tokens};
 use crate::trial::call::InFlightCall;
 use crate::trial::replay::Replay;
@@ -46,11 +47,11 @@ pub(crate) struct Trial {
     state: Mutex<TrialState>,
     sealed: CancellationToken,
     responses: Arc<responses::Memory>,
-    /// What its calls can go on from, token for token.
+    /// The conversations that its calls can continue token for token.
     memory: Memory,
-    /// What of its calls' prompts need not be read again.
+    /// The parts of its calls' prompts that need not be read again.
     prompts: Arc<Prompts>,
-    /// Whether what it needs to be called for is in memory.
+    /// Whether the data that its next call needs is in memory.
     is_awake: RwLock<bool>,
 }
 
@@ -59,24 +60,24 @@ struct TrialState {
     calls: Calls,
     in_flight: HashMap<u64, Arc<InFlightCall>>,
     undelivered: Undelivered,
-    /// Requests under way that count tokens.
+    /// The token counting requests in flight.
     counts: usize,
     admitted: u64,
     completion_tokens: u64,
-    /// What its calls take of memory.
+    /// The memory that its calls use.
     weight: MemoryUse,
-    /// As of when it was last asked for.
+    /// The summary of the calls at the time of the last request for it.
     summary: Option<Arc<Summary>>,
     sealed_at: Option<Timestamp>,
     reward: Option<Reward>,
 }
 
-/// Where a trial's finished calls are.
+/// The location of a trial's finished calls.
 #[derive(Debug)]
 enum Calls {
-    /// In memory, in the order in which they ended: its next call may build on any of them.
+    /// In memory, in the order in which they ended: the next call may build on any call.
     Here(Vec<Arc<Call>>),
-    /// In the store alone: of a sealed trial, and of one that is asleep.
+    /// Only in the store, for a sealed trial and for an evicted one.
     Stored,
 }
 
@@ -86,7 +87,20 @@ impl Default for Calls {
     }
 }
 
-/// Why a trial makes no further call.
+/// A call that asks to be admitted.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    /// Places in the store's queue for the call's intent and its record.
+    pub(crate) slots: CallSlots,
+    pub(crate) dialect: Dialect,
+    /// When the request's head arrived.
+    pub(crate) started_at: Timestamp,
+    /// Identifies a marked retry of this call. `None` if its client does not mark retries.
+    pub(crate) fingerprint: Option<Fingerprint>,
+    pub(crate) redaction: Arc<Redaction>,
+}
+
+/// The reason why a trial makes no further call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CallRefusal {
     #[error("this trial is sealed: its agent's time is over")]
@@ -101,7 +115,7 @@ pub(crate) enum CallRefusal {
     BodyTooLarge(u64),
 }
 
-/// Why a reward was not taken.
+/// The reason why a reward was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RewardConflict {
     #[error("the trial has another reward already; a reward is given once")]
@@ -128,7 +142,7 @@ impl Trial {
         }
     }
 
-    /// As it was when the process that kept it ended. Its calls stay where they are until somebody asks for them.
+    /// Restores a trial of an earlier process. Its calls stay in the store until a reader needs them.
     pub(crate) fn restored(found: RecoveredTrial) -> Self {
         let mut trial = Self::new(found.opened);
         trial.is_awake = RwLock::new(false);
@@ -144,44 +158,49 @@ impl Trial {
         trial
     }
 
-    /// What it was opened with.
+    /// Returns the parameters with which the trial was opened.
     pub(crate) fn opened(&self) -> &Opened {
         &self.opened
     }
 
-    /// What its calls can continue by `previous_response_id`.
+    /// Returns the answers that its calls can continue by `previous_response_id`.
     pub(crate) fn responses(&self) -> &Arc<responses::Memory> {
         &self.responses
     }
 
-    /// What its calls can go on from, token for token.
+    /// Returns the conversations that its calls can continue token for token.
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Resolves when the trial is sealed.
+    /// Returns the token that is cancelled when the trial is sealed.
     pub(crate) fn sealed(&self) -> &CancellationToken {
         &self.sealed
     }
 
-    /// Admits a call that was received at `started_at`. It may go upstream once it is kept that it does. A retry that is
-    /// marked finds it by its fingerprint.
+    /// Admits a call, unless the trial is sealed or has reached a limit. The call may go upstream once its intent is durable.
     pub(crate) fn admit(
         self: &Arc<Self>,
         _awake: &Resident<'_>,
-        places: CallSlots,
-        started_at: Timestamp,
-        fingerprint: Option<Fingerprint>,
+        candidate: Candidate,
     ) -> Result<Arc<InFlightCall>, CallRefusal> {
+        let Candidate { slots, dialect, started_at, fingerprint, redaction } = candidate;
+        // One lock spans the check and the insertion, so parallel calls cannot exceed a limit.
         let mut state = self.lock();
         state.may_call(&self.opened.limits)?;
         let ordinal = state.admitted;
         state.admitted += 1;
         let trial_id = self.opened.facts.trial_id.clone();
-        let prompts = Arc::clone(&self.prompts);
         let call_id = CallId::generate();
-        let recorder = Recorder::new(call_id.clone(), trial_id.clone(), 0, started_at, prompts);
-        let CallSlots { intent, record } = places;
+        let recorder = Recorder::begin(CallStart {
+            call_id: call_id.clone(),
+            trial_id: trial_id.clone(),
+            dialect,
+            started_at,
+            prompts: Arc::clone(&self.prompts),
+            redaction,
+        });
+        let CallSlots { intent, record } = slots;
         let intent = intent.keep(Event::Intent { trial_id, call_id, at: started_at });
         let call = InFlightCall::new(Arc::clone(self), ordinal, fingerprint, recorder, intent, record);
         let call = Arc::new(call);
@@ -189,31 +208,33 @@ impl Trial {
         Ok(call)
     }
 
-    /// Takes the answer of a call whose agent left before its end, for a marked retry.
+    /// Stores the answer of a call whose agent disconnected before the end, for a marked retry.
     pub(crate) fn undelivered(&self, fingerprint: Fingerprint, answer: Replay) {
         let mut state = self.lock();
+        // A sealed trial answers no retries.
         if state.sealed_at.is_none() {
             state.undelivered.add(fingerprint, answer);
         }
     }
 
-    /// The answer that a marked retry gets instead of being sampled; no other retry gets it.
+    /// Returns the recorded answer for a marked retry, which is then not sampled. Removes the answer, so that no other
+    /// retry gets it.
     pub(crate) fn retried(&self, fingerprint: Fingerprint) -> Option<Replay> {
         self.lock().undelivered.take(fingerprint)
     }
 
-    /// Keys that are laid over the request of the call of that ordinal. Each call has a seed of its own: with the same
-    /// for all, equal prompts would get equal samples.
+    /// Returns the keys that override those in the request of the call with this ordinal. Each call has its own seed:
+    /// with equal seeds, equal prompts would get equal samples.
     pub(crate) fn enforced(&self, ordinal: u64) -> Cow<'_, serde_json::Map<String, serde_json::Value>> {
         let Some(seed) = self.opened.seed else { return Cow::Borrowed(&self.opened.sampling) };
         let mut enforced = self.opened.sampling.clone();
-        // vLLM takes seeds of 64 bits with a sign.
+        // vLLM takes signed seeds of 64 bits.
         enforced.insert("seed".to_owned(), seed.wrapping_add_unsigned(ordinal).into());
         Cow::Owned(enforced)
     }
 
-    /// Takes the records of a call that was under way: one, or one of each prompt of a batch.
-    /// `unrecorded` tokens were sampled without ids: they count for the limit of tokens alone.
+    /// Stores the records of a call that was in flight: one record, or one for each prompt of a batch. `unrecorded`
+    /// tokens were sampled without ids, and count only for the limit of tokens.
     pub(crate) fn call_ended(&self, ordinal: u64, calls: &[Arc<Call>], unrecorded: u64) {
         let mut state = self.lock();
         state.in_flight.remove(&ordinal);
@@ -225,7 +246,7 @@ impl Trial {
         }
     }
 
-    /// Marks calls whose agent got an error instead of the answer: nothing of them is trained.
+    /// Marks calls whose agent got an error instead of the answer: their tokens are not trained.
     pub(crate) fn undelivered_calls(&self, calls: &[Arc<Call>]) {
         let mut state = self.lock();
         state.summary = None;
@@ -236,7 +257,8 @@ impl Trial {
         complete.filter(|call| is_undelivered(call)).for_each(|call| Arc::make_mut(call).is_undelivered());
     }
 
-    /// Seals the trial and ends the calls under way. Returns when that was, and whether it was now.
+    /// Seals the trial and ends the calls in flight. Returns the time of the seal, and whether this call sealed the
+    /// trial.
     pub(crate) fn seal(&self) -> (Timestamp, bool) {
         let mut state = self.lock();
         if let Some(sealed_at) = state.sealed_at {
@@ -244,8 +266,8 @@ impl Trial {
         }
         let now = clock::now();
         state.sealed_at = Some(now);
-        // A call that ends at this moment removes itself; the rest are ended here, outside of the trial's lock
-        // because each takes it to hand its record over.
+        // A call that ends at this moment removes itself. The others are ended outside the trial's lock, because each
+        // call takes that lock to hand over its record.
         let stragglers: Vec<_> = state.in_flight.values().cloned().collect();
         state.undelivered.clear();
         drop(state);
@@ -262,7 +284,7 @@ impl Trial {
         (now, true)
     }
 
-    /// Takes the reward; true if it was not known yet.
+    /// Sets the reward. Returns whether it is new. Fails if the trial has another reward or its deadline has passed.
     pub(crate) fn reward(&self, reward: &Reward) -> Result<bool, RewardConflict> {
         let mut state = self.lock();
         let due_at = || self.opened.reward_deadline?.after(state.sealed_at?);
@@ -270,7 +292,7 @@ impl Trial {
             Some(known) if known == reward => Ok(false),
             Some(known) if *known == missed() => Err(RewardConflict::DeadlinePassed),
             Some(_) => Err(RewardConflict::Other),
-            // Nobody may have looked at the clock yet.
+            // The timer may not have run yet, so check the deadline here too.
             None if due_at().is_some_and(|due_at| due_at <= clock::now()) => {
                 Err(RewardConflict::DeadlinePassed)
             }
@@ -281,12 +303,12 @@ impl Trial {
         }
     }
 
-    /// The reward now that its deadline has passed: that which came, else from now on that none did.
+    /// Returns the reward after its deadline. If there is none, the trial gets the reward `missed` for good.
     pub(crate) fn reward_or_missed(&self) -> Reward {
         self.lock().reward.get_or_insert_with(missed).clone()
     }
 
-    /// Its finished calls so far, in the order in which they came in.
+    /// Returns the finished calls so far, in the order of their ids, which is the order of time.
     pub(crate) async fn calls(&self, store: &Store) -> Vec<Arc<Call>> {
         let here = match &self.lock().calls {
             Calls::Here(calls) => Some(calls.clone()),
@@ -303,19 +325,19 @@ impl Trial {
         calls
     }
 
-    /// Nothing changes its calls any more and all of them are kept: whoever wants them reads them from the store.
+    /// Removes the calls from memory. They are all in the store and do not change any more, so readers use the store.
     pub(crate) fn rest(&self) {
         self.lock().calls = Calls::Stored;
     }
 
-    /// Its reward, once it is sealed: an open trial has no rollout.
+    /// Returns the reward if the trial is sealed: an open trial has no rollout.
     pub(crate) fn reward_if_sealed(&self) -> Option<Reward> {
         let state = self.lock();
         state.sealed_at.map(|_| state.reward.clone().unwrap_or_default())
     }
 
     fn lock(&self) -> MutexGuard<'_, TrialState> {
-        // Nothing that holds the lock can leave the state half changed.
+        // No code that holds the lock can leave the state half changed, so a poisoned lock is safe.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

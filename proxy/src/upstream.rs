@@ -1,5 +1,5 @@
-//! The vLLM servers behind the proxy: [`Pool`] says which one gets a call, [`replica`] what is known of one, [`watch`]
-//! finds it out, [`body`] is an answer on its way.
+//! The vLLM servers behind the proxy. [`Pool`] chooses the server of a call, and [`replica`] holds the state of a
+//! server. `health` checks the servers, and [`body`] is the body of an answer.
 
 mod address;
 mod body;
@@ -24,8 +24,9 @@ pub(crate) use replica::{Replica, ReplicaId, ServedBy};
 pub(crate) use schema::IdsPlace;
 pub use settings::PoolSettings;
 
-/// Headers of one connection alone (RFC 9110 §7.6.1), and those that describe a body's framing.
+/// Removes the headers of one connection alone (RFC 9110 §7.6.1), and those that describe the framing of a body.
 pub(crate) fn without_framing(mut headers: HeaderMap<HeaderValue>) -> HeaderMap<HeaderValue> {
+    // The headers that `Connection` names are valid for that connection alone.
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()

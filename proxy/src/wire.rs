@@ -1,4 +1,4 @@
-//! Bytes on the wire: server-sent events, and JSON that is read and edited in place.
+//! The wire formats: server-sent events, and JSON that is read and edited in place.
 
 pub(crate) mod chunk_edit;
 pub(crate) mod json_edit;

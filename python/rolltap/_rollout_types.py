@@ -6,60 +6,62 @@ from typing import TypedDict
 
 
 class CallSpan(TypedDict):
-    """Where one call's sampled tokens stand in its branch."""
+    """The position of one call's sampled tokens in its branch."""
 
     call_id: str
     """The call."""
 
     choice_index: int
-    """Which of the call's choices, where it was asked for several."""
+    """The index of the call's choice."""
 
     parent_call_id: str | None
-    """The call whose prompt and answer this one's prompt begins with."""
+    """The call whose prompt and answer this call's prompt begins with."""
 
     role: str
-    """What the call was for."""
+    """The purpose of the call."""
 
     model: str | None
-    """The model or adapter that sampled, as the answer named it; where the answer named none, as the
-    agent did. None where neither did, and in files of rolltap before calls named it.
+    """The model or adapter that sampled the tokens: the name in the answer, or else the name in the
+    request. `None` if neither named a model, and in files of rolltap versions before this field.
     """
 
     prompt_len: int
-    """Tokens of the call's prompt; the branch up to here equals the prompt that vLLM reported."""
+    """The number of tokens of the call's prompt. The branch up to here equals the prompt that vLLM
+    reported.
+    """
 
     start: int
-    """First sampled token."""
+    """The index of the first sampled token."""
 
     end: int
-    """One past the last sampled token."""
+    """One past the index of the last sampled token."""
 
     finish_reason: str | None
     """vLLM's finish reason."""
 
     version: int
-    """The policy version that sampled its first token; `token_version` has that of each."""
+    """The policy version that sampled the first token. `token_version` has the version of each token."""
 
     sampled_at: str
-    """When the answer was whole."""
+    """When the answer was complete."""
 
     temperature: float | None
-    """Divisor of the logits; none if unknown."""
+    """The divisor of the logits. `None` if unknown."""
 
     top_p: float | None
-    """Nucleus size; none if unknown."""
+    """The nucleus size. `None` if unknown."""
 
     top_k: int | None
-    """Number of candidates; none if unknown."""
+    """The number of candidates. `None` if unknown."""
 
     constrained: bool
-    """The recorded logprob is not that of the distribution sampled from."""
+    """Whether the recorded logprob differs from that of the distribution that was sampled from."""
 
     sampling: str
-    """Every sampling key of the request, a JSON object as text."""
+    """Every sampling key of the request: a JSON object as text."""
 
     messages: str | None
-    """The request's messages, JSON as text; none where they were not kept."""
+    """The request's messages: JSON as text. `None` if they were not recorded."""
 
 
 class Row(TypedDict):
@@ -72,93 +74,95 @@ class Row(TypedDict):
     """`SCHEMA_VERSION`."""
 
     trial_id: str
-    """The trial that this branch is of."""
+    """The trial of this branch."""
 
     group_id: str | None
-    """The samples that a trainer compares with this one."""
+    """The group of samples that a trainer compares."""
 
     group_size: int | None
-    """How many samples the group has when whole."""
+    """The number of samples in the complete group."""
 
     sample_index: int
-    """Which sample of its group, from 0."""
+    """The index of the sample in its group, from 0."""
 
     attempt: int
-    """Which try at this sample, from 0; a retry is a trial of its own."""
+    """The number of the attempt at this sample, from 0. A retry is a separate trial."""
 
     superseded: bool
-    """A later attempt at the same sample counts instead."""
+    """Whether a later attempt at the same sample counts instead."""
 
     task_id: str
     """Harbor's task name."""
 
     environment: str | None
-    """Where the agent worked: `docker`, `local`, …; none if the opener did not say."""
+    """The environment in which the agent worked: `docker`, `local`, …. `None` if the opener did not
+    name it.
+    """
 
     branch_index: int
-    """This branch among the trial's, from 0, in order of their first calls."""
+    """The index of the branch within the trial, from 0, in order of the branches' first calls."""
 
     num_branches: int
-    """How many branches the trial has."""
+    """The number of branches of the trial."""
 
     is_last_branch: bool
-    """Whether no branch of the trial comes after this one."""
+    """Whether this is the last branch of the trial."""
 
     branch_cause: str
     """Why the branch started: see `BranchCause`."""
 
     branch_reprefilled: int | None
-    """What starting it cost: tokens of its first call's prompt that no earlier sequence of the trial
-    began with. None in files of rolltap before it was counted.
+    """The cost of the branch: the tokens of its first call's prompt that no earlier sequence of the
+    trial begins with. `None` in files of rolltap versions without this count.
     """
 
     token_ids: list[int]
-    """Prompt and sampled tokens from the first to the last of the branch."""
+    """The prompt and sampled tokens of the branch, from first to last."""
 
     sampled_mask: list[int]
-    """1 where the policy sampled this token in this trial."""
+    """1 if the policy sampled this token in this trial."""
 
     trainable_mask: list[int]
-    """1 where sampled, with a finite logprob, in a complete call, of a role that is trained, of
-    unambiguous parentage.
+    """1 if the token was sampled with a finite logprob, in a complete call with a trained role and an
+    unambiguous parent.
     """
 
     loss_mask: list[int]
-    """1 where trainable and owned by this branch: of branches that share a token the lowest index owns
-    it.
+    """1 if the token is trainable and this branch owns it. Among branches that share a token, the
+    lowest index owns it.
     """
 
     logprobs: list[float]
-    """Nats, as captured where sampled; 0.0 elsewhere and where none was captured."""
+    """The captured logprobs in nats. 0.0 for tokens that were not sampled or have no captured logprob."""
 
     token_version: list[int]
-    """The policy version that sampled the token; −1 where it was not sampled."""
+    """The policy version that sampled the token, or −1 if it was not sampled."""
 
     version_labels: dict[str, str]
-    """The trainer's or upstream's own names of the versions in `token_version`, by version."""
+    """The names that the trainer or the upstream gives to the versions in `token_version`, by version."""
 
     prompt_len: int
-    """Index of the first sampled token."""
+    """The index of the first sampled token."""
 
     reward: float | None
-    """The verifier's reward; none (never 0) where there is none."""
+    """The verifier's reward. `None` (never 0) if there is no reward."""
 
     advantage: float | None
-    """The trial's advantage within its group, the same for each of its branches; none where nobody
-    weighed trials against each other, as in all rows but those of an export that was asked to.
+    """The trial's advantage within its group, the same for each of its branches. `None` unless an
+    export with advantages wrote the row.
     """
 
     rewards: dict[str, float]
     """Every number that the verifier gave, by name."""
 
     reward_valid: bool
-    """Whether the reward measures the agent: false where something else failed."""
+    """Whether the reward measures the agent: false if something else failed."""
 
     failure_cause: str | None
-    """Why the trial failed, in Harbor's words."""
+    """Why the trial failed, in Harbor's terms."""
 
     is_truncated: bool
-    """The branch's last answer was cut off, by length or otherwise."""
+    """Whether the last answer of the branch was cut off, by the length limit or otherwise."""
 
     stop_reason: str | None
     """The finish reason of the branch's last call."""
@@ -170,10 +174,10 @@ class Row(TypedDict):
     """The model as the agent named it."""
 
     tokenizer_hash: str | None
-    """Hash of the tokenizer, where it is known."""
+    """The hash of the tokenizer, if known."""
 
     vocab_size: int | None
-    """Ids of the model's vocabulary lie below this, where it is known."""
+    """The exclusive upper bound of the ids of the model's vocabulary, if known."""
 
     logprobs_mode: str
     """vLLM's `--logprobs-mode`: `raw_logprobs` (before temperature and penalties) or
@@ -181,15 +185,15 @@ class Row(TypedDict):
     """
 
     has_media: bool
-    """Some call of the branch held images, audio or video."""
+    """Whether a call of the branch contained images, audio or video."""
 
     origin: str | None
-    """Who kept the tokens: see `Origin`. None in files of rolltap before agents could hand tokens
-    back, which means `captured`.
+    """Which side recorded the tokens: see `Origin`. `None` in files of rolltap versions before
+    agent-reported tokens, and then it means `captured`.
     """
 
     calls: list[CallSpan]
-    """The calls along the branch, in order; their spans cover the sampled tokens exactly."""
+    """The calls along the branch, in order. Their spans cover the sampled tokens exactly."""
 
 
 class PreparedRow(Row):

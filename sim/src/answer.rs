@@ -1,42 +1,42 @@
-//! What the model will say: the tokens of one answer, made up or from the script, and what each part of its text is.
+//! The tokens of one answer, random or from the script, and the role of each part of its text.
 
 use super::random::Random;
 use super::script::Reply;
 use super::template::CALL_FRAME;
 use super::tokens::{END_OF_TURN, VOCABULARY_SIZE, control_text, encode, token_bytes};
 
-/// A whole answer, as long as the model would make it if nothing stopped it.
+/// A complete answer, as long as the model would make it without limits.
 #[derive(Debug)]
 pub(super) struct SimAnswer {
-    /// The tokens, the end of the turn among them.
+    /// The tokens, including the end of the turn.
     pub(super) tokens: Vec<u32>,
-    /// Their text without control tokens.
+    /// The text of the tokens, without control tokens.
     pub(super) text: String,
-    /// What the text is made of, in order and without gaps.
+    /// The parts of the text, in order and without gaps.
     pub(super) parts: Vec<Part>,
-    /// What the script wants the finish reason to be.
+    /// The finish reason that the script sets.
     pub(super) finish_reason: Option<String>,
 }
 
-/// A stretch of an answer's text.
+/// A part of an answer's text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
-    /// Where it ends, in bytes; it starts where the one before ends.
+    /// The end in bytes. The part starts where the previous part ends.
     pub(super) end: usize,
-    /// What it is.
+    /// The role of the part.
     pub(super) role: Role,
 }
 
-/// What the parsers make of a stretch of text. Tool calls are counted from 0.
+/// The parsers' classification of a part. Tool calls are counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// Goes into `content`.
     Content,
     /// Goes into `reasoning`.
     Reasoning,
-    /// A mark around reasoning: goes nowhere.
+    /// A mark around reasoning, which appears in no field.
     ThinkMark,
-    /// What frames a tool call: goes nowhere.
+    /// The frame of a tool call, which appears in no field.
     CallFrame(u32),
     /// A tool call's name.
     CallName(u32),
@@ -45,8 +45,8 @@ pub(super) enum Role {
 }
 
 impl SimAnswer {
-    /// A scripted answer. Without `tools` in the request its tool calls stay text, as vLLM's parser does not run then; without
-    /// `thinking` the model does not reason.
+    /// Creates a scripted answer. Without `tools` in the request its tool calls stay text, because vLLM's parser does
+    /// not run then. Without `thinking` the model does not reason.
     pub(super) fn scripted(reply: &Reply, tools: bool, thinking: bool) -> Self {
         let mut answer = Self {
             tokens: Vec::new(),
@@ -78,18 +78,20 @@ impl SimAnswer {
         self.text.push_str(text);
         let end = self.text.len();
         match self.parts.last_mut() {
+            // Join neighbours of one role, so that each stretch of a role is one part.
             Some(last) if last.role == role => last.end = end,
             _ => self.parts.push(Part { end, role }),
         }
     }
 
-    /// An answer of nothing: a start for [`SimAnswer::ramble`].
+    /// Returns an empty answer: a start for [`SimAnswer::ramble`].
     pub(super) fn empty() -> Self {
         Self { tokens: Vec::new(), text: String::new(), parts: Vec::new(), finish_reason: None }
     }
 
-    /// Goes on in random words, up to `length` tokens altogether, or to an end of turn if `ends`. Some words are not spelled
-    /// the way the tokenizer would spell them, as with real models: who sends the text back gets other ids.
+    /// Appends random words until the answer has at least `length` tokens, or until an end of turn if `ends`. Some
+    /// words have another spelling than the tokenizer's, as with real models. An agent that sends the text back gets
+    /// other ids.
     pub(super) fn ramble(&mut self, length: u32, ends: bool, random: &mut Random) {
         let length = length as usize;
         let mut bytes = Vec::new();
@@ -106,7 +108,7 @@ impl SimAnswer {
     }
 }
 
-/// Random answers are longer than this, and about so long on average.
+/// A random answer has more tokens than this, and about `MEAN_LENGTH` tokens on average.
 const SHORTEST: usize = 3;
 const MEAN_LENGTH: usize = 48;
 
@@ -115,12 +117,13 @@ fn word(tokens: &mut Vec<u32>, random: &mut Random) {
     match random.below(32) {
         0 => tokens.extend(encode(RARE.get(random.below(RARE.len())).copied().unwrap_or(" é"))),
         1 => tokens.extend(encode([", ", ".\n", "\n\n", ": "].get(random.below(4)).copied().unwrap_or(" "))),
+        // Single bytes: a spelling that the tokenizer never writes.
         2 | 3 => tokens.extend(token_bytes(words_piece(random)).iter().map(|byte| u32::from(*byte))),
         _ => tokens.push(words_piece(random)),
     }
 }
 
-/// A piece that starts with a space and a letter.
+/// Returns a random piece that starts with a space and a letter.
 fn words_piece(random: &mut Random) -> u32 {
     loop {
         let id = random.below(VOCABULARY_SIZE as usize) as u32;

@@ -1,4 +1,4 @@
-//! From a request to its answers, and the answers as one JSON document.
+//! Creates the answers to a request, and writes them as one JSON document.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::wire::{
     TokenLogprob, ToolCall, TopLogprob, UsageCounts,
 };
 
-/// `system_fingerprint` of every answer.
+/// The `system_fingerprint` of every answer.
 pub(super) const FINGERPRINT: &str = concat!("rolltap-sim-", env!("CARGO_PKG_VERSION"));
 
 /// A request that is being answered.
@@ -36,18 +36,18 @@ pub(super) struct Chat {
     seed: u64,
 }
 
-/// How fast a request is answered, and what goes wrong.
+/// The speed of an answer, and its fault.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// Before the first token.
+    /// The delay before the first token.
     pub(super) delay: Duration,
-    /// Before every token.
+    /// The delay before every token.
     pub(super) token_delay: Duration,
-    /// After how many tokens, of all answers together, what fails.
+    /// The fault. Its number of tokens counts all answers together.
     pub(super) fault: Option<Fault>,
 }
 
-/// What the script says in place of an answer.
+/// The refusal that a script sets in place of an answer.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) status: StatusCode,
@@ -56,8 +56,8 @@ pub(super) struct Refused {
 }
 
 impl Chat {
-    /// Decides what to answer. `number` counts the server's requests: what a request without a seed of its own gets depends on
-    /// the server's seed and on it alone.
+    /// Decides the answers. `number` counts the server's requests. For a request without its own seed, all random
+    /// choices depend only on the server's seed and on `number`.
     pub(super) fn new(request: ChatRequest, server: &Server, number: u64) -> Result<Self, Refused> {
         let settings = &server.settings;
         let own = Random::new(settings.seed, number).next();
@@ -65,6 +65,7 @@ impl Chat {
         let mut pace = Pace { delay: Duration::ZERO, token_delay: settings.token_delay, fault: None };
         let mut choices = Vec::with_capacity(request.n as usize);
         for index in 0..u64::from(request.n) {
+            // Even streams choose the answers and odd streams their logprobs, so the two are independent.
             let mut random = Random::new(seed, 2 * index);
             let script = settings.script.as_ref();
             let reply = match script
@@ -76,6 +77,7 @@ impl Chat {
                 Some(Act::Reply(reply)) => Some(reply),
                 None => None,
             };
+            // The delays and the fault of the first answer hold for the whole request.
             if let (0, Some(reply)) = (index, reply) {
                 let token_delay = reply.token_delay.unwrap_or(settings.token_delay);
                 pace = Pace { delay: reply.delay, token_delay, fault: reply.fault };
@@ -97,13 +99,14 @@ impl Chat {
         })
     }
 
-    /// The id of a tool call of an answer.
+    /// Returns the id of a tool call of an answer.
     pub(super) fn call_id(&self, choice: u32, call: u32) -> String {
+        // Bit 63 separates these streams from the streams of the answers.
         let stream = (u64::from(choice) << 32) | u64::from(call) | (1 << 63);
         format!("chatcmpl-tool-{:016x}", Random::new(self.seed, stream).next())
     }
 
-    /// The counts so far, over all answers.
+    /// Returns the counts so far, over all answers.
     pub(super) fn usage(&self, prompt_tokens_details: Option<PromptDetails>) -> UsageCounts {
         let counts = self.choices.iter().map(Generation::counts);
         let (completion_tokens, reasoning_tokens) =
@@ -118,7 +121,7 @@ impl Chat {
         }
     }
 
-    /// Answers in one document, when the time that sampling takes is over.
+    /// Returns the answers as one document, after the time that sampling takes.
     pub(super) async fn complete(mut self, server: Arc<Server>, running: Running) -> Result<Bytes, Cut> {
         let keep = self.shape.logprobs.is_some();
         let mut steps: Vec<Vec<SampledToken>> = Vec::with_capacity(self.choices.len());
@@ -145,6 +148,7 @@ impl Chat {
                 return Err(Cut);
             }
             Some(Fault::Break(_)) => {
+                // A break in the script is not an abort by the caller.
                 running.finish();
                 return Err(Cut);
             }
@@ -217,7 +221,7 @@ impl Chat {
                 }
             }
         }
-        // The parsers say `null` where they took out everything; without them an answer of nothing is an empty text.
+        // The parsers write `null` if they removed the whole text. Without parsers, an empty answer is an empty text.
         let content = (!(content.is_empty() && parsed)).then_some(content);
         AnswerMessage {
             role: "assistant",
@@ -231,12 +235,12 @@ impl Chat {
         }
     }
 
-    /// An answer's ids, if they are to be shown.
+    /// Returns an answer's ids if the request asks for them.
     pub(super) fn token_ids<'a>(&self, ids: &'a [u32]) -> Option<&'a [u32]> {
         (self.shape.token_ids && self.shape.reasoning).then_some(ids)
     }
 
-    /// The logprobs of some steps of an answer, if they are to be shown.
+    /// Returns the logprobs of some steps of an answer if the request asks for them.
     pub(super) fn logprobs<'a>(
         &self,
         generation: &'a Generation,

@@ -1,11 +1,11 @@
-//! Refusals in vLLM's shapes: what it says of a request that it will not answer.
+//! Refusals of requests, in vLLM's shapes.
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-/// A request that is refused: status and body.
+/// The refusal of a request: status and body.
 #[derive(Debug, PartialEq)]
 pub(super) struct RequestError {
     status: StatusCode,
@@ -13,18 +13,18 @@ pub(super) struct RequestError {
 }
 
 impl RequestError {
-    /// `{"error": {message, type, param, code}}`, vLLM's shape.
+    /// Creates a refusal in vLLM's shape, `{"error": {message, type, param, code}}`.
     fn new(status: StatusCode, kind: &str, message: impl Into<String>, param: Option<&str>) -> Self {
         let error = json!({"message": message.into(), "type": kind, "param": param, "code": status.as_u16()});
         Self { status, body: json!({ "error": error }) }
     }
 
-    /// A request that is well formed and cannot be served.
+    /// Refuses a request that is well formed but cannot be served.
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequestError", message, None)
     }
 
-    /// A value out of its bounds; vLLM names it twice, in the message and beside it.
+    /// Refuses a value out of its bounds. vLLM names the field twice, in the message and in `param`.
     pub(super) fn parameter(
         message: impl std::fmt::Display,
         name: &str,
@@ -34,7 +34,7 @@ impl RequestError {
         Self::new(StatusCode::BAD_REQUEST, "BadRequestError", message, Some(name))
     }
 
-    /// A field of the wrong type, missing or malformed: pydantic's words as vLLM prints them.
+    /// Refuses a field that has the wrong type, is missing or is malformed. The text is pydantic's, as vLLM prints it.
     pub(super) fn validation(
         kind: &str,
         location: &str,
@@ -49,19 +49,19 @@ impl RequestError {
         Self::new(StatusCode::BAD_REQUEST, "Bad Request", message, Some(location))
     }
 
-    /// A body that is no JSON by its `Content-Type`.
+    /// Refuses a body whose `Content-Type` is not JSON.
     pub(super) fn media_type() -> Self {
         let message = "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed";
         Self::new(StatusCode::BAD_REQUEST, "Bad Request", message, None)
     }
 
-    /// A model that is not served here.
+    /// Refuses a model that is not served.
     pub(super) fn unknown_model(asked: &str, served: &str) -> Self {
         let message = format!("The model `{asked}` does not exist. Valid aliases: {served}.");
         Self::new(StatusCode::NOT_FOUND, "NotFoundError", message, Some("model"))
     }
 
-    /// What a script says instead of an answer; the type goes with the status.
+    /// Refuses a request as a script demands. The type follows from the status.
     pub(super) fn scripted(status: StatusCode, message: &str) -> Self {
         let kind = match status {
             StatusCode::BAD_REQUEST => "BadRequestError",
@@ -76,12 +76,12 @@ impl RequestError {
         Self::new(status, kind, message, None)
     }
 
-    /// A route or a method that is not there, in the web framework's own shape.
+    /// Refuses an unknown route or method, in the web framework's own shape.
     pub(super) fn routing(status: StatusCode) -> Self {
         Self { status, body: json!({"detail": status.canonical_reason().unwrap_or_default()}) }
     }
 
-    /// The refusal as an answer.
+    /// Returns the refusal as an HTTP answer.
     pub(super) fn into_response(self) -> Response<Full<Bytes>> {
         let mut response = Response::new(Full::new(Bytes::from(self.body.to_string())));
         *response.status_mut() = self.status;
@@ -92,12 +92,12 @@ impl RequestError {
     }
 }
 
-/// A number as Python prints a float: `-1` is `-1.0`.
+/// Formats a number as Python prints a float: `-1` is `-1.0`.
 pub(super) fn python_float(number: f64) -> String {
     format!("{number:?}")
 }
 
-/// A value as vLLM prints an input: containers by their size only, so that prompts do not end up in logs.
+/// Formats a value as vLLM prints an input. Containers show only their size, so that prompts do not appear in logs.
 pub(super) fn python_repr(value: &Value) -> String {
     match value {
         Value::Null => "None".to_owned(),
@@ -110,7 +110,8 @@ pub(super) fn python_repr(value: &Value) -> String {
     }
 }
 
-/// A body that is no JSON: where it breaks (in bytes) and what Python's parser would have wanted there.
+/// Refuses a body that is not JSON. Names the position of the error in bytes, and the error of Python's parser at that
+/// position.
 pub(super) fn malformed(body: &[u8], error: &serde_json::Error) -> RequestError {
     let lines_before: usize = body
         .split_inclusive(|byte| *byte == b'\n')

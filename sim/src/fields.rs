@@ -1,16 +1,16 @@
-//! Reading a JSON body field by field, with vLLM's words for what is wrong. `null` counts as not given, as there.
+//! Reads a JSON body field by field, with vLLM's texts for errors. As in vLLM, `null` counts as absent.
 
 use serde_json::{Map, Value};
 
 use super::errors::{RequestError, malformed, python_repr};
 
-/// The fields of an object, and where it stands in the body.
+/// The fields of an object, and the object's location in the body.
 pub(super) struct Fields<'a> {
     map: &'a Map<String, Value>,
     place: String,
 }
 
-/// The body as an object.
+/// Parses the body as an object.
 pub(super) fn parse(body: &[u8]) -> Result<Map<String, Value>, RequestError> {
     match serde_json::from_slice(body) {
         Ok(Value::Object(map)) => Ok(map),
@@ -29,7 +29,7 @@ pub(super) fn parse(body: &[u8]) -> Result<Map<String, Value>, RequestError> {
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of the body itself.
+    /// Returns the fields of the body itself.
     pub(super) fn of_body(map: &'a Map<String, Value>) -> Self {
         Self { map, place: "body".to_owned() }
     }
@@ -43,7 +43,7 @@ impl<'a> Fields<'a> {
         RequestError::validation(kind, &format!("{}.{name}", self.place), &message, &python_repr(value), None)
     }
 
-    /// The refusal for a field that must be given.
+    /// Returns the refusal for a required field that is absent.
     pub(super) fn missing(&self, name: &str) -> RequestError {
         let input = format!("'<dict of {} items>'", self.map.len());
         RequestError::validation("missing", &format!("{}.{name}", self.place), "Field required", &input, None)
@@ -61,48 +61,49 @@ impl<'a> Fields<'a> {
             .transpose()
     }
 
-    /// `true` or `false`.
+    /// Reads `true` or `false`.
     pub(super) fn boolean(&self, name: &str) -> Result<Option<bool>, RequestError> {
         self.read(name, "bool_type", "boolean", Value::as_bool)
     }
 
-    /// A whole number, also one written as `5.0`.
+    /// Reads a whole number, which may be written as `5.0`.
     pub(super) fn integer(&self, name: &str) -> Result<Option<i64>, RequestError> {
+        // Below 9e15, a double represents every whole number exactly.
         let whole = |number: f64| (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i64);
         self.read(name, "int_type", "integer", |value| {
             value.as_i64().or_else(|| value.as_f64().and_then(whole))
         })
     }
 
-    /// Any number.
+    /// Reads any number.
     pub(super) fn number(&self, name: &str) -> Result<Option<f64>, RequestError> {
         self.read(name, "float_type", "number", Value::as_f64)
     }
 
-    /// A string.
+    /// Reads a string.
     pub(super) fn string(&self, name: &str) -> Result<Option<&'a str>, RequestError> {
         self.read(name, "string_type", "string", Value::as_str)
     }
 
-    /// A list.
+    /// Reads a list.
     pub(super) fn list(&self, name: &str) -> Result<Option<&'a [Value]>, RequestError> {
         self.read(name, "list_type", "list", |value| value.as_array().map(Vec::as_slice))
     }
 
-    /// An object.
+    /// Reads an object.
     pub(super) fn object(&self, name: &str) -> Result<Option<Fields<'a>>, RequestError> {
         let map = self.read(name, "dict_type", "dictionary", Value::as_object)?;
         Ok(map.map(|map| Fields { map, place: format!("{}.{name}", self.place) }))
     }
 
-    /// A list of token ids.
+    /// Reads a list of token ids.
     pub(super) fn ids(&self, name: &str) -> Result<Option<Vec<u32>>, RequestError> {
         let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
         let ids = |value: &'a Value| value.as_array()?.iter().map(id).collect::<Option<Vec<u32>>>();
         self.read(name, "list_type", "list of token ids", ids)
     }
 
-    /// A list of objects.
+    /// Reads a list of objects.
     pub(super) fn objects(&self, name: &str) -> Result<Option<Vec<Fields<'a>>>, RequestError> {
         let Some(items) = self.list(name)? else { return Ok(None) };
         let object = |(index, item): (usize, &'a Value)| {
@@ -118,7 +119,7 @@ impl<'a> Fields<'a> {
         items.iter().enumerate().map(object).collect::<Result<Vec<_>, _>>().map(Some)
     }
 
-    /// A text: a string, or parts of type `text` put together; nothing else can be read here.
+    /// Reads a text: a string, or the joined parts of a list. Refuses parts that are not text.
     pub(super) fn text(&self, name: &str) -> Result<Option<String>, RequestError> {
         if self.given(name).is_none_or(Value::is_string) {
             return Ok(self.string(name)?.map(str::to_owned));
@@ -139,7 +140,7 @@ impl<'a> Fields<'a> {
         Ok(Some(text))
     }
 
-    /// One string or several.
+    /// Reads one string or several.
     pub(super) fn strings(&self, name: &str) -> Result<Vec<String>, RequestError> {
         if self.given(name).is_none_or(Value::is_string) {
             return Ok(self.string(name)?.map(str::to_owned).into_iter().collect());
@@ -151,7 +152,7 @@ impl<'a> Fields<'a> {
         items.iter().map(string).collect()
     }
 
-    /// A field as it stands.
+    /// Returns the value of a field as it is.
     pub(super) fn raw(&self, name: &str) -> Option<&'a Value> {
         self.given(name)
     }

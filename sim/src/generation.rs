@@ -1,5 +1,5 @@
-//! Sampling, token by token: what becomes visible with each, and when the answer ends. The JSON answer and the stream are made
-//! from the same steps.
+//! Samples an answer token by token: the text that becomes visible with each token, and the end of the answer. The JSON
+//! answer and the stream use the same steps.
 
 use std::ops::Range;
 
@@ -18,55 +18,55 @@ pub(super) struct Generation {
     random: Random,
     /// Tokens sampled so far.
     sampled: usize,
-    /// Bytes of text that they make, the last character possibly incomplete.
+    /// The bytes of text of these tokens. The last character may be incomplete.
     bytes: usize,
-    /// Bytes that the caller has seen; the others are held back because a stop text might begin there.
+    /// The bytes that the caller has seen. The others are held back because a stop text might begin there.
     shown: usize,
     reasoning_tokens: u32,
     finish: Option<Finish>,
 }
 
-/// Why an answer ended.
+/// The reason why an answer ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Finish {
-    /// `stop`, `length`, `tool_calls`, or what the script says.
+    /// `stop`, `length`, `tool_calls`, or the reason that the script sets.
     pub(super) reason: String,
-    /// The stop text or stop token, where one ended it.
+    /// The stop text or stop token that ended the answer, if any.
     pub(super) stop_reason: Option<StopReason>,
 }
 
-/// What stopped an answer, beside the end of the turn.
+/// The reason that stopped an answer before the end of its turn.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(super) enum StopReason {
-    /// One of `stop`.
+    /// An entry of `stop`.
     Text(String),
-    /// One of `stop_token_ids`.
+    /// An entry of `stop_token_ids`.
     Token(u32),
 }
 
 /// One sampled token.
 #[derive(Debug)]
 pub(super) struct SampledToken {
-    /// Its id.
+    /// The id of the token.
     pub(super) token: u32,
-    /// At most 0.
+    /// The logprob, at most 0.
     pub(super) logprob: f32,
-    /// Its own text within the answer's, empty while a character is incomplete.
+    /// The range of the token's own text in the answer's text. Empty while a character is incomplete.
     own: Range<usize>,
-    /// The text that became visible.
+    /// The range of the text that became visible.
     visible: Range<usize>,
-    /// Set with the last token.
+    /// Set for the last token.
     pub(super) finish: Option<Finish>,
 }
 
 impl Generation {
-    /// Starts to sample `answer` within `limits`. `random` makes the logprobs.
+    /// Starts to sample `answer` within `limits`. `random` produces the logprobs.
     pub(super) fn new(answer: SimAnswer, limits: Limits, random: Random) -> Self {
         Self { answer, limits, random, sampled: 0, bytes: 0, shown: 0, reasoning_tokens: 0, finish: None }
     }
 
-    /// Samples a token; nothing once the answer has ended.
+    /// Samples a token. Returns `None` after the end of the answer.
     pub(super) fn step(&mut self) -> Option<SampledToken> {
         if self.finish.is_some() {
             return None;
@@ -88,7 +88,7 @@ impl Generation {
         Some(SampledToken { token, logprob: logprob(&mut self.random), own, visible, finish })
     }
 
-    /// How far the text is visible after `token`, and whether it was the last.
+    /// Returns the end of the visible text after `token`, and why the answer ended if `token` is the last.
     fn ended(&self, token: u32, own: &Range<usize>) -> (usize, Option<Finish>) {
         if let Some((stop, end)) = self.stop_text(own) {
             return (end, Some(self.finish("stop", Some(StopReason::Text(stop)))));
@@ -96,7 +96,7 @@ impl Generation {
         let finish = if token == END_OF_TURN && !self.limits.ignore_eos {
             self.finish("stop", None)
         } else if self.limits.stop_token_ids.contains(&token) {
-            // vLLM keeps the stop token's id and leaves out its text.
+            // vLLM returns the stop token's id and omits its text.
             return (own.start, Some(self.finish("stop", Some(StopReason::Token(token)))));
         } else if self.sampled >= self.limits.max_tokens as usize {
             self.finish("length", None)
@@ -107,17 +107,19 @@ impl Generation {
     }
 
     fn finish(&self, reason: &str, stop_reason: Option<StopReason>) -> Finish {
+        // Complete tool calls determine the reason, whatever ended the answer.
         let reason = if self.calls_complete() > 0 { "tool_calls" } else { reason };
         let reason = self.answer.finish_reason.clone().unwrap_or_else(|| reason.to_owned());
         Finish { reason, stop_reason }
     }
 
-    /// The stop text that `own` completed, and where the visible text ends because of it.
+    /// Returns the stop text that `own` completed, and the end of the visible text because of that stop text.
     fn stop_text(&self, own: &Range<usize>) -> Option<(String, usize)> {
         if own.is_empty() {
             return None;
         }
         self.limits.stop.iter().find_map(|stop| {
+            // The stop text may begin in earlier tokens.
             let from = self.answer.text.floor_char_boundary(own.start.saturating_sub(stop.len() - 1));
             let found = from + self.answer.text.get(from..own.end)?.find(stop.as_str())?;
             let end = if self.limits.include_stop { found + stop.len() } else { found };
@@ -125,7 +127,8 @@ impl Generation {
         })
     }
 
-    /// vLLM holds back one character less than the longest stop text has.
+    /// Returns the end of the text that is not held back. vLLM holds back one character fewer than the longest stop
+    /// text has.
     fn without_held_back(&self, end: usize) -> usize {
         if self.limits.include_stop {
             return end;
@@ -136,7 +139,7 @@ impl Generation {
             .map_or(end, |last| text.char_indices().rev().nth(last).map_or(0, |(index, _)| index))
     }
 
-    /// `bytes` without an incomplete character.
+    /// Returns `bytes` without an incomplete character.
     fn whole(&self, bytes: usize) -> usize {
         self.answer.text.floor_char_boundary(bytes)
     }
@@ -145,17 +148,18 @@ impl Generation {
         self.answer.parts.iter().find(|part| part.end > byte).map(|part| part.role)
     }
 
-    /// How many tool calls were sampled to their end.
+    /// Returns the number of tool calls that were sampled to their end.
     fn calls_complete(&self) -> u32 {
         let framed = |part: &Part| match part.role {
             Role::CallFrame(index) if part.end <= self.bytes => Some(index),
             _ => None,
         };
-        // A call's frame opens it, stands between name and arguments, and closes it: three parts.
+        // The frame of a call has three parts: before the name, between name and arguments, and after the arguments.
         (self.answer.parts.iter().filter_map(framed).count() / 3) as u32
     }
 
-    /// The stretches of text that became visible with a step, and what they are. A tool's name becomes visible as a whole.
+    /// Returns the parts of the text that became visible with a step, and their roles. A tool's name becomes visible as
+    /// a whole.
     pub(super) fn visible<'a>(&'a self, step: &SampledToken) -> impl Iterator<Item = (Role, &'a str)> {
         let range = step.visible.clone();
         let mut start = 0;
@@ -171,7 +175,7 @@ impl Generation {
         })
     }
 
-    /// All that is visible, tool calls that were cut off as the text that they are.
+    /// Returns all visible text with its roles. Truncated tool calls are content.
     pub(super) fn message(&self) -> impl Iterator<Item = (Role, &str)> {
         let complete = self.calls_complete();
         let mut start = 0;
@@ -190,34 +194,35 @@ impl Generation {
         })
     }
 
-    /// A step's own text: empty while a character is incomplete, the spelling of a control token.
+    /// Returns a step's own text: empty while a character is incomplete, or the spelling of a control token.
     pub(super) fn own_text(&self, step: &SampledToken) -> &str {
         control_text(step.token).unwrap_or_else(|| self.answer.text.get(step.own.clone()).unwrap_or_default())
     }
 
-    /// The ids sampled so far.
+    /// Returns the ids sampled so far.
     pub(super) fn token_ids(&self) -> &[u32] {
         self.answer.tokens.get(..self.sampled).unwrap_or_default()
     }
 
-    /// Tokens sampled so far, and how many of them are reasoning.
+    /// Returns the number of tokens sampled so far, and the number of reasoning tokens among them.
     pub(super) fn counts(&self) -> (u32, u32) {
         (self.sampled as u32, self.reasoning_tokens)
     }
 
-    /// Why the answer ended, once it has.
+    /// Returns why the answer ended, or `None` before its end.
     pub(super) fn finished(&self) -> Option<&Finish> {
         self.finish.as_ref()
     }
 }
 
-/// A plausible logprob: mostly near 0, with a long tail, never 0.
+/// Returns a plausible logprob: mostly near 0, with a long tail, never 0.
 fn logprob(random: &mut Random) -> f32 {
     let sharpness = random.unit();
     (random.unit().ln() * sharpness * 2.0 - 1e-4) as f32
 }
 
-/// Plausible logprobs of `count` other tokens, falling, all together at most what `sampled` leaves over.
+/// Returns plausible, falling logprobs of `count` other tokens. Their probabilities sum to at most the rest that the
+/// sampled token leaves.
 pub(super) fn alternatives(
     step: &SampledToken,
     count: usize,
@@ -226,7 +231,7 @@ pub(super) fn alternatives(
     let left = 1.0 - f64::from(step.logprob).exp();
     let token = step.token;
     (1..).zip(0..count).map(move |(rank, _): (u32, usize)| {
-        // Twenty steps of seven do not lead around the vocabulary: each id is another one.
+        // At most 20 steps of seven do not wrap around the vocabulary, so all ids differ.
         let other = (token + rank * 7) % vocabulary;
         (other, (left.ln() - f64::from(rank) * std::f64::consts::LN_2) as f32)
     })

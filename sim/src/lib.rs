@@ -1,22 +1,22 @@
-//! `rolltap sim`: a vLLM-shaped server for trying things without a GPU, and for tests with faults.
+//! `rolltap sim`: a vLLM-shaped server for experiments without a GPU, and for tests with faults.
 //!
-//! It answers `POST /v1/chat/completions` (JSON and events), `/tokenize`, `/detokenize`, `GET /v1/models`, `/health`, `/ping`,
-//! `/version`, `/metrics` and, once told a version, `/weight_info` with vLLM 0.32's fields in vLLM's order, with a tokenizer of its own ([`encode`], [`decode`]). It
-//! behaves like a server that was started with a tool-call parser and a reasoning parser. `kv_transfer_params.prompt_token_ids`
-//! is taken as the prompt.
+//! The simulator answers `POST /v1/chat/completions` (JSON and events), `/tokenize`, `/detokenize`, `GET /v1/models`,
+//! `/health`, `/ping`, `/version` and `/metrics`. `/weight_info` exists once a version is set. Answers have the fields of
+//! vLLM 0.32 in vLLM's order. The simulator has its own tokenizer ([`encode`], [`decode`]). It behaves like a server that
+//! was started with a tool-call parser and a reasoning parser. `kv_transfer_params.prompt_token_ids` is used as the prompt.
 //!
-//! What it says is random, the same for the same [`Settings::seed`] and order of requests (or for the same `seed` and prompt of
-//! a request), or comes from a [`Script`].
+//! Answers come from a [`Script`], or are random. Random answers are equal for the same [`Settings::seed`] and order of
+//! requests, or for the same `seed` and prompt of a request.
 //!
 //! # The script
 //!
-//! A TOML file. The first conversation that fits a request speaks; which turn of it, the number of assistant messages in the
-//! request decides; the last turn repeats. Where no conversation fits, the answer is random.
+//! The script is a TOML file. The first conversation that matches a request answers it. The number of assistant messages
+//! in the request selects the turn, and the last turn repeats. If no conversation matches, the answer is random.
 //!
 //! ```
 //! # let script = r#"
 //! [[conversation]]
-//! match = "hello"          # fits if the first user message contains this; without it, every request
+//! match = "hello"          # matches if the first user message contains this; without it, every request
 //!
 //! [[conversation.turn]]    # the request has no assistant message yet
 //! [[conversation.turn.answer]]
@@ -26,27 +26,27 @@
 //! delay_ms = 20            # before the first token
 //! token_delay_ms = 5       # before every token; default: the server's
 //!
-//! [[conversation.turn]]    # the request has one; of several answers one is chosen by weight
+//! [[conversation.turn]]    # the request has one; weights choose among several answers
 //! [[conversation.turn.answer]]
 //! content = "Done."
 //! weight = 3               # default 1
-//! finish_reason = "length" # default: what vLLM would say
+//! finish_reason = "length" # default: vLLM's own reason
 //! [[conversation.turn.answer]]
 //! error = { status = 503, message = "overloaded" }
 //!
 //! [[conversation.turn]]
 //! [[conversation.turn.answer]]
 //! content = "This breaks off."
-//! break_after = 2          # the connection is cut after so many tokens
+//! break_after = 2          # the connection is cut after this many tokens
 //! [[conversation.turn.answer]]
 //! content = "This hangs."
-//! stall_after = 0          # after so many tokens nothing more comes, and the connection stays
+//! stall_after = 0          # nothing follows after this many tokens, and the connection stays open
 //! # "#;
 //! # rolltap_sim::Script::from_toml(script, "example").unwrap();
 //! ```
 //!
-//! `arguments` is a table, or a string that is sent to the letter (it need not be JSON). With `n` above 1 the delays and the
-//! fault of the first answer hold for the request.
+//! `arguments` is a table, or a string that is sent literally (it need not be JSON). If `n` is above 1, the delays and the
+//! fault of the first answer hold for the whole request.
 
 mod answer;
 mod chat;
@@ -85,25 +85,26 @@ use self::server::Server;
 pub use self::server::Stats;
 pub use self::tokens::{END_OF_TURN, VOCABULARY_SIZE, decode, encode};
 
-/// How a simulator is set up.
+/// The settings of a simulator.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where it listens; port 0 takes a free one.
+    /// The address to listen on. Port 0 chooses a free port.
     pub listen: SocketAddr,
     /// The model that it serves.
     pub model: String,
-    /// What it says; random words without.
+    /// The answers. If `None`, answers are random words.
     pub script: Option<Script>,
-    /// Decides everything that is random.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// The most tokens of prompt and answer together.
+    /// The maximum number of tokens of prompt and answer together.
     pub max_model_len: u32,
-    /// Before every token, where the script says nothing else.
+    /// The delay before every token, unless the script sets another.
     pub token_delay: Duration,
 }
 
 impl Default for Settings {
-    /// A free port of the loopback interface, model `sim`, random words without delay, a context of 32,768 tokens.
+    /// Returns settings with a free port of the loopback interface, model `sim`, random words without delay, and a
+    /// context of 32,768 tokens.
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -116,20 +117,20 @@ impl Default for Settings {
     }
 }
 
-/// Why a simulator did not start.
+/// The reason why a simulator did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address is taken, or not one of this machine.
+    /// The address is taken, or does not belong to this machine.
     #[error("cannot listen on {address}: {source}; choose another address")]
     Listen {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// A simulator at work. Dropping it stops it as well, without waiting.
+/// A running simulator. Dropping it stops it as well, without waiting.
 #[derive(Debug)]
 pub struct RunningSim {
     addr: SocketAddr,
@@ -138,13 +139,13 @@ pub struct RunningSim {
     stop: DropGuard,
 }
 
-/// How long running answers may go on when the simulator stops.
+/// The time that running answers get when the simulator stops.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Starts to listen.
 ///
 /// # Errors
-/// The address cannot be had.
+/// The address is not available.
 pub fn start(settings: Settings) -> BoxFuture<'static, Result<RunningSim, StartError>> {
     // Boxed for the reason given at `start` of rolltap-proxy.
     Box::pin(listen(settings))
@@ -163,33 +164,34 @@ async fn listen(settings: Settings) -> Result<RunningSim, StartError> {
 }
 
 impl RunningSim {
-    /// Where it listens.
+    /// Returns the address that the simulator listens on.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// What it has done so far.
+    /// Returns the counts so far.
     pub fn stats(&self) -> Stats {
         self.server.stats()
     }
 
-    /// From now on `/health` answers 503, or 200 again.
+    /// Makes `/health` answer 503 from now on, or 200 again.
     pub fn set_ill(&self, is_ill: bool) {
         self.server.switches.set_ill(is_ill);
     }
 
-    /// From now on chat requests are answered 503, or served again.
+    /// Makes chat requests fail with 503 from now on, or serves them again.
     pub fn set_refusing(&self, is_refusing: bool) {
         self.server.switches.set_refusing(is_refusing);
     }
 
-    /// From now on `/weight_info` tells this version, as vLLM's does with `VLLM_SERVER_DEV_MODE=1`; without one there is no
-    /// such path.
+    /// Sets the version in `/weight_info`, like vLLM with `VLLM_SERVER_DEV_MODE=1`. Without a version the path does not
+    /// exist.
     pub fn set_weights(&self, version: Option<&str>) {
         self.server.switches.set_weights(version);
     }
 
-    /// Stops: no new request, two seconds for running answers, none for stalled ones.
+    /// Stops the simulator. It accepts no new request, waits two seconds for running answers, and does not wait for
+    /// stalled ones.
     pub async fn shutdown(self) {
         drop(self.stop);
         if let Err(error) = self.accepting.await {
@@ -205,6 +207,7 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
         let stream = tokio::select! {
             () = server.stopping.cancelled() => break,
             accepted = listener.accept() => accepted,
+            // Remove finished connections, so that the set does not grow.
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
         };
         match stream {
@@ -212,7 +215,7 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
                 connections.spawn(serve(stream, Arc::clone(&server), graceful.watcher()));
             }
             Err(error) => {
-                // Too many open files, usually: give running requests time to close some.
+                // The usual reason is too many open files: wait until running requests have closed some.
                 tracing::warn!(%error, "the simulator cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -226,7 +229,7 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
 }
 
 async fn serve(stream: TcpStream, server: Arc<Server>, watcher: hyper_util::server::graceful::Watcher) {
-    // Every event is a packet of its own, without waiting for more.
+    // Send each event as its own packet, without waiting for more data.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "no TCP_NODELAY on a simulator connection");
     }

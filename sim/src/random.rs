@@ -1,17 +1,17 @@
-//! SplitMix64: the few random numbers of the simulator, the same for the same seed on every machine and release.
+//! SplitMix64: the random numbers of the simulator, equal for equal seeds on every machine and in every release.
 
-/// A stream of random numbers. Not for secrets.
+/// A stream of random numbers. Unsuitable for secrets.
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 
 impl Random {
-    /// The stream of `seed`, taken apart by `stream`: two streams of one seed have nothing in common.
+    /// Creates a stream of `seed`. Different values of `stream` give independent streams.
     pub(super) fn new(seed: u64, stream: u64) -> Self {
         let mut outer = Self(stream);
         Self(seed ^ outer.next())
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -20,23 +20,23 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; 0 where `bound` is 0. The bias of the multiplication is far below what anyone could see here.
+    /// Returns a number below `bound`, or 0 if `bound` is 0. The bias of the multiplication is negligible here.
     pub(super) fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 
-    /// One time in `n`.
+    /// Returns true in one of `n` cases.
     pub(super) fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
-    /// A number above 0 and up to 1.
+    /// Returns a number above 0 and up to 1.
     pub(super) fn unit(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 }
 
-/// A hash of token ids (FNV-1a over the ids), so that one seed gives different prompts different answers.
+/// Returns a hash of token ids (FNV-1a over the ids), so that one seed gives different prompts different answers.
 pub(super) fn fingerprint(ids: &[u32]) -> u64 {
     ids.iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, id| (hash ^ u64::from(*id)).wrapping_mul(0x0000_0100_0000_01b3))

@@ -1,4 +1,4 @@
-//! A chat request, read and checked in vLLM's order: types, model, `max_tokens`, prompt, sampling.
+//! Reads a chat request and checks it in vLLM's order: types, model, `max_tokens`, prompt, sampling.
 
 use http::HeaderMap;
 
@@ -8,38 +8,38 @@ use super::fields::Fields;
 use super::template::render;
 use super::tokens::VOCABULARY_SIZE;
 
-/// The most alternatives per token: vLLM's `--max-logprobs`.
+/// The maximum number of alternatives per token: vLLM's `--max-logprobs`.
 const MAX_LOGPROBS: i64 = 20;
 
-/// The most answers per request.
+/// The maximum number of answers per request.
 const MAX_ANSWERS: u32 = 128;
 
-/// A request that will be answered.
+/// A request that passed all checks.
 #[derive(Debug)]
 pub(super) struct ChatRequest {
     /// The prompt's tokens.
     pub(super) prompt: Vec<u32>,
     /// The text of the first user message.
     pub(super) first_user: String,
-    /// How many assistant messages the request has.
+    /// The number of assistant messages in the request.
     pub(super) assistant_messages: usize,
     /// Whether an answer may start with reasoning.
     pub(super) thinking: bool,
-    /// Whether tool calls are taken out of the answer.
+    /// Whether tool calls are parsed out of the answer.
     pub(super) tools: bool,
-    /// How many answers.
+    /// The number of answers.
     pub(super) n: u32,
     /// The request's own seed.
     pub(super) seed: Option<u64>,
-    /// The id that the caller gave, from a header or the body.
+    /// The id that the caller set in a header or the body.
     pub(super) request_id: Option<String>,
-    /// How the answer is written.
+    /// The form of the answer.
     pub(super) shape: Shape,
-    /// Where the answer ends.
+    /// The limits of the answer.
     pub(super) limits: Limits,
 }
 
-/// What an answer shows.
+/// The contents of an answer.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     /// Server-sent events instead of one document.
@@ -50,38 +50,39 @@ pub(super) struct Shape {
     pub(super) continuous_usage: bool,
     /// Token ids of prompt and answer.
     pub(super) token_ids: bool,
-    /// Logprobs, with so many entries of alternatives.
+    /// Logprobs, with this many alternatives per token.
     pub(super) logprobs: Option<usize>,
     /// `token_id:N` in place of a token's text.
     pub(super) tokens_as_ids: bool,
     /// The rendered prompt.
     pub(super) prompt_text: bool,
-    /// Reasoning. Without it vLLM also leaves out all ids and logprobs of the answer.
+    /// Reasoning. Without it, vLLM also omits all ids and logprobs of the answer.
     pub(super) reasoning: bool,
 }
 
-/// Where an answer ends.
+/// The limits of an answer.
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
-    /// The most tokens.
+    /// The maximum number of tokens.
     pub(super) max_tokens: u32,
-    /// Texts that end it.
+    /// Texts that end the answer.
     pub(super) stop: Vec<String>,
-    /// Whether such a text stays in the answer.
+    /// Whether a stop text stays in the answer.
     pub(super) include_stop: bool,
-    /// Tokens that end it beside the end of the turn.
+    /// Tokens that end the answer, in addition to the end of the turn.
     pub(super) stop_token_ids: Vec<u32>,
-    /// The end of the turn does not end it.
+    /// Whether the answer continues after the end of the turn.
     pub(super) ignore_eos: bool,
 }
 
 impl ChatRequest {
-    /// Reads a body; `settings` say what is served.
+    /// Reads a body. `settings` contain the served model and its maximum length.
     pub(super) fn read(
         body: &Fields<'_>,
         headers: &HeaderMap,
         settings: &Settings,
     ) -> Result<Self, RequestError> {
+        // The first failed check determines the error, so the order of the checks is vLLM's.
         let shape = shape(body)?;
         let n = body.integer("n")?.unwrap_or(1);
         let seed = body.integer("seed")?;
@@ -114,7 +115,7 @@ impl ChatRequest {
     }
 }
 
-/// A model that is named must be the one that is served.
+/// Checks that the request names no model, or the served model.
 pub(super) fn served(body: &Fields<'_>, settings: &Settings) -> Result<(), RequestError> {
     match body.string("model")? {
         Some(asked) if asked != settings.model => Err(RequestError::unknown_model(asked, &settings.model)),
@@ -122,7 +123,7 @@ pub(super) fn served(body: &Fields<'_>, settings: &Settings) -> Result<(), Reque
     }
 }
 
-/// Ids that a caller sends must exist.
+/// Checks that the caller's ids are in the vocabulary.
 pub(super) fn in_vocabulary(ids: Vec<u32>) -> Result<Vec<u32>, RequestError> {
     match ids.iter().find(|id| **id >= VOCABULARY_SIZE) {
         Some(id) => Err(RequestError::bad_request(format!("Token id {id} is out of vocabulary"))),
@@ -181,7 +182,8 @@ fn max_tokens(body: &Fields<'_>, max_model_len: u32) -> Result<Option<u32>, Requ
     }
 }
 
-/// The rendered prompt, or the ids that the caller wants in its place; an overflow has its own wording on either path.
+/// Returns the rendered prompt, or the ids that the caller sends in its place. An overflow has its own wording on
+/// either path.
 fn prompt(
     body: &Fields<'_>,
     rendered: &super::template::Rendered,
@@ -202,7 +204,7 @@ fn prompt(
     }
     let ids = rendered.tokens();
     if ids.len() > max_model_len as usize {
-        // vLLM tokenises no further than it must to know.
+        // vLLM stops to tokenise as soon as it knows that the prompt is too long.
         let least = max_model_len.saturating_add(1);
         let message = format!(
             "This model's maximum context length is {max_model_len} tokens. However, your prompt contains at least {least} input \
@@ -214,6 +216,7 @@ fn prompt(
 }
 
 fn limits(body: &Fields<'_>, asked: Option<u32>, room: u32) -> Result<Limits, RequestError> {
+    // The prompt alone fills the context.
     if room == 0 {
         return Err(RequestError::parameter("max_tokens must be at least 1, got 0.", "max_tokens", 0));
     }
@@ -230,7 +233,7 @@ fn limits(body: &Fields<'_>, asked: Option<u32>, room: u32) -> Result<Limits, Re
     })
 }
 
-/// The simulator samples in its own way: these are checked, and then play no part.
+/// Checks the sampling parameters. They have no effect, because the simulator samples in its own way.
 fn sampling(body: &Fields<'_>) -> Result<(), RequestError> {
     if let Some(temperature) = body.number("temperature")?.filter(|temperature| *temperature < 0.0) {
         let value = python_float(temperature);
@@ -249,6 +252,7 @@ fn sampling(body: &Fields<'_>) -> Result<(), RequestError> {
         ));
     }
     let top = body.integer("top_logprobs")?.unwrap_or(0);
+    // A negative number asks for all tokens.
     let top = if top < 0 { i64::from(VOCABULARY_SIZE) } else { top };
     if top > MAX_LOGPROBS {
         let message =

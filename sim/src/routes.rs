@@ -1,4 +1,4 @@
-//! The routes: which request goes where, and how answers leave.
+//! Routes requests to their handlers, and sends the answers.
 
 use std::sync::Arc;
 
@@ -19,16 +19,16 @@ use super::stream::ChatStream;
 use super::template::render;
 use super::tokens::{decode, encode, printable};
 
-/// The vLLM whose answers these are shaped after: `GET /version`.
+/// The vLLM version whose answers the simulator imitates: `GET /version`.
 const VLLM_VERSION: &str = "0.32.0";
 
-/// The largest request body, in bytes.
+/// The maximum size of a request body, in bytes.
 const MAX_BODY: usize = 64 << 20;
 
-/// What answers are made of: whole or in events.
+/// The body of an answer: a document, or events.
 type Body = Either<Full<Bytes>, ChatStream>;
 
-/// Answers one request. The error cuts the connection.
+/// Answers one request. An error cuts the connection.
 pub(super) async fn answer(server: Arc<Server>, request: Request<Incoming>) -> Result<Response<Body>, Cut> {
     let (head, body) = request.into_parts();
     let mut response = match route(&server, &head, body).await {
@@ -40,7 +40,7 @@ pub(super) async fn answer(server: Arc<Server>, request: Request<Incoming>) -> R
     Ok(response)
 }
 
-/// Why a request gets no answer.
+/// The reason why a request gets no answer.
 enum NoAnswer {
     Refused(RequestError),
     Cut,
@@ -66,7 +66,7 @@ async fn route(server: &Arc<Server>, head: &Parts, body: Incoming) -> Result<Res
         "/v1/models" | "/health" | "/ping" | "/version" | "/metrics" => Method::GET,
         _ => return Err(RequestError::routing(StatusCode::NOT_FOUND).into()),
     };
-    // vLLM answers `/ping` either way.
+    // vLLM answers `/ping` for both methods.
     if head.method != method && !(head.uri.path() == "/ping" && head.method == Method::POST) {
         let mut response = RequestError::routing(StatusCode::METHOD_NOT_ALLOWED).into_response();
         let allowed = if method == Method::GET { "GET" } else { "POST" };
@@ -92,6 +92,7 @@ async fn chat(server: &Arc<Server>, headers: &HeaderMap, body: Incoming) -> Resu
     }
     let map = parse(&read(headers, body).await?)?;
     let request = ChatRequest::read(&Fields::of_body(&map), headers, &server.settings)?;
+    // Free the body: the answer may take long.
     drop(map);
     let (number, running) = server.begin(request.prompt.len());
     let chat = match Chat::new(request, server, number) {
@@ -112,7 +113,7 @@ async fn chat(server: &Arc<Server>, headers: &HeaderMap, body: Incoming) -> Resu
     Ok(whole("application/json", body))
 }
 
-/// A JSON body's bytes.
+/// Reads the bytes of a JSON body.
 async fn read(headers: &HeaderMap, body: Incoming) -> Result<Bytes, NoAnswer> {
     let kind = headers.get(CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or_default());
     let kind = kind.map(|kind| kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
@@ -125,7 +126,7 @@ async fn read(headers: &HeaderMap, body: Incoming) -> Result<Bytes, NoAnswer> {
             let message = format!("the body is larger than {MAX_BODY} bytes");
             Err(RequestError::scripted(StatusCode::PAYLOAD_TOO_LARGE, &message).into())
         }
-        // The caller went in the middle of its body.
+        // The caller disconnected in the middle of its body.
         Err(_) => Err(NoAnswer::Cut),
     }
 }
@@ -167,7 +168,7 @@ fn models(server: &Server) -> Value {
     }]})
 }
 
-/// The few of vLLM's metrics that callers look at, in Prometheus text.
+/// Formats the few metrics of vLLM that callers use, as Prometheus text.
 fn metrics(server: &Server) -> String {
     let stats = server.stats();
     let labels = format!("{{engine=\"0\",model_name=\"{}\"}}", server.settings.model);

@@ -1,4 +1,4 @@
-//! What the simulator says, from a TOML file. The format is described in [`super`].
+//! The scripted answers of the simulator, from a TOML file. [`super`] describes the format.
 
 use std::time::Duration;
 
@@ -8,31 +8,31 @@ use serde::Deserialize;
 use super::random::Random;
 use super::tokens::control_in;
 
-/// Conversations to play back.
+/// The scripted conversations.
 #[derive(Clone, Debug)]
 pub struct Script {
     conversations: Vec<ScriptedConversation>,
 }
 
-/// Why a script was refused. The message says where, in words of the file.
+/// The reason why a script was refused. The message names the location in the terms of the file.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
-    /// No TOML, an unknown key, or a value of the wrong type.
+    /// The text is not TOML, or has an unknown key or a value of the wrong type.
     #[error("script {origin}: {source}")]
     Syntax {
-        /// The file, or whatever the text came from.
+        /// The file, or another origin of the text.
         origin: String,
-        /// What the parser found, with line and column.
+        /// The parser's error, with line and column.
         source: Box<toml::de::Error>,
     },
-    /// A value that makes no sense.
+    /// A value is not allowed.
     #[error("script {origin}: {place}: {message}")]
     Content {
-        /// The file, or whatever the text came from.
+        /// The file, or another origin of the text.
         origin: String,
-        /// ScriptedConversation, turn and answer, counted from 1.
+        /// The conversation, turn and answer, counted from 1.
         place: String,
-        /// What is wrong and what to do.
+        /// The defect and its remedy.
         message: String,
     },
 }
@@ -49,18 +49,18 @@ struct WeightedAnswer {
     act: Act,
 }
 
-/// What the script does with a request.
+/// The script's reaction to a request.
 #[derive(Clone, Debug)]
 pub(super) enum Act {
-    /// Answers it.
+    /// Answers the request.
     Reply(Reply),
-    /// Refuses it after a while.
+    /// Refuses the request after a delay.
     Refuse {
-        /// Status of the answer.
+        /// The status of the refusal.
         status: StatusCode,
-        /// Its message.
+        /// The message of the refusal.
         message: String,
-        /// Time until then.
+        /// The delay before the refusal.
         delay: Duration,
     },
 }
@@ -81,21 +81,21 @@ pub(super) struct Reply {
 #[derive(Clone, Debug)]
 pub(super) struct ScriptedToolCall {
     pub(super) name: String,
-    /// JSON, usually: written as the script has it.
+    /// Usually JSON. The text is sent as the script has it.
     pub(super) arguments: String,
 }
 
-/// What goes wrong in an answer, after how many of its tokens.
+/// The fault of an answer, with the number of tokens before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// The connection is cut.
     Break(u32),
-    /// Nothing more is sent; the connection stays.
+    /// Nothing more is sent, and the connection stays open.
     Stall(u32),
 }
 
 impl Fault {
-    /// After how many tokens it happens.
+    /// Returns the number of tokens before the fault.
     pub(super) fn after(self) -> u32 {
         match self {
             Self::Break(tokens) | Self::Stall(tokens) => tokens,
@@ -104,10 +104,10 @@ impl Fault {
 }
 
 impl Script {
-    /// Reads a script; `origin` names the file in errors.
+    /// Reads a script. `origin` names the file in errors.
     ///
     /// # Errors
-    /// Not TOML, unknown keys (named, with the known ones), values without sense.
+    /// The text is not TOML, has unknown keys (the error lists the known ones), or has values that are not allowed.
     pub fn from_toml(text: &str, origin: &str) -> Result<Self, ScriptError> {
         let file: ScriptFile = toml::from_str(text)
             .map_err(|source| ScriptError::Syntax { origin: origin.to_owned(), source: Box::new(source) })?;
@@ -145,8 +145,8 @@ impl Script {
         Ok(Self { conversations })
     }
 
-    /// What to do with a request: its first user message, and how many assistant messages it has. Nothing where no
-    /// conversation matches.
+    /// Returns the reaction to a request, by its first user message and the number of its assistant messages. `None` if
+    /// no conversation matches.
     pub(super) fn act(
         &self,
         first_user: &str,
@@ -157,12 +157,14 @@ impl Script {
             conversation.matches.as_ref().is_none_or(|text| first_user.contains(text.as_str()))
         };
         let turns = &self.conversations.iter().find(fits)?.turns;
+        // The last turn repeats.
         let choices = turns.get(assistant_messages).or(turns.last())?;
         let mut left = random.unit() * choices.iter().map(|choice| choice.weight).sum::<f64>();
         let chosen = choices.iter().find(|choice| {
             left -= choice.weight;
             left <= 0.0
         });
+        // Rounding may leave a small remainder: then choose the last answer.
         chosen.or(choices.last()).map(|choice| &choice.act)
     }
 }
@@ -215,7 +217,7 @@ struct CallFile {
     arguments: Arguments,
 }
 
-/// Arguments as JSON text, to the letter, or as a table.
+/// Arguments as a literal text, which is usually JSON, or as a table.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "arguments are a string of JSON or a table")]
 enum Arguments {
@@ -278,6 +280,7 @@ fn reply(file: AnswerFile, delay: Duration) -> Result<Reply, String> {
     let tool_calls = file.tool_calls.into_iter().map(call).collect::<Result<Vec<_>, _>>()?;
     let content = file.content.unwrap_or_default();
     let texts = [Some(&content), file.reasoning.as_ref()].into_iter().flatten();
+    // A control token in the text would end or start a message in the next prompt.
     if let Some(mark) =
         texts.chain(tool_calls.iter().map(|call| &call.arguments)).find_map(|text| control_in(text))
     {

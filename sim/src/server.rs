@@ -1,4 +1,4 @@
-//! What all requests of a simulator share: its settings, its counts, and the sign that it stops.
+//! The state that all requests of a simulator share: its settings, its counts, and the signal to stop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,9 +12,9 @@ use super::switches::Switches;
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) settings: Settings,
-    /// Set when the simulator stops; answers that stall wait for it.
+    /// Cancelled when the simulator stops. Stalled answers wait for that.
     pub(super) stopping: CancellationToken,
-    /// When it started, in seconds since 1970.
+    /// The start time, in seconds since 1970.
     pub(super) started: u64,
     pub(super) switches: Switches,
     requests: AtomicU64,
@@ -24,28 +24,28 @@ pub(super) struct Server {
     generation_tokens: AtomicU64,
 }
 
-/// What a simulator has done so far.
+/// The counts of a simulator since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Chat requests that were well formed, the refusals of a script among them.
+    /// Well-formed chat requests, including those that a script refuses.
     pub requests: u64,
-    /// Those that are being answered.
+    /// Requests that are being answered.
     pub running: u64,
-    /// Those whose caller went before the end, or that the simulator's own end cut off.
+    /// Requests whose caller disconnected before the end, or that the simulator's stop cut off.
     pub aborted: u64,
-    /// Tokens of their prompts.
+    /// Tokens of the prompts.
     pub prompt_tokens: u64,
-    /// Tokens of their answers.
+    /// Tokens of the answers.
     pub generation_tokens: u64,
 }
 
-/// The connection is to be cut without an answer.
+/// An error that cuts the connection without an answer.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the simulator cuts this connection, as its script says")]
 pub(super) struct Cut;
 
 impl Server {
-    /// Nothing done yet.
+    /// Creates the state, with all counts at 0.
     pub(super) fn new(settings: Settings, stopping: CancellationToken, started: u64) -> Self {
         Self {
             settings,
@@ -60,7 +60,7 @@ impl Server {
         }
     }
 
-    /// Counts a request in; its number, from 0, tells it from the others.
+    /// Counts a request that begins. Returns its number, counted from 0.
     pub(super) fn begin(self: &Arc<Self>, prompt_tokens: usize) -> (u64, Running) {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         self.prompt_tokens.fetch_add(prompt_tokens as u64, Ordering::Relaxed);
@@ -68,12 +68,12 @@ impl Server {
         (number, Running { server: Arc::clone(self), finished: false })
     }
 
-    /// Counts tokens of answers.
+    /// Adds to the count of the answers' tokens.
     pub(super) fn count_tokens(&self, tokens: u64) {
         self.generation_tokens.fetch_add(tokens, Ordering::Relaxed);
     }
 
-    /// The counts now.
+    /// Returns the current counts.
     pub(super) fn stats(&self) -> Stats {
         Stats {
             requests: self.requests.load(Ordering::Relaxed),
@@ -85,7 +85,7 @@ impl Server {
     }
 }
 
-/// A request that is being answered. Dropped before [`Running::finish`] it was aborted.
+/// A request that is being answered. If it is dropped before [`Running::finish`], it counts as aborted.
 #[derive(Debug)]
 pub(super) struct Running {
     server: Arc<Server>,
@@ -93,7 +93,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// The answer ended as it was meant to.
+    /// Records that the answer ended as intended.
     pub(super) fn finish(mut self) {
         self.finished = true;
     }
@@ -102,6 +102,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.server.running.fetch_sub(1, Ordering::Relaxed);
+        // A body is dropped before its end if the caller disconnects.
         if !self.finished {
             self.server.aborted.fetch_add(1, Ordering::Relaxed);
         }

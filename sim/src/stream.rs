@@ -1,5 +1,5 @@
-//! An answer as server-sent events: a body that samples as it is read. When the caller goes, the body goes, and with it the
-//! sampling.
+//! An answer as server-sent events: a body that samples while it is read. If the caller disconnects, the body is
+//! dropped and the sampling ends.
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -25,15 +25,15 @@ pub(super) struct ChatStream {
     server: Arc<Server>,
     running: Option<Running>,
     stage: Stage,
-    /// Tokens sampled so far, of all answers.
+    /// The tokens sampled so far in all answers.
     tokens: u32,
     sleep: Option<Pin<Box<Sleep>>>,
     stall: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
-    /// The event given last must leave before the next is made.
+    /// The last event must be sent before the next one is made.
     flush: bool,
 }
 
-/// What comes next.
+/// The next step of the stream.
 enum Stage {
     /// The role event of an answer.
     Role(usize),
@@ -41,16 +41,16 @@ enum Stage {
     Pause,
     /// A token of an answer.
     Token(usize),
-    /// The counts, where asked for.
+    /// The counts, if the request asks for them.
     Usage,
     /// `[DONE]`.
     Done,
-    /// Nothing.
+    /// The stream has ended.
     End,
 }
 
 impl ChatStream {
-    /// A body that starts to sample when it is read.
+    /// Creates a body that starts to sample when it is read.
     pub(super) fn new(chat: Chat, server: Arc<Server>, running: Running) -> Self {
         let sleep = sleep(chat.pace.delay);
         Self {
@@ -65,7 +65,7 @@ impl ChatStream {
         }
     }
 
-    /// The next event, or nothing where a stage passes without one.
+    /// Returns the next event, or `None` if the current stage has none.
     fn advance(&mut self) -> Result<Option<Bytes>, Cut> {
         match self.stage {
             Stage::Role(index) => {
@@ -97,6 +97,7 @@ impl ChatStream {
     fn token(&mut self, index: usize) -> Result<Option<Bytes>, Cut> {
         match self.chat.pace.fault.filter(|fault| fault.after() <= self.tokens) {
             Some(Fault::Break(_)) => {
+                // A break in the script is not an abort by the caller.
                 if let Some(running) = self.running.take() {
                     running.finish();
                 }
@@ -131,7 +132,7 @@ impl http_body::Body for ChatStream {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         if std::mem::take(&mut self.flush) {
-            // The connection writes out what it has when the body has nothing more for now.
+            // The connection sends its buffer only when the body is pending.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -179,7 +180,7 @@ fn role_event(chat: &Chat, index: usize) -> Result<Bytes, Cut> {
     written(&event)
 }
 
-/// The event of a token. One that shows nothing is sent only to those who want ids or logprobs, or for its finish reason.
+/// Returns the event of a token. An event without visible text is sent only if it has ids, logprobs or a finish reason.
 fn token_event(chat: &Chat, index: usize, step: &SampledToken) -> Result<Option<Bytes>, Cut> {
     let Some(generation) = chat.choices.get(index) else { return Ok(None) };
     let delta = delta(chat, index as u32, generation.visible(step));
@@ -198,7 +199,7 @@ fn token_event(chat: &Chat, index: usize, step: &SampledToken) -> Result<Option<
         token_ids: Some(token_ids),
     };
     let event = Event {
-        // With a usage event to come, that one carries the fingerprint.
+        // If a usage event follows, that event has the fingerprint.
         system_fingerprint: (finish.is_some() && !chat.shape.usage).then_some(FINGERPRINT),
         ..event(chat, std::slice::from_ref(&choice))
     };
@@ -221,6 +222,7 @@ fn delta<'a>(chat: &Chat, choice: u32, visible: impl Iterator<Item = (Role, &'a 
             Role::CallName(call) => (call, Function { name: Some(text), arguments: None }),
             Role::CallArguments(call) => (call, Function { name: None, arguments: Some(text) }),
         };
+        // vLLM's tool parser writes `content: null` explicitly.
         delta.content.get_or_insert(None);
         let starts = function.name.is_some();
         delta.tool_calls.push(CallDelta {
@@ -238,7 +240,7 @@ fn usage_event(chat: &Chat) -> Result<Bytes, Cut> {
     written(&Event { usage, system_fingerprint: Some(FINGERPRINT), ..event(chat, &[]) })
 }
 
-/// What all events have.
+/// Returns the fields that all events have.
 fn event<'a>(chat: &'a Chat, choices: &'a [EventChoice<'a>]) -> Event<'a> {
     Event {
         id: &chat.id,

@@ -1,8 +1,8 @@
-//! What can be switched while a simulator runs, so that tests see a server fall ill, get well and change its weights.
+//! The switches of a running simulator, with which tests make a server fail, recover and change its weights.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The switches as they stand.
+/// The current switches.
 #[derive(Debug, Default)]
 pub(super) struct Switches(Mutex<SwitchState>);
 
@@ -14,17 +14,17 @@ struct SwitchState {
 }
 
 impl Switches {
-    /// `/health` answers 503, as vLLM's does once its engine is dead.
+    /// Returns whether `/health` answers 503, as vLLM's does once its engine is dead.
     pub(super) fn is_ill(&self) -> bool {
         self.lock().is_ill
     }
 
-    /// Chat requests are answered 503.
+    /// Returns whether chat requests are answered 503.
     pub(super) fn is_refusing(&self) -> bool {
         self.lock().is_refusing
     }
 
-    /// What `/weight_info` tells; without, there is no such path.
+    /// Returns the version in `/weight_info`. If `None`, the path does not exist.
     pub(super) fn weights(&self) -> Option<String> {
         self.lock().weights.clone()
     }

@@ -1,20 +1,20 @@
 //! The simulator's chat template: ChatML with tools, tool calls and tool results in the Hermes form.
 //!
-//! An answer is rendered into the next prompt exactly as it was sampled, if the agent sends its parts back as they were: an
-//! agent that drops the reasoning or rewrites arguments gets another prompt, as with real templates.
+//! The next prompt contains an answer exactly as it was sampled, if the agent sends its parts back unchanged. An agent
+//! that drops the reasoning or rewrites arguments gets another prompt, as with real templates.
 
 use super::errors::RequestError;
 use super::fields::Fields;
 use super::tokens::encode;
 
-/// A conversation as text for the model, with what scripts want to know of it.
+/// A conversation as text for the model, with the data that scripts match.
 #[derive(Debug)]
 pub(super) struct Rendered {
     /// The prompt.
     pub(super) text: String,
-    /// The text of the first user message; empty where there is none.
+    /// The text of the first user message. Empty if there is none.
     pub(super) first_user: String,
-    /// How many assistant messages there are.
+    /// The number of assistant messages.
     pub(super) assistant_messages: usize,
     /// Whether the answer may start with reasoning.
     pub(super) thinking: bool,
@@ -45,6 +45,7 @@ pub(super) fn render(body: &Fields<'_>) -> Result<Rendered, RequestError> {
     let mut tools = tools_text(body)?;
     let mut seen_user = false;
     let first_role = messages.first().map(|first| first.string("role")).transpose()?.flatten();
+    // Tools belong to the system message. If there is no such message, they get their own.
     if !matches!(first_role, Some("system" | "developer"))
         && let Some(tools) = tools.take()
     {
@@ -86,12 +87,13 @@ pub(super) fn render(body: &Fields<'_>) -> Result<Rendered, RequestError> {
         }
     }
     if generates {
+        // Without thinking, the prompt itself holds the empty reasoning block.
         open(&mut rendered.text, "assistant", if thinking { "" } else { "<think></think>" });
     }
     Ok(rendered)
 }
 
-/// The text of an assistant message: what an answer of these parts was sampled as.
+/// Writes an assistant message in the text that was sampled for an answer of these parts.
 fn assistant(text: &mut String, message: &Fields<'_>, content: &str) -> Result<(), RequestError> {
     open(text, "assistant", "");
     let reasoning = message.text("reasoning")?.or(message.text("reasoning_content")?);
@@ -116,7 +118,7 @@ fn assistant(text: &mut String, message: &Fields<'_>, content: &str) -> Result<(
     Ok(())
 }
 
-/// What stands before the name, between name and arguments, and after the arguments of a tool call.
+/// The text before the name, between name and arguments, and after the arguments of a tool call.
 pub(super) const CALL_FRAME: (&str, &str, &str) =
     ("<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>");
 

@@ -1,4 +1,4 @@
-//! The simulator over HTTP: its answers beside a real vLLM's, and its behaviour.
+//! Tests of the simulator over HTTP: its answers are compared with a real vLLM's, and its behaviour is checked.
 
 mod behaviour;
 mod errors;
@@ -28,7 +28,7 @@ macro_rules! events {
 }
 use {events, fixture};
 
-/// A simulator of the model that was recorded.
+/// Starts a simulator of the recorded model.
 async fn recorded_model(script: Option<&str>) -> RunningSim {
     let script = script.map(|answer| {
         let text = format!("[[conversation]]\n[[conversation.turn]]\n[[conversation.turn.answer]]\n{answer}");
@@ -64,7 +64,7 @@ async fn post(sim: &RunningSim, path: &str, body: &Value) -> reqwest::Result<req
     reqwest::Client::new().post(url).json(body).send().await
 }
 
-/// The JSON events of a stream, without `[DONE]`, which must be there.
+/// Returns the JSON events of a stream without `[DONE]`, which must be present.
 fn parse_events(text: &str) -> Vec<Value> {
     let lines: Vec<&str> = text.split_terminator("\n\n").filter(|line| !line.trim().is_empty()).collect();
     assert_eq!(lines.last().copied().map(str::trim), Some("data: [DONE]"));

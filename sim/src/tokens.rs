@@ -1,21 +1,21 @@
 //! The tokenizer: longest match over [`super::vocabulary`], exactly reversible for every text.
 //!
-//! Like real ones it is not stable at seams: the ids of a text are not the ids of its halves put together. Like real ones it
-//! finds the marks of the chat template in any text that is given to it.
+//! Like real tokenizers, it is not stable at seams: the ids of a text are not the joined ids of its halves. It also
+//! finds the marks of the chat template in every text.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use super::vocabulary::{MARKS, PIECES};
 
-/// Tokens by their first id: pieces come after the bytes, marks after the pieces.
+/// The first id of the pieces, which follow the bytes. The marks follow the pieces.
 const FIRST_PIECE: u32 = 256;
 const FIRST_MARK: u32 = FIRST_PIECE + PIECES.len() as u32;
 
-/// How many tokens there are; every id is below.
+/// The number of tokens. Every id is smaller.
 pub const VOCABULARY_SIZE: u32 = FIRST_MARK + MARKS.len() as u32;
 
-/// `<|im_end|>`: ends a message, and with it an answer.
+/// The id of `<|im_end|>`, which ends a message and an answer.
 pub const END_OF_TURN: u32 = FIRST_MARK + 2;
 
 static BYTES: [u8; 256] = {
@@ -29,7 +29,7 @@ static BYTES: [u8; 256] = {
     bytes
 };
 
-/// The bytes of a token; nothing for an id out of the vocabulary.
+/// Returns the bytes of a token, or no bytes for an id outside the vocabulary.
 pub(super) fn token_bytes(id: u32) -> &'static [u8] {
     let index = id as usize;
     if id < FIRST_PIECE {
@@ -41,18 +41,18 @@ pub(super) fn token_bytes(id: u32) -> &'static [u8] {
     }
 }
 
-/// The text of a control token, which an answer's text never shows.
+/// Returns the text of a control token, which an answer's text never shows. `None` for all other tokens.
 pub(super) fn control_text(id: u32) -> Option<&'static str> {
     let (mark, control) = MARKS.get(id.checked_sub(FIRST_MARK)? as usize)?;
     control.then_some(*mark)
 }
 
-/// The control token that stands in `text`, if any.
+/// Returns the control token that `text` contains, if any.
 pub(super) fn control_in(text: &str) -> Option<&'static str> {
     MARKS.iter().find(|(mark, control)| *control && text.contains(mark)).map(|(mark, _)| *mark)
 }
 
-/// The tokens of `text`.
+/// Returns the tokens of `text`.
 ///
 /// ```
 /// use rolltap_sim::{decode, encode};
@@ -63,6 +63,7 @@ pub fn encode(text: &str) -> Vec<u32> {
     let mut ids = Vec::with_capacity(text.len() / 3);
     let mut rest = text.as_bytes();
     while let Some((&first, _)) = rest.split_first() {
+        // If no piece or mark starts here, the byte itself is the token.
         let (id, length) = TRIE.longest(rest).unwrap_or((u32::from(first), 1));
         ids.push(id);
         rest = rest.get(length..).unwrap_or_default();
@@ -70,7 +71,7 @@ pub fn encode(text: &str) -> Vec<u32> {
     ids
 }
 
-/// The text of `ids`, marks included. Bytes that are no UTF-8 become U+FFFD, as everywhere.
+/// Returns the text of `ids`, including marks. Bytes that are not UTF-8 become U+FFFD.
 pub fn decode(ids: &[u32]) -> String {
     let bytes: Vec<u8> = ids.iter().flat_map(|id| token_bytes(*id)).copied().collect();
     match String::from_utf8_lossy(&bytes) {
@@ -79,12 +80,13 @@ pub fn decode(ids: &[u32]) -> String {
     }
 }
 
-/// A token as byte-level vocabularies spell it (`Ġthe`): each byte is one printable character.
+/// Returns a token in the spelling of byte-level vocabularies (`Ġthe`): each byte is one printable character.
 pub(super) fn printable(id: u32) -> String {
     token_bytes(id).iter().map(|byte| printable_byte(*byte)).collect()
 }
 
-/// GPT-2's table: bytes that print stand for themselves, the others are counted from U+0100.
+/// Returns the character of a byte in GPT-2's table. Printable bytes represent themselves, and the others are numbered
+/// from U+0100.
 fn printable_byte(byte: u8) -> char {
     let prints = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     if prints(byte) {
@@ -94,7 +96,7 @@ fn printable_byte(byte: u8) -> char {
     char::from_u32(0x100 + rank).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
-/// The pieces and marks by their bytes. Node 0 is the root, and as no edge leads back to it, 0 also says "no edge".
+/// The pieces and marks by their bytes. Node 0 is the root. No edge leads back to the root, so 0 also means "no edge".
 struct Trie {
     edges: Vec<[u16; 256]>,
     tokens: Vec<Option<u32>>,
@@ -118,6 +120,7 @@ impl Trie {
         for byte in bytes {
             let mut next = self.edge(node, *byte);
             if next == 0 {
+                // The trie has far fewer than 65,536 nodes.
                 next = self.edges.len() as u16;
                 self.edges.push([0; 256]);
                 self.tokens.push(None);
@@ -134,7 +137,7 @@ impl Trie {
         }
     }
 
-    /// The longest piece or mark at the start of `bytes`, and its length.
+    /// Returns the longest piece or mark at the start of `bytes`, and its length.
     fn longest(&self, bytes: &[u8]) -> Option<(u32, usize)> {
         let mut node = 0;
         let mut found = None;

@@ -1,7 +1,7 @@
 //! The simulator's vocabulary: every byte, frequent pieces of English and code, and the tokens of the chat template.
 //!
-//! Ids: 0 to 255 are the bytes, then come [`PIECES`], then [`MARKS`]. No piece contains `<`, so a mark in a text is always
-//! found, whatever stands before it.
+//! Ids 0 to 255 are the bytes. [`PIECES`] follow, and then [`MARKS`]. No piece contains `<`, so a mark in a text is
+//! always found, whatever precedes the mark.
 
 /// Frequent pieces. A leading space belongs to the word, as in the vocabularies of real models.
 #[rustfmt::skip]
@@ -48,8 +48,8 @@ pub(super) const PIECES: &[&str] = &[
     "\",\n", "[\"", "\"]", "],\n", " {", " [", "##", "**", "``", "```", "```\n",
 ];
 
-/// The tokens of the chat template, in the order of their ids, and whether they are control tokens: a control token never
-/// shows in the text of an answer, the others do until a parser takes them out.
+/// The tokens of the chat template in the order of their ids, and whether each is a control token. A control token
+/// never appears in the text of an answer. The others do, until a parser removes them.
 pub(super) const MARKS: &[(&str, bool)] = &[
     ("<|endoftext|>", true),
     ("<|im_start|>", true),

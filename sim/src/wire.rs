@@ -1,4 +1,4 @@
-//! vLLM's answers as JSON: field for field in its order, with what it prints as `null` and what it leaves out.
+//! vLLM's answers as JSON. The fields have vLLM's order, and are `null` or omitted as in vLLM.
 
 use std::borrow::Cow;
 
@@ -40,7 +40,7 @@ pub(super) struct AnswerChoice<'a> {
     pub(super) routed_experts: Null,
 }
 
-/// An answer's message. `tool_calls` is left out where there is none.
+/// The message of an answer. `tool_calls` is omitted if it is empty.
 #[derive(Serialize)]
 pub(super) struct AnswerMessage<'a> {
     pub(super) role: &'static str,
@@ -63,7 +63,7 @@ pub(super) struct ToolCall<'a> {
     pub(super) function: Function<'a>,
 }
 
-/// A called function. In a stream name and arguments come apart.
+/// A called function. A stream sends name and arguments separately.
 #[derive(Default, Serialize)]
 pub(super) struct Function<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,7 +78,7 @@ pub(super) struct Logprobs<'a> {
     pub(super) content: Vec<TokenLogprob<'a>>,
 }
 
-/// One sampled token's logprob.
+/// The logprob of one sampled token.
 #[derive(Serialize)]
 pub(super) struct TokenLogprob<'a> {
     pub(super) token: Cow<'a, str>,
@@ -87,7 +87,7 @@ pub(super) struct TokenLogprob<'a> {
     pub(super) top_logprobs: Vec<TopLogprob<'a>>,
 }
 
-/// One entry of the alternatives; the first is the sampled token itself.
+/// One of the alternatives. The first is the sampled token itself.
 #[derive(Serialize)]
 pub(super) struct TopLogprob<'a> {
     pub(super) token: Cow<'a, str>,
@@ -106,24 +106,24 @@ pub(super) struct UsageCounts {
     pub(super) completion_tokens_details: CompletionDetails,
 }
 
-/// What of the prompt came from a cache. The simulator has none.
+/// The counts of the prompt's cached tokens. The simulator has no cache.
 #[derive(Default, Serialize)]
 pub(super) struct PromptDetails {
     cached_tokens: u32,
     created_cache_tokens: u32,
-    /// `null` in a completion, left out of a stream.
+    /// `null` in a completion, and omitted in a stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     multimodal_tokens: Option<Null>,
 }
 
 impl PromptDetails {
-    /// As a completion prints them.
+    /// Returns the counts as a completion prints them.
     pub(super) fn of_completion() -> Self {
         Self { multimodal_tokens: Some(None), ..Self::default() }
     }
 }
 
-/// What of the answer was reasoning.
+/// The count of the answer's reasoning tokens.
 #[derive(Serialize)]
 pub(super) struct CompletionDetails {
     pub(super) reasoning_tokens: u32,
@@ -141,10 +141,10 @@ pub(super) struct Event<'a> {
     pub(super) usage: Option<UsageCounts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) system_fingerprint: Option<&'static str>,
-    /// Only in the first event of an answer; `null` there where not asked for.
+    /// Only in the first event of an answer, and `null` there if not requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) prompt_token_ids: Option<Option<&'a [u32]>>,
-    /// As `prompt_token_ids`.
+    /// Like `prompt_token_ids`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) prompt_text: Option<Option<&'a str>>,
 }
@@ -156,20 +156,20 @@ pub(super) struct EventChoice<'a> {
     pub(super) delta: Delta<'a>,
     pub(super) logprobs: Option<Logprobs<'a>>,
     pub(super) finish_reason: Option<&'a str>,
-    /// Only with a finish reason, `null` then where nothing special stopped the answer.
+    /// Only with a finish reason. `null` if no stop text or stop token ended the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stop_reason: Option<Option<&'a StopReason>>,
-    /// Not in the first event; `null` where not asked for.
+    /// Absent in the first event, and `null` if not requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) token_ids: Option<Option<&'a [u32]>>,
 }
 
-/// What became visible.
+/// The text that became visible.
 #[derive(Default, Serialize)]
 pub(super) struct Delta<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) role: Option<&'static str>,
-    /// vLLM's tool parser says `null` explicitly.
+    /// vLLM's tool parser writes `null` explicitly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) content: Option<Option<Cow<'a, str>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -178,7 +178,7 @@ pub(super) struct Delta<'a> {
     pub(super) tool_calls: Vec<CallDelta<'a>>,
 }
 
-/// A part of a tool call; id and type come with the name.
+/// A part of a tool call. Its id and type come with the name.
 #[derive(Serialize)]
 pub(super) struct CallDelta<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -190,7 +190,7 @@ pub(super) struct CallDelta<'a> {
 }
 
 impl Delta<'_> {
-    /// Whether nothing became visible.
+    /// Returns whether nothing became visible.
     pub(super) fn is_empty(&self) -> bool {
         self.role.is_none()
             && self.content.is_none()

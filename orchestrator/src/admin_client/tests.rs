@@ -7,7 +7,7 @@ use rolltap_testing::limit;
 
 use super::*;
 
-/// A real proxy on free ports; its upstream is nobody.
+/// Starts a real proxy on free ports, with an upstream at which no server listens.
 async fn proxy(data: &tempfile::TempDir, token: Option<&str>) -> RunningProxy {
     let nobody = vec!["http://127.0.0.1:9".parse().unwrap()];
     rolltap_proxy::start(Settings {
@@ -107,7 +107,7 @@ async fn a_proxy_that_is_being_started_is_waited_for() {
     second.shutdown(limit(5)).await.unwrap();
 }
 
-/// One whose answers never come: what it did, nobody knows.
+/// A server that never answers leaves it unknown whether a request was carried out.
 #[tokio::test]
 async fn what_may_have_been_done_is_asked_again_only_where_twice_is_once() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

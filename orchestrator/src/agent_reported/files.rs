@@ -1,4 +1,4 @@
-//! The files in which agents hand tokens back. Agents write them, so nothing in them is trusted to be what it says.
+//! Reads the files in which agents record tokens. Agents write them, so their content is not trusted.
 
 use std::collections::{HashSet, VecDeque};
 use std::fs;
@@ -13,25 +13,26 @@ use rolltap_rollout::ids::TrialId;
 use crate::failure::chain;
 use crate::job_dir::TrialDir;
 
-/// Larger files are not read. Each turn repeats the conversation before it, so that long trials make large ones.
+/// The largest file that is read, in bytes. Each turn repeats the conversation before it, so the file of a long trial
+/// is large.
 const LARGEST: u64 = 1 << 30;
-/// More files of one trajectory are not followed.
+/// The most files of one trajectory.
 const MOST_FILES: usize = 256;
 
 const DETAILS: &str = "rollout_details.json";
 const TRAJECTORY: &str = "trajectory.json";
 
-/// What an agent handed back of a trial.
+/// The tokens that an agent recorded for a trial.
 #[derive(Debug)]
 pub(crate) struct FromAgent {
-    /// Where it stands, seen from the trial's folder.
+    /// The path of the file, relative to the trial's folder.
     pub(crate) file: String,
-    /// The turns as calls of the trial.
+    /// The turns, as calls of the trial.
     pub(crate) calls: Vec<Call>,
 }
 
 impl FromAgent {
-    /// How many of the calls can be trained on.
+    /// Returns the number of calls that can be trained on.
     pub(crate) fn trainable(&self) -> usize {
         let is_trainable = |call: &&Call| {
             let logprobs =
@@ -42,8 +43,8 @@ impl FromAgent {
     }
 }
 
-/// What the trial's folder holds of tokens, with what could not be read. Where there are several records, the one of which
-/// most can be trained on counts. `at` is when the agent's time was over.
+/// Searches the trial's folder for recorded tokens. If there are several records, returns the one with the most
+/// trainable calls. Also returns the problems of unreadable files. `at` is the time at which the agent ended.
 pub(crate) fn look(dir: &TrialDir, trial_id: &TrialId, at: Timestamp) -> (Option<FromAgent>, Vec<String>) {
     let mut problems = Vec::new();
     let mut best: Option<FromAgent> = None;
@@ -59,6 +60,7 @@ pub(crate) fn look(dir: &TrialDir, trial_id: &TrialId, at: Timestamp) -> (Option
             Vec::new()
         });
         let found = FromAgent { file, calls: calls(trial_id, at, segments) };
+        // `>` prefers the earlier record: `result.json` over the files of the agent.
         let is_better = best.as_ref().is_none_or(|best| found.trainable() > best.trainable());
         if is_better && !found.calls.is_empty() {
             best = Some(found);
@@ -72,8 +74,8 @@ fn details(path: &Path) -> Result<Vec<Segment>, String> {
     rollout_details(&text).map_err(|error| chain(&error))
 }
 
-/// The agent's trajectory with the files that it goes on in and those of sub-agents, the main agent's first. Only files
-/// beside it are followed.
+/// Reads the agent's trajectory, its continuation files and those of sub-agents. The main agent's segments come first.
+/// Files outside the trajectory's directory are ignored and reported.
 fn trajectories(folder: &Path, problems: &mut Vec<String>) -> Vec<Segment> {
     let mut waiting = VecDeque::from([(TRAJECTORY.to_owned(), CallRole::Main)]);
     let mut seen: HashSet<_> = HashSet::from([TRAJECTORY.to_owned()]);
@@ -96,13 +98,16 @@ fn trajectories(folder: &Path, problems: &mut Vec<String>) -> Vec<Segment> {
         let continued = document.continued_in.into_iter().map(|name| (name, role));
         let sub_agents = document.sub_agents_in.into_iter().map(|name| (name, CallRole::SubAgent));
         for (name, role) in continued.chain(sub_agents) {
+            // The agent chose the name. A path could lead out of the trial's folder.
             if Path::new(&name).file_name() != Some(name.as_ref()) {
                 problems.push(format!("{TRAJECTORY} refers to {name:?}, which is not beside it"));
+            // `seen` also ends a cycle of references.
             } else if seen.len() < MOST_FILES && seen.insert(name.clone()) {
                 waiting.push_back((name, role));
             }
         }
     }
+    // The sort is stable, so segments of one role keep their order.
     segments.sort_by_key(|segment| segment.role);
     segments
 }
@@ -112,7 +117,8 @@ fn read_trajectory(path: &Path) -> Result<Option<rolltap_rollout::agent_reported
     trajectory(&text).map(Some).map_err(|error| chain(&error))
 }
 
-/// None where there is no file. Links are not followed: the agent made them.
+/// Reads a file, or returns `None` if there is none. Does not follow symbolic links, since the agent may have made
+/// them.
 fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
@@ -145,7 +151,7 @@ mod tests {
         format!(r#"{{"schema_version": "ATIF-v1.8", "steps": {steps}{more}}}"#)
     }
 
-    /// What is found in a trial's folder with these files.
+    /// Returns the result of a search in a trial's folder with these files.
     fn found(files: &[(&str, &str)]) -> (Option<(String, Vec<usize>)>, Vec<String>) {
         let dir = tempfile::tempdir().unwrap();
         let trial = crate::job_dir::JobDir::at(dir.path()).create_trial("one").unwrap();

@@ -1,6 +1,6 @@
 //! The agents that are known by name.
 
-/// Each agent's definition, as it is written, in order of the names.
+/// The text of each agent's definition, sorted by name.
 pub const CATALOG: [(&str, &str); 9] = [
     ("aider", include_str!("catalog/aider.toml")),
     ("claude-code", include_str!("catalog/claude-code.toml")),
@@ -13,10 +13,10 @@ pub const CATALOG: [(&str, &str); 9] = [
     ("qwen-code", include_str!("catalog/qwen-code.toml")),
 ];
 
-/// Other names of the same agents: Harbor's, where it has another.
+/// Other names of the same agents: Harbor's, if they differ.
 const ALIASES: [(&str, &str); 1] = [("qwen-coder", "qwen-code")];
 
-/// The definition of the agent of this name.
+/// Returns the text of the definition with this name.
 pub fn find(name: &str) -> Option<&'static str> {
     let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| *name);
     CATALOG.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)

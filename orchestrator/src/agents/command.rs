@@ -1,5 +1,5 @@
-//! Any agent that a shell command can start: the model's address and key are in the environment variables that agents
-//! read, the instruction is in a variable and in a file.
+//! An agent that a shell command starts. It gets the model's URL and key in the usual environment variables, and the
+//! instruction in a variable and in a file.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,10 @@ use super::{AgentOutcome, Assignment};
 use crate::environment::{EnvironmentError, Exec, ExecOutput};
 use crate::failure::{Cause, Phase, TrialFailure};
 
-/// Linux refuses a single environment variable of 128 KiB; a longer instruction is in the file alone.
+/// Linux limits a single environment variable to 128 KiB. A longer instruction is only in the file.
 const LONGEST_VARIABLE: usize = 100 * 1024;
-/// In the agent's logs: what the task gives. Not beside them, where a trajectory is one that the agent hands back.
+/// The folder in the agent's logs for the task's trajectory. A trajectory in the logs themselves would be taken for the
+/// agent's own record.
 const HANDED_OVER: &str = "given";
 const TRAJECTORY_FILE: &str = "trajectory.json";
 
@@ -35,7 +36,7 @@ pub(super) async fn run(
     }
 }
 
-/// Files what the agent wrote, in the trial's `agent/` folder.
+/// Writes the agent's output to the trial's `agent/` folder.
 pub(super) async fn keep_output(
     output: &ExecOutput,
     assignment: &Assignment<'_>,
@@ -60,20 +61,22 @@ async fn execute(
         env.insert("ROLLTAP_INSTRUCTION".to_owned(), instruction.to_owned());
     }
     env.extend(handed_over(assignment).await?);
+    // The user's own variables have priority over all others.
     env.extend(extra.clone());
     let exec = Exec {
-        // Like the instruction: Harbor's places have other names in the local environment.
+        // As in the instruction, Harbor's paths are replaced by those of the local environment.
         command: assignment.environment.instruction(command),
         env,
         user: assignment.task.config.agent.user.clone(),
         timeout: assignment.timeout,
+        // Background processes of the agent must not outlive its time limit.
         kills_orphans: true,
         ..Exec::default()
     };
     assignment.environment.exec(exec).await
 }
 
-/// What the task gives its agent besides the instruction, each only where there is something.
+/// Returns variables for MCP servers, skills and trajectory, each only if the task has it.
 async fn handed_over(assignment: &Assignment<'_>) -> Result<BTreeMap<String, String>, EnvironmentError> {
     let Assignment { environment, task, mcp_servers, skills_dir, .. } = assignment;
     let mut env = BTreeMap::new();
@@ -94,7 +97,7 @@ async fn handed_over(assignment: &Assignment<'_>) -> Result<BTreeMap<String, Str
     Ok(env)
 }
 
-/// The same address and key under every name that agents look for (Claude Code, Codex, mini-swe-agent, OpenHands,
+/// Returns the same URL and key under every name that agents read (Claude Code, Codex, mini-swe-agent, OpenHands,
 /// Gemini CLI, litellm and the official clients).
 fn variables(assignment: &Assignment<'_>) -> BTreeMap<String, String> {
     let urls = assignment.urls_inside;
@@ -117,7 +120,7 @@ fn variables(assignment: &Assignment<'_>) -> BTreeMap<String, String> {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value.clone())).collect()
 }
 
-/// By its exit code.
+/// Judges the agent by its exit code.
 pub(super) fn judge(output: &ExecOutput, assignment: &Assignment<'_>) -> AgentOutcome {
     let mut outcome = match output.exit_code {
         _ if output.timed_out => AgentOutcome::timed_out(assignment),

@@ -1,8 +1,8 @@
-//! An agent as a file tells it: how it is installed, how it is run, and how it learns where its model is.
+//! An agent's definition in a file: how it is installed, how it runs, and how it gets the URL of its model.
 //!
-//! The agents of [`catalog`](super::catalog) are such files, and a user may write one (`-a path/to/agent.toml`);
-//! `docs/how-to/declare-an-agent.md` has the format. Nothing in it is a program but shell commands, which run inside the environment (or,
-//! for `kind = "script"`, once on this host).
+//! The agents of [`catalog`](super::catalog) are such files, and a user may write others (`-a path/to/agent.toml`).
+//! `docs/how-to/declare-an-agent.md` has the format. The only programs in a definition are shell commands. They run
+//! inside the environment or, for `kind = "script"`, once on this host.
 
 mod content;
 mod mcp;
@@ -25,43 +25,43 @@ pub(crate) use parse::{VERSION_OPTION, check_version};
 pub(crate) use template::Values;
 pub use template::{PLACES, Template};
 
-/// An agent, declared.
+/// The definition of an agent.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Definition {
-    /// What `-a` takes: lower-case letters, digits and `-`.
+    /// The name for `-a`: lower-case letters, digits and `-`.
     pub name: String,
-    /// One line for people.
+    /// A description in one line.
     pub description: String,
-    /// Which API it calls its model by.
+    /// The API by which the agent calls its model.
     pub dialect: Dialect,
-    /// How it comes onto this machine.
+    /// How the agent is installed on this machine.
     #[serde(default)]
     pub install: Install,
-    /// What is done in each environment before the agent's time begins.
+    /// The setup in each environment before the agent's time begins.
     #[serde(default)]
     pub setup: Setup,
-    /// How it works at a task.
+    /// How the agent works at a task.
     pub run: Run,
     /// Environment variables of the agent.
     #[serde(default)]
     pub env: BTreeMap<String, Template>,
-    /// Files that are there before it starts.
+    /// Files to write before the agent starts.
     #[serde(default)]
     pub files: Vec<ConfigFile>,
-    /// How it is told of MCP servers; none if it takes none.
+    /// How the agent gets MCP servers. `None` if it supports none.
     pub mcp: Option<Mcp>,
-    /// The directory where it looks for skills; none if it takes none.
+    /// The directory in which the agent looks for skills. `None` if it supports none.
     pub skills: Option<Template>,
-    /// What `--agent-kwarg` takes besides `version`.
+    /// The options of `--agent-kwarg` in addition to `version`.
     #[serde(default)]
     pub options: BTreeMap<String, AgentOption>,
-    /// What its output says of how it ended, the first that fits.
+    /// Rules that derive the end of the agent from its output. The first rule that matches counts.
     #[serde(default)]
     pub outcome: Vec<OutcomeRule>,
 }
 
-/// The API that an agent speaks.
+/// The API that an agent uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dialect {
@@ -79,18 +79,18 @@ pub enum Dialect {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Install {
-    /// Not at all: its program is in the image already.
+    /// Not installed: the image has the program.
     #[default]
     Image,
     /// From the npm registry, by this host's `npm`, without install scripts.
     Npm {
         /// The package.
         package: String,
-        /// Its version, if `--agent-kwarg version=` says no other.
+        /// The version, unless `--agent-kwarg version=` sets another.
         version: String,
-        /// The major version of Node.js that runs it, which comes with it; none for a program of its own.
+        /// The major version of Node.js that runs the package and is installed with it. `None` for a native program.
         node: Option<u32>,
-        /// The C library that its programs need.
+        /// The C library that the programs need.
         #[serde(default)]
         libc: Libc,
     },
@@ -98,45 +98,45 @@ pub enum Install {
     Pypi {
         /// The package.
         package: String,
-        /// Its version, if `--agent-kwarg version=` says no other.
+        /// The version, unless `--agent-kwarg version=` sets another.
         version: String,
-        /// Minor versions of Python 3 that it runs on, the best first.
+        /// The minor versions of Python 3 that the package supports, the preferred first.
         python: Vec<u32>,
-        /// Further requirements, as pip takes them.
+        /// Further requirements in pip's format.
         #[serde(default)]
         with: Vec<String>,
     },
-    /// By a shell script on this host that puts everything below `$ROLLTAP_LAYER`.
+    /// By a shell script on this host that writes its files below `$ROLLTAP_LAYER`.
     Script {
-        /// Run by `bash -eu`.
+        /// The script, for `bash -eu`.
         script: String,
-        /// In the script's `$ROLLTAP_VERSION`, if `--agent-kwarg version=` says no other.
+        /// The value of `$ROLLTAP_VERSION`, unless `--agent-kwarg version=` sets another.
         version: String,
-        /// The C library that its programs need.
+        /// The C library that the programs need.
         #[serde(default)]
         libc: Libc,
     },
 }
 
-/// The C library that a program needs of an image.
+/// The C library that a program needs in an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Libc {
-    /// GNU's.
+    /// GNU's C library.
     #[default]
     Glibc,
-    /// None, or whichever there is.
+    /// Any C library, or none.
     Any,
 }
 
-/// What is done in each environment before the agent's time begins.
+/// The setup in each environment before the agent's time begins.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setup {
     /// Programs that the image must have.
     #[serde(default)]
     pub requires: Vec<String>,
-    /// A shell command that shows that the agent starts. The last line that it prints is taken for the version.
+    /// A shell command that checks that the agent starts. The last line of its output is the version.
     pub check: Option<Template>,
 }
 
@@ -144,48 +144,48 @@ pub struct Setup {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// A shell command. The places are shell variables in it, and its arguments `"$@"` are those of the options.
+    /// A shell command. Places are shell variables in it, and `"$@"` has the arguments from the options.
     pub command: Template,
 }
 
-/// A file that is there before the agent starts.
+/// A file to write before the agent starts.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "content::Written")]
 pub struct ConfigFile {
-    /// Where.
+    /// The path.
     pub path: Template,
-    /// What.
+    /// The content.
     pub content: FileContent,
 }
 
-/// How an agent is told of MCP servers.
+/// How an agent gets MCP servers.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "mcp::Written")]
 pub enum Mcp {
-    /// In words, at the end of its instruction.
+    /// As text at the end of its instruction.
     InWords,
     /// In a file.
     InFile(Box<McpHandover>),
 }
 
-/// An option of the agent's, given by `--agent-kwarg NAME=VALUE`.
+/// An option of the agent, set by `--agent-kwarg NAME=VALUE`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentOption {
-    /// One line for people.
+    /// A description in one line.
     pub help: String,
-    /// What it may be.
+    /// The type of the value.
     #[serde(rename = "type", default)]
     pub kind: OptionType,
-    /// The only values that it may have; empty for any.
+    /// The allowed values. Empty if every value is allowed.
     #[serde(default)]
     pub choices: Vec<String>,
-    /// Added to the agent's arguments. `${value}` is the value; a boolean's are added where it is true.
+    /// Arguments to add. `${value}` is the option's value. The arguments of a boolean are added only if it is true.
     #[serde(default)]
     pub arguments: Vec<Template>,
-    /// Set to the value.
+    /// An environment variable that gets the value.
     pub env: Option<String>,
-    /// What it is if nobody says.
+    /// The value if the user sets none.
     pub default: Option<serde_json::Value>,
 }
 
@@ -196,7 +196,7 @@ pub enum OptionType {
     /// Any text.
     #[default]
     String,
-    /// A whole number.
+    /// An integer.
     Integer,
     /// Any number.
     Number,
@@ -204,15 +204,15 @@ pub enum OptionType {
     Boolean,
 }
 
-/// What an agent's output says of how it ended.
+/// A rule that derives the end of an agent from its output.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutcomeRule {
-    /// A regular expression, looked for in the last 64 KiB of what it wrote.
+    /// A regular expression, searched for in the last 64 KiB of each output stream.
     pub pattern: String,
-    /// What it means.
+    /// The meaning of a match.
     pub cause: OutcomeCause,
-    /// Whether it counts where the agent ended with exit code 0 too. Some agents end so whatever happens.
+    /// Whether the rule also holds if the exit code is 0. Some agents always end with 0.
     #[serde(default)]
     pub whatever_exit_code: bool,
 }
@@ -223,14 +223,14 @@ pub struct OutcomeRule {
 pub enum OutcomeCause {
     /// The agent gave up.
     AgentError,
-    /// The conversation outgrew the model's context.
+    /// The conversation exceeded the model's context.
     ContextWindowExceeded,
     /// The model did not answer.
     ModelApi,
 }
 
 impl Install {
-    /// The version that is installed if nobody asks for another; none where nothing is.
+    /// Returns the version that is installed by default. `None` if nothing is installed.
     pub fn default_version(&self) -> Option<&str> {
         match self {
             Self::Image => None,
@@ -240,10 +240,11 @@ impl Install {
         }
     }
 
-    /// What the installed programs need of an image.
+    /// Returns the C library that the installed programs need.
     pub(crate) fn libc(&self) -> Libc {
         match self {
             Self::Image => Libc::Any,
+            // The bundled Node.js and Python are built for GNU's C library.
             Self::Npm { node: Some(_), .. } | Self::Pypi { .. } => Libc::Glibc,
             Self::Npm { libc, .. } | Self::Script { libc, .. } => *libc,
         }

@@ -1,11 +1,11 @@
-//! What a task gives its agent besides the instruction, and whether the agent takes it.
+//! Checks whether an agent accepts everything that a task gives it in addition to the instruction.
 
 use super::AgentSpec;
 use crate::task::Task;
 
 impl AgentSpec {
-    /// What of a task this agent would never see, in words; none where it takes all there is. The oracle and `nop` do not
-    /// work at the task, so nothing is kept from them.
+    /// Describes the part of a task that this agent would not see, or returns `None` if it accepts everything. The
+    /// oracle and `nop` do not read the task, so nothing is missing for them.
     pub fn would_not_see(&self, task: &Task) -> Option<String> {
         let steps = task.steps.iter().map(|step| &step.task);
         std::iter::once(task).chain(steps).find_map(|task| self.would_not_see_of(task))
@@ -18,7 +18,7 @@ impl AgentSpec {
         let trajectory = || task.trajectory.as_ref().map(|_| "the trajectory to go on from".to_owned());
         match self {
             Self::Oracle | Self::Nop | Self::Command { .. } => None,
-            // Harbor hands over, or refuses.
+            // Harbor passes these to its agents or refuses the job.
             Self::Harbor(_) => None,
             Self::Terminal(_) | Self::Terminus2(_) => trajectory(),
             Self::Installed(agent) => {

@@ -1,4 +1,4 @@
-//! An agent of Harbor's own, by its name there.
+//! Agents of Harbor, by Harbor's names.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,28 +6,28 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// An agent that Harbor knows, or that its own import path names. Harbor says whether there is such a one.
+/// An agent of Harbor's catalog, or an agent with an import path. Harbor checks that it exists.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HarborAgent {
-    /// As in Harbor's `--agent`.
+    /// The value of Harbor's `--agent`.
     #[serde(skip)]
     pub name: String,
-    /// As in Harbor's `--agent-kwarg`.
+    /// The values of Harbor's `--agent-kwarg`.
     #[serde(flatten)]
     pub kwargs: Map<String, Value>,
-    /// As in Harbor's `--agent-env`; they may be secrets, so no record has them.
+    /// The values of Harbor's `--agent-env`. They may be secrets, so they are in no record.
     #[serde(skip)]
     pub env: BTreeMap<String, String>,
 }
 
 impl HarborAgent {
-    /// Whether it works with a model.
+    /// Returns whether the agent calls a model.
     pub fn calls_model(&self) -> bool {
         !matches!(self.name.as_str(), "oracle" | "nop")
     }
 }
 
-/// The Python that has Harbor: as asked for, or else the one on the path.
+/// Returns the Python that has Harbor: the requested interpreter, or `python3` from `PATH`.
 pub(crate) fn python(asked: Option<&Path>) -> PathBuf {
     asked.map_or_else(|| PathBuf::from("python3"), Path::to_owned)
 }

@@ -1,4 +1,4 @@
-//! An agent that a [`Definition`] declares, at work: installed once per job, made ready in each environment, run there as
+//! Runs an agent that a [`Definition`] declares: installed once per job, set up in each environment, and run there as
 //! its users run it.
 
 use std::collections::BTreeMap;
@@ -19,17 +19,17 @@ use crate::environment::{Environment, EnvironmentError, Exec, ExecOutput, Share}
 use crate::failure::{Cause, Phase, TrialFailure};
 use crate::task::McpServer;
 
-/// How much of what an agent wrote last is looked through for how it ended.
+/// The number of bytes at the end of each output stream that the outcome rules search.
 const OUTCOME_TAIL: usize = 64 * 1024;
-/// How much of what it wrote last is told where it does not start.
+/// The number of bytes of output in an error message.
 const COMPLAINT: usize = 2000;
 
-/// An agent by its definition, with its options.
+/// An agent with its definition and options.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct InstalledAgent {
     #[serde(skip)]
     definition: Arc<Definition>,
-    /// None where the image has the program.
+    /// `None` if the image has the program.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
     #[serde(flatten)]
@@ -43,10 +43,10 @@ pub struct InstalledAgent {
 }
 
 impl InstalledAgent {
-    /// The agent with these options and environment variables.
+    /// Creates the agent with these options and environment variables.
     ///
     /// # Errors
-    /// An option that it does not have or a value that it may not have, in words.
+    /// Returns a message about an unknown option or an invalid value.
     pub(super) fn new(
         definition: Arc<Definition>,
         mut kwargs: Map<String, Value>,
@@ -66,16 +66,17 @@ impl InstalledAgent {
             (None, None) => None,
             (Some(default), asked) => Some(asked.unwrap_or_else(|| default.to_owned())),
         };
+        // The version becomes a part of paths and of package managers' arguments.
         version.iter().try_for_each(|version| check_version(version))?;
         Ok(Self { definition, version, kwargs, chosen, env, layer: None })
     }
 
-    /// What declares it.
+    /// Returns the agent's definition.
     pub fn definition(&self) -> &Definition {
         &self.definition
     }
 
-    /// Installs it on this host, if it is not there yet.
+    /// Installs the agent on this host, if it is not installed yet.
     pub(super) async fn install(&mut self) -> Result<(), LayerError> {
         if let Some(version) = &self.version {
             self.layer = Box::pin(layer::layer(&self.definition, version)).await?;
@@ -87,7 +88,7 @@ impl InstalledAgent {
         self.layer.iter().map(Layer::share).collect()
     }
 
-    /// Makes the agent ready: its programs are seen, its files are there, it starts.
+    /// Sets the agent up: checks that its programs are visible, writes its files and checks that it starts.
     pub(super) async fn set_up(&self, assignment: &Assignment<'_>) -> Result<Ready, TrialFailure> {
         self.check_handover(assignment)?;
         let values = &self.values(assignment);
@@ -109,6 +110,7 @@ impl InstalledAgent {
             ..Exec::default()
         };
         let mut output = assignment.environment.exec(exec.clone()).await.map_err(environment_failed)?;
+        // A remote Docker engine mounts its own directories, not those of this host.
         if let (Some(LAYER_MISSING), Some(layer)) = (output.exit_code, &self.layer) {
             tracing::warn!(
                 "the engine does not see {}: agent {} is copied into each container, which takes its time",
@@ -140,7 +142,7 @@ impl InstalledAgent {
         TrialFailure::new(Phase::AgentSetup, cause, format!("{message}: {}", said.trim()))
     }
 
-    /// The files of the definition, and the task's MCP servers in one of them.
+    /// Returns the files of the definition. One of these gets the task's MCP servers.
     fn files(&self, assignment: &Assignment<'_>, values: &Values) -> Result<Vec<FileText>, TrialFailure> {
         let servers = assignment.mcp_servers;
         let handover = match &self.definition.mcp {
@@ -158,6 +160,7 @@ impl InstalledAgent {
             let extra = extra.map(|(handover, entries)| (handover.key.as_str(), entries));
             files.push(FileText { path: file.path.fill(values), text: file.content.render(values, extra) });
         }
+        // The list of servers may be a file of its own, which exists only if there are servers.
         if let Some((handover, entries)) = listed.filter(|_| !written) {
             files.push(handover.own_file(values, entries));
         }
@@ -171,7 +174,7 @@ impl InstalledAgent {
         TrialFailure::new(Phase::AgentSetup, Cause::Environment, message)
     }
 
-    /// What the agent finds in its environment variables.
+    /// Returns the agent's environment variables. The user's have priority over those of options and definition.
     fn variables(&self, values: &Values) -> BTreeMap<String, String> {
         let mut env: BTreeMap<_, _> =
             self.definition.env.iter().map(|(name, value)| (name.clone(), value.fill(values))).collect();
@@ -185,6 +188,7 @@ impl InstalledAgent {
         let urls = assignment.urls_inside;
         let layer = self.layer.as_ref().map(|layer| match assignment.environment {
             Environment::Docker(_) => layer.inside.clone(),
+            // The local environment mounts nothing.
             Environment::Local(_) => layer.host.display().to_string(),
         });
         Values::from([
@@ -229,6 +233,7 @@ impl InstalledAgent {
             env: self.variables(&values),
             user: assignment.task.config.agent.user.clone(),
             timeout: assignment.timeout,
+            // Background processes of the agent must not outlive its time limit.
             kills_orphans: true,
             ..Exec::default()
         };
@@ -237,7 +242,8 @@ impl InstalledAgent {
         Ok(output)
     }
 
-    /// A task whose servers or skills the agent would never see is not what the task's author wrote.
+    /// Fails if the agent does not support the task's servers or skills, because the task would then not be the
+    /// author's.
     fn check_handover(&self, assignment: &Assignment<'_>) -> Result<(), TrialFailure> {
         let name = &self.definition.name;
         let lacking = match (
@@ -257,6 +263,7 @@ impl InstalledAgent {
     fn judge(&self, ready: Ready, output: &ExecOutput, assignment: &Assignment<'_>) -> AgentOutcome {
         let mut outcome = super::command::judge(output, assignment);
         let failed = outcome.failure.is_some();
+        // A timeout is certain, whereas the output of a killed agent may match any rule.
         if !output.timed_out
             && let Some((cause, words)) = self.meaning(output, failed)
         {
@@ -266,9 +273,10 @@ impl InstalledAgent {
         outcome
     }
 
-    /// What the output says by the definition's rules, with the line that says it.
+    /// Returns the meaning of the output by the definition's rules, with the matching text.
     fn meaning(&self, output: &ExecOutput, failed: bool) -> Option<(Cause, String)> {
         let said = [tail(&output.stdout, OUTCOME_TAIL), tail(&output.stderr, OUTCOME_TAIL)].join("\n");
+        // Without `whatever_exit_code`, a rule explains a failure but does not cause it.
         let rules = self.definition.outcome.iter().filter(|rule| failed || rule.whatever_exit_code);
         rules.into_iter().find_map(|rule| {
             let found = RegexBuilder::new(&rule.pattern).multi_line(true).build().ok()?.find(&said)?;
@@ -291,7 +299,7 @@ fn last_line(stdout: &[u8]) -> String {
     text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
 }
 
-/// The last bytes, as text.
+/// Returns the last bytes as text.
 fn tail(bytes: &[u8], length: usize) -> String {
     let from = bytes.len().saturating_sub(length);
     String::from_utf8_lossy(bytes.get(from..).unwrap_or_default()).into_owned()

@@ -1,12 +1,12 @@
-//! The instruction, as a file in the environment: it may be longer than an argument or a variable can be.
+//! Writes the instruction to a file in the environment, because it may be longer than an argument or a variable.
 
 use super::Assignment;
 use crate::failure::{Cause, Phase, TrialFailure};
 
-/// In the agent's logs.
+/// The name of the file in the agent's logs.
 pub(super) const INSTRUCTION_FILE: &str = "instruction.md";
 
-/// Puts the instruction, and what is to be told besides, into the environment. Gives its text.
+/// Writes the instruction, followed by `more`, to the environment. Returns its text.
 pub(super) async fn put(assignment: &Assignment<'_>, more: &str) -> Result<String, TrialFailure> {
     let instruction = assignment.environment.instruction(&format!("{}{more}", assignment.task.instruction));
     let file = assignment.logs.join(INSTRUCTION_FILE);

@@ -1,5 +1,5 @@
-//! The shell scripts by which an installed agent gets ready and works. Whatever differs from trial to trial is in shell
-//! variables, quoted, so nothing in a model's name or an instruction is taken for shell.
+//! The shell scripts that set up and run an installed agent. All values of a trial are quoted shell variables, so that
+//! a model's name or an instruction cannot inject shell code.
 
 use std::fmt::Write;
 
@@ -7,35 +7,35 @@ use super::definition::{Definition, FileText, Libc, Values};
 use super::layer::MARK;
 use crate::common::shell::quoted;
 
-/// Exit code of a set-up script where the agent's programs are not to be seen.
+/// The exit code of a setup script that does not find the agent's programs.
 pub(super) const LAYER_MISSING: i64 = 98;
-/// Exit code of a set-up script that has said why the agent cannot work here.
+/// The exit code of a setup script that has written why the agent cannot work here.
 pub(super) const NOT_READY: i64 = 97;
-/// In this environment variable and the following is what goes into files.
+/// The prefix of the environment variables with the contents of files.
 const FILE_VARIABLE: &str = "ROLLTAP_FILE_";
 
-/// A home that can be written: a user without one gets one of the trial's.
+/// Ensures a writable home directory. A user without one gets a directory of the trial.
 const HOME: &str = r#"if [ ! -d "${HOME:-}" ] || [ ! -w "$HOME" ]; then HOME=$state/home; mkdir -p "$HOME"; export HOME; fi
 "#;
 
-/// GNU's dynamic loader, wherever distributions have it.
+/// Finds GNU's dynamic loader in the directories that distributions use.
 const GLIBC: &str = r#"loader=; for file in /lib64/ld-linux-* /lib/ld-linux-* /lib/*/ld-linux-*; do [ -e "$file" ] && loader=$file; done
 [ "$loader" ] || give_up "the image has no GNU C library (is it Alpine, with musl?), which this agent's programs need"
 "#;
 
-/// What is to be done before an agent's time begins.
+/// The setup before an agent's time begins.
 pub(super) struct Setup<'a> {
     pub(super) definition: &'a Definition,
     pub(super) values: &'a Values,
     pub(super) files: &'a [FileText],
-    /// Where the task's skills are, inside.
+    /// The directory of the task's skills inside the environment.
     pub(super) skills_dir: Option<&'a str>,
-    /// Whether there is a layer.
+    /// Whether the agent has a layer.
     pub(super) installed: bool,
 }
 
 impl Setup<'_> {
-    /// Ends with exit code 0 once the agent is ready, having printed its version last.
+    /// Returns the script. It exits with 0 when the agent is ready, and its last output is the version.
     pub(super) fn script(&self) -> String {
         let mut script = places(self.values);
         script.push_str("give_up() { printf '%s\\n' \"$*\" >&2; exit 97; }\n");
@@ -75,17 +75,17 @@ impl Setup<'_> {
         script
     }
 
-    /// The contents of the files, by environment variable.
+    /// Returns the contents of the files by environment variable.
     pub(super) fn variables(&self) -> impl Iterator<Item = (String, String)> {
         self.files.iter().enumerate().map(|(number, file)| (file_variable(number), file.text.clone()))
     }
 }
 
-/// The agent at work. `set --` gives its command the options' arguments.
+/// Returns the script that runs the agent. `set --` passes the arguments from the options.
 pub(super) fn work(definition: &Definition, values: &Values, arguments: &[String]) -> String {
     let mut script = places(values);
     script.push_str(HOME);
-    // A command substitution drops newlines at the end of what it reads.
+    // A command substitution drops trailing newlines, so a dot is appended and removed again.
     script
         .push_str("instruction=$(cat \"$instruction_file\"; printf .); instruction=${instruction%.}\nset --");
     for argument in arguments {

@@ -1,7 +1,7 @@
 //! An agent's programs, installed once per version into a directory of this host that its trials share read-only.
 //!
-//! A layer is made in a directory beside its own and gets its name when it is whole, so that what is there is whole. Its name
-//! says everything that it was made from; nothing changes it afterwards.
+//! A layer is made under a temporary name and renamed when it is complete, so that an existing layer is always
+//! complete. The name contains a hash over its inputs, and a layer never changes afterwards.
 
 mod installer;
 mod npm;
@@ -22,19 +22,19 @@ use super::definition::{Definition, Install};
 use crate::common::cache;
 use crate::environment::Share;
 
-/// Where layers are seen in a container.
+/// The directory of layers in a container.
 const INSIDE: &str = "/opt/rolltap/agents";
-/// Stands in every layer that is whole.
+/// The file that marks a complete layer.
 pub(super) const MARK: &str = "rolltap-layer.json";
-/// Changes when what installers make of the same definition changes.
+/// The version of the installers. It changes if they make a different layer from the same definition.
 const RECIPE: &str = "1";
 
 /// An installed agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layer {
-    /// On this host.
+    /// The directory on this host.
     pub(crate) host: PathBuf,
-    /// In a container.
+    /// The directory in a container.
     pub(crate) inside: String,
 }
 
@@ -50,28 +50,28 @@ pub enum LayerError {
     /// The directory of layers cannot be used.
     #[error("cannot {action} {}", path.display())]
     Io {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// With what.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// Nowhere to put layers.
+    /// There is no directory for layers.
     #[error("no place for installed agents: set HOME, XDG_CACHE_HOME or ROLLTAP_CACHE_DIR")]
     NoCache,
-    /// An installer's program is not there.
+    /// A program that the installer needs is missing.
     #[error("agent {agent:?} is installed by {program}, which is not on PATH: {advice}")]
     NoProgram {
         /// The agent.
         agent: String,
         /// The program.
         program: &'static str,
-        /// What helps.
+        /// How to install the program.
         advice: &'static str,
     },
-    /// No Python that the agent runs on.
+    /// No Python of this host supports the agent.
     #[error(
         "agent {agent:?} needs Python {wanted} with pip on this host, to be copied; found: {found}. Install one, or name \
          it in ROLLTAP_PYTHON"
@@ -79,17 +79,17 @@ pub enum LayerError {
     NoPython {
         /// The agent.
         agent: String,
-        /// Versions.
+        /// The supported versions.
         wanted: String,
-        /// What there is.
+        /// The interpreters that were found.
         found: String,
     },
-    /// No Harbor where it is looked for.
+    /// The Python does not have Harbor.
     #[error("agent \"terminus-2\" needs Harbor in {}: {why}; name a Python that has it with --harbor-python or ROLLTAP_HARBOR_PYTHON", python.display())]
     NoHarbor {
         /// The interpreter.
         python: PathBuf,
-        /// What it said.
+        /// Its error.
         why: String,
     },
     /// An installer failed.
@@ -99,11 +99,11 @@ pub enum LayerError {
         agent: String,
         /// Its version.
         version: String,
-        /// What was under way.
+        /// The step that failed.
         step: String,
-        /// How it ended.
+        /// How the step ended.
         ended: String,
-        /// What it wrote last.
+        /// The last lines of its output.
         tail: String,
     },
 }
@@ -114,7 +114,7 @@ impl LayerError {
     }
 }
 
-/// The layer of this agent, installed if it is not there yet. Whoever else wants it meanwhile waits.
+/// Returns the layer of this agent, and installs it if necessary. Concurrent callers wait for the first.
 pub(crate) async fn layer(definition: &Definition, version: &str) -> Result<Option<Layer>, LayerError> {
     if definition.install == Install::Image {
         return Ok(None);
@@ -133,13 +133,14 @@ async fn layer_in(layers: &Path, definition: &Definition, version: &str) -> Resu
     let lock = layers.join(format!("{name}.lock"));
     let waits = || tracing::info!("waiting for another run that installs agent {}", definition.name);
     let _turn = cache::turn(lock.clone(), waits).await.map_err(LayerError::io("lock", &lock))?;
+    // Another run may have installed the layer while this one waited.
     if !is_whole(&host) {
         make(definition, version, &host, &layers.join(format!("{name}.partial"))).await?;
     }
     Ok(layer)
 }
 
-/// Whether the version that is installed if nobody asks for another is there.
+/// Returns whether the default version of the agent is installed.
 pub fn is_installed(definition: &Definition) -> bool {
     let version = definition.install.default_version();
     version
@@ -147,14 +148,14 @@ pub fn is_installed(definition: &Definition) -> bool {
         .is_some_and(|(version, cache)| is_whole(&cache.join(key(definition, version))))
 }
 
-/// `$ROLLTAP_CACHE_DIR/agents`, or else in the user's cache.
+/// Returns `$ROLLTAP_CACHE_DIR/agents`, or the directory in the user's cache.
 fn cache_dir() -> Result<PathBuf, LayerError> {
     let dir = cache::variable("ROLLTAP_CACHE_DIR").or_else(cache::of_user).ok_or(LayerError::NoCache)?;
     let dir = std::path::absolute(&dir).map_err(LayerError::io("find", &dir))?;
     Ok(dir.join("agents"))
 }
 
-/// Everything that a layer is made from.
+/// Returns a layer's name, which contains its inputs.
 fn key(definition: &Definition, version: &str) -> String {
     let digest = Sha256::new()
         .chain_update(RECIPE)
@@ -170,7 +171,7 @@ fn is_whole(dir: &Path) -> bool {
 }
 
 async fn make(definition: &Definition, version: &str, host: &Path, partial: &Path) -> Result<(), LayerError> {
-    // Left by a run that died. Under the lock nobody else works here.
+    // A run that died left this directory. The lock excludes every other writer.
     if partial.exists() {
         fs::remove_dir_all(partial).map_err(LayerError::io("remove", partial))?;
     }
@@ -194,6 +195,7 @@ async fn make(definition: &Definition, version: &str, host: &Path, partial: &Pat
     }
     let mark = json!({"agent": definition.name, "version": version, "machine": std::env::consts::ARCH});
     let mark_file = partial.join(MARK);
+    // The mark is written last, because its presence means that the layer is complete.
     fs::write(&mark_file, format!("{mark:#}\n")).map_err(LayerError::io("write", &mark_file))?;
     open_to_all(partial)?;
     fs::rename(partial, host).map_err(LayerError::io("move into place", host))?;
@@ -205,7 +207,7 @@ async fn make(definition: &Definition, version: &str, host: &Path, partial: &Pat
     Ok(())
 }
 
-/// The agent may run as any user of the image.
+/// Makes the files readable to all, because the agent may run as any user of the image.
 fn open_to_all(path: &Path) -> Result<(), LayerError> {
     let metadata = fs::symlink_metadata(path).map_err(LayerError::io("look at", path))?;
     if metadata.is_symlink() {

@@ -1,4 +1,4 @@
-//! The oracle: uploads the task's `solution/` and runs `solve.sh`, as Harbor's does.
+//! The oracle: uploads the task's `solution/` and runs `solve.sh`, as Harbor's oracle does.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub(super) async fn run(assignment: &Assignment<'_>) -> AgentOutcome {
         return AgentOutcome::timed_out(assignment);
     }
     if let Some(code) = output.exit_code.filter(|code| *code != 0) {
-        // As Harbor's: a note, and the tests tell.
+        // As in Harbor, the exit code is only recorded, and the tests decide.
         let note = tokio::fs::write(assignment.logs.join("exit-code.txt"), code.to_string()).await;
         if let Err(error) = note {
             return error.into();
@@ -43,6 +43,7 @@ async fn solve(assignment: &Assignment<'_>) -> Result<ExecOutput, EnvironmentErr
     if environment.runs_as_root(user.as_deref()) {
         return environment.exec(exec(format!("{make_ready} && {run}"))).await;
     }
+    // A user without root may not change the mode of uploaded files.
     let root = Exec { command: make_ready, user: Some("0".to_owned()), ..Exec::default() };
     environment.exec(root).await?;
     environment.exec(exec(run)).await

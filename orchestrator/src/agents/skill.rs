@@ -9,16 +9,16 @@ use crate::task::Task;
 
 const FILE: &str = "SKILL.md";
 
-/// One skill.
+/// A skill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skill {
-    /// Its directory's name, which it keeps inside.
+    /// The name of its directory, on this host and in the environment.
     pub name: String,
-    /// Where it is on this host, absolute.
+    /// The absolute path on this host.
     pub dir: PathBuf,
 }
 
-/// A directory that is no skill, and none of skills.
+/// Why a path is neither a skill nor a directory of skills.
 #[derive(Debug, thiserror::Error)]
 #[error("skills {path:?}: {why}")]
 pub struct SkillError {
@@ -27,10 +27,11 @@ pub struct SkillError {
 }
 
 impl Skill {
-    /// The skills that these paths mean, each a skill's or a directory of skills; of one name the last. In order of names.
+    /// Finds the skills at these paths, sorted by name. Each path is a skill or a directory of skills. The last skill
+    /// with a name replaces earlier ones.
     ///
     /// # Errors
-    /// A path is no directory of this host, or has something else in it.
+    /// Fails if a path is not a directory of this host, or if a directory in it is not a skill.
     pub fn find(paths: &[String]) -> Result<Vec<Self>, SkillError> {
         let mut found = BTreeMap::new();
         for path in paths {
@@ -60,15 +61,16 @@ impl Skill {
     }
 }
 
-/// The directories in this one, but for hidden ones.
+/// Returns the directories in this directory, except hidden ones.
 fn children(root: &Path) -> std::io::Result<Vec<PathBuf>> {
     let entries = root.read_dir()?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+    // A cloned repository has `.git`, which is not a skill.
     let is_hidden =
         |path: &Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
     Ok(entries.into_iter().filter(|path| path.is_dir() && !is_hidden(path)).collect())
 }
 
-/// Puts them where the task's agent looks for skills, readable to every user.
+/// Uploads skills to the directory in which the task's agent looks for them, readable to every user.
 pub(crate) async fn put(
     skills: &[Skill],
     task: &Task,

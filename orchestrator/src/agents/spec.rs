@@ -1,4 +1,4 @@
-//! Which agent is meant, and with which settings.
+//! Creates an agent from its name and options.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::{AgentSpecError, InstalledAgent, TerminalOptions, Terminus2};
 use crate::agents::HarborAgent;
 use crate::common::suggest::nearest;
 
-/// The agents that are part of rolltap, with what each does.
+/// The agents that are part of rolltap, each with its description.
 pub const BUILT_IN: [(&str, &str); 5] = [
     ("oracle", "The task's own solution: shows that it can be solved"),
     ("nop", "Nothing: shows that it is not solved from the start"),
@@ -26,36 +26,36 @@ pub const BUILT_IN: [(&str, &str); 5] = [
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "name", rename_all = "snake_case")]
 pub enum AgentSpec {
-    /// Runs the task's own solution: shows that the task can be solved.
+    /// Runs the task's own solution, which shows that the task can be solved.
     Oracle,
-    /// Does nothing: shows that the task is not solved from the start.
+    /// Does nothing, which shows that the task is not solved from the start.
     Nop,
     /// Any program, run by a shell inside the environment.
     Command {
         /// The shell command. The base URLs, the key, the model and the instruction are in its environment variables.
         command: String,
-        /// More environment variables; they may be secrets, so no record has them.
+        /// Additional environment variables. They may be secrets, so they are in no record.
         #[serde(skip)]
         env: BTreeMap<String, String>,
     },
     /// rolltap's own agent: reads a terminal's screen and types, by Terminus-2's rules.
     Terminal(Box<TerminalOptions>),
-    /// One that a definition declares: of the catalog, or the user's own.
+    /// An agent with a definition, from the catalog or from the user.
     Installed(Box<InstalledAgent>),
-    /// Harbor's own Terminus-2, a process of this host.
+    /// Harbor's Terminus-2, a process of this host.
     Terminus2(Box<Terminus2>),
-    /// One of Harbor's, for environment `harbor`.
+    /// An agent of Harbor, for the environment `harbor`.
     Harbor(Box<HarborAgent>),
 }
 
-/// What is said about agents, whichever one it names.
+/// The options of agents, which are checked for the chosen agent.
 #[derive(Clone, Debug, Default)]
 pub struct AgentOptions {
     /// `--agent-command`
     pub command: Option<String>,
     /// `--max-turns`
     pub max_turns: Option<u32>,
-    /// `--harbor-python`: for Harbor's own agents, the Python that has Harbor.
+    /// `--harbor-python`: the Python that has Harbor, for Harbor's own agents.
     pub harbor_python: Option<PathBuf>,
     /// `--agent-kwarg`, or `kwargs` of Harbor's `AgentConfig`.
     pub kwargs: Map<String, Value>,
@@ -68,10 +68,10 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 }
 
 impl AgentSpec {
-    /// The agent of this name, or of this definition's file, with these options.
+    /// Creates the agent with this name or definition file, and with these options.
     ///
     /// # Errors
-    /// An unknown name, a file that is no definition, a missing option, or an option that the agent would ignore.
+    /// Fails for an unknown name, an invalid definition, a missing option, or an option that the agent would ignore.
     pub fn new(name: &str, options: AgentOptions) -> Result<Self, AgentSpecError> {
         let of_another =
             |option, wanted| AgentSpecError::OptionOfAnother { option, wanted, agent: name.to_owned() };
@@ -101,11 +101,12 @@ impl AgentSpec {
             .map_err(|why| AgentSpecError::Option { agent, why })
     }
 
-    /// The agent that Harbor knows by this name. Whether there is one, Harbor says before the first trial.
+    /// Creates an agent of Harbor with this name. Harbor checks before the first trial that the agent exists.
     ///
     /// # Errors
-    /// An option that belongs to an agent of rolltap's.
+    /// Fails for an option that belongs to an agent of rolltap.
     pub fn of_harbor(name: &str, options: AgentOptions) -> Result<Self, AgentSpecError> {
+        // The Python is a setting of the job here, not of the agent.
         let AgentOptions { command, max_turns, kwargs, env, harbor_python: _ } = options;
         let of_another =
             |option, wanted| AgentSpecError::OptionOfAnother { option, wanted, agent: name.to_owned() };
@@ -133,6 +134,7 @@ impl AgentSpec {
         if let Some(option) = options.kwargs.keys().next() {
             return Err(refused(format!("it has no option {option:?}")));
         }
+        // The oracle and `nop` would ignore variables.
         if name != "command"
             && let Some(variable) = options.env.keys().next()
         {
@@ -154,7 +156,7 @@ impl AgentSpec {
         Ok(Self::Terminal(Box::new(TerminalOptions { max_turns, env: options.env, ..said })))
     }
 
-    /// As in [`BUILT_IN`] and [`CATALOG`], or as its file says.
+    /// Returns the name as in [`BUILT_IN`] and [`CATALOG`], or as in the definition file.
     pub fn name(&self) -> &str {
         match self {
             Self::Oracle => "oracle",
@@ -167,7 +169,7 @@ impl AgentSpec {
         }
     }
 
-    /// Whether a trial without a reachable model is pointless.
+    /// Returns whether a trial is pointless without a reachable model.
     pub fn calls_model(&self) -> bool {
         match self {
             Self::Command { .. } => true,
@@ -175,7 +177,7 @@ impl AgentSpec {
         }
     }
 
-    /// Whether it must be told its model's name. A command may know that by itself.
+    /// Returns whether the agent needs a model's name. A command may have a name of its own.
     pub fn needs_model(&self) -> bool {
         match self {
             Self::Oracle | Self::Nop | Self::Command { .. } => false,
@@ -185,7 +187,7 @@ impl AgentSpec {
     }
 }
 
-/// A name that leads to a file; no agent's does.
+/// Returns whether the name is a path. No agent's name contains a `/` or ends in `.toml`.
 fn is_file(name: &str) -> bool {
     name.contains('/') || Path::new(name).extension().is_some_and(|extension| extension == "toml")
 }
@@ -199,7 +201,7 @@ fn parse(path: &str, text: &str) -> Result<Definition, AgentSpecError> {
     let definition = Definition::parse(text);
     let definition =
         definition.map_err(|source| AgentSpecError::Definition { path: path.to_owned(), source })?;
-    // Its trials would be taken for those of the agent that everybody knows by that name.
+    // Its trials would be taken for those of the built-in agent with that name.
     if is_file(path) && BUILT_IN.iter().any(|(name, _)| *name == definition.name) {
         return Err(AgentSpecError::Option {
             agent: definition.name,

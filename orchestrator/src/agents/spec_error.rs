@@ -1,58 +1,58 @@
-//! Why no agent can be made of what was asked for.
+//! Why an agent cannot be created.
 
 use super::definition::DefinitionError;
 use super::spec::names;
 use crate::common::suggest::did_you_mean;
 
-/// Why no agent can be made of what was asked for.
+/// Why an agent cannot be created.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AgentSpecError {
-    /// No such agent.
+    /// No agent has this name.
     #[error(
         "unknown agent {name:?}{}; known agents: {}. An agent of your own is named by its file: -a path/to/agent.toml",
         did_you_mean(*.suggestion), names().collect::<Vec<_>>().join(", ")
     )]
     Unknown {
-        /// As given.
+        /// The name as given.
         name: String,
-        /// The nearest known name, if one is near.
+        /// The known name that is most similar, if one is similar enough.
         suggestion: Option<&'static str>,
     },
-    /// `command` without a command.
+    /// The agent `command` has no command.
     #[error("agent \"command\" needs --agent-command, the shell command to run in each environment")]
     CommandMissing,
-    /// An option that belongs to another agent.
+    /// The option belongs to another agent.
     #[error("{option} is for agent {wanted:?}, but the agent is {agent:?}")]
     OptionOfAnother {
         /// The flag.
         option: &'static str,
-        /// Whose flag it is.
+        /// The agent that has this flag.
         wanted: &'static str,
-        /// The agent asked for.
+        /// The requested agent.
         agent: String,
     },
-    /// An option of the agent's own that it does not have, or that may not be so.
+    /// The agent does not have the option, or the value is invalid.
     #[error("agent {agent:?}: {why}")]
     Option {
         /// The agent.
         agent: String,
-        /// What is wrong, and what would be right.
+        /// The problem and a remedy.
         why: String,
     },
-    /// A user's own file that cannot be read.
+    /// A definition file cannot be read.
     #[error("agent file {path} cannot be read: {why}")]
     File {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         why: String,
     },
-    /// A user's own file that says nothing usable.
+    /// A definition file is invalid.
     #[error("agent file {path} cannot be used: {source}")]
     Definition {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The reason.
         source: DefinitionError,
     },
 }

@@ -1,5 +1,5 @@
-//! rolltap's own agent at a terminal of the environment. It runs in this process and calls the model like any other
-//! agent: through the proxy, with the trial's key.
+//! rolltap's own agent in a terminal of the environment. It runs in this process and calls the model as any other agent
+//! does: through the proxy, with the trial's key.
 
 mod briefing;
 mod options;
@@ -16,10 +16,10 @@ pub use self::options::{OPTIONS, TerminalOptions};
 use super::{AgentOutcome, Assignment, Ready};
 use crate::failure::{Cause, Phase, TrialFailure};
 
-/// How long an agent whose time is over may take to hand in its transcript.
+/// The time for an agent whose time is over to hand in its transcript.
 const HAND_IN: Duration = Duration::from_secs(2);
 
-/// Gets what the terminal needs.
+/// Installs tmux if the terminal needs it.
 pub(super) async fn set_up(
     options: &TerminalOptions,
     assignment: &Assignment<'_>,
@@ -64,7 +64,7 @@ async fn run_in_streams(
     AgentOutcome { terminal: Some(terminal), ..outcome }
 }
 
-/// The session goes on when the agent is done: its tests may look for what runs there.
+/// Runs the agent in a tmux session. The session survives the agent, because the tests may look for its programs.
 async fn run_in_tmux(
     options: &TerminalOptions,
     settings: AgentSettings,
@@ -84,7 +84,7 @@ async fn run_in_tmux(
         }
     };
     let user = assignment.task.config.agent.user.as_deref();
-    // It ends with the terminal, which can ask no more then.
+    // `serve` ends when the terminal is dropped, because the terminal holds its only sender.
     let (outcome, ()) = tokio::join!(working, tmux::serve(requests, assignment.environment, user));
     outcome
 }
@@ -94,6 +94,7 @@ async fn work(settings: AgentSettings, terminal: &Terminal, assignment: &Assignm
         Ok(instruction) => instruction,
         Err(error) => return error.into(),
     };
+    // A child token, because the agent's own timeout must not cancel the assignment.
     let stop = assignment.cancel.child_token();
     let work = Box::pin(rolltap_agent::run(settings, &instruction, terminal, stop.clone()));
     match within(work, assignment.timeout, &stop).await {
@@ -115,7 +116,7 @@ enum AgentEnd {
     OutOfTime(Option<Result<AgentReport, AgentError>>),
 }
 
-/// Lets the agent work as long as it may, then asks it to stop and takes what it hands in at once.
+/// Lets the agent work until its time limit. Then asks it to stop, and waits briefly for its result.
 async fn within(
     mut work: impl Future<Output = Result<AgentReport, AgentError>> + Unpin,
     timeout: Option<Duration>,
@@ -129,13 +130,14 @@ async fn within(
     AgentEnd::OutOfTime(tokio::time::timeout(HAND_IN, work).await.ok())
 }
 
-/// Files the transcript, which a run has that failed half-way too.
+/// Writes the transcript. A run that failed midway has a transcript too.
 async fn hand_in(result: Result<AgentReport, AgentError>, assignment: &Assignment<'_>) -> AgentOutcome {
     let failed = |error: &AgentError| TrialFailure::from_error(Phase::Agent, Cause::ModelApi, error);
     let failure = result.as_ref().map_or_else(|error| Some(failed(error)), context_exceeded);
     let report = match result {
         Ok(report) => report,
         Err(AgentError::Model { report, .. }) => *report,
+        // The agent has not started, so there is no transcript.
         Err(AgentError::Settings(_)) => return AgentOutcome { failure, ..AgentOutcome::default() },
     };
     if let Err(error) = write_transcript(&report, assignment).await {

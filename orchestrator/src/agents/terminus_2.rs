@@ -1,5 +1,5 @@
-//! Harbor's own Terminus-2: a process of this host, in a Python that has Harbor. It calls the model through the proxy like any
-//! agent; what it wants done in the environment it asks us for, a line of JSON each ([`DRIVER`]).
+//! Runs Harbor's Terminus-2: a process of this host, in a Python that has Harbor. The agent calls the model through the
+//! proxy. It sends requests for commands in the environment to rolltap as lines of JSON ([`DRIVER`]).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::{AgentOutcome, Assignment, LayerError};
 use crate::environment::Exec;
 use crate::failure::{Cause, Phase, TrialFailure};
 
-/// Its half of the conversation.
+/// The Python program on the other side of the protocol.
 const DRIVER: &str = include_str!("terminus_2.py");
 
 /// Terminus-2 with its options, which are those of Harbor's class.
@@ -30,15 +30,15 @@ pub struct Terminus2 {
     python: PathBuf,
 }
 
-/// What it says.
+/// A message from the agent.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Said {
-    /// A command is to be run.
+    /// A request to run a command.
     Exec(Terminus2Request),
-    /// It has ended by itself.
+    /// The agent ended by itself.
     Done(Map<String, Value>),
-    /// It has ended by an exception.
+    /// The agent ended with an exception.
     Failed { kind: String, message: String },
 }
 
@@ -52,7 +52,7 @@ struct Terminus2Request {
 }
 
 impl Terminus2 {
-    /// With this Python that has Harbor; none for the path's.
+    /// Creates the agent with this Python. `None` for `python3` from `PATH`.
     pub(super) fn new(
         options: Map<String, Value>,
         env: BTreeMap<String, String>,
@@ -61,7 +61,7 @@ impl Terminus2 {
         Self { options, env, python: crate::agents::harbor_agent::python(python) }
     }
 
-    /// Before the first trial: is there a Harbor?
+    /// Checks before the first trial that the Python has Harbor.
     pub(super) async fn find(&self) -> Result<(), LayerError> {
         let mut command = Command::new(&self.python);
         command
@@ -80,6 +80,7 @@ impl Terminus2 {
 
     pub(super) async fn run(&self, assignment: &Assignment<'_>) -> AgentOutcome {
         let limit = assignment.timeout.unwrap_or(Duration::MAX);
+        // At the timeout the future is dropped, which kills the process.
         match tokio::time::timeout(limit, Box::pin(self.work(assignment))).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(failure)) => failure.into(),
@@ -112,12 +113,15 @@ impl Terminus2 {
                 Said::Failed { kind, message } => return Err(failure(&kind, &message)),
             }
         }
+        // The output ended without a final message.
         Err(died(&mut child, assignment.logs).await)
     }
 
     fn spawn(&self, logs: &Path) -> std::io::Result<Child> {
+        // A pipe would need a reader beside the protocol, or the process would block on it.
         let errors = std::fs::File::create(logs.join("stderr.txt"))?;
         let mut command = Command::new(&self.python);
+        // LiteLLM would fetch a list of prices at import, and Harbor would send telemetry.
         command.args(["-u", "-c", DRIVER]).envs(&self.env);
         command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("HARBOR_TELEMETRY", "0");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors).kill_on_drop(true).spawn()
@@ -140,7 +144,7 @@ async fn tell(stdin: &mut ChildStdin, value: &Value) -> Result<(), TrialFailure>
     stdin.write_all(format!("{value}\n").as_bytes()).await.map_err(|error| internal(&error))
 }
 
-/// Runs what it asks for. The environment's own trouble is told it too: it may try once more.
+/// Runs a requested command. An error of the environment is returned to the agent, which may try again.
 async fn obey(request: Terminus2Request, assignment: &Assignment<'_>) -> Value {
     let Terminus2Request { command, cwd, env, timeout_sec, user } = request;
     let exec = Exec {

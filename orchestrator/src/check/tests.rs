@@ -61,7 +61,7 @@ pub(crate) fn rows_of(trial_id: &str) -> Vec<RolloutRow> {
     rollout::rows(&facts, &Reward::default(), [&call])
 }
 
-/// A job directory with these rows in each of its files.
+/// Creates a job directory with these rows in each of its files.
 fn job(jsonl: &[RolloutRow], parquet: &[RolloutRow]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let mut lines = JsonlWriter::new(File::create(dir.path().join("rollouts.jsonl")).unwrap());

@@ -1,31 +1,32 @@
-//! How a job is told to end early.
+//! The signals that end a job early.
 
 use tokio_util::sync::CancellationToken;
 
-/// Two steps of ending early. Both clean up; they differ in how much is saved first.
+/// The two steps of an early end. Both clean up; they differ in how much is saved first.
 #[derive(Clone, Debug, Default)]
 pub struct Cancellation {
-    /// Start nothing more, stop what runs, save logs and rollouts. The first Ctrl-C.
+    /// The first Ctrl-C: start nothing more, stop what runs, and save logs and rollouts.
     pub stop: CancellationToken,
-    /// Save only what takes no time. The second Ctrl-C.
+    /// The second Ctrl-C: save only what takes no time.
     pub hurry: CancellationToken,
 }
 
 impl Cancellation {
-    /// Goes one step further.
+    /// Takes the next step: the first call cancels `stop`, the second one cancels `hurry` too.
     pub fn escalate(&self) {
+        // The state before this call decides, so the first call cancels only `stop`.
         if self.stop.is_cancelled() {
             self.hurry.cancel();
         }
         self.stop.cancel();
     }
 
-    /// What the work gives, or none once the job is stopped.
+    /// Returns the output of `work`, or `None` if the job is stopped first.
     pub(crate) async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         self.stop.run_until_cancelled(work).await
     }
 
-    /// What the work gives, or none once there is no more time for it.
+    /// Returns the output of `work`, or `None` if the job is hurried first.
     pub(crate) async fn unless_hurried<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         self.hurry.run_until_cancelled(work).await
     }

@@ -1,6 +1,7 @@
-//! Text of other programs, for files and messages that people read.
+//! Cleans the text of other programs for files and messages that people read.
 
-/// The text without escape sequences (colours, moves of the cursor) and without control characters other than white space.
+/// Returns the text without escape sequences (colours, cursor movement) and without control characters other than white
+/// space.
 pub(crate) fn plain(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()
 }

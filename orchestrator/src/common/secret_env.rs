@@ -1,4 +1,4 @@
-//! Environment variables as records show them: without the values of secrets.
+//! Removes the values of secrets from environment variables before they are recorded.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,11 @@ fn is_secret(name: &str) -> bool {
     ["KEY", "SECRET", "TOKEN", "PASSWORD", "CREDENTIAL", "AUTH"].iter().any(|part| name.contains(part))
 }
 
-/// Variables as records say them: those that look like secrets as references, never with their values.
+/// Returns the variables for a record. The value of a probable secret becomes a reference `${NAME}`.
 pub(crate) fn without_secrets(table: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let said = |(name, value): (&String, &String)| {
         let value =
+            // A value that begins with `${` already is a reference, possibly to a variable of another name.
             if is_secret(name) && !value.starts_with("${") { format!("${{{name}}}") } else { value.clone() };
         (name.clone(), value)
     };

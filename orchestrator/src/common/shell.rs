@@ -1,6 +1,6 @@
-//! Words of shell commands.
+//! Quoting for shell commands.
 
-/// The text as one word of a shell command, whatever is in it.
+/// Quotes the text as one word of a POSIX shell command, whatever characters it contains.
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -1,7 +1,7 @@
-//! The known name that a mistyped one was probably meant to be.
+//! Suggestions for mistyped names.
 
-/// The nearest of `known` to `given`, if it is near enough to be a slip of the hand: at most a third of the letters
-/// differ. Case and the choice of `-` or `_` do not count.
+/// Returns the name in `known` that is nearest to `given`, or `None` if none is near enough to be a typing error. At
+/// most a third of the letters may differ. Case and the choice of `-` or `_` do not count.
 pub fn nearest<'k>(given: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let plain = |name: &str| name.to_lowercase().replace('_', "-");
     let given = plain(given);
@@ -13,7 +13,7 @@ pub fn nearest<'k>(given: &str, known: impl IntoIterator<Item = &'k str>) -> Opt
         .map(|(_, name)| name)
 }
 
-/// A hint for the end of an error: `` (did you mean "listen"?)``, or nothing where no known name is near.
+/// Returns a hint for the end of an error: `` (did you mean "listen"?)``, or an empty text if `near` is `None`.
 pub(crate) fn did_you_mean(near: Option<&str>) -> String {
     near.map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default()
 }

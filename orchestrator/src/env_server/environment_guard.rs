@@ -1,4 +1,4 @@
-//! Environments that nobody has to remember to remove.
+//! Environments that remove themselves.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use tokio_util::task::TaskTracker;
 use crate::environment::Environment;
 use crate::failure::chain;
 
-/// How long removing an environment may take before it is left to the end of the server.
+/// The time limit for removing an environment. After it, the end of the server removes the environment.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// An environment that is removed once this is dropped, however that comes: also where work in it is broken off or panics.
+/// An environment that is removed when this is dropped, also if work in it is cancelled or panics.
 pub(super) struct EnvironmentGuard {
-    // Dropped before the next field, so that whoever removes it is the last to hold it.
+    // Dropped before the next field, so that the removal task holds the last reference.
     environment: Arc<Environment>,
     _guard: DropGuard,
     left: CancellationToken,
@@ -24,7 +24,7 @@ pub(super) struct EnvironmentGuard {
 }
 
 impl EnvironmentGuard {
-    /// `removals` knows of those that are under way.
+    /// Wraps an environment. `removals` tracks the task that removes it.
     pub(super) fn new(environment: Environment, removals: &TaskTracker) -> Self {
         let environment = Arc::new(environment);
         let (left, removed) = <(CancellationToken, CancellationToken)>::default();
@@ -33,7 +33,7 @@ impl EnvironmentGuard {
         Self { environment, _guard: left.clone().drop_guard(), left, removed, helpers }
     }
 
-    /// Does this with the environment on the side, until it is left at the latest.
+    /// Runs work with the environment concurrently, until this is dropped at the latest.
     pub(super) fn besides<W>(&self, work: impl FnOnce(Arc<Environment>) -> W)
     where
         W: Future<Output = ()> + Send + 'static,
@@ -42,12 +42,12 @@ impl EnvironmentGuard {
         self.helpers.spawn(work);
     }
 
-    /// Set once it is removed, or was tried to be.
+    /// Returns a token that is cancelled once the environment is removed or its removal has failed.
     pub(super) fn removed(&self) -> CancellationToken {
         self.removed.clone()
     }
 
-    /// Returns once it is removed, or was tried to be.
+    /// Drops this and waits until the environment is removed or its removal has failed.
     pub(super) async fn leave(self) {
         let removed = self.removed();
         drop(self);
@@ -71,6 +71,7 @@ async fn removal(
 ) {
     left.cancelled().await;
     helpers.close();
+    // A helper holds a reference to the environment, so it must end first.
     helpers.wait().await;
     let Some(environment) = Arc::into_inner(environment) else { return };
     match tokio::time::timeout(STOP_TIMEOUT, environment.stop()).await {

@@ -23,33 +23,33 @@ use crate::failure::{AGENT_SETUP_SEC, chain};
 use crate::job_dir::{JobDir, TrialDir};
 use crate::trial::wait_until_healthy;
 
-/// How long an environment whose terminal closed may take to show that it is still there.
+/// The time limit for checking that an environment exists after its terminal closed.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An episode under way.
+/// A running episode.
 pub(super) struct Episode {
     terminal: Terminal,
     room: EnvironmentGuard,
     label: String,
     dir: TrialDir,
-    /// What [`Self::dir`] is in.
+    /// The temporary directory that contains [`Self::dir`].
     logs: TempDir,
     /// When the task's time is over.
     deadline: Option<Instant>,
     steps: u32,
-    /// The latest step that could be read said that the task is complete.
+    /// Whether the latest parsed step declared the task complete.
     completion_pending: bool,
 }
 
-/// An episode that is over.
+/// An episode that has ended.
 pub(super) struct EpisodeEnded {
-    /// Set when its environment is gone.
+    /// Cancelled when the episode's environment is removed.
     removed: CancellationToken,
-    /// For people.
+    /// The files of the tests, for people to inspect.
     _logs: TempDir,
 }
 
-/// What became of an action at the terminal.
+/// The result of an action at the terminal.
 #[derive(Default)]
 struct ActionOutcome {
     observation: String,
@@ -59,7 +59,7 @@ struct ActionOutcome {
 }
 
 impl Episode {
-    /// Starts everything that an episode needs. Nothing is left behind if that fails, or is broken off.
+    /// Starts a new episode. If that fails or is cancelled, nothing is left behind.
     pub(super) async fn begin(facts: &Facts, hosts: &Hosts) -> Result<(Self, ResetReply), GymError> {
         let failed = |error: EnvironmentError| GymError::environment_failed(&error);
         let task = &facts.task;
@@ -100,11 +100,11 @@ impl Episode {
         Ok((episode, reply))
     }
 
-    /// Types what an action says, and judges the work where the episode ends with it. Dropped half-way, what was typed is
-    /// typed, and the episode goes on.
+    /// Types an action's commands, and verifies the work if the episode ends. If this future is dropped, the keystrokes
+    /// so far remain and the episode continues.
     ///
     /// # Errors
-    /// The environment is gone.
+    /// Fails if the environment is gone.
     pub(super) async fn step(
         &mut self,
         action: Action,
@@ -114,9 +114,10 @@ impl Episode {
         self.steps += 1;
         let turn = match read(action, facts.format) {
             Ok(answer) => self.take_turn(answer, facts).await,
-            // Whether completion is pending stays as it is, as with the terminal agent.
+            // A pending completion stays pending, as in the terminal agent.
             Err(refused) => refused,
         };
+        // Read after typing, because the commands may have ended the shell.
         let terminal_closed = self.terminal.is_closed();
         if terminal_closed {
             self.must_be_there().await?;
@@ -142,13 +143,14 @@ impl Episode {
         })
     }
 
-    /// Ends the episode; its environment is removed when this returns.
+    /// Ends the episode, and returns when its environment is removed.
     pub(super) async fn leave(self) {
         drop(self.terminal);
         self.room.leave().await;
     }
 
-    /// Lets the environment go. What the tests left remains as long as what this returns.
+    /// Ends the episode and begins to remove its environment. The files of the tests exist as long as the returned
+    /// value.
     pub(super) fn end(self) -> EpisodeEnded {
         EpisodeEnded { removed: self.room.removed(), _logs: self.logs }
     }
@@ -159,7 +161,7 @@ impl Episode {
         match self.deadline {
             None => warnings.extend(typing.await),
             Some(_) if self.is_out_of_time() => {}
-            // Out of time, what was typed counts.
+            // At the deadline the keystrokes so far count.
             Some(deadline) => warnings.extend(timeout_at(deadline, typing).await.unwrap_or_default()),
         }
         let is_complete = task_complete && (self.completion_pending || !facts.confirm_completion);
@@ -177,12 +179,12 @@ impl Episode {
         self.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
-    /// Tells a shell that ended from an environment that did.
+    /// Checks whether the environment still exists, because only its shell may have ended.
     async fn must_be_there(&self) -> Result<(), GymError> {
         let probe = Exec { command: "true".to_owned(), timeout: Some(PROBE_TIMEOUT), ..Exec::default() };
         match self.room.exec(probe).await {
             Ok(output) if output.exit_code == Some(0) => Ok(()),
-            // Whoever kills a container may not be done with it yet.
+            // The container may still be shutting down.
             Ok(_) => Err(GymError::Vanished("nothing runs there any more".to_owned())),
             Err(error) => Err(GymError::Vanished(chain(&error))),
         }
@@ -196,7 +198,7 @@ impl Episode {
 }
 
 impl EpisodeEnded {
-    /// Returns once nothing of it is left.
+    /// Returns when the episode's environment is removed.
     pub(super) async fn leave(self) {
         self.removed.cancelled().await;
     }
@@ -215,7 +217,7 @@ async fn open_terminal(room: &EnvironmentGuard, facts: &Facts, hosts: &Hosts) ->
             let installed = tmux::install(room, limit).await;
             installed.map_err(|failure| GymError::EnvironmentFailed(failure.message))?;
             let (relay, requests) = tmux::relay();
-            // It ends with the terminal, which can ask no more then.
+            // The server of requests ends with the terminal, which holds the only sender.
             room.besides(move |inside| async move { tmux::serve(requests, &inside, user.as_deref()).await });
             let session =
                 TmuxSession { name: tmux::SESSION.to_owned(), size: facts.size, ..TmuxSession::default() };
@@ -225,7 +227,7 @@ async fn open_terminal(room: &EnvironmentGuard, facts: &Facts, hosts: &Hosts) ->
     }
 }
 
-/// What an action says; or what is said of one that cannot be read, and is not carried out.
+/// Parses an action. An answer that cannot be parsed is not carried out and becomes an observation.
 fn read(action: Action, format: AnswerFormat) -> Result<ModelAnswer, ActionOutcome> {
     match action {
         Action::Commands { commands, task_complete } => Ok(ModelAnswer {

@@ -1,4 +1,4 @@
-//! What a caller is told when it does not get what it asked for.
+//! The errors of calls.
 
 use axum::Json;
 use axum::extract::rejection::BytesRejection;
@@ -11,14 +11,13 @@ use serde_json::json;
 use crate::environment::EnvironmentError;
 use crate::failure::chain;
 
-/// Why a call is not answered with what it asked for. Each kind has a status and a code of its own, and its text is for the
-/// caller.
+/// Why a call failed. Each kind has a code and a status, and its text is for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum GymError {
-    /// The request itself is wrong.
+    /// The request is invalid.
     #[error("{0}")]
     BadRequest(String),
-    /// More than a request may have.
+    /// The request is too large.
     #[error("{0}")]
     TooLarge(String),
     #[error(
@@ -35,14 +34,14 @@ pub(super) enum GymError {
     Busy,
     #[error("the environment was reset while this step was under way")]
     Reset,
-    /// Nobody called in time.
+    /// The lease ended without a call.
     #[error(
         "the environment was removed: nobody called within its lease of {0} s. Make another, or ask for a longer lease_seconds"
     )]
     Expired(String),
     #[error("the environment is closed")]
     Closed,
-    /// The container or its like is not there any more.
+    /// The container or its equivalent no longer exists.
     #[error("the environment is gone: {0}. Reset makes a new one")]
     Vanished(String),
     #[error(
@@ -51,7 +50,7 @@ pub(super) enum GymError {
     TooMany(usize),
     #[error("the server is stopping")]
     Stopping,
-    /// It could not be built, started or used.
+    /// The environment could not be built, started or used.
     #[error("{0}")]
     EnvironmentFailed(String),
     #[error("{0}")]
@@ -93,7 +92,7 @@ impl GymError {
 impl IntoResponse for GymError {
     fn into_response(self) -> Response {
         let (status, code) = self.kind();
-        // Episodes last for a while, so a place is not free at once.
+        // An episode takes a while, so a place does not become free at once.
         let retry_after = (status == StatusCode::SERVICE_UNAVAILABLE).then_some([(RETRY_AFTER, "5")]);
         let body = json!({"error": {"code": code, "message": self.to_string()}});
         (status, retry_after, Json(body)).into_response()

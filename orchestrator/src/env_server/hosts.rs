@@ -1,4 +1,4 @@
-//! Where environments are made: an engine or this host, connected to when first asked for, with a bound on starts.
+//! The hosts of environments: a Docker engine or this host, connected on first use, with a limit on concurrent starts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::environment::{EnvironmentError, EnvironmentKind, Host, JobLabel, Tria
 use crate::failure::{TimeoutPolicy, chain};
 use crate::task::Task;
 
-/// How long the removal of what is left may take when the server ends.
+/// The time limit for removing the remaining environments when the server ends.
 const LEFTOVERS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The hosts of one server.
@@ -20,10 +20,10 @@ pub(super) struct Hosts {
     label: JobLabel,
     docker: OnceCell<Arc<Host>>,
     local: OnceCell<Arc<Host>>,
-    /// Images are built two to four at a time by the engine's own rule; this is for what is started from them.
+    /// Limits concurrent starts. Builds are not included: the host limits these to two to four at a time.
     starts: Arc<Semaphore>,
     removals: TaskTracker,
-    /// What tasks say of their phases' time, and nothing else.
+    /// The policy that changes no time limit of a task.
     pub(super) timeouts: TimeoutPolicy,
 }
 
@@ -39,14 +39,14 @@ impl Hosts {
         }
     }
 
-    /// The host of this kind.
+    /// Returns the host of this kind, and connects on first use.
     pub(super) async fn connect(&self, kind: EnvironmentKind) -> Result<Arc<Host>, EnvironmentError> {
         let cell = if kind == EnvironmentKind::Local { &self.local } else { &self.docker };
         let connect = async { Ok(Arc::new(Host::connect(kind, &self.label).await?.for_changing_tasks())) };
         cell.get_or_try_init(|| Box::pin(connect)).await.cloned()
     }
 
-    /// Builds what has to be built and starts an environment. Dropped half-way it leaves nothing behind.
+    /// Builds the image if necessary, and starts an environment. If this future is dropped, nothing is left behind.
     pub(super) async fn open(
         &self,
         kind: EnvironmentKind,
@@ -73,10 +73,10 @@ impl Hosts {
         let failed = |error: EnvironmentError| GymError::environment_failed(&error);
         let host = self.connect(kind).await.map_err(failed)?;
         let prepared = host.prepare(task).await.map_err(failed)?;
-        // It is never closed.
+        // The semaphore is never closed.
         let place = Arc::clone(&self.starts).acquire_owned().await.ok();
         let (task, removals) = (Arc::clone(task), self.removals.clone());
-        // An engine that was asked for a container gives one, whether or not anybody waits for it.
+        // An engine completes a start even if the caller leaves, so a task must wait for it and guard the environment.
         let start = self.removals.spawn(async move {
             let _place = place;
             let environment = Box::pin(host.start(&prepared, &task, &label)).await?;
@@ -86,9 +86,10 @@ impl Hosts {
         started.map_err(failed)
     }
 
-    /// Waits for removals under way, and removes whatever else there is.
+    /// Waits for the removals in progress, and removes the remaining environments.
     pub(super) async fn close(self) {
         self.removals.close();
+        // After a timeout the hosts are closed all the same, which removes the remaining environments.
         if tokio::time::timeout(LEFTOVERS_TIMEOUT, self.removals.wait()).await.is_err() {
             tracing::warn!("some environments were not removed within {LEFTOVERS_TIMEOUT:?}");
         }

@@ -1,4 +1,4 @@
-//! The server's routes.
+//! The routes of the server.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -28,23 +28,23 @@ use crate::job::config::{JobConfig, TaskRef};
 use crate::job::tasks;
 use crate::task::{Runner, Task};
 
-/// Bytes of a request: a megabyte of keystrokes, each of them escaped.
+/// The maximum size of a request body in bytes: a megabyte of keystrokes, each escaped.
 const LARGEST_BODY: usize = 8 * 1024 * 1024;
 
-/// What every handler works with.
+/// The state of the handlers.
 pub(super) struct Gym {
     pub(super) admission: Admission,
-    /// A caller that never sends the rest of its request must not keep them when the server ends.
+    /// Weak, because a caller that never completes its request must not keep the hosts alive when the server ends.
     pub(super) hosts: Weak<Hosts>,
     pub(super) registry: Arc<Registry>,
-    /// The default for environments that do not say.
+    /// The default kind of environment.
     pub(super) kind: EnvironmentKind,
     pub(super) lease: Duration,
 }
 
 type Body = Result<Bytes, BytesRejection>;
 
-/// Every route.
+/// Returns the router with all routes.
 pub(super) fn router(gym: Arc<Gym>) -> Router {
     let guarded = Router::new()
         .route("/v1/envs", post(create).get(list))
@@ -55,6 +55,7 @@ pub(super) fn router(gym: Arc<Gym>) -> Router {
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
         .layer(middleware::from_fn_with_state(Arc::clone(&gym), admit));
     Router::new()
+        // This route is not guarded, so a health check needs no token.
         .route("/healthz", get(|| async { "ok\n" }))
         .merge(guarded)
         .fallback(no_such_path)
@@ -75,6 +76,7 @@ async fn no_such_path(request: Request) -> GymError {
 
 async fn create(State(gym): State<Arc<Gym>>, body: Body) -> Result<(StatusCode, Json<Created>), GymError> {
     let asked = Create::read(&body?)?;
+    // Checked early, because loading a task may take long. `add` checks again.
     gym.registry.must_have_room()?;
     let kind = gym.allowed(asked.environment.unwrap_or(gym.kind))?;
     let task = Arc::new(load(asked.task, kind).await?);
@@ -107,6 +109,7 @@ async fn reset(
     body: Body,
 ) -> Result<Json<ResetReply>, GymError> {
     let slot = gym.registry.get(&id)?;
+    // The lease stands still until this call is answered.
     let _caller = slot.lease.call();
     request::nothing(&body?)?;
     slot.reset(gym.hosts()?).await.map(Json)
@@ -134,7 +137,7 @@ async fn lease(
     Ok(Json(Leased { env_id: id, lease_seconds: slot.lease.length.as_secs_f64() }))
 }
 
-/// Looking at all of them keeps none of them.
+/// Lists all environments. This renews no lease.
 async fn list(State(gym): State<Arc<Gym>>) -> Json<Vec<EnvStatus>> {
     Json(gym.registry.all().iter().map(|slot| slot.status(false)).collect())
 }
@@ -145,7 +148,7 @@ async fn status(State(gym): State<Arc<Gym>>, Path(id): Path<String>) -> Result<J
     Ok(Json(slot.status(true)))
 }
 
-/// Fine if it is gone already, or never was. Goes on to its end where the caller leaves.
+/// Removes an environment. Succeeds even if it does not exist. The removal continues if the caller leaves.
 async fn close(State(gym): State<Arc<Gym>>, Path(id): Path<String>) -> Result<Json<ClosedReply>, GymError> {
     if let Ok(slot) = gym.registry.get(&id) {
         let registry = Arc::clone(&gym.registry);
@@ -160,7 +163,7 @@ impl Gym {
         self.hosts.upgrade().ok_or(GymError::Stopping)
     }
 
-    /// What runs as the server's own user is only for callers of a server that was started for it.
+    /// Rejects local environments unless they are the server's default, because they run as the server's user.
     fn allowed(&self, kind: EnvironmentKind) -> Result<EnvironmentKind, GymError> {
         if kind == EnvironmentKind::Local && self.kind != EnvironmentKind::Local {
             let message = "environment is \"local\", which is no sandbox: the server has to be started for it, with -e local";
@@ -170,7 +173,7 @@ impl Gym {
     }
 }
 
-/// Loads a task, and fetches it before where it is elsewhere. One that cannot be honoured is refused.
+/// Loads a task, and fetches it first if it is in a repository. Rejects a task that the environment cannot honour.
 async fn load(place: TaskPlace, kind: EnvironmentKind) -> Result<Task, GymError> {
     let TaskPlace { path, git_url, git_commit_id } = place;
     let reference = TaskRef { path: Some(path), git_url, git_commit_id, ..TaskRef::default() };

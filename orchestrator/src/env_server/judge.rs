@@ -1,4 +1,4 @@
-//! The end of an episode: what the task wants collected, and its tests, by the rules of a trial.
+//! The end of an episode: collects what the task names and runs its tests, by the rules of a trial.
 
 use std::sync::Arc;
 
@@ -11,24 +11,25 @@ use crate::task::{NetworkPlan, SeparateVerifier, Task};
 use crate::trial::{Artifacts, environment_failure, run_hook, verifier_failure};
 use crate::verify::{Rewards, verify};
 
-/// Judges the work in one environment.
+/// Verifies the work in one environment.
 pub(super) struct Judge<'a> {
     pub(super) hosts: &'a Hosts,
     pub(super) kind: EnvironmentKind,
     pub(super) task: &'a Task,
     /// The episode's name.
     pub(super) label: &'a str,
-    /// Where logs go.
+    /// The directory for logs.
     pub(super) dir: &'a TrialDir,
 }
 
 impl Judge<'_> {
-    /// What the tests give.
+    /// Runs the tests and returns their rewards.
     ///
     /// # Errors
-    /// There is no reward, and why.
+    /// Returns the failure if there are no rewards.
     pub(super) async fn judge(&self, room: &EnvironmentGuard) -> Result<Rewards, TrialFailure> {
         for hook in &self.task.config.verifier.collect {
+            // As in a trial, a failed command does not prevent the tests.
             if let Err(problem) = run_hook(room, hook).await {
                 tracing::info!(episode = self.label, command = hook.command, problem, "before collecting");
             }
@@ -39,7 +40,7 @@ impl Judge<'_> {
         }
     }
 
-    /// In an environment where nobody worked, and nothing of this one but artifacts.
+    /// Verifies in an environment that the caller has not used. It gets only the collected artifacts.
     async fn judge_apart(
         &self,
         separate: &SeparateVerifier,
@@ -59,6 +60,7 @@ impl Judge<'_> {
         let handed_over = artifacts.hand_over(&apart).await;
         handed_over.map_err(|error| environment_failure(Phase::Verifier, &error))?;
         let judged = self.run_tests(&apart, &environment.network).await;
+        // After an error above, dropping the guard removes the environment.
         apart.leave().await;
         judged
     }

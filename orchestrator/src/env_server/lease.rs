@@ -1,11 +1,11 @@
-//! How long an environment that nobody calls is kept.
+//! The lease of an environment.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Runs from the end of one call to the next. While a caller waits for an answer it does not run.
+/// A lease. It runs from the end of one call to the start of the next, and stands still during a call.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) length: Duration,
@@ -18,7 +18,7 @@ struct LeaseState {
     until: Instant,
 }
 
-/// Somebody who waits for an answer. Dropped where the answer is given, or the caller leaves before.
+/// A call in progress. It is dropped when the call is answered or its caller leaves.
 #[derive(Debug)]
 pub(super) struct Caller(Arc<Lease>);
 
@@ -37,7 +37,7 @@ impl Lease {
         self.left(now).is_zero()
     }
 
-    /// Until it is over, if nobody calls from now on.
+    /// Returns the time until the lease ends if there is no further call.
     pub(super) fn left(&self, now: Instant) -> Duration {
         let state = self.state();
         if state.callers > 0 { self.length } else { state.until.saturating_duration_since(now) }

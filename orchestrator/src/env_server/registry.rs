@@ -1,4 +1,4 @@
-//! All environments of a server: as many as there may be at once, and what is said of those that are gone.
+//! All environments of a server, up to a maximum, and the reasons why earlier ones are gone.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 use super::error::GymError;
 use super::slot::{Removed, Slot};
 
-/// Environments that are gone and whose callers are still told why.
+/// The number of removed environments whose reason is remembered.
 const REMEMBERED: usize = 4096;
-/// How often leases are looked at.
+/// The interval of lease checks.
 const LEASE_CHECK: Duration = Duration::from_millis(250);
 
 /// All environments of a server.
@@ -24,7 +24,7 @@ pub(super) struct Registry {
 #[derive(Default)]
 struct RegistryState {
     slots: HashMap<String, Arc<Slot>>,
-    /// The latest last.
+    /// The removed environments with the reason, the latest last.
     gone: VecDeque<(String, GymError)>,
     is_stopping: bool,
 }
@@ -34,12 +34,13 @@ impl Registry {
         Self { most, state: Mutex::default() }
     }
 
-    /// Whether there is room for another now.
+    /// Fails if the maximum number of environments exists, or if the server is stopping.
     pub(super) fn must_have_room(&self) -> Result<(), GymError> {
         self.state().must_have_room(self.most)
     }
 
     pub(super) fn add(&self, slot: Arc<Slot>) -> Result<(), GymError> {
+        // Checked again, because other calls may have added environments since.
         let mut state = self.state();
         state.must_have_room(self.most)?;
         state.slots.insert(slot.facts.id.clone(), slot);
@@ -55,17 +56,18 @@ impl Registry {
         Err(gone.unwrap_or_else(|| GymError::UnknownEnv(id.to_owned())))
     }
 
-    /// In order of their ids, which is that of their making.
+    /// Returns all environments sorted by id, which is the order of their creation.
     pub(super) fn all(&self) -> Vec<Arc<Slot>> {
         let mut slots: Vec<_> = self.state().slots.values().map(Arc::clone).collect();
         slots.sort_by(|one, other| one.facts.id.cmp(&other.facts.id));
         slots
     }
 
-    /// Removes an environment, which counts until it is gone.
+    /// Removes an environment. It counts towards the maximum until it is removed.
     pub(super) async fn remove(&self, slot: &Slot, why: Removed) {
         slot.remove(why).await;
         let mut state = self.state();
+        // Two removals of the same environment may end here, and only the first one records its reason.
         if state.slots.remove(&slot.facts.id).is_some() {
             state.gone.push_back((slot.facts.id.clone(), why.error(&slot.lease)));
             let surplus = state.gone.len().saturating_sub(REMEMBERED);
@@ -73,7 +75,7 @@ impl Registry {
         }
     }
 
-    /// Removes environments whose leases are over, until it is stopped.
+    /// Removes environments whose leases have ended, until `stopped` is cancelled.
     pub(super) async fn watch_leases(self: Arc<Self>, stopped: CancellationToken) {
         let mut ticks = tokio::time::interval(LEASE_CHECK);
         while stopped.run_until_cancelled(ticks.tick()).await.is_some() {
@@ -87,7 +89,7 @@ impl Registry {
         }
     }
 
-    /// Takes no further environment, and removes those that there are.
+    /// Rejects further environments, and removes all that exist.
     pub(super) async fn close(&self) {
         self.state().is_stopping = true;
         let slots = self.all();

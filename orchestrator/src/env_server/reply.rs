@@ -1,4 +1,4 @@
-//! What callers are told, as JSON.
+//! The replies to callers, as JSON.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,19 @@ use serde::Serialize;
 use crate::failure::TrialFailure;
 use crate::verify::Rewards;
 
-/// Of `POST /v1/envs`
+/// The reply to `POST /v1/envs`.
 #[derive(Debug, Serialize)]
 pub(super) struct Created {
     pub(super) env_id: String,
     pub(super) task_id: String,
-    /// As the task has it. The local environment has its own spelling of Harbor's places, which a reset tells.
+    /// The instruction as in the task. The local environment has other paths than Harbor, and the reply to a reset has
+    /// these.
     pub(super) instruction: String,
     pub(super) lease_seconds: f64,
     pub(super) status: &'static str,
 }
 
-/// Of `POST /v1/envs/{id}/reset`
+/// The reply to `POST /v1/envs/{id}/reset`.
 #[derive(Debug, Serialize)]
 pub(super) struct ResetReply {
     pub(super) observation: String,
@@ -30,15 +31,15 @@ pub(super) struct ResetInfo {
     pub(super) instruction: String,
     pub(super) task_id: String,
     pub(super) step: u32,
-    /// What the terminal agent would say to its model: the rules, the task and the observation.
+    /// The prompt that the terminal agent would send to its model: the rules, the task and the observation.
     pub(super) prompt: String,
 }
 
-/// Of `POST /v1/envs/{id}/step`
+/// The reply to `POST /v1/envs/{id}/step`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct StepReply {
     pub(super) observation: String,
-    /// 0 until the episode is done, and where `info.reward_valid` is false.
+    /// 0 until the episode is done, and if `info.reward_valid` is false.
     pub(super) reward: f64,
     pub(super) done: bool,
     pub(super) info: StepInfo,
@@ -46,14 +47,14 @@ pub(super) struct StepReply {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct StepInfo {
-    /// Steps of this episode, this one among them.
+    /// The number of steps of this episode, including this step.
     pub(super) step: u32,
     pub(super) warnings: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) parse_error: Option<String>,
-    /// The task was said to be complete, or the shell ended.
+    /// Whether the task was declared complete or the shell ended.
     pub(super) terminated: bool,
-    /// The steps or the task's time were over.
+    /// Whether the step limit or the task's time limit ended the episode.
     pub(super) truncated: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) terminal_closed: bool,
@@ -61,24 +62,25 @@ pub(super) struct StepInfo {
     pub(super) verdict: Option<Verdict>,
 }
 
-/// What the tests said, once the episode is done.
+/// The verdict of the tests, at the end of an episode.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Verdict {
     pub(super) reward_valid: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rewards: Option<BTreeMap<String, f64>>,
-    /// Harbor's name of what went wrong.
+    /// Harbor's name of the failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) failure_cause: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) failure: Option<String>,
 }
 
-/// The cause where the tests gave several numbers and none of them is `reward`. Ours: Harbor takes none for the one.
+/// The cause if the tests gave several numbers and no `reward`. It is rolltap's own, because Harbor does not choose a
+/// number.
 const NO_SINGLE_REWARD: &str = "NoSingleRewardError";
 
 impl Verdict {
-    /// With the one number that stands for it; 0 where there is none, which the verdict then says.
+    /// Returns the reward and the verdict. The reward is 0 if there is none, and the verdict then marks it as invalid.
     pub(super) fn of(judged: Result<Rewards, TrialFailure>) -> (f64, Self) {
         let none = Self { reward_valid: false, rewards: None, failure_cause: None, failure: None };
         match judged {
@@ -98,7 +100,7 @@ impl Verdict {
     }
 }
 
-/// Of `GET /v1/envs/{id}`, and without `last` of `GET /v1/envs`
+/// The reply to `GET /v1/envs/{id}`. The entries of `GET /v1/envs` have no `last`.
 #[derive(Debug, Serialize)]
 pub(super) struct EnvStatus {
     pub(super) env_id: String,
@@ -106,21 +108,21 @@ pub(super) struct EnvStatus {
     pub(super) environment: String,
     pub(super) status: &'static str,
     pub(super) lease_seconds: f64,
-    /// Until it is removed, if nobody calls from now on.
+    /// The time until the environment is removed if there is no further call.
     pub(super) lease_left_seconds: f64,
-    /// The latest step's answer, for whoever lost it on the way.
+    /// The answer to the latest step, for a caller that did not receive it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) last: Option<StepReply>,
 }
 
-/// Of `POST /v1/envs/{id}/lease`
+/// The reply to `POST /v1/envs/{id}/lease`.
 #[derive(Debug, Serialize)]
 pub(super) struct Leased {
     pub(super) env_id: String,
     pub(super) lease_seconds: f64,
 }
 
-/// Of `DELETE /v1/envs/{id}`
+/// The reply to `DELETE /v1/envs/{id}`.
 #[derive(Debug, Serialize)]
 pub(super) struct ClosedReply {
     pub(super) env_id: String,

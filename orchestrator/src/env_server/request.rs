@@ -1,4 +1,4 @@
-//! What callers send, read with errors that say which field is wrong and what could be there.
+//! Parses requests. Errors name the invalid field and the valid values.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,45 +14,45 @@ use super::spec::TerminalKind;
 use crate::common::suggest::{did_you_mean, nearest};
 use crate::environment::EnvironmentKind;
 
-/// The longest time that a caller may leave an environment alone: a week.
+/// The maximum lease: a week.
 const LONGEST_LEASE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// Sizes of a terminal that programs can live with, and that take no memory worth speaking of.
+/// The terminal sizes that programs can handle and that need little memory.
 const COLUMNS: std::ops::RangeInclusive<u16> = 10..=1000;
 const ROWS: std::ops::RangeInclusive<u16> = 2..=500;
 
-/// `POST /v1/envs`, checked.
+/// A parsed `POST /v1/envs`.
 #[derive(Debug, PartialEq)]
 pub(super) struct Create {
     pub(super) task: TaskPlace,
-    /// None for the server's default.
+    /// `None` for the server's default.
     pub(super) environment: Option<EnvironmentKind>,
     pub(super) terminal: TerminalKind,
     pub(super) size: TerminalSize,
-    /// None for the server's default.
+    /// `None` for the server's default.
     pub(super) lease: Option<Duration>,
-    /// None for as many steps as the task's time allows.
+    /// `None` if only the task's time limits the steps.
     pub(super) max_steps: Option<u32>,
     pub(super) format: AnswerFormat,
-    /// The episode ends when the task is twice in a row said to be complete.
+    /// Whether the episode ends only when two consecutive steps declare the task complete.
     pub(super) confirm_completion: bool,
 }
 
-/// Where a task is.
+/// The location of a task.
 #[derive(Debug, PartialEq)]
 pub(super) struct TaskPlace {
-    /// The task's directory, seen from the repository's root for one from git; empty for that root.
+    /// The task's directory. For a task from git it is relative to the root of the repository, and empty for the root.
     pub(super) path: PathBuf,
-    /// The repository; none for this host.
+    /// The repository. `None` for a task of this host.
     pub(super) git_url: Option<String>,
     pub(super) git_commit_id: Option<String>,
 }
 
-/// What is to be done in a step.
+/// The action of a step.
 #[derive(Debug, PartialEq)]
 pub(super) enum Action {
-    /// A model's answer, to be read as the terminal agent reads it.
+    /// A model's answer, which is parsed as in the terminal agent.
     Answer(String),
-    /// Keystrokes, and whether the task is complete with them.
+    /// Keystrokes, and whether they complete the task.
     Commands { commands: Vec<Command>, task_complete: bool },
 }
 
@@ -112,7 +112,7 @@ struct KeystrokesFields {
 }
 
 const KEYSTROKES: [&str; 2] = ["keystrokes", "duration"];
-/// Seconds that keystrokes without a duration are waited for: the terminal agent's.
+/// The default wait after keystrokes in seconds, as in the terminal agent.
 const DEFAULT_DURATION: f64 = 1.0;
 
 impl Create {
@@ -168,6 +168,7 @@ impl TaskPlace {
                     "task has no path, which is that of its directory".to_owned(),
                 ));
             }
+            // Without a path the task is the root of its repository.
             (path, ..) => path.unwrap_or_default(),
         };
         Ok(Self { path, git_url, git_commit_id })
@@ -175,7 +176,7 @@ impl TaskPlace {
 }
 
 impl Action {
-    /// Reads the body of a step.
+    /// Parses the body of a step.
     pub(super) fn read(body: &[u8]) -> Result<Self, GymError> {
         let StepFields { action } = fields(json(body)?, "", &["action"])?;
         match action {
@@ -185,7 +186,7 @@ impl Action {
                 Ok(Self::Commands { commands: vec![command], task_complete: false })
             }
             Value::Object(object) => {
-                // Neither kind may be mistyped into the other.
+                // An unknown field is checked against both forms, so that a mistyped `keystrokes` is suggested too.
                 let known: Vec<_> = COMMANDS.into_iter().chain(KEYSTROKES).collect();
                 must_be_known(&object, "action", &known)?;
                 let CommandsFields { commands, task_complete } =
@@ -203,10 +204,11 @@ impl Action {
     }
 }
 
-/// A body of a call that takes no fields.
+/// Parses the body of a call without fields.
 pub(super) fn nothing(body: &[u8]) -> Result<(), GymError> {
     #[derive(Deserialize)]
     struct Nothing {}
+    // An absent body is equivalent to `{}`.
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(());
     }
@@ -220,6 +222,7 @@ fn command(value: Value, place: &str) -> Result<Command, GymError> {
 }
 
 fn lease(seconds: f64) -> Result<Duration, GymError> {
+    // Negative and non-finite numbers give `None`.
     let lease = Duration::try_from_secs_f64(seconds).ok();
     lease
         .filter(|lease| (Duration::from_secs(1)..=LONGEST_LEASE).contains(lease))
@@ -251,7 +254,7 @@ fn json(body: &[u8]) -> Result<Value, GymError> {
         .map_err(|error| GymError::BadRequest(format!("the request's body is not JSON: {error}")))
 }
 
-/// An object all of whose fields are known. `place` is where it stands in the request; empty for the request itself.
+/// Deserializes an object and rejects unknown fields. `place` is its path in the request, empty for the request itself.
 fn fields<T: DeserializeOwned>(value: Value, place: &str, known: &[&str]) -> Result<T, GymError> {
     match &value {
         Value::Object(object) => must_be_known(object, place, known)?,
@@ -262,6 +265,7 @@ fn fields<T: DeserializeOwned>(value: Value, place: &str, known: &[&str]) -> Res
     }
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = match error.path().to_string() {
+            // The path `.` is the value itself.
             path if path == "." => place.to_owned(),
             path if place.is_empty() => path,
             path => format!("{place}.{path}"),

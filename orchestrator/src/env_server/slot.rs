@@ -1,7 +1,8 @@
-//! One environment between its making and its removal: one call at a time, whose work goes on when its caller leaves.
+//! One environment from its creation to its removal. It accepts one call at a time, whose work continues if the caller
+//! leaves.
 //!
-//! Whoever takes a turn takes the episode out and puts it back at the end, so nothing is locked while work is under way,
-//! and what is here is never half done.
+//! A call takes the episode out and puts it back at its end. No lock is held during the work, and the stored state is
+//! always complete.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,15 +22,15 @@ pub(super) struct Slot {
     pub(super) facts: Facts,
     pub(super) lease: Arc<Lease>,
     state: Mutex<SlotState>,
-    /// Set when it is to be removed: whatever is under way ends early.
+    /// Cancelled when the environment must be removed. A call in progress ends early then.
     leaving: CancellationToken,
 }
 
 struct SlotState {
     stage: Stage,
-    /// Why it takes no further call; none as long as it does.
+    /// Why the environment accepts no further call. `None` as long as it accepts calls.
     removed: Option<Removed>,
-    /// The latest step's answer.
+    /// The answer to the latest step.
     last: Option<StepReply>,
 }
 
@@ -37,9 +38,9 @@ enum Stage {
     /// There is no episode.
     Empty(Emptiness),
     Running(Box<Episode>),
-    /// The episode is over, and its environment going.
+    /// The episode has ended, and its environment is being removed.
     Over(EpisodeEnded),
-    /// A call is under way, and has the episode.
+    /// A call is in progress and holds the episode.
     Busy(Busy),
 }
 
@@ -53,11 +54,11 @@ enum Emptiness {
 struct Busy {
     is_step: bool,
     cancel: CancellationToken,
-    /// Set when it has put the episode back.
+    /// Cancelled when the call has put the episode back.
     over: CancellationToken,
 }
 
-/// Why an environment takes no further call.
+/// Why an environment accepts no further call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Removed {
     Closed,
@@ -66,7 +67,7 @@ pub(super) enum Removed {
     Stopping,
 }
 
-/// A call's hold of the environment. Dropped without [`SlotGuard::end`], by a panic, it leaves no episode.
+/// A call's hold on the environment. Dropped without [`SlotGuard::end`], as by a panic, it leaves no episode.
 struct SlotGuard {
     slot: Arc<Slot>,
     cancel: CancellationToken,
@@ -80,7 +81,7 @@ impl Slot {
         Arc::new(Self { facts, lease, state: Mutex::new(state), leaving: CancellationToken::new() })
     }
 
-    /// Begins another episode, whatever became of the one before. A step under way is told to end.
+    /// Begins another episode, whatever the state of the earlier one. A step in progress is cancelled.
     pub(super) async fn reset(self: Arc<Self>, hosts: Arc<Hosts>) -> Result<ResetReply, GymError> {
         let (turn, before) = loop {
             match self.take(false)? {
@@ -93,6 +94,7 @@ impl Slot {
         };
         to_the_end(async move {
             let begin = Box::pin(Episode::begin(&self.facts, &hosts));
+            // The old environment is removed while the new one starts.
             let ((), begun) = tokio::join!(before.leave(), turn.cancel.run_until_cancelled(begin));
             match begun {
                 None => {
@@ -112,7 +114,7 @@ impl Slot {
         .await
     }
 
-    /// Takes a step of the episode.
+    /// Runs one step of the episode.
     pub(super) async fn step(
         self: Arc<Self>,
         action: Action,
@@ -120,7 +122,7 @@ impl Slot {
     ) -> Result<StepReply, GymError> {
         let (turn, mut episode) = match self.take(true)? {
             Taken::Turn(turn, Stage::Running(episode)) => (turn, episode),
-            // Only an episode is given to a step.
+            // `take` gives a step nothing but a running episode.
             Taken::Turn(..) | Taken::Later(_) => return Err(GymError::Busy),
         };
         to_the_end(async move {
@@ -149,8 +151,9 @@ impl Slot {
         .await
     }
 
-    /// Ends what is under way, and removes what there is.
+    /// Ends the call in progress, and removes the episode.
     pub(super) async fn remove(&self, why: Removed) {
+        // Set before the cancellation, so that the cancelled call finds its reason.
         self.state().removed.get_or_insert(why);
         self.leaving.cancel();
         loop {
@@ -168,7 +171,7 @@ impl Slot {
         }
     }
 
-    /// Whether nobody has called for too long, and nobody removes it yet.
+    /// Returns whether the lease has ended and no removal has begun.
     pub(super) fn is_forgotten(&self) -> bool {
         self.lease.is_over(Instant::now()) && !self.leaving.is_cancelled()
     }
@@ -199,6 +202,7 @@ impl Slot {
             return Err(removed.error(&self.lease));
         }
         match &state.stage {
+            // Only a reset may interrupt a step.
             Stage::Busy(busy) if busy.is_step && !for_step => return Ok(Taken::Later(busy.clone())),
             Stage::Busy(_) => return Err(GymError::Busy),
             Stage::Empty(Emptiness::NotReset) if for_step => return Err(GymError::NotReset),
@@ -215,7 +219,7 @@ impl Slot {
         Ok(Taken::Turn(SlotGuard { slot, cancel, ended: false, _over: over.drop_guard() }, before))
     }
 
-    /// Why a call that was told to end was: only a reset and a removal do that.
+    /// Returns why a call was cancelled: a removal, or else a reset.
     fn refusal(&self) -> GymError {
         self.state().removed.map_or(GymError::Reset, |removed| removed.error(&self.lease))
     }
@@ -226,7 +230,7 @@ impl Slot {
 }
 
 impl Stage {
-    /// Returns once nothing of an episode is left.
+    /// Waits until the episode's environment is removed.
     async fn leave(self) {
         match self {
             Self::Running(episode) => episode.leave().await,
@@ -236,16 +240,16 @@ impl Stage {
     }
 }
 
-/// What a call finds.
+/// The result of trying to take the episode.
 enum Taken {
-    /// Its turn, and what was there before.
+    /// The call may proceed, with the state from before.
     Turn(SlotGuard, Stage),
-    /// A step, to be ended first.
+    /// A step is in progress and must end first.
     Later(Busy),
 }
 
 impl SlotGuard {
-    /// Puts the environment back. The latest step's answer is that of this episode, or none.
+    /// Puts the state back, with the answer to the latest step of this episode, if any.
     fn end(mut self, stage: Stage, reply: Option<StepReply>) {
         self.ended = true;
         let mut state = self.slot.state();
@@ -273,7 +277,7 @@ impl Removed {
     }
 }
 
-/// A caller that leaves in the middle must not leave an environment that is half started, or half a step in it.
+/// Runs work in a task of its own, so that a caller that leaves cannot interrupt a start or a step.
 async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, GymError>> + Send + 'static,
 ) -> Result<T, GymError> {

@@ -1,4 +1,4 @@
-//! What is settled when an environment is made.
+//! The settings of an environment, fixed at its creation.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rolltap_agent::terminal::TerminalSize;
 use crate::environment::EnvironmentKind;
 use crate::task::Task;
 
-/// What is settled when an environment is made.
+/// The settings of an environment, fixed at its creation.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) id: String,
@@ -16,19 +16,19 @@ pub(super) struct Facts {
     pub(super) kind: EnvironmentKind,
     pub(super) terminal: TerminalKind,
     pub(super) size: TerminalSize,
-    /// Of answers that are to be read.
+    /// The format of answers.
     pub(super) format: AnswerFormat,
-    /// The task counts as complete when that is said twice in a row.
+    /// Whether two consecutive steps must declare the task complete.
     pub(super) confirm_completion: bool,
-    /// The episode ends after so many.
+    /// The number of steps after which the episode ends. `None` for no limit.
     pub(super) max_steps: Option<u32>,
 }
 
-/// What an episode's terminal is.
+/// The kind of terminal of an episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TerminalKind {
-    /// A pseudo-terminal with a screen emulator of our own.
+    /// A pseudo-terminal with rolltap's screen emulator.
     Screen,
-    /// A session of tmux inside, which a person can look at.
+    /// A tmux session in the environment, which a person can watch.
     Tmux,
 }

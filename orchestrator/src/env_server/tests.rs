@@ -1,4 +1,4 @@
-//! The server as its callers see it, with environments of this host.
+//! Tests of the server through its API, with environments of this host.
 
 mod calls;
 mod episodes;

@@ -1,4 +1,4 @@
-//! What of a task's `environment/` goes into its image.
+//! Selects the files of a task's `environment/` that are sent to the builder.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::EnvironmentError;
 use super::transfer::archive::{ArchiveEntry, walk};
 use crate::task::glob::Ignore;
 
-/// Everything that `.dockerignore` does not leave out.
+/// Returns all entries of `dir` that `.dockerignore` does not exclude.
 pub(super) fn build_context(dir: &Path) -> Result<Vec<ArchiveEntry>, EnvironmentError> {
     let ignore_file = dir.join(".dockerignore");
     let ignore = match std::fs::read_to_string(&ignore_file) {
@@ -15,7 +15,7 @@ pub(super) fn build_context(dir: &Path) -> Result<Vec<ArchiveEntry>, Environment
         Err(error) if error.kind() == ErrorKind::NotFound => Ignore::default(),
         Err(error) => return Err(EnvironmentError::io("read", ignore_file)(error)),
     };
-    // The engine needs both, and leaves them out of the image itself where they are ignored.
+    // The engine needs both files. If they are ignored, it excludes them from the image itself.
     let needed = |entry: &ArchiveEntry| {
         entry.name == Path::new("Dockerfile") || entry.name == Path::new(".dockerignore")
     };

@@ -1,4 +1,4 @@
-//! Containers by the Docker engine's API alone: no command line, no compose.
+//! Containers by the Docker engine's API. Only BuildKit and compose need Docker's command line.
 
 mod build;
 pub(crate) mod cleanup;
@@ -35,21 +35,21 @@ use tokio::sync::OnceCell;
 use super::{EnvironmentError, JobLabel};
 use crate::task::Task;
 
-/// One job at an engine.
+/// One job's use of an engine.
 pub(super) struct DockerHost {
     job: Arc<Job>,
-    /// Images are built although they are kept, or named by the task.
+    /// Build images even if an earlier build exists, or if the task names an image.
     force_build: bool,
-    /// Tasks may change while this lives.
+    /// Whether tasks may change during the life of this host, so that each one is read again.
     asks_anew: bool,
 }
 
-/// What the trials of a job share.
+/// The parts that the trials of a job share.
 struct Job {
     engine: Engine,
     labels: Labels,
     network: Network,
-    /// There once a trial needs it.
+    /// The network of trials without internet. It is created when the first trial needs it.
     isolation: OnceCell<Isolation>,
     images: Images,
     compositions: Compositions,
@@ -75,7 +75,7 @@ impl DockerHost {
         self.asks_anew = true;
     }
 
-    /// The host's address in the containers' network.
+    /// Returns the host's address in the containers' network.
     pub(super) fn gateway(&self) -> IpAddr {
         self.job.network.gateway
     }
@@ -95,6 +95,7 @@ impl DockerHost {
     }
 
     pub(super) async fn close(self) -> Result<(), EnvironmentError> {
+        // By label: an interrupted start may leave containers that no variable refers to.
         let problems = cleanup::sweep::remove_labelled(&self.job.engine, &self.job.labels.filter()).await;
         if problems.is_empty() { Ok(()) } else { Err(EnvironmentError::Leftovers(problems)) }
     }

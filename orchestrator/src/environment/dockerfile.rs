@@ -1,12 +1,11 @@
-//! What rolltap reads in a Dockerfile before a builder does: its instructions, the images that it starts from, and
-//! whether it needs BuildKit.
+//! Reads a Dockerfile before a builder does: its instructions, its base images, and whether it needs BuildKit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Flags of `COPY` and `ADD` that the classic builder refuses.
+/// Flags of `COPY` and `ADD` that the classic builder rejects.
 const BUILDKIT_COPY_FLAGS: [&str; 6] =
     ["--chmod", "--link", "--parents", "--exclude", "--checksum", "--keep-git-dir"];
-/// Arguments that BuildKit sets by itself, and the classic builder leaves empty.
+/// Arguments that BuildKit sets by itself, and that are empty in the classic builder.
 const BUILDKIT_ARGUMENTS: [&str; 8] = [
     "TARGETPLATFORM",
     "TARGETOS",
@@ -18,13 +17,14 @@ const BUILDKIT_ARGUMENTS: [&str; 8] = [
     "BUILDVARIANT",
 ];
 
-/// The first instruction that only BuildKit follows, cut to what fits a message.
+/// Returns the first instruction that only BuildKit supports, truncated to fit a message.
 pub(super) fn needs_buildkit(text: &str) -> Option<String> {
     let instructions = logical_lines(text);
     let found = instructions.iter().find(|line| {
         let (name, arguments) = split(line);
         let mut flags = arguments.split_whitespace().take_while(|word| word.starts_with("--"));
         let by_flag = match name.as_str() {
+            // Every flag of `RUN` needs BuildKit.
             "RUN" => flags.next().is_some(),
             "COPY" | "ADD" => {
                 flags.any(|flag| BUILDKIT_COPY_FLAGS.contains(&flag.split('=').next().unwrap_or_default()))
@@ -43,8 +43,8 @@ pub(super) fn needs_buildkit(text: &str) -> Option<String> {
     found.map(|line| line.chars().take(100).collect())
 }
 
-/// The images that a Dockerfile names in `FROM` and `COPY --from`, in order of names. A name that depends on what only
-/// a builder knows is left out.
+/// Returns the images that a Dockerfile names in `FROM` and `COPY --from`, sorted. Skips names whose value only a
+/// builder knows.
 pub(super) fn base_images(text: &str) -> BTreeSet<String> {
     let mut defaults = BTreeMap::new();
     let mut stages = BTreeSet::new();
@@ -52,7 +52,7 @@ pub(super) fn base_images(text: &str) -> BTreeSet<String> {
     for line in logical_lines(text) {
         let (name, arguments) = split(&line);
         match name.as_str() {
-            // Behind the first FROM they are those of a stage, and names of images know only those before it.
+            // An ARG after the first FROM belongs to a stage. Only those before it are visible to the names of images.
             "ARG" if stages.is_empty() => {
                 let words = arguments.split_whitespace().filter_map(|word| word.split_once('='));
                 defaults.extend(
@@ -64,12 +64,14 @@ pub(super) fn base_images(text: &str) -> BTreeSet<String> {
                 let image = words.next().and_then(|image| expand(image, &defaults));
                 found.extend(image.filter(|image| !stages.contains(&image.to_ascii_lowercase())));
                 let stage = words.nth(1).unwrap_or_default();
+                // An unnamed stage is inserted as an empty name, so that the set is not empty after a `FROM`.
                 stages.insert(stage.to_ascii_lowercase());
             }
             "COPY" => {
                 let flags = arguments.split_whitespace().take_while(|word| word.starts_with("--"));
                 let from = flags.filter_map(|flag| flag.strip_prefix("--from="));
                 let images = from.filter(|image| {
+                    // A number or a name of `COPY --from` refers to an earlier stage.
                     !(image.contains('$')
                         || image.parse::<u32>().is_ok()
                         || stages.contains(&image.to_ascii_lowercase()))
@@ -79,11 +81,13 @@ pub(super) fn base_images(text: &str) -> BTreeSet<String> {
             _ => {}
         }
     }
+    // `scratch` is the empty image, which cannot be pulled.
     found.remove("scratch");
     found
 }
 
-/// `$NAME`, `${NAME}` and `${NAME:-value}` replaced; none where a variable has no value.
+/// Replaces `$NAME`, `${NAME}` and `${NAME:-value}`. Returns `None` if a variable has no value, or if the result is
+/// empty.
 fn expand<'v>(text: &'v str, values: &'v BTreeMap<String, String>) -> Option<String> {
     let value = |name: &'v str| {
         let (name, fallback) =
@@ -93,7 +97,8 @@ fn expand<'v>(text: &'v str, values: &'v BTreeMap<String, String>) -> Option<Str
     substituted(text, value).filter(|expanded| !expanded.is_empty())
 }
 
-/// The text with what stands for `$NAME` and `${NAME}`; none where one of them has no value. In braces a name may be anything.
+/// Replaces `$NAME` and `${NAME}` by their values. Returns `None` if a name has no value. In braces, a name may have
+/// any characters.
 pub(super) fn substituted<'v>(text: &'v str, value: impl Fn(&'v str) -> Option<&'v str>) -> Option<String> {
     let mut expanded = String::new();
     let mut rest = text;
@@ -113,13 +118,13 @@ pub(super) fn substituted<'v>(text: &'v str, value: impl Fn(&'v str) -> Option<&
     Some(expanded)
 }
 
-/// An instruction's name in capitals, and what follows it.
+/// Splits a line into an instruction's name, in capitals, and its arguments.
 pub(super) fn split(line: &str) -> (String, &str) {
     let (name, arguments) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     (name.to_ascii_uppercase(), arguments.trim())
 }
 
-/// Instructions without comments, continued lines joined, here-documents dropped.
+/// Returns the instructions of a Dockerfile: drops comments and here-documents, and joins continued lines.
 pub(super) fn logical_lines(text: &str) -> Vec<String> {
     let mut instructions = Vec::new();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -138,7 +143,7 @@ pub(super) fn logical_lines(text: &str) -> Vec<String> {
     instructions
 }
 
-/// The words that end the here-documents of an instruction.
+/// Returns the words that end the here-documents of an instruction.
 fn here_documents(instruction: &str) -> impl Iterator<Item = &str> {
     let words = instruction.split_whitespace().filter_map(|word| word.strip_prefix("<<"));
     words.map(|word| word.trim_start_matches('-').trim_matches(['"', '\''])).filter(|word| !word.is_empty())

@@ -1,9 +1,9 @@
-//! What can go wrong with environments, in words for the person who runs the job.
+//! The errors of environments, for the person who runs the job.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Why an environment cannot be had, used or removed. Causes are in `source()`.
+/// Why an environment cannot be created, used or removed. Causes are in `source()`.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
     /// No Docker engine answers.
@@ -12,42 +12,43 @@ pub enum EnvironmentError {
          point DOCKER_HOST at one, see that you may use it (group \"docker\"), or choose `-e local`"
     )]
     NoEngine {
-        /// Where it was looked for.
+        /// The address of the engine.
         endpoint: String,
-        /// Why there.
+        /// The source of the address.
         origin: &'static str,
-        /// What happened.
+        /// The connection's error.
         source: bollard::errors::Error,
     },
-    /// Harbor runs whole trials; nobody else is given an environment of its.
+    /// Harbor runs whole trials. rolltap cannot create an environment of this kind.
     #[error("harbor makes its environments itself")]
     HarborsOwn,
-    /// `DOCKER_HOST` is of a kind that rolltap cannot use.
+    /// `DOCKER_HOST` has a form that rolltap cannot use.
     #[error("DOCKER_HOST = {0:?}: expected unix:///path/to/docker.sock or tcp://host:port")]
     DockerHost(String),
-    /// The engine refused something.
+    /// The engine rejected a request.
     #[error("the Docker engine cannot {action}")]
     Engine {
-        /// What was asked of it.
+        /// The requested action.
         action: String,
-        /// Its answer.
+        /// The engine's answer.
         source: bollard::errors::Error,
     },
-    /// The engine's stream of a terminal could not be taken over.
+    /// The connection to a terminal could not be upgraded to a byte stream.
     #[error("cannot open a terminal in the container: {0}")]
     Terminal(String),
-    /// No addresses left for the job's network.
+    /// There is no free address range for the job's network.
     #[error(
         "no addresses left for the job's Docker network: the engine's address pools are exhausted and all of {range} is \
          taken; remove unused networks (`docker network prune`)"
     )]
     NoSubnet {
-        /// Where rolltap looked itself.
+        /// The range in which rolltap searched.
         range: &'static str,
         /// The engine's last answer.
         source: bollard::errors::Error,
     },
-    /// Containers without a network reach what listens at the gateway, and nothing of this process can listen there.
+    /// This process cannot listen at the gateway of the isolated network, which is the only address that its containers
+    /// reach.
     #[error(
         "cannot listen at {gateway}, the gateway of the network for trials without internet: the Docker engine must be one \
          of this machine for tasks with a network mode other than \"public\""
@@ -55,10 +56,10 @@ pub enum EnvironmentError {
     GatewayNotHere {
         /// The host's address in that network.
         gateway: std::net::IpAddr,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A model that a trial without internet cannot be led to.
+    /// A trial without internet cannot be connected to this address of its model.
     #[error(
         "a trial without internet cannot reach its model at {0}: only plain http:// is led through to it; give the proxy a \
          --public-url of this kind"
@@ -69,12 +70,12 @@ pub enum EnvironmentError {
     Build {
         /// The task's name.
         task: String,
-        /// The engine's word.
+        /// The engine's message.
         message: String,
         /// The last lines of the build's output.
         tail: String,
     },
-    /// A Dockerfile needs BuildKit, and there is none to be had.
+    /// A Dockerfile needs BuildKit, which is not available.
     #[error(
         "cannot build the image of {task}: {instruction:?} in its Dockerfile needs BuildKit, and {reason}; install Docker's \
          command line with its buildx plugin (`docker buildx version`)"
@@ -82,80 +83,80 @@ pub enum EnvironmentError {
     NoBuildKit {
         /// The task's name.
         task: String,
-        /// The instruction.
+        /// The instruction that needs BuildKit.
         instruction: String,
-        /// What is missing.
+        /// The missing part.
         reason: String,
     },
     /// The services of a task's `docker-compose.yaml` cannot be read, built or started.
     #[error("cannot {action} the services of {task}: {message}")]
     Compose {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
         /// The task's name.
         task: String,
-        /// What Docker's command line said last, or what is wrong with the file.
+        /// The last output of Docker's command line, or the problem in the file.
         message: String,
     },
-    /// An image that a task names is not here and cannot be pulled.
+    /// An image that a task names is not at the engine and cannot be pulled.
     #[error(
         "image {image} is not on this machine and cannot be pulled (if it needs a login: `docker pull {image}` first)"
     )]
     Pull {
-        /// Its name.
+        /// The image's name.
         image: String,
-        /// The engine's word.
+        /// The engine's answer.
         source: bollard::errors::Error,
     },
     /// Another trial of the task met the same error first.
     #[error(transparent)]
     Shared(Arc<EnvironmentError>),
-    /// The container is not running any more.
+    /// The container no longer runs.
     #[error("the container has ended{}{}", exit(.exit_code), last_words(.tail))]
     Ended {
-        /// Its main process's, where known.
+        /// The exit code of its main process, if it is known.
         exit_code: Option<i64>,
         /// The last lines of its main process's output.
         tail: String,
     },
-    /// The environment could not be made ready for the agent or the tests.
+    /// The environment could not be prepared for the agent or the tests.
     #[error("cannot make the environment ready: {0}")]
     NotReady(String),
     /// The environment has no service of this name.
     #[error("there is no service {0:?} in the environment")]
     NoSuchService(String),
-    /// There is no such path inside.
+    /// There is no such path in the environment.
     #[error("there is no {0} in the environment")]
     NoSuchPath(String),
-    /// More came out of an environment than may.
+    /// A download from an environment exceeds a limit.
     #[error(
         "{inside} in the environment is over the limit for a download ({limit}); the rest of it was left behind"
     )]
     TooLarge {
-        /// The path inside.
+        /// The path in the environment.
         inside: String,
-        /// Which limit.
+        /// The exceeded limit.
         limit: String,
     },
-    /// Something failed on this host.
+    /// A file operation on this host failed.
     #[error("cannot {action} {}", .path.display())]
     Io {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// With what.
+        /// The file or directory.
         path: PathBuf,
-        /// Why it failed.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A program could not be started on this host.
     #[error("cannot start {program} on this host")]
     Spawn {
-        /// Its name.
+        /// The program's name.
         program: &'static str,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Things of a job that are still there.
+    /// Containers, networks or processes of a job that could not be removed.
     #[error("not everything of the job could be removed: {}", .0.join("; "))]
     Leftovers(Vec<String>),
 }
@@ -178,7 +179,7 @@ impl EnvironmentError {
     }
 }
 
-/// Runs `work`, which reads or writes files, where it holds up no other task.
+/// Runs `work`, which reads or writes files, on a thread where it blocks no other task.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, EnvironmentError> + Send + 'static,
 ) -> Result<T, EnvironmentError> {

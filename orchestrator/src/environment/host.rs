@@ -1,4 +1,4 @@
-//! A job's share of its environments: the engine, the network, the images.
+//! The parts of environments that a job shares: the engine, the network, the images.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,7 +7,7 @@ use super::local::{LocalEnvironment, LocalHost, Plan};
 use super::{Environment, EnvironmentError, EnvironmentKind, JobLabel, Mount, Share, TrialLabel};
 use crate::task::Task;
 
-/// Where a job's environments are made. One per job; [`Host::close`] puts everything away.
+/// The creator of a job's environments. There is one per job, and [`Host::close`] removes everything.
 pub struct Host(Kind);
 
 enum Kind {
@@ -15,7 +15,7 @@ enum Kind {
     Local(LocalHost),
 }
 
-/// What a task's environments are started from.
+/// The image, services or plan that a task's environments are started from.
 #[derive(Clone, Debug)]
 pub struct Prepared(PreparedKind);
 
@@ -27,8 +27,8 @@ enum PreparedKind {
 }
 
 impl Prepared {
-    /// The same, with directories of this host that containers see as well. An engine that cannot see them (one of another
-    /// machine) starts its containers without; the local environment has this host's own paths.
+    /// Adds directories of this host that containers can read. An engine on another machine starts its containers
+    /// without them. The local environment uses the paths of this host.
     #[must_use]
     pub fn sharing(mut self, shares: Vec<Share>) -> Self {
         match &mut self.0 {
@@ -39,7 +39,7 @@ impl Prepared {
         self
     }
 
-    /// The same, with what the user wants mounted. An engine that cannot see it starts nothing. Jobs refuse mounts of the
+    /// Adds the user's mounts. An engine that does not find a source starts no container. Jobs reject mounts for the
     /// local environment before they start.
     #[must_use]
     pub fn mounting(mut self, mounts: Vec<Mount>) -> Self {
@@ -51,7 +51,8 @@ impl Prepared {
         self
     }
 
-    /// The same, with containers that are killed and not removed when their trials are over: for a person to look at.
+    /// With `keep`, containers are killed and not removed after their trials, so that a person can inspect them. Has no
+    /// effect on tasks with services, nor in the local environment.
     #[must_use]
     pub fn keeping(mut self, keep: bool) -> Self {
         if let PreparedKind::Docker(image) = &mut self.0 {
@@ -62,11 +63,11 @@ impl Prepared {
 }
 
 impl Host {
-    /// Connects to the engine and makes the job's network, in which containers cannot reach each other. Removes what
-    /// jobs of this host left behind that died.
+    /// Connects to the engine and creates the job's network, in which containers cannot reach each other. Removes the
+    /// containers and networks of dead jobs of this host.
     ///
     /// # Errors
-    /// No engine, no network to be had, or a kind that Harbor makes itself.
+    /// There is no engine, no network can be created, or Harbor creates environments of this kind itself.
     pub async fn connect(kind: EnvironmentKind, job: &JobLabel) -> Result<Self, EnvironmentError> {
         match kind {
             EnvironmentKind::Docker => Ok(Self(Kind::Docker(DockerHost::connect(job).await?))),
@@ -81,8 +82,8 @@ impl Host {
         }
     }
 
-    /// From now on an image is built also where it is kept from before, and where a task with a Dockerfile names a ready
-    /// one: Harbor's `force_build`.
+    /// With `force`, images are built even if an earlier build exists, or if a task with a Dockerfile names a ready
+    /// image: Harbor's `force_build`.
     #[must_use]
     pub fn force_build(mut self, force: bool) -> Self {
         if let Kind::Docker(docker) = &mut self.0 {
@@ -91,8 +92,8 @@ impl Host {
         self
     }
 
-    /// From now on a task is looked at anew each time that it is prepared, as it may change while this lives. What was built
-    /// from the same content is found, and asked for by name.
+    /// Makes the host read a task again each time that it is prepared, since it may have changed. An image that was
+    /// built from the same content is found by its name.
     #[must_use]
     pub(crate) fn for_changing_tasks(mut self) -> Self {
         if let Kind::Docker(docker) = &mut self.0 {
@@ -101,7 +102,7 @@ impl Host {
         self
     }
 
-    /// Where the agent plane must listen so that environments reach it.
+    /// Returns the address at which the agent plane must listen so that environments reach it.
     pub fn bind_address(&self) -> IpAddr {
         match &self.0 {
             Kind::Docker(docker) => docker.gateway(),
@@ -109,10 +110,10 @@ impl Host {
         }
     }
 
-    /// Builds, finds or pulls the task's image; trials that ask at once share the work, and its failure.
+    /// Builds, finds or pulls the task's image. Trials that ask at the same time share the work and its failure.
     ///
     /// # Errors
-    /// The image cannot be had, or the task's Dockerfile cannot be read.
+    /// The image cannot be obtained, or the task's Dockerfile cannot be read.
     pub async fn prepare(&self, task: &Task) -> Result<Prepared, EnvironmentError> {
         Ok(Prepared(match &self.0 {
             Kind::Docker(docker) if has_services(task) => {
@@ -126,7 +127,7 @@ impl Host {
     /// Starts an environment for one trial.
     ///
     /// # Errors
-    /// The environment's own trouble; nothing is left behind then.
+    /// The environment fails. Nothing remains then.
     pub async fn start(
         &self,
         prepared: &Prepared,
@@ -142,10 +143,10 @@ impl Host {
         })
     }
 
-    /// Removes every container and network of this job. Images that it built are kept.
+    /// Removes every container and network of this job. Images that it built remain.
     ///
     /// # Errors
-    /// [`EnvironmentError::Leftovers`] names what is still there.
+    /// [`EnvironmentError::Leftovers`] names the objects that remain.
     pub async fn close(self) -> Result<(), EnvironmentError> {
         match self.0 {
             Kind::Docker(docker) => docker.close().await,

@@ -1,4 +1,4 @@
-//! The kinds of environments, and what each cannot do.
+//! The kinds of environments, and the features that each one lacks.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,14 +6,14 @@ use std::str::FromStr;
 use super::docker;
 use crate::task::{Runner, Task};
 
-/// How an environment is made.
+/// How environments are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnvironmentKind {
     /// A container of a Docker engine.
     Docker,
     /// A temporary directory and processes of this host. No sandbox.
     Local,
-    /// Whatever Harbor's package makes of it, which runs the whole trial.
+    /// An environment of Harbor's package, which runs the whole trial.
     Harbor,
 }
 
@@ -40,13 +40,13 @@ impl FromStr for EnvironmentKind {
     }
 }
 
-/// Not the name of an [`EnvironmentKind`].
+/// The name of no [`EnvironmentKind`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown environment {0:?}; known environments: docker, local, harbor")]
 pub struct UnknownEnvironment(String);
 
 impl EnvironmentKind {
-    /// Who runs the trials.
+    /// Returns the program that runs the trials.
     pub fn runner(self) -> Runner {
         match self {
             Self::Docker | Self::Local => Runner::Rolltap,
@@ -54,7 +54,7 @@ impl EnvironmentKind {
         }
     }
 
-    /// What of a task this kind cannot honour, with what is there.
+    /// Returns a feature of the task that this kind does not support, with the reason, or `None`.
     pub fn unsupported(self, task: &Task) -> Option<String> {
         let restricted = "a network mode other than \"public\": it has the network of this host";
         let composed = "environment/docker-compose.yaml: it has no containers";

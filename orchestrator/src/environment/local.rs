@@ -1,9 +1,9 @@
-//! The local environment: a temporary directory, and processes of this host. No sandbox: for trying things out, and for
-//! hosts without Docker.
+//! The local environment: a temporary directory, and processes of this host. It is no sandbox. It is for experiments,
+//! and for hosts without Docker.
 //!
-//! Harbor's places (`/app` or whatever the workdir is, `/tests`, `/solution`, `/logs`) are directories below the
-//! temporary one. Text files that are uploaded, and the instruction, have their paths changed to match
-//! ([`super::transfer::path_map`]); so simple tasks work as they are.
+//! Harbor's directories (the workdir, such as `/app`; `/tests`, `/solution`, `/logs`) are directories below the
+//! temporary one. Uploaded text files and the instruction have their paths changed accordingly
+//! ([`super::transfer::path_map`]), so that simple tasks work unchanged.
 
 mod dockerfile;
 mod exec;
@@ -31,13 +31,13 @@ use super::transfer::unpack::{Destinations, Downloaded, unpack};
 use super::{EnvironmentError, LogDirs, Paths, error};
 use crate::task::Task;
 
-/// Where the host keeps its programs if it does not say.
+/// The default `PATH`, if the host has none.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A temporary directory and what runs in it. Dropping it kills and removes as well, but cannot say what it left.
+/// A temporary directory and the processes in it. Dropping it also kills and removes, but cannot report errors.
 #[derive(Debug)]
 pub struct LocalEnvironment {
-    /// None once stopped.
+    /// The temporary directory. `None` once stopped.
     root: Option<TempDir>,
     root_path: PathBuf,
     paths: Paths,
@@ -53,6 +53,7 @@ impl LocalEnvironment {
         let temporary = std::env::temp_dir();
         let made = tempfile::Builder::new().prefix("rolltap-").tempdir_in(&temporary);
         let root = made.map_err(EnvironmentError::io("create a directory in", &temporary))?;
+        // The temporary directory may be behind a link, and `place` compares paths by their prefix.
         let root_path = root.path().canonicalize().map_err(EnvironmentError::io("find", root.path()))?;
         let root_name = root_path.to_string_lossy().into_owned();
         let map = plan.path_map(&root_name);
@@ -66,6 +67,7 @@ impl LocalEnvironment {
         plan.put_in_place(&root_path)?;
         let mark = Uuid::now_v7().to_string();
         let mut env = host_variables();
+        // Programs write to these directories, so they are inside the environment.
         env.extend([("HOME".to_owned(), home), ("TMPDIR".to_owned(), scratch)]);
         env.extend(plan.env.iter().map(|(name, value)| (name.clone(), map.apply(value))));
         env.insert(processes::MARK.to_owned(), mark.clone());
@@ -91,7 +93,8 @@ impl LocalEnvironment {
         self.shell
     }
 
-    /// Where an absolute path, Harbor's or our own, is on this host.
+    /// Maps an absolute path to its path on this host. The path is either Harbor's or one below the temporary
+    /// directory.
     fn place(&self, inside: &str) -> Result<PathBuf, EnvironmentError> {
         let ours = Path::new(inside).starts_with(&self.root_path);
         let path = PathBuf::from(if ours { inside.to_owned() } else { self.map.apply(inside) });
@@ -138,6 +141,7 @@ impl LocalEnvironment {
     }
 
     pub(super) async fn stop(mut self) -> Result<(), EnvironmentError> {
+        // The processes are killed first, since they could write new files during the removal.
         let killed = processes::kill_marked(processes::MARK, &self.mark).await;
         let removed = self.root.take().map_or(Ok(()), TempDir::close);
         match removed {
@@ -170,8 +174,9 @@ fn copy_path(
     unpack_path(archive.finish()?, inside, to, exclude)
 }
 
-/// By way of an archive: one set of rules and limits for what comes out of environments.
+/// Copies through an archive, so that one set of rules and limits holds for all downloads.
 fn copy_out(inside: &str, from: &Path, to: &Destinations<'_>) -> Result<Downloaded, EnvironmentError> {
+    // A link to a directory of the host must not be followed, so its own metadata counts.
     if !from.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
         return Err(EnvironmentError::NoSuchPath(inside.to_owned()));
     }
@@ -186,7 +191,7 @@ impl Drop for LocalEnvironment {
     }
 }
 
-/// The least that programs expect, and nothing that could be a secret.
+/// Returns the few variables that programs expect. Other variables of the host may hold secrets.
 fn host_variables() -> BTreeMap<String, String> {
     let of_host = |name: &str, default: &str| {
         let value = std::env::var(name).ok().filter(|value| !value.is_empty());

@@ -1,40 +1,41 @@
-//! What of this host, or of its engine, is seen inside besides the image.
+//! Directories of this host, and volumes of its engine, that are mounted in an environment.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// A directory of this host that an environment sees too, and cannot write.
+/// A directory of this host that an environment can read and cannot write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Where it is on this host, absolute.
+    /// The path on this host, absolute.
     pub host: PathBuf,
-    /// Where it is seen inside, absolute.
+    /// The path in the environment, absolute.
     pub inside: String,
 }
 
-/// What the user wants mounted: the form of compose files that Harbor takes. Unlike a [`Share`] it must be there.
+/// A mount that the user configures, in the format of compose files that Harbor accepts. Unlike the source of a
+/// [`Share`], its source must exist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mount {
-    /// What `source` is.
+    /// The kind of `source`.
     #[serde(rename = "type")]
     pub kind: MountKind,
-    /// A path of this host, or a volume's name.
+    /// A path on this host, or the name of a volume.
     pub source: String,
-    /// Where it is seen inside, absolute.
+    /// The path in the environment, absolute.
     pub target: String,
-    /// It cannot be written inside.
+    /// Whether it cannot be written from inside.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
 }
 
-/// What is mounted.
+/// The kind of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MountKind {
     /// A file or directory of this host.
     Bind,
-    /// A volume of the engine, made where there is none of this name. It stays.
+    /// A volume of the engine, which is created if it is missing. It is never removed.
     Volume,
 }

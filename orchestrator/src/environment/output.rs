@@ -1,11 +1,11 @@
-//! Keeping output of processes that may write without end.
+//! Stores the output of processes that may write without end.
 
 use std::collections::VecDeque;
 
 use super::OUTPUT_LIMIT;
 use crate::common::plain::plain;
 
-/// The first bytes of a stream.
+/// The first bytes of a stream, at most `OUTPUT_LIMIT`.
 #[derive(Debug, Default)]
 pub(super) struct Head {
     bytes: Vec<u8>,
@@ -32,7 +32,7 @@ impl Head {
     }
 }
 
-/// The last lines of a log, for the error that it ends in, as plain text.
+/// The last lines of a log, as plain text for an error message.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     lines: VecDeque<String>,
@@ -41,7 +41,7 @@ pub(crate) struct Tail {
 
 impl Tail {
     const LINES: usize = 20;
-    /// A line without end, such as a progress bar's, is cut.
+    /// The length at which a line is truncated. A progress bar may be one endless line.
     const LINE_LENGTH: usize = 2000;
 
     pub(crate) fn push(&mut self, text: &str) {
@@ -57,6 +57,7 @@ impl Tail {
 
     fn end_line(&mut self) {
         let line = plain(&std::mem::take(&mut self.open));
+        // Blank lines would displace lines with information.
         if line.trim().is_empty() {
             return;
         }
@@ -66,7 +67,7 @@ impl Tail {
         self.lines.push_back(line);
     }
 
-    /// The lines, indented, without a newline at the end.
+    /// Returns the lines, indented, without a final newline.
     pub(crate) fn text(&self) -> String {
         let open = Some(plain(&self.open)).filter(|open| !open.trim().is_empty());
         let skipped = (self.lines.len() + usize::from(open.is_some())).saturating_sub(Self::LINES);

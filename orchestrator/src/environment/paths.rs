@@ -1,30 +1,30 @@
-//! Harbor's places: where they are inside, and where what lies in them goes on this host.
+//! Harbor's directories in an environment, and the directories of this host into which they are copied.
 
 #[cfg(test)]
 use std::path::Path;
 use std::path::PathBuf;
 
-/// Harbor's places, as seen from inside. Absolute, without a slash at the end.
+/// Harbor's directories, as paths in the environment. They are absolute, without a final slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
-    /// Where commands run.
+    /// The working directory of commands.
     pub workdir: String,
-    /// Where `tests/` is put, just before verification.
+    /// The directory into which `tests/` is copied, just before verification.
     pub tests: String,
-    /// Where `solution/` is put, by the oracle alone.
+    /// The directory into which the oracle copies `solution/`.
     pub solution: String,
-    /// The directory of the three below.
+    /// The parent of the next three directories.
     pub logs: String,
-    /// What the agent leaves for people.
+    /// The agent's logs, for people.
     pub agent_logs: String,
-    /// Where the tests leave the reward.
+    /// The verifier's logs, with the reward.
     pub verifier_logs: String,
-    /// Files to keep.
+    /// Files to collect.
     pub artifacts: String,
 }
 
 impl Paths {
-    /// Harbor's own, each below `root` (empty, or absolute without a slash at the end).
+    /// Returns Harbor's directories below `root`, which is empty, or absolute without a final slash.
     pub(super) fn below(root: &str, workdir: &str) -> Self {
         Self {
             workdir: if root.is_empty() {
@@ -42,20 +42,20 @@ impl Paths {
     }
 }
 
-/// Where on this host what lies in an environment's log directories goes.
+/// The directories of this host into which an environment's log directories are copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogDirs {
-    /// From [`Paths::agent_logs`].
+    /// The copy of [`Paths::agent_logs`].
     pub agent: PathBuf,
-    /// From [`Paths::verifier_logs`].
+    /// The copy of [`Paths::verifier_logs`].
     pub verifier: PathBuf,
-    /// From [`Paths::artifacts`].
+    /// The copy of [`Paths::artifacts`].
     pub artifacts: PathBuf,
 }
 
 #[cfg(test)]
 impl LogDirs {
-    /// Each under its own name in one directory.
+    /// Returns three sub-directories of `dir`, each under its own name.
     pub(crate) fn below(dir: &Path) -> Self {
         Self { agent: dir.join("agent"), verifier: dir.join("verifier"), artifacts: dir.join("artifacts") }
     }

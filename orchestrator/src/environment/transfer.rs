@@ -1,4 +1,4 @@
-//! Files into and out of environments: archives, unpacking, and the mapping of paths.
+//! Copies files into and out of environments: archives, unpacking, and the mapping of paths.
 
 pub(super) mod archive;
 pub(super) mod fetch;

@@ -1,32 +1,32 @@
-//! How far one step of an export may be ahead of the next: so many tokens, however many trials they are of.
+//! Limits how far one step of an export may be ahead of the next, by the number of tokens in all trials in between.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-/// Tokens on the way from one step to the next. A row holds some 25 bytes for each.
+/// The maximum number of tokens between two steps. A row takes about 25 bytes per token.
 const TOKENS: usize = 1 << 20;
-/// Trials on the way, however small.
+/// The maximum number of trials between two steps, whatever their size.
 const TRIALS: usize = 64;
 
-/// A way from one step to the next.
+/// Returns a bounded channel from one step to the next.
 pub(super) fn ahead<T>() -> (Sender<T>, impl Iterator<Item = T>) {
     let (sender, receiver): (_, Receiver<Item<T>>) = sync_channel(TRIALS);
     let room = Arc::new(AheadBudget::default());
     (Sender { sender, room }, receiver.into_iter().map(|item| item.value))
 }
 
-/// Where one step hands on what it made.
+/// The sending end of the channel.
 pub(super) struct Sender<T> {
     sender: SyncSender<Item<T>>,
     room: Arc<AheadBudget>,
 }
 
-/// Nobody takes anything any more.
+/// The receiving step has ended.
 #[derive(Debug)]
 pub(super) struct Gone;
 
 impl<T> Sender<T> {
-    /// Waits for room. What is larger than all room goes alone.
+    /// Sends a value, and waits while the budget is exceeded. A value larger than the whole budget is sent alone.
     pub(super) fn send(&self, value: T, tokens: usize) -> Result<(), Gone> {
         let share = Share::take(&self.room, tokens);
         self.sender.send(Item { value, _share: share }).map_err(|_| Gone)
@@ -44,8 +44,8 @@ struct AheadBudget {
     freed: Condvar,
 }
 
-/// A part of the room, given back when dropped: when the next step takes the value, or when that step is gone and its
-/// queue with it.
+/// A part of the budget. It is returned when dropped: when the next step takes the value, or when the next step ends
+/// and drops its queue.
 struct Share {
     room: Arc<AheadBudget>,
     tokens: usize,
@@ -54,6 +54,7 @@ struct Share {
 impl Share {
     fn take(room: &Arc<AheadBudget>, tokens: usize) -> Self {
         let taken = room.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        // An empty budget admits any value, or a large value would wait forever.
         let is_full = |taken: &mut usize| *taken > 0 && taken.saturating_add(tokens) > TOKENS;
         let mut taken = room.freed.wait_while(taken, is_full).unwrap_or_else(PoisonError::into_inner);
         *taken = taken.saturating_add(tokens);
@@ -65,6 +66,7 @@ impl Drop for Share {
     fn drop(&mut self) {
         let mut taken = self.room.taken.lock().unwrap_or_else(PoisonError::into_inner);
         *taken = taken.saturating_sub(self.tokens);
+        // Only one thread sends into a channel.
         self.room.freed.notify_one();
     }
 }

@@ -1,4 +1,4 @@
-//! An export's input, read twice: for what is to be known of all trials, and trial by trial.
+//! The input of an export. It is read twice: to survey all trials, and trial by trial.
 
 use std::path::{Path, PathBuf};
 
@@ -10,15 +10,15 @@ use rolltap_rollout::row::RolloutRow;
 use super::ExportFailure;
 use crate::source::{self, JobFiles, Source};
 
-/// Where trials are read from.
+/// The source of the trials.
 pub(super) enum Input {
-    /// A file of rows, and the capture store of the job that it is of.
+    /// A file of rows, and the capture store of its job.
     Rows { file: PathBuf, captures: Option<PathBuf> },
-    /// A capture store by itself, whose rows are made as they are asked for.
+    /// A capture store, whose rows are made on demand.
     Store(Box<Archive>),
 }
 
-/// All rows of one trial after the other.
+/// The rows of each trial, one trial after the other.
 pub(super) type Trials<'a> = Box<dyn Iterator<Item = Result<Vec<RolloutRow>, ExportFailure>> + 'a>;
 
 impl Input {
@@ -26,7 +26,7 @@ impl Input {
         Ok(match Source::at(path)? {
             Source::File(file) => Self::Rows { file, captures: None },
             Source::Job(JobFiles { rows, data }) => {
-                // The last is Parquet, where there are both: of it only what is asked for has to be read.
+                // The last file is Parquet if both exist. Only the required columns of Parquet have to be read.
                 let file = rows.into_iter().next_back().unwrap_or_default();
                 Self::Rows { file, captures: data }
             }
@@ -34,7 +34,7 @@ impl Input {
         })
     }
 
-    /// Takes all trials in; says how many are still under way.
+    /// Surveys all trials. Returns the number of trials that are not complete.
     pub(super) fn survey(
         &self,
         survey: &mut Survey,
@@ -48,6 +48,7 @@ impl Input {
                         progressed(survey.len())?;
                     }
                 }
+                // Ages need another column of every row, so they are read only if a rule uses them.
                 if survey.asks_for_ages() {
                     for rows in by_trial::<RowAge>(file)? {
                         survey.age(&rows?);
@@ -103,15 +104,15 @@ fn survey_store(
     Ok(unfinished)
 }
 
-/// What a file of rows cannot say of its job: which trials sampled nothing, and which groups are closed. A trial that is
-/// in neither has rows, and whoever wrote the file left it out.
+/// Adds facts that a file of rows lacks: the trials that sampled nothing, and the closed groups. A trial with rows in
+/// the store but not in the file was left out by the file's writer.
 fn survey_beside_rows(
     archive: &Archive,
     survey: &mut Survey,
     mut progressed: impl FnMut(usize) -> Result<(), ExportFailure>,
 ) -> Result<u64, ExportFailure> {
     let mut unfinished = 0;
-    // To look at a trial is to read its calls.
+    // Inspecting a trial reads its calls, so this is skipped if the rows cover all trials.
     if archive.len() > survey.len() {
         intact(archive.damage().to_vec())?;
         for (trial, damage) in archive.trials() {
@@ -145,7 +146,8 @@ fn stored_rows(
     Ok(archive.rows(trial))
 }
 
-/// A record that a dying process left half written is one that nobody was told of.
+/// Fails if captures are damaged. An incomplete last record is no damage, because its writer died before it was
+/// acknowledged.
 fn intact(damage: Vec<Damage>) -> Result<(), ExportFailure> {
     match damage.into_iter().find(|damage| !damage.is_torn_end) {
         Some(damage) => Err(ExportFailure::Damaged(damage)),
@@ -153,7 +155,7 @@ fn intact(damage: Vec<Damage>) -> Result<(), ExportFailure> {
     }
 }
 
-/// What the rows of a trial would say, had it any.
+/// Returns the facts that a trial's rows would have.
 fn without_rows(archive: &Archive, trial: &StoredTrial) -> RowFacts {
     let facts = trial.facts();
     let number = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
@@ -173,7 +175,7 @@ fn without_rows(archive: &Archive, trial: &StoredTrial) -> RowFacts {
     }
 }
 
-/// The rows of a file, those of a trial together. What comes after a row that cannot be read is not looked at.
+/// Groups consecutive rows of a file by trial. Rows after an unreadable row are not read.
 fn by_trial<T: RowPart + 'static>(
     file: &Path,
 ) -> Result<impl Iterator<Item = Result<Vec<T>, ExportFailure>>, ExportFailure> {

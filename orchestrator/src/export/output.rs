@@ -1,4 +1,4 @@
-//! Where an export goes. A file is written aside and put in its place when it is whole.
+//! The destination of an export. A file is written under a temporary name and moved into place when it is complete.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
@@ -7,46 +7,46 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-/// Where to.
+/// The destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Standard output, once all of it is made.
+    /// Standard output. It gets the export when it is complete.
     Stdout,
     /// A file.
     File {
-        /// Its place.
+        /// The path.
         path: PathBuf,
-        /// One that is there is replaced.
+        /// Whether to replace an existing file.
         replaces: bool,
     },
 }
 
-/// Why an export cannot go there.
+/// Why an export cannot be written there.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
-    /// Something is there already.
+    /// The path exists.
     #[error("{} exists already; --force replaces it", .0.display())]
     Exists(PathBuf),
-    /// Nothing can be put there.
+    /// The path cannot be written.
     #[error("cannot write to {}: {problem}", path.display())]
     Unusable {
-        /// The place.
+        /// The path.
         path: PathBuf,
-        /// What is in the way.
+        /// The reason.
         problem: String,
     },
-    /// It could not be brought to its end.
+    /// Writing failed.
     #[error("cannot write {to}: {source}")]
     Write {
-        /// Where to.
+        /// The destination.
         to: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
 impl Output {
-    /// Says early what would come in the way at the end.
+    /// Checks the destination before the work starts.
     pub(super) fn check(&self) -> Result<(), OutputError> {
         let Self::File { path, replaces } = self else { return Ok(()) };
         let unusable =
@@ -60,9 +60,10 @@ impl Output {
         }
     }
 
-    /// Begins to write aside.
+    /// Creates the draft.
     pub(super) fn draft(&self) -> Result<Draft, OutputError> {
         let draft = match self {
+            // A pipe cannot seek, and it must get no part of a failed export.
             Self::Stdout => {
                 tempfile::tempfile().map(|file| Draft::Spool(BufWriter::with_capacity(BUFFER, file)))
             }
@@ -85,11 +86,12 @@ impl Output {
 
 const BUFFER: usize = 1 << 20;
 
-/// On the same file system as its place. Gone by itself, unless it is kept.
+/// Creates a temporary file on the file system of the destination. It is removed when dropped, unless it is moved into
+/// place.
 fn aside(path: &Path) -> io::Result<NamedTempFile> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut draft = tempfile::Builder::new();
-    // What the user's umask leaves of it, as of any other file.
+    // The user's umask applies to this mode, as to any other file. A temporary file would have 0600.
     draft.permissions(Permissions::from_mode(0o666));
     draft.prefix(&format!(".{name}.")).suffix(".part").tempfile_in(parent(path))
 }
@@ -101,12 +103,12 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
-/// An export that is not whole yet.
+/// An export that is not complete yet.
 #[derive(Debug)]
 pub(super) enum Draft {
-    /// On its way to standard output.
+    /// Data for standard output.
     Spool(BufWriter<File>),
-    /// On its way to a file.
+    /// Data for a file.
     Aside { file: BufWriter<NamedTempFile>, path: PathBuf, replaces: bool },
 }
 
@@ -136,7 +138,7 @@ impl Seek for Draft {
 }
 
 impl Draft {
-    /// Hands the whole of it over: to standard output, or into its place, where it survives the death of the machine.
+    /// Writes the draft to standard output, or moves it into place and syncs it to disk.
     pub(super) fn keep(self) -> Result<(), OutputError> {
         let failed = |to: &str| {
             let to = to.to_owned();
@@ -163,7 +165,9 @@ fn print(file: BufWriter<File>) -> io::Result<()> {
 
 fn put(file: NamedTempFile, path: &Path, replaces: bool) -> Result<(), OutputError> {
     let failed = |source| OutputError::Write { to: path.display().to_string(), source };
+    // Synced before the rename, so that a crash cannot leave an incomplete file at the final path.
     file.as_file().sync_all().map_err(failed)?;
+    // The file may have appeared since the check.
     let put = if replaces { file.persist(path) } else { file.persist_noclobber(path) };
     match put {
         Ok(_) => File::open(parent(path)).and_then(|dir| dir.sync_all()).map_err(failed),

@@ -1,4 +1,4 @@
-//! What an export shows while it runs, always on standard error: a bar on a terminal, lines elsewhere.
+//! The progress of an export, always on standard error: a bar on a terminal, lines elsewhere.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -7,22 +7,22 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Without a terminal a line as often is enough to see that it goes on.
+/// The minimum time between two lines.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// What an export shows while it runs.
+/// The progress of an export.
 #[derive(Debug)]
 pub enum ExportProgress {
     /// A bar that is redrawn.
     Bar(ProgressBar),
-    /// A line now and then; when the last one was, and what it was about.
+    /// A line from time to time. Holds the time of the last line and its subject.
     Lines(Mutex<(Instant, String)>),
     /// Nothing.
     Quiet,
 }
 
 impl ExportProgress {
-    /// What suits standard error.
+    /// Chooses the form that suits standard error.
     pub fn for_stderr(quiet: bool) -> Self {
         if quiet {
             Self::Quiet
@@ -33,12 +33,12 @@ impl ExportProgress {
         }
     }
 
-    /// The first pass begins.
+    /// Shows the start of the first pass.
     pub(super) fn surveys(&self, input: &Path) {
         self.begin(&format!("reading {}", input.display()), "{spinner} {msg}  {pos} trials  {elapsed}", None);
     }
 
-    /// The second pass begins.
+    /// Shows the start of the second pass.
     pub(super) fn writes(&self, trials: usize) {
         self.begin(
             &format!("writing {trials} trials"),
@@ -68,7 +68,7 @@ impl ExportProgress {
         }
     }
 
-    /// So many trials are through this pass.
+    /// Shows the number of trials that this pass has processed.
     pub(super) fn trials(&self, trials: usize) {
         match self {
             Self::Bar(bar) => bar.set_position(trials as u64),
@@ -91,7 +91,7 @@ impl ExportProgress {
 }
 
 impl Drop for ExportProgress {
-    /// An export that fails says so on a line of its own.
+    /// Clears the bar, so that an error gets a line of its own.
     fn drop(&mut self) {
         self.ends();
     }

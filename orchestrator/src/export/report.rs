@@ -1,4 +1,4 @@
-//! What became of an export, in words.
+//! The report of an export.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ use rolltap_rollout::export::pipeline::select::Tally;
 
 use super::{ExportSettings, Output};
 
-/// What became of an export, a fact a line.
+/// The report of an export, with one fact per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportReport {
-    /// What was written.
+    /// The numbers of written trials, branches and tokens.
     pub tally: Tally,
-    /// What the format has no place for.
+    /// Values that the format cannot hold.
     pub omissions: Vec<Omission>,
     lines: Vec<String>,
 }
@@ -93,7 +93,7 @@ fn left_out(plan: &Plan, unfinished: u64) -> Vec<String> {
     under_way.into_iter().chain(others).collect()
 }
 
-/// Where all trials were left out.
+/// Explains why all trials were left out.
 pub(super) fn nothing(plan: &Plan, unfinished: u64) -> String {
     let why = left_out(plan, unfinished);
     if why.is_empty() { "there is no trial in the input".to_owned() } else { why.join("; ") }

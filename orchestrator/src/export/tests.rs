@@ -47,7 +47,7 @@ fn an_export_that_is_stopped_leaves_nothing() {
     assert_eq!(files(dir.path()), 1);
 }
 
-/// Half of a trial is written when the export ends.
+/// The export is cancelled when half of a trial is written.
 #[test]
 fn an_export_that_is_stopped_while_it_writes_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -65,7 +65,7 @@ fn an_export_that_is_stopped_while_it_writes_leaves_nothing() {
     assert_eq!(files(dir.path()), 1);
 }
 
-/// Between the passes another process wrote the input anew.
+/// Another process rewrites the input between the two passes.
 #[test]
 fn an_input_that_changed_is_told() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,24 +1,25 @@
-//! Names of exception classes of another program, of which there are few, kept for as long as this process lives.
+//! Names of another program's exception classes. There are few, so they stay in memory for the life of the process.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// So many names are kept at most: Harbor has some eighty classes.
+/// The most names that are stored. Harbor has about eighty classes.
 const MOST: usize = 512;
-/// Longer names are no class's.
+/// The most bytes of a name. No class has a longer name.
 const LONGEST: usize = 80;
-/// What any other is called.
+/// The name for everything that cannot be stored.
 const OTHER: &str = "Exception";
 
 static KNOWN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
 
-/// The name of an exception's class.
+/// The name of an exception class.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ExceptionClass(&'static str);
 
 impl ExceptionClass {
-    /// The class of this name. What can be no name, and what comes after very many, is `Exception`.
+    /// Returns the class of this name. The result is `Exception` if the text cannot be a class name, or if 512 names
+    /// are stored already.
     pub fn of(name: &str) -> Self {
         let is_name = !name.is_empty()
             && name.len() <= LONGEST
@@ -30,12 +31,13 @@ impl ExceptionClass {
         if !is_name || known.len() >= MOST {
             return Self(OTHER);
         }
+        // The leak is bounded: at most `MOST` names of at most `LONGEST` bytes.
         let kept: &'static str = Box::leak(name.to_owned().into_boxed_str());
         known.insert(kept);
         Self(kept)
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         self.0
     }

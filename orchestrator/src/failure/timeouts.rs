@@ -1,57 +1,57 @@
-//! How long each phase of a trial may take: a task's limits under a job's settings, by Harbor's rule.
+//! The time limits of the phases of a trial: a task's limits under a job's settings, by Harbor's rule.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What a job says of its tasks' limits. Harbor's rule: `min(override or task's, max) × (the phase's multiplier or the
-/// general one)`, where an override or maximum of 0 is none.
+/// A job's settings for the limits of its tasks. Harbor's rule is `min(override or task's, max) × (the phase's
+/// multiplier or the general one)`, where an override or maximum of 0 counts as absent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TimeoutPolicy {
-    /// `timeout_multiplier`: of every limit whose phase has no multiplier of its own.
+    /// `timeout_multiplier`: the multiplier of every limit whose phase has no multiplier of its own.
     pub multiplier: f64,
-    /// `agent.override_timeout_sec`, `agent.max_timeout_sec`, `agent_timeout_multiplier`: the agent's time, in a task of
-    /// several steps of each step.
+    /// `agent.override_timeout_sec`, `agent.max_timeout_sec`, `agent_timeout_multiplier`: the agent's time. In a task
+    /// of several steps, the limit holds for each step.
     pub agent: PhaseLimit,
-    /// `agent.override_setup_timeout_sec`, `agent_setup_timeout_multiplier`: getting the agent ready. Harbor knows no
-    /// maximum for it.
+    /// `agent.override_setup_timeout_sec`, `agent_setup_timeout_multiplier`: the preparation of the agent. Harbor has
+    /// no maximum for it.
     pub agent_setup: PhaseLimit,
     /// `verifier.override_timeout_sec`, `verifier.max_timeout_sec`, `verifier_timeout_multiplier`: the tests.
     pub verifier: PhaseLimit,
-    /// `environment_build_timeout_multiplier`: building and starting an environment. Harbor knows no override and no
+    /// `environment_build_timeout_multiplier`: the build and start of an environment. Harbor has no override and no
     /// maximum for it.
     pub environment_build: PhaseLimit,
-    /// Seconds that a whole trial may take, from opening it to its reward; none for no limit. Ours: Harbor has none, and
-    /// no multiplier applies.
+    /// The most seconds of a whole trial, from its opening to its reward. `None` for no limit. A setting of rolltap:
+    /// Harbor has none, and no multiplier applies.
     pub trial_deadline_sec: Option<f64>,
 }
 
-/// What a job says of the limit of one phase. Each may be absent.
+/// A job's settings for the limit of one phase. Each may be absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PhaseLimit {
-    /// Seconds instead of those that the task says.
+    /// Seconds that replace the task's own limit.
     pub override_sec: Option<f64>,
-    /// Seconds at most, before the multiplier.
+    /// The most seconds, before the multiplier.
     pub max_sec: Option<f64>,
-    /// Instead of [`TimeoutPolicy::multiplier`].
+    /// The multiplier of this phase, in place of [`TimeoutPolicy::multiplier`].
     pub multiplier: Option<f64>,
 }
 
-/// A setting that is no time.
+/// A setting whose value is not a valid time.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error("{setting} = {value}: expected {expected}")]
 pub struct InvalidTimeout {
-    /// By Harbor's name.
+    /// Harbor's name of the setting.
     pub setting: &'static str,
-    /// As given.
+    /// The given value.
     pub value: f64,
-    /// What could be there.
+    /// A description of valid values.
     pub expected: &'static str,
 }
 
-/// Seconds that an agent has to get ready, unless it says otherwise: Harbor's.
+/// The default limit in seconds for the preparation of an agent, from Harbor.
 pub const AGENT_SETUP_SEC: f64 = 360.0;
 
 impl Default for TimeoutPolicy {
@@ -68,15 +68,16 @@ impl Default for TimeoutPolicy {
 }
 
 impl TimeoutPolicy {
-    /// The policy that multiplies every limit by the same number.
+    /// Returns the policy that multiplies every limit by the same number.
     pub fn multiplied(multiplier: f64) -> Self {
         Self { multiplier, ..Self::default() }
     }
 
-    /// Refuses what can be no time, by Harbor's name of the setting.
+    /// Checks that every setting is finite, every multiplier and the deadline above 0, and every other setting at least
+    /// 0.
     ///
     /// # Errors
-    /// The first setting that is wrong.
+    /// The first invalid setting, by Harbor's name.
     pub fn check(&self) -> Result<(), InvalidTimeout> {
         let above_zero = [
             ("timeout_multiplier", Some(self.multiplier)),
@@ -93,11 +94,13 @@ impl TimeoutPolicy {
             ("verifier.override_timeout_sec", self.verifier.override_sec),
             ("verifier.max_timeout_sec", self.verifier.max_sec),
         ];
+        // An override or maximum may be 0, which means none.
         let positive = above_zero.map(|(setting, value)| (setting, value, value.is_some_and(|v| v <= 0.0)));
         let zero_is_none =
             not_below_zero.map(|(setting, value)| (setting, value, value.is_some_and(|v| v < 0.0)));
         for (setting, value, too_small) in positive.into_iter().chain(zero_is_none) {
             let Some(value) = value else { continue };
+            // A comparison with NaN is false, so finiteness is checked too.
             if too_small || !value.is_finite() {
                 return Err(InvalidTimeout { setting, value, expected: "a finite number above 0" });
             }
@@ -105,27 +108,27 @@ impl TimeoutPolicy {
         Ok(())
     }
 
-    /// The agent's time; none for as long as it takes.
+    /// Returns the agent's time limit, or `None` if it has none.
     pub fn agent(&self, task: Option<f64>) -> Option<Duration> {
         self.agent.of(task, self.multiplier)
     }
 
-    /// Getting the agent ready, where the agent itself wants `default` seconds.
+    /// Returns the limit for the preparation of an agent whose own default is `default` seconds.
     pub fn agent_setup(&self, default: f64) -> Option<Duration> {
         self.agent_setup.of(Some(default), self.multiplier)
     }
 
-    /// The tests' time.
+    /// Returns the time limit of the tests.
     pub fn verifier(&self, task: f64) -> Option<Duration> {
         self.verifier.of(Some(task), self.multiplier)
     }
 
-    /// Building and starting an environment.
+    /// Returns the limit for the build and start of an environment.
     pub fn environment_build(&self, task: f64) -> Option<Duration> {
         self.environment_build.of(Some(task), self.multiplier)
     }
 
-    /// The whole trial.
+    /// Returns the deadline of the whole trial, or `None` if it has none.
     pub fn deadline(&self) -> Option<Duration> {
         self.trial_deadline_sec.and_then(seconds)
     }
@@ -133,6 +136,7 @@ impl TimeoutPolicy {
 
 impl PhaseLimit {
     fn of(self, task: Option<f64>, multiplier: f64) -> Option<Duration> {
+        // Harbor tests its overrides and maxima for truth, so that 0 counts as absent.
         let given = |value: &f64| *value != 0.0;
         let base = self.override_sec.filter(given).or(task)?;
         let capped = self.max_sec.filter(given).map_or(base, |max| base.min(max));
@@ -140,7 +144,7 @@ impl PhaseLimit {
     }
 }
 
-/// A number of seconds; one beyond what can be counted is no limit.
+/// Converts seconds to a duration. A number that `Duration` cannot represent means no limit.
 fn seconds(limit: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(limit).ok()
 }

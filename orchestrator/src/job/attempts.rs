@@ -1,4 +1,4 @@
-//! The attempts at a job's samples that have ended: which of them count, and in which order they are told.
+//! The attempts of a job that have ended: which attempts count, and the order in which they are reported.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use rolltap_rollout::ids::GroupId;
 
 use crate::trial::{TrialOutcome, TrialPlan};
 
-/// The place of each sample in its job.
+/// The position of each sample in its job.
 #[derive(Default)]
 pub(super) struct Order {
     groups: HashMap<GroupId, usize>,
@@ -14,7 +14,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Each group is told by its first trial.
+    /// Takes the job's groups, each represented by its first trial.
     pub(super) fn of(groups: &[TrialPlan]) -> Self {
         Self {
             groups: groups.iter().enumerate().map(|(at, plan)| (plan.group_id.clone(), at)).collect(),
@@ -22,7 +22,7 @@ impl Order {
         }
     }
 
-    /// By group, by sample and, within one, by attempt.
+    /// The sort key of a trial: by group, then by sample, then by attempt.
     fn place(&self, trial: &TrialOutcome) -> (Option<usize>, u32, u32) {
         (self.groups.get(&trial.group_id).copied(), trial.sample_index, trial.attempt)
     }
@@ -31,16 +31,16 @@ impl Order {
 /// The attempts that have ended.
 pub(super) struct Attempts {
     order: Order,
-    /// The last attempts at their samples, this run's and those before.
+    /// The last attempt at each sample that ended, from this run of the job and from earlier runs.
     done: Vec<TrialOutcome>,
-    /// Attempts that do not count any more.
+    /// Attempts that a later attempt replaced. They do not count.
     superseded: Vec<TrialOutcome>,
-    /// Attempts that failed and were followed by another, in all runs of the job.
+    /// The number of failed attempts that another attempt followed, over all runs of the job.
     retries: u64,
 }
 
 impl Attempts {
-    /// What earlier runs of the job left.
+    /// Starts with the results that earlier runs of the job left.
     pub(super) fn before(
         order: Order,
         done: Vec<TrialOutcome>,
@@ -50,7 +50,7 @@ impl Attempts {
         Self { order, done, superseded, retries }
     }
 
-    /// Samples of all tasks together.
+    /// The number of samples of all tasks together.
     pub(super) fn planned(&self) -> usize {
         self.order.samples
     }
@@ -67,30 +67,30 @@ impl Attempts {
         self.retries
     }
 
-    /// An attempt is the one that counts.
+    /// Adds an attempt that counts.
     pub(super) fn count(&mut self, outcome: TrialOutcome) {
         self.done.push(outcome);
     }
 
-    /// An attempt is followed by another, which has begun.
+    /// Records that a failed attempt is superseded. The attempt that follows has already begun.
     pub(super) fn follow(&mut self, failed: TrialOutcome) {
         self.retries += 1;
         self.superseded.push(failed);
     }
 
-    /// An attempt was given up by an earlier run of the job.
+    /// Adds an interrupted attempt of an earlier run. It does not count, and it is no retry.
     pub(super) fn pass_over(&mut self, interrupted: TrialOutcome) {
         self.superseded.push(interrupted);
     }
 
-    /// All of them, in the job's order.
+    /// Returns all attempts in the job's order.
     pub(super) fn all(&self) -> Vec<&TrialOutcome> {
         let mut all: Vec<_> = self.done.iter().chain(&self.superseded).collect();
         all.sort_by_key(|trial| self.order.place(trial));
         all
     }
 
-    /// Those that count, in the job's order.
+    /// Returns the attempts that count, in the job's order.
     pub(super) fn into_done(self) -> Vec<TrialOutcome> {
         let Self { order, mut done, .. } = self;
         done.sort_by_key(|trial| order.place(trial));

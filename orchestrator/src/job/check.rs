@@ -1,4 +1,4 @@
-//! What is wrong with a job, said before anything of it starts.
+//! Checks a job for errors before any part of the job starts.
 
 use super::{JobError, JobSettings};
 use crate::agents::AgentSpec;
@@ -19,6 +19,7 @@ fn trials_can_be_meant(settings: &JobSettings) -> Result<(), JobError> {
     let (tasks, agents) = (settings.tasks.len() as u64, settings.agents.len() as u64);
     let samples = u64::from(settings.samples.get());
     let trials = tasks.saturating_mul(agents).saturating_mul(samples);
+    // A mistyped `-k` would otherwise plan millions of trials.
     if trials > JobSettings::MAX_TRIALS {
         return Err(JobError::TooManyTrials { tasks, agents, samples, trials });
     }
@@ -35,7 +36,7 @@ fn tasks_fit_environment(settings: &JobSettings) -> Result<(), JobError> {
     Ok(())
 }
 
-/// What the job adds to its tasks; Harbor says itself what it cannot do.
+/// Checks the job's additions to its tasks. Harbor reports by itself which additions it does not support.
 fn job_fits_environment(settings: &JobSettings) -> Result<(), JobError> {
     let kind = settings.environment;
     let beyond = match kind {
@@ -62,6 +63,7 @@ fn beyond_docker(settings: &JobSettings) -> Option<String> {
     let TaskOverrides { keep, mounts, .. } = &settings.overrides;
     let composed = settings.tasks.iter().find(|task| has_services(&task.task));
     let composed = composed.map(|task| task.task.dir.display());
+    // `docker compose` removes all services of a project together.
     if let (true, Some(dir)) = (keep, &composed) {
         return Some(format!("`delete: false` for {dir}, as services go together"));
     }
@@ -84,6 +86,7 @@ fn beyond_docker(settings: &JobSettings) -> Option<String> {
 fn agents_fit_environment(settings: &JobSettings) -> Result<(), JobError> {
     let kind = settings.environment;
     let is_wrong =
+        // Only the environment `harbor` has Harbor's agents, and it has no others.
         |spec: &AgentSpec| matches!(spec, AgentSpec::Harbor(_)) != (kind == EnvironmentKind::Harbor);
     match settings.agents.iter().find(|agent| is_wrong(&agent.spec)) {
         Some(agent) => Err(JobError::WrongAgent { agent: agent.spec.name().to_owned(), kind }),

@@ -1,14 +1,16 @@
-//! Which version of a task a trial ran: a hash over the files of its directory.
+//! Identifies the version of a task by a hash over the files of its directory.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-/// Hex SHA-256 over every file below `dir`: its relative path and its content, or where it links to, in order of paths.
+/// Returns the hex SHA-256 over every file below `dir`, sorted by path: the relative path and the content of each file.
+/// The content of a symbolic link is its target.
 pub(super) fn of_dir(dir: &Path) -> io::Result<String> {
     let mut files = Vec::new();
     list(dir, &mut files)?;
+    // The order of `read_dir` depends on the file system.
     files.sort();
     let mut hasher = Sha256::new();
     for file in files {
@@ -19,6 +21,7 @@ pub(super) fn of_dir(dir: &Path) -> io::Result<String> {
         };
         let path = file.strip_prefix(dir).unwrap_or(&file).as_os_str().as_encoded_bytes();
         for part in [path, &content] {
+            // Without the lengths, a byte could move from a path to a content without a change of the hash.
             hasher.update((part.len() as u64).to_le_bytes());
             hasher.update(part);
         }

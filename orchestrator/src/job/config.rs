@@ -1,7 +1,7 @@
-//! A job as a file: Harbor's `JobConfig` or `TrialConfig`, as YAML or JSON, with a section of our own, `rolltap`.
+//! A job as a file: Harbor's `JobConfig` or `TrialConfig`, as YAML or JSON, with an additional section, `rolltap`.
 //!
-//! What Harbor knows and rolltap cannot honour is an error before anything starts. What Harbor does not know it passes
-//! over, and so do we, with a warning; in our own section it is an error.
+//! A key that Harbor honours and rolltap cannot is an error before anything starts. Harbor ignores a key that it does
+//! not know. rolltap does the same and warns, except in its own section, where such a key is an error.
 
 mod harbor;
 mod migrate;
@@ -25,64 +25,64 @@ pub use settings::{AgentDefaults, SettingsError};
 
 use crate::common::suggest::did_you_mean;
 
-/// The key of our own section.
+/// The key of rolltap's own section.
 const OWN: &str = "rolltap";
 
-/// A job's file.
+/// The content of a job's file.
 #[derive(Clone, Debug, Default)]
 pub struct JobFile {
-    /// What Harbor's keys say.
+    /// The values of Harbor's keys.
     pub job: JobConfig,
-    /// What ours say.
+    /// The values of the `rolltap` section.
     pub own: OwnConfig,
 }
 
-/// What is wrong with a job's file.
+/// Why a job's file is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file system said no.
+    /// The file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
-    /// No YAML, or no JSON.
+    /// The content is not valid YAML, or not valid JSON.
     #[error("cannot be parsed: {0}")]
     Syntax(String),
-    /// Something other than keys with values.
+    /// The content is not a mapping of keys to values.
     #[error("expected keys with values, like `agents:` or `tasks:`")]
     NoMapping,
-    /// A value of the wrong kind.
+    /// A key has a value of the wrong type.
     #[error("{key}: {problem}")]
     Value {
-        /// Where, as in `agents[0].name`.
+        /// The path of the key, as in `agents[0].name`.
         key: String,
-        /// What was expected.
+        /// The expected value.
         problem: String,
     },
-    /// A key of our own section that we do not know.
+    /// The `rolltap` section has an unknown key.
     #[error("unknown key rolltap.{key}{}; known keys: {known}", did_you_mean(*.nearest))]
     Unknown {
-        /// As given.
+        /// The key as given.
         key: String,
-        /// The nearest known one, if one is near.
+        /// The known key with the most similar name, if one is similar enough.
         nearest: Option<&'static str>,
-        /// All of them.
+        /// All known keys, separated by commas.
         known: String,
     },
-    /// Keys that Harbor honours and rolltap cannot.
+    /// Keys that Harbor honours and rolltap cannot, each with its value and the reason.
     #[error("rolltap cannot honour {}", .0.join("; "))]
     Refused(Vec<String>),
 }
 
 impl JobFile {
-    /// Reads a job's file: JSON where its name ends in `.json`, YAML otherwise (of which JSON is a part).
+    /// Reads a job's file. A file whose name ends in `.json` is JSON. Any other file is YAML, which includes JSON.
     ///
     /// # Errors
-    /// The first thing that is wrong with it; all that cannot be honoured at once.
+    /// Returns the first error. Keys that rolltap cannot honour are reported together.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path);
         let text = text.map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
@@ -95,13 +95,14 @@ impl JobFile {
         Self::of(value)
     }
 
-    /// Makes a job of a file's content.
+    /// Makes a job from the content of a file.
     pub(crate) fn of(value: Value) -> Result<Self, ConfigError> {
         let Value::Object(mut fields) = value else { return Err(ConfigError::NoMapping) };
         let own = match fields.remove(OWN) {
             Some(section) => OwnConfig::of(section)?,
             None => OwnConfig::default(),
         };
+        // A file of a single trial becomes a job's file first, so that the old keys of both are replaced.
         let fields = migrate::job(migrate::trial(fields)?)?;
         let job: JobConfig = typed(&fields)?;
         job.check()?;
@@ -109,12 +110,12 @@ impl JobFile {
     }
 }
 
-/// YAML as JSON says it. Anchors are followed as far as the parser's budget for small documents allows.
+/// Converts YAML to JSON. The parser's default budget limits the expansion of anchors.
 fn yaml(text: &str) -> Result<Value, ConfigError> {
     serde_saphyr::from_str(text).map_err(|error| ConfigError::Syntax(error.to_string()))
 }
 
-/// Harbor's keys as types. Those that no type has are refused, passed over, or not Harbor's at all.
+/// Deserializes Harbor's keys. A key that has no field is refused, ignored, or unknown to Harbor.
 fn typed<T: DeserializeOwned>(fields: &Map<String, Value>) -> Result<T, ConfigError> {
     let mut untyped = Vec::new();
     let value = Value::Object(fields.clone());
@@ -124,6 +125,7 @@ fn typed<T: DeserializeOwned>(fields: &Map<String, Value>) -> Result<T, ConfigEr
         key: error.path().to_string(),
         problem: error.inner().to_string(),
     })?;
+    // Only the keys that no field took are checked here.
     refuse::check(fields, &untyped)?;
     Ok(typed)
 }

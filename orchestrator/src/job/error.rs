@@ -12,102 +12,102 @@ use crate::failure::InvalidTimeout;
 use crate::job_dir::JobDirError;
 use crate::trial::runner::harbor::HarborError;
 
-/// Why a job did not start. Once it has started, what goes wrong is in its report.
+/// Why a job did not start. Errors after the start are in the job's report.
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
-    /// An empty list of tasks.
+    /// The list of tasks is empty.
     #[error("no task to run")]
     NoTasks,
-    /// More trials than anybody means.
+    /// The job has more trials than the limit allows.
     #[error(
         "{}, {} and {} make {trials} trials, and a job has at most {}: ask for fewer samples (-k), or split the tasks \
          into several jobs",
         counted(*.tasks, "task"), counted(*.agents, "agent"), counted(*.samples, "sample"), JobSettings::MAX_TRIALS
     )]
     TooManyTrials {
-        /// How many tasks.
+        /// The number of tasks.
         tasks: u64,
-        /// How many agents, each at every task.
+        /// The number of agents. Each works at every task.
         agents: u64,
-        /// How many samples of each task by each agent.
+        /// The number of samples of each task by each agent.
         samples: u64,
-        /// All of them together.
+        /// The product of the three numbers.
         trials: u64,
     },
-    /// An empty list of agents.
+    /// The list of agents is empty.
     #[error("no agent to run")]
     NoAgents,
-    /// Two agents would be one.
+    /// Two agents have the same label.
     #[error(
         "two agents of the job are the same, {label:?}: give them different models, or ask for more samples"
     )]
     SameAgent {
-        /// Both of them.
+        /// The label of both.
         label: String,
     },
-    /// Two tasks would be one group.
+    /// Two tasks have the same name and would form one group.
     #[error("two tasks of one dataset are named {name:?}: {} and {}; give each a name of its own", first.display(), second.display())]
     SameName {
         /// The name.
         name: String,
         /// One directory.
         first: PathBuf,
-        /// The other.
+        /// The other directory.
         second: PathBuf,
     },
-    /// A name that cannot be recorded.
+    /// The name of a task is not a valid id.
     #[error("task in {} has a name that cannot be used", dir.display())]
     TaskName {
-        /// Where.
+        /// The directory of the task.
         dir: PathBuf,
-        /// Why.
+        /// The reason.
         #[source]
         source: rolltap_rollout::ids::InvalidId,
     },
-    /// What the job says instead of its tasks cannot be.
+    /// The values by which the job replaces those of its tasks are invalid.
     #[error(transparent)]
     Overrides(#[from] crate::task::TaskError),
-    /// A task that cannot be read whole.
+    /// A file of a task cannot be read.
     #[error("cannot read task {}", dir.display())]
     TaskFiles {
-        /// Where.
+        /// The directory of the task.
         dir: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
-    /// A task means more than its agent would be told.
+    /// A task gives its agent more than the agent accepts.
     #[error("{}: gives its agent {what}, and agent {agent:?} takes none", task.display())]
     WouldNotSee {
         /// The task.
         task: PathBuf,
         /// The agent.
         agent: String,
-        /// What it would never see.
+        /// The part of the task that the agent would not get.
         what: String,
     },
-    /// A task that the chosen environment cannot run as it is meant.
+    /// The chosen environment does not support a feature of a task.
     #[error("environment {kind:?} cannot honour what the task in {} asks for: {what}", dir.display(), kind = kind.to_string())]
     Unsupported {
         /// The environment.
         kind: EnvironmentKind,
         /// The task.
         dir: PathBuf,
-        /// What it asks for.
+        /// The feature.
         what: String,
     },
-    /// What the job adds to its tasks cannot be had in the chosen environment.
+    /// The chosen environment does not support the job's additions to its tasks.
     #[error("environment {kind} cannot honour what the job adds: {what}")]
     Adds {
         /// The environment.
         kind: EnvironmentKind,
-        /// What it adds, and why it cannot be.
+        /// The addition, and the reason.
         what: String,
     },
-    /// The oracle has nothing to run.
+    /// A task has no solution for the oracle to run.
     #[error("agent \"oracle\" needs {}, which is missing", .0.display())]
     NoSolution(PathBuf),
-    /// A limit or multiplier that can be no time.
+    /// A limit or multiplier is not a valid time.
     #[error(transparent)]
     Timeout(#[from] InvalidTimeout),
     /// The model cannot be reached or chosen.
@@ -116,16 +116,16 @@ pub enum JobError {
     /// An agent is not installed.
     #[error(transparent)]
     Agent(#[from] LayerError),
-    /// Ctrl-C while an agent was being installed.
+    /// The user pressed Ctrl-C while an agent was being installed.
     #[error("cancelled while agent {0:?} was being installed; nothing of it is kept")]
     Cancelled(String),
-    /// Ctrl-C while the job was being planned.
+    /// The user pressed Ctrl-C while the job was being planned.
     #[error("stopped before any trial began")]
     Stopped,
-    /// The job has no directory.
+    /// The job directory cannot be used.
     #[error(transparent)]
     Dir(#[from] JobDirError),
-    /// The job's directory is of another job.
+    /// The job directory belongs to another job.
     #[error(transparent)]
     Resume(#[from] ResumeError),
     /// A file of the job directory cannot be written.
@@ -133,23 +133,24 @@ pub enum JobError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
-    /// Docker, or whatever runs the environments, is not there.
+    /// The environments' host, such as Docker, cannot be used.
     #[error("cannot use the {kind} environment")]
     Host {
-        /// Which one.
+        /// The kind of environment.
         kind: EnvironmentKind,
-        /// What it said.
+        /// The error of the host.
         #[source]
         source: EnvironmentError,
     },
     /// Harbor cannot run the trials.
     #[error(transparent)]
     Harbor(#[from] HarborError),
-    /// Environment `harbor` has agents of Harbor's, and no other environment has.
+    /// The agent does not fit the environment. The environment `harbor` has Harbor's agents, and no other environment
+    /// has these.
     #[error("agent {agent:?} cannot work in environment {kind}")]
     WrongAgent {
         /// The agent.
@@ -160,7 +161,7 @@ pub enum JobError {
     /// The embedded proxy did not start.
     #[error("cannot start the embedded proxy")]
     Proxy(#[from] rolltap_proxy::StartError),
-    /// A key that no header can hold.
+    /// An API key cannot be the value of a header.
     #[error(transparent)]
     Upstream(#[from] InvalidAddress),
     /// The external proxy cannot be used.
@@ -168,7 +169,7 @@ pub enum JobError {
     Admin(#[from] AdminError),
 }
 
-/// `1 task`, `2 tasks`
+/// Formats a number with its noun: `1 task`, `2 tasks`.
 fn counted(number: u64, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }

@@ -1,4 +1,4 @@
-//! The events of a job as a whole; those of its trials are in `trial/events.rs`.
+//! The events of a job as a whole. Those of its trials are in `trial/events.rs`.
 
 use serde::Serialize;
 use uuid::Uuid;
@@ -10,14 +10,14 @@ use crate::trial::Events;
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum JobEvent<'a> {
-    /// Everything is checked and started.
+    /// The job is checked and has started.
     JobStarted {
         job: &'a str,
         job_id: Uuid,
         dir: String,
-        /// Samples of all tasks together.
+        /// The number of samples of all tasks together.
         trials: usize,
-        /// How many of them had ended in an earlier run.
+        /// The number of these that ended in an earlier run.
         finished_before: usize,
     },
     JobEnded {

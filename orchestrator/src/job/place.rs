@@ -1,4 +1,4 @@
-//! Connecting a job to the place where its trials run.
+//! Connects a job to the host on which its trials run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::trial::runner::harbor::{Harbor, HarborJob};
 use crate::trial::{TrialHost, TrialPlan};
 
 impl TrialHost {
-    /// Makes sure of what trials like these need, and removes what dead jobs of this machine left.
+    /// Checks the requirements of these trials, and removes what dead jobs of this machine left.
     pub(super) async fn connect(
         settings: &JobSettings,
         plans: &[&TrialPlan],

@@ -1,4 +1,4 @@
-//! Which trials a job consists of, and what they are called.
+//! Plans the trials of a job and their names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -15,13 +15,14 @@ use crate::failure::TimeoutPolicy;
 use crate::trial::JobAgent;
 use crate::trial::{TrialExtras, TrialPlan};
 
-/// Harbor's names keep so much of the task's.
+/// The maximum number of characters of a task's name in a trial's name, as in Harbor.
 const TASK_PART: usize = 32;
 const TAIL_LENGTH: usize = 7;
-/// No letters or digits that are mistaken for one another.
+/// An alphabet without letters and digits that look alike, such as `l` and `1`. Its length of 32 divides 256, so that
+/// all letters are equally likely.
 const TAIL_ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 
-/// What all trials of a job are planned from.
+/// The input from which all trials of a job are planned.
 pub(super) struct Planner<'a> {
     pub(super) job_id: Uuid,
     pub(super) job_name: &'a str,
@@ -32,10 +33,11 @@ pub(super) struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// The first trial of each group of the job, in the job's order. The others follow from it by [`trial`], so that a plan
-    /// has the size of its groups, however many samples they have.
+    /// Returns the first trial of each group, in the job's order. [`trial`] derives the other trials from it, so the
+    /// size of a plan does not depend on the number of samples.
     ///
-    /// Others have their turn between tasks, whose files are read: a job may be stopped while it is planned.
+    /// Planning yields to the runtime between tasks, because it reads all files of each task. A job can be stopped in
+    /// between.
     pub(super) async fn plan(&self, tasks: Vec<JobTask>) -> Result<Vec<TrialPlan>, JobError> {
         let ambiguous = distinct_names(&tasks)?;
         distinct_agents(self.agents)?;
@@ -49,7 +51,7 @@ impl Planner<'_> {
 
     fn groups(&self, task: JobTask, ambiguous: &BTreeSet<String>) -> Result<Vec<TrialPlan>, JobError> {
         let JobTask { task, source, git } = task;
-        // A name that two datasets have is told by theirs.
+        // A name that two datasets share is preceded by the name of the dataset.
         let dataset = source.as_ref().filter(|_| ambiguous.contains(&task.name));
         let dataset = dataset.map(|source| format!("{source}/")).unwrap_or_default();
         let task = Arc::new(task);
@@ -58,7 +60,7 @@ impl Planner<'_> {
         let checksum = checksum.map_err(|source| JobError::TaskFiles { dir: task.dir.clone(), source })?;
         let task_id = TaskId::new(&task.name).map_err(invalid)?;
         let group = |agent: &Arc<JobAgent>| {
-            // The job's only agent needs no name to be told by.
+            // The label of an agent is needed only to distinguish it from others.
             let label = if self.agents.len() > 1 { format!("{}/", agent.label()) } else { String::new() };
             let group_id = format!("{}/{label}{dataset}{}", self.job_name, task.name);
             let group_id = GroupId::new(group_id).map_err(invalid)?;
@@ -85,7 +87,8 @@ impl Planner<'_> {
     }
 }
 
-/// Names that several datasets have. Within one, and among tasks of none, each has its own.
+/// Returns the names that several datasets share. Fails if a name occurs twice within one dataset, or twice among the
+/// tasks without a dataset.
 fn distinct_names(tasks: &[JobTask]) -> Result<BTreeSet<String>, JobError> {
     let mut seen: BTreeMap<(&Option<String>, &str), &Path> = BTreeMap::new();
     let mut names = BTreeSet::new();
@@ -102,7 +105,7 @@ fn distinct_names(tasks: &[JobTask]) -> Result<BTreeSet<String>, JobError> {
     Ok(ambiguous)
 }
 
-/// Another sample of the same group, or another attempt at one, as a trial of its own.
+/// Returns the plan of another sample of the same group, or of another attempt at a sample.
 pub(super) fn trial(
     of_group: &TrialPlan,
     job_id: Uuid,
@@ -121,7 +124,7 @@ pub(super) fn trial(
     })
 }
 
-/// Two agents whose groups nobody could tell apart.
+/// Checks that no two agents have the same label, and that there is an agent.
 fn distinct_agents(agents: &[Arc<JobAgent>]) -> Result<(), JobError> {
     let mut seen = BTreeSet::new();
     for agent in agents {
@@ -133,8 +136,8 @@ fn distinct_agents(agents: &[Arc<JobAgent>]) -> Result<(), JobError> {
     if agents.is_empty() { Err(JobError::NoAgents) } else { Ok(()) }
 }
 
-/// Like Harbor's `<task>__<7>`, but the tail follows from the job's id, the group, the sample and the attempt: the same
-/// attempt of the same job has the same name whenever it is asked for, and no two jobs share one.
+/// Returns a name like Harbor's `<task>__<7>`. The tail is derived from the ids of the job and group, the sample and
+/// the attempt. An attempt has the same name in every run of its job, and no two jobs share a name.
 fn trial_name(
     job_id: Uuid,
     group: &GroupId,
@@ -148,11 +151,13 @@ fn trial_name(
         .map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' })
         .take(TASK_PART)
         .collect();
+    // An id begins with a letter or a digit.
     let safe = safe.trim_start_matches(['.', '_', '-']).trim_end_matches(['_', '-']);
     let safe = if safe.is_empty() { "task" } else { safe };
     let digest = Sha256::new()
         .chain_update(job_id.as_bytes())
         .chain_update(group.as_str().as_bytes())
+        // The zero byte separates the group's name from the numbers.
         .chain_update([0])
         .chain_update(sample_index.to_le_bytes())
         .chain_update(attempt.to_le_bytes())

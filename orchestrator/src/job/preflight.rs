@@ -1,4 +1,4 @@
-//! Before a job starts: does its model answer, and which one is it?
+//! Checks before a job starts that the upstreams answer, and which model they serve.
 
 use std::error::Error;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Why a job's model cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PreflightError {
-    /// No server named.
+    /// No upstream is named.
     #[error(
         "agent {agent:?} calls a model: give --upstream URL of a vLLM server, or --proxy URL of a running rolltap proxy"
     )]
@@ -21,35 +21,35 @@ pub enum PreflightError {
         /// The agent.
         agent: String,
     },
-    /// The server does not answer as one.
+    /// An upstream does not answer like a vLLM server.
     #[error(
         "upstream {url} does not answer: {reason}; is vLLM running there, and is --upstream-api-key right?"
     )]
     Unreachable {
-        /// The server.
+        /// The upstream.
         url: String,
-        /// What happened.
+        /// The error.
         reason: String,
     },
-    /// The server has no such model.
+    /// An upstream does not serve the model.
     #[error("upstream {url} does not serve model {model:?}{}; it serves: {}", did_you_mean(nearest(.model, .served.iter().map(String::as_str))), .served.join(", "))]
     UnknownModel {
-        /// The server.
+        /// The upstream.
         url: String,
-        /// As asked for.
+        /// The requested model.
         model: String,
-        /// What there is.
+        /// The models that the upstream serves.
         served: Vec<String>,
     },
-    /// No model named, and not exactly one to take.
+    /// No model is named, and the upstream does not serve exactly one.
     #[error("upstream {url} serves {} models: choose one with -m MODEL{}", .served.len(), among(.served))]
     ModelNotChosen {
-        /// The server.
+        /// The upstream.
         url: String,
-        /// What there is.
+        /// The models that the upstream serves.
         served: Vec<String>,
     },
-    /// No model named, and no server of ours to ask.
+    /// No model is named, and the upstreams of an external proxy cannot be asked.
     #[error("agent {agent:?} needs a model's name when --proxy is given: add -m MODEL")]
     ModelNeeded {
         /// The agent.
@@ -71,7 +71,7 @@ struct Model {
     id: String,
 }
 
-/// The model to use: the one asked for, if every upstream serves it, or else the only one that they serve.
+/// Returns the requested model if every upstream serves it. Without a requested model, returns the only one served.
 pub(super) async fn choose_model(
     upstreams: &Upstreams,
     asked: Option<String>,
@@ -82,6 +82,7 @@ pub(super) async fn choose_model(
         let served = served_models(&url, upstreams.api_key.as_deref()).await?;
         chosen = Some(match chosen {
             Some(model) if served.contains(&model) => model,
+            // The exact name has priority, because some served names contain a `/` too.
             Some(model) if without_provider(&model).is_some_and(|bare| served.contains(&bare)) => {
                 without_provider(&model).unwrap_or(model)
             }
@@ -95,7 +96,7 @@ pub(super) async fn choose_model(
     Ok(chosen)
 }
 
-/// Harbor's models are named with their provider, `openai/qwen3`. Some served names have a `/` too, so they come first.
+/// Removes the provider from a model's name. Harbor writes `openai/qwen3`.
 fn without_provider(model: &str) -> Option<String> {
     model.split_once('/').map(|(_, bare)| bare.to_owned())
 }
@@ -103,6 +104,7 @@ fn without_provider(model: &str) -> Option<String> {
 async fn served_models(url: &str, api_key: Option<&str>) -> Result<Vec<String>, PreflightError> {
     let unreachable = |reason| PreflightError::Unreachable { url: url.to_owned(), reason };
     let failed = |error: reqwest::Error| unreachable(innermost(&error));
+    // The HTTP proxy of this host's environment must not stand between rolltap and the upstream.
     let client = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build().map_err(failed)?;
     let mut request = client.get(format!("{url}/v1/models"));
     if let Some(key) = api_key {
@@ -116,7 +118,7 @@ async fn served_models(url: &str, api_key: Option<&str>) -> Result<Vec<String>, 
     Ok(models.data.into_iter().map(|model| model.id).collect())
 }
 
-/// What the system said, without the layers around it.
+/// Returns the innermost cause of an error, without the layers around it.
 fn innermost(error: &dyn Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {

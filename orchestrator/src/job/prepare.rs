@@ -1,4 +1,4 @@
-//! From a job's settings to the trials that are to run, known before anything is started.
+//! Turns a job's settings into the trials that remain to be run, before anything starts.
 
 use std::sync::Arc;
 
@@ -13,19 +13,20 @@ use super::{JobError, JobSettings};
 use crate::job::records::{JobVersions, Records};
 use crate::job_dir::JobDir;
 
-/// What a job is to do.
+/// The plan of a job.
 pub(super) struct Prepared {
-    /// What an earlier run of it left.
+    /// The state that an earlier run of the job left, if any.
     pub(super) left: Option<Left>,
     pub(super) records: Records,
-    /// `JobLock`
+    /// The content of `lock.json`, Harbor's `JobLock`.
     pub(super) versions: JobVersions,
     pub(super) remaining: Remaining,
     pub(super) order: Order,
 }
 
 impl Prepared {
-    /// Reads the job's directory, and writes nothing. The tasks are those of the settings as the job overrides them.
+    /// Reads the job's directory and writes nothing. `tasks` are those of the settings, with the job's overrides
+    /// applied.
     pub(super) async fn look(
         settings: &JobSettings,
         tasks: Vec<JobTask>,
@@ -33,6 +34,7 @@ impl Prepared {
         dir: &JobDir,
     ) -> Result<Self, JobError> {
         let left = resume::look(dir).await?;
+        // A resumed job has the id of its first run, because the names of its trials derive from that id.
         let id = left.as_ref().map_or_else(Uuid::now_v7, |left| left.job_id);
         let agents: Vec<_> = settings.agents.iter().cloned().map(Arc::new).collect();
         let extras = settings.overrides.extras()?;

@@ -1,4 +1,4 @@
-//! What a job shows while it runs, always on standard error: a bar on a terminal, lines elsewhere.
+//! The progress of a running job, always on standard error: a bar on a terminal, lines elsewhere.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::trial::Events;
 use crate::trial::{TrialOutcome, in_words};
 
-/// What a job shows while it runs.
+/// The progress of a running job.
 #[derive(Debug)]
 pub struct Progress {
     shown: Shown,
-    /// The user knows of a verdict without a reward: one such trial stands for all.
+    /// Whether the warning about a verdict without a reward has been shown. It is shown once per job.
     has_warned_of_no_reward: bool,
-    /// The same for machines.
+    /// The event stream for programs.
     pub(super) events: Arc<Events>,
 }
 
-/// What people see.
+/// The form of the progress for people.
 #[derive(Debug)]
 enum Shown {
     /// A bar that is redrawn.
@@ -31,7 +31,7 @@ enum Shown {
 }
 
 impl Progress {
-    /// What suits standard error.
+    /// Chooses the form that suits standard error.
     pub fn for_stderr(quiet: bool) -> Self {
         let shown = if quiet {
             Shown::Quiet
@@ -43,12 +43,12 @@ impl Progress {
         Self { shown, has_warned_of_no_reward: false, events: Arc::default() }
     }
 
-    /// Tells machines as well.
+    /// Writes events for programs as well.
     pub fn telling(self, events: Events) -> Self {
         Self { events: Arc::new(events), ..self }
     }
 
-    /// `done` ended in an earlier run of the job.
+    /// Shows the start of a job of `trials` trials. `done` ended in an earlier run of the job.
     pub(super) fn start(&self, trials: usize, done: &[TrialOutcome]) {
         match &self.shown {
             Shown::Bar(bar) => {
@@ -65,24 +65,24 @@ impl Progress {
         }
     }
 
-    /// Says something that is not about one trial.
+    /// Shows a text that concerns the whole job.
     pub(super) fn note(&self, text: &str) {
         match &self.shown {
             Shown::Bar(bar) => bar.println(text),
-            // Where standard error cannot be written, as on a full disk, the job goes on without its lines.
+            // An error of standard error, as on a full disk, must not stop the job.
             Shown::Lines => drop(writeln!(std::io::stderr(), "{text}")),
             Shown::Quiet => {}
         }
     }
 
-    /// Says once that tests gave a verdict that nothing can be trained on as it is.
+    /// Warns once about a trial whose tests gave a verdict but no reward, which cannot be trained as it is.
     pub(super) fn warn_of_no_reward(&mut self, trial: &TrialOutcome) {
         if !std::mem::replace(&mut self.has_warned_of_no_reward, true) {
             self.note(&format!("warning: {} {}", trial.name, trial.end_in_words()));
         }
     }
 
-    /// `done` holds every trial that ended, this one last.
+    /// Shows the end of a trial. `done` holds every trial that ended, this trial last.
     pub(super) fn trial_ended(&self, done: &[TrialOutcome], planned: usize) {
         let Some(trial) = done.last() else { return };
         match &self.shown {
@@ -107,7 +107,7 @@ impl Progress {
     }
 }
 
-/// What a job is to do, where so many of its trials ended in an earlier run.
+/// Formats the number of trials of a job, and how many ended in an earlier run.
 pub(super) fn to_be_done(trials: usize, before: usize) -> String {
     let said = if trials == 1 { "1 trial".to_owned() } else { format!("{trials} trials") };
     if before == 0 { format!("{said} to run") } else { format!("{said}, {before} of them ended before") }
@@ -117,7 +117,7 @@ fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// One trial in one line.
+/// Formats one trial as one line.
 fn line(trial: &TrialOutcome) -> String {
     let reward = match trial.reward {
         Some(reward) => reward.to_string(),

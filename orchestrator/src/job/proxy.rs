@@ -1,4 +1,4 @@
-//! The proxy that captures a job's calls: one of its own, or one that runs already.
+//! The proxy that captures a job's calls: an embedded proxy, or an external proxy that already runs.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::admin_client::AdminClient;
 use crate::failure::chain;
 use crate::trial::JobAgent;
 
-/// How long calls may drain when a job is over; every trial is sealed by then.
+/// The time for calls to drain at the end of a job. Every trial is sealed by then.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 pub(super) enum JobProxy {
@@ -20,7 +20,8 @@ pub(super) enum JobProxy {
     External,
 }
 
-/// Agents are told the first: the one that they reach from inside.
+/// Returns the addresses of the agent plane. Agents get the first, which they reach from their containers.
+/// The second is loopback, for callers of this host.
 fn reached_from_here(at: IpAddr) -> Vec<SocketAddr> {
     let mut listen = vec![SocketAddr::new(at, 0)];
     if !at.is_loopback() {
@@ -29,7 +30,7 @@ fn reached_from_here(at: IpAddr) -> Vec<SocketAddr> {
     listen
 }
 
-/// The job's agents with their models, found before anything starts.
+/// Returns the job's agents with their models, before anything starts.
 pub(super) async fn choose_models(settings: &JobSettings) -> Result<Vec<JobAgent>, PreflightError> {
     let mut agents = Vec::new();
     for agent in &settings.agents {
@@ -39,7 +40,7 @@ pub(super) async fn choose_models(settings: &JobSettings) -> Result<Vec<JobAgent
     Ok(agents)
 }
 
-/// An agent's model. Only an embedded proxy's upstreams can be asked before anything starts.
+/// Returns an agent's model. Only an embedded proxy's upstreams can be asked before anything starts.
 async fn choose_model(agent: &JobAgent, proxy: &ProxyChoice) -> Result<Option<String>, PreflightError> {
     let JobAgent { spec, model, .. } = agent;
     if !spec.calls_model() {
@@ -58,8 +59,8 @@ async fn choose_model(agent: &JobAgent, proxy: &ProxyChoice) -> Result<Option<St
 }
 
 impl JobProxy {
-    /// Starts the job's proxy where its environments reach it, the admin plane on loopback alone; or greets the one that
-    /// runs.
+    /// Starts an embedded proxy, or checks that the external proxy answers. The agent plane listens where environments
+    /// reach it, and the admin plane on loopback only.
     pub(super) async fn start(
         choice: ProxyChoice,
         reachable_at: IpAddr,
@@ -68,6 +69,7 @@ impl JobProxy {
         let (upstreams, public) = match choice {
             ProxyChoice::External { admin_url, token } => {
                 let admin = AdminClient::new(&admin_url, token)?;
+                // An unreachable or incompatible proxy must fail the job before any trial.
                 admin.greet().await?;
                 return Ok((Self::External, admin));
             }
@@ -85,7 +87,7 @@ impl JobProxy {
         Ok((Self::Embedded(Box::new(proxy)), admin))
     }
 
-    /// Stops an embedded proxy; says what went wrong.
+    /// Stops an embedded proxy. Returns the problem, if there was one.
     pub(super) async fn stop(self) -> Option<String> {
         match self {
             Self::Embedded(proxy) => {

@@ -1,4 +1,5 @@
-//! Which trial starts next: in the job's order, within the limits of job, agent and task, retries when they are due.
+//! Chooses the next trial: in the job's order, within the limits of job, agent and task. Retries wait until they are
+//! due.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroUsize;
@@ -9,19 +10,19 @@ use uuid::Uuid;
 use super::stretch::Stretch;
 use crate::trial::{TrialOutcome, TrialPlan};
 
-/// A trial whose turn it is.
+/// A trial that may start now.
 pub(super) struct NextTrial {
     pub(super) plan: TrialPlan,
-    /// What came of the attempt before it. It counts until this one has begun.
+    /// The outcome of the previous attempt. It counts until this attempt has begun.
     pub(super) before: Option<Box<TrialOutcome>>,
 }
 
-/// What is to run.
+/// Trials that have not begun.
 struct Waiting {
     stretch: Stretch,
-    /// Not before this; none for at once.
+    /// The earliest start. `None` if the trials may start at once.
     due: Option<Instant>,
-    /// Of the first of the stretch.
+    /// The outcome of the previous attempt at the first trial of the stretch.
     before: Option<Box<TrialOutcome>>,
 }
 
@@ -31,7 +32,7 @@ impl Waiting {
     }
 }
 
-/// The trials of a job that have not begun, and how many of which kind run.
+/// The trials of a job that have not begun, and the numbers of running trials per task and per pool.
 pub(super) struct Queue {
     job_id: Uuid,
     waiting: VecDeque<Waiting>,
@@ -60,14 +61,16 @@ impl Queue {
         }
     }
 
-    /// The first trial that may start. It counts as running until [`Self::ended`].
+    /// Takes the first trial that may start. It counts as running until [`Self::ended`].
     pub(super) fn take(&mut self, now: Instant) -> Option<NextTrial> {
         if self.running >= self.at_once {
             return None;
         }
+        // A trial at its limit does not hold up the trials behind it.
         let at = self.waiting.iter().position(|waiting| self.may_start(waiting, now))?;
         let Waiting { stretch, before, .. } = self.waiting.remove(at)?;
         let (plan, left) = stretch.split(self.job_id);
+        // The rest takes the same place, because the order of the job is that of its groups.
         if let Some(left) = left {
             self.waiting.insert(at, Waiting::now(left));
         }
@@ -97,18 +100,18 @@ impl Queue {
         }
     }
 
-    /// Another attempt, before all that has not begun: its group is the one that is nearest to its end.
+    /// Queues another attempt before all others, because its group is the nearest to its end.
     pub(super) fn again(&mut self, plan: TrialPlan, due: Instant, before: TrialOutcome) {
         let (stretch, before) = (Stretch::one(plan), Some(Box::new(before)));
         self.waiting.push_front(Waiting { stretch, due: Some(due), before });
     }
 
-    /// When the next retry is due. One that is, and waits for others to end, is none.
+    /// Returns when the next retry becomes due. A retry that is already due waits for a running trial to end instead.
     pub(super) fn next_due(&self, now: Instant) -> Option<Instant> {
         self.waiting.iter().filter_map(|waiting| waiting.due).filter(|due| *due > now).min()
     }
 
-    /// Begins nothing any more. What came of trials that were to be tried again is handed back.
+    /// Removes all waiting trials. Returns the outcomes of those that waited for a retry.
     pub(super) fn give_up(&mut self) -> impl Iterator<Item = TrialOutcome> {
         std::mem::take(&mut self.waiting)
             .into_iter()
@@ -121,7 +124,7 @@ fn task(plan: &TrialPlan) -> String {
     plan.task.dir.to_string_lossy().into_owned()
 }
 
-/// Agents of one group share a pool; the others have one each.
+/// Returns the pool whose limit an agent shares. Agents without a group have a pool each.
 fn pool(plan: &TrialPlan) -> String {
     let group = plan.agent.limit.as_ref().and_then(|limit| limit.group.as_ref());
     group.map_or_else(|| format!("agent:{}", plan.agent.label()), |group| format!("group:{group}"))
@@ -148,7 +151,7 @@ mod tests {
 
     const JOB: Uuid = Uuid::from_u128(7);
 
-    /// Both bundled tasks, two samples each by each of these agents.
+    /// Returns both bundled tasks, two samples each by each of these agents.
     fn groups_of(agents: &[JobAgent]) -> Vec<Stretch> {
         stretches(agents, 2)
     }

@@ -1,5 +1,5 @@
-//! What the JSON files of a job directory hold: Harbor's `JobConfig`, `JobResult`, `TrialConfig` and `TrialResult`, so
-//! that Harbor's own readers work on it. What Harbor has no field for stands under `rolltap`.
+//! The JSON files of a job directory: Harbor's `JobConfig`, `JobResult`, `TrialConfig` and `TrialResult`, so that
+//! Harbor's own readers accept them. Values without a field in Harbor are under `rolltap`.
 
 mod config;
 mod statistics;
@@ -16,32 +16,32 @@ use crate::job_dir::JobDir;
 use crate::trial::records::{self, TrialRecords};
 use crate::trial::{TrialOutcome, TrialPlan};
 
-/// What all records of a job have in common.
+/// The values that all records of a job share.
 #[derive(Debug)]
 pub(crate) struct Records {
     trials: TrialRecords,
     job_name: String,
-    /// `JobConfig`
+    /// Harbor's `JobConfig`.
     job: Value,
     metrics: Vec<Metric>,
 }
 
-/// How far a job is.
+/// The progress of a job.
 pub(crate) struct JobProgress<'a> {
     pub(crate) started_at: Timestamp,
-    /// None while it runs.
+    /// `None` while the job runs.
     pub(crate) finished_at: Option<Timestamp>,
-    /// Samples of all tasks together.
+    /// The number of samples of all tasks together.
     pub(crate) planned: usize,
     pub(crate) running: usize,
-    /// Attempts that failed and were followed by another, in all runs of the job.
+    /// The number of failed attempts that another attempt followed, over all runs of the job.
     pub(crate) retries: u64,
     /// The last attempt at each sample that ended.
     pub(crate) trials: &'a [TrialOutcome],
 }
 
 impl Records {
-    /// Of a job with these groups, each told by its first trial.
+    /// Creates the records of a job. Each group is represented by its first trial.
     pub(crate) fn new(
         job_id: Uuid,
         job_name: &str,
@@ -50,7 +50,7 @@ impl Records {
         dir: &JobDir,
     ) -> Self {
         let shared = config::shared(settings);
-        // Every agent works at every task.
+        // The first agent's groups cover all tasks, because every agent works at every task.
         let first = groups.first().map(|plan| &plan.agent);
         let tasks = groups.iter().filter(|plan| Some(&plan.agent) == first);
         let mut job = shared.clone();
@@ -78,7 +78,7 @@ impl Records {
         }
     }
 
-    /// The records of the job's trials.
+    /// Returns the records of the job's trials.
     pub(crate) fn trials(&self) -> &TrialRecords {
         &self.trials
     }
@@ -91,17 +91,17 @@ impl Records {
         &self.job_name
     }
 
-    /// `JobConfig`
+    /// Returns the job's `JobConfig`.
     pub(crate) fn job_config(&self) -> &Value {
         &self.job
     }
 
-    /// `JobLock`
+    /// Returns the job's `JobLock`.
     pub(crate) fn versions(&self, groups: &[TrialPlan]) -> JobVersions {
         config::versions(&self.trials.shared, &self.job, groups)
     }
 
-    /// `JobResult`
+    /// Returns the job's `JobResult`.
     pub(crate) fn job_result(&self, standing: &JobProgress<'_>) -> Value {
         let JobProgress { started_at, finished_at, planned, running, retries, trials } = standing;
         let sum = |of: fn(&TrialStatus) -> u64| {

@@ -1,26 +1,26 @@
-//! What came of a job.
+//! The result of a job.
 
 use super::RolloutFiles;
 use crate::job_dir::JobDir;
 use crate::trial::TrialOutcome;
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Debug)]
 pub struct JobReport {
-    /// Where everything lies.
+    /// The job directory.
     pub dir: JobDir,
-    /// The trials that ran, in the order of tasks and samples.
+    /// The last attempt at each sample that ended, in the order of tasks and samples.
     pub trials: Vec<TrialOutcome>,
-    /// How many trials were planned; fewer ran if the job was cancelled.
+    /// The number of planned trials. Fewer ran if the job was cancelled.
     pub planned: usize,
-    /// The files that the rollouts were written to; none if they could not be.
+    /// The files with the rollouts. `None` if they could not be written.
     pub rollouts: Option<RolloutFiles>,
-    /// What went wrong beside the trials.
+    /// Problems of the job as a whole.
     pub problems: Vec<String>,
 }
 
 impl JobReport {
-    /// Whether everything ran, and whatever failed was the agent's own failure.
+    /// Returns whether all trials ran, without a problem or a failure other than the agent's own.
     pub fn is_clean(&self) -> bool {
         self.trials.len() == self.planned
             && self.problems.is_empty()

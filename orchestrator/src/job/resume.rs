@@ -1,5 +1,5 @@
-//! Going on with a job that was interrupted, by Ctrl-C or by the death of its process: what its directory says is done
-//! stays as it is, and what was under way is tried once more.
+//! Resumes a job that was interrupted by Ctrl-C or by the death of its process. Samples that the directory records as
+//! done stay as they are, and trials that were in progress get another attempt.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,55 +16,55 @@ use crate::failure::{Cause, Phase, TrialFailure};
 use crate::job_dir::JobDir;
 use crate::trial::{TrialOutcome, TrialPlan};
 
-/// Why a job cannot be gone on with.
+/// Why a job cannot be resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
-    /// The job was another one.
+    /// The directory belongs to a job with other settings.
     #[error(
         "job directory {} is there already, of a job with {key} = {before}, but now it is {now}; go on with the same \
          configuration (--resume DIR takes it from there), choose another --job-name, or move the directory away",
         dir.display()
     )]
     Differs {
-        /// The job's directory.
+        /// The job directory.
         dir: PathBuf,
         /// The first setting that differs, as in `agents[0].name`.
         key: String,
-        /// As the job began.
+        /// Its recorded value.
         before: String,
-        /// As asked for now.
+        /// Its current value.
         now: String,
     },
-    /// The task is not what its finished trials were about.
+    /// The files of a task have changed since its trials finished.
     #[error("task {task} is not what it was when the job in {} began: its files have changed", dir.display())]
     TaskChanged {
-        /// The job's directory.
+        /// The job directory.
         dir: PathBuf,
         /// The task.
         task: String,
     },
-    /// A file that our own kind wrote is not readable.
+    /// A file of the job directory cannot be read, or its content is not rolltap's.
     #[error("cannot go on with the job in {}: {} {problem}", dir.display(), file.display())]
     Unreadable {
-        /// The job's directory.
+        /// The job directory.
         dir: PathBuf,
-        /// Which file of it.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         problem: String,
     },
-    /// A trial's name cannot be made.
+    /// The name of a trial is not a valid id.
     #[error(transparent)]
     Name(#[from] InvalidId),
 }
 
-/// What an interrupted job left.
+/// The state that an interrupted job left.
 pub(super) struct Left {
     pub(super) job_id: Uuid,
     pub(super) started_at: Option<Timestamp>,
     pub(super) retries: u64,
     config: Value,
-    /// By group and sample, in order of attempts.
+    /// The attempts by group and sample, in order of their number.
     trials: BTreeMap<(String, u64), Vec<LeftTrial>>,
     checksums: BTreeMap<String, String>,
 }
@@ -75,22 +75,23 @@ struct LeftTrial {
     result: Option<Value>,
 }
 
-/// A job's samples, sorted by what is to be done about them.
+/// The samples of a job, sorted by the work that remains.
 #[derive(Default)]
 pub(super) struct Remaining {
-    /// Ended before.
+    /// Samples that are done.
     pub(super) done: Vec<TrialOutcome>,
-    /// Attempts that a later one supersedes or is about to.
+    /// Attempts with a result that a later attempt supersedes, or that the next attempt will supersede.
     pub(super) older: Vec<TrialOutcome>,
-    /// Of these, those that never ended.
+    /// Attempts without a result, because their process died. A later attempt supersedes these as well.
     pub(super) interrupted: Vec<TrialPlan>,
-    /// To be run.
+    /// The trials to run.
     pub(super) plans: Vec<Stretch>,
 }
 
-/// Reads what is left of a job in this directory; none if nothing of it had begun. Others have their turn between trials,
-/// of which there may be very many.
+/// Reads the state of an earlier run of the job, or `None` if no run has written its configuration. It yields to the
+/// runtime between trials, because there may be many.
 pub(super) async fn look(dir: &JobDir) -> Result<Option<Left>, ResumeError> {
+    // A start writes `config.json` before its first trial, so without this file there is no trial.
     let Some(config) = read(dir, &dir.config())? else { return Ok(None) };
     let id = |value: Option<&Value>| Uuid::parse_str(value?.as_str()?).ok();
     let unreadable = |problem: &str| ResumeError::Unreadable {
@@ -118,7 +119,7 @@ pub(super) async fn look(dir: &JobDir) -> Result<Option<Left>, ResumeError> {
     Ok(Some(left))
 }
 
-/// A file's content; none if it is not there.
+/// Reads and parses a file, or returns `None` if it does not exist.
 fn read(dir: &JobDir, path: &Path) -> Result<Option<Value>, ResumeError> {
     let unreadable = |problem: String| ResumeError::Unreadable {
         dir: dir.path().to_owned(),
@@ -139,7 +140,7 @@ impl Left {
         let own = config.get("rolltap");
         let number = |key: &str| own?.get(key)?.as_u64();
         let group = own.and_then(|own| own.get("group_id")?.as_str());
-        // A folder of somebody else's is nobody's business here.
+        // A folder without these keys is not rolltap's and is ignored.
         let (Some(group), Some(sample), Some(attempt)) = (group, number("sample_index"), number("attempt"))
         else {
             return Ok(());
@@ -155,9 +156,9 @@ impl Left {
         Ok(())
     }
 
-    /// Whether the job that is asked for now is this one.
+    /// Checks that the current configuration describes the same job.
     pub(super) fn is_of(&self, dir: &JobDir, config: &Value) -> Result<(), ResumeError> {
-        // As a file says it: numbers have one form there.
+        // Numbers change their form when they are written, so the current configuration is written and parsed too.
         let now = serde_json::to_string(config).ok().and_then(|text| serde_json::from_str(&text).ok());
         let now: Value = now.unwrap_or_default();
         match difference("", &comparable(&self.config), &comparable(&now)) {
@@ -168,11 +169,12 @@ impl Left {
         }
     }
 
-    /// Sorts the samples of the job by what became of them. Each group is told by its first trial.
+    /// Sorts the samples of the job by their state. Each group is represented by its first trial.
     pub(super) fn sort(&self, dir: &JobDir, groups: &[TrialPlan]) -> Result<Remaining, ResumeError> {
         let mut remaining = Remaining::default();
         for group in groups {
             let id = group.group_id.to_string();
+            // The rewards of a group are comparable only if all of its samples had the same task.
             if self.checksums.get(&id).is_some_and(|before| *before != group.task_checksum) {
                 let (dir, task) = (dir.path().to_owned(), group.task.name.clone());
                 return Err(ResumeError::TaskChanged { dir, task });
@@ -199,11 +201,13 @@ impl Left {
     ) -> Result<(), ResumeError> {
         earlier.iter().for_each(|trial| remaining.supersede(plan, trial));
         match last.result.as_ref().map(|result| last.outcome(plan, result)) {
+            // A trial that was cancelled with its job, or that waits for a retry, is not done.
             Some(outcome) if !outcome.is_cancelled() && !outcome.awaits_retry => {
                 remaining.done.push(outcome);
             }
             _ => {
                 remaining.supersede(plan, last);
+                // The name of an attempt is never used again, because a sealed trial does not reopen.
                 let next = last.attempt.saturating_add(1);
                 let mut next = plan::trial(plan, self.job_id, plan.sample_index, next)?;
                 let attempts = earlier.iter().chain([last]);
@@ -217,6 +221,7 @@ impl Left {
 
 impl Remaining {
     fn add_untried(&mut self, group: &TrialPlan, job_id: Uuid, sample: u32) -> Result<(), InvalidId> {
+        // Consecutive untried samples share one stretch, so that a large group takes little memory.
         if !self.plans.last_mut().is_some_and(|last| last.extend(group, sample)) {
             self.plans.push(Stretch::one(plan::trial(group, job_id, sample, 0)?));
         }
@@ -236,7 +241,7 @@ impl LeftTrial {
         TrialPlan { name: self.name.clone(), attempt: self.attempt, ..plan.clone() }
     }
 
-    /// What it is given once a later attempt is open.
+    /// Returns the trial's name and the reward to set once a later attempt is open.
     fn name_and_reward(&self, plan: &TrialPlan) -> (TrialId, PutReward) {
         let outcome = match &self.result {
             Some(result) => self.outcome(plan, result),
@@ -250,14 +255,14 @@ impl LeftTrial {
     }
 }
 
-/// What came of a trial that an earlier run of the job did not end.
+/// Returns the outcome of a trial that an earlier run of the job did not end.
 pub(super) fn interrupted(plan: &TrialPlan) -> TrialOutcome {
     let why = "the job was interrupted; a later attempt counts instead";
     TrialOutcome::new(plan).failed(TrialFailure::new(Phase::Agent, Cause::Cancelled, why))
 }
 
-/// A job's settings without what may differ from run to run: where the job lies, where its servers are, which version
-/// runs it.
+/// Returns a job's settings without those that may differ between runs: the directory, the servers and the version of
+/// rolltap.
 fn comparable(config: &Value) -> Value {
     let mut config = config.clone();
     if let Some(fields) = config.as_object_mut() {
@@ -273,7 +278,7 @@ fn comparable(config: &Value) -> Value {
     config
 }
 
-/// The first place where two values differ, and what is there.
+/// Returns the path of the first difference of two values, and both values there.
 fn difference(key: &str, before: &Value, now: &Value) -> Option<(String, String, String)> {
     let below = |step: &str| match (key, step.starts_with('[')) {
         ("", _) => step.to_owned(),
@@ -300,7 +305,7 @@ fn difference(key: &str, before: &Value, now: &Value) -> Option<(String, String,
     }
 }
 
-/// Enough of a value to know it by.
+/// Shortens a value for an error message.
 fn short(value: &Value) -> String {
     const LENGTH: usize = 200;
     let text = value.to_string();

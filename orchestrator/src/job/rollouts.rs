@@ -1,5 +1,5 @@
-//! The end of a job: every trial's rollout, fetched from the admin plane, or made of what its agent handed back where
-//! nothing was captured, and written to the job directory.
+//! The end of a job: the rollouts of all trials are collected in the job directory. They come from the admin plane, or
+//! from the agent's own record if nothing was captured.
 
 use std::error::Error;
 use std::fs::File;
@@ -20,18 +20,18 @@ use crate::failure::chain;
 use crate::trial::TrialContext;
 use crate::trial::TrialOutcome;
 
-/// The files that a job's rollouts were written to.
+/// The files with a job's rollouts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RolloutFiles {
-    /// A JSON line per branch.
+    /// The JSON Lines file, with one row per branch.
     pub jsonl: PathBuf,
-    /// The same rows.
+    /// The Parquet file, with the same rows.
     pub parquet: PathBuf,
-    /// How many rows, which is branches.
+    /// The number of rows.
     pub rows: usize,
 }
 
-/// Why the files are not there.
+/// Why the rollouts could not be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GatherError {
     #[error("cannot write {}: {source}; what was captured is kept, and running the job again writes the file", path.display())]
@@ -46,7 +46,8 @@ pub(super) enum GatherError {
     Away(#[source] AdminError),
 }
 
-/// Writes the rows of all trials that the proxy knows, in the order of `trials`; says which could not be had.
+/// Writes the rows of all trials that were opened at the proxy, in the order of `trials`. Returns a problem for each
+/// trial without rows.
 pub(super) async fn gather(
     context: &TrialContext,
     trials: &[&TrialOutcome],
@@ -55,7 +56,7 @@ pub(super) async fn gather(
     let gathered = gather_to(&jsonl, &parquet, context, trials).await;
     if gathered.is_err() {
         for path in [&jsonl, &parquet] {
-            // It may not have come so far.
+            // The draft may not exist yet.
             let _ = std::fs::remove_file(draft(path));
         }
     }
@@ -73,10 +74,12 @@ async fn gather_to(
     for trial in trials.iter().filter(|trial| trial.opened) {
         let is_returned = trial.returned.as_ref().is_some_and(|returned| returned.taken);
         let rows = match &trial.status {
+            // The proxy captured nothing of such a trial and has no rows.
             Some(status) if is_returned => returned_rows(context, trial, &trial.facts(context), status),
             _ => {
                 let fetched = context.cancellation.unless_hurried(fetch(&context.admin, &trial.name)).await;
                 match fetched.ok_or(GatherError::Hurried)? {
+                    // Without a proxy each further trial would only wait and fail too.
                     Err(error) if error.is_of_an_absent_proxy() => return Err(GatherError::Away(error)),
                     fetched => fetched.map_err(|error| chain(&error)),
                 }
@@ -91,7 +94,7 @@ async fn gather_to(
     Ok((RolloutFiles { jsonl: jsonl.to_owned(), parquet: parquet.to_owned(), rows }, missing))
 }
 
-/// Once more where the answer breaks off: the proxy may have been started anew.
+/// Fetches a trial's rows, and retries once if the answer breaks off, because the proxy may have restarted.
 async fn fetch(admin: &AdminClient, trial: &TrialId) -> Result<Vec<RolloutRow>, AdminError> {
     match admin.rollout(trial).await?.try_collect().await {
         Err(AdminError::Unreadable { .. }) => admin.rollout(trial).await?.try_collect().await,
@@ -99,7 +102,7 @@ async fn fetch(admin: &AdminClient, trial: &TrialId) -> Result<Vec<RolloutRow>, 
     }
 }
 
-/// The rows of what the agent handed back, read once more: they were not kept while other trials ran.
+/// Returns the rows from the agent's own record. They are read again here, because they were not held in memory.
 fn returned_rows(
     context: &TrialContext,
     trial: &TrialOutcome,
@@ -119,11 +122,11 @@ fn returned_rows(
     agent_reported::rows(facts, &reward, status.superseded, &found.calls)
 }
 
-/// Both files under way, as drafts beside their places: a file that is there is whole.
+/// Both files while they are written. They are drafts with another name, so that an existing result is always complete.
 struct Writers<'a> {
     jsonl: jsonl::JsonlWriter<BufWriter<File>>,
     parquet: parquet::ParquetWriter<BufWriter<File>>,
-    /// Where they go.
+    /// The final paths.
     places: (&'a Path, &'a Path),
     rows: usize,
 }
@@ -148,7 +151,7 @@ impl<'a> Writers<'a> {
         Ok(())
     }
 
-    /// Both are whole, and on the disk, before either takes its place.
+    /// Completes both files and syncs them to disk before it moves either into place.
     fn finish(self) -> Result<usize, GatherError> {
         let (jsonl, parquet) = self.places;
         store(self.jsonl.finish().map_err(written(jsonl))?).map_err(at(jsonl))?;
@@ -160,12 +163,12 @@ impl<'a> Writers<'a> {
     }
 }
 
-/// Writes what is still in memory. A buffer that is dropped does so too, and says nothing where it cannot.
+/// Writes the buffered bytes and syncs the file. Dropping the buffer would write them too, but ignore an error.
 fn store(file: BufWriter<File>) -> io::Result<()> {
     file.into_inner().map_err(IntoInnerError::into_error)?.sync_all()
 }
 
-/// Where the system does not take the bytes, its own word is the error; else what is wrong with the rows.
+/// Maps an error of a writer. An error of the operating system inside it has priority over the writer's own error.
 fn written<E: Error + Into<GatherError> + 'static>(path: &Path) -> impl FnOnce(E) -> GatherError {
     move |error| match of_the_system(&error) {
         Some(source) => at(path)(source),

@@ -1,4 +1,4 @@
-//! Running a job: everything is checked and started, trials run so many at once, and everything is put away again.
+//! Runs a job: checks it, starts its parts, runs a limited number of trials at once, and cleans up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,14 +25,15 @@ use crate::job::records::{JobProgress, Records};
 use crate::job_dir::{JobDir, Log, default_job_name, write_json};
 use crate::trial::{TrialContext, TrialHost, TrialOutcome, TrialPlan};
 
-/// Runs a job to its end, or to its early end by `cancellation`. Nothing that it started is left running. Where the job's
-/// directory is there already, of an equal job, it goes on with that one.
+/// Runs a job to its end, or until `cancellation` stops it. Nothing that it started keeps running. If the job directory
+/// of an equal job exists, that job is resumed.
 ///
 /// # Errors
-/// Only before anything started; no new job directory is left behind then. Later trouble is in the report.
+/// Fails only before the first trial starts, and then leaves no new job directory behind. Later problems are in the
+/// report.
 ///
-/// The returned future is boxed so that this crate compiles the orchestrator once. The body of an `async fn` is compiled by every
-/// crate that polls it, with that crate's settings.
+/// The returned future is boxed so that this crate compiles the orchestrator once. The body of an `async fn` is
+/// compiled by every crate that polls it, with that crate's settings.
 pub fn run_job(
     settings: JobSettings,
     progress: Progress,
@@ -53,6 +54,7 @@ async fn run(
         let installed = cancellation.unless_stopped(Box::pin(agent.spec.install())).await;
         installed.ok_or_else(|| JobError::Cancelled(agent.spec.name().to_owned()))??;
     }
+    // Models and agents are settled first, because errors up to here leave no directory to remove.
     let job_name = settings.job_name.clone().unwrap_or_else(|| default_job_name(&Zoned::now()));
     let mut tasks = std::mem::take(&mut settings.tasks);
     for task in &mut tasks {
@@ -80,11 +82,11 @@ struct Job {
     progress: Progress,
     attempts: Attempts,
     queue: Queue,
-    /// Trials of which nothing can be trained, since the last one that was captured well.
+    /// The number of consecutive trials without a trainable call.
     empty_in_a_row: u32,
-    /// After how many of them the job stops; 0 for never.
+    /// The number of such trials after which the job stops. 0 disables this limit.
     max_empty: u32,
-    /// Why no further trial begins, where something is in the way of all of them.
+    /// Why no further trial may begin, if a problem affects all trials.
     halted: Option<String>,
 }
 
@@ -98,7 +100,7 @@ impl Job {
     ) -> Result<Self, JobError> {
         let Prepared { left, records, versions, remaining, order } = prepared;
         let write = |path| move |source| JobError::Write { path, source };
-        // The configuration is written last: a directory without it is as good as new.
+        // The configuration is written last. A directory without it counts as new.
         if left.is_none() {
             write_json(&dir.versions(), &versions).map_err(write(dir.versions()))?;
             write_json(&dir.config(), records.job_config()).map_err(write(dir.config()))?;
@@ -131,7 +133,7 @@ impl Job {
         };
         let job_id = records.job_id();
         let mut older = remaining.older;
-        // The proxy may have been away at the end of their agents' time.
+        // These trials ended while the proxy was unreachable, so they may still be open there.
         for outcome in older.iter_mut().filter(|outcome| !outcome.opened) {
             context.seal(outcome).await;
         }
@@ -154,7 +156,7 @@ impl Job {
         Ok(job)
     }
 
-    /// A process that died may have written a result of which the proxy was not told any more.
+    /// Sets the rewards that the proxy lacks. A process may die between writing a result and setting its reward.
     async fn put_rewards_left(&mut self) {
         let is_told = |outcome: &TrialOutcome| {
             outcome.status.as_ref().is_some_and(|status| status.completed_at.is_some())
@@ -164,7 +166,7 @@ impl Job {
         }
     }
 
-    /// Whether no further trial begins.
+    /// Returns whether no further trial may begin.
     fn is_ending(&self) -> bool {
         self.halted.is_some() || self.context.cancellation.stop.is_cancelled()
     }
@@ -207,7 +209,7 @@ impl Job {
                 }
                 self.progress.events.trial_started(&turn.plan);
                 running.start(&self.context, turn.plan);
-                // With very many at once it takes a while until the last has begun, and somebody may stop the job meanwhile.
+                // Starting many trials takes a while, and a request to stop the job must be noticed meanwhile.
                 tokio::task::yield_now().await;
             }
             let stop = &self.context.cancellation.stop;
@@ -233,7 +235,7 @@ impl Job {
                 self.context.log.line(problem);
             }
         }
-        // What was to be tried again and was not counts as it is, until the job is gone on with.
+        // An outcome whose retry did not begin counts as it is. A resumed job retries it.
         self.queue.give_up().for_each(|before| self.attempts.count(before));
     }
 
@@ -248,6 +250,7 @@ impl Job {
             log.line(format!("{name} handed back: {note}"));
         }
         self.empty_in_a_row = match outcome.is_captured() {
+            // Such a trial has no complete call and gives no evidence either way.
             None => self.empty_in_a_row,
             Some(true) => 0,
             Some(false) => self.empty_in_a_row.saturating_add(1),
@@ -264,6 +267,7 @@ impl Job {
         let again = self.next_attempt(plan, &outcome);
         self.progress.events.trial_ended(&outcome, again.is_some());
         match again {
+            // The failed outcome counts only if its retry never begins, so the queue holds it.
             Some((next, wait)) => {
                 self.context.log.line(format!(
                     "{name} is tried again as {} in {} s",
@@ -279,7 +283,7 @@ impl Job {
         }
     }
 
-    /// The attempt that is to follow this one, and how long after.
+    /// Returns the next attempt and the wait before it, if a retry is due.
     fn next_attempt(&self, plan: &TrialPlan, outcome: &TrialOutcome) -> Option<(TrialPlan, Duration)> {
         if self.is_ending() || !outcome.awaits_retry {
             return None;
@@ -314,7 +318,7 @@ impl Job {
     ) -> JobReport {
         let Self { context, proxy, progress, attempts, .. } = self;
         problems.extend(proxy.stop().await);
-        // No trial runs any more, so this is the only owner.
+        // No trial runs any more, so this is the only owner of the context.
         let (dir, planned) = (context.dir.clone(), attempts.planned());
         if let Some(TrialContext { place, log, .. }) = Arc::into_inner(context) {
             let unclean = place.close().await.err();

@@ -1,4 +1,4 @@
-//! The trials of a job that are under way.
+//! The running trials of a job.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 use crate::trial::TrialContext;
 use crate::trial::{self, TrialOutcome, TrialPlan};
 
-/// The trials under way, each in a task of its own so that a bug met in one harms no other.
+/// The running trials. Each has a task of its own, so that a panic in one does not affect the others.
 #[derive(Default)]
 pub(super) struct Running {
     tasks: JoinSet<TrialOutcome>,
@@ -22,7 +22,7 @@ impl Running {
         self.plans.insert(handle.id(), plan);
     }
 
-    /// None when nothing runs.
+    /// Waits for the next trial to end. Returns `None` if no trial runs.
     pub(super) async fn next(&mut self) -> Option<(TrialPlan, Result<TrialOutcome, JoinError>)> {
         let (id, result) = match self.tasks.join_next_with_id().await? {
             Ok((id, outcome)) => (id, Ok(outcome)),

@@ -1,4 +1,4 @@
-//! What a job is asked for.
+//! The settings of a job.
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -14,55 +14,56 @@ use crate::failure::TimeoutPolicy;
 use crate::trial::runner::harbor::HarborSettings;
 use crate::trial::{JobAgent, TaskOverrides};
 
-/// What to run.
+/// The settings of a job.
 #[derive(Debug)]
 pub struct JobSettings {
-    /// The tasks, each under a name of its own in its dataset.
+    /// The tasks. Each has a unique name within its dataset.
     pub tasks: Vec<JobTask>,
-    /// What is said instead of them.
+    /// Values that replace those of the tasks.
     pub overrides: TaskOverrides,
-    /// Who works at them, each at all of them.
+    /// The agents. Each works at every task.
     pub agents: Vec<JobAgent>,
-    /// Samples of each task by each agent; together they are a group.
+    /// The number of samples of each task by each agent. Together they are a group.
     pub samples: NonZeroU32,
-    /// Trials at once.
+    /// The number of trials that run at once.
     pub concurrency: NonZeroUsize,
-    /// Trials of one task at once; none for as many as the job runs.
+    /// The number of trials of one task that run at once. `None` if only `concurrency` limits them.
     pub per_task: Option<NonZeroUsize>,
-    /// The job stops after so many trials in a row of whose calls nothing can be trained; 0 for never.
+    /// The job stops after this many consecutive trials without a trainable call. 0 disables this limit.
     pub max_empty_trials: u32,
     /// Which failed trials get another attempt.
     pub retry: RetryConfig,
-    /// What is made of all rewards together.
+    /// The metrics over all rewards.
     pub metrics: Vec<Metric>,
-    /// Where commands run.
+    /// Where trials run.
     pub environment: EnvironmentKind,
-    /// Images are built although they are kept from before, and although a task with a Dockerfile names a ready one.
+    /// Whether images are built even if they exist, or if the task names a prebuilt image beside its Dockerfile.
     pub force_build: bool,
-    /// How Harbor is driven, where the environment is `harbor`.
+    /// How Harbor runs, if the environment is `harbor`.
     pub harbor: HarborSettings,
-    /// Where job directories lie.
+    /// The directory that contains the job directories.
     pub jobs_dir: PathBuf,
-    /// The job's name; none for the time of its start.
+    /// The job's name. `None` for a name from the time of its start.
     pub job_name: Option<String>,
-    /// Who captures the calls.
+    /// The proxy that captures the calls.
     pub proxy: ProxyChoice,
-    /// What becomes of earlier turns' tokens; none for what the proxy is set to.
+    /// How the proxy treats the tokens of earlier turns. `None` for the proxy's own setting.
     pub history: Option<History>,
-    /// Keys laid over every request of every trial.
+    /// Keys that override those of every request of every trial.
     pub sampling: Map<String, Value>,
-    /// How long the phases of every trial may take.
+    /// The time limits of the phases of every trial.
     pub timeouts: TimeoutPolicy,
 }
 
 impl JobSettings {
-    /// For [`Self::max_empty_trials`].
+    /// The default of [`Self::max_empty_trials`].
     pub const DEFAULT_MAX_EMPTY_TRIALS: u32 = 20;
 
-    /// Trials that a job has at most. What comes of each is in memory until the job ends, and named in its `result.json`.
+    /// The maximum number of trials of a job. The outcome of each is in memory until the job ends, and listed in its
+    /// `result.json`.
     pub const MAX_TRIALS: u64 = 100_000;
 
-    /// A job with nothing else said of it: one sample of each task, one trial after the other.
+    /// Returns default settings: one sample of each task, one trial at a time.
     pub fn new(
         tasks: Vec<JobTask>,
         agents: Vec<JobAgent>,
@@ -93,21 +94,21 @@ impl JobSettings {
     }
 }
 
-/// Who captures the calls.
+/// The proxy that captures a job's calls.
 #[derive(Debug)]
 pub enum ProxyChoice {
     /// A proxy inside this process, for as long as the job runs.
     Embedded {
-        /// Where calls go.
+        /// The vLLM servers that get the calls.
         upstreams: Upstreams,
-        /// Where agents of other machines find it; none for those of this machine alone.
+        /// Where agents of other machines reach the proxy. `None` if only those of this machine reach it.
         public: Option<PublicPlace>,
     },
-    /// One that runs already.
+    /// A proxy that already runs.
     External {
-        /// Its `--admin` address as a URL.
+        /// The URL of its admin plane.
         admin_url: String,
-        /// What its `--admin-token-file` holds.
+        /// The admin token, the content of its `--admin-token-file`.
         token: Option<String>,
     },
 }
@@ -118,28 +119,28 @@ impl From<Upstreams> for ProxyChoice {
     }
 }
 
-/// Where agents of other machines find an embedded proxy.
+/// Where agents of other machines reach an embedded proxy.
 #[derive(Clone, Debug)]
 pub struct PublicPlace {
-    /// Where it listens.
+    /// The address on which the proxy listens.
     pub listen: SocketAddr,
-    /// How that is reached from there: what every agent is told.
+    /// The base URL that every agent gets. Agents reach `listen` by it.
     pub url: PublicUrl,
 }
 
-/// The servers of a job's model; none are needed for an agent that calls none.
+/// The servers of a job's model. They may be empty if no agent calls a model.
 #[derive(Debug, Default)]
 pub struct Upstreams {
-    /// Where they listen.
+    /// The addresses of the servers.
     pub addresses: Vec<Address>,
-    /// The API key that they want.
+    /// The API key of the servers.
     pub api_key: Option<String>,
-    /// What its prompts are rendered with.
+    /// The settings for rendering prompts.
     pub render: RenderSettings,
 }
 
 impl Upstreams {
-    /// The addresses, each with the key.
+    /// Returns the addresses, each with the API key.
     pub(super) fn authorized(&self) -> Result<Vec<Address>, InvalidAddress> {
         let Some(key) = &self.api_key else { return Ok(self.addresses.clone()) };
         self.addresses.iter().cloned().map(|address| address.with_api_key(key)).collect()

@@ -1,5 +1,4 @@
-//! Trials that have not begun. A group may have very many samples, so those behind the first are made into trials when
-//! their turn comes.
+//! Trials that have not begun. A group may have many samples, so the plan of each is made only when it may start.
 
 use std::ops::Range;
 
@@ -9,28 +8,28 @@ use uuid::Uuid;
 use super::plan;
 use crate::trial::TrialPlan;
 
-/// A trial that has not begun, and the samples of its group right behind it that nobody has tried yet.
+/// A trial that has not begun, and the untried samples of its group that directly follow it.
 #[derive(Clone, Debug)]
 pub(super) struct Stretch {
     pub(super) first: TrialPlan,
-    /// By their index.
+    /// The indexes of these samples.
     behind: Range<u32>,
 }
 
 impl Stretch {
-    /// A whole group, told by its first sample.
+    /// Makes a stretch of a whole group from its first sample.
     pub(super) fn group(first: TrialPlan) -> Self {
         let behind = first.sample_index.saturating_add(1)..first.group_size;
         Self { first, behind }
     }
 
-    /// One trial alone.
+    /// Makes a stretch of a single trial.
     pub(super) fn one(trial: TrialPlan) -> Self {
         let next = trial.sample_index.saturating_add(1);
         Self { first: trial, behind: next..next }
     }
 
-    /// Takes in a sample that nobody has tried yet, if it is the next one of the group.
+    /// Appends an untried sample if it is the next of the group. Returns whether it was appended.
     pub(super) fn extend(&mut self, group: &TrialPlan, sample_index: u32) -> bool {
         let is_next = self.first.group_id == group.group_id && self.behind.end == sample_index;
         if is_next {
@@ -39,11 +38,11 @@ impl Stretch {
         is_next
     }
 
-    /// The first trial, and what is left.
+    /// Returns the first trial, and the rest of the stretch.
     pub(super) fn split(self, job_id: Uuid) -> (TrialPlan, Option<Self>) {
         let Self { first, mut behind } = self;
         let next = behind.next().map(|sample| plan::trial(&first, job_id, sample, 0));
-        // A group whose first trial has a name has one for each: they differ in the last letters alone.
+        // The names in a group differ only in their tails, so if the first is valid, all are.
         let left = next.and_then(Result::<_, InvalidId>::ok).map(|next| Self { first: next, behind });
         (first, left)
     }

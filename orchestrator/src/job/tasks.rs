@@ -1,4 +1,4 @@
-//! Which tasks a job's file means: directories, directories of directories, and git repositories.
+//! Finds the tasks that a job's file names: directories, directories of directories, and git repositories.
 
 mod fnmatch;
 mod git;
@@ -12,49 +12,49 @@ pub use git::GitError;
 use super::config::{DatasetRef, JobConfig, TaskRef};
 use crate::task::{GitOrigin, Runner, Task, TaskError};
 
-/// One of a job's tasks.
+/// A task of a job.
 #[derive(Clone, Debug)]
 pub struct JobTask {
-    /// What to do.
+    /// The task.
     pub task: Task,
-    /// The dataset that it counts to; none for a task by itself.
+    /// The dataset that the task belongs to. `None` for a single task.
     pub source: Option<String>,
-    /// Where it came from, if it came from elsewhere.
+    /// The repository of the task. `None` for a task of this host.
     pub git: Option<GitOrigin>,
 }
 
-/// Why a job's tasks cannot be had.
+/// Why a job's tasks cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum TasksError {
-    /// One of them is no task, or none that rolltap can run.
+    /// A directory is not a task, or rolltap cannot run the task.
     #[error(transparent)]
     Task(#[from] TaskError),
-    /// One of them cannot be fetched.
+    /// A task cannot be fetched from git.
     #[error(transparent)]
     Git(#[from] GitError),
-    /// Patterns that no task matches.
+    /// No task matches the patterns.
     #[error("dataset {}: no task matches {}; there are: {}", path.display(), patterns.join(", "), names.join(", "))]
     NoMatch {
         /// The dataset.
         path: PathBuf,
         /// The patterns.
         patterns: Vec<String>,
-        /// The first of the names that there are.
+        /// The first five names of the dataset.
         names: Vec<String>,
     },
 }
 
 impl From<Task> for JobTask {
-    /// A task of this host by itself.
+    /// Makes a single task of this host.
     fn from(task: Task) -> Self {
         Self { task, source: None, git: None }
     }
 }
 
-/// All tasks that a job's file means, single ones first, as Harbor has them. What is not there yet is fetched.
+/// Returns all tasks that a job's file names. Single tasks come first, as in Harbor. Missing tasks are fetched.
 ///
 /// # Errors
-/// The first that cannot be had.
+/// Fails at the first task that cannot be loaded.
 pub fn find(job: &JobConfig, runner: Runner) -> BoxFuture<'_, Result<Vec<JobTask>, TasksError>> {
     // Boxed for the reason given at `run_job`.
     Box::pin(find_all(job, runner))
@@ -71,10 +71,10 @@ async fn find_all(job: &JobConfig, runner: Runner) -> Result<Vec<JobTask>, Tasks
     Ok(found)
 }
 
-/// What a path on the command line means: a task, or a dataset.
+/// Adds a path of the command line to the job: as a task if it has a `task.toml`, otherwise as a dataset.
 ///
 /// # Errors
-/// Nothing is there.
+/// Fails if the path is not a directory.
 pub fn at_path(job: &mut JobConfig, path: &Path) -> Result<(), TasksError> {
     if !path.is_dir() {
         return Err(TaskError::NotADirectory(path.to_owned()).into());
@@ -109,9 +109,11 @@ async fn single(reference: &TaskRef, runner: Runner) -> Result<JobTask, TasksErr
     Ok(JobTask { task: Task::load_for(&dir, runner)?, source, git: Some(origin) })
 }
 
-/// The tasks of a directory in order of their names. What the patterns leave out need not be a sound task.
+/// Loads the tasks of a directory in order of their names. Directories that the patterns exclude are not loaded, so
+/// they may be invalid.
 fn of_dataset(dataset: &DatasetRef, runner: Runner) -> Result<Vec<JobTask>, TasksError> {
     let path = dataset.path.clone().unwrap_or_default();
+    // The dataset has the name of its directory, which a path such as `.` lacks.
     let root = path.canonicalize().map_err(|_| TaskError::NotADirectory(path.clone()))?;
     let unreadable = |source| TaskError::Read { path: path.clone(), source };
     let mut dirs = Vec::new();
@@ -139,6 +141,7 @@ fn chosen(dataset: &DatasetRef, path: PathBuf, dirs: Vec<PathBuf>) -> Result<Vec
     };
     let names: Vec<_> = dirs.iter().take(5).map(name).collect();
     let mut left = dirs;
+    // Harbor takes an empty list as absent.
     if let Some(patterns) = dataset.task_names.as_ref().filter(|patterns| !patterns.is_empty()) {
         left.retain(|dir| matches(dir, patterns));
         if left.is_empty() {
@@ -148,6 +151,7 @@ fn chosen(dataset: &DatasetRef, path: PathBuf, dirs: Vec<PathBuf>) -> Result<Vec
     if let Some(patterns) = &dataset.exclude_task_names {
         left.retain(|dir| !matches(dir, patterns));
     }
+    // The limit applies after the patterns, as in Harbor.
     left.truncate(dataset.n_tasks.unwrap_or(usize::MAX));
     Ok(left)
 }

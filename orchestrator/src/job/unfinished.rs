@@ -1,4 +1,4 @@
-//! Trials that do not finish by themselves: interrupted ones and those whose task panicked.
+//! Ends trials that cannot end by themselves: interrupted trials, and those whose task panicked.
 
 use tokio::task::JoinError;
 
@@ -8,7 +8,8 @@ use crate::job_dir::write_json;
 use crate::trial::{TrialContext, TrialOutcome, TrialPlan};
 
 impl TrialContext {
-    /// Tells the proxy the reward of a trial that is not running. It goes without where the proxy will not have it.
+    /// Sets the reward of a trial that is not running. An error is only logged, because the job goes forward without
+    /// it.
     pub(super) async fn put_reward(&self, outcome: &mut TrialOutcome) {
         match self.admin.put_reward(&outcome.name, &outcome.reward_to_put()).await {
             Ok(status) => outcome.status = Some(status),
@@ -16,7 +17,8 @@ impl TrialContext {
         }
     }
 
-    /// Ends what an earlier run of the job left open: its record at the proxy is closed, and says so, as does its folder.
+    /// Ends a trial that an earlier run of the job left open: seals it at the proxy, and writes its result to its
+    /// folder.
     pub(super) async fn end_interrupted(&self, plan: &TrialPlan) -> TrialOutcome {
         let mut outcome = resume::interrupted(plan);
         self.seal(&mut outcome).await;
@@ -25,8 +27,7 @@ impl TrialContext {
         outcome
     }
 
-    /// Ends a trial whose task died by a bug of ours: its record at the proxy is closed all the same. Its environment
-    /// goes with the job's.
+    /// Ends a trial whose task panicked, and seals it at the proxy. Its environment is removed at the end of the job.
     pub(super) async fn record_panic(&self, plan: &TrialPlan, error: &JoinError) -> TrialOutcome {
         let failure = TrialFailure::from_error(Phase::Agent, Cause::Internal, error);
         self.log.line(format!("{} died: {failure}", plan.name));
@@ -40,7 +41,7 @@ impl TrialContext {
         outcome
     }
 
-    /// Writes the result of a trial that did not come so far itself.
+    /// Writes the result of a trial that did not write it itself.
     fn keep(&self, plan: &TrialPlan, outcome: &TrialOutcome) {
         let record = self.records.trial_result(plan, outcome);
         if let Err(error) = write_json(&self.dir.trial(&plan.name).result(), &record) {

@@ -1,4 +1,4 @@
-//! A job's directory belongs to one process at a time.
+//! Locks a job's directory for one process.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -9,16 +9,16 @@ use rolltap_rollout::ids::TrialId;
 
 use super::JobDir;
 
-/// Which process runs the job, locked by it.
+/// The file with the id of the process that runs the job. That process holds a lock on the file.
 const LOCK: &str = ".running";
 
-/// What a job's directory may have before its `config.json` is there.
+/// The files that a job directory may have before its `config.json` exists.
 const BEFORE_CONFIG: [&str; 4] = [LOCK, "lock.json", "lock.json.tmp", "config.json.tmp"];
 
-/// Why a job has no directory.
+/// Why a job directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JobDirError {
-    /// Something else has this name; it is not touched.
+    /// The path exists and is not a job directory. It is not touched.
     #[error("{} exists already, and is no job directory; choose another --job-name, or move it away", .0.display())]
     Exists(PathBuf),
     /// Another process runs the job.
@@ -26,20 +26,20 @@ pub enum JobDirError {
     Busy {
         /// The directory.
         path: PathBuf,
-        /// Which process, if it said so.
+        /// The id of that process, if it is recorded.
         process: Option<u32>,
     },
-    /// The name would lead elsewhere.
+    /// The name is not usable as the name of a directory.
     #[error(
         "job name {0:?} is not usable: 1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit"
     )]
     Name(String),
-    /// The file system said no.
+    /// The directory cannot be created.
     #[error("cannot create job directory {}", path.display())]
     Create {
         /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
@@ -49,18 +49,18 @@ fn by(process: &Option<u32>) -> String {
     process.map(|process| format!(" (process {process})")).unwrap_or_default()
 }
 
-/// A job directory that is this process's alone, for as long as this lives. The system ends it with the process, however
-/// that dies.
+/// Exclusive access to a job directory for the lifetime of this value. The system releases the lock when the process
+/// ends, even if it is killed.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) dir: JobDir,
-    /// Nothing of a job is in it.
+    /// Whether the directory has no `config.json` yet.
     pub(crate) is_new: bool,
     _lock: File,
 }
 
 impl Claim {
-    /// Takes the directory away again, if the job never started.
+    /// Removes the directory again if it is new. Called if the job did not start.
     pub(crate) fn abandon(self) {
         if self.is_new {
             let path = self.dir.path();
@@ -72,10 +72,11 @@ impl Claim {
 }
 
 impl JobDir {
-    /// Takes the directory of a job, made if need be, for this process alone.
+    /// Claims the directory of a job for this process, and creates it if necessary.
     ///
     /// # Errors
-    /// Another process has it, something else has its name, the name is not usable, or the file system refuses.
+    /// Fails if another process has the directory, the path exists and is not a job directory, the name is invalid, or
+    /// the file system refuses.
     pub(crate) fn claim(jobs_dir: &Path, name: &str) -> Result<Claim, JobDirError> {
         if TrialId::new(name).is_err() {
             return Err(JobDirError::Name(name.to_owned()));
@@ -101,7 +102,7 @@ impl JobDir {
         }
     }
 
-    /// Whether a job began here, or nothing but its directory was made before its process died.
+    /// Returns whether this is the directory of a job, or a directory whose process died before it wrote `config.json`.
     fn may_be_a_jobs(&self) -> io::Result<bool> {
         if !self.path.is_dir() {
             return Ok(false);
@@ -112,10 +113,11 @@ impl JobDir {
         Ok(nothing_else || self.config().is_file())
     }
 
-    /// The lock, or who has it.
+    /// Returns the lock, or the id of the process that holds it.
     fn lock(&self) -> io::Result<Result<File, Option<u32>>> {
         let path = self.path.join(LOCK);
         let mut file = OpenOptions::new().create(true).read(true).write(true).truncate(false).open(&path)?;
+        // A lock of the system ends with its process, unlike a file whose existence is the lock.
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -123,6 +125,7 @@ impl JobDir {
             }
             Err(TryLockError::Error(error)) => return Err(error),
         }
+        // The id of the earlier process may be longer.
         file.set_len(0)?;
         writeln!(file, "{}", std::process::id())?;
         Ok(Ok(file))

@@ -1,4 +1,4 @@
-//! What happened, a line each.
+//! Log files with one line per event.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::common::plain::plain;
 
-/// A log file of a job or trial. A line that cannot be written is dropped: a full disk shows elsewhere.
+/// The log file of a job or trial. A line that cannot be written is dropped, because a full disk is reported elsewhere.
 #[derive(Debug)]
 pub(crate) struct Log {
     file: Mutex<File>,
@@ -20,7 +20,7 @@ impl Log {
         Ok(Self { file: Mutex::new(OpenOptions::new().create(true).append(true).open(path)?) })
     }
 
-    /// Writes a line, without what only a terminal would understand of it.
+    /// Writes a line without terminal escape sequences.
     pub(crate) fn line(&self, text: impl AsRef<str>) {
         let text = plain(text.as_ref());
         let line = format!("{:.3} {text}\n", Timestamp::now());

@@ -12,12 +12,12 @@ pub struct TrialDir {
 }
 
 impl TrialDir {
-    /// One that may not be there.
+    /// Makes a handle of a directory that may not exist.
     pub(super) fn at(path: PathBuf) -> Self {
         Self { path }
     }
 
-    /// Creates it and the folders in it.
+    /// Creates the directory and its folders.
     pub(super) fn create(path: PathBuf) -> io::Result<Self> {
         let dir = Self { path };
         for folder in [dir.agent(), dir.verifier(), dir.artifacts()] {
@@ -26,57 +26,57 @@ impl TrialDir {
         Ok(dir)
     }
 
-    /// Creates the directory of one step of the trial's task, laid out as a trial's own.
+    /// Creates the directory of one step of the trial's task, in the layout of a trial.
     pub(crate) fn create_step(&self, name: &str) -> io::Result<Self> {
         Self::create(self.path.join("steps").join(name))
     }
 
-    /// The directory itself, absolute.
+    /// Returns the absolute path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The trial's settings, as Harbor's `TrialConfig`.
+    /// Returns the path of the trial's settings, Harbor's `TrialConfig`.
     pub fn config(&self) -> PathBuf {
         self.path.join("config.json")
     }
 
-    /// Which version of its task, as Harbor's `TrialLock`.
+    /// Returns the path of the version of the trial's task, Harbor's `TrialLock`.
     pub fn version(&self) -> PathBuf {
         self.path.join("lock.json")
     }
 
-    /// The trial's result, as Harbor's `TrialResult`.
+    /// Returns the path of the trial's result, Harbor's `TrialResult`.
     pub fn result(&self) -> PathBuf {
         self.path.join("result.json")
     }
 
-    /// What happened, a line each.
+    /// Returns the path of the trial's log, with one line per event.
     pub fn log(&self) -> PathBuf {
         self.path.join("trial.log")
     }
 
-    /// Why the trial failed; absent if it did not.
+    /// Returns the path of the trial's failure. The file is absent if the trial did not fail.
     pub fn exception(&self) -> PathBuf {
         self.path.join("exception.txt")
     }
 
-    /// The agent's logs: its output or transcript, and what it wrote to `/logs/agent`.
+    /// Returns the folder of the agent's logs: its output or transcript, and its files from `/logs/agent`.
     pub fn agent(&self) -> PathBuf {
         self.path.join("agent")
     }
 
-    /// The verifier's output and reward files.
+    /// Returns the folder of the verifier's output and reward files.
     pub fn verifier(&self) -> PathBuf {
         self.path.join("verifier")
     }
 
-    /// What was collected from the environment.
+    /// Returns the folder of the artifacts collected from the environment.
     pub fn artifacts(&self) -> PathBuf {
         self.path.join("artifacts")
     }
 
-    /// Where what lies in the environment's log directories goes, by Harbor's layout.
+    /// Returns the destinations of the environment's log directories, in Harbor's layout.
     pub fn logs(&self) -> LogDirs {
         LogDirs {
             agent: self.agent(),

@@ -1,14 +1,14 @@
-//! Rewards in a job's summary, and those that nothing is trained on as they are.
+//! Rewards in a job's summary, and warnings about rewards that cannot be trained on as they are.
 
 use std::collections::BTreeMap;
 
 use super::number;
 use crate::trial::{TrialOutcome, in_words};
 
-/// Sets of names that are told; a job's tasks rarely have more.
+/// The most sets of names that get a warning of their own. A job's tasks rarely have more.
 const SETS_TOLD: usize = 10;
 
-/// A trial's reward, or else its rewards with their names.
+/// Returns a trial's reward, or all its rewards with their names if it lacks one named `reward`.
 pub(super) fn cell(trial: &TrialOutcome) -> String {
     match trial.reward {
         Some(reward) => number(reward),
@@ -17,7 +17,7 @@ pub(super) fn cell(trial: &TrialOutcome) -> String {
     }
 }
 
-/// A warning for each set of names among which there is no reward.
+/// Returns a warning for each set of reward names that lacks the name `reward`.
 pub(super) fn warnings(trials: &[TrialOutcome]) -> Vec<String> {
     let mut sets: BTreeMap<Vec<&str>, usize> = BTreeMap::new();
     for trial in trials.iter().filter(|trial| trial.lacks_the_reward()) {
@@ -46,7 +46,7 @@ fn warning(names: &[&str], count: usize) -> String {
     }
 }
 
-/// `a, b and c`
+/// Joins names: `a, b and c`.
 fn listed(names: &[&str]) -> String {
     match names {
         [before @ .., last] if !before.is_empty() => format!("{} and {last}", before.join(", ")),

@@ -1,4 +1,4 @@
-//! Values that have the right type and cannot be.
+//! Checks for values that have the right type and are impossible.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::config::{
 const SECONDS: &str = "a number of seconds above 0 and at most 1000000000";
 const PAUSE: &str = "a number of seconds from 0 to 1000000000";
 
-/// What is said of a table, `[agent]` of the task as well as of a step.
+/// The checks of one table. The same checks hold for `[agent]` of a task and of a step.
 struct Checker<'a> {
     path: &'a Path,
     section: String,
@@ -32,7 +32,7 @@ pub(super) fn check_values(config: &TaskConfig, path: &Path) -> Result<(), TaskE
         if !step.has_portable_name() {
             return Err(of("steps").wrong("name", &step.name, "a name that can be a directory everywhere"));
         }
-        // Where file systems do not tell them apart, steps would share a directory.
+        // On file systems that ignore case, two steps would share a directory.
         if !names.insert(step.name.to_lowercase()) {
             return Err(of("steps").wrong("name", &step.name, "a name that no other step has"));
         }
@@ -44,6 +44,7 @@ pub(super) fn check_values(config: &TaskConfig, path: &Path) -> Result<(), TaskE
             Some(MinReward::Reward(least)) => vec![*least],
             Some(MinReward::Each(all)) => all.values().copied().collect(),
         };
+        // No reward is at least NaN, so the step could never pass.
         if let Some(least) = least.into_iter().find(|least| least.is_nan()) {
             return Err(checker.wrong("min_reward", least, "numbers"));
         }
@@ -95,6 +96,7 @@ impl Checker<'_> {
 
     fn verifier(&self, verifier: &VerifierConfig) -> Result<(), TaskError> {
         self.number("timeout_sec", Some(verifier.timeout_sec), is_limit, SECONDS)?;
+        // `shared` contradicts an environment of the verifier's own.
         if verifier.environment_mode == Some(VerifierEnvironmentMode::Shared)
             && verifier.environment.is_some()
         {
@@ -134,7 +136,7 @@ fn is_pause(value: f64) -> bool {
     (0.0..=1e9).contains(&value)
 }
 
-/// Harbor's rule for names of packages.
+/// Whether a text is a package name by Harbor's rule.
 fn is_package_name(name: &str) -> bool {
     let part = |part: &str| {
         part.starts_with(|c: char| c.is_ascii_alphanumeric())

@@ -1,4 +1,4 @@
-//! `task.toml` as types, with Harbor's defaults (schema 1.4).
+//! The types of `task.toml`, with Harbor's defaults (schema 1.4).
 
 use std::collections::BTreeMap;
 
@@ -19,61 +19,61 @@ pub use mcp::{McpServer, McpTransport};
 pub use step::{MinReward, RewardStrategy, StepConfig};
 pub use verifier::{Collect, VerifierConfig, VerifierEnvironmentMode};
 
-/// `task.toml`. Values of `env` tables are resolved against the host's environment by [`super::Task::load`].
+/// `task.toml`. [`super::Task::load`] resolves the values of `env` tables against the host's environment.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct TaskConfig {
-    /// Version of Harbor's task format.
+    /// The version of Harbor's task format.
     pub schema_version: Option<String>,
-    /// Its old name. None once the file is read: [`Self::schema_version`] has its value.
+    /// The old name of [`Self::schema_version`], which has its value after parsing. Then this field is `None`.
     pub version: Option<toml::Value>,
-    /// Name and description, as published.
+    /// The name and description of the published package.
     pub task: Option<PackageConfig>,
-    /// Anything the author wants to say about the task.
+    /// Free-form data of the author.
     pub metadata: toml::Table,
-    /// Where the task came from.
+    /// The origin of the task.
     pub source: Option<String>,
-    /// Limits of the agent.
+    /// The limits of the agent.
     pub agent: AgentConfig,
-    /// How the work is judged.
+    /// The settings of the verifier.
     pub verifier: VerifierConfig,
-    /// Where the work is done.
+    /// The environment of the agent.
     pub environment: EnvironmentConfig,
-    /// For the oracle.
+    /// The settings of the oracle.
     pub solution: SolutionConfig,
-    /// Files to keep besides the logs.
+    /// Files to collect from the environment, in addition to the logs.
     pub artifacts: Vec<Artifact>,
-    /// How rewards of steps become one; none for the default.
+    /// How the rewards of the steps become one reward. `None` for the default.
     pub multi_step_reward_strategy: Option<RewardStrategy>,
-    /// Several instructions worked at in one environment.
+    /// The steps: several instructions that are worked on in one environment.
     pub steps: Vec<StepConfig>,
 }
 
 /// `[task]`
 #[derive(Clone, Debug, Deserialize)]
 pub struct PackageConfig {
-    /// `org/name`
+    /// The name, `org/name`.
     pub name: String,
-    /// Any non-empty string.
+    /// The version, any non-empty text.
     #[serde(default)]
     pub version: Option<String>,
-    /// For people.
+    /// A description for people.
     #[serde(default)]
     pub description: String,
-    /// Who wrote it.
+    /// The authors.
     #[serde(default)]
     pub authors: Vec<Author>,
-    /// For searching.
+    /// Keywords for a search.
     #[serde(default)]
     pub keywords: Vec<String>,
 }
 
-/// One of `[task].authors`.
+/// An entry of `[task].authors`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Author {
-    /// The name.
+    /// The author's name.
     pub name: String,
-    /// The address.
+    /// The author's e-mail address.
     #[serde(default)]
     pub email: Option<String>,
 }
@@ -82,14 +82,14 @@ pub struct Author {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct AgentConfig {
-    /// Seconds that the agent has; none for no limit.
+    /// The agent's time limit in seconds. `None` for no limit.
     pub timeout_sec: Option<f64>,
-    /// User name or id that the agent works as; none for the image's.
+    /// The name or id of the user that the agent runs as. `None` for the image's user.
     #[serde(deserialize_with = "user")]
     pub user: Option<String>,
-    /// Network access while the agent works; none for the environment's.
+    /// The network access of the agent. `None` for that of the environment.
     pub network_mode: Option<NetworkMode>,
-    /// For [`NetworkMode::Allowlist`].
+    /// The hosts of [`NetworkMode::Allowlist`].
     pub allowed_hosts: Option<Vec<String>>,
 }
 

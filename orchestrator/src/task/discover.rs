@@ -1,27 +1,28 @@
-//! Finding tasks.
+//! Finds tasks on disk.
 
 use std::path::Path;
 
 use super::{CONFIG, Runner, Task, TaskError};
 
-/// The task at `path`, or all tasks in the directory `path`, sorted by name.
+/// Loads the task at `path`, or all tasks in the directory `path`, sorted by name.
 ///
-/// Sub-directories without `task.toml` are passed over; one with a `task.toml` that is wrong is an error.
+/// Skips sub-directories without `task.toml`. A sub-directory with a wrong `task.toml` is an error.
 ///
 /// # Errors
-/// Nothing found, or the first task that cannot be loaded.
+/// There is no task, or a task cannot be loaded: the first one.
 pub fn discover(path: &Path) -> Result<Vec<Task>, TaskError> {
     discover_for(path, Runner::Rolltap)
 }
 
-/// The same, for one of those that run trials.
+/// As `discover`, for the given runner of trials.
 ///
 /// # Errors
-/// Nothing found, or the first task that cannot be loaded.
+/// There is no task, or a task cannot be loaded: the first one.
 pub fn discover_for(path: &Path, runner: Runner) -> Result<Vec<Task>, TaskError> {
     if !path.is_dir() {
         return Err(TaskError::NotADirectory(path.to_owned()));
     }
+    // A directory with `task.toml` is a task, whatever its sub-directories contain.
     if path.join(CONFIG).exists() {
         return Ok(vec![Task::load_for(path, runner)?]);
     }

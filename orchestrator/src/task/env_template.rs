@@ -1,4 +1,4 @@
-//! Values of `env` tables that refer to the environment of the host, by Harbor's rule.
+//! Resolves values of `env` tables that refer to the host's environment, by Harbor's rule.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::TaskError;
 use super::config::{TaskConfig, VerifierConfig};
 
-/// Resolves every `env` table of a task and of its steps.
+/// Resolves every `env` table of a task and of its steps, and the headers of its MCP servers.
 pub(super) fn resolve_all(
     config: &mut TaskConfig,
     path: &Path,
@@ -38,9 +38,12 @@ fn resolve_verifier(
     own.map_or(Ok(()), |own| resolve(&mut own.env, &format!("{section}.environment.env"), path, host))
 }
 
-/// Replaces every value that is `${VAR}` or `${VAR:-default}` as a whole; a template amid other text stays as it is.
+/// Replaces every value that is `${VAR}` or `${VAR:-default}` as a whole. A template within other text stays unchanged.
 ///
-/// `section` is the table's name for errors; `host` looks a variable up.
+/// `section` is the table's name for errors. `host` returns the value of a variable.
+///
+/// # Errors
+/// A variable is not set and has no default.
 pub(crate) fn resolve(
     table: &mut BTreeMap<String, String>,
     section: &str,
@@ -60,7 +63,7 @@ pub(crate) fn resolve(
     Ok(())
 }
 
-/// Replaces every template in every value, wherever it stands.
+/// Replaces every template in every value, also within other text.
 fn resolve_embedded(
     table: &mut BTreeMap<String, String>,
     section: &str,
@@ -71,6 +74,7 @@ fn resolve_embedded(
         let mut resolved = String::new();
         let mut rest = value.as_str();
         while let Some((before, (inside, after))) = embedded(rest) {
+            // The table of one value reuses `resolve`, so that both rules report the same errors.
             let mut one = BTreeMap::from([(key.clone(), format!("${{{inside}}}"))]);
             resolve(&mut one, section, path, host)?;
             resolved.push_str(before);
@@ -83,19 +87,20 @@ fn resolve_embedded(
     Ok(())
 }
 
-/// What is before the first template, in it, and behind it.
+/// Splits a text into the part before its first template, the template's content, and the part after it.
 fn embedded(text: &str) -> Option<(&str, (&str, &str))> {
     let (before, behind) = text.split_once("${")?;
     Some((before, behind.split_once('}')?))
 }
 
-/// The variable's name and the default of a template.
+/// Returns the name of the variable and the default in a template, or `None` if the value is not a template.
 fn template(value: &str) -> Option<(&str, Option<&str>)> {
     let inner = value.strip_prefix("${")?.strip_suffix('}')?;
     let (name, default) = match inner.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (inner, None),
     };
+    // Other expansions of the shell, such as `${VAR:?text}`, are no templates.
     (!name.is_empty() && !name.contains(['}', ':'])).then_some((name, default))
 }
 

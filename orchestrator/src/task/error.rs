@@ -1,33 +1,33 @@
-//! What can be wrong with a task directory, in words for the person who wrote it.
+//! The errors of task directories, for the person who wrote the task.
 
 use std::path::PathBuf;
 
-/// Why a task cannot be loaded. Every message names the file, and the key where there is one.
+/// Why a task cannot be loaded. Every message names the file, and the key if there is one.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
-    /// The path given is neither a task nor a directory with tasks in it.
+    /// The given path is neither a task nor a directory that contains tasks.
     #[error(
         "no task found at {}: looked for task.toml in the directory itself and in each of its sub-directories",
         .0.display()
     )]
     NothingFound(PathBuf),
-    /// The path given is not there, or not a directory.
+    /// The given path does not exist, or is not a directory.
     #[error("{} is not a directory: expected a Harbor task directory, or a directory of them", .0.display())]
     NotADirectory(PathBuf),
-    /// A file that a task must have is not there.
+    /// A required file is missing.
     #[error("{}: missing, expected {expected}", .path.display())]
     Missing {
         /// The file.
         path: PathBuf,
-        /// What should be in it.
+        /// A description of the expected content.
         expected: &'static str,
     },
-    /// A file is there and cannot be read.
+    /// A file exists and cannot be read.
     #[error("cannot read {}", .path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
     /// `task.toml` is not TOML, or a key has the wrong type.
@@ -35,7 +35,7 @@ pub enum TaskError {
     Toml {
         /// The file.
         path: PathBuf,
-        /// Line, column and expectation, as the TOML parser words them.
+        /// Line, column and expectation, in the words of the TOML parser.
         message: String,
     },
     /// A key has the right type and an impossible value.
@@ -45,23 +45,23 @@ pub enum TaskError {
         path: PathBuf,
         /// The key, with its section.
         key: String,
-        /// What is there.
+        /// The given value.
         value: String,
-        /// What could be there.
+        /// A description of valid values.
         expected: &'static str,
     },
-    /// A file that a task must have is there, and a `.harborignore` leaves it out.
+    /// A required file exists, and a `.harborignore` excludes it.
     #[error("{}: left out by .harborignore, but needed", .0.display())]
     Excluded(PathBuf),
-    /// What an agent is to go on from is no trajectory.
+    /// The file that an agent would continue from is not a trajectory.
     #[error("{}: no trajectory of ATIF: {problem}", .path.display())]
     Trajectory {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with the file.
         problem: String,
     },
-    /// An environment variable of the host that the task asks for is not set.
+    /// An environment variable of the host that the task requires is not set.
     #[error(
         "{}: {key}: the environment variable {variable} is not set; set it, or write ${{{variable}:-default}}",
         .path.display()
@@ -74,10 +74,10 @@ pub enum TaskError {
         /// The variable.
         variable: String,
     },
-    /// Parts of Harbor's format that rolltap would have to ignore.
+    /// The task uses parts of Harbor's format that rolltap would have to ignore.
     #[error("{}: rolltap does not support yet: {}", .dir.display(), .what.join("; "))]
     Unsupported {
-        /// The task.
+        /// The task directory.
         dir: PathBuf,
         /// One entry per field or file, with its value.
         what: Vec<String>,

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-/// Where a task came from.
+/// The origin of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GitOrigin {
-    /// The repository.
+    /// The URL of the repository.
     pub url: String,
-    /// The whole id of its version.
+    /// The full id of the commit.
     pub commit: String,
-    /// The task's directory, seen from the repository's root.
+    /// The task's directory, relative to the repository's root.
     pub path: PathBuf,
 }

@@ -1,21 +1,22 @@
-//! File name patterns of `.dockerignore` and of `COPY`: `*`, `?`, `[a-z]`, `\x`, and `**` for any directories.
+//! File name patterns of `.dockerignore` and of `COPY`: `*`, `?`, `[a-z]`, `\x`, and `**` for any number of
+//! directories.
 
 /// A pattern for paths relative to the build context.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern(Vec<String>);
 
 impl Pattern {
-    /// Slashes at either end and `.` components mean nothing.
+    /// Parses a pattern. Slashes at either end and `.` components have no meaning.
     pub(crate) fn new(pattern: &str) -> Self {
         Self(components(pattern).map(str::to_owned).collect())
     }
 
-    /// Whether the whole path fits.
+    /// Whether the whole path matches.
     pub(crate) fn matches(&self, path: &str) -> bool {
         matches_components(&self.0, &components(path).collect::<Vec<_>>())
     }
 
-    /// Whether the path or one of the directories above it fits.
+    /// Whether the path or a directory above it matches.
     fn covers(&self, path: &str) -> bool {
         let path: Vec<_> = components(path).collect();
         (1..=path.len()).any(|length| matches_components(&self.0, path.get(..length).unwrap_or_default()))
@@ -30,6 +31,7 @@ fn matches_components(pattern: &[String], path: &[&str]) -> bool {
     match (pattern, path) {
         ([], []) => true,
         ([any, rest @ ..], _) if any == "**" => {
+            // The first alternative lets `**` match no directory, the second one lets it match one more.
             matches_components(rest, path)
                 || path.split_first().is_some_and(|(_, below)| matches_components(pattern, below))
         }
@@ -41,13 +43,14 @@ fn matches_components(pattern: &[String], path: &[&str]) -> bool {
     }
 }
 
-/// Whether a text fits a pattern in which `*` stands for any characters, slashes too.
+/// Whether a text matches a pattern in which `*` matches any characters, also slashes.
 pub(crate) fn matches_text(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<_>, Vec<_>) = (pattern.chars().collect(), text.chars().collect());
     matches_name(&pattern, &text)
 }
 
-/// Linear but for `*`, where it remembers the last one only: no pattern takes exponential time.
+/// Matches one name in linear time, except for `*`. Backtracks only to the last `*`, so that no pattern takes
+/// exponential time.
 fn matches_name(pattern: &[char], name: &[char]) -> bool {
     let (mut pattern, mut name) = (pattern, name);
     let mut star: Option<(&[char], &[char])> = None;
@@ -64,6 +67,7 @@ fn matches_name(pattern: &[char], name: &[char]) -> bool {
         };
         match (step, star) {
             (Some(next), _) => (pattern, name) = next,
+            // After a mismatch, the last `*` matches one more character.
             (None, Some((rest, [_, below @ ..]))) => {
                 star = Some((rest, below));
                 (pattern, name) = (rest, below);
@@ -73,7 +77,7 @@ fn matches_name(pattern: &[char], name: &[char]) -> bool {
     }
 }
 
-/// The pattern behind its first element, if that element fits the character.
+/// Returns the pattern after its first element, or `None` if that element does not match the character.
 fn after_match(pattern: &[char], character: char) -> Option<&[char]> {
     match pattern {
         ['?', rest @ ..] => Some(rest),
@@ -99,12 +103,13 @@ fn in_class(class: &[char], character: char) -> bool {
     }
 }
 
-/// A `.dockerignore` file.
+/// A parsed `.dockerignore` file.
 #[derive(Debug, Default)]
 pub(crate) struct Ignore(Vec<(Pattern, bool)>);
 
 impl Ignore {
-    /// One pattern a line, `#` for comments, `!` for exceptions; the last line that fits decides.
+    /// Parses a file: one pattern per line, `#` for comments, `!` for exceptions. The last line that matches a path
+    /// decides.
     pub(crate) fn parse(text: &str) -> Self {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         Self(
@@ -117,7 +122,7 @@ impl Ignore {
         )
     }
 
-    /// Whether a path relative to the context stays behind.
+    /// Whether a path relative to the build context is excluded.
     pub(crate) fn ignores(&self, path: &str) -> bool {
         self.0.iter().rev().find(|(pattern, _)| pattern.covers(path)).is_some_and(|(_, ignored)| *ignored)
     }

@@ -1,7 +1,8 @@
-//! The directories of a task that are put into an environment, without what `.harborignore` leaves out.
+//! The directories of a task that are copied into an environment, without the files that `.harborignore` excludes.
 //!
-//! Harbor's rule: such a file counts in `tests/` and `solution/`, of the task and of its steps, and below them. A deeper one
-//! has the last word; its patterns are `.gitignore`'s. It is itself never put anywhere.
+//! Harbor's rule: such a file is read in `tests/` and `solution/` of the task and of its steps, and in directories
+//! below them. Its patterns are those of `.gitignore`. A deeper file overrides those above it. The file itself is never
+//! copied.
 
 use std::fs;
 use std::io;
@@ -19,23 +20,23 @@ const NAME: &str = ".harborignore";
 #[derive(Clone, Debug)]
 pub(super) struct Input {
     place: PathBuf,
-    /// A copy without what is left out, where something is.
+    /// A copy without the excluded files. `None` if the directory has no `.harborignore`.
     filtered: Option<Arc<TempDir>>,
 }
 
 impl Input {
-    /// What is to be put into the environment.
+    /// Returns the directory to copy into the environment.
     pub(super) fn path(&self) -> &Path {
         self.filtered.as_ref().map_or(&self.place, |copy| copy.path())
     }
 
-    /// The directory in the task.
+    /// Returns the directory in the task.
     pub(super) fn place(&self) -> &Path {
         &self.place
     }
 }
 
-/// The directories of a task that are put into environments.
+/// The directories of a task that are copied into environments.
 pub(super) struct InputDirs {
     task: PathBuf,
 }
@@ -45,7 +46,7 @@ impl InputDirs {
         Self { task: task.to_owned() }
     }
 
-    /// The directory of this name in the task. Need not exist.
+    /// Returns the directory of this name in the task. It need not exist.
     pub(super) fn input(&self, name: &Path) -> Result<Input, TaskError> {
         let place = self.task.join(name);
         let unreadable = |source| TaskError::Read { path: place.clone(), source };
@@ -68,7 +69,8 @@ fn contains_rules(dir: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-/// `rules` are those of the directories above, from the outermost, each with the way from there to `from`.
+/// Copies `from` without the excluded files. `rules` holds the rules of the directories above, outermost first. Each
+/// has the path from its own directory to `from`.
 fn copy_selected(from: &Path, to: &Path, rules: &mut Vec<(PathBuf, Rules)>) -> io::Result<()> {
     let own = match fs::read_to_string(from.join(NAME)) {
         Ok(text) => Rules::parse(&text),
@@ -79,6 +81,7 @@ fn copy_selected(from: &Path, to: &Path, rules: &mut Vec<(PathBuf, Rules)>) -> i
     for entry in from.read_dir()? {
         let entry = entry?;
         let (name, kind) = (entry.file_name(), entry.file_type()?);
+        // A deeper file overrides those above it, so the innermost rules are read first.
         let mut verdicts =
             rules.iter().rev().filter_map(|(way, rules)| rules.verdict(&way.join(&name), kind.is_dir()));
         if name == NAME || verdicts.next() == Some(Verdict::Out) {
@@ -90,8 +93,10 @@ fn copy_selected(from: &Path, to: &Path, rules: &mut Vec<(PathBuf, Rules)>) -> i
             let mut deeper: Vec<_> =
                 rules.iter().map(|(way, rules)| (way.join(&name), rules.clone())).collect();
             copy_selected(&source, &target, &mut deeper)?;
+            // The mode is set last: a read-only directory would reject its own files.
             fs::set_permissions(&target, entry.metadata()?.permissions())?;
         } else if kind.is_symlink() {
+            // The link itself is copied, since its target may exist only in the environment.
             std::os::unix::fs::symlink(fs::read_link(&source)?, &target)?;
         } else if kind.is_file() {
             fs::copy(&source, &target)?;
@@ -122,7 +127,7 @@ impl Rules {
         Self(text.lines().filter_map(Rule::parse).collect())
     }
 
-    /// What the last rule that fits says of a path relative to the rules' directory.
+    /// Returns the verdict of the last rule that matches a path relative to the rules' directory.
     fn verdict(&self, path: &Path, is_directory: bool) -> Option<Verdict> {
         let path = path.to_string_lossy();
         let fits = |rule: &&Rule| (is_directory || !rule.directories_only) && rule.pattern.matches(&path);
@@ -131,11 +136,11 @@ impl Rules {
 }
 
 impl Rule {
-    /// None for a line that says nothing.
+    /// Parses a line. `None` if it is a comment or blank.
     fn parse(line: &str) -> Option<Self> {
         let line = line.trim_end_matches('\r');
         let bare = line.trim_end_matches(' ');
-        // A space that is escaped is part of the name.
+        // An escaped trailing space is part of the name.
         let line =
             if bare.ends_with('\\') && bare.len() < line.len() { line.get(..=bare.len())? } else { bare };
         if line.starts_with('#') {
@@ -150,6 +155,7 @@ impl Rule {
         if name.is_empty() {
             return None;
         }
+        // As in `.gitignore`, a pattern without a slash matches at every depth.
         let pattern =
             if name.contains('/') { Pattern::new(name) } else { Pattern::new(&format!("**/{name}")) };
         Some(Self { pattern, directories_only, verdict })
@@ -162,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// What is left of these files of `tests/`, where each is given with its contents.
+    /// Returns the files that remain of these files of `tests/`, each given with its content.
     fn left(files: &[(&str, &str)]) -> BTreeSet<String> {
         let task = tempfile::tempdir().unwrap();
         for (name, contents) in files {

@@ -1,7 +1,7 @@
-//! The text of an instruction as the agent may see it.
+//! Removes the benchmark marker from an instruction before the agent sees it.
 
-/// Without the leading lines that mark a file as part of a benchmark, which agents must not see, and the blank lines
-/// after them: Harbor's rule. Such a line is a comment of HTML or of a shell with the word "canary".
+/// Removes the leading lines that mark a file as part of a benchmark, and the blank lines after them, by Harbor's rule.
+/// Agents must not see these lines. Such a line is an HTML or shell comment with the word "canary".
 pub(super) fn without_canary(text: &str) -> &str {
     let mut rest = text;
     while let Some((line, below)) = rest.split_once('\n').or((!rest.is_empty()).then_some((rest, ""))) {

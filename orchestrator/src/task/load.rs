@@ -1,4 +1,4 @@
-//! A task directory becomes a [`Task`].
+//! Loads a task directory as a [`Task`].
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -9,13 +9,13 @@ use super::{
     CONFIG, NetworkPlan, SeparateVerifier, Step, Task, TaskConfig, TaskError, env_template, support,
 };
 
-/// Who runs the trials of a task.
+/// The program that runs the trials of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Runner {
-    /// rolltap, which refuses what it cannot honour.
+    /// rolltap, which rejects a task with features that it cannot honour.
     #[default]
     Rolltap,
-    /// Harbor, which honours all of its format, and says itself what it cannot do.
+    /// Harbor, which honours its whole format and reports its own errors.
     Harbor,
 }
 
@@ -25,12 +25,12 @@ impl Task {
     /// Loads the task in `dir`.
     ///
     /// # Errors
-    /// The first thing that is wrong with it; everything unsupported at once.
+    /// The first error in the task. All unsupported features are one error.
     pub fn load(dir: &Path) -> Result<Self, TaskError> {
         Self::load_for(dir, Runner::Rolltap)
     }
 
-    /// Loads the task in `dir` for one of those that run trials.
+    /// Loads the task in `dir` for the given runner of trials.
     pub(crate) fn load_for(dir: &Path, runner: Runner) -> Result<Self, TaskError> {
         let dir = dir.canonicalize().map_err(|_| TaskError::NotADirectory(dir.to_owned()))?;
         let path = dir.join(CONFIG);
@@ -64,9 +64,11 @@ impl Task {
             task.must_have_tests()?;
         } else {
             let steps = task.config.steps.clone();
+            // Each step has its own instruction, tests and verifier.
             task.steps = steps.iter().map(|step| Step::of(&task, step, &inputs)).collect::<Result<_, _>>()?;
         }
         let services = task.environment.join("docker-compose.yaml");
+        // Harbor reports a missing definition of an environment itself.
         let is_ours = runner == Runner::Rolltap;
         if is_ours && task.config.environment.docker_image.is_none() && !services.is_file() {
             let expected = "a Dockerfile, a docker-compose.yaml (not .yml), or else environment.docker_image in task.toml";
@@ -79,7 +81,7 @@ impl Task {
         Ok(task)
     }
 
-    /// The instruction in `dir`, and what an agent is to go on from there.
+    /// Reads the instruction in `dir`, and the path of the trajectory that an agent continues from, if there is one.
     pub(super) fn read_instruction(&mut self, dir: &Path) -> Result<(), TaskError> {
         let text = read(&dir.join("instruction.md"), "the instruction for the agent")?;
         self.instruction = without_canary(&text).to_owned();
@@ -88,7 +90,7 @@ impl Task {
         self.trajectory.as_deref().map_or(Ok(()), must_be_trajectory)
     }
 
-    /// Tests that are in the verifier's image need not be here.
+    /// Checks that there is a test script. A verifier's image that contains the tests needs none in the task.
     pub(super) fn must_have_tests(&self) -> Result<(), TaskError> {
         if self.separate_verifier.as_ref().is_some_and(|verifier| verifier.has_tests) {
             return Ok(());
@@ -96,6 +98,7 @@ impl Task {
         if self.tests.iter().any(|tests| tests.path().join(SCRIPT).is_file()) {
             return Ok(());
         }
+        // The original directory distinguishes an excluded script from a missing one.
         let missing = |tests: &Input| tests.place().join(SCRIPT);
         let scripts: Vec<_> = self.tests.iter().map(missing).collect();
         if let Some(excluded) = scripts.iter().find(|script| script.is_file()) {
@@ -106,7 +109,7 @@ impl Task {
     }
 }
 
-/// Enough of ATIF to tell a trajectory from something else; what an agent makes of it is its own affair.
+/// Checks only the fields of ATIF that distinguish a trajectory from another file. The agent interprets the rest.
 fn must_be_trajectory(path: &Path) -> Result<(), TaskError> {
     let text = read(path, "a trajectory")?;
     let wrong = |problem: String| TaskError::Trajectory { path: path.to_owned(), problem };

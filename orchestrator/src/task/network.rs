@@ -1,28 +1,28 @@
-//! The network policies of a task's phases, by Harbor's rules: the environment's is the ground, agent and verifier may
-//! have their own.
+//! The network policies of a task's phases, by Harbor's rules. The environment's policy is the default; agent and
+//! verifier may have their own.
 
 use crate::task::{AllowedHosts, NetworkPolicy};
 
 use super::config::{EnvironmentConfig, NetworkMode, StepConfig, TaskConfig, VerifierConfig};
 
-/// What may be reached when.
+/// The network policy of each phase.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkPlan {
-    /// From the start of the environment on.
+    /// The policy from the start of the environment.
     pub environment: NetworkPolicy,
-    /// While the agent works.
+    /// The policy while the agent works.
     pub agent: NetworkPolicy,
-    /// While the tests run.
+    /// The policy while the tests run.
     pub verifier: NetworkPolicy,
-    /// What steps say of their own, in any order: the environment is theirs too.
+    /// The policies that steps set themselves, in any order. They apply to the same environment.
     steps: Vec<NetworkPolicy>,
 }
 
 impl NetworkPlan {
-    /// Reads the policies out of `task.toml`.
+    /// Reads the policies in `task.toml`.
     ///
     /// # Errors
-    /// What is wrong with which key.
+    /// A message with the key and the problem.
     pub(super) fn of(config: &TaskConfig) -> Result<Self, String> {
         let TaskConfig { environment, agent, verifier, .. } = config;
         let ground = ground("environment", environment)?;
@@ -42,7 +42,8 @@ impl NetworkPlan {
         })
     }
 
-    /// The plan of a step whose configuration has the task's where it says nothing; both were read by [`Self::of`].
+    /// Returns the plan of a step. In `config`, the task's values replace those that the step lacks. [`Self::of`] has
+    /// validated both.
     pub(super) fn of_step(&self, config: &TaskConfig) -> Self {
         let of = |mode, hosts: &Option<Vec<String>>| {
             policy("", mode, hosts.as_deref()).ok().flatten().unwrap_or_else(|| self.environment.clone())
@@ -55,8 +56,9 @@ impl NetworkPlan {
         }
     }
 
-    /// The plan of an environment that the tests have to themselves; what it is made of was read by [`Self::of`].
+    /// Returns the plan of an environment for the tests alone. [`Self::of`] has validated both tables.
     pub(super) fn of_verifier(&self, own: &EnvironmentConfig, verifier: &VerifierConfig) -> Self {
+        // If the validated table were wrong after all, no network is the safe default.
         let ground = ground("", own).unwrap_or(NetworkPolicy::NoNetwork);
         let tests = policy("", verifier.network_mode, verifier.allowed_hosts.as_deref());
         let tests = tests.ok().flatten().unwrap_or_else(|| ground.clone());
@@ -67,18 +69,18 @@ impl NetworkPlan {
         [&self.environment, &self.agent, &self.verifier].into_iter().chain(&self.steps)
     }
 
-    /// Whether nothing is ever out of reach.
+    /// Whether every phase has full network access.
     pub fn is_always_public(&self) -> bool {
         self.phases().all(|policy| *policy == NetworkPolicy::Public)
     }
 
-    /// Whether there is a phase in which nothing is out of reach.
+    /// Whether at least one phase has full network access.
     pub fn is_sometimes_public(&self) -> bool {
         self.phases().any(|policy| *policy == NetworkPolicy::Public)
     }
 }
 
-/// What is reached from the start on. The old spelling counts only where nothing of the new one is there.
+/// Returns the policy of an environment. `allow_internet`, the old spelling, counts only if neither new key is set.
 fn ground(section: &str, config: &EnvironmentConfig) -> Result<NetworkPolicy, String> {
     let old = (config.allow_internet == Some(false) && config.allowed_hosts.is_none())
         .then_some(NetworkMode::NoNetwork);
@@ -86,7 +88,7 @@ fn ground(section: &str, config: &EnvironmentConfig) -> Result<NetworkPolicy, St
     Ok(policy(section, mode, config.allowed_hosts.as_deref())?.unwrap_or_default())
 }
 
-/// What a verifier says of its own; its environment's is looked at too, and counts only there.
+/// Returns the verifier's own policy. Also validates the policy of its environment, which applies only there.
 fn of_verifier(section: &str, config: &VerifierConfig) -> Result<Option<NetworkPolicy>, String> {
     if let Some(own) = &config.environment {
         ground(&format!("{section}.environment"), own)?;
@@ -94,15 +96,16 @@ fn of_verifier(section: &str, config: &VerifierConfig) -> Result<Option<NetworkP
     policy(section, config.network_mode, config.allowed_hosts.as_deref())
 }
 
-/// The policy of one section; none where it says nothing.
+/// Returns the policy of one section, or `None` if it sets no mode.
 ///
 /// # Errors
-/// What is wrong with which key.
+/// A message with the key and the problem.
 fn policy(
     section: &str,
     mode: Option<NetworkMode>,
     hosts: Option<&[String]>,
 ) -> Result<Option<NetworkPolicy>, String> {
+    // An empty list beside another mode has no effect. Without a mode, its intent is unclear.
     let hosts_given = hosts.is_some_and(|hosts| mode.is_none() || !hosts.is_empty());
     if hosts_given && mode != Some(NetworkMode::Allowlist) {
         return Err(format!("{section}.allowed_hosts is only for network_mode = \"allowlist\""));

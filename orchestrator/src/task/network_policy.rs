@@ -1,20 +1,20 @@
-//! What may be reached over the network: Harbor's modes, and its rules for names of hosts.
+//! Network policies: Harbor's modes, and its rules for host names.
 
 use std::net::IpAddr;
 
-/// Network access for a while of a trial.
+/// The network access of one phase of a trial.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum NetworkPolicy {
-    /// Everything.
+    /// Every host.
     #[default]
     Public,
-    /// Nothing but the trial's model.
+    /// Only the trial's model.
     NoNetwork,
     /// These hosts and the trial's model.
     Allowlist(AllowedHosts),
 }
 
-/// An entry of `allowed_hosts` that is none.
+/// An invalid entry of `allowed_hosts`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no host name, no *.host.name, no IP address and no IP range like 192.0.2.0/24; URLs, ports and paths \
@@ -22,41 +22,42 @@ pub enum NetworkPolicy {
 )]
 pub struct InvalidHost(String);
 
-/// Hosts that may be reached, on any port.
+/// Hosts that are allowed on any port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllowedHosts(Vec<AllowedHost>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum AllowedHost {
-    /// In lower case, without a dot at the end.
+    /// A name in lower case, without a final dot.
     Name(String),
-    /// Every name that ends in a dot and this one; not the name itself.
+    /// Every name that ends in a dot and this name, but not the name itself.
     Below(String),
-    /// Every address that shares so many first bits with this one.
+    /// Every address whose first `bits` bits are those of `first`.
     Range { first: IpAddr, bits: u8 },
 }
 
 impl AllowedHosts {
-    /// Takes Harbor's `allowed_hosts`.
+    /// Parses Harbor's `allowed_hosts`.
     ///
     /// # Errors
-    /// The first entry that is none.
+    /// The first invalid entry.
     pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Self, InvalidHost> {
         let parse = |entry: &str| AllowedHost::parse(entry).ok_or_else(|| InvalidHost(entry.to_owned()));
         entries.into_iter().map(parse).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether a host may be reached by this name, whatever its addresses are.
+    /// Whether this host name is allowed, whatever its addresses are.
     pub(crate) fn allow_name(&self, name: &str) -> bool {
         let name = normal(name);
         self.0.iter().any(|host| match host {
             AllowedHost::Name(allowed) => *allowed == name,
+            // The dot excludes names that only end in the same letters, such as `badexample.com`.
             AllowedHost::Below(domain) => name.strip_suffix(domain).is_some_and(|host| host.ends_with('.')),
             AllowedHost::Range { .. } => false,
         })
     }
 
-    /// Whether this address may be reached.
+    /// Whether this address is allowed.
     pub(crate) fn allow_address(&self, address: IpAddr) -> bool {
         let within = |host: &AllowedHost| match host {
             AllowedHost::Range { first, bits } => shared_bits(*first, address) >= u32::from(*bits),
@@ -65,7 +66,8 @@ impl AllowedHosts {
         self.0.iter().any(within)
     }
 
-    /// Whether there are addresses among the entries, so that a name may be allowed by what it stands for.
+    /// Whether there are addresses among the entries. If so, a name may also be allowed by the addresses that it
+    /// resolves to.
     pub(crate) fn have_addresses(&self) -> bool {
         self.0.iter().any(|host| matches!(host, AllowedHost::Range { .. }))
     }
@@ -89,6 +91,7 @@ impl AllowedHost {
                 && !label.starts_with('-')
                 && !label.ends_with('-')
         };
+        // A name that parses as an address was given with `*.` before it, which has no meaning.
         let is_name = name.split('.').all(is_label) && name.parse::<IpAddr>().is_err();
         let name = is_name.then(|| name.to_owned())?;
         Some(if below { Self::Below(name) } else { Self::Name(name) })
@@ -99,7 +102,8 @@ fn normal(name: &str) -> String {
     name.trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// First bits that two addresses have in common; of different kinds, fewer than any range has.
+/// Returns the number of leading bits that two addresses share. Returns 0 for an IPv4 and an IPv6 address, fewer than
+/// any range requires.
 fn shared_bits(one: IpAddr, other: IpAddr) -> u32 {
     match (one, other) {
         (IpAddr::V4(one), IpAddr::V4(other)) => (one.to_bits() ^ other.to_bits()).leading_zeros(),
@@ -108,13 +112,13 @@ fn shared_bits(one: IpAddr, other: IpAddr) -> u32 {
     }
 }
 
-/// Whether a range begins where its mask says; one that does not was meant otherwise.
+/// Whether all bits after the prefix are zero. A range with other bits is probably a typing error.
 fn ends_in_zeros(first: IpAddr, bits: u8) -> bool {
     let zeros = match first {
         IpAddr::V4(first) => first.to_bits().trailing_zeros() + u32::from(bits) >= 32,
         IpAddr::V6(first) => first.to_bits().trailing_zeros() + u32::from(bits) >= 128,
     };
-    // A range over everything holds one kind of addresses too, which shared bits alone cannot tell.
+    // A range of 0 bits would match addresses of both kinds, since two kinds share 0 bits.
     zeros && bits > 0
 }
 

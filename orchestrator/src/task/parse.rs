@@ -1,4 +1,4 @@
-//! Reading `task.toml`: keys that Harbor does not know are reported, not refused; values that cannot be are refused.
+//! Parses `task.toml`. Reports keys that Harbor does not know, and rejects impossible values.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use super::check::check_values;
 use super::config::{EnvironmentConfig, TaskConfig, VerifierConfig};
 
 impl TaskConfig {
-    /// Parses `text`, which stands in `path`. Warns of keys that are not Harbor's.
+    /// Parses `text`, the content of `path`. Warns about keys that Harbor does not know.
     pub(super) fn parse(text: &str, path: &Path) -> Result<Self, TaskError> {
         let wrong = |error: toml::de::Error| TaskError::Toml {
             path: path.to_owned(),
@@ -21,6 +21,7 @@ impl TaskConfig {
         if !unknown.is_empty() {
             tracing::warn!(file = %path.display(), keys = unknown.join(", "), "ignoring keys that Harbor does not know");
         }
+        // Old spellings are moved to their new keys first, so that the checks see all values.
         config.migrate_version(path)?;
         config.environment.migrate("environment", path)?;
         config.verifier.migrate("verifier", path)?;
@@ -31,7 +32,8 @@ impl TaskConfig {
         Ok(config)
     }
 
-    /// Harbor's rule: the old name counts where the new one is not there, and is dropped unread where it is.
+    /// Moves the value of `version`, the old name of `schema_version`, by Harbor's rule. If both are set, the old one
+    /// is dropped without a check.
     fn migrate_version(&mut self, path: &Path) -> Result<(), TaskError> {
         match (self.version.take(), &self.schema_version) {
             (None, _) => {}
@@ -53,7 +55,7 @@ impl TaskConfig {
     }
 }
 
-/// A key as it stands in the file. The path that it is told by has a step `?` for each table that may be absent.
+/// Converts a key to its spelling in the file. `serde_ignored` adds a component `?` for each optional table.
 fn written(path: &str) -> String {
     path.split('.').filter(|step| *step != "?").collect::<Vec<_>>().join(".")
 }
@@ -77,6 +79,7 @@ impl EnvironmentConfig {
                 expected,
             };
             let size = mebibytes(&old).ok_or_else(|| wrong("a size like \"2G\", \"512M\" or \"1024K\""))?;
+            // Both spellings may be set if they agree.
             if new.is_some_and(|new| new != size) {
                 return Err(wrong("the same size as the key with _mb says, or no such key"));
             }
@@ -86,7 +89,7 @@ impl EnvironmentConfig {
     }
 }
 
-/// `"2G"`, `"512M"`, `"1024K"` in MiB, rounded down as Harbor does.
+/// Converts `"2G"`, `"512M"` or `"1024K"` to MiB, rounded down as in Harbor.
 fn mebibytes(size: &str) -> Option<u64> {
     let size = size.trim().to_ascii_uppercase();
     let (number, unit) = size.split_at_checked(size.len().checked_sub(1)?)?;

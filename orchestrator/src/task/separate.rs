@@ -1,20 +1,20 @@
-//! The environment that a task's tests have to themselves.
+//! The separate environment of a task's tests.
 
 use std::path::{Path, PathBuf};
 
 use super::config::{EnvironmentConfig, StepConfig, VerifierEnvironmentMode};
 use super::{AgentConfig, Task};
 
-/// The environment that a task's tests have to themselves.
+/// The separate environment of a task's tests.
 #[derive(Clone, Debug)]
 pub struct SeparateVerifier {
-    /// What it is made of, as a task whose environment it is.
+    /// The definition of the environment, as a task.
     pub environment: Task,
-    /// `/tests` is in its image; nothing is put there.
+    /// Whether the image contains `/tests`, so that no tests are copied into it.
     pub has_tests: bool,
 }
 
-/// What it is made of.
+/// The image of a separate verifier.
 struct Image {
     name: Option<String>,
     context: PathBuf,
@@ -22,7 +22,8 @@ struct Image {
 }
 
 impl SeparateVerifier {
-    /// None where the tests run where the agent worked. `task` is the whole task.
+    /// Returns the separate environment, or `None` if the tests run where the agent worked. `task` is the whole task,
+    /// also for a step.
     pub(super) fn of(task: &Task, step: Option<&StepConfig>) -> Option<Self> {
         let whole = &task.config.verifier;
         let step_mode = step.and_then(|step| step.verifier.mode());
@@ -38,6 +39,7 @@ impl SeparateVerifier {
             None => format!("{} verifier", task.name),
         };
         environment.config.environment = EnvironmentConfig { docker_image: image.name, ..config.clone() };
+        // No agent runs in this environment, so its settings must not apply.
         environment.config.agent = AgentConfig::default();
         let verifier = step.map_or(&task.config.verifier, |step| &step.verifier);
         environment.network = task.network.of_verifier(&environment.config.environment, verifier);
@@ -46,7 +48,8 @@ impl SeparateVerifier {
     }
 }
 
-/// Harbor's order: what the step says or has, what the task says or has for its verifier, the task's environment.
+/// Chooses the image in Harbor's order: that of the step's verifier, that of the task's verifier, that of the task. For
+/// a verifier, a named image or a buildable `tests/` counts.
 fn image(task: &Task, step: Option<&StepConfig>) -> Image {
     let of_step = step.map(|step| {
         (step.verifier.environment.as_deref(), task.dir.join("steps").join(&step.name).join("tests"))
@@ -55,6 +58,7 @@ fn image(task: &Task, step: Option<&StepConfig>) -> Image {
     for (config, context) in of_step.into_iter().chain([of_task]) {
         let name = config.and_then(|config| config.docker_image.clone());
         if name.is_some() || can_be_built(&context) {
+            // An image of the verifier's own contains its tests.
             return Image { name, context, has_tests: true };
         }
     }

@@ -1,4 +1,4 @@
-//! The steps of a task, each as a task of its own in the environment of the whole.
+//! The steps of a task. Each is a task of its own in the environment of the whole task.
 
 use std::path::PathBuf;
 
@@ -6,23 +6,24 @@ use super::config::{AgentConfig, Healthcheck, MinReward, StepConfig, VerifierCon
 use super::inputs::InputDirs;
 use super::{SeparateVerifier, Task, TaskError};
 
-/// One of a task's steps.
+/// A step of a task.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Its name: the directory below `steps/`, in the task and in the trial.
+    /// The step's name, which is its directory below `steps/` in the task and in the trial.
     pub name: String,
-    /// What is to be done, by whom, for how long, and how it is judged.
+    /// The step as a task: instruction, agent, limits and verifier.
     pub task: Task,
-    /// Files that are put into the workdir before its agent begins. A `setup.sh` among them is run.
+    /// The directory of files that are copied into the workdir before the step's agent starts. A `setup.sh` among them
+    /// is run.
     pub workdir: Option<PathBuf>,
-    /// Run after that.
+    /// The health check that runs after `setup.sh`.
     pub healthcheck: Option<Healthcheck>,
-    /// What it must give for the next step to be begun.
+    /// The rewards that the step must reach for the next step to start.
     pub min_reward: Option<MinReward>,
 }
 
 impl Step {
-    /// The step of a task that is loaded but for its steps.
+    /// Loads a step of `whole`, a task that is loaded except for its steps.
     pub(super) fn of(whole: &Task, config: &StepConfig, inputs: &InputDirs) -> Result<Self, TaskError> {
         let below = PathBuf::from("steps").join(&config.name);
         let dir = whole.dir.join(&below);
@@ -32,10 +33,11 @@ impl Step {
         task.network = whole.network.of_step(&task.config);
         task.config.artifacts.extend(config.artifacts.iter().cloned());
         task.config.steps.clear();
-        // Where a step has no solution of its own, the oracle runs the task's.
+        // Without a solution in the step, the oracle runs the task's solution.
         if dir.join("solution").is_dir() {
             task.solution = inputs.input(&below.join("solution"))?;
         }
+        // The step's tests are copied over those of the whole task.
         task.tests.push(inputs.input(&below.join("tests"))?);
         task.read_instruction(&dir)?;
         task.separate_verifier = SeparateVerifier::of(whole, Some(config)).map(Box::new);
@@ -51,8 +53,9 @@ impl Step {
     }
 }
 
-/// What the step does not say is as the task says.
+/// Merges the settings of an agent. Keys that the step lacks have the task's values.
 fn agent(whole: &AgentConfig, step: &AgentConfig) -> AgentConfig {
+    // `allowed_hosts` belongs to a network mode, so both come from the same table.
     let network = if step.network_mode.is_some() { step } else { whole };
     AgentConfig {
         timeout_sec: step.timeout_sec.or(whole.timeout_sec),
@@ -62,7 +65,8 @@ fn agent(whole: &AgentConfig, step: &AgentConfig) -> AgentConfig {
     }
 }
 
-/// As for the agent, but for the timeout: a step's verifier never has the task's, in Harbor either.
+/// Merges the settings of a verifier like those of an agent, except for the timeout: a step never inherits the task's,
+/// as in Harbor.
 fn verifier(whole: &VerifierConfig, step: &VerifierConfig) -> VerifierConfig {
     let network = if step.network_mode.is_some() { step } else { whole };
     let mut env = whole.env.clone();

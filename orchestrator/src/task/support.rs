@@ -1,5 +1,5 @@
-//! What of Harbor's format rolltap cannot honour yet, and what Harbor itself ignores. Told before the first trial, never
-//! found out by a wrong reward.
+//! Finds the parts of Harbor's format that rolltap does not support yet, and files that Harbor ignores. They are
+//! reported before the first trial, so that they never cause a wrong reward.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,21 +7,22 @@ use std::path::{Path, PathBuf};
 use super::Task;
 use super::config::{Artifact, EnvironmentConfig, MAIN_SERVICE, StepConfig, TaskConfig, VerifierConfig};
 
-/// A name that Docker's compose plugin would look for, and neither Harbor nor rolltap does.
+/// A file name that Docker's compose plugin would look for, and that neither Harbor nor rolltap reads.
 const STRAY: &str = "docker-compose.yml";
 
-/// Files that look like the definition of an environment and are none, seen from the task's directory. They are part of
-/// a build context, or of the tests, as any other file.
+/// Returns files that look like the definition of an environment and are not, relative to the task's directory. They
+/// are ordinary files of a build context or of the tests.
 pub(super) fn stray_compose_files(task: &Task) -> Vec<PathBuf> {
     let of_tests = task.steps.iter().map(|step| &step.task).chain([task]);
     let of_tests = of_tests.filter_map(|task| task.separate_verifier.as_ref());
     let contexts =
         of_tests.map(|verifier| verifier.environment.environment_dir()).chain([task.environment_dir()]);
+    // Several steps may have the same context.
     let found: BTreeSet<_> = contexts.map(|dir| dir.join(STRAY)).filter(|file| file.is_file()).collect();
     found.into_iter().map(|file| file.strip_prefix(&task.dir).map_or(file.clone(), Path::to_owned)).collect()
 }
 
-/// One entry per field or file that would have to be ignored, with its value.
+/// Returns one entry per unsupported field, with its value.
 pub(super) fn unsupported(config: &TaskConfig) -> Vec<String> {
     let mut found = UnsupportedFeatures::default();
     found.environment(&config.environment, "environment");

@@ -1,4 +1,4 @@
-//! Tasks as people write them, right and wrong.
+//! Tests of right and wrong tasks, as people write them.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use super::*;
 mod steps;
 mod tables;
 
-/// A task directory with everything that a task needs, and this `task.toml`.
+/// Creates a task directory with all required files and this `task.toml`.
 fn task_dir(toml: &str) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (name, contents) in [
@@ -29,7 +29,7 @@ fn load(toml: &str) -> Result<Task, TaskError> {
     Task::load(task_dir(toml).path())
 }
 
-/// What is said of a wrong `task.toml`, without the directory.
+/// Returns the error of a wrong `task.toml`, without the directory.
 fn complaint(toml: &str) -> String {
     let dir = task_dir(toml);
     let complaint = Task::load(dir.path()).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! One of a job's agents: who works, with which model, under which limits.
+//! An agent of a job, with its model and its limits.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -8,49 +8,49 @@ use crate::failure::TimeoutPolicy;
 use crate::task::{McpServer, Task};
 use crate::trial::TrialExtras;
 
-/// One of a job's agents. Every task of the job is given to each of them.
+/// An agent of a job. Each agent gets every task of the job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobAgent {
-    /// Who works.
+    /// The agent and its options.
     pub spec: AgentSpec,
-    /// What it was asked for by: its name, or the file that declares it.
+    /// The name by which the agent was requested, or the path of the file that declares it.
     pub asked: String,
-    /// Its environment variables as they were given, for the record.
+    /// The agent's environment variables as given, for the record.
     pub env: BTreeMap<String, String>,
-    /// Tool servers that it is told of besides those of tasks.
+    /// MCP servers that the agent gets in addition to those of tasks.
     pub mcp_servers: Vec<McpServer>,
-    /// What it is taught besides what tasks teach.
+    /// Skills that the agent gets in addition to those of tasks.
     pub skills: Vec<Skill>,
-    /// The model as upstream names it; none for the only one that it serves.
+    /// The model's name at the upstream. `None` for the only model that it serves.
     pub model: Option<String>,
-    /// What becomes of the tasks' limits where it works.
+    /// Limits that change those of the tasks for this agent.
     pub timeouts: AgentTimeouts,
-    /// How many of its trials run at once; none for as many as the job runs.
+    /// The limit of trials at once. `None` if only the job's limit holds.
     pub limit: Option<AgentLimit>,
 }
 
-/// Seconds that take the place of a task's, or bound them. Each may be absent.
+/// Time limits in seconds that replace or bound those of a task. Each is optional.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AgentTimeouts {
-    /// `override_timeout_sec`: instead of the task's `agent.timeout_sec`.
+    /// `override_timeout_sec`: replaces the task's `agent.timeout_sec`.
     pub override_sec: Option<f64>,
-    /// `max_timeout_sec`: at most this.
+    /// `max_timeout_sec`: the upper bound.
     pub max_sec: Option<f64>,
-    /// `override_setup_timeout_sec`: for getting ready.
+    /// `override_setup_timeout_sec`: the limit of the agent's setup.
     pub override_setup_sec: Option<f64>,
 }
 
-/// A bound on trials at once that one agent has, or several of one group share.
+/// A limit of trials at once, of one agent or of a group of agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentLimit {
-    /// Trials at once.
+    /// The number of trials at once.
     pub trials: NonZeroUsize,
-    /// Agents that name the same group share its limit; none for a limit of its own.
+    /// Agents that name the same group share its limit. `None` for a limit of this agent alone.
     pub group: Option<String>,
 }
 
 impl JobAgent {
-    /// An agent with nothing else said of it.
+    /// Returns an agent with default settings.
     pub fn new(spec: AgentSpec, model: Option<String>) -> Self {
         let asked = spec.name().to_owned();
         Self {
@@ -65,20 +65,21 @@ impl JobAgent {
         }
     }
 
-    /// A task as it is told of it.
+    /// Returns a task as this agent sees it.
     pub(crate) fn sees(&self, task: &Task) -> Task {
         self.adds_to(&TrialExtras::default()).applied_to(task)
     }
 
-    /// What is added to its tasks, with what it brings itself.
+    /// Adds the agent's own servers and skills to the job's additions.
     pub(crate) fn adds_to(&self, extras: &TrialExtras) -> TrialExtras {
         let (mcp_servers, skills) = (self.mcp_servers.clone(), self.skills.clone());
         TrialExtras { mcp_servers, skills, ..extras.clone() }
     }
 
-    /// What tells it from the job's other agents, where their names and models differ.
+    /// Returns a label that distinguishes the agent from others with another name or model.
     pub(crate) fn label(&self) -> String {
         match &self.model {
+            // A `/` separates the parts of a group's id.
             Some(model) => format!("{}__{}", self.spec.name(), model.replace('/', "-")),
             None => self.spec.name().to_owned(),
         }
@@ -86,7 +87,7 @@ impl JobAgent {
 }
 
 impl AgentTimeouts {
-    /// The job's policy as it is for this agent.
+    /// Returns the job's time limits with this agent's changes.
     pub(crate) fn over(self, mut policy: TimeoutPolicy) -> TimeoutPolicy {
         policy.agent.override_sec = self.override_sec.or(policy.agent.override_sec);
         policy.agent.max_sec = self.max_sec.or(policy.agent.max_sec);

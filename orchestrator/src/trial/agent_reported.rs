@@ -1,4 +1,4 @@
-//! A trial whose agent hands tokens back itself.
+//! Trials whose agents record tokens themselves.
 
 use futures_util::TryStreamExt;
 use rolltap_rollout::agent_reported::compare;
@@ -12,7 +12,7 @@ use crate::agent_reported::{self, Returned};
 use crate::failure::chain;
 
 impl TrialOutcome {
-    /// What rows say of the trial where nothing of it was captured. Nobody knows of what server the tokens are.
+    /// Returns the facts for rows from the agent's own record. The server that sampled these tokens is unknown.
     pub(crate) fn facts(&self, context: &TrialContext) -> TrialFacts {
         TrialFacts {
             trial_id: self.name.clone(),
@@ -33,12 +33,13 @@ impl TrialOutcome {
 }
 
 impl Trial<'_> {
-    /// What the agent handed back of its tokens, now that its logs are here: taken where the proxy captured nothing of the
-    /// trial, held against the capture where it did.
+    /// Reads the agent's own record of tokens, after its logs are downloaded. The record counts if the proxy captured
+    /// nothing of the trial. Otherwise it is only compared with the capture.
     pub(super) async fn look_at_returned(&mut self) {
         let Some(captured) = self.outcome.status.as_ref().map(|status| status.calls.total) else { return };
         let (dir, name) = (self.dir.clone(), self.plan.name.clone());
         let at = self.outcome.agent_finished_at();
+        // A record may be large, and parsing it would block the runtime.
         let looked = tokio::task::spawn_blocking(move || agent_reported::look(&dir, &name, at)).await;
         let (found, problems) = looked.unwrap_or_else(|error| (None, vec![chain(&error)]));
         let mut told = Returned { problems, ..found.as_ref().map(Returned::of).unwrap_or_default() };

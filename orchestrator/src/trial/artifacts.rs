@@ -1,7 +1,9 @@
-//! What is kept of an environment: files and directories that the task names, and the list of what became of each.
+//! Collects files and directories of an environment: those that the task names, and `/logs/artifacts`. A manifest lists
+//! the result for each.
 //!
-//! Harbor's rules: whatever lies in `/logs/artifacts` is kept; of entries that would lie in one another on this host the
-//! first is kept; what cannot be had is no failure. Services other than the agent's have none yet.
+//! The rules are Harbor's. Everything in `/logs/artifacts` is collected. If two entries would overlap on this host, the
+//! first is collected. A missing artifact is no failure. A task with artifacts of another service than the agent's is
+//! refused.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -11,10 +13,10 @@ use super::prepare_dirs::{Emptied, make_empty};
 use crate::environment::{Environment, EnvironmentError, Fetched};
 use crate::task::Artifact;
 
-/// What is kept without being named.
+/// The directory that is collected without being named.
 const CONVENTION: &str = "/logs/artifacts";
 
-/// An entry of `artifacts/manifest.json`, in Harbor's shape.
+/// An entry of `artifacts/manifest.json`, in Harbor's format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Collected {
     source: String,
@@ -41,7 +43,7 @@ enum Status {
     Skipped,
 }
 
-/// The artifacts of a task, the conventional one among them, and where they go on this host.
+/// The artifacts of a task with the conventional directory, and their destination on this host.
 pub(crate) struct Artifacts {
     entries: Vec<Artifact>,
     host: PathBuf,
@@ -51,29 +53,31 @@ impl Artifacts {
     pub(crate) fn new(named: &[Artifact], host: PathBuf) -> Self {
         let mut entries = named.to_vec();
         if !entries.iter().any(is_convention) {
+            // It is first, because the first of two overlapping entries is collected.
             entries.insert(0, Artifact::of(CONVENTION));
         }
         Self { entries, host }
     }
 
-    /// Whether there is anything besides what comes with the logs.
+    /// Returns whether there are artifacts other than those that come with the logs.
     pub(crate) fn are_named(&self) -> bool {
         self.entries.iter().any(|entry| !comes_with_the_logs(entry))
     }
 
-    /// The list where there is nothing to fetch.
+    /// Returns the manifest if all artifacts come with the logs.
     pub(super) fn come_with_the_logs(&self) -> Vec<Collected> {
         let come = |entry| Collected::new(entry, &place(entry), Kind::Directory, Status::Ok);
         self.entries.iter().map(come).collect()
     }
 
-    /// Fetches all but what comes with the logs. Says on the way what cannot be had.
+    /// Fetches all artifacts except those that come with the logs. Passes each problem to the callback.
     pub(crate) async fn fetch(&self, environment: &Environment, say: impl Fn(String)) -> Vec<Collected> {
         let mut claims: Vec<(PathBuf, &Artifact)> = Vec::new();
         let mut collected = Vec::new();
         for entry in &self.entries {
             let place = place(entry);
             if let Some((_, claimant)) = claims.iter().find(|claim| conflicts(claim, &place, entry)) {
+                // A later entry that the earlier one covers is no problem: its files are collected already.
                 if !covers(claimant, entry) {
                     say(format!(
                         "artifact {:?} skipped: its place is taken by {:?}",
@@ -112,7 +116,7 @@ impl Artifacts {
         }
     }
 
-    /// Writes the list, now that it is known whether the logs came.
+    /// Writes the manifest, once it is known whether the logs were downloaded.
     pub(super) fn write_manifest(
         &self,
         mut collected: Vec<Collected>,
@@ -127,12 +131,13 @@ impl Artifacts {
         crate::job_dir::write_json(&self.host.join("manifest.json"), &collected)
     }
 
-    /// Puts what was collected where it came from, in an environment where nothing but tests run.
+    /// Uploads the collected artifacts to their original paths in an environment in which only tests run.
     pub(crate) async fn hand_over(&self, environment: &Environment) -> Result<(), EnvironmentError> {
         for entry in &self.entries {
             let host = self.host.join(place(entry));
             let inside = format!("/{}", entry.source.trim_matches('/'));
             if host.is_dir() {
+                // Files of the image at this path are not the agent's work.
                 make_empty(environment, &[Emptied { dir: &inside, is_open: true }]).await?;
                 environment.upload(&host, &inside).await?;
             } else if host.is_file() {
@@ -163,12 +168,14 @@ impl Collected {
             kind,
             status,
             service: entry.service.clone(),
+            // A file has nothing to exclude.
             exclude: if kind == Kind::Directory { entry.exclude.clone() } else { Vec::new() },
         }
     }
 }
 
 fn skipped(entry: &Artifact, place: &Path) -> Collected {
+    // The kind is unknown without a fetch, so the extension decides.
     let kind = if Path::new(&entry.source).extension().is_some() { Kind::File } else { Kind::Directory };
     Collected::new(entry, place, kind, Status::Skipped)
 }
@@ -177,23 +184,26 @@ fn is_convention(entry: &Artifact) -> bool {
     entry.source.trim_end_matches('/') == CONVENTION
 }
 
-/// Nothing of it is left out or put elsewhere, so the logs bring it.
+/// Returns whether the entry is the conventional directory at its usual place. Such an entry is downloaded with the
+/// logs.
 fn comes_with_the_logs(entry: &Artifact) -> bool {
     is_convention(entry) && entry.destination.is_none()
 }
 
-/// Where an entry goes below `artifacts/`.
+/// Returns the path of an entry below `artifacts/`. Only normal components count, so the path cannot leave that
+/// directory.
 fn place(entry: &Artifact) -> PathBuf {
     let path = Path::new(entry.destination.as_ref().unwrap_or(&entry.source));
     path.components().filter(|part| matches!(part, Component::Normal(_))).collect()
 }
 
 fn conflicts((claimed, by): &(PathBuf, &Artifact), place: &Path, entry: &Artifact) -> bool {
+    // The same entry again is harmless.
     let again = by.source == entry.source && covers(by, entry);
     !again && (claimed.starts_with(place) || place.starts_with(claimed))
 }
 
-/// Whether an earlier entry brings what a later one asks for, to the same place.
+/// Returns whether an earlier entry collects the files of a later entry to the same place.
 fn covers(prior: &Artifact, entry: &Artifact) -> bool {
     let (before, after) = (Path::new(&prior.source), Path::new(&entry.source));
     let Ok(below) = after.strip_prefix(before) else { return false };

@@ -1,4 +1,4 @@
-//! What all trials of a job share.
+//! The values that all trials of a job share.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::common::cancellation::Cancellation;
 use crate::environment::EnvironmentKind;
 use crate::job_dir::{JobDir, Log};
 
-/// What all trials of a job share.
+/// The values that all trials of a job share.
 pub(crate) struct TrialContext {
     pub(crate) started_at: Timestamp,
     pub(crate) dir: JobDir,
-    /// The job's, which trials have one each beside.
+    /// The log of the job. Each trial has a log of its own as well.
     pub(crate) log: Log,
     pub(crate) place: TrialHost,
     pub(crate) environment: EnvironmentKind,
@@ -31,7 +31,8 @@ pub(crate) struct TrialContext {
 }
 
 impl TrialContext {
-    /// Closes what the proxy has of a trial that did not come so far itself, if it has anything.
+    /// Seals the proxy's record of a trial that did not seal it itself. Does nothing if the proxy does not know the
+    /// trial.
     pub(crate) async fn seal(&self, outcome: &mut TrialOutcome) {
         if let Ok(status) = self.admin.seal(&outcome.name).await {
             outcome.opened = true;

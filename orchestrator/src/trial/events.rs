@@ -24,7 +24,7 @@ impl fmt::Debug for Events {
     }
 }
 
-/// An event of a trial. Fields are added in later versions, and none is renamed.
+/// An event of a trial. Later versions add fields and rename none.
 #[derive(Serialize)]
 #[serde(tag = "event")]
 enum TrialEvent<'a> {
@@ -52,7 +52,7 @@ enum TrialEvent<'a> {
         rewards: &'a BTreeMap<String, f64>,
         reward_valid: bool,
         failure: Option<&'a TrialFailure>,
-        /// Another attempt at the sample follows, and counts instead.
+        /// Whether another attempt at the sample follows. That attempt counts instead.
         retried: bool,
         calls: Option<u64>,
         seconds: f64,
@@ -67,7 +67,7 @@ struct EventLine<E> {
 }
 
 impl Events {
-    /// Events as lines of `out`.
+    /// Writes events as lines of `out`.
     pub fn to(out: impl Write + Send + 'static) -> Self {
         Self { out: Some(Mutex::new(Box::new(out))) }
     }
@@ -77,6 +77,7 @@ impl Events {
         let Some(out) = &self.out else { return };
         let Ok(mut line) = serde_json::to_vec(&EventLine { at: Timestamp::now(), event }) else { return };
         line.push(b'\n');
+        // One call under the lock writes a whole line, so that events of several trials do not mix.
         let mut out = out.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let _ = out.write_all(&line).and_then(|()| out.flush());
     }
@@ -94,7 +95,7 @@ impl Events {
         });
     }
 
-    /// A trial goes on to another phase.
+    /// Writes that a trial has entered another phase.
     pub(crate) fn trial_phase(&self, trial: &TrialId, phase: Phase) {
         self.write(TrialEvent::Phase { trial, phase });
     }

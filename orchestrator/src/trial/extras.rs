@@ -1,4 +1,4 @@
-//! What a job adds to its tasks, by Harbor's `TrialConfig`.
+//! A job's additions to its tasks, from Harbor's `TrialConfig`.
 
 use std::collections::BTreeMap;
 
@@ -6,32 +6,32 @@ use crate::agents::Skill;
 use crate::environment::Mount;
 use crate::task::{Artifact, McpServer, Task};
 
-/// Where skills are put that a job gives its agent, where the task names no place for its own: Harbor's.
+/// Harbor's directory for the skills that a job gives its agent, if the task has no `skills_dir`.
 const SKILLS_DIR: &str = "/runtime/skills";
 
-/// What a job adds to its tasks. Nothing, unless it says so.
+/// A job's additions to its tasks. The default adds nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TrialExtras {
-    /// `verifier.disable`: the tests are not run, and there is no reward.
+    /// `verifier.disable`: the tests do not run, and there is no reward.
     pub without_verifier: bool,
-    /// `verifier.env`: over what the task says, already resolved.
+    /// `verifier.env`, which overrides the task's variables. References to this host's variables are resolved already.
     pub verifier_env: BTreeMap<String, String>,
-    /// `artifacts`: besides the task's.
+    /// `artifacts`, in addition to the task's.
     pub artifacts: Vec<Artifact>,
-    /// `environment.delete` is false: containers stay when trials are over.
+    /// Whether `environment.delete` is false: containers remain after their trials.
     pub keep: bool,
-    /// `environment.mounts`: seen where the agent works.
+    /// `environment.mounts`: mounted where the agent works.
     pub mounts: Vec<Mount>,
-    /// `agent.skills`: besides what the task has.
+    /// `agent.skills`, in addition to the task's.
     pub skills: Vec<Skill>,
-    /// `agent.mcp_servers`: besides the task's, and instead of those of the same name.
+    /// `agent.mcp_servers`, in addition to the task's. They replace servers of the same name.
     pub mcp_servers: Vec<McpServer>,
-    /// `extra_instructions`, and the contents of `extra_instruction_paths` before them: appended to every instruction.
+    /// `extra_instruction_paths` (their contents), then `extra_instructions`. They are appended to every instruction.
     pub instructions: Vec<String>,
 }
 
 impl TrialExtras {
-    /// The task with these on top, its steps too.
+    /// Returns the task and its steps with these additions.
     pub fn applied_to(&self, task: &Task) -> Task {
         let mut task = task.clone();
         self.apply(&mut task);
@@ -50,6 +50,7 @@ impl TrialExtras {
         if !self.skills.is_empty() {
             task.config.environment.skills_dir.get_or_insert_with(|| SKILLS_DIR.to_owned());
         }
+        // The instruction of a task with steps is in its steps.
         if task.steps.is_empty() {
             let texts = std::iter::once(&task.instruction).chain(&self.instructions);
             task.instruction = texts.map(String::as_str).collect::<Vec<_>>().join("\n\n");

@@ -1,4 +1,4 @@
-//! Waiting until an environment is ready, as Docker's HEALTHCHECK and Harbor's do.
+//! Waits until an environment is healthy, by the rules of Docker's HEALTHCHECK and of Harbor.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use crate::task::Healthcheck;
 /// Why an environment is not ready.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HealthcheckError {
-    /// The check went on failing.
+    /// The check failed too often.
     #[error("the health check failed {retries} times in a row: {command:?}{last}")]
     Unhealthy { retries: u32, command: String, last: String },
-    /// The check cannot be run.
+    /// The check cannot run.
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
 }
 
-/// Runs the check as this user until it ends with 0. Failures within the start period do not count. One that takes longer
-/// than it may has failed; Harbor gives up there and then.
+/// Runs the check as this user until it exits with 0. Failures within the start period do not count. A check that
+/// exceeds its time limit counts as a failure, whereas Harbor then gives up at once.
 pub(crate) async fn wait_until_healthy(
     environment: &Environment,
     check: &Healthcheck,
@@ -36,6 +36,7 @@ pub(crate) async fn wait_until_healthy(
     let start_period_end = Instant::now() + seconds(check.start_period_sec);
     let mut failures = 0;
     loop {
+        // Measured before the check: a check that begins in the start period belongs to it.
         let in_start_period = Instant::now() < start_period_end;
         let output = once().await?;
         if output.exit_code == Some(0) {
@@ -69,7 +70,7 @@ fn last_words(output: &ExecOutput) -> String {
     }
 }
 
-/// The values of a task are checked to be times.
+/// Converts seconds to a duration. The task's loader has checked that they are valid.
 fn seconds(value: f64) -> Duration {
     Duration::try_from_secs_f64(value).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! How a trial ended, in words for people.
+//! Descriptions of a trial's end for people.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -6,14 +6,14 @@ use std::fmt::Display;
 use super::TrialOutcome;
 
 impl TrialOutcome {
-    /// Whether the tests gave a verdict and no reward is in it: several numbers of which none is named so, or none at all.
-    /// Nothing is trained on such a trial as it is.
+    /// Returns whether the tests gave a verdict without a reward: several numbers of which none has that name, or no
+    /// number. Such a trial cannot be trained as it is.
     pub(crate) fn lacks_the_reward(&self) -> bool {
         let judged = || self.judged || self.steps.iter().any(|step| step.round.verdict.is_some());
         self.reward.is_none() && judged()
     }
 
-    /// Its reward, or why it has none.
+    /// Describes the trial's reward, or why it has none.
     pub(crate) fn end_in_words(&self) -> String {
         let failure = self.failure.as_ref();
         match (self.reward, failure) {
@@ -35,7 +35,7 @@ impl TrialOutcome {
     }
 }
 
-/// Rewards as people read them: `correctness 1, speed 0.5`.
+/// Formats rewards for people: `correctness 1, speed 0.5`.
 pub(crate) fn in_words<N: Display>(rewards: &BTreeMap<String, f64>, number: impl Fn(&f64) -> N) -> String {
     let said: Vec<_> = rewards.iter().map(|(name, value)| format!("{name} {}", number(value))).collect();
     said.join(", ")

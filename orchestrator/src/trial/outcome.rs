@@ -1,4 +1,4 @@
-//! What came of a trial.
+//! The result of a trial.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,112 +17,112 @@ use crate::failure::{Cause, TrialFailure};
 use crate::trial::JobAgent;
 use crate::verify::Rewards;
 
-/// What came of a trial.
+/// The result of a trial.
 #[derive(Clone, Debug)]
 pub struct TrialOutcome {
     /// The trial.
     pub name: TrialId,
-    /// Its task, as the proxy takes it.
+    /// Its task's id at the proxy.
     pub task_id: TaskId,
-    /// The samples that it is compared with.
+    /// Its group.
     pub group_id: GroupId,
-    /// How many there are.
+    /// The number of samples in the group.
     pub group_size: u32,
     /// Its task's name.
     pub task_name: String,
-    /// The dataset that its task counts to.
+    /// The dataset of its task.
     pub source: Option<String>,
-    /// Which sample of its group.
+    /// The index of its sample in the group.
     pub sample_index: u32,
-    /// Which try at this sample, from 0.
+    /// The number of the attempt at this sample, from 0.
     pub attempt: u32,
-    /// Who worked.
+    /// The agent.
     pub agent: Arc<JobAgent>,
-    /// Whether the proxy knows the trial, so that there may be a rollout of it.
+    /// Whether the proxy has the trial. If so, it may have a rollout.
     pub opened: bool,
-    /// The proxy's last word on the trial: calls, tokens, branches.
+    /// The last status from the proxy: calls, tokens, branches.
     pub status: Option<TrialStatus>,
-    /// The verifier gave a verdict, which may be of no number at all.
+    /// Whether the verifier gave a verdict, which may have no number.
     pub judged: bool,
     /// Every number that the verifier gave.
     pub rewards: BTreeMap<String, f64>,
-    /// The one number to train on; none (never 0) where there is none.
+    /// The number that trains the trial. `None`, never 0, if there is none.
     pub reward: Option<f64>,
     /// Why the trial failed.
     pub failure: Option<TrialFailure>,
-    /// Another attempt at the sample is to follow, in this run of the job or in one that goes on with it, so that the proxy
-    /// has no reward yet.
+    /// Whether another attempt at the sample follows, in this run of the job or when it is resumed. The proxy then has
+    /// no reward yet.
     pub awaits_retry: bool,
-    /// Why no other trial of the job could do better now, where that is so.
+    /// The problem that would affect every other trial of the job as well, if there is one.
     pub halts: Option<String>,
-    /// Tokens that the agent handed back itself; none where it handed back nothing.
+    /// The agent's own record of tokens. `None` if there is no such record.
     pub returned: Option<Returned>,
-    /// What the agent says about its own run.
+    /// Metadata from the agent about its run.
     pub agent_metadata: Map<String, Value>,
     /// When the trial began.
     pub started_at: Timestamp,
-    /// When all of it was over.
+    /// When the trial ended.
     pub finished_at: Timestamp,
-    /// Building and starting the environment.
+    /// The time of building and starting the environment.
     pub environment_setup: Option<Timing>,
-    /// Getting the agent ready.
+    /// The time of the agent's setup.
     pub agent_setup: Option<Timing>,
     /// The agent's time.
     pub agent_execution: Option<Timing>,
-    /// The tests.
+    /// The time of the tests.
     pub verifier: Option<Timing>,
-    /// What came of each step that was begun; empty for a task in one go.
+    /// The outcome of each step that began. Empty for a task without steps.
     pub steps: Vec<StepOutcome>,
 }
 
-/// What came of one step of a task.
+/// The outcome of one step of a task.
 #[derive(Clone, Debug)]
 pub struct StepOutcome {
     /// The step.
     pub name: String,
-    /// What came of it.
+    /// Its outcome.
     pub round: Round,
 }
 
-/// What came of one instruction.
+/// The outcome of one instruction.
 #[derive(Clone, Debug, Default)]
 pub struct Round {
-    /// What the tests gave; none where they did not run, or gave nothing.
+    /// The result of the tests. `None` if they did not run or gave no result.
     pub verdict: Option<Rewards>,
     /// The first failure.
     pub failure: Option<TrialFailure>,
-    /// What the agent says about its own run.
+    /// Metadata from the agent about its run.
     pub agent_metadata: Map<String, Value>,
     /// The agent's time.
     pub agent_execution: Option<Timing>,
-    /// The tests.
+    /// The time of the tests.
     pub verifier: Option<Timing>,
 }
 
-/// From when to when a phase lasted.
+/// The start and end of a phase.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Timing {
-    /// The phase began.
+    /// When the phase began.
     pub started_at: Timestamp,
-    /// The phase was over.
+    /// When the phase ended.
     pub finished_at: Timestamp,
 }
 
 impl Timing {
-    /// A phase that begins now.
+    /// Begins a phase now.
     pub(super) fn start() -> Self {
         let now = Timestamp::now();
         Self { started_at: now, finished_at: now }
     }
 
-    /// The phase, over now.
+    /// Ends the phase now.
     pub(super) fn finish(self) -> Self {
         Self { finished_at: Timestamp::now(), ..self }
     }
 }
 
 impl TrialOutcome {
-    /// Whether any of its complete calls can be trained. None where there are none.
+    /// Returns whether any complete call can be trained. `None` if no call is complete.
     pub(crate) fn is_captured(&self) -> Option<bool> {
         let status = self.status.as_ref().filter(|status| status.calls.complete > 0)?;
         Some(status.empty_calls() < status.calls.complete)
@@ -160,11 +160,12 @@ impl TrialOutcome {
         }
     }
 
-    /// What the result of an ended trial says. What is not in it is as if it had not been.
+    /// Reads the outcome from the result of an ended trial. A missing value gets its default.
     pub(crate) fn recorded(plan: &TrialPlan, result: &Value) -> Self {
         let outcome = Self::new(plan);
         let status: Option<TrialStatus> = at(result, "/rolltap/proxy");
         Self {
+            // A status exists only for a trial that was opened at the proxy.
             opened: status.is_some(),
             status,
             judged: result.pointer("/verifier_result").is_some_and(Value::is_object),
@@ -183,33 +184,34 @@ impl TrialOutcome {
         }
     }
 
-    /// When the agent's time was over, as far as it had any.
+    /// Returns when the agent's time ended, or when the trial began if no agent ran.
     pub(crate) fn agent_finished_at(&self) -> Timestamp {
         let of_steps = || self.steps.iter().rev().find_map(|step| step.round.agent_execution);
         self.agent_execution.or_else(of_steps).map_or(self.started_at, |timing| timing.finished_at)
     }
 
-    /// Takes over what came of a task in one go.
+    /// Adopts the round of a task without steps.
     pub(super) fn take(&mut self, round: Round) {
         let Round { verdict, failure, agent_metadata, agent_execution, verifier } = round;
         self.judged = verdict.is_some();
         let Rewards { rewards, reward } = verdict.unwrap_or_default();
         (self.rewards, self.reward, self.agent_metadata) = (rewards, reward, agent_metadata);
         (self.agent_execution, self.verifier) = (agent_execution, verifier);
+        // An earlier failure has priority, because later ones usually follow from it.
         self.failure = self.failure.take().or(failure);
     }
 
-    /// What Harbor keeps as the trial's exception: a step's failure is the step's.
+    /// Returns the failure that Harbor records as the trial's exception. A failure of a step belongs to the step only.
     pub(crate) fn exception(&self) -> Option<&TrialFailure> {
         self.failure.as_ref().filter(|failure| failure.step.is_none())
     }
 
-    /// The outcome of a trial that got no further than this.
+    /// Returns the outcome of a trial that ends here with a failure.
     pub(crate) fn failed(self, failure: TrialFailure) -> Self {
         Self { failure: Some(failure), finished_at: Timestamp::now(), ..self }
     }
 
-    /// What the proxy is told at its end.
+    /// Returns the reward to set at the proxy.
     pub(crate) fn reward_to_put(&self) -> PutReward {
         PutReward {
             rewards: self.rewards.clone(),
@@ -219,28 +221,28 @@ impl TrialOutcome {
         }
     }
 
-    /// Whether its job was stopped under it.
+    /// Returns whether the trial ended because its job was stopped.
     pub fn is_cancelled(&self) -> bool {
         self.failure.as_ref().is_some_and(|failure| failure.cause == Cause::Cancelled)
     }
 
-    /// Whether there is a reward and it measures the agent.
+    /// Returns whether there is a reward and it measures the agent.
     pub fn reward_is_valid(&self) -> bool {
         !self.rewards.is_empty() && self.failure.as_ref().is_none_or(|failure| failure.is_agents_fault)
     }
 
-    /// Whether something other than the agent went wrong.
+    /// Returns whether something other than the agent failed.
     pub fn failed_through_no_fault_of_the_agent(&self) -> bool {
         self.failure.as_ref().is_some_and(|failure| !failure.is_agents_fault)
     }
 
-    /// From beginning to end.
+    /// Returns the time from the start of the trial to its end.
     pub fn duration(&self) -> Duration {
         self.finished_at.duration_since(self.started_at).try_into().unwrap_or_default()
     }
 }
 
-/// A value of a result; none where there is none, or one of another form.
+/// Reads a value of a result. Returns `None` if it is missing or has another type.
 fn at<T: DeserializeOwned>(result: &Value, pointer: &str) -> Option<T> {
     result.pointer(pointer).and_then(|value| serde_json::from_value(value.clone()).ok())
 }

@@ -1,4 +1,4 @@
-//! What a job says instead of its tasks.
+//! The values of a job that replace those of its tasks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,36 +7,37 @@ use crate::environment::Mount;
 use crate::task::{Artifact, Task, TaskError, resolve_env};
 use crate::trial::TrialExtras;
 
-/// What a job says instead of its tasks, or beside them.
+/// The values of a job that replace those of its tasks or are added to them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskOverrides {
-    /// CPUs, whole or in part.
+    /// The number of CPUs, which may be fractional.
     pub cpus: Option<f64>,
-    /// MiB of memory.
+    /// The memory in MiB.
     pub memory_mb: Option<u64>,
-    /// MiB of disk.
+    /// The disk space in MiB.
     pub storage_mb: Option<u64>,
-    /// Environment variables of every environment. A value may be `${VAR}` or `${VAR:-default}` of this host's.
+    /// Environment variables of every environment. A value may be `${VAR}` or `${VAR:-default}`, a variable of this
+    /// host.
     pub env: BTreeMap<String, String>,
-    /// Containers are not removed when their trials are over.
+    /// Whether containers remain after their trials.
     pub keep: bool,
-    /// What of this host is seen in every environment in which an agent works.
+    /// Directories and volumes of this host that are mounted in every environment in which an agent works.
     pub mounts: Vec<Mount>,
-    /// Environment variables of every task's tests, of the same form.
+    /// Environment variables of every task's tests, with the same references.
     pub verifier_env: BTreeMap<String, String>,
-    /// No tests are run, and no trial has a reward.
+    /// Whether to skip the tests. No trial has a reward then.
     pub without_verifier: bool,
-    /// Files to keep besides those that tasks name.
+    /// Files to collect in addition to those that tasks name.
     pub artifacts: Vec<Artifact>,
-    /// Text that is added to every instruction.
+    /// Text that is appended to every instruction.
     pub instructions: Vec<String>,
 }
 
 impl TaskOverrides {
-    /// Lays over a task what its environment is made of.
+    /// Overrides the environment settings of a task.
     ///
     /// # Errors
-    /// A variable of this host is not set.
+    /// Fails if a variable of this host is not set.
     pub(crate) fn apply(&self, task: &mut Task) -> Result<(), TaskError> {
         let environment = &mut task.config.environment;
         environment.cpus = self.cpus.or(environment.cpus);
@@ -46,18 +47,18 @@ impl TaskOverrides {
         Ok(())
     }
 
-    /// The environment variables of every environment.
+    /// Returns the environment variables of every environment.
     ///
     /// # Errors
-    /// A variable of this host is not set.
+    /// Fails if a variable of this host is not set.
     pub(crate) fn environment_env(&self) -> Result<BTreeMap<String, String>, TaskError> {
         resolved(&self.env, "environment.env")
     }
 
-    /// What a trial adds to its task, whoever works at it.
+    /// Returns the additions to a trial's task that do not depend on the agent.
     ///
     /// # Errors
-    /// A variable of this host is not set.
+    /// Fails if a variable of this host is not set.
     pub(crate) fn extras(&self) -> Result<TrialExtras, TaskError> {
         Ok(TrialExtras {
             without_verifier: self.without_verifier,
@@ -71,7 +72,7 @@ impl TaskOverrides {
     }
 }
 
-/// Variables with what they refer to on this host.
+/// Replaces references to variables of this host by their values.
 pub(crate) fn resolved(
     table: &BTreeMap<String, String>,
     section: &str,

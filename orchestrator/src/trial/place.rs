@@ -8,14 +8,14 @@ use crate::trial::runner::harbor::Harbor;
 
 /// Where a job's trials run.
 pub(crate) enum TrialHost {
-    /// In environments that rolltap makes.
+    /// In environments that rolltap creates.
     Host(Host),
-    /// Harbor runs them.
+    /// Inside Harbor.
     Harbor(Arc<Harbor>),
 }
 
 impl TrialHost {
-    /// Where the agent plane must listen so that agents reach it.
+    /// Returns the address on which the agent plane must listen so that agents reach it.
     pub(crate) fn bind_address(&self) -> IpAddr {
         match self {
             Self::Host(host) => host.bind_address(),
@@ -23,7 +23,7 @@ impl TrialHost {
         }
     }
 
-    /// Removes everything of the job's.
+    /// Removes all resources of the job.
     pub(crate) async fn close(self) -> Result<(), EnvironmentError> {
         match self {
             Self::Host(host) => host.close().await,

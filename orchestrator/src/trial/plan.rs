@@ -1,4 +1,4 @@
-//! What is known of a trial before it runs.
+//! The plan of a trial.
 
 use std::sync::Arc;
 
@@ -11,40 +11,40 @@ use crate::failure::TimeoutPolicy;
 use crate::task::{GitOrigin, Task};
 use crate::trial::JobAgent;
 
-/// One trial to run.
+/// A trial to run.
 #[derive(Clone, Debug)]
 pub struct TrialPlan {
-    /// Harbor's identifier of a trial, beside its name.
+    /// Harbor's identifier of the trial. The name is another one.
     pub id: Uuid,
     /// The trial's name: its folder, and its id at the proxy.
     pub name: TrialId,
-    /// What to do.
+    /// The task.
     pub task: Arc<Task>,
-    /// Who does it.
+    /// The agent.
     pub agent: Arc<JobAgent>,
-    /// The dataset that the task counts to.
+    /// The dataset of the task.
     pub source: Option<String>,
-    /// Where the task came from, if it came from elsewhere.
+    /// The repository of the task. `None` for a task of this host.
     pub git: Option<GitOrigin>,
-    /// Which version of the task: a hash over its files.
+    /// The version of the task: a hash over its files.
     pub task_checksum: String,
-    /// The task's name, as the proxy takes it.
+    /// The task's id at the proxy.
     pub task_id: TaskId,
-    /// The samples of this task in this job.
+    /// The group of the trial: the samples of this task in this job.
     pub group_id: GroupId,
-    /// How many there are.
+    /// The number of samples in the group.
     pub group_size: u32,
-    /// Which one this is, from 0.
+    /// The index of the sample, from 0.
     pub sample_index: u32,
-    /// Which try at this sample, from 0. A later one supersedes those before it.
+    /// The number of the attempt at this sample, from 0. A later attempt supersedes earlier ones.
     pub attempt: u32,
-    /// How long its phases may take.
+    /// The time limits of the phases.
     pub timeouts: TimeoutPolicy,
-    /// What the job adds to the task.
+    /// The job's additions to the task.
     pub extras: Arc<TrialExtras>,
-    /// How many attempts at this sample this run of the job has made before.
+    /// The number of earlier attempts at this sample in this run of the job.
     pub retries: u32,
-    /// Attempts whose place this one takes, each with the reward that it is given once this one is open: a group in which
-    /// every sample has one closes, and takes no further attempt.
+    /// Attempts that this attempt supersedes, each with its reward. The rewards are set once this attempt is open. A
+    /// group closes when every sample has a reward, and then accepts no further attempt.
     pub supersedes: Vec<(TrialId, PutReward)>,
 }

@@ -1,17 +1,17 @@
-//! What is done inside an environment between its agent's time and its tests'.
+//! Prepares directories of an environment between the agent's time and the tests.
 
 use crate::common::shell::quoted;
 use crate::environment::{Environment, EnvironmentError};
 
-/// A directory to be emptied.
+/// A directory to empty.
 pub(super) struct Emptied<'a> {
-    /// Where it is, as Harbor or the environment spells it.
+    /// The path as Harbor or the environment writes it.
     pub(super) dir: &'a str,
-    /// Anyone may write there.
+    /// Whether anyone may write to the directory.
     pub(super) is_open: bool,
 }
 
-/// Afterwards each directory is there, and nothing is in it. One command, because each costs some 50 ms.
+/// Makes each directory exist and be empty. All are in one command, because each command costs about 50 ms.
 pub(super) async fn make_empty(
     environment: &Environment,
     dirs: &[Emptied<'_>],
@@ -21,7 +21,7 @@ pub(super) async fn make_empty(
     }
     let commands = dirs.iter().map(|Emptied { dir, is_open }| {
         let dir = environment.instruction(&quoted(dir));
-        // What an agent may have put in its place goes.
+        // An agent may have replaced the directory by a link or a file.
         let replace = format!("if [ -L {dir} ] || [ ! -d {dir} ]; then rm -rf {dir} && mkdir -p {dir}; fi");
         let empty = format!("(cd {dir} && rm -rf -- * .[!.]* ..?*)");
         let open = if *is_open { format!(" && chmod 777 {dir}") } else { String::new() };

@@ -1,4 +1,5 @@
-//! The proxy's record of a trial: opened before anything runs, sealed at the end of the agent's time, rewarded at the end.
+//! The proxy's record of a trial: opened before anything runs, sealed at the end of the agent's time, rewarded at the
+//! end.
 
 use jiff::Timestamp;
 use rolltap_proxy::api::{OpenTrial, TrialOpened, TrialStatus};
@@ -33,6 +34,7 @@ impl Trial<'_> {
             }
             Err(error) => {
                 self.fail_at_proxy(Phase::Open, &error);
+                // The request may have arrived although its answer did not, so the trial may be open.
                 if error.may_have_had_effect() {
                     self.context.seal(&mut self.outcome).await;
                 }
@@ -52,7 +54,7 @@ impl Trial<'_> {
         self.fail(failure);
     }
 
-    /// Gives earlier attempts at the sample their rewards, which count no more.
+    /// Sets the rewards of earlier attempts at the sample, which no longer count.
     async fn supersede(&self) {
         for (earlier, reward) in &self.plan.supersedes {
             if let Err(error) = self.context.admin.put_reward(earlier, reward).await {
@@ -61,14 +63,14 @@ impl Trial<'_> {
         }
     }
 
-    /// Ends the capture before anything else is done, so that no straggler adds a token.
+    /// Ends the capture before any other step, so that a late call adds no token.
     pub(super) async fn seal(&mut self, round: &mut Round) {
         if let Some(status) = self.seal_trial().await {
             round.failure = self.weigh_blame(&status, round.failure.take());
         }
     }
 
-    /// Once; none where that was done before, or failed.
+    /// Seals the trial once. Returns `None` if it was sealed before, or if sealing failed.
     pub(super) async fn seal_trial(&mut self) -> Option<TrialStatus> {
         if std::mem::replace(&mut self.sealed, true) {
             return None;
@@ -86,7 +88,8 @@ impl Trial<'_> {
         }
     }
 
-    /// The proxy knows what a command's exit code does not say: whether its model ever answered.
+    /// Decides whether a failure is the agent's own. An exit code does not show whether the model answered, but the
+    /// proxy's status does.
     pub(super) fn weigh_blame(
         &self,
         status: &TrialStatus,
@@ -112,18 +115,19 @@ impl Trial<'_> {
         }
     }
 
-    /// Ends the trial's record, here and at the proxy, unless another attempt is to follow.
+    /// Ends the trial's record, here and at the proxy, unless another attempt follows.
     pub(super) async fn put_reward(&mut self) {
         self.outcome.finished_at = Timestamp::now();
         self.outcome.awaits_retry = self.is_to_be_retried();
-        // Before the proxy is told: what is complete there, and closes its group, has a result here whenever this process dies.
+        // The result is written first, so that a trial that is complete at the proxy has a result even if this process
+        // dies.
         let is_kept = self.record();
         if !is_kept || self.outcome.awaits_retry || self.outcome.is_cancelled() {
             return self.log.line("the reward waits for another attempt");
         }
         match self.context.admin.put_reward(&self.plan.name, &self.outcome.reward_to_put()).await {
             Ok(status) => self.outcome.status = Some(status),
-            // The next run of the job tells it.
+            // The next run of the job sets the reward.
             Err(error) if error.is_of_an_absent_proxy() => {
                 let problem =
                     format!("the reward of {} waits for the proxy: {}", self.plan.name, chain(&error));

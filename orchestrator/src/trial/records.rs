@@ -1,5 +1,5 @@
-//! The JSON files of a trial's directory: Harbor's `TrialConfig`, `TrialLock` and `TrialResult`. JsonFields that Harbor does not
-//! have are under `rolltap`.
+//! The JSON files of a trial's directory: Harbor's `TrialConfig`, `TrialLock` and `TrialResult`. Fields that Harbor
+//! does not have are under `rolltap`.
 
 use std::path::Path;
 
@@ -22,17 +22,17 @@ pub(crate) type JsonFields = Map<String, Value>;
 pub(crate) struct TrialRecords {
     pub(crate) job_id: Uuid,
     pub(crate) job_dir: String,
-    /// The keys that `JobConfig` and `TrialConfig` have in common.
+    /// The keys that `JobConfig` and `TrialConfig` share.
     pub(crate) shared: JsonFields,
 }
 
 impl TrialRecords {
-    /// `TrialLock`
+    /// Returns the trial's `TrialLock`.
     pub(crate) fn trial_version(&self, plan: &TrialPlan) -> Value {
         trial_version(&self.shared, plan)
     }
 
-    /// `TrialConfig`
+    /// Returns the trial's `TrialConfig`.
     pub(crate) fn trial_config(&self, plan: &TrialPlan) -> Value {
         let mut trial = self.shared.clone();
         for (key, value) in [
@@ -56,9 +56,10 @@ impl TrialRecords {
         Value::Object(trial)
     }
 
-    /// `TrialResult`
+    /// Returns the trial's `TrialResult`.
     pub(crate) fn trial_result(&self, plan: &TrialPlan, outcome: &TrialOutcome) -> Value {
         let model = plan.agent.model.as_ref().map(|name| json!({"name": name, "provider": null}));
+        // A verdict without a number is an empty object. Without a verdict the value is null.
         let rewards = outcome.judged.then(|| json!({"rewards": outcome.rewards}));
         json!({
             "id": plan.id,
@@ -93,12 +94,13 @@ impl TrialRecords {
     }
 }
 
-/// `AgentConfig`
+/// Returns an agent's `AgentConfig`.
 pub(crate) fn agent(agent: &JobAgent) -> Value {
     let mut kwargs = match serde_json::to_value(&agent.spec) {
         Ok(Value::Object(fields)) => fields,
         _ => Map::new(),
     };
+    // The name is a key of its own in `AgentConfig`.
     kwargs.remove("name");
     let limit = agent.limit.as_ref();
     object([
@@ -121,7 +123,7 @@ fn skills(agent: &JobAgent) -> Option<Vec<&Path>> {
         .filter(|skills: &Vec<_>| !skills.is_empty())
 }
 
-/// `TaskConfig`
+/// Returns a task's `TaskConfig`.
 pub(crate) fn task(plan: &TrialPlan) -> Value {
     Value::Object(task_fields(plan))
 }
@@ -136,9 +138,10 @@ fn task_fields(plan: &TrialPlan) -> JsonFields {
     ])
 }
 
-/// `TrialLock`: which version of its task a trial is about.
+/// Returns the `TrialLock`, which identifies the version of the task.
 pub(crate) fn trial_version(settings: &JsonFields, plan: &TrialPlan) -> Value {
     let mut trial = settings.clone();
+    // These keys belong to `TrialConfig` only.
     trial.remove("extra_instructions");
     trial.remove("artifacts");
     let mut task = task_fields(plan);
@@ -153,7 +156,7 @@ pub(crate) fn trial_version(settings: &JsonFields, plan: &TrialPlan) -> Value {
     Value::Object(trial)
 }
 
-/// `LocalTaskId` or `GitTaskId`
+/// Returns the `LocalTaskId` or `GitTaskId`.
 fn task_id(plan: &TrialPlan) -> Value {
     match &plan.git {
         Some(git) => json!({"git_url": git.url, "git_commit_id": git.commit, "path": git.path}),
@@ -161,7 +164,7 @@ fn task_id(plan: &TrialPlan) -> Value {
     }
 }
 
-/// `AgentContext`
+/// Returns the `AgentContext`.
 fn agent_result(outcome: &TrialOutcome) -> Option<Value> {
     let status = outcome.status.as_ref()?;
     Some(json!({
@@ -171,7 +174,7 @@ fn agent_result(outcome: &TrialOutcome) -> Option<Value> {
     }))
 }
 
-/// `ExceptionInfo`
+/// Returns the `ExceptionInfo`.
 fn exception_info(failure: Option<&TrialFailure>, occurred_at: Timestamp) -> Option<Value> {
     let failure = failure?;
     Some(json!({
@@ -182,13 +185,13 @@ fn exception_info(failure: Option<&TrialFailure>, occurred_at: Timestamp) -> Opt
     }))
 }
 
-/// Harbor tells it of tasks in one go alone.
+/// Returns the verifier's mode. In Harbor only tasks without steps have one.
 fn verifier_mode(task: &Task) -> Option<&'static str> {
     let mode = if task.separate_verifier.is_some() { "separate" } else { "shared" };
     task.steps.is_empty().then_some(mode)
 }
 
-/// `StepResult`, of each step that was begun. Tokens are counted for the whole trial.
+/// Returns a `StepResult` for each step that began. Tokens are counted for the whole trial only.
 fn step_results(steps: &[StepOutcome]) -> Vec<Value> {
     let result = |StepOutcome { name, round }: &StepOutcome| {
         let ended = round.verifier.or(round.agent_execution).map_or_else(Timestamp::now, |t| t.finished_at);
@@ -204,7 +207,7 @@ fn step_results(steps: &[StepOutcome]) -> Vec<Value> {
     steps.iter().map(result).collect()
 }
 
-/// What is not null and no empty table.
+/// Returns the fields whose values are neither null nor an empty object.
 pub(crate) fn said<const N: usize>(fields: [(&str, Value); N]) -> JsonFields {
     let is_said =
         |value: &Value| !value.is_null() && value.as_object().is_none_or(|fields| !fields.is_empty());

@@ -1,4 +1,4 @@
-//! Which failed trials get another attempt, and when: Harbor's rule, and one of ours.
+//! Decides which failed trials are retried, and when: Harbor's rules, and one rule of rolltap.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,22 +11,23 @@ use super::TrialOutcome;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RetryConfig {
-    /// Further attempts at a sample.
+    /// The maximum number of further attempts at a sample.
     pub max_retries: u32,
-    /// Failures that get one; none or an empty list for all that are not excluded.
+    /// Failures that are retried. `None` or an empty set for all that are not excluded.
     pub include_exceptions: Option<BTreeSet<String>>,
-    /// Failures that get none, whatever is included.
+    /// Failures that are not retried, even if they are included.
     pub exclude_exceptions: Option<BTreeSet<String>>,
-    /// By how much each wait is longer than the one before it.
+    /// The factor from each wait to the next.
     pub wait_multiplier: f64,
-    /// Seconds before the first retry.
+    /// The wait before the first retry, in seconds.
     pub min_wait_sec: f64,
-    /// Seconds before a retry, at most.
+    /// The maximum wait before a retry, in seconds.
     pub max_wait_sec: f64,
 }
 
 impl Default for RetryConfig {
     fn default() -> Self {
+        // Harbor's default list.
         let excluded = [
             "AgentTimeoutError",
             "VerifierTimeoutError",
@@ -51,10 +52,11 @@ impl Default for RetryConfig {
 }
 
 impl RetryConfig {
-    /// How long to wait before another attempt; none for no other attempt. `retries` is how many there were.
+    /// Returns the wait before another attempt, or `None` if there is none. `retries` is the number of retries so far.
     ///
-    /// As in Harbor, a failure of one step of a task is not one of the trial. What the agent did to itself is never tried again, whatever the lists say: it would make the policy look better than
-    /// it is. Nor is what the user stopped.
+    /// A failure of a step is not a failure of the trial, as in Harbor. The agent's own failure is never retried,
+    /// whatever the lists contain, because that would make the policy look better than it is. A trial that the user
+    /// stopped is not retried.
     pub(crate) fn wait(&self, outcome: &TrialOutcome, retries: u32) -> Option<Duration> {
         let failure = outcome.exception()?;
         if retries >= self.max_retries || failure.is_agents_fault || outcome.is_cancelled() {
@@ -62,7 +64,7 @@ impl RetryConfig {
         }
         let name = failure.cause.name();
         let excluded = self.exclude_exceptions.as_ref().is_some_and(|names| names.contains(name));
-        // In Harbor an empty list includes all, too.
+        // An empty list includes all failures, as in Harbor.
         let included =
             self.include_exceptions.as_ref().is_none_or(|names| names.is_empty() || names.contains(name));
         (included && !excluded).then(|| self.backoff(retries))

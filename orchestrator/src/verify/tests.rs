@@ -1,4 +1,4 @@
-//! Harbor's reward rules row by row, and whole verifications in the local environment.
+//! Tests Harbor's reward rules row by row, and whole verifications in the local environment.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::environment::{EnvironmentKind, Host, JobLabel, TrialLabel};
 
-/// The outcome of [`parse`] in short: the rewards, or Harbor's name of the failure.
+/// Returns the result of [`parse`] in short: the rewards, or Harbor's name of the failure.
 fn outcome(json: Option<&str>, text: Option<&str>) -> String {
     match parse(json.map(str::as_bytes), text.map(str::as_bytes)) {
         Ok(Some(rewards)) => format!("{:?} {:?}", rewards, Rewards::from(rewards.clone()).reward),
@@ -38,7 +38,7 @@ fn rewards_are_read_by_harbors_rules() {
         (None, Some("inf"), PARSE),
         (None, Some("1 2"), PARSE),
         (None, Some("0,5"), PARSE),
-        // reward.json wins, even where it is wrong
+        // reward.json counts even if it is invalid.
         (Some(r#"{"reward": 0.25}"#), Some("1"), r#"{"reward": 0.25} Some(0.25)"#),
         (Some("pass"), Some("1"), PARSE),
         (Some(r#"{"reward": 1, "style": 0.5}"#), None, r#"{"reward": 1.0, "style": 0.5} Some(1.0)"#),
@@ -99,7 +99,7 @@ proptest! {
     }
 }
 
-/// A task on this host whose tests are this script.
+/// Returns a task on this host whose tests are this script.
 fn task(script: &str, toml: &str) -> (TempDir, Task) {
     let dir = tempfile::tempdir().unwrap();
     for (name, contents) in [
@@ -170,7 +170,7 @@ async fn tests_that_cannot_be_begun_are_the_environments_trouble() {
         "rm -r /logs/verifier && mkdir -p /logs/verifier/reward.txt/x && chmod 500 /logs/verifier/reward.txt";
     let script = "#!/bin/sh\nexit 0\n";
     let (verdict, _logs) = verify_locally(script, "", mount).await;
-    // Only root may remove what it may not write to.
+    // Only root can empty a directory without write permission to it.
     let error = verdict.unwrap_err();
     match error {
         VerifierError::RewardFileNotFound { .. } => assert!(rustix::process::getuid().is_root()),

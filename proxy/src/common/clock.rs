@@ -1,8 +1,8 @@
-//! The time, as records have it.
+//! The clock for the times of records.
 
 use jiff::{Timestamp, Unit};
 
-/// Now, to the microsecond: readers of Parquet (pyarrow's `to_pylist`) refuse what is finer.
+/// Returns the current time, rounded to microseconds: readers of Parquet (pyarrow's `to_pylist`) reject finer times.
 pub(crate) fn now() -> Timestamp {
     let now = Timestamp::now();
     now.round(Unit::Microsecond).unwrap_or(now)

@@ -1,31 +1,31 @@
-//! How faithful a continued conversation is to the chat template, and how faithful to what was sampled.
+//! The setting that decides between two goals: follow the chat template exactly, or preserve the sampled tokens.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What becomes of the tokens of earlier turns when an agent sends them back as text.
+/// How the proxy treats the tokens of earlier turns when an agent sends them back as text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum History {
-    /// They are kept where the chat template would show the same answer, however spelled; where it rewrites (earlier
-    /// reasoning removed), the template is followed and a branch starts.
+    /// Tokens are preserved if the template shows the same answer, in any spelling. If the template rewrites the answer
+    /// (for example removes earlier reasoning), the template's text is used and a branch starts.
     #[default]
     Faithful,
-    /// They are kept in every conversation that only grows: the context holds what the policy wrote.
+    /// Tokens are preserved in every conversation that only grows, so the context holds exactly the policy's output.
     Sampled,
     /// The server renders every prompt anew.
     Off,
 }
 
-/// No such mode.
+/// An unknown name of a history mode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no way to treat history: it may be faithful, sampled or off")]
 pub struct InvalidHistory(String);
 
 impl History {
-    /// The names, as configurations and flags have them.
+    /// The names of the modes in configurations and flags.
     pub const NAMES: [&str; 3] = ["faithful", "sampled", "off"];
 }
 

@@ -1,4 +1,4 @@
-//! What the proxy counts, for Prometheus.
+//! The metrics of the proxy, for Prometheus.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 use rolltap_rollout::call::Flaw;
 use rolltap_rollout::continuation::Continuation;
 
-/// Every number, and the registry that writes them out.
+/// All metrics, and the registry that encodes them.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
@@ -26,7 +26,7 @@ pub(crate) struct Metrics {
     flaws: FlawCounts,
 }
 
-/// Complete calls whose record lacks something, by what it lacks. Clones share the counts.
+/// Counts complete calls whose record lacks something, by flaw. Clones share the counters.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FlawCounts(Family<Flawed, Counter>);
 
@@ -51,19 +51,19 @@ pub(crate) struct Counts {
     pub(crate) groups_closed: usize,
 }
 
-/// How trials or groups stand.
+/// The label for the state of trials or groups.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StateLabels {
-    /// `open`, `sealed` (its reward has not come) or `complete`; of groups `open` or `closed`.
+    /// For trials `open`, `sealed` (without a reward yet) or `complete`; for groups `open` or `closed`.
     state: &'static str,
 }
 
-/// What became of a call's prompt.
+/// The labels for the outcome of a call's prompt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Prompt {
     /// `fresh`, `spliced` or `rendered`.
     kind: &'static str,
-    /// Why it was not spliced; empty where it was.
+    /// The reason why the prompt was not spliced. Empty for a spliced prompt.
     cause: &'static str,
 }
 
@@ -73,14 +73,14 @@ struct Audited {
     outcome: &'static str,
 }
 
-/// What an audit of a spliced prompt found.
+/// The outcome of an audit of a spliced prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Audit {
-    /// The server renders the messages as they are rendered here.
+    /// The server renders the messages to the same token ids as the proxy.
     Equal,
-    /// It does not.
+    /// The server renders the messages to other token ids.
     Different,
-    /// It did not say.
+    /// The server did not return a rendering.
     Unanswered,
 }
 
@@ -146,23 +146,25 @@ impl Metrics {
         }
     }
 
-    /// For those who find flaws.
+    /// Returns the flaw counters, for the modules that detect flaws.
     pub(crate) fn flaws(&self) -> FlawCounts {
         self.flaws.clone()
     }
 
-    /// So many bytes are taken by open trials.
+    /// Sets the memory of open trials, in bytes.
     pub(crate) fn trial_memory(&self, bytes: u64) {
+        // Prometheus gauges are signed, so a larger number saturates.
         self.trial_memory.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    /// An open trial gave its memory back.
+    /// Counts an eviction of an open trial.
     pub(crate) fn trial_evicted(&self) {
         self.trials_asleep.inc();
     }
 
-    /// How trials and groups stand now.
+    /// Sets the current numbers of trials and groups.
     pub(crate) fn stand(&self, counts: Counts) {
+        // Gauges are set and not counted, so that they are right after a restart.
         let set = |of: &Family<StateLabels, Gauge>, state, count: usize| {
             of.get_or_create(&StateLabels { state }).set(i64::try_from(count).unwrap_or(i64::MAX));
         };
@@ -173,18 +175,19 @@ impl Metrics {
         set(&self.groups, "closed", counts.groups_closed);
     }
 
-    /// A client of the admin plane took nothing for too long.
+    /// Counts a client of the admin plane that was disconnected because it did not read for too long.
     pub(crate) fn reader_cut_off(&self) {
         self.readers_cut_off.inc();
     }
 
-    /// A call has ended whose prompt this became of.
+    /// Counts the prompt of an ended call, by its kind and cause.
     pub(crate) fn prompt(&self, continuation: &Continuation) {
         let kind = match continuation {
             Continuation::Fresh { .. } => "fresh",
             Continuation::Spliced { .. } => "spliced",
             Continuation::Rendered { .. } => "rendered",
         };
+        // A Prometheus label needs a value, so a missing cause is the empty text.
         let cause = continuation.cause().map(|cause| cause.as_str()).unwrap_or_default();
         self.prompts.get_or_create(&Prompt { kind, cause }).inc();
     }
@@ -198,17 +201,17 @@ impl Metrics {
         self.audits.get_or_create(&Audited { outcome }).inc();
     }
 
-    /// One more kind of request is off.
+    /// Counts one more shape of requests whose prompts are not spliced.
     pub(crate) fn shape_off(&self) {
         self.shapes_off.inc();
     }
 
-    /// A kind of request that was off is on again.
+    /// Removes one shape from that count: its prompts may be spliced again.
     pub(crate) fn shape_on(&self) {
         self.shapes_off.dec();
     }
 
-    /// In the text format of OpenMetrics.
+    /// Encodes all metrics in the text format of OpenMetrics.
     pub(crate) fn text(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;

@@ -1,4 +1,4 @@
-//! Names of models: as agents say them, and as upstream serves them.
+//! Maps the model names that agents request to the names that upstream serves.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -6,15 +6,17 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Names that agents insist on (`claude-haiku-4-5`, `openai/gpt-5`), each with the served model or LoRA adapter that is
-/// meant. A name that ends in `*` stands for all that begin so; the longest that fits wins, an exact one before all. A
-/// served name that ends in `*` gets what stood for the `*`: `openai/*` to `*` takes a prefix away.
+/// Model names that agents insist on (`claude-haiku-4-5`, `openai/gpt-5`), each with the served model or LoRA adapter.
+///
+/// A name that ends in `*` fits every name with that prefix. An exact name has precedence, and then the longest prefix.
+/// If the served name ends in `*`, the `*` is replaced by the rest of the requested name: `openai/*` to `*` removes a
+/// prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ModelAliases(BTreeMap<String, String>);
 
 impl ModelAliases {
-    /// The served name for what the agent says; none where nothing is said about it.
+    /// Returns the served name for the requested name, or `None` if no alias fits.
     pub fn served(&self, asked: &str) -> Option<Cow<'_, str>> {
         if let Some(served) = self.0.get(asked) {
             return Some(Cow::Borrowed(served));
@@ -30,13 +32,13 @@ impl ModelAliases {
         })
     }
 
-    /// Those that stand for one name alone, with the served names as they are written.
+    /// Returns the aliases without `*`, each with its served name as configured.
     fn exact(&self) -> impl Iterator<Item = (&str, &str)> {
         let pairs = self.0.iter().map(|(name, served)| (name.as_str(), served.as_str()));
         pairs.filter(|(name, _)| !name.ends_with('*'))
     }
 
-    /// Whether there are none.
+    /// Whether there are no aliases.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -48,7 +50,7 @@ impl FromIterator<(String, String)> for ModelAliases {
     }
 }
 
-/// The aliases that hold for one trial: its own before those of the proxy.
+/// The aliases of one trial. The trial's own aliases have precedence over those of the proxy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Names<'a> {
     pub(crate) of_trial: &'a ModelAliases,
@@ -56,22 +58,24 @@ pub(crate) struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// The served name, where it is another than the one that the agent says.
+    /// Returns the served name if it differs from the requested name.
     pub(crate) fn served(&self, asked: &str) -> Option<Cow<'a, str>> {
         self.of_trial.served(asked).or_else(|| self.of_proxy.served(asked)).filter(|served| *served != asked)
     }
 
-    /// Whether there are none.
+    /// Whether neither the trial nor the proxy has aliases.
     pub(crate) fn are_none(&self) -> bool {
         self.of_trial.is_empty() && self.of_proxy.is_empty()
     }
 
-    /// A list of models (`GET /v1/models`) with an entry for each alias that stands for one name: that of its served model, under
-    /// the alias. None where there is nothing to add, or the text is no such list.
+    /// Adds the exact aliases to a list of models (`GET /v1/models`). Each alias gets a copy of its served model's
+    /// entry, with the alias as id. Returns `None` if there is nothing to add, or if the text is not such a list.
     pub(crate) fn listed(&self, models: &[u8]) -> Option<Vec<u8>> {
+        // The trial's aliases come last, so they replace the proxy's aliases of the same name.
         let aliases: BTreeMap<_, _> = self.of_proxy.exact().chain(self.of_trial.exact()).collect();
         let mut list: Value = serde_json::from_slice(models).ok()?;
         let cards = list.get_mut("data")?.as_array_mut()?;
+        // Only the server's own entries are copied: an alias of an alias is not resolved.
         let served = cards.len();
         for (alias, of) in aliases {
             let is_listed = cards.iter().any(|card| card["id"] == alias);

@@ -1,14 +1,14 @@
-//! Secrets taken out of text that is logged, kept, or told on.
+//! Removes secrets from text before it is logged, stored or sent on.
 
 use std::borrow::Cow;
 use std::sync::{PoisonError, RwLock};
 
 use regex::Regex;
 
-/// What stands in a secret's place.
+/// The replacement for a secret.
 const REDACTED: &str = "[redacted]";
 
-/// Headers whose values are secrets, whoever's they are.
+/// Headers whose values are secrets in every program.
 const SECRET_HEADERS: [&str; 7] = [
     "authorization",
     "proxy-authorization",
@@ -19,10 +19,10 @@ const SECRET_HEADERS: [&str; 7] = [
     "set-cookie",
 ];
 
-/// Shorter ones are words that stand everywhere.
+/// Minimum length of a known secret, in bytes. Shorter secrets are words that occur in ordinary text.
 const SHORTEST_SECRET: usize = 8;
 
-/// What is a secret in a text: keys of trials, values of headers, what fits a pattern, and secrets that are known.
+/// Recognizes secrets in text: keys of trials, values of headers, matches of configured patterns, and known secrets.
 #[derive(Debug)]
 pub struct Redaction {
     keys: Option<Regex>,
@@ -31,10 +31,10 @@ pub struct Redaction {
     known: RwLock<Vec<Known>>,
 }
 
-/// A secret itself, which is not printed.
+/// A known secret. Its `Debug` output does not show it.
 struct Known(String);
 
-/// A header name or a pattern that cannot be looked for.
+/// A header name or a pattern that cannot be redacted.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} {text:?} cannot be redacted: {reason}")]
 pub struct InvalidRedaction {
@@ -44,7 +44,10 @@ pub struct InvalidRedaction {
 }
 
 impl Redaction {
-    /// With these header names and regular expressions besides what is a secret always.
+    /// Adds these header names and regular expressions to the built-in secrets.
+    ///
+    /// # Errors
+    /// Returns an error for an invalid header name, and for a pattern that is invalid or matches the empty text.
     pub fn new(headers: &[String], patterns: &[String]) -> Result<Self, InvalidRedaction> {
         let invalid = |what, text: &str, reason: &dyn std::fmt::Display| InvalidRedaction {
             what,
@@ -60,7 +63,7 @@ impl Redaction {
         let mut compiled = Vec::with_capacity(patterns.len());
         for pattern in patterns {
             let found = Regex::new(pattern).map_err(|error| invalid("the pattern", pattern, &error))?;
-            // It would stand between any two characters.
+            // Such a pattern matches between any two characters, so it would insert the replacement everywhere.
             if found.is_match("") {
                 return Err(invalid("the pattern", pattern, &"it fits the empty text"));
             }
@@ -70,8 +73,8 @@ impl Redaction {
             |pattern: &str| Regex::new(pattern).map_err(|error| invalid("the pattern", pattern, &error));
         Ok(Self {
             keys: Some(ours(r"sk-[0-9A-Fa-f]{64}")?),
-            // As a header line, also at an escaped line end, a member of a JSON object, or of one that is quoted in
-            // another.
+            // A header occurs as a line (also after an escaped line end), as a member of a JSON object, or in JSON that
+            // is quoted within JSON.
             headers: Some(ours(&format!(
                 r#"(?i)(\b|\\[nrt])({})(\\*["']?\s*[:=]\s*\\*["']?)[^"'\\\r\n]+"#,
                 names.join("|")
@@ -81,14 +84,15 @@ impl Redaction {
         })
     }
 
-    /// Takes note of a secret that is to stand nowhere.
+    /// Adds a secret, such as the API key of an upstream. Secrets of less than 8 bytes are ignored.
     pub(crate) fn learn(&self, secret: &str) {
         if secret.len() >= SHORTEST_SECRET {
+            // A poisoned lock is still usable, because the list is never left half written.
             self.known.write().unwrap_or_else(PoisonError::into_inner).push(Known(secret.to_owned()));
         }
     }
 
-    /// The text without secrets; borrowed where it has none.
+    /// Returns the text without secrets. The result is borrowed if nothing was replaced.
     pub fn redacted<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut text = Cow::Borrowed(text);
         for Known(secret) in self.known.read().unwrap_or_else(PoisonError::into_inner).iter() {
@@ -107,8 +111,9 @@ impl Redaction {
 }
 
 impl Default for Redaction {
-    /// What is a secret always.
+    /// Recognizes the built-in secrets only.
     fn default() -> Self {
+        // The built-in patterns are valid, so this value is unused. It avoids a panic.
         let nothing = Self { keys: None, headers: None, patterns: Vec::new(), known: RwLock::default() };
         Self::new(&[], &[]).unwrap_or(nothing)
     }
@@ -171,7 +176,7 @@ mod tests {
         assert_eq!(redaction.redacted("a short text"), "a short text");
     }
 
-    /// Made once: its expressions cost more than what they are tried on.
+    /// Created once: compiling its patterns takes longer than the tests' texts do.
     static KNOWING: std::sync::LazyLock<Redaction> = std::sync::LazyLock::new(|| {
         let redaction = Redaction::default();
         redaction.learn("§the-secret§");

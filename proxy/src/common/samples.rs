@@ -1,4 +1,4 @@
-//! Attempts at samples: which of them counts.
+//! Tracks the attempts at each sample, and which attempt counts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
 use rolltap_rollout::rollout::TrialFacts;
 
-/// What trials are attempts at: a sample of a group, or of a task where the trial has no group.
+/// The sample that an attempt belongs to: a sample of a group, or of a task if the trial has no group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sample {
     of: SampledFrom,
@@ -19,7 +19,7 @@ enum SampledFrom {
     Task(TaskId),
 }
 
-/// A trial as an attempt, in the order in which trials were opened.
+/// One trial as an attempt. The order is that of the opening times.
 pub(crate) type Attempt = (Timestamp, TrialId);
 
 impl Sample {
@@ -35,18 +35,19 @@ impl Sample {
     }
 }
 
-/// How a trial stands among others.
+/// The standing of a trial among the attempts at its sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AttemptStanding {
-    /// A later attempt counts instead.
+    /// A later attempt counts instead of this trial.
     pub(crate) superseded: bool,
     pub(crate) completed_at: Option<Timestamp>,
 }
 
-/// Every attempt at every sample.
+/// All attempts at all samples.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Samples {
-    /// Trials by the number of their attempt: several of one number only where no group says that there is one.
+    /// The trials of each sample by attempt number. A number has several trials only without a group, because a group
+    /// accepts each attempt number once.
     attempts: HashMap<Sample, BTreeMap<u32, BTreeSet<Attempt>>>,
 }
 
@@ -55,7 +56,7 @@ impl Samples {
         self.attempts.entry(sample).or_default().entry(number).or_default().insert(attempt);
     }
 
-    /// Takes back what was added.
+    /// Removes an attempt that `add` inserted. Empty entries are removed too.
     pub(crate) fn remove(&mut self, sample: &Sample, number: u32, attempt: &Attempt) {
         let Some(attempts) = self.attempts.get_mut(sample) else { return };
         if let Some(trials) = attempts.get_mut(&number) {
@@ -67,10 +68,11 @@ impl Samples {
         }
     }
 
-    /// Whether an attempt of a higher number counts instead of this one. Without a group, only one that was opened later does:
-    /// the same task is tried again in later epochs, where numbers begin anew.
+    /// Whether an attempt with a higher number counts instead. Without a group, such an attempt must also be opened
+    /// later: later epochs try the same task again, with attempt numbers from 0.
     pub(crate) fn is_superseded(&self, sample: &Sample, number: u32, attempt: &Attempt) -> bool {
         let Some(attempts) = self.attempts.get(sample) else { return false };
+        // The last trial of each number is the latest, because attempts are ordered by opening time.
         let mut higher = attempts.range(number.saturating_add(1)..).filter_map(|(_, trials)| trials.last());
         match sample.of {
             SampledFrom::Group(_) => higher.next().is_some(),
@@ -78,19 +80,19 @@ impl Samples {
         }
     }
 
-    /// The trials of the attempt of the highest number.
+    /// Returns the trials of the highest attempt number.
     pub(crate) fn counting<'a>(&'a self, sample: &Sample) -> impl Iterator<Item = &'a TrialId> + use<'a> {
         let last = self.attempts.get(sample).and_then(|attempts| attempts.values().next_back());
         last.into_iter().flatten().map(|(_, trial)| trial)
     }
 
-    /// The trials of every attempt.
+    /// Returns the trials of all attempts at the sample.
     pub(crate) fn all<'a>(&'a self, sample: &Sample) -> impl Iterator<Item = &'a TrialId> + use<'a> {
         let attempts = self.attempts.get(sample).into_iter().flat_map(BTreeMap::values).flatten();
         attempts.map(|(_, trial)| trial)
     }
 
-    /// A trial of exactly this number.
+    /// Returns the first trial with exactly this attempt number, or `None` if there is none.
     pub(crate) fn of_attempt(&self, sample: &Sample, number: u32) -> Option<&TrialId> {
         self.attempts.get(sample)?.get(&number)?.first().map(|(_, trial)| trial)
     }

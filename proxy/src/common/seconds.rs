@@ -1,25 +1,25 @@
-//! A length of time as the admin plane has it: a number of seconds.
+//! A duration in the form of the admin plane: a number of seconds.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Seconds, fractions allowed: finite, not negative, at most a hundred years.
+/// A number of seconds, with fractions: finite, not negative, at most a hundred years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
 pub struct Seconds(Duration);
 
-/// Why a number is no length of time.
+/// The number is not a valid duration.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error("{0} is no number of seconds: give one from 0 to {LONGEST}")]
 pub struct InvalidSeconds(f64);
 
-/// So that a time and a length together are a time that can be written down.
+/// A hundred years, in seconds: the limit ensures that a current time plus a duration is a valid timestamp.
 const LONGEST: f64 = 100.0 * 365.0 * 24.0 * 3600.0;
 
 impl Seconds {
-    /// That long after `begin`; none where no calendar reaches so far.
+    /// Returns the time at this duration after `begin`, or `None` if it is beyond the range of timestamps.
     pub(crate) fn after(self, begin: Timestamp) -> Option<Timestamp> {
         begin.checked_add(SignedDuration::try_from(self.0).ok()?).ok()
     }
@@ -29,6 +29,7 @@ impl TryFrom<f64> for Seconds {
     type Error = InvalidSeconds;
 
     fn try_from(seconds: f64) -> Result<Self, InvalidSeconds> {
+        // The conversion rejects NaN, infinity and negative numbers. The filter rejects durations that are too long.
         let duration = Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= LONGEST);
         duration.map(Self).ok_or(InvalidSeconds(seconds))
     }
@@ -66,7 +67,7 @@ mod tests {
             let given = Seconds(Duration::from_micros(micros));
             let json = serde_json::to_string(&given).unwrap();
             let read: Seconds = serde_json::from_str(&json).unwrap();
-            // A double has room for a microsecond of a century, not for a nanosecond.
+            // A double represents a century with the precision of a microsecond, but not of a nanosecond.
             prop_assert!(read.0.abs_diff(given.0) < Duration::from_micros(1));
             prop_assert!(read.after(Timestamp::UNIX_EPOCH).is_some());
         }

@@ -1,25 +1,25 @@
-//! The key of a trial, and its hash as the store has it.
+//! The key of a trial, and its hash for the store.
 
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-/// The secret that stands for one trial.
+/// The secret that identifies one trial: `sk-` and 64 hexadecimal digits.
 ///
-/// `sk-` and 64 hexadecimal digits: it begins like an OpenAI key, because some agents refuse others, is longer than the
-/// dummies that agents also send, and does not name the proxy, because an agent that knows of it may behave otherwise.
+/// The prefix is that of OpenAI keys, because some agents reject other keys. The key is longer than the dummy keys that
+/// agents also send. It does not name the proxy, because an agent that knows of a proxy may behave differently.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct TrialKey(String);
 
 const PREFIX: &str = "sk-";
 const SECRET_BYTES: usize = 32;
 
-/// A key as it is kept: whoever reads the store cannot call with it.
+/// The SHA-256 hash of a key, as the store holds it. A reader of the store cannot make calls with it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub(crate) struct KeyHash([u8; 32]);
 
-/// Why a request belongs to no trial.
+/// Why a request cannot be assigned to a trial.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum IdentityError {
     #[error(
@@ -35,26 +35,27 @@ pub(crate) enum IdentityError {
 }
 
 impl TrialKey {
-    /// A new secret of 256 bits.
+    /// Generates a key from 256 random bits.
     pub(crate) fn generate() -> Result<Self, getrandom::Error> {
         let mut secret = [0; SECRET_BYTES];
         getrandom::fill(&mut secret)?;
         Ok(Self(secret.iter().fold(PREFIX.to_owned(), |key, byte| key + &format!("{byte:02x}"))))
     }
 
-    /// The key that `text` is, if it has the form of one of our own.
+    /// Parses a key that has the form of generated keys. Returns `None` for other text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let secret = text.strip_prefix(PREFIX)?;
+        // The form is checked exactly, so that the dummy keys of agents are not taken for trial keys.
         let is_secret = secret.len() == 2 * SECRET_BYTES && secret.bytes().all(|b| b.is_ascii_hexdigit());
         is_secret.then(|| Self(text.to_owned()))
     }
 
-    /// Any text that is not empty, for a proxy that opens trials for keys of any form.
+    /// Accepts any text that is not empty, for proxies that open a trial for keys of any form.
     pub(crate) fn of_any(text: &str) -> Option<Self> {
         (!text.is_empty()).then(|| Self(text.to_owned()))
     }
 
-    /// The key itself, for the one who opened the trial.
+    /// Returns the key as text, for the client that opened the trial.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
@@ -65,7 +66,7 @@ impl TrialKey {
 }
 
 impl KeyHash {
-    /// Enough of it to name a trial by; says nothing of the key.
+    /// Returns the first 6 bytes as hexadecimal digits, to name a trial. They reveal nothing about the key.
     pub(crate) fn short(&self) -> String {
         self.0.iter().take(6).fold(String::new(), |name, byte| name + &format!("{byte:02x}"))
     }

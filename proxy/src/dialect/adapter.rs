@@ -1,4 +1,5 @@
-//! What the dialects share that are translated to chat completions and back.
+//! The parts that all translated dialects share. A translated dialect becomes chat completions, and its answers are
+//! translated back.
 
 use std::fmt;
 
@@ -11,35 +12,35 @@ use super::chat::completion::ChatCompletion;
 use super::upstream_error::UpstreamError;
 use crate::recorder::Recorder;
 
-/// A comment line for streams of events.
+/// A comment for event streams, which clients ignore.
 pub(super) const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
-/// The way back of one call: what upstream says, in the words of the agent's dialect.
-pub(crate) trait Translator: fmt::Debug + Send {
-    /// The content type of a stream as the agent gets it.
+/// Translates the answer of one call from chat completions to the agent's dialect.
+pub(crate) trait Translator: fmt::Debug + Send + Sync {
+    /// Returns the content type of the agent's stream.
     fn stream_content_type(&self) -> &'static str {
         "text/event-stream; charset=utf-8"
     }
 
-    /// A whole answer.
+    /// Translates a whole answer.
     fn whole(&mut self, answer: &ChatCompletion<'_>) -> Vec<u8>;
 
-    /// One chunk of upstream's stream: appends the events that it becomes, whole.
+    /// Translates one chunk of upstream's stream, and appends the resulting complete events to `out`.
     fn chunk(&mut self, chunk: &ChatCompletion<'_>, out: &mut Vec<u8>);
 
-    /// Upstream's `[DONE]`: appends the closing events, which are held until the call's record is kept. Nothing after an
-    /// error.
+    /// Handles upstream's `[DONE]`, and appends the closing events. The agent gets them only after the call's record is
+    /// durable. After an error nothing is appended.
     fn end(&mut self, out: &mut Vec<u8>);
 
-    /// Upstream put an error into its stream: appends the dialect's own error event.
+    /// Handles an error within upstream's stream, and appends the error event of the dialect.
     fn error(&mut self, error: &UpstreamError, out: &mut Vec<u8>);
 
-    /// A successful stream that says of an error what the agent would not read in an error answer.
+    /// Returns a successful stream that reports the error, if the agent would not read it in an error answer.
     fn error_as_stream(&mut self, _error: &UpstreamError) -> Option<Vec<u8>> {
         None
     }
 
-    /// What keeps a silent connection open and is no part of the answer.
+    /// Returns the bytes that keep a silent connection open and are not part of the answer.
     fn keep_alive(&self) -> &'static [u8] {
         KEEP_ALIVE
     }
@@ -51,7 +52,7 @@ struct MaybeError<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// How many tokens upstream's `/tokenize` counted; none if that is no answer of it.
+/// Returns the token count in an answer of upstream's `/tokenize`, or `None` if there is none.
 pub(super) fn token_count(answer: &[u8]) -> Option<u64> {
     #[derive(Deserialize)]
     struct Tokenized {
@@ -60,7 +61,7 @@ pub(super) fn token_count(answer: &[u8]) -> Option<u64> {
     serde_json::from_slice(answer).ok().map(|Tokenized { count }| count)
 }
 
-/// Records one event of upstream's stream and appends what it becomes.
+/// Records one event of upstream's stream, and appends its translation to `out`.
 pub(super) fn event(
     translator: &mut dyn Translator,
     data: &str,
@@ -71,6 +72,7 @@ pub(super) fn event(
         translator.end(out);
         return StreamProgress::Last;
     }
+    // The raw text is recorded first: the record needs it even if the translation fails.
     chat::answer::record(data, recorder);
     match read(data) {
         Ok(chunk) => translator.chunk(&chunk, out),
@@ -79,7 +81,10 @@ pub(super) fn event(
     StreamProgress::More
 }
 
-/// Records a whole answer and gives it in the agent's dialect.
+/// Records a whole answer and translates it to the agent's dialect.
+///
+/// # Errors
+/// Returns an error if upstream's answer is an error or not a chat completion.
 pub(super) fn whole(
     translator: &mut dyn Translator,
     body: &str,
@@ -97,8 +102,10 @@ fn read(data: &str) -> Result<ChatCompletion<'_>, UpstreamError> {
     }
 }
 
-/// What stands beside an error need not be of any form, so it is looked for once more.
+/// Builds the error for text that is not a chat completion. The members beside `error` may have any form, so `error` is
+/// searched once more on its own.
 fn unreadable(data: &str, unread: &serde_json::Error) -> UpstreamError {
+    // A text without `error` gives the parse error, with status 502.
     if let Ok(MaybeError { error: Some(error) }) = serde_json::from_str(data) {
         return UpstreamError::inside_success(error.get());
     }

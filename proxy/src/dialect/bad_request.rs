@@ -1,12 +1,12 @@
-//! Why a request is not sent upstream: it is wrong, or asks for what cannot be carried over.
+//! The reason why a request is not sent upstream: it is invalid, or asks for something that cannot be translated.
 
-/// A request's fault, for the one who wrote it: what is wrong, where, what to do. Becomes a 400 in the shape of its
-/// dialect.
+/// A fault in a request, worded for its author: the problem, its place, and the remedy. The agent gets it with status
+/// 400, in the error shape of its dialect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct BadRequest {
     message: String,
-    /// Where in the body: `messages[2].content[0].type`.
+    /// The location in the body, such as `messages[2].content[0].type`.
     param: Option<String>,
 }
 
@@ -15,7 +15,7 @@ impl BadRequest {
         Self { message: message.into(), param: None }
     }
 
-    /// A fault of the value at `param`.
+    /// Creates the fault of the value at `param`.
     pub(crate) fn at(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self { message: message.into(), param: Some(param.into()) }
     }

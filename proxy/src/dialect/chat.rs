@@ -1,5 +1,5 @@
-//! Chat completions, the form that vLLM speaks: a request gets what makes vLLM report ids and logprobs, and its answer
-//! loses again what the agent did not ask for.
+//! Chat completions, which vLLM itself offers. The request gets the keys that make vLLM return ids and logprobs, and
+//! fields that the agent did not request are removed from the answer.
 
 pub(crate) mod answer;
 pub(crate) mod completion;

@@ -1,6 +1,7 @@
-//! Completions, the other form that vLLM speaks with ids and logprobs: text or token prompts, one or a batch of them.
+//! Completions, for which vLLM also returns ids and logprobs. A prompt is text or token ids, and a request may have a
+//! batch of prompts.
 //!
-//! Each prompt of a batch is a call of its own in the record: vLLM numbers its answers `prompt * n + sample`.
+//! Each prompt of a batch has its own call in the record: vLLM numbers its answers `prompt * n + sample`.
 
 pub(crate) mod answer;
 pub(crate) mod request;

@@ -1,14 +1,14 @@
-//! The shapes in which clients read errors.
+//! The forms of errors that the clients of each dialect expect.
 
 use super::upstream_error::UpstreamError;
 use super::{gemini, messages, responses};
 
-/// The shapes in which clients read errors.
+/// The form of errors that a client expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorShape {
-    /// OpenAI's and vLLM's: `{"error": {message, type, param, code}}`.
+    /// The form of OpenAI and vLLM: `{"error": {message, type, param, code}}`.
     OpenAi,
-    /// OpenAI's, with OpenAI's own codes.
+    /// OpenAI's form, with OpenAI's own codes.
     Responses,
     /// `{"type": "error", "error": {type, message}}`
     Anthropic,
@@ -17,7 +17,7 @@ pub(crate) enum ErrorShape {
 }
 
 impl ErrorShape {
-    /// An error in the words and the shape of the dialect; none where vLLM's own bytes are right.
+    /// Translates an error to the words and the form of the dialect. Returns `None` if vLLM's own bytes are right.
     pub(crate) fn translated(self, error: &UpstreamError) -> Option<Vec<u8>> {
         match self {
             Self::OpenAi => None,
@@ -27,8 +27,9 @@ impl ErrorShape {
         }
     }
 
-    /// In which shape a client that calls this path reads errors, also where the path is none of ours.
+    /// Returns the form for clients that call this path, even if the path does not exist.
     pub(crate) fn of_path(path: &str) -> Self {
+        // The paths are matched by prefix, so that a wrong path below also gets an error that its client can read.
         if path.starts_with("/v1/messages") {
             Self::Anthropic
         } else if path.starts_with("/v1beta/") || (path.starts_with("/v1/models/") && path.contains(':')) {

@@ -1,18 +1,18 @@
-//! The Anthropic Messages API, translated to chat completions: what Claude Code and the Anthropic SDKs speak.
+//! Translates the Anthropic Messages API, which Claude Code and the Anthropic SDKs use, to chat completions.
 //!
-//! **Carried over**: system text, turns of text, thinking, tool use and tool results, images, text documents, a prefilled
-//! answer; custom tools and the choice among them; sampling, stop sequences, thinking and effort, a JSON schema of the
-//! answer. A prompt is the one that vLLM's own `/v1/messages` would make of the same request, with three differences:
-//! tool results stand in the order of their calls, images of tool results behind all of a turn's results, and a
+//! **Translated**: system text, turns of text, thinking, tool use and tool results, images, text documents, a prefilled
+//! answer; custom tools and the choice among them; sampling, stop sequences, thinking and effort, a JSON schema for the
+//! answer. The prompt is the same that vLLM's own `/v1/messages` produces for the same request, with three differences:
+//! tool results are in the order of their calls, images of tool results come after all results of the turn, and a
 //! prefilled answer is continued.
 //!
-//! **Accepted without effect**, because it has none on a model of one's own: the keys in `request::WITHOUT_EFFECT`, `cache_control`
-//! and `citations` wherever they stand, redacted thinking, signatures, `is_error` (its text says it), edits of
-//! `context_management` that would shorten the prompt, and Claude Code's billing header, a system text that differs from
-//! request to request.
+//! **Accepted without effect**, because a local model has no use for them: the keys in `request::WITHOUT_EFFECT`,
+//! `cache_control` and `citations` at any place, redacted thinking, signatures, `is_error` (the text of the result
+//! states the error), edits of `context_management` that would shorten the prompt, and Claude Code's billing header, a
+//! system text that differs between requests.
 //!
-//! **Refused**: what Anthropic's servers would do themselves (their tools, files, containers, MCP), and any key that is
-//! not known here.
+//! **Rejected**: features that Anthropic's servers implement (their tools, files, containers, MCP), and every unknown
+//! key.
 
 mod answer;
 mod block;

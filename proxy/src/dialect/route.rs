@@ -1,19 +1,19 @@
-//! The paths that agents may call, and nothing else.
+//! The paths of the agent plane. All other paths are rejected.
 
 use http::Method;
 
-/// What a request asks for.
+/// The operation that a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
-    /// The served models.
+    /// Lists the served models.
     Models,
-    /// A call: something is sampled.
+    /// Samples an answer. The call is recorded.
     Call(CallEndpoint),
-    /// How many tokens a call's prompt would have; nothing is sampled, nothing recorded.
+    /// Counts the tokens of a prompt. Nothing is sampled or recorded.
     Count(CountEndpoint),
 }
 
-/// Where a call comes in: its dialect, and what of it stands in the path.
+/// The dialect of a call, and the parameters in its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CallEndpoint {
     Chat,
@@ -23,25 +23,25 @@ pub(crate) enum CallEndpoint {
     GenerateContent { model: String, delivery: Delivery },
 }
 
-/// Where a prompt is counted.
+/// The dialect of a token count, and the parameters in its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CountEndpoint {
     Messages,
     GenerateContent { model: String },
 }
 
-/// How Gemini's answer is delivered: the path and its query say, not the body.
+/// The form in which Gemini's answer is sent. The path and its query determine it, not the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
     /// `generateContent`
     Whole,
     /// `streamGenerateContent?alt=sse`
     Events,
-    /// `streamGenerateContent`: one JSON array, element by element.
+    /// `streamGenerateContent`: one JSON array, sent element by element.
     Array,
 }
 
-/// Why a request has no endpoint.
+/// Why a request matches no endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RouteError {
     #[error(
@@ -54,7 +54,7 @@ pub(crate) enum RouteError {
     WrongMethod { method: Method, path: String, allowed: Method },
 }
 
-/// The paths whose names are fixed, with their only method.
+/// The paths with fixed names, each with its only method.
 const FIXED: [(&str, Method, Endpoint); 6] = [
     ("/v1/chat/completions", Method::POST, Endpoint::Call(CallEndpoint::Chat)),
     ("/v1/completions", Method::POST, Endpoint::Call(CallEndpoint::Completions)),
@@ -65,9 +65,9 @@ const FIXED: [(&str, Method, Endpoint); 6] = [
 ];
 
 impl Endpoint {
-    /// The endpoint of a request whose path has no key in front any more.
+    /// Returns the endpoint of a request. `path` no longer contains the trial key.
     pub(crate) fn of(method: &Method, path: &str, query: Option<&str>) -> Result<Self, RouteError> {
-        // vLLM redirects a path with a slash at its end to the one without.
+        // vLLM redirects a path that ends in a slash to the path without it.
         let path = path.strip_suffix('/').unwrap_or(path);
         let fixed = FIXED.iter().find(|(name, ..)| *name == path);
         let (allowed, endpoint) = match fixed {
@@ -83,9 +83,11 @@ impl Endpoint {
     }
 }
 
-/// `/v1beta/models/{model}:{method}`; the model's name may hold slashes and be percent-encoded.
+/// Parses `/v1beta/models/{model}:{method}`. The model's name may contain slashes and be percent-encoded.
 fn gemini(path: &str, query: Option<&str>) -> Option<Endpoint> {
+    // Google's clients use `v1beta` by default, and `v1` if they are configured for the stable API.
     let named = path.strip_prefix("/v1beta/models/").or_else(|| path.strip_prefix("/v1/models/"))?;
+    // The last colon separates the method, because a model's name may contain colons.
     let (model, method) = named.rsplit_once(':')?;
     let model = percent_decoded(model)?;
     let streams_events = || query.unwrap_or_default().split('&').any(|pair| pair == "alt=sse");

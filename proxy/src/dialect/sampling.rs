@@ -1,4 +1,4 @@
-//! What a request to vLLM says of how tokens are sampled, and what it may not say.
+//! The sampling parameters of a request to vLLM, and the parameters that an agent may not set.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -11,7 +11,8 @@ use super::bad_request::BadRequest;
 use crate::upstream::SamplingDefaults;
 use crate::wire::json_edit::{Object, is_off};
 
-/// Keys by which a request could reach past its own sampling, each with the values beside `null` that have no effect.
+/// Keys that affect more than the request's own sampling. Each has a list of values that have no effect, in addition to
+/// `null`.
 const ENGINE_CONTROL: [(&str, &[&str]); 9] = [
     ("kv_transfer_params", &["{}"]),
     ("ec_transfer_params", &["{}"]),
@@ -24,7 +25,7 @@ const ENGINE_CONTROL: [(&str, &[&str]); 9] = [
     ("data_parallel_rank", &[]),
 ];
 
-/// Every key of vLLM's chat request that has a say in how tokens are sampled.
+/// Every key of vLLM's chat request that affects the sampling of tokens.
 const SAMPLING_KEYS: [&str; 32] = [
     "temperature",
     "top_p",
@@ -60,20 +61,20 @@ const SAMPLING_KEYS: [&str; 32] = [
     "guided_grammar",
 ];
 
-/// Keys whose mere presence puts a grammar on the answer. The last four are those of older vLLM.
+/// Keys that put a grammar on the answer by their presence. The last four are from older versions of vLLM.
 const GRAMMAR_KEYS: [&str; 5] =
     ["structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"];
 
-/// vLLM's `--tool-strict-level`, which its answers do not tell.
+/// The value of vLLM's `--tool-strict-level`, which its answers do not reveal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ToolStrictLevel {
-    /// Only requests that ask for it have their tool calls sampled under a grammar. vLLM's default, except for models
-    /// whose tool parser has another.
+    /// A grammar applies only to tool calls of requests that ask for it. This is vLLM's default, except for models
+    /// whose tool parser has another default.
     #[default]
     Auto,
-    /// The form of every tool call is kept by a grammar.
+    /// A grammar enforces the form of every tool call.
     Function,
-    /// The arguments of every tool call too.
+    /// A grammar enforces the form and the arguments of every tool call.
     Parameter,
 }
 
@@ -90,8 +91,8 @@ impl FromStr for ToolStrictLevel {
     }
 }
 
-/// Sampling of vLLM's own that clients of other dialects add to a request as it is (`extra_body`), and that goes upstream
-/// as it is.
+/// vLLM's own sampling keys that clients of other dialects add to a request (`extra_body`). They are forwarded
+/// unchanged.
 pub(super) const EXTRAS: [&str; 12] = [
     "top_k",
     "min_p",
@@ -107,11 +108,14 @@ pub(super) const EXTRAS: [&str; 12] = [
     "structured_outputs",
 ];
 
-/// Keys whose mere presence takes tokens out of the distribution that logprobs are of.
+/// Keys that by their presence remove tokens from the distribution that the logprobs describe.
 const CONSTRAINING_KEYS: [&str; 5] =
     ["logit_bias", "allowed_token_ids", "bad_words", "min_tokens", "thinking_token_budget"];
 
-/// Scans a body, and refuses what steers more than its own sampling.
+/// Scans a request body.
+///
+/// # Errors
+/// Returns an error if the body is not a JSON object, asks for beam search, or sets a key that controls the engine.
 pub(crate) fn object(text: &str) -> Result<Object<'_>, BadRequest> {
     let object = Object::scan(text)
         .map_err(|error| BadRequest::new(format!("the request body is not a JSON object: {error}")))?;
@@ -131,13 +135,13 @@ pub(crate) fn object(text: &str) -> Result<Object<'_>, BadRequest> {
     }
 }
 
-/// What a trial enforces, also by the other name that vLLM has for it where the request uses that one.
+/// Adds vLLM's alternative name of an enforced key if the request uses that name.
 pub(crate) fn by_every_name<'a>(
     enforced: &'a Map<String, Value>,
     request: &Object<'_>,
 ) -> Cow<'a, Map<String, Value>> {
     let mut named = Cow::Borrowed(enforced);
-    // Of these two, vLLM takes the newer.
+    // vLLM prefers `max_completion_tokens`, so the request's value would override the enforced limit.
     if let Some(limit) = enforced.get("max_tokens")
         && !enforced.contains_key("max_completion_tokens")
         && request.has("max_completion_tokens")
@@ -147,17 +151,18 @@ pub(crate) fn by_every_name<'a>(
     named
 }
 
-/// As many samples as OpenAI gives for one call at most. Without a bound one call would be as many as vLLM has room for.
+/// Maximum number of samples per call, as in OpenAI's API. Without a limit, one call could occupy all of vLLM's
+/// capacity.
 const MOST_SAMPLES: u32 = 128;
 
-/// A request with what its trial enforces laid over it.
+/// A request, overlaid with the keys that its trial enforces.
 pub(crate) struct Effective<'a> {
     pub(crate) object: &'a Object<'a>,
     pub(crate) enforced: &'a Map<String, Value>,
     pub(crate) tool_strict_level: ToolStrictLevel,
 }
 
-/// What says whether a tool's calls are sampled under a grammar.
+/// The part of a tool that determines whether a grammar applies to its calls.
 #[derive(Deserialize)]
 struct Tool {
     #[serde(default)]
@@ -176,7 +181,7 @@ impl Effective<'_> {
         (!value.is_null()).then_some(value)
     }
 
-    /// Whether the request turns `key` off, in any of the ways in which vLLM reads that.
+    /// Whether the request turns `key` off, by any value that vLLM reads as false.
     pub(crate) fn turns_off(&self, key: &str) -> bool {
         self.get(key).is_some_and(|value| is_off(&value))
     }
@@ -185,14 +190,18 @@ impl Effective<'_> {
         serde_json::from_value(self.get(key)?).ok()
     }
 
-    /// How many samples are asked for, of each prompt. What is no number is vLLM's to refuse.
+    /// Returns the number of samples per prompt (`n`), 1 by default. vLLM rejects values that are not a number.
+    ///
+    /// # Errors
+    /// Returns an error if the agent asks for more than 128 samples.
     pub(crate) fn samples(&self) -> Result<u32, BadRequest> {
         let asked = match self.get("n") {
             Some(Value::Number(number)) => number.as_f64(),
-            // vLLM reads these too.
+            // vLLM also accepts numbers as strings.
             Some(Value::String(text)) => text.trim().parse().ok(),
             _ => None,
         };
+        // The limit applies to agents: a trial may enforce a larger number.
         if asked.is_some_and(|samples: f64| samples > f64::from(MOST_SAMPLES))
             && !self.enforced.contains_key("n")
         {
@@ -220,16 +229,17 @@ impl Effective<'_> {
         }
     }
 
-    /// Whether something other than temperature, top-p and top-k keeps tokens from being sampled.
+    /// Whether anything other than temperature, top-p and top-k excludes tokens from sampling.
     fn is_constrained(&self) -> bool {
         self.is_guided() || CONSTRAINING_KEYS.into_iter().any(|key| self.get(key).is_some())
     }
 
-    /// Whether a grammar says what the answer may look like.
+    /// Whether a grammar restricts the answer.
     pub(crate) fn is_guided(&self) -> bool {
         let forces_a_tool = match self.get("tool_choice") {
             Some(Value::String(choice)) if choice == "none" => false,
             Some(Value::String(choice)) => choice == "required" || self.has_strict_tools(),
+            // An object names a tool, which vLLM enforces by a grammar.
             Some(_) => true,
             None => self.has_strict_tools(),
         };
@@ -239,12 +249,12 @@ impl Effective<'_> {
         forces_a_tool || forces_a_format || GRAMMAR_KEYS.into_iter().any(|key| self.get(key).is_some())
     }
 
-    /// Whether tool calls that the model is free to make are sampled under a grammar: where one tool is strict, where at most
-    /// one call is allowed, and where the server has it so for all. The rule of vLLM 0.32 (`resolve_tool_strictness`).
+    /// Whether a grammar applies to tool calls that the model is free to make: a tool is strict, at most one call is
+    /// allowed, or the server's level requires it. This is the rule of vLLM 0.32 (`resolve_tool_strictness`).
     fn has_strict_tools(&self) -> bool {
         let are_all_strict =
             self.tool_strict_level != ToolStrictLevel::Auto || self.turns_off("parallel_tool_calls");
-        // Most requests end here: their tools are not read.
+        // Most requests end here, so their tools are not parsed.
         if !are_all_strict && !self.object.get("tools").is_some_and(|tools| tools.contains("strict")) {
             return false;
         }

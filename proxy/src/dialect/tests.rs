@@ -1,22 +1,23 @@
-//! Every dialect's way back is the same however upstream's bytes are cut, and survives any.
+//! Checks that the translation of answers does not depend on where upstream's bytes are cut, and survives arbitrary
+//! bytes.
 
 use std::sync::LazyLock;
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use rolltap_rollout::call::{CallStatus, Choice};
-use rolltap_rollout::ids::{CallId, TrialId};
+use rolltap_rollout::call::{CallRole, CallStatus, Choice};
 use rolltap_rollout::token_list::TokenList;
 
 use super::*;
 use crate::common::model_aliases::ModelAliases;
 use crate::dialect::route::Delivery;
+use crate::recorder::CallStart;
 use crate::wire::sse::Decoder;
 
 static NOTHING: LazyLock<(Map<String, Value>, ModelAliases, Arc<responses::Memory>)> =
     LazyLock::new(Default::default);
 
-/// Of a trial that enforces nothing, before a model that tells nothing.
+/// Returns the context of a trial that enforces nothing, before a server whose properties are unknown.
 pub(crate) fn ground() -> RequestContext<'static> {
     let (enforced, aliases, responses) = &*NOTHING;
     let names = Names { of_trial: aliases, of_proxy: aliases };
@@ -31,7 +32,7 @@ pub(crate) fn ground() -> RequestContext<'static> {
     }
 }
 
-/// A streaming request of each dialect.
+/// Returns a streaming request of each dialect.
 fn requests() -> Vec<(CallEndpoint, &'static str)> {
     const GEMINI: &str = r#"{"contents":[{"role":"user","parts":[{"text":"hi"}]}],"generationConfig":{"thinkingConfig":{"includeThoughts":true}}}"#;
     let gemini = |delivery| CallEndpoint::GenerateContent { model: "m".to_owned(), delivery };
@@ -48,23 +49,22 @@ fn requests() -> Vec<(CallEndpoint, &'static str)> {
     ]
 }
 
-/// What real vLLM sent.
+/// Streams that a real vLLM sent.
 const STREAMS: [&str; 3] = [
     include_str!("../../tests/fixtures/vllm/tools_auto_stream_tokids.sse"),
     include_str!("../../tests/fixtures/vllm/chat_stream_tokids_logprobs.sse"),
     include_str!("../../tests/fixtures/vllm/utf8_stream_tokids.sse"),
 ];
 
-/// What the agent gets of a stream that comes in these pieces, and what is recorded of it.
+/// Returns the agent's bytes for a stream that arrives in these pieces, and the recorded prompt ids and choices.
 fn answered(
     (endpoint, request): &(CallEndpoint, &str),
     pieces: &[&[u8]],
 ) -> (Vec<u8>, TokenList, Vec<Choice>) {
-    let UpstreamRequest { mut back, facts, .. } = prepare(endpoint, request.as_bytes(), ground()).unwrap();
-    let trial = TrialId::new("t").unwrap();
-    let mut recorder =
-        Recorder::new(CallId::generate(), trial, 0, jiff::Timestamp::UNIX_EPOCH, Default::default());
-    recorder.asked(facts);
+    let UpstreamRequest { adapter: mut back, facts, .. } =
+        prepare(endpoint, request.as_bytes(), ground()).unwrap();
+    let mut recorder = Recorder::begin(CallStart::of_test());
+    recorder.requested(facts, CallRole::default());
     let mut decoder = Decoder::default();
     let mut out = Vec::new();
     'pieces: for piece in pieces {
@@ -82,7 +82,7 @@ fn answered(
     (out, call.prompt_token_ids, call.choices)
 }
 
-/// A text cut at these places.
+/// Cuts a text at these places.
 fn cut<'a>(text: &'a [u8], places: &[prop::sample::Index]) -> Vec<&'a [u8]> {
     let mut at: Vec<_> = places.iter().map(|place| place.index(text.len() + 1)).collect();
     at.extend([0, text.len()]);

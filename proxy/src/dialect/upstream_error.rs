@@ -1,29 +1,30 @@
-//! An error of upstream, read so that a dialect can word it for its own agents.
+//! Parses an error of upstream, so that a dialect can express it for its own clients.
 
 use http::StatusCode;
 use serde::Deserialize;
 
-/// What upstream (or we in its place) said, apart from the shape it was said in.
+/// An error of upstream, or of the proxy in its place, independent of its form on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UpstreamError {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
-    /// OpenAI's `code`, where it is a word.
+    /// OpenAI's `code`, if it is text. vLLM's `code` is a number, the status.
     pub(crate) code: Option<String>,
-    /// The prompt does not fit. Agents compact when they read it in the words they know, and must not otherwise.
+    /// Set if the prompt is too long. Agents compact if they recognize the wording of this error, and must not compact
+    /// on other errors.
     pub(crate) overflow: Option<Overflow>,
 }
 
-/// The prompt (with the room asked for the answer, or alone) does not fit the model's context.
+/// The prompt does not fit the model's context, alone or together with the maximum length of the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Overflow {
-    /// Tokens of the model's context, where the server says.
+    /// The size of the model's context in tokens, if the server states it.
     pub(crate) limit: Option<u64>,
-    /// Tokens of the prompt, where the server says.
+    /// The length of the prompt in tokens, if the server states it.
     pub(crate) prompt: Option<u64>,
 }
 
-/// `{"error": {message, type, param, code}}`, and FastAPI's own `{"detail": …}`.
+/// The form `{"error": {message, type, param, code}}`, and FastAPI's own `{"detail": …}`.
 #[derive(Deserialize)]
 struct UpstreamErrorBody {
     error: Option<Detail>,
@@ -40,11 +41,12 @@ struct Detail {
 impl UpstreamError {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
         let message = message.into();
+        // vLLM rejects a prompt that is too long with status 400. The same words in another error mean something else.
         let overflow = (status == StatusCode::BAD_REQUEST).then(|| Overflow::in_message(&message)).flatten();
         Self { status, message, code: None, overflow }
     }
 
-    /// Reads an answer with an error status, whatever it is.
+    /// Parses an answer with an error status. A body of unknown form becomes the message.
     pub(crate) fn of_answer(status: StatusCode, body: &str) -> Self {
         match serde_json::from_str(body) {
             Ok(UpstreamErrorBody { error: Some(detail), .. }) => Self::of_detail(status, detail),
@@ -56,14 +58,15 @@ impl UpstreamError {
         }
     }
 
-    /// Reads the `error` object that vLLM puts into a stream or an answer of status 200. Its `code` is the status that
-    /// it would have had.
+    /// Parses the `error` object that vLLM puts into a stream or into an answer of status 200. Its `code` is the status
+    /// that a separate error answer would have.
     pub(crate) fn inside_success(error: &str) -> Self {
         let Ok(detail) = serde_json::from_str::<Detail>(error) else {
             return Self::new(StatusCode::INTERNAL_SERVER_ERROR, error);
         };
         let stated = detail.code.as_ref().and_then(serde_json::Value::as_u64);
         let status = stated.and_then(|code| StatusCode::from_u16(u16::try_from(code).ok()?).ok());
+        // An error needs an error status, so a code such as 200 becomes 500.
         let is_error = |status: &StatusCode| status.is_client_error() || status.is_server_error();
         Self::of_detail(status.filter(is_error).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), detail)
     }
@@ -75,7 +78,7 @@ impl UpstreamError {
 }
 
 impl Overflow {
-    /// vLLM's wordings (0.6 to 0.32), by text and by ids.
+    /// Recognizes the messages of vLLM 0.6 to 0.32, for prompts of text and of ids.
     fn in_message(message: &str) -> Option<Self> {
         let limit =
             ["maximum context length is ", "maximum model length of "].into_iter().find_map(|before| {
@@ -89,7 +92,7 @@ impl Overflow {
     }
 }
 
-/// The number that stands between these two texts, at the first place where one does.
+/// Returns the number between the texts `before` and `after`, at the first place where there is one.
 pub(super) fn number_after(text: &str, before: &str, after: &str) -> Option<u64> {
     let mut rest = text;
     while let Some((_, behind)) = rest.split_once(before) {

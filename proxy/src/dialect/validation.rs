@@ -1,16 +1,17 @@
-//! vLLM's messages about invalid requests, without the members that rolltap added to the request.
+//! Corrects vLLM's messages about invalid requests, so that they do not count the members that rolltap added.
 //!
-//! vLLM 0.32 describes the object that it found invalid by the number of its members: `'input': '<dict of 3 items>'`.
+//! vLLM 0.32 describes an invalid object by the number of its members: `'input': '<dict of 3 items>'`.
 
 use crate::wire::json_edit::Object;
 
-/// One error of a message: `{'type': 'missing', 'loc': 'body.messages', 'msg': …, 'input': '<dict of 3 items>'}`.
+/// The parts of one error in a message: `{'type': 'missing', 'loc': 'body.messages', 'msg': …, 'input': '<dict of 3
+/// items>'}`.
 const ENTRY: &str = "{'type': '";
 const LOCATION: &str = "', 'loc': '";
 const COUNT: &str = "'input': '<dict of ";
 
-/// Writes an error answer as vLLM words it for the request that the agent sent, where `sent` went upstream in its
-/// place. None where that makes no difference.
+/// Rewrites an error answer for the request that the agent sent; `sent` is the request that went upstream. Returns
+/// `None` if there is no difference.
 pub(super) fn as_of_agent(answer: &str, agent: &str, sent: &str) -> Option<String> {
     let (agent, sent) = (members(agent)?, members(sent)?);
     if agent == sent {
@@ -21,6 +22,7 @@ pub(super) fn as_of_agent(answer: &str, agent: &str, sent: &str) -> Option<Strin
     let mut rest = answer;
     while let Some((before, behind)) = rest.split_once(&counted) {
         corrected.push_str(before);
+        // Nested objects are unchanged on their way upstream, so their count is already right.
         let count = if is_of_body(&corrected) { agent } else { sent };
         corrected.push_str(&format!("{COUNT}{count} items>'"));
         rest = behind;
@@ -29,7 +31,7 @@ pub(super) fn as_of_agent(answer: &str, agent: &str, sent: &str) -> Option<Strin
     (corrected != answer).then_some(corrected)
 }
 
-/// The distinct members of a request, as Python's `json` counts them.
+/// Returns the number of distinct members of a request, as Python's `json` counts them.
 fn members(request: &str) -> Option<usize> {
     let object = Object::scan(request).ok()?;
     let mut names: Vec<_> = object.members().map(|(name, _)| name).collect();
@@ -38,7 +40,7 @@ fn members(request: &str) -> Option<usize> {
     Some(names.len())
 }
 
-/// Whether the last error of this text describes the request's body as its input: the body is invalid as a whole
+/// Whether the last error in the text has the request's body as its input. Either the body is invalid as a whole
 /// (`body`), or one of its members is missing (`body.messages`).
 fn is_of_body(text: &str) -> bool {
     let Some((_, entry)) = text.rsplit_once(ENTRY) else { return false };
@@ -89,7 +91,7 @@ mod tests {
         {
             assert_eq!(as_of_agent(&entry(kind, location, 4), AGENT, SENT), None, "{location}");
         }
-        // Another count than that of the body as it was sent.
+        // The count differs from that of the request that went upstream.
         assert_eq!(as_of_agent(&entry("missing", "body.messages", 5), AGENT, SENT), None);
         assert_eq!(as_of_agent(&entry("missing", "body.messages", 4), SENT, SENT), None);
     }

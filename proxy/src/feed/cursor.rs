@@ -1,28 +1,28 @@
-//! Where a reader of the feed stands.
+//! The position of a reader in the feed.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The last trial that a reader has, in one of the two orders. To the reader it is text without a meaning.
+/// The last trial that a reader has, in one of the two orders. For the reader it is opaque text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cursor {
-    /// In order of completion: the number of that trial's completion. Written `17`.
+    /// In order of completion: the number of that trial's completion. Written as `17`.
     Completions(u64),
-    /// In order of release. Written `20-17`.
+    /// In order of release. Written as `20-17`.
     Releases(Release),
 }
 
-/// A trial's place among those whose group is closed: first by what released it, then by its own completion. Numbers are
-/// of one sequence.
+/// A trial's place among trials that are released to readers of closed groups. The order is by the number that released
+/// the trial, and then by the number of its completion. Both come from one sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Release {
-    /// The closing of its group, or its own completion where it has no group or came late.
+    /// The number of the closing of its group. It is the number of its own completion if it has no group or is late.
     pub(crate) released: u64,
-    /// Its completion.
+    /// The number of its completion.
     pub(crate) completed: u64,
 }
 
-/// Why a cursor leads nowhere.
+/// The reason why a cursor is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CursorError {
     #[error(
@@ -49,23 +49,24 @@ pub(crate) enum CursorError {
 }
 
 impl Cursor {
-    /// Where one begins to read.
+    /// Returns the cursor before the first trial.
     pub(crate) fn begin(closed_groups: bool) -> Self {
         if closed_groups { Self::Releases(Release::default()) } else { Self::Completions(0) }
     }
 
-    /// A reader's own cursor, for a reading of this kind while `last` is the last number given.
+    /// Parses a reader's cursor and checks it for this kind of reading. `last` is the last number given so far.
     pub(crate) fn read(text: &str, closed_groups: bool, last: u64) -> Result<Self, CursorError> {
         let cursor: Self = text.parse()?;
         match cursor {
             Self::Completions(_) if closed_groups => Err(CursorError::OfCompletions(cursor)),
             Self::Releases(_) if !closed_groups => Err(CursorError::OfReleases(cursor)),
+            // A cursor from another data directory would silently skip trials.
             _ if cursor.newest() > last => Err(CursorError::Ahead { cursor, last }),
             _ => Ok(cursor),
         }
     }
 
-    /// Up to which number its reader has all that there was.
+    /// Returns the number up to which the reader has every trial that existed.
     pub(crate) fn reached(self) -> u64 {
         match self {
             Self::Completions(sequence) => sequence,
@@ -73,7 +74,7 @@ impl Cursor {
         }
     }
 
-    /// The latest number that it is made of.
+    /// Returns the highest number in the cursor.
     pub(crate) fn newest(self) -> u64 {
         match self {
             Self::Completions(sequence) => sequence,
@@ -86,7 +87,7 @@ impl FromStr for Cursor {
     type Err = CursorError;
 
     fn from_str(text: &str) -> Result<Self, CursorError> {
-        // Digits alone: `parse` would take a sign too.
+        // Only digits are valid: `parse` alone would also accept a sign.
         let number = |text: &str| {
             let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
             text.parse().ok().filter(|_| is_number)
@@ -140,7 +141,7 @@ mod tests {
         #[test]
         fn arbitrary_text_never_panics(text in "[0-9+-]{0,24}|.*") {
             if let Ok(cursor) = text.parse::<Cursor>() {
-                // Leading zeros are the one freedom.
+                // Formatting may only drop leading zeros.
                 prop_assert!(text.len() >= cursor.to_string().len());
             }
         }

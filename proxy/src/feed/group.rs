@@ -1,4 +1,4 @@
-//! One group: the samples that a trainer compares, until no further one will come.
+//! One group: the samples that a trainer compares, until the group accepts no further one.
 
 use std::collections::BTreeSet;
 
@@ -9,22 +9,22 @@ use super::refusal::OpenRefusal;
 use crate::common::seconds::Seconds;
 use crate::store::{GroupClosed, Opened};
 
-/// What is known of a group. Its trials say of what size it is and how long it may take; the first to say so counts, and
-/// none may say otherwise.
+/// The state of a group. Its trials give its size and its deadline. The first trial that gives a value sets it, and no
+/// later trial may give a different one.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Group {
     pub(super) size: Option<u32>,
     patience: Option<Seconds>,
     first_sealed_at: Option<Timestamp>,
-    /// By index.
+    /// The indices of its samples.
     pub(super) samples: BTreeSet<u32>,
-    /// Complete trials, of every attempt.
+    /// The number of complete trials, of all attempts.
     pub(super) complete: usize,
     pub(super) closed: Option<GroupClosed>,
 }
 
 impl Group {
-    /// Whether a trial may be opened that says this of its group.
+    /// Checks whether a trial with these values may be opened in the group.
     pub(super) fn check(&self, id: &GroupId, opened: &Opened) -> Result<(), OpenRefusal> {
         if let Some(closed) = &self.closed {
             return Err(OpenRefusal::GroupClosed { group: id.clone(), cause: closed.cause });
@@ -44,24 +44,26 @@ impl Group {
         }
     }
 
-    /// Takes a trial in. Those that were kept count as they are.
+    /// Adds a trial. It is not checked, because stored trials count as they are.
     pub(super) fn add(&mut self, opened: &Opened) {
         self.samples.insert(opened.facts.sample_index);
+        // The first value counts. Stored trials are not checked, so a later value may differ.
         self.size = self.size.or(opened.facts.group_size);
         self.patience = self.patience.or(opened.group_deadline);
     }
 
-    /// One of its trials is sealed.
+    /// Notes that a trial of the group was sealed.
     pub(super) fn sealed(&mut self, at: Timestamp) {
+        // The deadline counts from the first seal in the group.
         self.first_sealed_at.get_or_insert(at);
     }
 
-    /// When it closes at the latest.
+    /// Returns the deadline of the group: `patience` after the first seal.
     pub(super) fn deadline_at(&self) -> Option<Timestamp> {
         self.patience?.after(self.first_sealed_at?)
     }
 
-    /// Whether it might have as many complete samples as its size: worth counting them.
+    /// Whether the group may have enough complete samples to close. Only then are the samples counted, which is slower.
     pub(super) fn may_be_full(&self) -> bool {
         self.closed.is_none() && self.size.is_some_and(|size| self.complete >= size as usize)
     }

@@ -1,7 +1,8 @@
-//! Which trials are complete, which groups are closed, and what follows from what: without clock, disk or lock.
+//! Decides which trials are complete and which groups are closed, and derives the consequences. It has no clock, disk
+//! or lock.
 //!
-//! It is told what happened once that is kept, in the order in which it is kept; told the same from the store after a
-//! restart, it is the same ledger.
+//! Events are applied in the order of the store, after they are written. An opening is applied earlier, and withdrawn
+//! if it cannot be written. Applying the stored events after a restart gives the same ledger.
 
 mod reading;
 
@@ -20,7 +21,7 @@ use crate::common::samples::{Sample, Samples};
 use crate::common::seconds::Seconds;
 use crate::store::{Completion, GroupClosed, Opened, RecoveredTrial};
 
-/// Every trial and group, as far as completeness goes.
+/// Every trial and group, as far as completeness needs them.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Ledger {
     trials: HashMap<TrialId, Entry>,
@@ -30,7 +31,7 @@ pub(crate) struct Ledger {
     agenda: Schedule,
     sealed: usize,
     closed_groups: usize,
-    /// The newest number that a trial had whose retention is over.
+    /// The highest number of a trial whose retention is over.
     forgotten_through: u64,
 }
 
@@ -47,7 +48,7 @@ struct Entry {
     completion: Option<Completion>,
 }
 
-/// What is kept of a trial, as far as completeness goes.
+/// The stored state of a trial, as far as completeness needs it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeptTrial<'a> {
     pub(crate) opened: &'a Opened,
@@ -68,8 +69,8 @@ impl<'a> KeptTrial<'a> {
 }
 
 impl Ledger {
-    /// The ledger of what was kept, in the order in which trials were opened and groups were closed. Of the numbers up to
-    /// `last_sequence` some may belong to trials whose retention is over, the newest of them to `forgotten_through`.
+    /// Rebuilds the ledger from the store. Trials are in the order of opening, and groups in the order of closing. The
+    /// last number given so far is `last_sequence`, and the highest number of a forgotten trial is `forgotten_through`.
     pub(crate) fn retold(
         trials: &[KeptTrial<'_>],
         closed_groups: &[GroupClosed],
@@ -82,6 +83,7 @@ impl Ledger {
         let completions = trials.iter().filter_map(|trial| Some((trial.opened, trial.completion?)));
         let mut completions: Vec<_> = completions.collect();
         completions.sort_by_key(|(_, completion)| completion.sequence);
+        // Completions and closings are applied in the order of their numbers, as they happened.
         let mut closed_groups = closed_groups.iter().peekable();
         for (opened, completion) in completions {
             while let Some(closed) = closed_groups.next_if(|closed| closed.sequence < completion.sequence) {
@@ -90,6 +92,7 @@ impl Ledger {
             ledger.completed(&opened.facts.trial_id, completion);
         }
         closed_groups.for_each(|closed| ledger.closed(closed.clone()));
+        // `sealed` schedules the completions that are still due, in the order of the seals.
         let sealed = trials.iter().filter_map(|trial| Some((trial.sealed_at?, trial)));
         let mut sealed: Vec<_> = sealed.collect();
         sealed.sort_by_key(|(at, _)| *at);
@@ -99,7 +102,7 @@ impl Ledger {
         ledger
     }
 
-    /// Whether this trial may be opened.
+    /// Checks whether this trial may be opened.
     pub(crate) fn check(&self, opened: &Opened) -> Result<(), OpenRefusal> {
         let facts = &opened.facts;
         if facts.group_size == Some(0) {
@@ -109,6 +112,7 @@ impl Ledger {
             let has_deadline = opened.group_deadline.is_some();
             return if has_deadline { Err(OpenRefusal::DeadlineOfNoGroup) } else { Ok(()) };
         };
+        // The closing is due, although it is not written yet.
         if let Some(cause) = self.agenda.closes(group) {
             return Err(OpenRefusal::GroupClosed { group: group.clone(), cause });
         }
@@ -120,7 +124,7 @@ impl Ledger {
         })
     }
 
-    /// A trial is opened.
+    /// Adds a trial that is opened.
     pub(crate) fn opened(&mut self, opened: &Opened) {
         let facts = &opened.facts;
         let entry = Entry {
@@ -140,7 +144,7 @@ impl Ledger {
         }
     }
 
-    /// The retention of these trials is over. `through` is the newest number that such a trial had, now or earlier.
+    /// Removes trials whose retention is over. `through` is the highest number of such a trial, now or earlier.
     pub(crate) fn forgotten(&mut self, trials: &[TrialId], through: u64) {
         self.forgotten_through = through;
         for trial in trials {
@@ -162,7 +166,7 @@ impl Ledger {
         }
     }
 
-    /// A trial that could not be kept, or is kept no longer, is not there.
+    /// Removes a trial that could not be written, or whose retention is over.
     pub(crate) fn withdrawn(&mut self, trial: &TrialId) {
         let Some(entry) = self.trials.remove(trial) else { return };
         self.samples.remove(&entry.sample, entry.attempt, &(entry.opened_at, trial.clone()));
@@ -173,16 +177,17 @@ impl Ledger {
         let Some(group) = self.groups.get_mut(&id) else { return };
         let samples = &self.samples;
         group.samples.retain(|&index| samples.all(&Sample::of_group(&id, index)).next().is_some());
+        // A closed group stays, because it accepts no further trial.
         if group.samples.is_empty() && group.closed.is_none() {
             self.agenda.wait_no_more(group.deadline_at(), Deadline::Group(id.clone()));
             self.groups.remove(&id);
         } else {
-            // Its sample may count by an earlier attempt again.
+            // An earlier attempt at the sample may count again, which may fill the group.
             self.close_if_full(&id);
         }
     }
 
-    /// A trial is sealed; telling it twice is telling it once.
+    /// Notes that a trial was sealed. A repetition has no effect.
     pub(crate) fn sealed(&mut self, trial: &TrialId, at: Timestamp) {
         let Some(entry) = self.trials.get_mut(trial).filter(|entry| entry.sealed_at.is_none()) else {
             return;
@@ -190,6 +195,7 @@ impl Ledger {
         entry.sealed_at = Some(at);
         self.sealed += 1;
         match (entry.is_rewarded, entry.completion) {
+            // The deadline of the reward counts from the seal.
             (false, _) => self.agenda.wait(entry.reward_due_at(), Deadline::Reward(trial.clone())),
             (true, None) => self.agenda.complete(trial),
             (true, Some(_)) => {}
@@ -199,7 +205,7 @@ impl Ledger {
         }
     }
 
-    /// A trial's reward came, or is known not to come; telling it twice is telling it once.
+    /// Notes that a trial's reward was set, or will not come. A repetition has no effect.
     pub(crate) fn rewarded(&mut self, trial: &TrialId) {
         let Some(entry) = self.trials.get_mut(trial).filter(|entry| !entry.is_rewarded) else { return };
         entry.is_rewarded = true;
@@ -209,7 +215,7 @@ impl Ledger {
         }
     }
 
-    /// A trial is complete.
+    /// Notes that a trial is complete.
     pub(crate) fn completed(&mut self, trial: &TrialId, completion: Completion) {
         self.agenda.completed(trial);
         let Some(entry) = self.trials.get_mut(trial).filter(|entry| entry.completion.is_none()) else {
@@ -218,13 +224,14 @@ impl Ledger {
         entry.completion = Some(completion);
         let id = entry.group.clone();
         let group = id.as_ref().and_then(|id| self.groups.get_mut(id));
+        // Readers of closed groups get the trial when the group closes.
         let is_held_back = group.as_ref().is_some_and(|group| group.closed.is_none());
         group.into_iter().for_each(|group| group.complete += 1);
         self.order.completed(completion.sequence, trial, is_held_back);
         id.iter().for_each(|id| self.close_if_full(id));
     }
 
-    /// Somebody says that no further trial of the group will come; false if there is no such group.
+    /// Schedules the closing of a group by a call. Returns false if there is no such group.
     pub(crate) fn close(&mut self, group: &GroupId) -> bool {
         let known = self.groups.get(group);
         if known.is_some_and(|known| known.closed.is_none()) {
@@ -233,7 +240,7 @@ impl Ledger {
         known.is_some()
     }
 
-    /// A group is closed.
+    /// Notes that a group is closed.
     pub(crate) fn closed(&mut self, closed: GroupClosed) {
         let (id, sequence) = (closed.group_id.clone(), closed.sequence);
         if self.groups.get(&id).is_some_and(|group| group.closed.is_some()) {
@@ -246,12 +253,12 @@ impl Ledger {
         self.order.closed(sequence, completions);
     }
 
-    /// What is to be kept next.
+    /// Returns the next consequence to write.
     pub(crate) fn due(&self, now: Timestamp) -> Option<Due> {
         self.agenda.due(now)
     }
 
-    /// When the next deadline passes.
+    /// Returns the time of the next deadline.
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         self.agenda.next_deadline()
     }
@@ -261,7 +268,7 @@ impl Ledger {
         self.samples.is_superseded(&entry.sample, entry.attempt, &(entry.opened_at, trial.clone()))
     }
 
-    /// Changes a group, and its deadline with it.
+    /// Changes a group, and reschedules its deadline.
     fn change_group(&mut self, id: &GroupId, change: impl FnOnce(&mut Group)) {
         let group = self.groups.entry(id.clone()).or_default();
         let before = group.deadline_at();

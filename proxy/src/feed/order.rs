@@ -1,7 +1,7 @@
-//! In which order complete trials are handed out.
+//! The two orders in which readers get complete trials.
 //!
-//! Completions of trials and closings of groups take numbers of one sequence. A trial's place is made of such numbers, so
-//! it is the same after a restart, and whatever comes later has a later place.
+//! Completions of trials and closings of groups take numbers from one sequence. A trial's place consists of such
+//! numbers. So the place is the same after a restart, and a later event has a later place.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -10,7 +10,7 @@ use rolltap_rollout::ids::TrialId;
 
 use super::cursor::{Cursor, Release};
 
-/// Every complete trial in both orders.
+/// Every complete trial, in both orders.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Order {
     last: u64,
@@ -19,22 +19,22 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Of nothing that is left, when so many numbers were given.
+    /// Creates an empty order, in which the next number follows `last`.
     pub(crate) fn going_on(last: u64) -> Self {
         Self { last, ..Self::default() }
     }
 
-    /// The last number that was given; 0 before the first.
+    /// Returns the last number given, or 0 before the first.
     pub(crate) fn last(&self) -> u64 {
         self.last
     }
 
-    /// How many trials are complete.
+    /// Returns the number of complete trials.
     pub(crate) fn complete(&self) -> usize {
         self.completions.len()
     }
 
-    /// A trial is complete. It is released at once where no group holds it back.
+    /// Adds a complete trial. It is released at once, unless its group holds it back.
     pub(crate) fn completed(&mut self, sequence: u64, trial: &TrialId, is_held_back: bool) {
         self.last = self.last.max(sequence);
         self.completions.insert(sequence, trial.clone());
@@ -43,7 +43,7 @@ impl Order {
         }
     }
 
-    /// A group closed, and these completions of its trials are released with it.
+    /// Releases these completions with the closing of their group.
     pub(crate) fn closed(&mut self, sequence: u64, completions: impl IntoIterator<Item = u64>) {
         self.last = self.last.max(sequence);
         for completed in completions {
@@ -53,18 +53,21 @@ impl Order {
         }
     }
 
-    /// A trial is gone: it was complete at that number, and released by the closing of its group if it has a closed one.
+    /// Removes a trial. `completed` is the number of its completion, and `closing` that of its group if the group is
+    /// closed.
     pub(crate) fn gone(&mut self, completed: u64, closing: Option<u64>) {
         self.completions.remove(&completed);
+        // A trial that was late or has no group was released by its own completion.
         for released in closing.into_iter().chain([completed]) {
             self.releases.remove(&Release { released, completed });
         }
     }
 
-    /// The trials behind `cursor` in its order.
+    /// Returns the trials after `cursor`, in its order.
     pub(crate) fn after(&self, cursor: Cursor) -> Box<dyn Iterator<Item = (Cursor, &TrialId)> + '_> {
         match cursor {
             Cursor::Completions(sequence) => {
+                // The cursor names a trial that the reader already has, so the range excludes it.
                 let behind = self.completions.range((Excluded(sequence), Unbounded));
                 Box::new(behind.map(|(&sequence, trial)| (Cursor::Completions(sequence), trial)))
             }

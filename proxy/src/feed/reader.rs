@@ -1,4 +1,4 @@
-//! One reading of the feed: waiting for something to read, then a line per trial as the reader takes them.
+//! One reading of the feed: waits until there is a trial, then builds a line per trial as the reader takes them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,21 +16,21 @@ use crate::store::Store;
 use crate::trial::Trial;
 use crate::trial::registry::Trials;
 
-/// What a reader asks for.
+/// The parameters of a reading.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reading {
     pub(crate) after: Option<String>,
     pub(crate) closed_groups: bool,
     pub(crate) superseded: bool,
-    /// Trials whose retention was over before the reader had them may be missing.
+    /// Whether trials may be missing because their retention ended before the reader had them.
     pub(crate) allow_gap: bool,
-    /// Lines at most; none for all that there are now.
+    /// The maximum number of lines. `None` for all lines that exist now.
     pub(crate) limit: Option<u64>,
     /// The rules to apply to rows. `None` returns the rows as they are.
     pub(crate) prepare: Option<PrepareOptions>,
 }
 
-/// Hands out lines until it has reached what was last when it began.
+/// Builds lines up to the last number at the beginning of the reading.
 #[derive(Debug)]
 pub(crate) struct Reader {
     feed: Arc<Feed>,
@@ -41,11 +41,11 @@ pub(crate) struct Reader {
     prepare: Option<PrepareOptions>,
     left: Option<u64>,
     until: u64,
-    /// Trials up to this number may be missing.
+    /// Forgotten trials up to this number may be missing.
     may_miss: u64,
 }
 
-/// Why a line cannot be made.
+/// The reason why a line cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LineError {
     #[error("the rows were not made: {0}")]
@@ -67,19 +67,19 @@ impl Reader {
         let begin = Cursor::begin(asked.closed_groups);
         let from = asked.after.as_deref();
         let cursor = from.map_or(Ok(begin), |text| Cursor::read(text, asked.closed_groups, until))?;
-        // Whoever begins gets what there is.
+        // A reader that begins gets the trials that still exist, so a gap is no error.
         let may_miss = if asked.allow_gap || cursor == begin { through } else { 0 };
         let Reading { superseded, limit: left, prepare, .. } = asked;
         let reader = Self { cursor, feed, trials, store, superseded, prepare, left, until, may_miss };
         if reader.has_missed(through) { Err(CursorError::Gap { cursor, through }) } else { Ok(reader) }
     }
 
-    /// Whether trials up to `through`, which are gone, are behind the cursor.
+    /// Whether the reader has missed forgotten trials up to `through`.
     fn has_missed(&self, through: u64) -> bool {
         through > self.cursor.reached().max(self.may_miss)
     }
 
-    /// Waits until there is a line, for so long at most, or until the proxy goes down.
+    /// Waits until there is a line, at most for `patience`, or until the proxy shuts down.
     pub(crate) async fn wait(&mut self, patience: Duration, end: &CancellationToken) {
         let mut last = self.feed.last.subscribe();
         let give_up = Instant::now().checked_add(patience);
@@ -91,6 +91,7 @@ impl Reader {
         };
         tokio::pin!(given_up);
         loop {
+            // The number is marked as seen before the check, so that a later change wakes this task.
             self.until = *last.borrow_and_update();
             if self.next_delivery().is_some() {
                 return;
@@ -103,27 +104,28 @@ impl Reader {
         }
     }
 
-    /// The next trial's line.
+    /// Builds the line of the next trial.
     pub(crate) async fn next_line(&mut self) -> Result<Option<Bytes>, LineError> {
         if self.left == Some(0) {
             return Ok(None);
         }
         let Some(delivery) = self.next_delivery() else { return Ok(None) };
-        // Its retention ended in this moment: the reader gets the error when it asks again.
+        // The retention of the trial has just ended. The reader gets the error with its next request.
         let Some(trial) = self.trials.by_id(&delivery.trial) else { return Ok(None) };
         self.cursor = delivery.cursor;
         self.left = self.left.map(|left| left - 1);
         line(&trial, &self.store, delivery, self.prepare).await.map(Some)
     }
 
-    /// None also where trials behind the cursor went since the reading began: the next request gets the error.
+    /// Returns the next trial. `None` also if trials after the cursor were forgotten since the reading began: the next
+    /// request gets the error.
     fn next_delivery(&self) -> Option<Delivery> {
         let ledger = self.feed.ledger();
         if self.has_missed(ledger.forgotten_through()) {
             return None;
         }
         let next = ledger.next(self.cursor, self.superseded)?;
-        // What came since would keep a slow reader reading for ever.
+        // With the trials that arrive meanwhile, the answer to a slow reader would never end.
         Some(next).filter(|next| next.cursor.newest() <= self.until)
     }
 }
@@ -160,6 +162,7 @@ async fn line(
         rows,
         prepared,
     };
+    // A long line takes a while to serialize, so this runs outside the threads that serve agents.
     let written = tokio::task::spawn_blocking(move || {
         let mut line = serde_json::to_vec(&line)?;
         line.push(b'\n');

@@ -1,10 +1,10 @@
-//! Why a trial cannot be opened in its group.
+//! The reasons why a trial cannot be opened in its group.
 
 use rolltap_rollout::ids::{GroupId, TrialId};
 
 use crate::api::ClosingCause;
 
-/// Why a trial cannot be opened in its group.
+/// The reason why a trial cannot be opened in its group.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum OpenRefusal {
     #[error(
@@ -30,7 +30,7 @@ pub(crate) enum OpenRefusal {
 }
 
 impl OpenRefusal {
-    /// Whether no other trial has to do with it: the request is wrong by itself.
+    /// Whether the request is wrong by itself, whatever other trials there are.
     pub(crate) fn is_of_request(&self) -> bool {
         matches!(self, Self::NoSamples | Self::DeadlineOfNoGroup)
     }

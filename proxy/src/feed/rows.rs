@@ -1,4 +1,4 @@
-//! A trial's rows, for whoever reads them.
+//! Builds the rows of a trial.
 
 use std::sync::Arc;
 
@@ -10,16 +10,17 @@ use tokio::task::JoinError;
 use crate::store::Store;
 use crate::trial::Trial;
 
-/// The rows of a sealed trial. They are made away from the threads that serve agents, because a long trial takes a while.
+/// Builds the rows of a sealed trial. A long trial takes a while, so this runs outside the threads that serve agents.
 ///
 /// # Errors
-/// If the runtime goes down meanwhile.
+/// Returns an error if the runtime shuts down meanwhile, or if building the rows panics.
 pub(crate) async fn rows(
     trial: &Arc<Trial>,
     store: &Store,
     reward: Reward,
     superseded: bool,
 ) -> Result<Vec<RolloutRow>, JoinError> {
+    // Calls are read first: the blocking thread does no asynchronous work.
     let calls = trial.calls(store).await;
     let trial = Arc::clone(trial);
     let make = move || {

@@ -1,4 +1,4 @@
-//! What is due next.
+//! The consequences that are due, and the deadlines.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,21 +7,21 @@ use rolltap_rollout::ids::{GroupId, TrialId};
 
 use crate::api::ClosingCause;
 
-/// Completions that are kept together, at most.
+/// The maximum number of completions that are written together.
 const TOGETHER: usize = 64;
 
-/// Something to be kept, and then told to the [`super::Ledger`].
+/// A consequence that is written to the store, and then applied to the [`super::Ledger`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// These are sealed and have their rewards: they are complete, in this order.
+    /// These trials are sealed and rewarded, so they become complete in this order.
     Completions(Vec<TrialId>),
-    /// No further trial of this group.
+    /// The group accepts no further trial.
     Closing(GroupId, ClosingCause),
-    /// This trial gets no reward any more.
+    /// The deadline of this trial's reward has passed.
     RewardMissed(TrialId),
 }
 
-/// What passes at a time.
+/// The subject of a deadline.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Deadline {
     Reward(TrialId),
@@ -36,9 +36,10 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// What comes first: what is due by itself, then deadlines that have passed, in their order. So a proxy that slept
-    /// through several does what it would have done awake.
+    /// Returns the next consequence: first completions, then closings, then passed deadlines in their order. So a proxy
+    /// that was not running at a deadline gets the same result as a proxy that was.
     pub(super) fn due(&self, now: Timestamp) -> Option<Due> {
+        // Completions come before closings, so that a closing group releases all trials that are ready.
         if !self.ready.is_empty() {
             return Some(Due::Completions(self.ready.iter().take(TOGETHER).cloned().collect()));
         }
@@ -52,7 +53,7 @@ impl Schedule {
         })
     }
 
-    /// When the next deadline passes.
+    /// Returns the time of the next deadline.
     pub(super) fn next_deadline(&self) -> Option<Timestamp> {
         self.deadlines.first().map(|(at, _)| *at)
     }
@@ -63,17 +64,18 @@ impl Schedule {
 
     pub(super) fn completed(&mut self, trial: &TrialId) {
         match self.ready.front() {
+            // Completions are normally written in order, so the first entry is tried before the scan.
             Some(first) if first == trial => drop(self.ready.pop_front()),
             _ => self.ready.retain(|ready| ready != trial),
         }
     }
 
-    /// The first cause counts.
+    /// Schedules the closing of a group. The first cause counts.
     pub(super) fn close(&mut self, group: &GroupId, cause: ClosingCause) {
         self.closing.entry(group.clone()).or_insert(cause);
     }
 
-    /// Why the group is about to close.
+    /// Returns the cause if the closing of the group is due.
     pub(super) fn closes(&self, group: &GroupId) -> Option<ClosingCause> {
         self.closing.get(group).copied()
     }

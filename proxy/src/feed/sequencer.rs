@@ -1,4 +1,4 @@
-//! Keeps what is due: completions, closings, rewards that did not come in time.
+//! Writes the consequences that are due: completions, closings, and rewards that missed their deadline.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,23 +15,23 @@ use crate::common::clock;
 use crate::store::{self, Completion, Event, GroupClosed, Store, StoreError};
 use crate::trial::registry::Trials;
 
-/// Until the store is tried again that did not take something.
+/// The pause before a retry, after the store has failed.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// A clock that is set forward passes deadlines: they are looked at this often at least.
+/// The maximum pause between checks of the deadlines, because a clock that is set forward passes them early.
 const LONGEST_NAP: Duration = Duration::from_secs(30);
 
-/// The one that gives numbers, so that no two things get the same.
+/// The only component that gives numbers, so that no number is given twice.
 #[derive(Debug)]
 pub(crate) struct Sequencer {
     feed: Arc<Feed>,
     trials: Arc<Trials>,
     store: Store,
-    /// The last number that was given. One whose event could not be kept is not given again.
+    /// The last number given. If its event could not be written, the number is not given again.
     given: u64,
 }
 
 impl Sequencer {
-    /// Starts one that works until `stop`.
+    /// Starts a sequencer that works until `stop`.
     pub(crate) fn start(
         feed: Arc<Feed>,
         trials: Arc<Trials>,
@@ -49,7 +49,7 @@ impl Sequencer {
         let mut is_behind = false;
         loop {
             let settled = self.settle().await;
-            // Also where it could not: what they told is kept, and what follows from it comes when the store is well.
+            // Wake the waiters even on error: their own event is durable, and its consequences are retried.
             for waiting in waiting.drain(..) {
                 let _ = waiting.send(());
             }
@@ -67,11 +67,11 @@ impl Sequencer {
         }
     }
 
-    /// Until the next deadline.
+    /// Returns the pause until the next deadline.
     fn nap(&self) -> Duration {
         let Some(at) = self.feed.ledger().next_deadline() else { return LONGEST_NAP };
         let nap = at.duration_since(Timestamp::now());
-        // None where it has passed.
+        // The conversion fails if the deadline has passed.
         Duration::try_from(nap).map_or(Duration::ZERO, |nap| nap.min(LONGEST_NAP))
     }
 
@@ -87,7 +87,7 @@ impl Sequencer {
         }
     }
 
-    /// Handed over together and in order; each is told once it is kept.
+    /// Hands completions over together and in order. Each is applied to the ledger once it is written.
     async fn complete(&mut self, trials: Vec<TrialId>) -> Result<(), StoreError> {
         let at = clock::now();
         let mut handed_over = Vec::with_capacity(trials.len());
@@ -97,10 +97,12 @@ impl Sequencer {
                 Ok(place) => place,
                 Err(error) => {
                     outcome = Err(error);
+                    // The completions before this one are already in the queue and are awaited below.
                     break;
                 }
             };
             let completion = Completion { sequence: self.next_number(), at };
+            // The results are awaited later, so that the completions share a write.
             let kept = place.keep(Event::Completed { trial_id: trial_id.clone(), completion });
             handed_over.push((trial_id, completion, kept));
         }
@@ -122,9 +124,11 @@ impl Sequencer {
 
     async fn miss_reward(&self, trial_id: &TrialId) -> Result<(), StoreError> {
         if let Some(trial) = self.trials.by_id(trial_id) {
+            // A reward that has arrived meanwhile counts.
             let reward = trial.reward_or_missed();
             self.store.keep(Event::Rewarded { trial_id: trial_id.clone(), reward }).await?;
         }
+        // Also for a trial that is no longer registered, because its deadline would stay due.
         self.feed.tell(|ledger| ledger.rewarded(trial_id));
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The ledger, told what happens as the clerk tells it, without store or clock.
+//! Tests of the ledger without store and clock. Events are applied as the sequencer applies them.
 
 mod groups;
 mod kept;
@@ -19,7 +19,7 @@ use crate::common::seconds::Seconds;
 use crate::common::trial_key::TrialKey;
 use crate::store::{Completion, GroupClosed, Opened};
 
-/// A ledger, and what the store would hold of it.
+/// A ledger, and the state that the store would hold.
 #[derive(Debug, Default)]
 struct Scene {
     ledger: Ledger,
@@ -49,7 +49,7 @@ fn group(name: &str) -> GroupId {
     GroupId::new(name).unwrap()
 }
 
-/// A trial of one task; `place` is its group, sample and attempt.
+/// Returns a trial of one task. `place` is its group, sample and attempt.
 pub(crate) fn trial(name: &str, place: (Option<&str>, u32, u32)) -> Opened {
     let (group_id, sample_index, attempt) = place;
     Opened {
@@ -108,13 +108,13 @@ impl Scene {
         self.kept.iter_mut().find(|told| told.opened.facts.trial_id == *name).unwrap()
     }
 
-    /// Sealed and rewarded.
+    /// Seals and rewards a trial.
     fn end(&mut self, name: &str) {
         self.seal(&id(name));
         self.reward(&id(name));
     }
 
-    /// What the clerk does until nothing is due.
+    /// Does the work of the sequencer until nothing is due.
     fn settle(&mut self) {
         while let Some(due) = self.ledger.due(at(self.now)) {
             match due {
@@ -141,7 +141,7 @@ impl Scene {
         self.given
     }
 
-    /// What a process would know that is started now.
+    /// Rebuilds the ledger as a process that starts now.
     fn retold(&self) -> Ledger {
         let kept = |told: &Told| (told.sealed_at, told.is_rewarded, told.completion);
         let kept: Vec<_> = self
@@ -155,7 +155,7 @@ impl Scene {
         Ledger::retold(&kept, &self.closed_groups, 0, 0)
     }
 
-    /// All that a reader gets from `cursor` on, and where it stands then.
+    /// Returns all trials after `cursor`, and moves the cursor behind them.
     fn read(&self, cursor: &mut Cursor, with_superseded: bool) -> Vec<Delivery> {
         let mut read = Vec::new();
         while let Some(next) = self.ledger.next(*cursor, with_superseded) {
@@ -165,7 +165,7 @@ impl Scene {
         read
     }
 
-    /// Names of all that a reader gets who begins now.
+    /// Returns the names of all trials that a new reader gets.
     fn names(&self, closed_groups: bool) -> Vec<String> {
         let read = self.read(&mut Cursor::begin(closed_groups), false);
         read.into_iter().map(|next| next.trial.to_string()).collect()

@@ -1,4 +1,4 @@
-//! Keeps what open trials take of memory within bounds: those that nobody has called for longest go to sleep.
+//! Limits the memory of open trials: evicts the trials with the longest idle time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::store::Store;
 use crate::trial::registry::Trials;
 use crate::trial::{Idle, Trial};
 
-/// How often is looked. What comes in between may exceed the bound.
+/// The pause between checks. Memory may exceed the limit in between.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Looks after the trials until `stop`; together they take no more than about so many bytes.
+/// Checks the memory of the trials until `stop`. Evicts trials if together they take more than `most` bytes.
 pub(crate) async fn watch(
     trials: Arc<Trials>,
     store: Store,
@@ -28,8 +28,9 @@ pub(crate) async fn watch(
         if taken <= most {
             continue;
         }
-        // More than just enough, so that not every look finds one too many.
+        // An eighth of the limit is freed in addition, so that the next check does not find it exceeded again.
         for (trial, idle) in longest_idle(open, taken - (most - most / 8)) {
+            // A trial that was called meanwhile is not evicted.
             if trial.evict(idle, &store).await {
                 metrics.trial_evicted();
             }
@@ -37,7 +38,7 @@ pub(crate) async fn watch(
     }
 }
 
-/// The trials that were called for longest ago and together take so many bytes.
+/// Returns the trials with the longest idle time that together take `needed` bytes.
 fn longest_idle(trials: Vec<Arc<Trial>>, mut needed: u64) -> Vec<(Arc<Trial>, Idle)> {
     let idle = trials.into_iter().filter_map(|trial| Some((trial.idle()?, trial)));
     let mut idle: Vec<_> = idle.map(|(idle, trial)| (trial, idle)).collect();

@@ -1,4 +1,4 @@
-//! How a trial comes to be: named, known by its key, and kept before anybody calls with it.
+//! Opens trials. A trial has a name and a key, and is written to the store before a call uses it.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::trial::Trial;
 use crate::trial::registry::{NameTaken, Trials};
 use crate::upstream::Pool;
 
-/// What opening a trial takes; both planes do.
+/// The parts of the proxy that open a trial. Both planes use them.
 #[derive(Clone, Debug)]
 pub(crate) struct Lifecycle {
     pub(crate) trials: Arc<Trials>,
@@ -26,19 +26,19 @@ pub(crate) struct Lifecycle {
     pub(crate) upstream: Arc<Pool>,
     pub(crate) store: Store,
     pub(crate) prefix: Arc<ExactPrefix>,
-    /// vLLM's `--logprobs-mode`, which its answers do not tell.
+    /// The value of vLLM's `--logprobs-mode`, which its answers do not contain.
     pub(crate) logprobs_mode: String,
-    /// For trials that do not say.
+    /// The default for trials without a history mode of their own.
     pub(crate) history: History,
-    /// For roles of which a trial does not say.
+    /// The defaults for roles that a trial leaves out.
     pub(crate) training: TrainingPolicy,
-    /// For limits of which a trial does not say.
+    /// The defaults for limits that a trial leaves out.
     pub(crate) limits: Limits,
-    /// What may stand in no record.
+    /// The secrets that no record may contain.
     pub(crate) redaction: Arc<Redaction>,
 }
 
-/// Why a trial is not opened.
+/// The reason why a trial is not opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
     #[error(transparent)]
@@ -52,18 +52,20 @@ pub(crate) enum OpenError {
 }
 
 impl Lifecycle {
-    /// Opens a trial for the bearer of `key`.
+    /// Opens a trial for the holder of `key`.
     pub(crate) async fn open(&self, asked: OpenTrial, key: &TrialKey) -> Result<Arc<Trial>, OpenError> {
+        // The place is reserved first, so that a failing store rejects the opening before anything changes.
         let place = self.store.reserve().await?;
         let opened = self.opened(asked, key).await;
-        // Known before it is kept, so that two of one name cannot both be kept; nobody has the key until it is.
+        // Registered before the write, so that two trials of one name cannot both be written. The admin plane returns
+        // the key only after the write.
         let trial = self.trials.add(Trial::new(opened.clone()))?;
         if let Err(refused) = self.enter(&opened) {
             self.trials.remove(&trial);
             return Err(refused.into());
         }
         if let Err(error) = store::outcome(place.keep(Event::Opened(Box::new(opened))).await) {
-            // The opening is still in the store's queue. The store writes behind it that the trial is withdrawn.
+            // The opening is still in the store's queue. The store writes a withdrawal after it.
             self.feed.ledger().withdrawn(&trial.opened().facts.trial_id);
             self.trials.remove(&trial);
             return Err(error.into());
@@ -71,7 +73,7 @@ impl Lifecycle {
         Ok(trial)
     }
 
-    /// At once, so that of two trials in one place of a group only one is opened.
+    /// Checks and adds the trial under one lock, so that only one of two trials at one place of a group is opened.
     fn enter(&self, opened: &Opened) -> Result<(), OpenRefusal> {
         let mut ledger = self.feed.ledger();
         ledger.check(opened)?;
@@ -79,14 +81,15 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// The trial of a key that nobody opened one for: opened now. For trying things out.
+    /// Opens a trial for a key that has none, and returns it. This is meant for experiments.
     pub(crate) async fn implicit(&self, key: &TrialKey) -> Result<Arc<Trial>, OpenError> {
-        // The name is made of the key, so that of two first calls only one opens it.
+        // The name is derived from the key, so that only one of two first calls opens the trial.
         let name = format!("implicit-{}", key.hash().short());
         let trial_id = TrialId::new(name)?;
         let asked =
             OpenTrial { trial_id: Some(trial_id.clone()), ..OpenTrial::of_task(TaskId::new("implicit")?) };
         match self.open(asked, key).await {
+            // Another first call has registered the trial.
             Err(OpenError::NameTaken(taken)) => self.trials.by_id(&trial_id).ok_or(taken.into()),
             opened => opened,
         }

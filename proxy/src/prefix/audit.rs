@@ -1,7 +1,7 @@
-//! Audits: of every so many prompts that were put together here, the server is asked for its own rendering of the same
-//! messages. It must be ours, id for id.
+//! Audits: for one of `EVERY` spliced prompts, the server renders the same messages (`/tokenize`). Its ids must equal
+//! the proxy's, id for id.
 //!
-//! The echo of a prompt tells that the server took it, never that it is right.
+//! The server's echo of a prompt proves that the server used the prompt, not that the prompt is correct.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,14 +18,14 @@ use crate::common::history::History;
 use crate::common::metrics::Audit;
 use crate::render::upstream::UpstreamRenderer;
 
-/// The first splice is audited, and then one of so many.
+/// The first spliced prompt is audited, and then one of this many.
 const EVERY: u64 = 64;
 
-/// What decides which prompts are audited.
+/// The state that selects prompts for audits.
 #[derive(Debug)]
 pub(super) struct Audits {
     spliced: AtomicU64,
-    /// One at a time: audits are work for the server too.
+    /// Permits one audit at a time: audits are work for the server too.
     turn: Arc<Semaphore>,
 }
 
@@ -36,22 +36,23 @@ impl Audits {
 }
 
 impl ExactPrefix {
-    /// Audits a prompt that was put together here, if it is its turn. Nobody waits for it.
+    /// Starts an audit of a spliced prompt if the prompt is due. The caller does not wait for the result.
     pub(super) fn audit_later(self: &Arc<Self>, trial: &TrialId, seed: &PendingAnswer) {
         if !self.audits.spliced.fetch_add(1, Ordering::Relaxed).is_multiple_of(EVERY) {
             return;
         }
         let request = &seed.inputs.request;
-        // vLLM's /tokenize does not know it.
+        // vLLM's `/tokenize` does not know `tool_choice`.
         if request.tool_choice.is_some() {
             return;
         }
+        // Skip the audit while another one runs: audits must not queue up behind a slow server.
         let (Some(Some(ready)), Ok(turn)) =
             (self.renderer.get(), Arc::clone(&self.audits.turn).try_acquire_owned())
         else {
             return;
         };
-        // A call may end as the last thing of a runtime.
+        // The last call of a runtime may end while the runtime shuts down.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (prefix, ready, trial, seed) = (Arc::clone(self), Arc::clone(ready), trial.clone(), seed.clone());
         runtime.spawn(async move {
@@ -63,6 +64,7 @@ impl ExactPrefix {
 
     async fn audit(self: &Arc<Self>, ready: Arc<Ready>, trial: &TrialId, seed: PendingAnswer) -> Audit {
         let Some(theirs) = self.server_rendering(trial, &seed).await else { return Audit::Unanswered };
+        // A long rendering would block the streams on this thread.
         let ours = tokio::task::spawn_blocking({
             let seed = seed.clone();
             move || ready.workshop(History::Faithful).rendering(&seed.conversation.messages(), &seed.inputs)
@@ -73,6 +75,7 @@ impl ExactPrefix {
                 self.proven(shape);
                 Audit::Equal
             }
+            // A local rendering that fails counts as different.
             _ => {
                 let reason = "the server, asked for its rendering of the messages, says other ids";
                 self.refuted(shape, trial, reason);
@@ -81,7 +84,8 @@ impl ExactPrefix {
         }
     }
 
-    /// The ids that the server makes of the messages; none where it does not say.
+    /// Returns the ids that the server renders for the messages. `None` if a message is not JSON, the request names no
+    /// model, or the server does not answer.
     async fn server_rendering(&self, trial: &TrialId, seed: &PendingAnswer) -> Option<Vec<TokenId>> {
         let messages = seed.conversation.messages();
         let messages: Option<Vec<Value>> = messages.iter().map(|message| message.json()).collect();

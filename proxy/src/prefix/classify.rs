@@ -1,30 +1,32 @@
-//! What a template shows of an answer, against what was sampled: the same text, the same answer spelled otherwise, or
-//! something else.
+//! Compares a sampled answer with the answer as the template shows it later. The result is the same text, the same
+//! answer in another spelling, or something else.
 //!
-//! No model is known here. Templates trim, write tool arguments anew and add or drop empty reasoning blocks; all of that
-//! is white space next to markup, JSON objects, and a tag that is closed as soon as it is opened. What then still differs
-//! was dropped, added or moved.
+//! The comparison knows no model. Templates trim text, rewrite tool arguments, and add or drop empty reasoning blocks.
+//! These changes affect only white space next to markup, JSON objects, and tags that are closed as soon as they are
+//! opened. Any other difference means that text was dropped, added or moved.
 
 use rolltap_rollout::continuation::Class;
 use serde_json::Value;
 
 use super::message_eq::in_one_spelling;
 
-/// Compares what was sampled behind `generation_prompt` with the answer as the template shows it later, header included.
+/// Compares the text sampled after `generation_prompt` with `shown`, the answer as the template shows it later. `shown`
+/// includes the header of the answer's turn.
 pub(super) fn class_of(generation_prompt: &str, sampled: &str, shown: &str) -> Class {
     let stood = format!("{generation_prompt}{sampled}");
     if stood == shown {
         return Class::Equal;
     }
-    // The header says who speaks. Where it ends, white space is the answer's own, and may go.
+    // The header names the speaker. White space after the header belongs to the answer, and may be dropped.
     let header = header(generation_prompt, shown);
     let without = |text: &str| plain(text.get(header..).unwrap_or_default());
     if without(&stood) == without(shown) { Class::Respelled } else { Class::Rewritten }
 }
 
-/// How many bytes both have in common before the answer begins. Not the first half of a tag.
+/// Returns the number of bytes that both texts share before the answer begins. The header never ends inside a tag.
 fn header(generation_prompt: &str, shown: &str) -> usize {
     let same = generation_prompt.bytes().zip(shown.bytes()).take_while(|(a, b)| a == b).count();
+    // A comparison of bytes may stop inside a character.
     let same = (0..=same).rev().find(|&at| shown.is_char_boundary(at)).unwrap_or_default();
     let header = shown.get(..same).unwrap_or_default();
     match (header.rfind('<'), header.rfind('>')) {
@@ -33,18 +35,19 @@ fn header(generation_prompt: &str, shown: &str) -> usize {
     }
 }
 
-/// One spelling for all that mean the same.
+/// Returns one spelling for all texts with the same meaning.
 fn plain(text: &str) -> String {
     let text = with_plain_objects(text);
     let mut text = without_white_space_at_markup(&text);
+    // The removal of one block may leave the block around it empty.
     while let Some(shorter) = without_an_empty_block(&text) {
         text = without_white_space_at_markup(&shorter);
     }
     text
 }
 
-/// With every JSON object written in one way. Bytes that were cut in the middle of a character are left out: nobody can
-/// read them.
+/// Writes every JSON object in one spelling. Drops replacement characters: they stand for truncated characters, which
+/// no reader can read.
 fn with_plain_objects(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -54,12 +57,13 @@ fn with_plain_objects(text: &str) -> String {
         let mut values = serde_json::Deserializer::from_str(object).into_iter::<Value>();
         rest = match values.next() {
             Some(Ok(value)) => {
-                // Marked as markup, so that white space around it does not count.
+                // Mark the object as markup, so that white space around it is ignored.
                 out.push('<');
                 out.push_str(&in_one_spelling(value).to_string());
                 out.push('>');
                 object.get(values.byte_offset()..).unwrap_or_default()
             }
+            // This brace starts no JSON object, so it is ordinary text.
             _ => {
                 out.push('{');
                 object.get(1..).unwrap_or_default()
@@ -71,7 +75,7 @@ fn with_plain_objects(text: &str) -> String {
     out
 }
 
-/// Without the white space at the ends and next to `<` and `>`.
+/// Removes the white space at the ends and next to `<` and `>`.
 fn without_white_space_at_markup(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text.trim();
@@ -89,8 +93,8 @@ fn without_white_space_at_markup(text: &str) -> String {
     out
 }
 
-/// Without the first tag that is closed as soon as it is opened, like `<think></think>` or `[THINK][/THINK]`; none if there
-/// is none.
+/// Removes the first tag that is closed as soon as it is opened, like `<think></think>` or `[THINK][/THINK]`. Returns
+/// `None` if there is no such tag.
 fn without_an_empty_block(text: &str) -> Option<String> {
     [("</", '<', '>'), ("[/", '[', ']')].into_iter().find_map(|(closing, open, close)| {
         text.match_indices(closing).find_map(|(at, _)| {

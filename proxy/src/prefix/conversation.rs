@@ -1,7 +1,7 @@
-//! A trial's conversations as they grow: a tree whose branches are what was said, every message kept once.
+//! A trial's conversations as a tree. Each message is stored once, and each path from the root is a conversation.
 //!
-//! A message that comes again is known by its text. What it means is found out only where something else stands in its
-//! place already: only there may it be the same in another spelling.
+//! A message that an agent sends again is found by its text. Its meaning is computed only if another message already
+//! follows the same position: only then can it be another spelling of that message.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,58 +9,59 @@ use std::sync::Arc;
 use super::fingerprint::Fingerprint;
 use super::message::StoredMessage;
 
-/// Bytes that a message takes beside its text, which is there as it was sent and as the template reads it.
+/// Estimated bytes of a message in addition to its text. The text counts twice: as it was sent, and as the template
+/// reads it.
 const OF_MESSAGE: u64 = 256;
 
-/// A conversation up to one message.
+/// A conversation, represented by its last message.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) message: Arc<StoredMessage>,
     before: Option<Arc<Link>>,
-    /// How many messages, this one included.
+    /// The number of messages, including this one.
     length: usize,
     pub(super) place: TreePosition,
 }
 
-/// Where in the tree a conversation stands: the number of its last link, 0 before the first message.
+/// The position of a conversation in the tree: the number of its last link, or 0 before the first message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct TreePosition(u32);
 
-/// Links behind one place whose messages mean the same, in different spellings: an index of [`Conversations::groups`].
+/// Links that follow one position and mean the same in different spellings: an index of [`Conversations::groups`].
 type SpellingGroup = usize;
 
-/// A conversation; none is the empty one.
+/// A conversation, or `None` for the empty one.
 pub(super) type KnownConversation = Option<Arc<Link>>;
 
-/// Everything that was said in a trial.
+/// All messages of a trial.
 #[derive(Debug, Default)]
 pub(super) struct Conversations {
     messages: HashMap<Fingerprint, Arc<StoredMessage>>,
-    /// What the messages take of memory, about.
+    /// The estimated memory of the messages, in bytes.
     bytes: u64,
     groups: Vec<Vec<Arc<Link>>>,
     links: u32,
-    /// What stands behind a place, by its text, in every spelling that came.
+    /// The group that follows a position, by the text of a message, for each spelling that was sent.
     by_text: HashMap<(TreePosition, Fingerprint), SpellingGroup>,
-    /// What stands behind a place, by what it means.
+    /// The group that follows a position, by the meaning of its messages.
     by_meaning: HashMap<(TreePosition, Fingerprint), SpellingGroup>,
-    /// What stands behind a place alone, so that nobody has needed to know what it means.
+    /// The only group that follows a position. Its meaning has not been needed yet.
     alone: HashMap<TreePosition, SpellingGroup>,
-    /// Places where more than one message was compared.
+    /// Positions at which the meanings of messages have been compared.
     compared: HashSet<TreePosition>,
 }
 
-/// What of a request was said before.
+/// The part of a request that the tree already contains.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// For each message that is known in its place: the links that it may be.
+    /// For each message that is known at its position, the links that it may be.
     pub(super) steps: Vec<Vec<Arc<Link>>>,
-    /// Links that were the same message, if it did not send back other reasoning.
+    /// Links that mean the same as a message of the request but have other reasoning than the message sent back.
     pub(super) changed: Vec<Arc<Link>>,
 }
 
 impl Conversations {
-    /// The messages of a request. None where one is no message.
+    /// Stores the messages of a request. Returns `None` if a text is not a message.
     pub(super) fn take(&mut self, texts: &[&str]) -> Option<Vec<Arc<StoredMessage>>> {
         texts.iter().map(|text| self.take_one(text)).collect()
     }
@@ -76,7 +77,7 @@ impl Conversations {
         Some(message)
     }
 
-    /// How far messages repeat what was said before.
+    /// Returns how far the messages repeat known conversations.
     pub(super) fn known(&mut self, messages: &[Arc<StoredMessage>]) -> Known {
         let mut known = Known::default();
         let mut places = vec![TreePosition::default()];
@@ -97,11 +98,12 @@ impl Conversations {
         known
     }
 
-    /// The links behind a place that mean what this message means.
+    /// Returns the links after a position that mean the same as `message`.
     fn behind(&mut self, place: TreePosition, message: &StoredMessage) -> Option<SpellingGroup> {
         if let Some(&group) = self.by_text.get(&(place, message.as_sent)) {
             return Some(group);
         }
+        // A second message arrived at this position, so the meaning of the first one is needed now.
         if let Some(alone) = self.alone.remove(&place) {
             self.compared.insert(place);
             let meaning = self.groups.get(alone).and_then(|links| links.first()?.message.meaning());
@@ -109,6 +111,7 @@ impl Conversations {
                 self.by_meaning.insert((place, meaning), alone);
             }
         } else if !self.compared.contains(&place) {
+            // No other message follows this position, so there is nothing to compare.
             return None;
         }
         let group = *self.by_meaning.get(&(place, message.meaning()?))?;
@@ -116,7 +119,7 @@ impl Conversations {
         Some(group)
     }
 
-    /// The conversation that goes on with this message.
+    /// Returns the conversation that appends `message` to `before`. Stores the link if it is new.
     pub(super) fn then(&mut self, before: &KnownConversation, message: &Arc<StoredMessage>) -> Arc<Link> {
         let (place, length) = before.as_ref().map(|link| (link.place, link.length)).unwrap_or_default();
         let group = match self.behind(place, message) {
@@ -124,6 +127,8 @@ impl Conversations {
             None => self.add_group(place, message),
         };
         let links = self.groups.get(group).map(Vec::as_slice).unwrap_or_default();
+        // Another spelling shares the group but needs its own link, because the template reads each text as it was
+        // sent.
         if let Some(link) = links.iter().find(|link| link.message.as_sent == message.as_sent) {
             return Arc::clone(link);
         }
@@ -140,6 +145,7 @@ impl Conversations {
         let group = self.groups.len();
         self.groups.push(Vec::with_capacity(1));
         self.by_text.insert((place, message.as_sent), group);
+        // The meaning costs a parse, so it is computed only if a second message arrives at this position.
         if !self.compared.contains(&place) {
             self.alone.insert(place, group);
         } else if let Some(meaning) = message.meaning() {
@@ -148,7 +154,7 @@ impl Conversations {
         group
     }
 
-    /// The conversation that goes on with these.
+    /// Returns the conversation that appends all `messages` to `before`.
     pub(super) fn extended(
         &mut self,
         before: KnownConversation,
@@ -157,24 +163,24 @@ impl Conversations {
         messages.iter().fold(before, |before, message| Some(self.then(&before, message)))
     }
 
-    /// What the messages take of memory, in bytes, about.
+    /// Returns the estimated memory of the messages, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether nothing was ever said.
+    /// Returns whether no conversation has been stored.
     pub(super) fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
 }
 
 impl Link {
-    /// Whether its message is the one right behind that conversation.
+    /// Returns whether this link's message directly follows `conversation`.
     pub(super) fn follows(&self, conversation: &Self) -> bool {
         self.before.as_ref().is_some_and(|before| before.place == conversation.place)
     }
 
-    /// Its messages, from the first on.
+    /// Returns the messages of the conversation, from the first one on.
     pub(super) fn messages(&self) -> Vec<Arc<StoredMessage>> {
         let mut messages = Vec::with_capacity(self.length);
         let mut at = Some(self);
@@ -188,7 +194,7 @@ impl Link {
 }
 
 impl Drop for Link {
-    /// One after the other: a long conversation would be deeper than the stack if each dropped the one before it.
+    /// Drops the links in a loop: recursion through a long conversation would overflow the stack.
     fn drop(&mut self) {
         let mut before = self.before.take();
         while let Some(link) = before {
@@ -233,7 +239,7 @@ mod tests {
         let first = said.extended(None, &[message(&text(0)), message(&plain)]).unwrap();
         let known = said.known(&[message(&text(0)), message(other)]);
         assert!(matches!(known.steps.as_slice(), [_, links] if Arc::ptr_eq(&links[0], &first)));
-        // Sent so, it is a link of its own, which its first spelling finds as well.
+        // The other spelling gets its own link, and the first spelling finds that link as well.
         said.extended(None, &[message(&text(0)), message(other)]);
         for spelling in [&*plain, other] {
             assert_eq!(said.known(&[message(&text(0)), message(spelling)]).steps[1].len(), 2);

@@ -1,4 +1,4 @@
-//! Says that two texts are equal without keeping either, at the cost of reading them.
+//! A hash that shows whether two texts are equal without storing the texts. Its cost is one pass over the text.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -6,23 +6,24 @@ use std::sync::LazyLock;
 
 use twox_hash::XxHash3_128;
 
-/// Keyed anew in each process: nobody can look for texts that collide, and none is ever kept on disk.
+/// The seed of the hash, which is random per process. No attacker can search for texts that collide. Fingerprints are
+/// never stored on disk.
 static KEY: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
 
-/// 128 bits of a text.
+/// A 128-bit hash of a text or of a sequence of texts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Fingerprint(u128);
 
 impl Fingerprint {
-    /// Of nothing yet: what a sequence begins with.
+    /// The fingerprint of an empty sequence.
     pub(super) const NONE: Self = Self(0);
 
-    /// Of a text.
+    /// Returns the fingerprint of a text.
     pub(super) fn of(text: &str) -> Self {
         Self(XxHash3_128::oneshot_with_seed(*KEY, text.as_bytes()))
     }
 
-    /// Of what this one is of, followed by what `next` is of.
+    /// Returns the fingerprint of this sequence followed by `next`.
     pub(super) fn then(self, next: Self) -> Self {
         let mut both = [0; 32];
         let (first, second) = both.split_at_mut(16);

@@ -1,4 +1,4 @@
-//! What a trial has said so far, and which answer of it a request goes on from.
+//! The conversations of a trial, and the search for the answer that a request continues.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,13 +16,15 @@ use super::request::{InputTexts, PromptInputs, PromptRequest};
 use crate::store::{CallEntry, PromptMaker, StoredConversation};
 use crate::wire::json_edit::Object;
 
-/// An answer is recognised in another conversation only if it is no everyday phrase.
+/// The minimum length in bytes of an answer that is recognised in another conversation. Shorter answers may be common
+/// phrases.
 const TELLING_LENGTH: usize = 64;
 
-/// A message is looked for one in it if it has no more bytes than this: what takes a summary over is not much longer.
+/// The maximum length in bytes of a message that is searched for answers. A message that takes over a summary is not
+/// much longer than the summary.
 const LONGEST_LOOKED_THROUGH: usize = 64 << 10;
 
-/// How many of the latest answers are looked for: a summary is taken over soon after it was written.
+/// The number of latest answers to search for: an agent takes over a summary soon after the model wrote it.
 const LATEST_ANSWERS: usize = 8;
 
 /// A trial's conversations and their answers.
@@ -32,56 +34,57 @@ pub(crate) struct Memory(Mutex<MemoryState>);
 #[derive(Debug, Default)]
 struct MemoryState {
     said: Conversations,
-    /// Answers, by where their conversations stand.
+    /// Answers by the position of their conversation.
     nodes: HashMap<TreePosition, Vec<Arc<Node>>>,
-    /// PromptInputs of requests, by their texts.
+    /// Parsed inputs of requests, by the fingerprint of their texts.
     inputs: HashMap<Fingerprint, Arc<PromptInputs>>,
-    /// The latest answers that say enough to be recognised.
+    /// The latest answers that are long enough to be recognised.
     telling: VecDeque<Words>,
-    /// The first message of each conversation that is no instruction.
+    /// The meaning of each conversation's first message that is not an instruction.
     tasks: HashSet<Fingerprint>,
-    /// Nothing is remembered any more.
+    /// Set when the trial takes no further calls: nothing is stored any more.
     is_closed: bool,
 }
 
-/// A request that has been looked at.
+/// The result of the lookup of a request.
 #[derive(Debug)]
 pub(super) struct Looked {
     pub(super) found: Predecessor,
-    /// Its messages as they were sent.
+    /// The request's messages as they were sent.
     pub(super) conversation: Arc<Link>,
     pub(super) inputs: Arc<PromptInputs>,
 }
 
-/// What a request goes on from.
+/// The answer that a request continues.
 #[derive(Debug)]
 pub(super) enum Predecessor {
-    /// No answer so far.
+    /// The request continues no answer.
     New(BranchCause),
-    /// This one, all inputs being equal. `new` stands behind it, and may hold an answer that was changed.
+    /// The request continues this answer with equal inputs. `new` holds the messages after the answer. `is_edited` if
+    /// `new` contains an answer that the agent changed.
     Continues { node: Arc<Node>, new: Vec<Arc<StoredMessage>>, is_edited: bool },
-    /// An answer, but its tokens cannot be kept.
+    /// The request continues an answer whose tokens cannot be preserved.
     Otherwise { parent: AnswerRef, cause: BranchCause },
 }
 
-/// Who made a prompt.
+/// The origin of a prompt.
 #[derive(Clone, Debug)]
 pub(super) enum Maker {
-    /// The server, of the messages.
+    /// The server rendered the messages.
     Server,
-    /// The server, of more than can be rendered here (media), or of less (a prompt cut off): that says nothing of the
-    /// template.
+    /// The server rendered more than the proxy can render (media), or less (a truncated prompt). Such a prompt proves
+    /// nothing about the template.
     ServerOtherwise,
-    /// It was put together here, and this is how the template renders its messages, if that can be told.
+    /// This process spliced the prompt. Holds the template's rendering of its messages, if known.
     Here(Option<RenderedPrompt>),
-    /// The same, by the process before this one.
+    /// The proxy spliced the prompt before the trial was loaded from the store.
     HereBefore,
 }
 
-/// What a call's choices said, by their index. One that could not be read is not among them.
+/// The answers of a call by the index of their choice. Unreadable answers are omitted.
 pub(super) type Answers = BTreeMap<u32, Arc<StoredMessage>>;
 
-/// The answers in the form in which clients send them back.
+/// Converts answers to the form in which clients send them back.
 pub(super) fn read_answers(answers: Vec<(u32, Option<Value>)>) -> Answers {
     let readable = |(choice, message): (u32, Option<Value>)| {
         Some((choice, Arc::new(StoredMessage::of_answer(&message?)?)))
@@ -89,17 +92,17 @@ pub(super) fn read_answers(answers: Vec<(u32, Option<Value>)>) -> Answers {
     answers.into_iter().filter_map(readable).collect()
 }
 
-/// What of a request is remembered once it has been answered.
+/// The data of a request that is stored when its answer arrives.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingAnswer {
-    /// The messages that its prompt was rendered from.
+    /// The messages that the prompt was rendered from.
     pub(super) conversation: Arc<Link>,
     pub(super) inputs: Arc<PromptInputs>,
     pub(super) maker: Maker,
 }
 
 impl PendingAnswer {
-    /// What is kept of it and of the answers that came.
+    /// Returns the stored form of the request and its answers.
     pub(super) fn told(&self, answers: &Answers) -> StoredConversation {
         let text = |message: &Arc<StoredMessage>| Arc::clone(message.text());
         StoredConversation {
@@ -116,8 +119,8 @@ impl PendingAnswer {
 }
 
 impl Memory {
-    /// Finds what a request goes on from, and remembers its messages. None where they are no messages, or nothing is
-    /// remembered any more.
+    /// Finds the answer that a request continues, and stores the request's messages. Returns `None` if the texts are
+    /// not messages or the memory is closed.
     pub(super) fn find(&self, request: &PromptRequest<'_>) -> Option<Looked> {
         let mut state = self.lock();
         if state.is_closed {
@@ -131,8 +134,8 @@ impl Memory {
         Some(Looked { found, conversation, inputs })
     }
 
-    /// The conversation that goes on from an answer, every message in the spelling that was kept. None where nothing is
-    /// remembered any more.
+    /// Returns the conversation that continues an answer, with the answer and all earlier messages in their stored
+    /// spelling. `None` if the memory is closed.
     pub(super) fn continued(&self, node: &Node, new: &[Arc<StoredMessage>]) -> KnownConversation {
         let mut state = self.lock();
         if state.is_closed {
@@ -141,7 +144,7 @@ impl Memory {
         state.said.extended(Some(Arc::clone(&node.said)), new)
     }
 
-    /// Takes a call's answers. Gives the nodes whose prompts are not known to be the template's.
+    /// Stores a call's answers. Returns the nodes whose prompts the server rendered and that are not proven yet.
     pub(super) fn answered(
         &self,
         seed: &PendingAnswer,
@@ -152,24 +155,24 @@ impl Memory {
         if state.is_closed { Vec::new() } else { state.answered(seed, call, answers) }
     }
 
-    /// Takes the calls of a trial that a process before this one had, in the order in which they ended.
+    /// Restores the recorded calls of a trial, in the order in which they ended.
     pub(crate) fn restore(&self, calls: &[CallEntry]) {
         let mut state = self.lock();
         if state.is_closed {
             return;
         }
         for CallEntry { call, told } in calls {
-            // What cannot be read is not gone on from.
+            // Skip a record that cannot be read: no call continues it.
             let _ = told.as_ref().and_then(|told| state.restore(call, told));
         }
     }
 
-    /// What it takes of memory, in bytes, about. Messages of requests that were refused count too.
+    /// Returns the estimated memory in bytes. It includes the messages of refused requests.
     pub(crate) fn bytes(&self) -> u64 {
         self.lock().said.bytes()
     }
 
-    /// Forgets everything: what the next call goes on from is restored before it comes.
+    /// Clears the memory of an evicted trial. The recorded calls are restored before the next call.
     pub(crate) fn forget(&self) {
         let mut state = self.lock();
         if !state.is_closed {
@@ -177,7 +180,7 @@ impl Memory {
         }
     }
 
-    /// Forgets everything: no call will come any more.
+    /// Clears the memory for good: the trial takes no further calls.
     pub(crate) fn close(&self) {
         *self.lock() = MemoryState { is_closed: true, ..MemoryState::default() };
     }
@@ -223,7 +226,7 @@ impl MemoryState {
         Some(())
     }
 
-    /// What is the same in many requests is read once.
+    /// Returns the parsed inputs. Equal texts are parsed once, because they are the same in many requests.
     fn inputs_of(&mut self, texts: &InputTexts<'_>) -> Arc<PromptInputs> {
         let known = self.inputs.entry(texts.fingerprint());
         Arc::clone(known.or_insert_with(|| Arc::new(texts.read())))
@@ -231,8 +234,10 @@ impl MemoryState {
 
     fn find(&self, messages: &[Arc<StoredMessage>], known: &Known, inputs: &PromptInputs) -> Predecessor {
         let mut otherwise = None;
+        // The deepest answer comes first: it preserves the most tokens.
         for (at, links) in known.steps.iter().enumerate().rev() {
             let mut nodes: Vec<_> = links.iter().flat_map(|link| self.nodes_at(link)).collect();
+            // Ids of calls are in order of time, so the last node is the latest.
             nodes.sort_unstable_by(|a, b| a.call().call_id.cmp(&b.call().call_id));
             let (same, other): (Vec<_>, Vec<_>) =
                 nodes.into_iter().partition(|node| node.inputs.key == inputs.key);
@@ -242,6 +247,7 @@ impl MemoryState {
                     let is_edited = self.holds_a_changed_answer(messages, known, at + 1);
                     return Predecessor::Continues { node: Arc::clone(first), new, is_edited };
                 }
+                // The text cannot show which of several samplings the agent continues.
                 let latest = rest.last().unwrap_or(first);
                 return Predecessor::Otherwise { parent: latest.name(), cause: BranchCause::Ambiguous };
             }
@@ -255,7 +261,7 @@ impl MemoryState {
         }
     }
 
-    /// Whether one of the messages from `start` on is an assistant's in a place where another answer was given.
+    /// Returns whether a message from `start` on is an assistant's, at a position where another answer was recorded.
     fn holds_a_changed_answer(&self, messages: &[Arc<StoredMessage>], known: &Known, start: usize) -> bool {
         let is_answered = |links: &Vec<Arc<Link>>| {
             let mut answers = self.nodes.values().flatten();
@@ -267,8 +273,8 @@ impl MemoryState {
             .any(|(at, _)| at.checked_sub(1).and_then(|at| known.steps.get(at)).is_some_and(is_answered))
     }
 
-    /// Of answers that are the same tokens behind the same prompt one is enough: a request that is sampled a hundred times
-    /// costs no more to go on from than one that is sampled once.
+    /// Stores an answer unless a node with equal inputs, prompt and sampled tokens exists. To continue a request that
+    /// is sampled a hundred times costs no more than to continue a request that is sampled once.
     fn add(&mut self, node: Arc<Node>) {
         self.has_said(&node.said.message);
         let nodes = self.nodes.entry(node.said.place).or_default();
@@ -282,12 +288,12 @@ impl MemoryState {
         self.nodes.get(&link.place).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Why a conversation goes on from no answer.
+    /// Returns the cause of a conversation that continues no answer.
     fn cause_of_new(&self, messages: &[Arc<StoredMessage>], known: &Known) -> BranchCause {
         if self.said.is_empty() {
             return BranchCause::FirstCall;
         }
-        // One that would fit but for the reasoning that is sent back: somebody has changed that.
+        // The recorded answer matches in all but the reasoning that was sent back, so the agent edited the history.
         let is_answered = known.changed.iter().any(|link| !self.nodes_at(link).is_empty());
         if !is_answered && known.steps.len() == messages.len() {
             return BranchCause::Resampled;
@@ -310,7 +316,7 @@ impl MemoryState {
         }
     }
 
-    /// Whether a message that is no answer repeats what a late answer said: a summary taken over.
+    /// Returns whether a message that is not an answer repeats a recent answer. Then the agent took over a summary.
     fn holds_an_answer(&self, messages: &[Arc<StoredMessage>]) -> bool {
         let says = |message: &&Arc<StoredMessage>| self.telling.iter().any(|words| message.says(words));
         let short = messages.iter().filter(|message| message.text().len() <= LONGEST_LOOKED_THROUGH);
@@ -323,7 +329,7 @@ impl MemoryState {
     }
 }
 
-/// What the first message that is no instruction means.
+/// Returns the meaning of the first message that is not an instruction.
 fn task(messages: &[Arc<StoredMessage>]) -> Option<Fingerprint> {
     let is_instruction = |message: &&Arc<StoredMessage>| matches!(message.role(), "system" | "developer");
     messages.iter().find(|message| !is_instruction(message))?.meaning()

@@ -1,7 +1,7 @@
-//! One chat message of a conversation, as it is kept: the text that it came in, and what was found out about it.
+//! A stored chat message: its original text and the results of its analysis.
 //!
-//! A message is read when somebody needs to know what it means, which most never need: the text alone tells that an agent
-//! has sent it before.
+//! The analysis runs on demand, and most messages never need it. Their text alone identifies a message that the agent
+//! sent before.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,32 +11,34 @@ use super::fingerprint::Fingerprint;
 use super::message_eq::Reading;
 use crate::render::renderer::{self, Renderer};
 
-/// A message as it is kept.
+/// A stored message.
 #[derive(Debug)]
 pub(super) struct StoredMessage {
     text: Arc<str>,
-    /// Of its text.
+    /// The fingerprint of the text.
     pub(super) as_sent: Fingerprint,
-    /// None inside where it is no message.
+    /// The parsed content. Inner `None` if the text is not a message.
     reading: OnceLock<Option<Reading>>,
-    /// As the template reads it, once it has been asked for.
+    /// The message as the template reads it, computed on first use.
     rendered: OnceLock<Option<renderer::RenderMessage>>,
 }
 
 impl StoredMessage {
-    /// A message of a request. None if it is no JSON object: the server will say what is wrong.
+    /// Creates a message of a request. Returns `None` if the text does not begin like a JSON object: the server reports
+    /// that error.
     pub(super) fn of_request(text: &str, as_sent: Fingerprint) -> Option<Self> {
         text.starts_with('{').then(|| Self::new(text.into(), as_sent))
     }
 
-    /// An answer, as a client would send it back.
+    /// Creates a message from an answer, in the form in which a client would send it back. `None` if `json` is not an
+    /// object.
     pub(super) fn of_answer(json: &Value) -> Option<Self> {
         let text = json.is_object().then(|| json.to_string())?;
         let as_sent = Fingerprint::of(&text);
         Some(Self::new(text.into(), as_sent))
     }
 
-    /// An answer that was kept.
+    /// Creates a message from the stored text of an answer.
     pub(super) fn kept(text: &Arc<str>) -> Self {
         Self::new(Arc::clone(text), Fingerprint::of(text))
     }
@@ -45,17 +47,17 @@ impl StoredMessage {
         Self { text, as_sent, reading: OnceLock::new(), rendered: OnceLock::new() }
     }
 
-    /// As it came.
+    /// Returns the text as it was sent.
     pub(super) fn text(&self) -> &Arc<str> {
         &self.text
     }
 
-    /// As a chat request has it. None where it is no JSON.
+    /// Parses the text. Returns `None` if it is not JSON.
     pub(super) fn json(&self) -> Option<Value> {
         serde_json::from_str(&self.text).ok()
     }
 
-    /// Of what must be equal; none where it is no message.
+    /// Returns the fingerprint of the members that must be equal, or `None` if the text is not a message.
     pub(super) fn meaning(&self) -> Option<Fingerprint> {
         self.reading().map(|reading| reading.meaning)
     }
@@ -64,12 +66,12 @@ impl StoredMessage {
         self.reading().map(|reading| &*reading.role).unwrap_or_default()
     }
 
-    /// Names of members that a plain message has not.
+    /// Returns the names of members that a plain message lacks.
     pub(super) fn unusual(&self) -> &[Box<str>] {
         self.reading().map(|reading| reading.unusual.as_slice()).unwrap_or_default()
     }
 
-    /// Whether the reasoning that was sent back, if any was, is that of this message.
+    /// Returns whether `sent_back` has no reasoning, or the reasoning of this message.
     pub(super) fn admits_reasoning_of(&self, sent_back: &Self) -> bool {
         if self.as_sent == sent_back.as_sent {
             return true;
@@ -79,16 +81,17 @@ impl StoredMessage {
         sent_back.is_none() || sent_back == of(self)
     }
 
-    /// Whether some text of it contains these words.
+    /// Returns whether a text of the message contains these words.
     pub(super) fn says(&self, words: &Words) -> bool {
-        // Clients that write all but ASCII as escapes say the same in more letters.
+        // Some clients escape all characters but ASCII, so the words have another spelling in their JSON.
         if !self.text.contains("\\u") {
             return self.text.contains(&*words.in_json);
         }
         self.json().is_some_and(|message| texts(&message).any(|text| text.contains(&*words.plain)))
     }
 
-    /// Its text, as words to look for in others; none where it is not one text of at least so many bytes.
+    /// Returns the message's text as words to search for. `None` if the content is not a single text of at least
+    /// `at_least` bytes.
     pub(super) fn words(&self, at_least: usize) -> Option<Words> {
         let message = self.json()?;
         let mut texts = texts(&message);
@@ -96,24 +99,25 @@ impl StoredMessage {
         (text.len() >= at_least).then(|| Words::of(text))
     }
 
-    /// As the template reads it. None where it cannot be read: the server will say why.
+    /// Returns the message as the template reads it. `None` if it cannot be read: the server reports that error.
     pub(super) fn rendered(&self, renderer: &Renderer) -> Option<renderer::RenderMessage> {
         let read = || renderer.message(&self.json()?).ok();
-        // What is kept is for files that are read once. Servers take the JSON, which is here.
+        // Cache only the form for local files. A server takes the JSON, which is stored already.
         if renderer.asks() { read() } else { self.rendered.get_or_init(read).clone() }
     }
 
     fn reading(&self) -> Option<&Reading> {
+        // Most messages are plain, and `of_plain` reads them without building a JSON value.
         let read = || Reading::of_plain(&self.text).or_else(|| Reading::of(self.json()?.as_object()?));
         self.reading.get_or_init(read).as_ref()
     }
 }
 
-/// Words to look for.
+/// Words to search for in other messages.
 #[derive(Debug)]
 pub(super) struct Words {
     plain: Box<str>,
-    /// As they stand in JSON that escapes nothing but what it must.
+    /// The words as they appear in JSON that escapes only the required characters.
     in_json: Box<str>,
 }
 
@@ -125,7 +129,7 @@ impl Words {
     }
 }
 
-/// The texts of a message's content.
+/// Returns the texts of a message's content.
 fn texts(message: &Value) -> impl Iterator<Item = &str> {
     let content = message.get("content");
     let parts = content.and_then(Value::as_array).into_iter().flatten();

@@ -1,11 +1,15 @@
-//! What of a chat message must be equal for two to be the same.
+//! The rules by which two chat messages count as the same.
 //!
-//! Agents spell what they send back in their own way. Two messages are the same where they differ only in what no
-//! template shows or no reader would notice: `null` and `""`, the order of keys and the white space in tool arguments, the
-//! spelling of their numbers, white space around an answer, ids of tool calls, members that vLLM drops
-//! (`renderers/chat_utils.py`, `_parse_chat_message_content`). An answer is also the same under a name and in several
-//! parts: whether the template shows these is found out by rendering it. Reasoning is compared apart, because most agents
-//! do not send it back.
+//! Agents send messages back in their own spelling. Two messages are the same if they differ only in details that no
+//! template shows or no reader would notice:
+//! - `null` and `""`;
+//! - the order of keys and the white space in tool arguments, and the spelling of their numbers;
+//! - white space around an answer, the name of an answer, and its division into parts;
+//! - ids of tool calls;
+//! - members that vLLM drops (`renderers/chat_utils.py`, `_parse_chat_message_content`).
+//!
+//! The classification of the rendered answer later shows whether the template uses its name or parts. Reasoning is
+//! compared separately, because most agents do not send it back.
 
 use std::borrow::Cow;
 
@@ -14,20 +18,20 @@ use serde_json::{Map, Number, Value};
 use super::fingerprint::Fingerprint;
 use crate::wire::json_scan::Cursor;
 
-/// What a message says.
+/// The compared content of a message.
 #[derive(Debug, PartialEq)]
 pub(super) struct Reading {
     pub(super) role: Box<str>,
-    /// Of what must be equal.
+    /// The fingerprint of the members that must be equal.
     pub(super) meaning: Fingerprint,
-    /// Of the reasoning without the white space around it; none where there is none.
+    /// The fingerprint of the reasoning without the white space around it, or `None` if there is no reasoning.
     pub(super) reasoning: Option<Fingerprint>,
-    /// Members that a plain message has not.
+    /// Members that a plain message lacks.
     pub(super) unusual: Vec<Box<str>>,
 }
 
 impl Reading {
-    /// Of any message.
+    /// Reads any message.
     pub(super) fn of(message: &Map<String, Value>) -> Option<Self> {
         let role = message.get("role").and_then(Value::as_str).unwrap_or_default();
         let unusual = message.iter().filter(|(key, value)| is_unusual(key, value));
@@ -39,8 +43,8 @@ impl Reading {
         })
     }
 
-    /// The same without building anything, of what most messages are: a role and a text. None for all others, and for an
-    /// answer, whose text counts without the white space around it.
+    /// Reads a message with only a role and a text, without building a JSON value. Returns `None` for all other
+    /// messages. Also `None` for an answer, because the white space around its text is ignored.
     pub(super) fn of_plain(text: &str) -> Option<Self> {
         let (mut role, mut content) = (None, None);
         let mut cursor = Cursor::new(text);
@@ -67,7 +71,7 @@ impl Reading {
     }
 }
 
-/// Whether a JSON string can be written in no other way but with escapes that nothing needs.
+/// Returns whether a JSON string has no `\u` or `\/` escape. Then its spelling is that of `serde_json`.
 fn has_one_spelling(string: &str) -> bool {
     let mut rest = string;
     while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
@@ -90,7 +94,7 @@ fn is_unusual(key: &str, value: &Value) -> bool {
 }
 
 fn reasoning(message: &Map<String, Value>) -> Option<&str> {
-    // vLLM's name since 0.12, and the one before it.
+    // vLLM's name since 0.12, and the name before 0.12.
     let member =
         message.get("reasoning").or_else(|| message.get("reasoning_content")).and_then(Value::as_str);
     let in_content = || match message.get("content") {
@@ -103,8 +107,8 @@ fn reasoning(message: &Map<String, Value>) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The reasoning that an answer's text begins with, and the text behind it: agents that keep the raw text send both back as
-/// content.
+/// Splits an answer's text into the reasoning that it begins with and the rest. Agents that store the raw text send
+/// both back as content.
 fn split_reasoning(text: &str) -> Option<(&str, &str)> {
     text.trim_start().strip_prefix("<think>")?.split_once("</think>")
 }
@@ -113,7 +117,7 @@ fn is_answer(message: &Map<String, Value>) -> bool {
     message.get("role").and_then(Value::as_str) == Some("assistant")
 }
 
-/// Of what must be equal, in one spelling.
+/// Returns the fingerprint of the members that must be equal, each in one spelling.
 fn meaning(message: &Map<String, Value>) -> Fingerprint {
     let is_answer = is_answer(message);
     let mut same = Vec::new();
@@ -121,16 +125,17 @@ fn meaning(message: &Map<String, Value>) -> Fingerprint {
         let value = match key.as_str() {
             "content" => content(value, is_answer),
             "tool_calls" => Value::Array(value.as_array().into_iter().flatten().map(tool_call).collect()),
-            // An answer has no name; some agents give it one when they send it back.
+            // An answer has no name, but some agents add one when they send the answer back.
             "name" if is_answer => continue,
             "role" | "name" | "task" | "tools" => value.clone(),
-            // Reasoning is compared apart, ids mean nothing, and vLLM tells templates of nothing else.
+            // Reasoning is compared separately, ids have no meaning, and vLLM passes no other member to templates.
             _ => continue,
         };
         if !is_nothing(&value) {
             same.push((key, in_one_order(value)));
         }
     }
+    // Clients write the members in any order.
     same.sort_unstable_by_key(|(key, _)| *key);
     same.into_iter().fold(Fingerprint::NONE, |all, (key, value)| {
         all.then(Fingerprint::of(key).then(Fingerprint::of(&value.to_string())))
@@ -146,7 +151,8 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// A text and a list of that one text are the same.
+/// Returns the same value for a text and for a list with only that text. An answer loses its reasoning and the white
+/// space around it.
 fn content(content: &Value, is_answer: bool) -> Value {
     if is_answer && let Some(text) = answer_text(content) {
         let said = split_reasoning(&text).map_or(&*text, |(_, said)| said);
@@ -162,7 +168,7 @@ fn content(content: &Value, is_answer: bool) -> Value {
     }
 }
 
-/// The text of an answer, in however many parts it is. None where a part is no text.
+/// Returns the text of an answer, joined from all its parts. `None` if a part is not text.
 fn answer_text(content: &Value) -> Option<Cow<'_, str>> {
     if let Some(text) = content.as_str() {
         return Some(text.into());
@@ -174,7 +180,7 @@ fn answer_text(content: &Value) -> Option<Cow<'_, str>> {
     content.as_array()?.iter().map(text).collect::<Option<String>>().map(Cow::Owned)
 }
 
-/// A part of a text without what stands beside it: agents move `cache_control` from turn to turn.
+/// Returns the text of a text part without its other members: agents move `cache_control` from turn to turn.
 fn part(part: &Value) -> Value {
     match (part.get("type").and_then(Value::as_str), part.get("text")) {
         (Some("text"), Some(text)) => text.clone(),
@@ -182,12 +188,12 @@ fn part(part: &Value) -> Value {
     }
 }
 
-/// A call of a tool without its id: its name, and its arguments as values.
+/// Returns a tool call without its id: its name, and its arguments as values.
 fn tool_call(call: &Value) -> Value {
     let Some(function) = call.get("function") else { return call.clone() };
     let arguments = match function.get("arguments") {
         Some(Value::String(text)) if text.trim().is_empty() => Value::Object(Map::new()),
-        // What is no JSON is equal by its text.
+        // Arguments that are not JSON are compared as text.
         Some(Value::String(text)) => serde_json::from_str(text).unwrap_or_else(|_| text.clone().into()),
         Some(Value::Null) | None => Value::Object(Map::new()),
         Some(value) => value.clone(),
@@ -196,8 +202,8 @@ fn tool_call(call: &Value) -> Value {
     Value::Array(vec![name, in_one_spelling(arguments)])
 }
 
-/// With the keys of every object in one order, and numbers by their value as JavaScript has it: it writes `1.0` and `1e0` as
-/// `1`, and reads an integer beyond 2^53 as the next double.
+/// Sorts the keys of every object and writes numbers by their value in JavaScript. JavaScript writes `1.0` and `1e0` as
+/// `1`, and reads an integer beyond 2^53 as the nearest double.
 pub(super) fn in_one_spelling(value: Value) -> Value {
     in_one_order(with_numbers_by_value(value))
 }
@@ -214,13 +220,14 @@ fn with_numbers_by_value(value: Value) -> Value {
 }
 
 fn by_value(number: &Number) -> Value {
+    // 2^53: a double represents every integer below it.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let Some(double) = number.as_f64() else { return Value::Number(number.clone()) };
     #[expect(clippy::cast_possible_truncation, reason = "it is an integer of at most 53 bits")]
     if double.fract() == 0.0 && double.abs() < EXACT { (double as i64).into() } else { double.into() }
 }
 
-/// With the keys of every object in one order.
+/// Sorts the keys of every object.
 pub(super) fn in_one_order(value: Value) -> Value {
     match value {
         Value::Object(members) => {
@@ -234,7 +241,7 @@ pub(super) fn in_one_order(value: Value) -> Value {
     }
 }
 
-/// Fingerprint of a JSON value, however spelled.
+/// Returns the fingerprint of a JSON value, independent of white space and of the order of keys.
 pub(super) fn meaning_of(value: Value) -> Fingerprint {
     Fingerprint::of(&in_one_order(value).to_string())
 }

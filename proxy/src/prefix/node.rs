@@ -1,4 +1,4 @@
-//! An answer that a conversation can go on from, and how the template stands to what came before it.
+//! An answer that a conversation can continue, and the template's rendering of the prompt before it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,42 +12,43 @@ use super::memory::Maker;
 
 use super::request::PromptInputs;
 
-/// One answer of a call, with what its prompt was made of.
+/// One answer of a call, with the inputs of its prompt.
 #[derive(Debug)]
 pub(super) struct Node {
     call: Arc<Call>,
-    /// Its place in the call's list of choices.
+    /// The index in the call's list of choices.
     choice: usize,
-    /// The messages that the prompt was rendered from, and the answer behind them.
+    /// The messages that the prompt was rendered from, followed by the answer.
     pub(super) said: Arc<Link>,
     pub(super) inputs: Arc<PromptInputs>,
-    /// The server made the prompt of the messages, so it is what the template makes of them.
+    /// Whether the server rendered the prompt from exactly these messages. Such a prompt is the template's.
     pub(super) is_of_server: bool,
-    /// The prompt is known to be right, whatever its ids: it was put together here.
+    /// Whether the proxy spliced the prompt. Such a prompt is correct, whatever its ids.
     pub(super) is_trusted: bool,
-    /// How the template renders the messages before the answer; none inside where that is not what the server did.
+    /// The template's rendering of the messages before the answer. Inner `None` if that rendering is not the server's
+    /// prompt.
     pub(super) standing: OnceLock<Option<RenderedPrompt>>,
 }
 
-/// How the template renders a prompt that is known to be right.
+/// The template's rendering of a prompt that is known to be correct.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RenderedPrompt {
-    /// The messages, without generation prompt.
+    /// The messages, without the generation prompt.
     pub(super) history: TextMark,
-    /// What the generation prompt adds.
+    /// The text that the generation prompt adds.
     pub(super) generation_prompt: Box<str>,
 }
 
-/// Recognises a text that another one begins with.
+/// Recognises texts that begin with a certain text, without storing that text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TextMark {
-    /// In bytes.
+    /// The length of the text in bytes.
     pub(super) length: usize,
     fingerprint: Fingerprint,
 }
 
 impl Node {
-    /// The answer at that place in the call's choices.
+    /// Creates the node of the answer at index `choice` in the call's choices.
     pub(super) fn new(
         call: Arc<Call>,
         choice: usize,
@@ -57,6 +58,7 @@ impl Node {
     ) -> Self {
         let standing = match maker {
             Maker::Server | Maker::HereBefore => OnceLock::new(),
+            // The proxy cannot render such a prompt, so it is never proven.
             Maker::ServerOtherwise => OnceLock::from(None),
             Maker::Here(standing) => OnceLock::from(standing.clone()),
         };
@@ -73,7 +75,7 @@ impl Node {
         self.call.choices.get(self.choice)
     }
 
-    /// What was sampled.
+    /// Returns the sampled ids.
     pub(super) fn sampled(&self) -> &[TokenId] {
         self.choice().map(|choice| choice.token_ids.as_slice()).unwrap_or_default()
     }
@@ -83,22 +85,25 @@ impl Node {
         AnswerRef { call_id: self.call.call_id.clone(), choice: index }
     }
 
-    /// Whether both answers are the same tokens behind the same prompt.
+    /// Returns whether both answers are the same tokens after the same prompt.
     pub(super) fn has_tokens_of(&self, other: &Self) -> bool {
         self.sampled() == other.sampled() && self.call.prompt_token_ids == other.call.prompt_token_ids
     }
 }
 
 impl RenderedPrompt {
-    /// Of a prompt's rendering without and with generation prompt. None where the one does not begin with the other.
+    /// Creates the rendering from a prompt's text without and with the generation prompt. `None` if the second text
+    /// does not begin with the first.
     pub(super) fn of(history: &str, with_generation_prompt: &str) -> Option<Self> {
         let generation_prompt = with_generation_prompt.strip_prefix(history)?.into();
         Some(Self { history: TextMark::of(history), generation_prompt })
     }
 
-    /// Of a later prompt that ends with the same generation prompt, which saves a rendering without it. Where both are cut
-    /// apart does not matter, as long as they are the prompt together.
+    /// Derives the rendering of a later prompt that ends with the same generation prompt, which saves a rendering
+    /// without it. The position of the cut does not matter, as long as both parts together are the prompt. `None` if
+    /// the prompt has another end.
     pub(super) fn again(&self, with_generation_prompt: &str) -> Option<Self> {
+        // Every text ends with an empty generation prompt, so an empty one shows nothing.
         let generation_prompt = Some(&self.generation_prompt).filter(|prompt| !prompt.is_empty())?;
         let history = with_generation_prompt.strip_suffix(&**generation_prompt)?;
         Some(Self { history: TextMark::of(history), generation_prompt: generation_prompt.clone() })
@@ -110,7 +115,7 @@ impl TextMark {
         Self { length: text.len(), fingerprint: Fingerprint::of(text) }
     }
 
-    /// What stands behind the marked text; none where the text does not begin with it.
+    /// Returns the text after the marked text, or `None` if `text` does not begin with the marked text.
     pub(super) fn behind<'a>(&self, text: &'a str) -> Option<&'a str> {
         let (start, rest) = text.split_at_checked(self.length)?;
         (Fingerprint::of(start) == self.fingerprint).then_some(rest)

@@ -1,4 +1,4 @@
-//! What becomes of one call's prompt: what its messages go on from, the ids to send, and what to remember of it.
+//! The decision about one call's prompt: the answer that it continues, the ids to send, and the data to store.
 
 use std::sync::Arc;
 
@@ -19,21 +19,21 @@ use super::{ExactPrefix, Ready};
 use crate::common::history::History;
 use crate::store::StoredConversation;
 
-/// A call's prompt, decided.
+/// The decision about a call's prompt.
 #[derive(Debug)]
 pub(crate) struct Plan {
     prefix: Arc<ExactPrefix>,
     pub(crate) continuation: Continuation,
-    /// The prompt; none where the server makes it of the messages.
+    /// The ids of the prompt, or `None` if the server renders the messages.
     pub(crate) ids: Option<TokenList>,
     seed: PendingAnswer,
-    /// For the case that the server makes the prompt all the same.
+    /// The data to store if the server renders the messages although it got ids.
     rendered: PendingAnswer,
 }
 
 impl ExactPrefix {
-    /// Decides about the prompt of a chat request that is on its way upstream. None where the request is of no form that
-    /// a server would take.
+    /// Decides about the prompt of a chat request before the request goes upstream. Returns `None` if no server would
+    /// accept the form of the request, or if the trial's memory is closed.
     pub(crate) async fn plan(
         self: &Arc<Self>,
         trial: &TrialId,
@@ -45,6 +45,7 @@ impl ExactPrefix {
         let request = PromptRequest::read(body)?;
         let needs_messages = request.needs_messages.or(has_media.then_some("media"));
         let Looked { found, conversation, inputs } = memory.find(&request)?;
+        // A prompt with media or a truncated prompt proves nothing about the template.
         let maker = if needs_messages.is_some() { Maker::ServerOtherwise } else { Maker::Server };
         let rendered = PendingAnswer { conversation, inputs, maker };
         let (node, new, is_edited) = match found {
@@ -89,8 +90,8 @@ impl ExactPrefix {
         Plan { prefix: Arc::clone(self), continuation, ids: None, seed: rendered.clone(), rendered }
     }
 
-    /// Off the connections' threads: rendering a long conversation takes longer than other streams may wait. Without a
-    /// renderer the trial's server is asked.
+    /// Splices on a blocking thread: rendering a long conversation takes longer than other streams may wait. Asks the
+    /// trial's server if there is no renderer.
     async fn splice(
         self: &Arc<Self>,
         ready: Option<Arc<Ready>>,
@@ -103,6 +104,7 @@ impl ExactPrefix {
         let (node, new) = (Arc::clone(node), new.to_vec());
         let made = tokio::task::spawn_blocking(move || {
             let messages: Vec<_> = node.said.messages().into_iter().chain(new.iter().cloned()).collect();
+            // Check the score first: a kind that is off then costs no rendering.
             if prefix.trust.is_off(&RequestKind::of(&messages, &node.inputs), &trial) {
                 return Err(unspliced(BranchCause::Unproven, "requests of its kind are off".to_owned()));
             }
@@ -118,13 +120,14 @@ impl ExactPrefix {
             }
             ready.workshop(history).splice(&node, &new)
         });
+        // An error here is a panic of the renderer. It costs only this splice.
         made.await
             .unwrap_or_else(|_| Err(unspliced(BranchCause::Unproven, "the renderer broke down".to_owned())))
     }
 }
 
 impl Plan {
-    /// The server made the prompt of the messages, although it was given ids.
+    /// Handles a server that rendered the messages although it got ids: the record states the prompt that was used.
     pub(crate) fn ids_were_refused(&mut self) {
         if self.ids.take().is_none() {
             return;
@@ -136,7 +139,8 @@ impl Plan {
         }
     }
 
-    /// The call has been answered: others can go on from it. Gives what is kept of its conversation.
+    /// Stores the answers of a call, so that other calls can continue them. Returns the stored form of the
+    /// conversation.
     pub(crate) fn answered(
         self,
         memory: &Memory,
@@ -146,10 +150,11 @@ impl Plan {
         let answers = read_answers(answers);
         let told = Arc::new(self.seed.told(&answers));
         self.prefix.metrics.prompt(&self.continuation);
-        // Of a call that came to nothing the trial may be sealed, and no server its home any more.
+        // Skip failed calls: their trial may be sealed and have no replica any more.
         if self.ids.is_some() && call.status == CallStatus::Complete {
             self.prefix.audit_later(&call.trial_id, &self.seed);
         }
+        // Prove the prompts now, because the next turn needs the result.
         for node in memory.answered(&self.seed, call, &answers) {
             self.prefix.prove_later(node);
         }

@@ -1,16 +1,19 @@
-//! A prompt as token ids in a chat request.
+//! Puts a prompt as token ids into a chat request.
 //!
-//! vLLM takes it in a field of the request where it has one ([`IdsPlace`]), else in `kv_transfer_params.prompt_token_ids`, made for servers that prefill for others: it then renders and
-//! tokenises nothing, and parsers, streaming and sampling stay as they are. The messages stay in the request. A server that
-//! does not know the key renders them, and its answer tells (`prompt_token_ids`); leaving them out would save nothing that
-//! can be measured, and some tool parsers count the calls in them to name the next one (Kimi K2).
+//! If vLLM's requests have a field for ids ([`IdsPlace`]), the ids go there. Otherwise they go into
+//! `kv_transfer_params.prompt_token_ids`, which exists for servers that prefill for others. In both cases vLLM renders
+//! and tokenises nothing, and parsers, streaming and sampling are unchanged.
+//!
+//! The messages stay in the request. A server that does not know the key renders them, and `prompt_token_ids` in its
+//! answer shows that. A measurement showed that omitting the messages saves nothing. Some tool parsers count the calls
+//! in the messages to name the next call (Kimi K2).
 
 use rolltap_rollout::token_list::TokenList;
 
 use crate::upstream::IdsPlace;
 use crate::wire::json_edit::{Object, Splices};
 
-/// The request with that prompt. None where it is no JSON object.
+/// Returns the request with this prompt, or `None` if the request is not a JSON object.
 pub(crate) fn given(request: &str, prompt: &TokenList, place: IdsPlace) -> Option<Vec<u8>> {
     let object = Object::scan(request).ok()?;
     let mut splices = Splices::of(request);

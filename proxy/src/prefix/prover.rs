@@ -1,5 +1,5 @@
-//! Proofs that nobody waits for: each prompt that a server rendered is compared with what is rendered here, before the
-//! next turn needs to know.
+//! Background proofs: compares each prompt that a server rendered with the local rendering, before the next turn needs
+//! the result.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender};
@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, SyncSender};
 use super::node::Node;
 use super::{ExactPrefix, Ready};
 
-/// Proofs that wait, at most. One that finds no place is made when the conversation goes on, if it does.
+/// The maximum number of queued proofs. A proof that does not fit is made when a call continues the conversation.
 const WAITING: usize = 256;
 
 struct Job {
@@ -16,7 +16,8 @@ struct Job {
     node: Arc<Node>,
 }
 
-/// A thread of its own: tokenising a long prompt takes longer than any stream may wait.
+/// The queue of the prover's thread, or `None` if the thread did not start. Tokenising a long prompt takes longer than
+/// any stream may wait, so it has its own thread.
 #[derive(Debug)]
 pub(super) struct Prover(Option<SyncSender<Job>>);
 
@@ -39,11 +40,11 @@ impl Prover {
 }
 
 impl ExactPrefix {
-    /// Proves later that the server's prompt for this answer is the template's.
+    /// Queues the proof that the server's prompt for this answer is the template's.
     pub(super) fn prove_later(self: &Arc<Self>, node: Arc<Node>) {
         let (Some(Some(ready)), Some(jobs)) = (self.renderer.get(), &self.prover.0) else { return };
         let job = Job { prefix: Arc::clone(self), ready: Arc::clone(ready), node };
-        // A full queue is no loss: the proof is made when it is needed.
+        // A full queue loses nothing: the proof is made when it is needed.
         let _ = jobs.try_send(job);
     }
 }

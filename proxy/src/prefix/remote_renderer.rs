@@ -1,4 +1,5 @@
-//! Where no tokenizer is at hand, the server is asked instead: for renderings, and for what a tokenizer's files would tell.
+//! Asks the server if no tokenizer is available: for renderings, and for the data that a tokenizer's files would
+//! contain.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,30 +17,30 @@ use super::{ExactPrefix, Ready, tail};
 use crate::render::renderer::Renderer;
 use crate::render::{AskedRenderer, Learnt, RenderError};
 
-/// What servers have told, by the names of their models.
+/// The results of asking servers, by model name.
 #[derive(Debug, Default)]
 pub(super) struct Asking(Mutex<HashMap<String, ServerAnswers>>);
 
-/// What the server of one model has told.
+/// The result of asking the server of one model.
 #[derive(Clone, Debug)]
 enum ServerAnswers {
-    /// It does not answer.
+    /// The server refuses to tokenise.
     Nothing,
     Tokens {
         learnt: Arc<Learnt>,
-        /// The one that ends a turn, if there is one.
+        /// The token that ends a turn, if there is one.
         end: Option<TokenId>,
     },
 }
 
 impl ExactPrefix {
-    /// Whether a server has not yet said that it does not tokenise for us.
+    /// Returns whether the request names a model whose server has not refused to tokenise.
     pub(super) fn may_ask(&self, inputs: &PromptInputs) -> bool {
         let model = inputs.model.as_ref().and_then(Value::as_str);
         model.is_some_and(|model| !matches!(self.asking.of(model), Some(ServerAnswers::Nothing)))
     }
 
-    /// A renderer for one call that asks the server. Only on threads that may block.
+    /// Creates a renderer for one call that asks the server. Use it only on threads that may block.
     pub(super) fn ask(&self, trial: TrialId, inputs: &PromptInputs) -> Result<Ready, Unspliced> {
         let model = inputs.model.as_ref().and_then(Value::as_str);
         let model =
@@ -68,7 +69,7 @@ impl Asking {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(model).cloned()
     }
 
-    /// Remembers what came of the first questions, unless the server may answer otherwise the next time.
+    /// Stores the result of the first questions, unless the error is transient.
     fn first(
         &self,
         model: &str,
@@ -78,9 +79,10 @@ impl Asking {
         let told = match &end {
             Ok(end) => ServerAnswers::Tokens { learnt, end: *end },
             Err(RenderError::Refused { .. }) => ServerAnswers::Nothing,
+            // Do not store a transient error: the next call asks again.
             Err(error) => return Err(unproven(error)),
         };
-        // Calls at the same time may all have asked first.
+        // Concurrent calls may all be the first to ask. Only one result is stored, and only one warning is logged.
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Entry::Vacant(place) = all.entry(model.to_owned()) {
             if let Err(error) = &end {

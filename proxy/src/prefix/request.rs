@@ -1,4 +1,4 @@
-//! What a chat request's prompt is made of: its messages, and everything else that has a say in the rendering.
+//! The inputs of a chat request's prompt: its messages, and everything else that affects the rendering.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,18 +11,18 @@ use crate::render::{RenderError, RequestInputs};
 use crate::wire::json_edit::Object;
 use crate::wire::json_scan::Cursor;
 
-/// A chat request as it goes upstream, as far as its prompt is concerned.
+/// The parts of an outgoing chat request that determine its prompt.
 #[derive(Debug)]
 pub(super) struct PromptRequest<'a> {
-    /// Each message's text.
+    /// The text of each message.
     pub(super) messages: Vec<&'a str>,
     pub(super) inputs: InputTexts<'a>,
-    /// Why its prompt cannot be given as ids, if that is so: vLLM then needs the messages.
+    /// The reason why the prompt cannot be sent as ids, if there is one: vLLM then needs the messages.
     pub(super) needs_messages: Option<&'static str>,
 }
 
-/// What decides the rendering beside the messages, as it stands in the request. Tools are long, and the same in every
-/// turn: they are read once.
+/// The members beside the messages that affect the rendering, as texts of the request. Tools are long and the same in
+/// every turn, so equal texts are parsed once.
 #[derive(Debug)]
 pub(super) struct InputTexts<'a> {
     tools: Option<&'a str>,
@@ -33,21 +33,21 @@ pub(super) struct InputTexts<'a> {
     model: Option<&'a str>,
 }
 
-/// The same, read.
+/// The parsed inputs.
 #[derive(Debug)]
 pub(super) struct PromptInputs {
-    /// Equal for equal inputs, and only for those.
+    /// Equal for inputs with the same meaning, and only for those.
     pub(super) key: Fingerprint,
-    /// As the request names it.
+    /// The model as the request names it.
     pub(super) model: Option<Value>,
     pub(super) request: RequestInputs,
-    /// As a JSON object of the request's own members.
+    /// A JSON object of the request's own members.
     pub(super) text: Arc<str>,
-    /// As the template reads it, once it has been asked for.
+    /// The inputs as the template reads them, computed on first use.
     rendered: OnceLock<renderer::RenderInputs>,
 }
 
-/// With any of these, vLLM does not take its prompt from ids, or takes another one.
+/// With any of these members, vLLM ignores the ids of a request or uses another prompt.
 const NEEDING_MESSAGES: [&str; 6] = [
     "echo",
     "continue_final_message",
@@ -58,7 +58,7 @@ const NEEDING_MESSAGES: [&str; 6] = [
 ];
 
 impl<'a> PromptRequest<'a> {
-    /// Reads a request. None where its messages are of no form that a server would take.
+    /// Reads a request. Returns `None` if no server would accept the form of its messages.
     pub(super) fn read(body: &'a str) -> Option<Self> {
         let object = Object::scan(body).ok()?;
         let mut messages = Vec::with_capacity(16);
@@ -91,7 +91,7 @@ impl<'a> InputTexts<'a> {
         }
     }
 
-    /// Of the texts, whether they mean the same or not.
+    /// Returns a fingerprint of the texts. Different spellings of the same inputs have different fingerprints.
     pub(super) fn fingerprint(&self) -> Fingerprint {
         let of = |text: Option<&str>| text.map_or(Fingerprint::NONE, Fingerprint::of);
         self.members().into_iter().fold(Fingerprint::NONE, |all, (_, text)| all.then(of(text)))
@@ -125,8 +125,8 @@ impl<'a> InputTexts<'a> {
             reasoning_effort: value(self.reasoning_effort),
             documents: value(self.documents),
         };
-        // Of the tool choice no template is told more than whether there is one. The model's name tells adapters apart:
-        // each is a policy of its own.
+        // `tool_choice` affects the rendering only if it is `none`. The model's name distinguishes adapters, because
+        // each adapter is its own policy.
         let model = value(self.model);
         let parts = [
             request.tools.clone(),
@@ -142,13 +142,13 @@ impl<'a> InputTexts<'a> {
 }
 
 impl PromptInputs {
-    /// As the template reads it.
+    /// Returns the inputs as the template reads them.
     pub(super) fn rendered(&self, renderer: &Renderer) -> Result<renderer::RenderInputs, RenderError> {
         if let Some(rendered) = self.rendered.get() {
             return Ok(rendered.clone());
         }
         let rendered = renderer.inputs(&self.request)?;
-        // What is kept is for files that are read once.
+        // Cache only the form for local files. A server takes the JSON, which is stored already.
         Ok(if renderer.asks() { rendered } else { self.rendered.get_or_init(|| rendered).clone() })
     }
 }

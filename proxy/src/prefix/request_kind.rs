@@ -1,5 +1,5 @@
-//! Kinds of requests that a template may treat in ways of their own. What is found wrong with one request of a kind is
-//! held against all of it.
+//! Kinds of requests that a template may treat differently. An error in one request of a kind counts against the whole
+//! kind.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::message::StoredMessage;
 use super::request::PromptInputs;
 
-/// What a request has that templates look at, in words.
+/// The features of a request that templates look at, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct RequestKind(String);
 
@@ -30,6 +30,8 @@ impl RequestKind {
         words.extend(given.into_iter().filter(|(_, is_given)| *is_given).map(|(word, _)| word.to_owned()));
         let arguments = request.chat_template_kwargs.as_ref().and_then(Value::as_object);
         words.extend(arguments.into_iter().flatten().map(|(name, value)| match value {
+            // A boolean argument selects a path of the template, so its value belongs to the kind. Other values are
+            // data.
             Value::Bool(value) => format!("{name}={value}"),
             _ => name.clone(),
         }));
@@ -42,7 +44,7 @@ impl RequestKind {
     }
 }
 
-/// The role, and what a plain message of that role has not.
+/// Adds the role, and the members that a plain message of that role lacks.
 fn of_message(message: &StoredMessage, words: &mut BTreeSet<String>) {
     let role = message.role();
     words.insert(role.to_owned());

@@ -1,5 +1,5 @@
-//! A prompt put together of tokens: those of an earlier prompt, those that were sampled, and the tail that the template
-//! puts behind them.
+//! Composes a prompt from token ids: the ids of an earlier prompt, the sampled ids, and the tail that the template puts
+//! after them.
 
 use std::sync::Arc;
 
@@ -22,20 +22,20 @@ use crate::render::renderer::{self, Renderer, Rendering};
 pub(super) struct Spliced {
     pub(super) ids: TokenList,
     pub(super) class: Class,
-    /// How the template renders the conversation, for the turn after this one.
+    /// The template's rendering of the conversation, for the next turn.
     pub(super) standing: Option<RenderedPrompt>,
 }
 
-/// Why the tokens are not kept.
+/// The reason why a prompt was not spliced.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unspliced {
     pub(super) cause: BranchCause,
     pub(super) class: Option<Class>,
-    /// For the log.
+    /// The text for the log.
     pub(super) reason: String,
 }
 
-/// What a splice is made with.
+/// The renderer and the settings of a splice.
 pub(super) struct Splicer<'a> {
     pub(super) renderer: &'a Renderer,
     /// The tokens that end a turn.
@@ -44,7 +44,7 @@ pub(super) struct Splicer<'a> {
 }
 
 impl Splicer<'_> {
-    /// The prompt that goes on from `node`, whose conversation is followed by `new`.
+    /// Composes the prompt that continues `node` with the messages `new`.
     pub(super) fn splice(&self, node: &Node, new: &[Arc<StoredMessage>]) -> Result<Spliced, Unspliced> {
         let standing =
             self.standing(node).map_err(unrendered)?.as_ref().ok_or_else(|| {
@@ -62,6 +62,7 @@ impl Splicer<'_> {
             return Err(rewritten(node));
         }
         let ids = self.ids(node, &tail, &whole)?;
+        // The prompt usually ends with the same generation prompt, which saves another rendering.
         let standing = match standing.again(whole.text()) {
             Some(standing) => Some(standing),
             None => {
@@ -72,15 +73,17 @@ impl Splicer<'_> {
         Ok(Spliced { ids, class, standing })
     }
 
-    /// How the template renders the messages before an answer: proven by the ids that the server made of them.
-    /// An error says nothing of the template: a server was asked and did not answer.
+    /// Returns the template's rendering of the messages before an answer, proven by the ids of the server's prompt. An
+    /// error proves nothing about the template: the server that was asked did not answer.
     pub(super) fn standing<'n>(&self, node: &'n Node) -> Result<&'n Option<RenderedPrompt>, RenderError> {
+        // A local rendering gives the same result each time, so a failure is stored as unproven.
         if !self.renderer.asks() {
             return Ok(node.standing.get_or_init(|| self.prove(node).ok().flatten()));
         }
         if let Some(known) = node.standing.get() {
             return Ok(known);
         }
+        // Do not store an error: the server may answer the next time.
         let proven = self.prove(node)?;
         Ok(node.standing.get_or_init(|| proven))
     }
@@ -91,6 +94,7 @@ impl Splicer<'_> {
         messages.pop();
         let Ok(messages) = self.rendered(&messages) else { return Ok(None) };
         let prompt = self.renderer.render(&messages, &inputs, true)?;
+        // A spliced prompt holds the sampled spelling, so its ids may differ from the template's rendering.
         if !node.is_trusted && !node.call().prompt_token_ids.iter().eq(self.renderer.ids(&prompt)?.iter()) {
             return Ok(None);
         }
@@ -98,7 +102,7 @@ impl Splicer<'_> {
         Ok(RenderedPrompt::of(history.text(), prompt.text()))
     }
 
-    /// The ids of the prompt that the template makes of these messages.
+    /// Returns the ids of the prompt that the template makes of these messages.
     pub(super) fn rendering(
         &self,
         messages: &[Arc<StoredMessage>],
@@ -114,7 +118,7 @@ impl Splicer<'_> {
         messages.iter().map(one).collect::<Option<_>>().ok_or_else(|| unproven("a message is not readable"))
     }
 
-    /// What the template shows of the answer, against what was sampled.
+    /// Compares the answer as the template shows it with the sampled answer.
     fn class(
         &self,
         node: &Node,
@@ -138,15 +142,16 @@ impl Splicer<'_> {
         let (_, has_end) = without_end(node, self.ends, tail);
         let mut ids = node.call().prompt_token_ids.clone();
         ids.extend_from_slice(node.sampled());
-        // The text behind a token that is never split is tokenised as if it stood alone, and yet not as if it stood at
-        // the very beginning.
+        // Text after a token that is never split is tokenised as if alone, but not as the beginning of a prompt. The
+        // closing text begins with such a token, so its ids do not depend on the answer.
         let closing = self.renderer.encode(&tail.closing).map_err(unrendered)?;
         if !whole.may_end_with(&closing) {
             return Err(unproven(
                 "the tail's tokens are not those that the server makes of the conversation",
             ));
         }
-        // Where the next turn's first token is what ends a turn (GLM), it has been sampled already.
+        // The first token of the next turn may be the token that ends a turn (GLM). Then the policy has sampled it
+        // already.
         let is_repeated = closing.first() == node.sampled().last();
         let skipped = usize::from(has_end && (tail.end.is_some() || is_repeated));
         ids.extend_from_slice(closing.get(skipped..).unwrap_or_default());
@@ -154,7 +159,7 @@ impl Splicer<'_> {
     }
 }
 
-/// What was sampled before the token that ended the answer, and whether there is such a token.
+/// Returns the sampled ids before the token that ended the answer, and whether there is such a token.
 fn without_end<'n>(node: &'n Node, ends: &[TokenId], tail: &Tail) -> (&'n [TokenId], bool) {
     let sampled = node.sampled();
     let stopped_at = node.choice().and_then(|choice| choice.stop_reason.as_ref()?.as_u64());

@@ -1,40 +1,42 @@
-//! Where a template goes on after an answer: the text that stands between the end of that turn and the end of the
-//! generation prompt.
+//! Finds the tail of an answer: the template's text from the end of the answer's turn to the end of the generation
+//! prompt.
 //!
-//! It is found with words that no template knows in the place of the answer: what follows them in the whole conversation,
-//! and what follows other such words where the answer is the last message. What both have in common closes the answer's
-//! turn; the tail is what comes behind it. Text of the new messages cannot be taken for part of the turn that way, also
-//! not by templates that close some turns without an end token (DeepSeek V3, a single tool call). Of an answer that calls
-//! tools, the words stand in the arguments of the last call: nothing that the policy wrote comes behind them, and templates
-//! that show no content beside calls (Llama 3.1, Mistral) show them too.
+//! Sentinels, words that no template knows, replace the answer in two conversations: the whole conversation, and the
+//! part that ends with the answer. The text after the sentinel that both renderings share closes the answer's turn. The tail
+//! begins at the last end token of that text, or after the text if it has no end token.
+//!
+//! This method never takes text of the new messages for a part of the answer's turn. This also holds for templates that
+//! close some turns without an end token (DeepSeek V3, a single tool call). If the answer calls tools, the sentinel
+//! replaces the arguments of the last call: no text of the policy follows it there. Templates that show no content
+//! beside calls (Llama 3.1, Mistral) show arguments too.
 
 use rolltap_rollout::token::TokenId;
 
 use crate::render::RenderError;
 use crate::render::renderer::{RenderInputs, RenderMessage, Renderer};
 
-/// In the place of an answer.
+/// The words that replace an answer, one for each rendering.
 const SENTINELS: [&str; 2] = ["rolltap-8d1f-sentinel-one", "rolltap-b3c6-sentinel-two"];
 
-/// A conversation that goes on after an answer, as the template reads it.
+/// A conversation that continues after an answer, as the template reads it.
 pub(super) struct FollowingTurn<'a> {
-    /// All messages: those before the answer, the answer, those after it.
+    /// All messages: those before the answer, the answer, and those after it.
     pub(super) messages: &'a [RenderMessage],
-    /// Which of them is the answer.
+    /// The index of the answer.
     pub(super) answer: usize,
     pub(super) inputs: &'a RenderInputs,
 }
 
-/// What comes after an answer.
+/// The template's text after an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Tail {
-    /// The token that ends the answer's turn; none where the template shows none.
+    /// The token that ends the answer's turn, or `None` if the template shows none.
     pub(super) end: Option<TokenId>,
-    /// Its text and what follows it, to the end of the generation prompt.
+    /// The text of the end token and all text after it, to the end of the generation prompt.
     pub(super) closing: String,
 }
 
-/// Why no tail was found.
+/// The reason why no tail was found.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoTail {
     #[error(transparent)]
@@ -46,14 +48,14 @@ pub(super) enum NoTail {
 }
 
 impl Tail {
-    /// The tail of a turn. `ends` says which tokens end one.
+    /// Finds the tail of a turn. `ends` are the tokens that end a turn.
     pub(super) fn find(
         renderer: &Renderer,
         turn: &FollowingTurn<'_>,
         ends: &[TokenId],
     ) -> Result<Self, NoTail> {
         match Self::behind(renderer, turn, ends, RenderMessage::with_argument) {
-            // No calls, or none that the template shows.
+            // The answer calls no tools, or the template does not show the calls.
             None | Some(Err(NoTail::Shown(0))) => {
                 let content = |answer: &RenderMessage, words: &str| Some(answer.with_content(words));
                 Self::behind(renderer, turn, ends, content).unwrap_or(Err(NoTail::Shown(0)))
@@ -62,7 +64,8 @@ impl Tail {
         }
     }
 
-    /// What comes behind words that `put` puts into the answer; none where it has no place for them.
+    /// Returns the tail after the words that `put` inserts into the answer, or `None` if the answer has no place for
+    /// them.
     fn behind(
         renderer: &Renderer,
         turn: &FollowingTurn<'_>,
@@ -80,7 +83,8 @@ impl Tail {
         Some(rendered())
     }
 
-    /// Of what follows the answer in the whole conversation, and what follows it where it is the last message.
+    /// Finds the tail from the text after the answer, in the whole conversation and in the part that ends with
+    /// the answer.
     fn between(renderer: &Renderer, whole: &str, alone: &str, ends: &[TokenId]) -> Result<Self, NoTail> {
         let shared = common_prefix(whole, alone);
         match last_end(renderer, shared, ends) {
@@ -88,7 +92,7 @@ impl Tail {
                 let closing = whole.get(at..).unwrap_or_default().to_owned();
                 Ok(Self { end: Some(end), closing })
             }
-            // Nothing ends the turn; then the next must begin with a token that cannot grow together with the answer.
+            // No token ends the turn. Then the next turn must begin with a token that cannot merge with the answer.
             None if shared.len() == alone.len() => {
                 let closing = whole.get(shared.len()..).unwrap_or_default();
                 renderer.token_at_start(closing)?.ok_or(NoTail::NoEndToken)?;
@@ -100,7 +104,7 @@ impl Tail {
 }
 
 impl FollowingTurn<'_> {
-    /// The first `length` messages, with another answer.
+    /// Returns the first `length` messages, with `answer` in place of the answer.
     fn with(&self, answer: RenderMessage, length: usize) -> Vec<RenderMessage> {
         let mut messages = self.messages.get(..length).unwrap_or(self.messages).to_vec();
         if let Some(place) = messages.get_mut(self.answer) {
@@ -110,7 +114,7 @@ impl FollowingTurn<'_> {
     }
 }
 
-/// The token that the template puts behind a plain answer, for templates whose tokenizer does not say which one it is.
+/// Returns the token that the template puts after a plain answer, for templates whose tokenizer does not name it.
 pub(super) fn usual_end(renderer: &Renderer) -> Result<Option<TokenId>, RenderError> {
     let message =
         |role: &str, content: &str| renderer.message(&serde_json::json!({"role": role, "content": content}));
@@ -122,7 +126,7 @@ pub(super) fn usual_end(renderer: &Renderer) -> Result<Option<TokenId>, RenderEr
     renderer.token_at_start(closing.trim_start())
 }
 
-/// What stands behind the only occurrence of `words`.
+/// Returns the text after the only occurrence of `words`. Fails if the words occur never or more than once.
 fn behind<'a>(text: &'a str, words: &str) -> Result<&'a str, NoTail> {
     let shown = text.matches(words).count();
     match text.split_once(words) {
@@ -131,7 +135,7 @@ fn behind<'a>(text: &'a str, words: &str) -> Result<&'a str, NoTail> {
     }
 }
 
-/// The last end token in a text: where it begins, and which one.
+/// Returns the last end token in a text and its byte offset.
 fn last_end(renderer: &Renderer, text: &str, ends: &[TokenId]) -> Option<(usize, TokenId)> {
     text.char_indices().rev().find_map(|(at, _)| {
         let token = renderer.known_at_start(text.get(at..)?)?;

@@ -1,4 +1,4 @@
-//! The exact prefix on the small model directory of the renderer's tests, and on templates that are written like those of
+//! Tests of the exact prefix, with the small model directory of the renderer's tests and with templates modelled on
 //! well-known models.
 
 mod memory;
@@ -9,9 +9,8 @@ mod templates;
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use rolltap_rollout::call::{Call, CallStatus, Choice};
-use rolltap_rollout::ids::{CallId, TrialId};
+use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::token::TokenId;
 use rolltap_rollout::token_list::TokenList;
 use serde_json::{Value, json};
@@ -21,24 +20,24 @@ use super::memory::{Looked, Maker, Memory, PendingAnswer, Predecessor, read_answ
 use super::message::StoredMessage;
 use super::node::Node;
 use super::request::PromptRequest;
-use crate::recorder::Recorder;
+use crate::recorder::{CallStart, Recorder};
 use crate::render::renderer::Renderer;
 use crate::render::tests::{by_template, fixture};
 use crate::render::{LocalRenderer, RenderSettings, RequestInputs};
 
-/// The fixture's `<|im_end|>`.
+/// The end token of the fixture.
 const END: &str = "<|im_end|>";
 
-/// What a server sampled.
+/// An answer that a server sampled.
 #[derive(Clone, Debug, Default)]
 struct Sampled {
     ids: Vec<TokenId>,
-    /// What its parsers made of it.
+    /// The message that the server's parsers produced.
     message: Value,
     stop_reason: Option<Value>,
 }
 
-/// A template and a tokenizer, here and at the server.
+/// A template and a tokenizer that the proxy and the server share.
 struct Model(Ready);
 
 fn local(renderer: LocalRenderer) -> Renderer {
@@ -64,7 +63,8 @@ impl Model {
         self.0.renderer.encode(text).unwrap()
     }
 
-    /// The ids of a text letter by letter, as a policy may sample it and no tokenizer ever writes it; special tokens whole.
+    /// Tokenises a text letter by letter, as a policy may sample it but no tokenizer writes it. Special tokens stay
+    /// whole.
     fn letters(&self, text: &str) -> Vec<TokenId> {
         let mut ids = Vec::new();
         let mut rest = text;
@@ -82,7 +82,7 @@ impl Model {
         self.0.renderer.decode(ids).unwrap()
     }
 
-    /// A plain answer that ended as it should.
+    /// Samples a plain answer that ends with the end token.
     fn says(&self, content: &str) -> Sampled {
         self.samples(&format!("{content}{END}"), json!({"role": "assistant", "content": content}))
     }
@@ -91,7 +91,7 @@ impl Model {
         Sampled { ids: self.letters(text), message, stop_reason: None }
     }
 
-    /// The only answer of a request whose prompt the server rendered.
+    /// Returns the node of the only answer to a request whose prompt the server rendered.
     fn node(&self, body: &Value, sampled: Sampled) -> Arc<Node> {
         let text = body.to_string();
         let request = PromptRequest::read(&text).unwrap();
@@ -104,10 +104,9 @@ impl Model {
     }
 }
 
-/// A finished call, and what its choices say.
+/// Returns a finished call, and the messages of its choices.
 fn answered(prompt: &[TokenId], sampled: Vec<Sampled>) -> (Arc<Call>, Vec<(u32, Option<Value>)>) {
-    let (id, trial) = (CallId::generate(), TrialId::new("t").unwrap());
-    let recorder = Recorder::new(id, trial, 0, Timestamp::UNIX_EPOCH, Arc::default());
+    let recorder = Recorder::begin(CallStart::of_test());
     let mut call = recorder.finish(CallStatus::Complete, None).remove(0);
     call.prompt_token_ids = prompt.iter().copied().collect();
     let mut answers = Vec::new();
@@ -142,7 +141,7 @@ fn tool(content: &str) -> Value {
     json!({"role": "tool", "content": content, "tool_call_id": "1"})
 }
 
-/// An answer that calls the tool `f` once for each of these arguments.
+/// Returns an answer that calls the tool `f` once for each of these arguments.
 fn calling(arguments: &[&str]) -> Value {
     let call = |arguments: &&str| json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}});
     json!({"role": "assistant", "content": null, "tool_calls": arguments.iter().map(call).collect::<Vec<_>>()})
@@ -152,7 +151,7 @@ fn chat(messages: &[Value]) -> Value {
     json!({"model": "m", "messages": messages})
 }
 
-/// What a request goes on from, in one word: a cause, or `continues`.
+/// Returns the result of a lookup as one word: a cause, or `continues`.
 fn word(found: &Predecessor) -> String {
     match found {
         Predecessor::New(cause) | Predecessor::Otherwise { cause, .. } => cause.to_string(),

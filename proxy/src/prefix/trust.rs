@@ -1,9 +1,9 @@
-//! How far prompts that are rendered here are trusted to be what the server renders, by kind of request.
+//! Scores, per kind of request, how reliably the local rendering equals the server's prompt.
 //!
-//! A kind has a score. Each prompt of the server that is rendered alike here adds one, each trial with one that differs
-//! takes [`REFUTATION`] away, and below zero the kind is off. So a template that is not the server's is found out by
-//! its first prompt and stays off, and a trial with an odd text (another normal form of Unicode, a date at midnight)
-//! does not turn off what hundreds of prompts have proven.
+//! Each equal prompt adds one to the score of its kind. Each trial with a different prompt subtracts [`REFUTATION`].
+//! Below zero the kind is off. A template that is not the server's is thus detected by its first prompt and stays off.
+//! A trial with an unusual text (another Unicode normal form, a date at midnight) does not turn off a kind that
+//! hundreds of prompts have proven.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,11 +12,11 @@ use rolltap_rollout::ids::TrialId;
 
 use super::request_kind::RequestKind;
 
-/// What a trial with a prompt that differs costs, in proofs.
+/// The points that a trial with a different prompt subtracts.
 const REFUTATION: i32 = 8;
-/// The score's bounds: so much of the past counts.
+/// The bound of the score in both directions, so that only the recent past counts.
 const MOST: i32 = 64;
-/// Trials that are remembered to have refuted a kind, the latest ones.
+/// The number of refuting trials that are remembered per kind, the latest ones.
 const REFUTERS: usize = 64;
 
 /// The scores of all kinds.
@@ -26,11 +26,11 @@ pub(super) struct Trust(Mutex<HashMap<RequestKind, Record>>);
 #[derive(Debug, Default)]
 struct Record {
     score: i32,
-    /// Requests of the kind are off for these trials, whatever the score.
+    /// Trials for which the kind is off, whatever the score.
     refuters: VecDeque<TrialId>,
 }
 
-/// What a proof or a refutation did to a kind.
+/// The effect of a proof or a refutation on a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Nothing,
@@ -39,7 +39,7 @@ pub(super) enum Change {
 }
 
 impl Trust {
-    /// A prompt of the server is rendered alike here.
+    /// Counts a prompt of the server that equals the local rendering.
     pub(super) fn proven(&self, shape: RequestKind) -> Change {
         let mut records = self.lock();
         let record = records.entry(shape).or_default();
@@ -48,10 +48,11 @@ impl Trust {
         if was_off && !record.is_off() { Change::TurnedOn } else { Change::Nothing }
     }
 
-    /// A prompt of this trial's server is rendered otherwise here. Each trial counts once.
+    /// Counts a prompt of this trial's server that differs from the local rendering. Each trial counts once.
     pub(super) fn refuted(&self, shape: RequestKind, trial: &TrialId) -> Change {
         let mut records = self.lock();
         let record = records.entry(shape).or_default();
+        // The turns of a trial repeat the same text, so a second difference adds no evidence.
         if record.refuters.contains(trial) {
             return Change::Nothing;
         }
@@ -64,7 +65,7 @@ impl Trust {
         if !was_off && record.is_off() { Change::TurnedOff } else { Change::Nothing }
     }
 
-    /// Whether a trial's requests of this kind are left to the server.
+    /// Returns whether the server renders this trial's requests of the kind.
     pub(super) fn is_off(&self, shape: &RequestKind, trial: &TrialId) -> bool {
         self.lock().get(shape).is_some_and(|record| record.is_off() || record.refuters.contains(trial))
     }

@@ -1,24 +1,44 @@
 //! What a recorder makes of the parts of an answer.
 
+use std::sync::LazyLock;
+
 use super::*;
 
+/// Its patterns are compiled once for all cases of the property tests.
+static REDACTION: LazyLock<Arc<Redaction>> = LazyLock::new(Arc::default);
+
+impl CallStart {
+    /// The start of a chat call of the trial `t`.
+    pub(crate) fn of_test() -> Self {
+        Self {
+            call_id: CallId::generate(),
+            trial_id: TrialId::new("t").unwrap(),
+            dialect: Dialect::ChatCompletions,
+            started_at: Timestamp::UNIX_EPOCH,
+            prompts: Arc::default(),
+            redaction: Arc::clone(&REDACTION),
+        }
+    }
+}
+
+impl CallFacts {
+    /// The facts of a chat request with one prompt that asks for tokens.
+    pub(crate) fn of_test(choices: u32) -> Self {
+        Self {
+            dialect: Dialect::ChatCompletions,
+            model: "tiny".to_owned(),
+            sampling: Sampling::default(),
+            has_media: false,
+            choices,
+            prompts: 1,
+            asks_for_tokens: true,
+        }
+    }
+}
+
 fn recorder() -> Recorder {
-    let mut recorder = Recorder::new(
-        CallId::generate(),
-        TrialId::new("t").unwrap(),
-        3,
-        Timestamp::UNIX_EPOCH,
-        Arc::default(),
-    );
-    recorder.asked(CallFacts {
-        dialect: Dialect::ChatCompletions,
-        model: "m".into(),
-        sampling: Sampling::default(),
-        has_media: false,
-        choices: 1,
-        prompts: 1,
-        asks_for_tokens: true,
-    });
+    let mut recorder = Recorder::begin(CallStart::of_test());
+    recorder.requested(CallFacts::of_test(1), CallRole::default());
     recorder
 }
 

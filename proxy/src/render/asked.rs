@@ -1,4 +1,4 @@
-//! [`UpstreamRenderer`] for those who wait: a splice is made on threads that may block, and knows nothing of asking.
+//! Blocking access to [`UpstreamRenderer`]: splices run on threads that may block, and contain no asynchronous code.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,10 +14,10 @@ use super::upstream::UpstreamRenderer;
 use super::{RenderError, RequestInputs};
 use crate::upstream::Pool;
 
-/// All questions of one call together. What takes longer saves nothing.
+/// The time limit of all questions of one call together. A rendering that takes longer saves nothing.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Asks the server, and waits for what it says. Never on a thread of the runtime: `block_on` panics there.
+/// Asks the server and blocks until the answer. Not for threads of the runtime: `block_on` panics there.
 pub(crate) struct AskedRenderer {
     pool: Arc<Pool>,
     trial: TrialId,
@@ -27,12 +27,13 @@ pub(crate) struct AskedRenderer {
     deadline: Instant,
 }
 
-/// What was learnt of one model's tokens. Its calls share it, since it never changes.
+/// The tokens of one model that are known to be never split. All calls of the model share them, because they never
+/// change.
 #[derive(Debug, Default)]
 pub(crate) struct Learnt(Mutex<HashMap<String, TokenId>>);
 
 impl Learnt {
-    /// The token that the text begins with, of those that are known to be never split.
+    /// Returns the longest known token that the text begins with.
     fn at_start(&self, text: &str) -> Option<TokenId> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let longest = known.iter().filter(|(token, _)| text.starts_with(token.as_str()));
@@ -45,8 +46,8 @@ impl Learnt {
 }
 
 impl AskedRenderer {
-    /// Of a model, as the server calls it, by the replica that the trial's calls go to. Good for one call. `runtime` drives
-    /// the questions.
+    /// Creates the renderer of one call. `model` is the server's name of the model, and the trial's replica answers.
+    /// `runtime` runs the requests.
     pub(crate) fn new(
         pool: Arc<Pool>,
         trial: TrialId,
@@ -57,7 +58,7 @@ impl AskedRenderer {
         Self { pool, trial, model, learnt, runtime, deadline: Instant::now() + PATIENCE }
     }
 
-    /// The ids of a conversation.
+    /// Returns the ids of a conversation.
     pub(super) fn render(
         &self,
         messages: &[Json],
@@ -67,24 +68,25 @@ impl AskedRenderer {
         self.wait(self.asked().render(messages, inputs, add_generation_prompt))
     }
 
-    /// The ids of a text: none are added, and special tokens that stand in the text are recognised.
+    /// Returns the ids of a text. Adds none, and recognises special tokens in the text.
     pub(crate) fn encode(&self, text: &str) -> Result<Vec<TokenId>, RenderError> {
         self.wait(self.asked().encode(text))
     }
 
-    /// The text of ids.
+    /// Returns the text of ids.
     pub(crate) fn decode(&self, ids: &[TokenId]) -> Result<String, RenderError> {
         self.wait(self.asked().decode(ids))
     }
 
-    /// The token that a text begins with, if it is one that is never split.
+    /// Returns the token that a text begins with, if that token is never split.
     pub(super) fn token_at_start(&self, text: &str) -> Result<Option<TokenId>, RenderError> {
         if let Some(known) = self.learnt.at_start(text) {
             return Ok(Some(known));
         }
         let Some(&id) = self.encode(text)?.first() else { return Ok(None) };
         let token = self.decode(&[id])?;
-        // Markup has more than one letter; of single ones, many grow together with rare neighbours alone.
+        // Markup has more than one letter. Many single letters merge only with rare neighbours, which the test below
+        // would miss.
         if token.chars().nth(1).is_none() || !text.starts_with(&token) {
             return Ok(None);
         }
@@ -96,7 +98,7 @@ impl AskedRenderer {
         Ok(is_whole.then_some(id))
     }
 
-    /// The token that a text begins with, of those that were found to be never split; nothing is asked.
+    /// Returns the token that a text begins with, among the tokens that are known to be never split. Asks no server.
     pub(super) fn known_at_start(&self, text: &str) -> Option<TokenId> {
         self.learnt.at_start(text)
     }
@@ -111,10 +113,10 @@ impl AskedRenderer {
     }
 }
 
-/// A token between what ordinary tokens grow together with: letters, itself, punctuation, white space.
+/// A token among neighbours that ordinary tokens merge with: letters, itself, punctuation, white space.
 struct Neighbours {
     text: String,
-    /// How often it stands there.
+    /// The number of times that the token occurs in `text`.
     times: usize,
 }
 

@@ -1,4 +1,4 @@
-//! A message's content: one text, or parts of it.
+//! The content of a message: one text, or a list of parts.
 
 use minijinja::Value;
 use serde_json::{Map, Value as Json};
@@ -6,10 +6,10 @@ use serde_json::{Map, Value as Json};
 use super::RenderError;
 use super::value::to_value;
 
-/// Claude Code's attribution line, which changes with every request; vLLM drops it from system messages.
+/// Claude Code's attribution line, which changes with every request. vLLM drops it from system messages.
 const BILLING_HEADER: &str = "x-anthropic-billing-header";
 
-/// Members of parts that vLLM knows of and that do not reach the template (`_KNOWN_CONTENT_PART_FIELDS`).
+/// Members of parts that vLLM knows and does not pass on to the template (`_KNOWN_CONTENT_PART_FIELDS`).
 const KNOWN_MEMBERS: [&str; 18] = [
     "audio_embeds",
     "audio_url",
@@ -31,21 +31,21 @@ const KNOWN_MEMBERS: [&str; 18] = [
     "video_url",
 ];
 
-/// What a message's content holds, in order.
+/// The parts of a message's content, in order.
 pub(super) struct MessageContent<'m>(Vec<ContentPart<'m>>);
 
 enum ContentPart<'m> {
     Text {
         text: &'m str,
-        /// The part as it came, for members that only the template knows.
+        /// The original part, for members that only the template knows.
         whole: Option<&'m Map<String, Json>>,
     },
-    /// A tool that the template is to spell out.
+    /// A tool that the template spells out.
     ToolReference(&'m str),
 }
 
 impl<'m> MessageContent<'m> {
-    /// Reads a message's content.
+    /// Reads a message's content. Removes the billing header if `is_of_system`.
     pub(super) fn read(content: Option<&'m Json>, is_of_system: bool) -> Result<Self, RenderError> {
         let mut parts = match content {
             None | Some(Json::Null) => Vec::new(),
@@ -62,7 +62,7 @@ impl<'m> MessageContent<'m> {
         Ok(Self(parts))
     }
 
-    /// As one text, for templates that read such.
+    /// Returns the content as one text, for templates that read text.
     pub(super) fn text(&self) -> Value {
         match self.0.as_slice() {
             [] => Value::from(""),
@@ -71,12 +71,13 @@ impl<'m> MessageContent<'m> {
         }
     }
 
-    /// As a list, for templates that read such.
+    /// Returns the content as a list, for templates that read parts.
     pub(super) fn parts(&self) -> Result<Value, RenderError> {
         Ok(Value::from(self.0.iter().map(ContentPart::value).collect::<Result<Vec<_>, _>>()?))
     }
 
-    /// A tool's result: most templates read only texts here, so a list of texts is joined whatever the template reads.
+    /// Returns the content of a tool's result. Most templates read only text here, so a list of texts is joined for
+    /// every template.
     pub(super) fn tool_parts(&self) -> Result<Value, RenderError> {
         let is_text = self.0.iter().all(|part| matches!(part, ContentPart::Text { .. }));
         if is_text { Ok(self.text()) } else { self.parts() }
@@ -84,7 +85,7 @@ impl<'m> MessageContent<'m> {
 }
 
 impl<'m> ContentPart<'m> {
-    /// None for a part that vLLM skips.
+    /// Reads a part. Returns `None` for a part that vLLM skips.
     fn read(part: &'m Json) -> Result<Option<Self>, RenderError> {
         let whole = match part {
             Json::String(text) => return Ok(Some(Self::Text { text, whole: None })),
@@ -94,6 +95,7 @@ impl<'m> ContentPart<'m> {
         let Some(Json::String(kind)) = whole.get("type") else {
             return Err(unreadable("a part has no type"));
         };
+        // A `uuid` refers to media in the server's cache.
         if whole.get("uuid").is_some_and(|uuid| !uuid.is_null()) {
             return Err(RenderError::Media(kind.clone()));
         }
@@ -112,7 +114,7 @@ impl<'m> ContentPart<'m> {
         }
     }
 
-    /// None where the header was all of it. Only parts of type `text` are looked at.
+    /// Removes the billing header. Returns `None` if nothing else remains. Only parts of type `text` are examined.
     fn without_billing_header(self) -> Option<Self> {
         match self {
             Self::Text { text, whole } if text.starts_with(BILLING_HEADER) && is_plain(whole) => {
@@ -148,7 +150,7 @@ fn is_plain(whole: Option<&Map<String, Json>>) -> bool {
     whole.is_none_or(|whole| whole.get("type").is_some_and(|kind| kind == "text"))
 }
 
-/// One text as a list of parts.
+/// Returns a text as a list of one part.
 pub(super) fn one_part(text: &str) -> Value {
     let part = Value::from_pairs([("type", Value::from("text")), ("text", Value::from(text))]);
     Value::from(vec![part])
@@ -158,7 +160,7 @@ fn unreadable(why: &'static str) -> RenderError {
     RenderError::unreadable("content", why)
 }
 
-/// The text of content as a template reads it, of parts by newlines.
+/// Returns the text of content that a template reads. The texts of parts are joined by newlines.
 pub(super) fn text_of(content: &Value) -> String {
     if let Some(text) = content.as_str() {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! What the files of a model directory say about its tokenizer and its chat templates.
+//! Reads the tokenizer's configuration and the chat templates from the files of a model directory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,22 +10,22 @@ use serde_json::{Map, Value as Json};
 
 use super::LoadError;
 
-/// The special tokens that every tokenizer may have (`SPECIAL_TOKENS_ATTRIBUTES` of transformers). Models add others, which
-/// are named alike.
+/// The special tokens that every tokenizer may have (`SPECIAL_TOKENS_ATTRIBUTES` of transformers). Models add others,
+/// whose names also end in `_token`.
 const SPECIAL_TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
-/// Chat templates as they are written, and where.
+/// The texts of chat templates, and their origin.
 #[derive(Debug, PartialEq)]
 pub(super) struct Sources {
-    /// For all requests, or those without tools where `tool_use` is there.
+    /// For all requests, or only for those without tools if `tool_use` is present.
     pub(super) default: String,
     /// For requests with tools.
     pub(super) tool_use: Option<String>,
     pub(super) origin: String,
 }
 
-/// `tokenizer_config.json`, as far as it is needed.
+/// The parts of `tokenizer_config.json` that the renderer needs.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct TokenizerConfig {
     /// Named special tokens and their texts.
@@ -33,7 +33,7 @@ pub(super) struct TokenizerConfig {
     templates: Templates,
 }
 
-/// Templates by name; the only one is named `default`.
+/// Templates by name. The only template of a model has the name `default`.
 type Templates = BTreeMap<String, String>;
 
 #[derive(Deserialize)]
@@ -49,7 +49,7 @@ struct NamedTemplate {
     template: String,
 }
 
-/// A special token is written as its text, or as an object that holds it.
+/// A special token in a file: its text, or an object that contains the text.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum TokenMember {
@@ -58,14 +58,14 @@ enum TokenMember {
 }
 
 impl TokenizerConfig {
-    /// Reads it; nothing is known where there is none.
+    /// Reads the configuration. The result is empty if there is no file.
     pub(super) fn load(dir: &Path) -> Result<Self, LoadError> {
         let path = dir.join("tokenizer_config.json");
         let mut config = match read_if_there(&path)? {
             Some(text) => Self::parse(&text).map_err(|reason| LoadError::Content { path, reason })?,
             None => Self::default(),
         };
-        // Older models keep them apart; what tokenizer_config.json says goes before.
+        // Older models have a separate file for special tokens. The tokens of `tokenizer_config.json` take precedence.
         let path = dir.join("special_tokens_map.json");
         if let Some(text) = read_if_there(&path)? {
             let older = Self::parse(&text).map_err(|reason| LoadError::Content { path, reason })?;
@@ -89,7 +89,7 @@ impl TokenizerConfig {
                 Err(_) if SPECIAL_TOKENS.contains(&name.as_str()) => {
                     return Err(format!("{name} is neither a text nor an object with content"));
                 }
-                // `add_bos_token` and such.
+                // Members such as `add_bos_token` are not tokens.
                 Err(_) => {}
             }
         }
@@ -99,7 +99,7 @@ impl TokenizerConfig {
         Ok(config)
     }
 
-    /// The text of a named special token.
+    /// Returns the text of a named special token.
     pub(super) fn special_token(&self, name: &str) -> Option<&str> {
         self.special_tokens.iter().find(|(known, _)| known == name).map(|(_, text)| text.as_str())
     }
@@ -116,8 +116,8 @@ fn templates_in(member: &Json) -> Result<Templates, String> {
 }
 
 impl Sources {
-    /// The templates that vLLM renders by: the one named at its start, else those of the model in the order in which
-    /// transformers looks for them.
+    /// Finds the templates that vLLM uses: the template named at its start, or else the model's. The model's files are
+    /// searched in the order of transformers.
     pub(super) fn find(
         dir: &Path,
         named: Option<&Path>,
@@ -141,6 +141,7 @@ impl Sources {
 fn found(dir: &Path, config: &TokenizerConfig) -> Result<(Templates, PathBuf), LoadError> {
     let own = dir.join("chat_template.jinja");
     let mut templates = additional(&dir.join("additional_chat_templates"))?;
+    // `chat_template.jinja` takes precedence over a template `default` in the folder.
     if let Some(default) = read_if_there(&own)? {
         templates.insert("default".to_owned(), default);
     }
@@ -150,7 +151,7 @@ fn found(dir: &Path, config: &TokenizerConfig) -> Result<(Templates, PathBuf), L
     if !config.templates.is_empty() {
         return Ok((config.templates.clone(), dir.join("tokenizer_config.json")));
     }
-    // Kept by processors of models that see or hear.
+    // The processors of models for images or audio store their template here.
     let of_processor = dir.join("chat_template.json");
     let Some(text) = read_if_there(&of_processor)? else {
         return Err(LoadError::NoTemplate(dir.to_owned()));
@@ -162,7 +163,7 @@ fn found(dir: &Path, config: &TokenizerConfig) -> Result<(Templates, PathBuf), L
     Ok((templates, of_processor))
 }
 
-/// Templates in a folder, each named by its file.
+/// Reads the templates of a folder. The name of each template is its file name without `.jinja`.
 fn additional(folder: &Path) -> Result<Templates, LoadError> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -181,7 +182,7 @@ fn additional(folder: &Path) -> Result<Templates, LoadError> {
     Ok(templates)
 }
 
-/// The ids in `generation_config.json` that end a generation; none where nothing is said.
+/// Returns the ids in `generation_config.json` that end a generation. Empty if the file or the member is absent.
 pub(super) fn end_ids(dir: &Path) -> Result<Vec<u32>, LoadError> {
     #[derive(Deserialize)]
     struct GenerationConfig {
@@ -204,7 +205,7 @@ pub(super) fn end_ids(dir: &Path) -> Result<Vec<u32>, LoadError> {
     })
 }
 
-/// A file as text.
+/// Reads a file as text.
 fn read(path: &Path) -> Result<String, LoadError> {
     fs::read_to_string(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })
 }

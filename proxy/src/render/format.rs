@@ -1,5 +1,5 @@
-//! Which form of content a template reads: vLLM looks for a loop over a message's content
-//! (`renderers/hf.py`, `_iter_nodes_assign_content_item`), and so does this, on minijinja's syntax tree.
+//! Detects the form of content that a template reads. vLLM looks for a loop over a message's content
+//! (`renderers/hf.py`, `_iter_nodes_assign_content_item`). This module does the same on minijinja's syntax tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use minijinja::syntax::SyntaxConfig;
 use super::ContentFormat;
 use super::syntax_tree::{Visitor, walk};
 
-/// The form that vLLM detects for this template.
+/// Returns the form that vLLM detects for this template.
 pub(super) fn detect(source: &str, syntax: SyntaxConfig) -> Result<ContentFormat, Error> {
     let root = parse(source, "chat", syntax)?;
     let mut found = FormatEvidence::default();
@@ -19,7 +19,7 @@ pub(super) fn detect(source: &str, syntax: SyntaxConfig) -> Result<ContentFormat
     Ok(if found.loops_over_content() { ContentFormat::OpenAi } else { ContentFormat::String })
 }
 
-/// What of a template decides the form.
+/// The parts of a template that determine the form.
 #[derive(Default)]
 struct FormatEvidence<'t> {
     /// `{% set NAME = EXPRESSION %}`
@@ -27,7 +27,7 @@ struct FormatEvidence<'t> {
     loops: Vec<Loop<'t>>,
     macros: BTreeMap<&'t str, Vec<&'t str>>,
     calls: Vec<(&'t str, &'t [CallArg<'t>])>,
-    /// Macros that are being walked.
+    /// The macros around the current node, the innermost last.
     inside: Vec<&'t str>,
 }
 
@@ -35,7 +35,7 @@ struct FormatEvidence<'t> {
 struct Loop<'t> {
     target: Option<&'t str>,
     iter: &'t Expr<'t>,
-    /// The macro that it stands in.
+    /// The macro that contains the loop.
     inside: Option<&'t str>,
 }
 
@@ -86,16 +86,17 @@ impl<'t> FormatEvidence<'t> {
         })
     }
 
-    /// Names that a loop over the messages gives to each of them.
+    /// Returns the variables of loops over the messages.
     fn message_names(&self) -> BTreeSet<&'t str> {
         let lists = self.names_of("messages");
         let is_list = |each: &&Loop<'t>| lists.iter().any(|list| is_variable_or_part(each.iter, list, None));
         self.loops.iter().filter(is_list).filter_map(|each| each.target).collect()
     }
 
-    /// A variable's own name and those that it, or a part of it, is assigned to.
+    /// Returns a variable's own name, and the names to which the variable or its parts are assigned.
     fn names_of(&self, variable: &'t str) -> BTreeSet<&'t str> {
         let mut names = BTreeSet::from([variable]);
+        // An assigned name may itself be assigned to another name, so repeat until no name is added.
         loop {
             let further: Vec<&'t str> = self
                 .assignments
@@ -111,7 +112,7 @@ impl<'t> FormatEvidence<'t> {
         }
     }
 
-    /// The parameters of a macro that some call hands a message's content to.
+    /// Returns the parameters of a macro that get a message's content from some call.
     fn content_parameters(&self, of: &str, is_content: &impl Fn(&Expr<'_>) -> bool) -> BTreeSet<&'t str> {
         let parameters = self.macros.get(of).map(Vec::as_slice).unwrap_or_default();
         let mut handed = BTreeSet::new();
@@ -120,6 +121,7 @@ impl<'t> FormatEvidence<'t> {
             for argument in *arguments {
                 match argument {
                     CallArg::Pos(value) => {
+                        // Each positional argument takes a parameter, also one without content.
                         handed.extend(places.next().filter(|_| is_content(value)));
                     }
                     CallArg::Kwarg(named, value) if is_content(value) => {
@@ -140,7 +142,7 @@ fn name<'t>(expression: &Expr<'t>) -> Option<&'t str> {
     }
 }
 
-/// Whether this is the variable, or its member, or either behind filters, tests and slices.
+/// Returns whether the expression is the variable, or its `member` if given, possibly behind filters, tests and slices.
 fn is_variable_or_part(expression: &Expr<'_>, variable: &str, member: Option<&str>) -> bool {
     match (expression, member) {
         (Expr::Filter(filter), _) => {

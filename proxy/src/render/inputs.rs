@@ -1,5 +1,5 @@
-//! What a chat request gives the template beside its messages (`build_chat_params` of vLLM's chat request, merged as
-//! `preprocess_chat` of its renderer does).
+//! The inputs that the template gets beside the messages (`build_chat_params` of vLLM's chat request, merged like
+//! `preprocess_chat` of its renderer).
 
 use minijinja::Value;
 use serde_json::{Map, Value as Json};
@@ -7,22 +7,22 @@ use serde_json::{Map, Value as Json};
 use super::value::to_value;
 use super::{RenderError, RenderSettings};
 
-/// Everything of a chat request but its messages that decides the rendering, as the JSON values of the request. None
-/// and `null` are the same.
+/// All members of a chat request but the messages that affect the rendering, as JSON values of the request. `None` and
+/// `null` are equivalent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RequestInputs {
     pub(crate) tools: Option<Json>,
-    /// Counts only with [`RenderSettings::exclude_tools_when_tool_choice_none`].
+    /// Has an effect only with [`RenderSettings::exclude_tools_when_tool_choice_none`].
     pub(crate) tool_choice: Option<Json>,
     pub(crate) chat_template_kwargs: Option<Json>,
     pub(crate) reasoning_effort: Option<Json>,
     pub(crate) documents: Option<Json>,
 }
 
-/// The same as the template reads it. Made once for a request, cheap to clone.
+/// The same inputs as the template reads them. Created once per request, and cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct TemplateInputs {
-    /// Whether the request gives tools: some models have a template of their own for such.
+    /// Whether the request has tools: some models have a separate template for such requests.
     pub(super) has_tools: bool,
     pub(super) tools: Value,
     pub(super) documents: Value,
@@ -30,7 +30,7 @@ pub(crate) struct TemplateInputs {
     pub(super) others: Vec<(String, Value)>,
 }
 
-/// Arguments that transformers takes for itself (`apply_chat_template`), so that no template sees them.
+/// Arguments that transformers uses itself (`apply_chat_template`), so that no template sees them.
 const NOT_FOR_TEMPLATES: [&str; 9] = [
     "add_generation_prompt",
     "continue_final_message",
@@ -43,15 +43,15 @@ const NOT_FOR_TEMPLATES: [&str; 9] = [
     "self",
 ];
 
-/// Arguments with which vLLM refuses the request, or renders by another template than the one that we know.
+/// Arguments with which vLLM refuses the request, or renders with a template that rolltap does not have.
 const REFUSED: [&str; 5] =
     ["chat_template", "tokenize", "conversation", "messages", "return_assistant_tokens_mask"];
 
 impl TemplateInputs {
-    /// As vLLM merges a request's arguments with those of the server. The server's hold where the request says nothing;
-    /// the request's own members hold over its `chat_template_kwargs`; `null` and `"auto"` count as nothing said.
+    /// Merges a request's arguments with the server's, as vLLM does. The request's arguments override the server's. The
+    /// request's own members override its `chat_template_kwargs`. `null` and `"auto"` count as absent.
     ///
-    /// vLLM leaves out what the template does not mention, which cannot be told from the text.
+    /// vLLM omits the arguments that the template does not mention, which does not change the text.
     pub(super) fn read(request: &RequestInputs, settings: &RenderSettings) -> Result<Self, RenderError> {
         let mut said = match present(&request.chat_template_kwargs) {
             None => Map::new(),
@@ -59,6 +59,7 @@ impl TemplateInputs {
             Some(_) => return Err(unreadable("chat_template_kwargs is no object")),
         };
         if let Some(effort) = present(&request.reasoning_effort) {
+            // vLLM derives `enable_thinking` from the effort unless the request sets it.
             if !said.contains_key("enable_thinking") {
                 said.insert("enable_thinking".to_owned(), Json::Bool(effort != "none"));
             }
@@ -90,7 +91,7 @@ impl TemplateInputs {
     }
 }
 
-/// The tools as vLLM's request model gives them; none where it leaves them out.
+/// Returns the tools as vLLM's request model prints them, or `None` if vLLM omits them.
 fn tools_of(request: &RequestInputs, settings: &RenderSettings) -> Result<Option<Json>, RenderError> {
     let is_excluded = settings.exclude_tools_when_tool_choice_none
         && request.tool_choice.as_ref().is_some_and(|choice| choice == "none");
@@ -104,8 +105,9 @@ fn tools_of(request: &RequestInputs, settings: &RenderSettings) -> Result<Option
     }
 }
 
-/// One tool as `ChatCompletionToolsParam` and `FunctionDefinition` of vLLM print it: only the members that they know, in
-/// their order, `description` and `parameters` even where they are null, the others only where they are not.
+/// Converts a tool as vLLM's `ChatCompletionToolsParam` and `FunctionDefinition` print it. Only the members that they
+/// know remain, in their order. `description` and `parameters` are present even if they are null, the others only if
+/// they are not.
 fn tool(tool: &Json) -> Result<Json, RenderError> {
     let Some(Json::Object(function)) = tool.get("function") else {
         return Err(unreadable("a tool is no function"));
@@ -116,6 +118,7 @@ fn tool(tool: &Json) -> Result<Json, RenderError> {
     for key in ["name", "description", "parameters"] {
         known.insert(key.to_owned(), member(key));
     }
+    // vLLM copies `defer_loading` from the tool into its function.
     let deferred_here = function.get("defer_loading").filter(|value| !value.is_null()).or(deferred);
     let strict = function.get("strict").filter(|value| !value.is_null());
     for (key, value) in [("strict", strict), ("defer_loading", deferred_here)] {

@@ -1,5 +1,5 @@
-//! The `tojson` of chat templates: Python's `json.dumps`, with the defaults that transformers gives it. Unlike the
-//! filter of a web template it escapes nothing for HTML.
+//! The `tojson` filter of chat templates: Python's `json.dumps` with the defaults of transformers. Unlike the filter
+//! for web templates, it escapes nothing for HTML.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use minijinja::{Error, ErrorKind, Value};
 
 use super::python::{Special, write_number};
 
-/// `value|tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false)`.
+/// Implements `value|tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false)`.
 pub(super) fn tojson(value: &Value, positional: Rest<Value>, named: Kwargs) -> Result<String, Error> {
     let layout = Layout::of(&positional, &named)?;
     named.assert_all_used()?;
@@ -20,7 +20,7 @@ pub(super) fn tojson(value: &Value, positional: Rest<Value>, named: Kwargs) -> R
 /// The arguments of `json.dumps` that a template can give.
 struct Layout {
     ensure_ascii: bool,
-    /// What one level is indented by; none for all in one line.
+    /// The indentation of one level, or `None` to write a single line.
     indent: Option<String>,
     between_items: String,
     after_key: String,
@@ -36,10 +36,12 @@ impl Layout {
         let indent = match argument(1, "indent")? {
             none if none.is_none() => None,
             text if text.as_str().is_some() => text.as_str().map(str::to_owned),
+            // The limit bounds the text of a broken template.
             count => Some(" ".repeat(i64::try_from(count)?.clamp(0, 64) as usize)),
         };
         let separators = argument(2, "separators")?;
         let (between_items, after_key) = if separators.is_none() {
+            // Python writes no space before a line break.
             (if indent.is_some() { "," } else { ", " }.to_owned(), ": ".to_owned())
         } else {
             (separators.get_item_by_index(0)?.to_string(), separators.get_item_by_index(1)?.to_string())
@@ -89,7 +91,7 @@ impl Layout {
             self.begin_item(out, index == 0, depth + 1);
             match key.as_str() {
                 Some(key) => self.write_text(out, key)?,
-                // Python makes texts of the other kinds of key that JSON does not know.
+                // JSON has only keys of text. Python converts the other kinds of keys to text.
                 None => {
                     let mut spelled = String::new();
                     self.write(&mut spelled, key, depth)?;
@@ -126,7 +128,7 @@ impl Layout {
 
     fn write_text(&self, out: &mut String, text: &str) -> Result<(), Error> {
         out.push('"');
-        // Most of a text needs no escape, and is copied in one piece.
+        // Most of a text needs no escape and is copied in one piece.
         let mut rest = text;
         while let Some(at) = rest.find(|char| self.is_escaped(char)) {
             let (plain, from) = rest.split_at(at);
@@ -143,6 +145,7 @@ impl Layout {
     }
 
     fn is_escaped(&self, char: char) -> bool {
+        // Like Python, `ensure_ascii` also escapes U+007F.
         matches!(char, '"' | '\\' | '\u{0}'..='\u{1f}') || (self.ensure_ascii && char > '~')
     }
 }

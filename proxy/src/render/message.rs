@@ -1,5 +1,5 @@
-//! A chat request's message as the template reads it: what vLLM makes of it (`renderers/chat_utils.py`,
-//! `_parse_chat_message_content` and `_postprocess_messages`, after the request model's own validation).
+//! A message as the template reads it, after vLLM's processing (`renderers/chat_utils.py`,
+//! `_parse_chat_message_content` and `_postprocess_messages`, after the validation of the request model).
 
 use minijinja::Value;
 use minijinja::value::ValueKind;
@@ -9,15 +9,15 @@ use super::content::{self, MessageContent};
 use super::value::{self, to_value};
 use super::{ContentFormat, RenderError, tool_calls};
 
-/// One message as the template reads it. Its texts are shared between clones.
+/// A message as the template reads it. Its texts are shared between clones.
 #[derive(Clone, Debug)]
 pub(crate) struct TemplateMessage {
-    /// A map.
+    /// The map that the template reads.
     value: Value,
     role: Role,
 }
 
-/// Roles that are treated apart; the template alone knows the rest.
+/// The roles that are processed differently. Only the template distinguishes the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     System,
@@ -28,7 +28,7 @@ enum Role {
 }
 
 impl TemplateMessage {
-    /// Reads a request's message.
+    /// Reads a request's message. The content gets the form `format`.
     pub(super) fn read(message: &Json, format: ContentFormat) -> Result<Self, RenderError> {
         let message = message.as_object().ok_or(unreadable("it is no object"))?;
         let Some(Json::String(name)) = message.get("role") else {
@@ -56,20 +56,20 @@ impl TemplateMessage {
         Ok(Self { value: Value::from_pairs(members), role })
     }
 
-    /// The same message with another text as its content; its tool calls and all else stay.
+    /// Returns the message with another text as its content. All other members stay, including tool calls.
     pub(crate) fn with_content(&self, content: &str) -> Self {
         let is_in_parts = self.content().kind() == ValueKind::Seq;
         let content = if is_in_parts { content::one_part(content) } else { Value::from(content) };
         self.with(|key| (key == "content").then(|| content.clone()))
     }
 
-    /// The same message with another text as the only argument of its last tool call; none where it calls no tool.
+    /// Returns the message with another text as the only argument of its last tool call. `None` if it has no tool call.
     pub(crate) fn with_argument(&self, argument: &str) -> Option<Self> {
         let calls = tool_calls::with_argument(&self.value.get_attr("tool_calls").ok()?, argument)?;
         Some(self.with(|key| (key == "tool_calls").then(|| calls.clone())))
     }
 
-    /// The map that the template reads.
+    /// Returns the map that the template reads.
     pub(super) fn value(&self) -> &Value {
         &self.value
     }
@@ -82,7 +82,8 @@ impl TemplateMessage {
         self.role == Role::System
     }
 
-    /// For templates that know no developers (`renderers/hf.py`, `_convert_developer_to_system`).
+    /// Returns a developer message as a system message, for templates that do not know the role (`renderers/hf.py`,
+    /// `_convert_developer_to_system`). Other messages stay unchanged.
     pub(super) fn developer_as_system(&self) -> Self {
         if !self.is_developer() {
             return self.clone();
@@ -91,7 +92,7 @@ impl TemplateMessage {
         Self { role: Role::System, ..system }
     }
 
-    /// A system message that holds what several said.
+    /// Creates a system message, which replaces several.
     pub(super) fn system(content: &str) -> Self {
         let members = [("role", Value::from("system")), ("content", Value::from(content))];
         Self { value: Value::from_pairs(members), role: Role::System }
@@ -123,19 +124,20 @@ impl Role {
     }
 }
 
-/// What only answers have: tool calls and reasoning, the latter under both of its names.
+/// Adds the members that only answers have: tool calls and reasoning, the latter under both of its names.
 fn add_answer(
     members: &mut Vec<(&'static str, Value)>,
     message: &Map<String, Json>,
 ) -> Result<(), RenderError> {
     match message.get("tool_calls") {
         None | Some(Json::Null) => {}
-        // An empty list would take some templates off their ordinary path.
+        // Omit an empty list: some templates would take another path.
         Some(Json::Array(calls)) if calls.is_empty() => {}
         Some(Json::Array(calls)) => members.push(("tool_calls", tool_calls::read(calls)?)),
         Some(_) => return Err(unreadable("its tool_calls are no list")),
     }
     let said = |key: &str| message.get(key).filter(|value| !value.is_null());
+    // The newer name takes precedence.
     if let Some(reasoning) = said("reasoning").or_else(|| said("reasoning_content")) {
         let reasoning = to_value(reasoning)?;
         members.push(("reasoning", reasoning.clone()));

@@ -1,4 +1,4 @@
-//! Methods of Python's values that templates call, where minijinja's own collection of them lacks one or differs.
+//! Python's methods that templates call on values, where minijinja's own collection lacks a method or differs.
 
 use minijinja::value::{Kwargs, Rest, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
@@ -6,7 +6,7 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 
 use super::python::is_space;
 
-/// What minijinja asks for a method that a value lacks.
+/// Calls a method that a value lacks. minijinja uses this function as its callback.
 pub(super) fn call(
     state: &mut State<'_, '_>,
     value: &Value,
@@ -24,7 +24,7 @@ pub(super) fn call(
     }
 }
 
-/// None where the method is left to minijinja's collection.
+/// Calls a method of a text. Returns `None` if minijinja's collection has the method.
 fn text_method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>, Error> {
     Ok(Some(match name {
         "strip" => strip(text, args, true, true)?,
@@ -52,7 +52,8 @@ enum From {
     Right,
 }
 
-/// `strip` and its halves, as method and as `trim` filter: Python's white space unless characters are named.
+/// Implements `strip`, `lstrip` and `rstrip` as methods, and the filter `trim`. Removes Python's white space unless the
+/// arguments name characters.
 pub(super) fn strip(text: &str, args: &[Value], left: bool, right: bool) -> Result<Value, Error> {
     let (chars,): (Option<&str>,) = from_args(args)?;
     let goes = |char: char| chars.map_or_else(|| is_space(char), |chars| chars.contains(char));
@@ -61,7 +62,7 @@ pub(super) fn strip(text: &str, args: &[Value], left: bool, right: bool) -> Resu
     Ok(Value::from(text))
 }
 
-/// `split` and `rsplit`, with `sep` and `maxsplit` by place or by name.
+/// Implements `split` and `rsplit`, with `sep` and `maxsplit` by position or by name.
 fn split(text: &str, args: &[Value], from: From) -> Result<Value, Error> {
     let (positional, named): (Rest<Value>, Kwargs) = from_args(args)?;
     let argument = |index: usize, name: &str| -> Result<Option<Value>, Error> {
@@ -70,6 +71,7 @@ fn split(text: &str, args: &[Value], from: From) -> Result<Value, Error> {
     };
     let separator = argument(0, "sep")?;
     let limit = match argument(1, "maxsplit")? {
+        // Python treats a negative `maxsplit` as no limit.
         Some(limit) => usize::try_from(i64::try_from(limit)?).ok(),
         None => None,
     };
@@ -84,13 +86,14 @@ fn split(text: &str, args: &[Value], from: From) -> Result<Value, Error> {
         Some(None) => return Err(value_error("a separator must be a text")),
         None => return Ok(split_at_space(text, limit, from).into_iter().collect()),
     };
+    // `rsplitn` yields the pieces from the right.
     if limit.is_some() && from == From::Right {
         parts.reverse();
     }
     Ok(parts.into_iter().collect())
 }
 
-/// Without a separator: runs of white space part words, and none is empty.
+/// Splits without a separator: runs of white space separate words, and no word is empty.
 fn split_at_space(text: &str, limit: Option<usize>, from: From) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = text.trim_matches(is_space);
@@ -102,6 +105,7 @@ fn split_at_space(text: &str, limit: Option<usize>, from: From) -> Vec<&str> {
         } else {
             rest.rsplit_once(is_space).map(|(left, word)| (word, left))
         };
+        // The rest of the text is the last word, including its inner white space.
         let Some((word, left_over)) = cut else {
             words.push(rest);
             break;
@@ -115,7 +119,8 @@ fn split_at_space(text: &str, limit: Option<usize>, from: From) -> Vec<&str> {
     words
 }
 
-/// What comes before a text, that text, and what comes after; the whole, at the end that is left, where it is absent.
+/// Implements `partition` and `rpartition`: the text before the separator, the separator, and the text after it. If the
+/// separator is absent, the whole text is the first piece (`partition`) or the last (`rpartition`).
 fn partition<'t>(
     text: &'t str,
     args: &'t [Value],
@@ -131,7 +136,7 @@ fn partition<'t>(
     Ok(pieces.into_iter().collect())
 }
 
-/// Lines end at every mark that Python knows, not at newlines alone.
+/// Implements `splitlines`. Lines end at every boundary that Python knows, not only at newlines.
 fn split_lines(text: &str, args: &[Value]) -> Result<Value, Error> {
     let (keep_ends,): (Option<bool>,) = from_args(args)?;
     let is_end = |char: char| {
@@ -159,7 +164,8 @@ fn one_text<'a>(args: &'a [Value], result: impl Fn(&'a str) -> &'a str) -> Resul
     Ok(Value::from(result(text)))
 }
 
-/// Where a text is found, counted in characters; an error where it is not, unlike `find`.
+/// Implements `index` and `rindex`: the position of a text in characters. Unlike `find`, they fail if the text is
+/// absent.
 fn found<'t>(
     text: &'t str,
     args: &'t [Value],
@@ -170,7 +176,8 @@ fn found<'t>(
     Ok(Value::from(text.get(..at).unwrap_or_default().chars().count()))
 }
 
-/// Filled up to a width: with zeros behind the sign, or with a character at either end.
+/// Implements `zfill`, `ljust` and `rjust`: pads to a width, with zeros after the sign or with a character at either
+/// end.
 fn pad(text: &str, name: &str, args: &[Value]) -> Result<Value, Error> {
     let (width, fill): (usize, Option<&str>) = from_args(args)?;
     let fill = if name == "zfill" { "0" } else { fill.unwrap_or(" ") };
@@ -184,7 +191,7 @@ fn pad(text: &str, name: &str, args: &[Value]) -> Result<Value, Error> {
     }))
 }
 
-/// A template that asks for more is broken, and must not take the machine's memory.
+/// The maximum width. A template that asks for more is broken, and must not exhaust the memory.
 const MAX_WIDTH: usize = 10_000;
 
 fn value_error(why: &'static str) -> Error {

@@ -1,11 +1,12 @@
-//! How Python spells values: `str`, `repr`, and what it takes for white space. Templates print what Python prints.
+//! Python's spelling of values: `str`, `repr`, and its definition of white space. Templates print values in that
+//! spelling.
 
 use std::fmt::{self, Write};
 
 use minijinja::Value;
 use minijinja::value::ValueKind;
 
-/// `str(value)`, as `{{ value }}` prints it.
+/// Writes `str(value)`, as `{{ value }}` prints it.
 pub(super) fn write_str(out: &mut impl Write, value: &Value) -> fmt::Result {
     match value.as_str() {
         Some(text) => out.write_str(text),
@@ -14,7 +15,7 @@ pub(super) fn write_str(out: &mut impl Write, value: &Value) -> fmt::Result {
     }
 }
 
-/// `str(value)` as a text of its own.
+/// Returns `str(value)`.
 pub(super) fn to_str(value: &Value) -> String {
     let mut text = String::new();
     // Writing into a String cannot fail.
@@ -22,7 +23,7 @@ pub(super) fn to_str(value: &Value) -> String {
     text
 }
 
-/// `repr(value)`, as values inside of lists and dicts are printed.
+/// Writes `repr(value)`, as values inside lists and dictionaries are printed.
 fn write_repr(out: &mut impl Write, value: &Value) -> fmt::Result {
     match value.kind() {
         ValueKind::Undefined => out.write_str("Undefined"),
@@ -43,7 +44,7 @@ fn write_items(out: &mut impl Write, list: &Value, (open, close): (char, char)) 
         out.write_str(if index == 0 { "" } else { ", " })?;
         write_repr(out, &item)?;
     }
-    // A tuple of one is told from a bracketed value by its comma.
+    // A comma distinguishes a tuple of one item from a value in brackets.
     out.write_str(if open == '(' && list.len() == Some(1) { "," } else { "" })?;
     out.write_char(close)
 }
@@ -59,7 +60,7 @@ fn write_map(out: &mut impl Write, map: &Value) -> fmt::Result {
     out.write_char('}')
 }
 
-/// A text in quotes, as `repr` chooses and escapes them.
+/// Writes a text with the quotes and escapes that `repr` chooses.
 fn write_quoted(out: &mut impl Write, text: &str) -> fmt::Result {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.write_char(quote)?;
@@ -79,7 +80,7 @@ fn write_quoted(out: &mut impl Write, text: &str) -> fmt::Result {
     out.write_char(quote)
 }
 
-/// `str.isprintable` without a table of all characters: unassigned ones count as printable here.
+/// Implements `str.isprintable` without a table of all characters: unassigned characters count as printable.
 fn is_printable(char: char) -> bool {
     let is_format = matches!(char, '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{180e}'
         | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
@@ -88,7 +89,7 @@ fn is_printable(char: char) -> bool {
     char == ' ' || !(char.is_control() || char.is_whitespace() || is_format || is_private)
 }
 
-/// How what is no finite number is spelled.
+/// The spelling of values that are not finite numbers.
 #[derive(Clone, Copy)]
 pub(super) struct Special {
     nan: &'static str,
@@ -100,7 +101,7 @@ impl Special {
     pub(super) const JSON: Self = Self { nan: "NaN", infinity: "Infinity" };
 }
 
-/// A number. Floats differ from Rust's spelling in their exponents and in `.0`.
+/// Writes a number. Python's floats differ from Rust's in their exponents and in `.0`.
 pub(super) fn write_number(out: &mut impl Write, number: &Value, special: Special) -> fmt::Result {
     match f64::try_from(number.clone()) {
         Ok(float) if !number.is_integer() => write_float(out, float, special),
@@ -108,7 +109,8 @@ pub(super) fn write_number(out: &mut impl Write, number: &Value, special: Specia
     }
 }
 
-/// `repr(float)`: the shortest digits that read back the same, with an exponent below 1e-4 and from 1e16.
+/// Writes `repr(float)`: the shortest digits that read back as the same value, with an exponent below 1e-4 and from
+/// 1e16 on.
 fn write_float(out: &mut impl Write, float: f64, special: Special) -> fmt::Result {
     if float.is_nan() {
         return out.write_str(special.nan);
@@ -126,7 +128,7 @@ fn write_float(out: &mut impl Write, float: f64, special: Special) -> fmt::Resul
     write!(out, "{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.unsigned_abs())
 }
 
-/// `str.isspace` of one character: Unicode's white space and the four separators of ASCII.
+/// Implements `str.isspace` for one character: Unicode's white space and the four separators of ASCII.
 pub(super) fn is_space(char: char) -> bool {
     char.is_whitespace() || matches!(char, '\u{1c}'..='\u{1f}')
 }

@@ -1,4 +1,4 @@
-//! Whoever renders: the files of the model where they are at hand, else the server.
+//! The renderer of a trial: the files of the model if they are available, else the server.
 
 use std::borrow::Cow;
 
@@ -8,37 +8,38 @@ use serde_json::{Value as Json, json};
 use super::asked::AskedRenderer;
 use super::{LocalRenderer, RenderError, RequestInputs};
 
-/// One way to render, and what it is given.
+/// One way to render.
 pub(crate) enum Renderer {
     Local(Box<LocalRenderer>),
-    /// Waits for a server: only for threads that may block.
+    /// Waits for a server, so it is only for threads that may block.
     Asked(AskedRenderer),
 }
 
-/// A message in the form that a renderer takes: the one that made it.
+/// A message in the form of the renderer that created it.
 #[derive(Clone, Debug)]
 pub(crate) enum RenderMessage {
     Read(super::message::TemplateMessage),
     AsSent(Json),
 }
 
-/// What a request gives the template beside its messages, in the form that a renderer takes: the one that made it.
+/// The template's inputs beside the messages, in the form of the renderer that created them.
 #[derive(Clone, Debug)]
 pub(crate) enum RenderInputs {
     Read(super::inputs::TemplateInputs),
     AsSent(Box<RequestInputs>),
 }
 
-/// A conversation's text.
+/// A rendered conversation.
 #[derive(Debug)]
 pub(crate) struct Rendering {
     text: String,
-    /// Where the server has told them. The text is then what they decode to, which some tokenizers do not do exactly.
+    /// The ids, if the server returned them. The text is then decoded from them, which is not exact for some
+    /// tokenizers.
     ids: Option<Vec<TokenId>>,
 }
 
 impl Renderer {
-    /// A chat request's message.
+    /// Reads a chat request's message.
     pub(crate) fn message(&self, message: &Json) -> Result<RenderMessage, RenderError> {
         Ok(match self {
             Self::Local(local) => RenderMessage::Read(local.message(message)?),
@@ -46,7 +47,7 @@ impl Renderer {
         })
     }
 
-    /// What a request gives the template beside its messages.
+    /// Reads the inputs of a request that the template gets beside the messages.
     pub(crate) fn inputs(&self, inputs: &RequestInputs) -> Result<RenderInputs, RenderError> {
         Ok(match self {
             Self::Local(local) => RenderInputs::Read(local.inputs(inputs)?),
@@ -54,7 +55,7 @@ impl Renderer {
         })
     }
 
-    /// What the template makes of a conversation.
+    /// Renders a conversation. Fails if a message or the inputs come from another kind of renderer.
     pub(crate) fn render(
         &self,
         messages: &[RenderMessage],
@@ -77,7 +78,7 @@ impl Renderer {
         }
     }
 
-    /// The ids of a rendering.
+    /// Returns the ids of a rendering.
     pub(crate) fn ids<'r>(&self, rendering: &'r Rendering) -> Result<Cow<'r, [TokenId]>, RenderError> {
         match &rendering.ids {
             Some(ids) => Ok(Cow::Borrowed(ids)),
@@ -85,7 +86,7 @@ impl Renderer {
         }
     }
 
-    /// The ids of a text: none are added, and special tokens that stand in the text are recognised.
+    /// Returns the ids of a text. Adds none, and recognises special tokens in the text.
     pub(crate) fn encode(&self, text: &str) -> Result<Vec<TokenId>, RenderError> {
         match self {
             Self::Local(local) => local.encode(text),
@@ -93,7 +94,7 @@ impl Renderer {
         }
     }
 
-    /// The text of ids.
+    /// Returns the text of ids.
     pub(crate) fn decode(&self, ids: &[TokenId]) -> Result<String, RenderError> {
         match self {
             Self::Local(local) => local.decode(ids),
@@ -101,7 +102,7 @@ impl Renderer {
         }
     }
 
-    /// The token that a text begins with, if it is one that is never split.
+    /// Returns the token that a text begins with, if that token is never split.
     pub(crate) fn token_at_start(&self, text: &str) -> Result<Option<TokenId>, RenderError> {
         match self {
             Self::Local(local) => Ok(local.token_at_start(text).map(|(id, _)| id)),
@@ -109,7 +110,7 @@ impl Renderer {
         }
     }
 
-    /// The same, of tokens that are known to be such.
+    /// Returns the token that a text begins with, if that token is known to be never split. Asks no server.
     pub(crate) fn known_at_start(&self, text: &str) -> Option<TokenId> {
         match self {
             Self::Local(local) => local.token_at_start(text).map(|(id, _)| id),
@@ -117,12 +118,12 @@ impl Renderer {
         }
     }
 
-    /// Whether each answer is one of a server, which another time may be another.
+    /// Returns whether the results come from a server, which may give another answer the next time.
     pub(crate) fn asks(&self) -> bool {
         matches!(self, Self::Asked(_))
     }
 
-    /// The ids that end a turn, as far as the model's files tell.
+    /// Returns the ids that end a turn, as far as the model's files contain them.
     pub(crate) fn end_ids(&self) -> &[TokenId] {
         match self {
             Self::Local(local) => local.end_ids(),
@@ -130,7 +131,7 @@ impl Renderer {
         }
     }
 
-    /// Which tokenizer it is, where its file is at hand.
+    /// Returns the hash of the tokenizer's file, or `None` if the file is not available.
     pub(crate) fn hash(&self) -> Option<&str> {
         match self {
             Self::Local(local) => Some(local.hash()),
@@ -140,7 +141,7 @@ impl Renderer {
 }
 
 impl RenderMessage {
-    /// The same message with another text as its content; its tool calls and all else stay.
+    /// Returns the message with another text as its content. All other members stay, including tool calls.
     pub(crate) fn with_content(&self, content: &str) -> Self {
         match self {
             Self::Read(message) => Self::Read(message.with_content(content)),
@@ -154,13 +155,14 @@ impl RenderMessage {
         }
     }
 
-    /// The same message with another text as the only argument of its last tool call; none where it calls no tool.
+    /// Returns the message with another text as the only argument of its last tool call. `None` if it has no tool call.
     pub(crate) fn with_argument(&self, argument: &str) -> Option<Self> {
         match self {
             Self::Read(message) => message.with_argument(argument).map(Self::Read),
             Self::AsSent(message) => {
                 let mut message = message.clone();
                 let call = message.get_mut("tool_calls")?.as_array_mut()?.last_mut()?;
+                // A request carries arguments as JSON text.
                 let arguments = json!({"argument": argument}).to_string();
                 call.get_mut("function")?.as_object_mut()?.insert("arguments".to_owned(), arguments.into());
                 Some(Self::AsSent(message))
@@ -188,7 +190,7 @@ impl Rendering {
         &self.text
     }
 
-    /// Whether the rendering ends with these tokens; true where its tokens are not known.
+    /// Returns whether the rendering ends with these tokens. Also true if the tokens of the rendering are unknown.
     pub(crate) fn may_end_with(&self, ids: &[TokenId]) -> bool {
         self.ids.as_ref().is_none_or(|all| all.ends_with(ids))
     }

@@ -1,18 +1,18 @@
-//! A walk over minijinja's syntax tree, which has none of its own.
+//! A traversal of minijinja's syntax tree. minijinja itself has none.
 
 use minijinja::machinery::ast::{Call, CallArg, Expr, Spanned, Stmt};
 
-/// What a walk tells of. Parents come before their children.
+/// Receives the nodes of a traversal. Parents come before their children.
 pub(super) trait Visitor<'t> {
     fn statement(&mut self, _: &'t Stmt<'t>) {}
-    /// All inside of a statement has been told.
+    /// Called after all nodes inside a statement.
     fn leave(&mut self, _: &'t Stmt<'t>) {}
     fn expression(&mut self, _: &'t Expr<'t>) {}
-    /// A call in an expression, or of a `{% call %}` or `{% do %}`.
+    /// Called for a call in an expression, or for the call of a `{% call %}` or `{% do %}`.
     fn call(&mut self, _: &'t Call<'t>) {}
 }
 
-/// Tells the visitor of a statement and of all inside of it.
+/// Passes a statement and all nodes inside it to the visitor.
 pub(super) fn walk<'t>(statement: &'t Stmt<'t>, visitor: &mut impl Visitor<'t>) {
     visitor.statement(statement);
     let expressions: Vec<&'t Expr<'t>> = match statement {
@@ -47,7 +47,7 @@ fn called<'t>(statement: &'t Stmt<'t>) -> Option<&'t Spanned<Call<'t>>> {
     }
 }
 
-/// The statements inside of a statement.
+/// Returns the statements inside a statement.
 fn bodies<'t>(statement: &'t Stmt<'t>) -> [&'t [Stmt<'t>]; 2] {
     match statement {
         Stmt::Template(template) => [&template.children, &[]],
@@ -103,6 +103,7 @@ fn walk_expression<'t>(expression: &'t Expr<'t>, visitor: &mut impl Visitor<'t>)
         Expr::Test(test) => vec![&test.expr],
         Expr::GetAttr(access) => vec![&access.expr],
         Expr::GetItem(access) => vec![&access.expr, &access.subscript_expr],
+        // `walk_call` visits the children of a call below.
         Expr::Call(_) => Vec::new(),
         Expr::List(list) => list.items.iter().collect(),
         Expr::Tuple(tuple) => tuple.items.iter().collect(),

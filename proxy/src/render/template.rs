@@ -1,4 +1,4 @@
-//! A chat template, compiled as transformers sets Jinja up (`utils/chat_template_utils.py`).
+//! A chat template, compiled with the settings that transformers uses for Jinja (`utils/chat_template_utils.py`).
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -10,22 +10,24 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
 use super::generation::without_generation_tags;
 use super::{ContentFormat, RenderError, format, json, methods, python};
 
-/// A template's name inside of its environment, which holds no other.
+/// The name of the template in its environment, which has no other template.
 const NAME: &str = "chat";
 
-/// One chat template, ready to render.
+/// A compiled chat template.
 #[derive(Debug)]
 pub(super) struct Template {
     environment: Environment<'static>,
     /// The form of content that the template reads.
     pub(super) format: ContentFormat,
-    /// Whether it says anything of the `developer` role; vLLM makes system messages of such where it does not.
+    /// Whether the template mentions the `developer` role. If it does not, vLLM turns developer messages into system
+    /// messages.
     pub(super) knows_developer: bool,
 }
 
 impl Template {
-    /// Compiles a template; in words, why it does not compile.
+    /// Compiles a template. The error is the reason in words.
     pub(super) fn compile(source: &str) -> Result<Self, String> {
+        // Jinja normalises line breaks before it parses a template.
         let source = without_generation_tags(&source.replace("\r\n", "\n").replace('\r', "\n"));
         let mut environment = environment().map_err(describe)?;
         let format = format::detect(&source, environment.syntax().clone()).map_err(describe)?;
@@ -34,7 +36,7 @@ impl Template {
         Ok(Self { environment, format, knows_developer })
     }
 
-    /// The text for what the template reads: messages, tools and so on.
+    /// Renders the template. `context` holds the messages, tools and all other inputs.
     pub(super) fn render(&self, context: Value) -> Result<String, RenderError> {
         let template = self.environment.get_template(NAME);
         template.and_then(|template| template.render(context)).map_err(|error| refusal(&error))
@@ -57,6 +59,7 @@ fn environment() -> Result<Environment<'static>, Error> {
     environment.add_filter("trim", |value: &Value, chars: Rest<Value>| {
         methods::strip(&python::to_str(value), &chars, true, true)
     });
+    // In Jinja, strings, dictionaries and undefined values are sequences too.
     environment.add_test("sequence", |value: &Value| {
         matches!(value.kind(), ValueKind::Undefined | ValueKind::String | ValueKind::Seq | ValueKind::Map)
     });
@@ -66,7 +69,7 @@ fn environment() -> Result<Environment<'static>, Error> {
     Ok(environment)
 }
 
-/// What a template says when it refuses a conversation.
+/// The message of a template that refuses a conversation.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 struct Raised(Arc<str>);
@@ -77,13 +80,15 @@ fn raise_exception(message: &Value) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, message).with_source(raised))
 }
 
-/// The time now as the server would write it, if its clock and zone are ours.
+/// Returns the current time by the proxy's clock and time zone. The server's rendering is the same if its clock and
+/// time zone are.
 fn strftime_now(_: &State<'_, '_>, format: &str) -> Result<String, Error> {
     jiff::fmt::strtime::format(format, &jiff::Zoned::now())
         .map_err(|error| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {error}")))
 }
 
 fn refusal(error: &Error) -> RenderError {
+    // minijinja may wrap the error of a function, so the whole chain of causes is searched.
     let mut cause = error.source();
     while let Some(error) = cause {
         if let Some(raised) = error.downcast_ref::<Raised>() {

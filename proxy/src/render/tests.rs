@@ -1,4 +1,4 @@
-//! The renderer on a model directory of its own, small enough to be kept beside the code.
+//! Tests of the renderer with its own model directory, which is small enough for the repository.
 
 mod asked;
 mod golden;
@@ -12,18 +12,18 @@ use serde_json::{Value as Json, json};
 
 use super::{ContentFormat, LoadError, LocalRenderer, RenderError, RenderSettings, RequestInputs};
 
-/// Where the small model directory lies.
+/// Returns the path of the small model directory.
 pub(crate) fn fixture_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/render")
 }
 
-/// The renderer of a byte-level tokenizer of 347 tokens and a ChatML template: `<|endoftext|>` 340, `<|im_start|>` 341,
-/// `<|im_end|>` 342; `<think>`, `</think>`, `<tool_call>` and `</tool_call>` are added tokens too.
+/// Returns the renderer of a byte-level tokenizer of 347 tokens and a ChatML template: `<|endoftext|>` 340,
+/// `<|im_start|>` 341, `<|im_end|>` 342. `<think>`, `</think>`, `<tool_call>` and `</tool_call>` are added tokens too.
 pub(crate) fn fixture() -> LocalRenderer {
     LocalRenderer::load(&fixture_dir(), &RenderSettings::default()).unwrap()
 }
 
-/// By another template, in a directory that is gone afterwards.
+/// Loads a renderer with another template, from a temporary directory.
 pub(crate) fn by_template(template: &str, settings: RenderSettings) -> Result<LocalRenderer, LoadError> {
     let dir = tempfile::tempdir().unwrap();
     for file in ["tokenizer.json", "tokenizer_config.json"] {
@@ -83,7 +83,7 @@ fn what_is_known_of_the_tokenizer() {
     assert_eq!(renderer.token_at_start("<|im_end|>\n"), Some((ids(&[342])[0], "<|im_end|>")));
     assert_eq!(renderer.token_at_start("x<|im_end|>"), None);
     assert_eq!(renderer.hash().len(), 16);
-    // A byte that begins a character, alone.
+    // The first byte of a character of two bytes, alone.
     let whole = renderer.encode("é").unwrap();
     assert_eq!(renderer.decode(&whole[..1]).unwrap(), "\u{fffd}");
 }

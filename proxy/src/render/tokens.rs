@@ -1,4 +1,4 @@
-//! Texts to ids and back, by the model's `tokenizer.json`.
+//! Converts texts to ids and back, with the model's `tokenizer.json`.
 
 use std::fs;
 use std::path::Path;
@@ -9,13 +9,13 @@ use tokenizers::Tokenizer;
 
 use super::{LoadError, RenderError};
 
-/// Hexadecimal digits that are kept of a tokenizer's hash: 64 bits.
+/// The number of hexadecimal digits in a tokenizer's hash: 64 bits.
 const HASH_DIGITS: usize = 16;
 
 /// A model's tokenizer.
 pub(super) struct Tokens {
     tokenizer: Tokenizer,
-    /// Tokens that are never split, longest first: where one begins another, the longer one is meant.
+    /// Tokens that are never split, longest first. If a token begins with another one, the longer token matches.
     added: Vec<(String, TokenId)>,
     pub(super) hash: String,
 }
@@ -30,7 +30,7 @@ impl Tokens {
         };
         let wrong = |reason: String| LoadError::Content { path: path.clone(), reason };
         let mut tokenizer = Tokenizer::from_bytes(&bytes).map_err(|error| wrong(error.to_string()))?;
-        // transformers sets both for every call of its own, whatever the file says.
+        // transformers resets both in its own calls, whatever the file specifies.
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| wrong(error.to_string()))?;
         let mut added = Vec::new();

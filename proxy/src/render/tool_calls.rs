@@ -1,4 +1,5 @@
-//! The tool calls of an answer as templates read them: arguments as objects, members in the order of vLLM's model.
+//! The tool calls of an answer as templates read them: arguments are objects, and members have the order of vLLM's
+//! model.
 
 use minijinja::Value;
 use serde_json::{Map, Value as Json};
@@ -6,12 +7,12 @@ use serde_json::{Map, Value as Json};
 use super::RenderError;
 use super::value::{self, to_value};
 
-/// The calls of one message.
+/// Reads the calls of one message.
 pub(super) fn read(calls: &[Json]) -> Result<Value, RenderError> {
     Ok(Value::from(calls.iter().map(call).collect::<Result<Vec<_>, _>>()?))
 }
 
-/// The same calls, the last with this text as its only argument; none where there are none.
+/// Returns the calls, with this text as the only argument of the last one. `None` if there is no call.
 pub(super) fn with_argument(calls: &Value, argument: &str) -> Option<Value> {
     let mut calls: Vec<Value> = calls.try_iter().ok()?.collect();
     let last = calls.pop()?;
@@ -37,7 +38,8 @@ fn call(call: &Json) -> Result<Value, RenderError> {
     })
 }
 
-/// The members that vLLM's request model knows in the order that it gives them, then the rest as they came.
+/// Orders the members: first those that vLLM's request model knows, in its order, then the rest in their original
+/// order.
 fn ordered<const KNOWN: usize>(
     members: &Map<String, Json>,
     known: [&str; KNOWN],
@@ -49,13 +51,14 @@ fn ordered<const KNOWN: usize>(
     Ok(Value::from_pairs(pairs.collect::<Result<Vec<_>, RenderError>>()?))
 }
 
-/// Arguments as an object; an empty one where they are none, or no JSON, as vLLM has it.
+/// Returns arguments as an object. Like vLLM, returns an empty object if they are absent, not JSON, or not an object.
 fn arguments(arguments: &Json) -> Result<Value, RenderError> {
     match arguments {
         Json::Object(_) => to_value(arguments),
         Json::String(text) => match serde_json::from_str::<Json>(text) {
             Ok(object @ Json::Object(_)) => to_value(&object),
             Ok(_) => Ok(empty()),
+            // vLLM may read these arguments, so an empty object could give another prompt.
             Err(_) if python_may_read(text) => {
                 Err(unreadable("its arguments are JSON to Python, but to nobody else"))
             }
@@ -65,8 +68,8 @@ fn arguments(arguments: &Json) -> Result<Value, RenderError> {
     }
 }
 
-/// Whether this text that is no JSON could be some to Python: it takes `NaN` and `Infinity`, single surrogates, numbers
-/// too large for a float, and nests deeper.
+/// Returns whether Python may read this text as JSON, although it is not JSON. Python accepts `NaN`, `Infinity`, single
+/// surrogates, numbers too large for a float, and deeper nesting.
 fn python_may_read(text: &str) -> bool {
     let has_word = ["NaN", "Infinity", "\\ud", "\\uD"].iter().any(|word| text.contains(word));
     let is_deep = text.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count() > 100;

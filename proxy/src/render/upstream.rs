@@ -1,5 +1,5 @@
-//! The same three questions put to vLLM, where no tokenizer is at hand: `/tokenize` for a conversation and for a text,
-//! `/detokenize` for ids. vLLM gives ids where the local renderer gives text; and a round trip for each.
+//! Renders through vLLM if no tokenizer is available: `/tokenize` for a conversation and for a text, `/detokenize` for
+//! ids. vLLM returns ids where the local renderer returns text, and each question is a round trip.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -16,17 +16,17 @@ use serde_json::{Map, Value as Json, json};
 use super::{RenderError, RequestInputs};
 use crate::upstream::Pool;
 
-/// Ids of a long prompt are some megabytes of JSON.
+/// The maximum size of an answer in bytes. The ids of a long prompt are some megabytes of JSON.
 const LARGEST_ANSWER: usize = 64 << 20;
-/// A rendering that takes longer saves nothing.
+/// The timeout of one question. A rendering that takes longer saves nothing.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Renders by asking the replica that a trial's calls go to.
+/// Renders through the replica that gets the trial's calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UpstreamRenderer<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) trial: &'a TrialId,
-    /// As the server calls it.
+    /// The server's name of the model.
     pub(crate) model: &'a str,
 }
 
@@ -41,7 +41,7 @@ struct Detokenized {
 }
 
 impl UpstreamRenderer<'_> {
-    /// The ids of a conversation, as the chat endpoint would render it.
+    /// Returns the ids of a conversation, as the chat endpoint would render it.
     pub(crate) async fn render(
         &self,
         messages: &[Json],
@@ -61,14 +61,15 @@ impl UpstreamRenderer<'_> {
         Ok(tokenized.tokens)
     }
 
-    /// The ids of a text: none are added, as by default a BOS would be, and special tokens in it are recognised.
+    /// Returns the ids of a text. Turns off the BOS that the server would add by default, and recognises special tokens
+    /// in the text.
     pub(crate) async fn encode(&self, text: &str) -> Result<Vec<TokenId>, RenderError> {
         let body = json!({"model": self.model, "prompt": text, "add_special_tokens": false});
         let tokenized: Tokenized = self.ask("/tokenize", &body).await?;
         Ok(tokenized.tokens)
     }
 
-    /// The text of ids.
+    /// Returns the text of ids.
     pub(crate) async fn decode(&self, ids: &[TokenId]) -> Result<String, RenderError> {
         let detokenized: Detokenized =
             self.ask("/detokenize", &json!({"model": self.model, "tokens": ids})).await?;
@@ -96,7 +97,7 @@ impl UpstreamRenderer<'_> {
     }
 }
 
-/// `/tokenize` does not read reasoning under its older name, which the chat endpoint takes for the newer one.
+/// Adds reasoning under its newer name. `/tokenize` does not read the older name, but the chat endpoint does.
 fn with_reasoning(message: &Json) -> Cow<'_, Json> {
     let said = |key: &str| message.get(key).filter(|value| !value.is_null());
     match (said("reasoning"), said("reasoning_content")) {
@@ -111,8 +112,8 @@ fn with_reasoning(message: &Json) -> Cow<'_, Json> {
     }
 }
 
-/// `/tokenize` knows neither effort nor documents; the chat endpoint makes template arguments of both
-/// (`build_chat_params`).
+/// Returns the template arguments. `/tokenize` knows neither effort nor documents. The chat endpoint turns both into
+/// template arguments (`build_chat_params`).
 fn template_arguments(inputs: &RequestInputs) -> Result<Map<String, Json>, RenderError> {
     let mut arguments = match inputs.chat_template_kwargs.clone() {
         None | Some(Json::Null) => Map::new(),
@@ -129,9 +130,10 @@ fn template_arguments(inputs: &RequestInputs) -> Result<Map<String, Json>, Rende
     Ok(arguments)
 }
 
-/// Some of what servers say will be the same the next time.
+/// Classifies an error status: some of a server's answers will be the same the next time.
 fn not_answered(path: &str, status: StatusCode, reason: String) -> RenderError {
     match status.as_u16() {
+        // The server lacks the endpoint, or cannot process the request.
         status @ (400 | 404 | 405 | 501) => RenderError::Refused { path: path.to_owned(), status, reason },
         _ => failed(path, format!("{status} {reason}")),
     }

@@ -5,10 +5,11 @@ use serde_json::Value as Json;
 
 use super::RenderError;
 
-/// Integers from here on are no `u64` or `i64`: JSON gave them as floats, and Python would have kept every digit.
+/// 2^63: larger integers may not fit `u64` or `i64`. The JSON parser then returns floats, whereas Python preserves
+/// every digit.
 const BEYOND_INTEGERS: f64 = 9_223_372_036_854_775_808.0;
 
-/// The one copy that is made of a request's texts.
+/// Converts a JSON value. This makes the only copy of a request's texts.
 pub(super) fn to_value(json: &Json) -> Result<Value, RenderError> {
     Ok(match json {
         Json::Null => Value::from(()),
@@ -31,7 +32,7 @@ fn number_value(number: &serde_json::Number) -> Result<Value, RenderError> {
         return Ok(Value::from(integer));
     }
     match number.as_f64() {
-        // It may have been `1e20` or twenty digits, which Python spells differently.
+        // The number may have been `1e20` or an integer of twenty digits, which Python spells differently.
         Some(float) if float.abs() >= BEYOND_INTEGERS => Err(RenderError::unreadable(
             "a number",
             "it is larger than 64 bits hold, and its spelling is lost",
@@ -41,7 +42,7 @@ fn number_value(number: &serde_json::Number) -> Result<Value, RenderError> {
     }
 }
 
-/// A map's members, in their order.
+/// Returns a map's members, in their order.
 pub(super) fn pairs(map: &Value) -> impl Iterator<Item = (Value, Value)> {
     let keys = map.try_iter().into_iter().flatten();
     keys.map(|key| {
@@ -50,7 +51,7 @@ pub(super) fn pairs(map: &Value) -> impl Iterator<Item = (Value, Value)> {
     })
 }
 
-/// The same map with other values for those members that `other` names.
+/// Returns the map with other values for the members for which `other` returns a value.
 pub(super) fn with(map: &Value, other: impl Fn(&str) -> Option<Value>) -> Value {
     Value::from_pairs(pairs(map).map(|(key, value)| {
         let value = key.as_str().and_then(&other).unwrap_or(value);

@@ -1,10 +1,11 @@
-//! The calls of known agents that are not the work itself, by the words that their programs send.
+//! Built-in rules for calls of known agents that are not the main work. They recognize the prompts that these programs
+//! send.
 
 use rolltap_rollout::call::{CallRole, Dialect};
 
 use super::RoleRule;
 
-/// Where a rule looks for its text.
+/// The message in which a rule searches its text.
 #[derive(Clone, Copy)]
 enum TextLocation {
     System,
@@ -15,9 +16,9 @@ use CallRole::{Compaction, SubAgent, Title};
 use Dialect::{ChatCompletions, GenerateContent, Messages, Responses};
 use TextLocation::{LastUser, System};
 
-/// Role, dialect, and the text by which such calls are known.
+/// The role, the dialect, the message, and the text that identifies such calls.
 const BY_TEXT: [(CallRole, Dialect, TextLocation, &str); 15] = [
-    // Claude Code; the second title prompt is of versions before 2.
+    // Claude Code. Versions before 2 send the second title prompt.
     (Title, Messages, System, "Generate a concise, sentence-case title (3-7 words)"),
     (Title, Messages, System, "Analyze if this message indicates a new conversation topic"),
     (Compaction, Messages, LastUser, "Your task is to create a detailed summary of "),
@@ -34,11 +35,11 @@ const BY_TEXT: [(CallRole, Dialect, TextLocation, &str); 15] = [
     // OpenCode
     (Title, ChatCompletions, System, "You are a title generator. You output ONLY a thread title."),
     (Title, Messages, System, "You are a title generator. You output ONLY a thread title."),
-    // Terminus-2 hands over in three steps: a summary, questions of the one who takes over, and answers.
+    // Terminus-2 hands over in three steps: a summary, questions of the agent that takes over, and answers.
     (Compaction, ChatCompletions, LastUser, "You are about to hand off your work to another AI agent"),
     (Compaction, ChatCompletions, LastUser, "You are picking up work from a previous AI agent on this task"),
     (Compaction, ChatCompletions, LastUser, "The next agent has a few questions for you"),
-    // rolltap's own terminal agent does the same, in other words.
+    // rolltap's own terminal agent uses the same steps with other words.
     (Compaction, ChatCompletions, LastUser, "This conversation is about to be handed over to another agent."),
     (Compaction, ChatCompletions, LastUser, "You take over a terminal task that another agent has begun."),
     (
@@ -56,7 +57,7 @@ const BY_TEXT: [(CallRole, Dialect, TextLocation, &str); 15] = [
 ];
 
 pub(super) fn rules() -> impl Iterator<Item = RoleRule> {
-    // Whoever wants one token wants no answer: Claude Code asks for its quota and for a model's existence so.
+    // A request for one token expects no real answer: Claude Code checks its quota and whether a model exists this way.
     let probe = RoleRule { max_tokens_at_most: Some(1), ..RoleRule::of(CallRole::Probe) };
     let by_text = BY_TEXT.into_iter().map(|(role, dialect, place, text)| {
         let rule = RoleRule { dialect: Some(dialect), ..RoleRule::of(role) };

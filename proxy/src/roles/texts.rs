@@ -1,4 +1,4 @@
-//! The texts of a chat request that rules look at, found without reading the others.
+//! Locates the texts of a chat request that rules examine, without decoding the other texts.
 
 use std::borrow::Cow;
 
@@ -7,19 +7,19 @@ use serde::Deserialize;
 
 use crate::wire::json_scan::Cursor;
 
-/// Where the texts are: JSON values as the request has them.
+/// The located texts, as the JSON values of the request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Texts<'a> {
-    /// Whether there is a list of tools with something in it.
+    /// Whether `tools` is a list with at least one item.
     pub(super) has_tools: bool,
-    /// The first system or developer message; translated requests have no other.
+    /// The content of the first system or developer message. Translated requests have no other.
     pub(super) system: Option<&'a str>,
     pub(super) first_user: Option<&'a str>,
     pub(super) last_user: Option<&'a str>,
 }
 
 impl<'a> Texts<'a> {
-    /// Finds them; none in a request of unusual form, of which no rule then says anything.
+    /// Locates the texts. Returns `None` for a request of unusual form, so that no rule on texts fits it.
     pub(super) fn of(request: &'a str) -> Option<Self> {
         let mut texts = Self::default();
         Cursor::new(request).object(|cursor, key| match key {
@@ -47,6 +47,7 @@ impl<'a> Texts<'a> {
         match role {
             Some(r#""system""# | r#""developer""#) => self.system = self.system.or(content),
             Some(r#""user""#) => {
+                // Later messages replace `last_user`, and only the first one sets `first_user`.
                 self.first_user = self.first_user.or(content);
                 self.last_user = content;
             }
@@ -56,15 +57,15 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// A text that is looked for in the content of messages.
+/// A text that rules search in the content of messages.
 #[derive(Clone, Debug)]
 pub(super) struct Needle {
     text: String,
-    /// The longest part of it that JSON has as it is, whoever writes it.
+    /// The longest part of the text that no JSON writer escapes. Programs differ in which characters they escape.
     plain: String,
 }
 
-/// One part of a message's content; what is no text is passed over.
+/// One part of a message's content. Parts without text, such as images, have no `text`.
 #[derive(Deserialize)]
 struct TextPart<'a> {
     #[serde(borrow, default)]
@@ -78,8 +79,9 @@ impl Needle {
         Self { text: text.to_owned(), plain: plain.to_owned() }
     }
 
-    /// Whether the text stands in a message's content. What does not have its plain part is not read.
+    /// Whether the content of a message contains the text. The content is decoded only if it contains the plain part.
     pub(super) fn is_in(&self, content: &str) -> bool {
+        // The search in the raw JSON is cheap, and rules out nearly every message.
         if memmem::find(content.as_bytes(), self.plain.as_bytes()).is_none() {
             return false;
         }

@@ -1,4 +1,4 @@
-//! The format of segments: records, their content, and how values are encoded.
+//! Defines the format of segments: records, their content, and the encoding of values.
 
 pub(super) mod call_record;
 pub(super) mod content;

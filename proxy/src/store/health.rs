@@ -1,5 +1,5 @@
-//! Whether the store can write. While it cannot, new calls are refused and those under way wait; what was handed over is
-//! written once it can again.
+//! Whether the store can write. While it cannot, new calls are rejected and calls in flight wait. Accepted events are
+//! written once the disk recovers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,11 +10,11 @@ use tokio::time::Instant;
 
 use super::StoreError;
 
-/// How long the end of a call waits for a disk that fails. Its agent is told then; the record is written later all the
-/// same.
+/// How long the end of a call waits for a failing disk. Then its agent gets an error. The record is still written when
+/// the disk recovers.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Shared by whoever writes and whoever wants to know.
+/// Shared by the threads that write and by all users of the store.
 #[derive(Clone, Debug)]
 pub(super) struct Health(Arc<watch::Sender<Condition>>);
 
@@ -25,14 +25,14 @@ enum Condition {
         since: Instant,
         error: StoreError,
     },
-    /// A thread of the store has ended. No condition follows this one.
+    /// A thread of the store has ended. This condition is final.
     Ended,
 }
 
-/// Held by a thread of the store: marks the store as ended when the thread ends, also by a panic.
+/// A guard in each thread of the store. It marks the store as ended when the thread ends, also by a panic.
 pub(super) struct EndOfThread {
     pub(super) health: Health,
-    /// Whether the store is being finished, which ends its threads on purpose.
+    /// Whether the store is shutting down, which ends its threads on purpose.
     pub(super) is_ending: Arc<AtomicBool>,
 }
 
@@ -41,9 +41,10 @@ impl Health {
         Self(Arc::new(watch::Sender::new(Condition::Well)))
     }
 
-    /// Writing works.
+    /// Records that a write succeeded.
     pub(super) fn is_well(&self) {
         let recovered = self.0.send_if_modified(|condition| {
+            // Only a failing store recovers. `Ended` is final.
             let failed = matches!(condition, Condition::Failing { .. });
             if failed {
                 *condition = Condition::Well;
@@ -55,9 +56,10 @@ impl Health {
         }
     }
 
-    /// Writing does not work.
+    /// Records that a write failed.
     pub(super) fn fails(&self, error: StoreError) {
         self.0.send_if_modified(|condition| {
+            // The first failure stays, because the timeout of the waiters counts from it.
             if !matches!(condition, Condition::Well) {
                 return false;
             }
@@ -67,7 +69,7 @@ impl Health {
         });
     }
 
-    /// Why nothing can be written, if that is so.
+    /// Returns the reason if the store cannot write.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         match &*self.0.borrow() {
             Condition::Well => Ok(()),
@@ -78,18 +80,18 @@ impl Health {
 
     /// Resolves when a thread of the store has ended.
     pub(super) async fn ended(&self) {
-        // The sender is `self`, so it cannot be gone.
+        // The wait cannot fail: `self` holds the sender.
         let _ = self.0.subscribe().wait_for(|condition| matches!(condition, Condition::Ended)).await;
     }
 
-    /// Resolves when writing has failed for so long that those who wait must be told.
+    /// Resolves with the error for the waiters when writing has failed for `PATIENCE`, or when a thread has ended.
     pub(super) async fn is_given_up(&self) -> StoreError {
         let mut changes = self.0.subscribe();
         loop {
             let condition = changes.borrow_and_update().clone();
             match condition {
                 Condition::Well => {
-                    // The sender is `self`, so it cannot be gone.
+                    // The wait cannot fail: `self` holds the sender.
                     let _ = changes.changed().await;
                 }
                 Condition::Failing { since, error } => {

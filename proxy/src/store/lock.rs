@@ -1,4 +1,4 @@
-//! A data directory belongs to one process at a time.
+//! Locks a data directory for one process at a time.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Write};
@@ -6,12 +6,12 @@ use std::path::Path;
 
 use super::StoreError;
 
-/// Given back by the system when the process ends, however it ends.
+/// The lock of a data directory. The system releases it when the process ends, however it ends.
 #[derive(Debug)]
 pub(super) struct DirLock(#[expect(dead_code, reason = "the lock lasts as long as the file is open")] File);
 
 impl DirLock {
-    /// Takes the directory, made where it is missing.
+    /// Locks the directory, and creates it if it is missing.
     pub(super) fn take(dir: &Path) -> Result<Self, StoreError> {
         let path = dir.join("LOCK");
         let open = || {
@@ -30,6 +30,7 @@ impl DirLock {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut by = String::new();
+                // The file contains the process id of the holder. It may still be empty.
                 let by = match file.read_to_string(&mut by) {
                     Ok(1..) => format!(" (process {})", by.trim()),
                     _ => String::new(),
@@ -38,6 +39,7 @@ impl DirLock {
             }
             Err(TryLockError::Error(error)) => return Err(refused(error)),
         }
+        // The process id is written under the lock, so it is always that of the holder.
         let note =
             file.set_len(0).and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes()));
         note.map_err(refused)?;
@@ -45,7 +47,7 @@ impl DirLock {
     }
 }
 
-/// What agents said is nobody else's to read.
+/// Creates the directory for its owner alone, because captures contain prompts and answers.
 fn make(dir: &Path) -> std::io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);

@@ -1,4 +1,4 @@
-//! Opening a data directory: what it holds, and the threads that write to it from now on.
+//! Opens a data directory: scans its content, and starts the threads that write to it.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -17,10 +17,10 @@ use super::{CALLS, CallEntry, Entry, Event, Forgotten, GroupClosed, PLACES, Poli
 use super::{Store, StoreError, StoreSettings, StoreThread, lock};
 use crate::common::clock;
 
-/// A segment of more bytes is followed by another.
+/// The size in bytes beyond which a segment is followed by another.
 const SEGMENT: u64 = 64 << 20;
 
-/// A store that was opened, and what it held.
+/// An opened store, and the content of its directory.
 #[derive(Debug)]
 pub(crate) struct OpenedStore {
     pub(crate) store: Store,
@@ -28,19 +28,19 @@ pub(crate) struct OpenedStore {
     /// Every trial, in the order in which they were opened.
     pub(crate) trials: Vec<RecoveredTrial>,
     pub(crate) policy: Vec<PolicyChange>,
-    /// Trials whose retention is over, as they go.
+    /// Receives trials when the store forgets them, because their retention is over.
     pub(crate) forgotten: mpsc::UnboundedReceiver<Forgotten>,
-    /// The newest number of the feed that a trial had whose retention is over; 0 where there is none.
+    /// The highest feed number of a trial whose retention is over. 0 if there is none.
     pub(crate) forgotten_through: u64,
-    /// In the order in which they closed.
+    /// The closed groups, in the order in which they closed.
     pub(crate) closed_groups: Vec<GroupClosed>,
-    /// The newest number of completions and closings.
+    /// The highest number of a completion or closing.
     pub(crate) last_sequence: u64,
     unfinished: Vec<Unfinished>,
 }
 
 impl Store {
-    /// Opens a data directory, made where it is missing, and takes it for this process alone. Inside of a tokio runtime.
+    /// Opens a data directory and locks it for this process. Creates it if it is missing. Requires a tokio runtime.
     pub(crate) fn open(data_dir: &Path, settings: StoreSettings) -> Result<OpenedStore, StoreError> {
         Self::with_segments_of(SEGMENT, data_dir, settings)
     }
@@ -56,6 +56,7 @@ impl Store {
             reason: error.to_string(),
         };
         let lock = lock::DirLock::take(data_dir)?;
+        // The lock comes first: another process could otherwise still append during the scan.
         let looked = recovery::look(data_dir).map_err(Arc::new)?;
         looked
             .damage
@@ -94,6 +95,7 @@ impl Store {
         let (writer_end, syncer_end) = (end(), end());
         let is_over = unsynced.over_on_drop();
         let write = move || {
+            // The guards drop after the writer, even if it panics, and then end the syncer.
             let _ends = (writer_end, is_over);
             writer.run(batches)
         };
@@ -122,7 +124,7 @@ impl Store {
 }
 
 impl OpenedStore {
-    /// Writes of each call that was under way when the process before this one ended that it was interrupted.
+    /// Records each call that was in flight when the previous process ended as interrupted.
     pub(crate) async fn note_interrupted(&mut self) -> Result<(), StoreError> {
         for Unfinished { trial_id, call_id, at } in self.unfinished.drain(..) {
             let call = Call::interrupted(call_id, trial_id, at, clock::now());
@@ -132,8 +134,8 @@ impl OpenedStore {
     }
 }
 
-/// The last segment, to be gone on with. A process that died while it wrote left a part of a record: nobody was told that
-/// it is kept, so it is cut.
+/// Opens the last segment to append to it. A process that died while it wrote left a part of a record. That record was
+/// never acknowledged, so it is truncated.
 fn last_segment(dir: &Path, looked: &Scan) -> std::io::Result<Option<Segment>> {
     let Some((id, end)) = looked.last else { return Ok(None) };
     let path = id.path(dir);
@@ -146,7 +148,7 @@ fn last_segment(dir: &Path, looked: &Scan) -> std::io::Result<Option<Segment>> {
     Ok(Some(Segment { file: Arc::new(file), end }))
 }
 
-/// What is done when the disk does not make durable what was written: nothing more goes there.
+/// Returns the reaction to a failed fsync: no more records are appended to that file.
 fn sync_failed(
     dir: &Path,
     health: &Health,
@@ -156,7 +158,7 @@ fn sync_failed(
     move |error| {
         let reason = format!("{error}; what was written last may not survive the death of this machine");
         health.fails(StoreError::Write { path: path.clone(), reason });
-        // A full queue has work for the writer, which finds out by itself.
+        // With a full queue, the writer stays in this file until it detects a failure itself.
         drop(queue.try_send(Entry::NewSegment));
     }
 }

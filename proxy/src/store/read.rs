@@ -1,4 +1,4 @@
-//! The read path: recovery at start-up, the index of trials, and reading calls back.
+//! The read path: recovery at start-up, the index of trials, and the reader of calls.
 
 pub(super) mod archive;
 pub(super) mod index;

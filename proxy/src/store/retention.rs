@@ -1,5 +1,5 @@
-//! Which segments may go: those whose trials were all settled long ago. A segment goes as a whole, and with it every trial
-//! that has something in it.
+//! Selects the segments to remove: those whose trials were all settled long ago. A segment is removed as a whole,
+//! together with every trial that has a record in it.
 
 use std::time::Duration;
 
@@ -7,34 +7,35 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::format::segment::SegmentId;
 
-/// Where space runs short, trials go that were settled at least so long ago: until then their trainer may not have them.
+/// The minimum age of trials that are removed to free space. Until then, their trainer may not have read them.
 const YOUNGEST: SignedDuration = SignedDuration::from_hours(1);
 
-/// How long captures are kept. By default for ever.
+/// How long captures are stored. The default is forever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Trials go that were complete longer ago than this; of those without a reward, that were sealed a day longer ago.
+    /// The maximum age of complete trials. For a trial without a reward, the age counts from one day after the seal.
     pub max_age: Option<Duration>,
-    /// While all segments together have more bytes than this, the oldest go.
+    /// While all segments together have more bytes than this, the oldest are removed.
     pub max_bytes: Option<u64>,
 }
 
-/// What decides whether a segment goes.
+/// The facts that decide whether a segment is removed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SegmentFacts {
     pub(super) id: SegmentId,
     pub(super) bytes: u64,
-    /// From when on its retention counts; none while one of its trials is open.
+    /// The time from which its retention counts. `None` while one of its trials is open.
     pub(super) settled: Option<Timestamp>,
 }
 
 impl Retention {
-    /// Those of the segments, given in order, that go now.
+    /// Returns the segments to remove now. `segments` is in order, oldest first.
     pub(super) fn expired(&self, segments: &[SegmentFacts], now: Timestamp) -> Vec<SegmentId> {
         let mut left: u64 = segments.iter().map(|segment| segment.bytes).sum();
         let mut expired = Vec::new();
         for SegmentFacts { id, bytes, settled } in segments {
             let Some(age) = settled.map(|settled| now.duration_since(settled)) else { continue };
+            // After a clock is set back, the age is negative. `unsigned_abs` alone would make it look old.
             let is_old = self.max_age.is_some_and(|max| age.unsigned_abs() > max && age.is_positive());
             let is_too_much = self.max_bytes.is_some_and(|max| left > max) && age >= YOUNGEST;
             if is_old || is_too_much {

@@ -1,4 +1,4 @@
-//! How a trial went, in numbers: what its status needs, without its calls.
+//! Summarizes in numbers how a trial went, so that its status needs no read of its calls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,43 +11,44 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::Cost;
 
-/// How a trial went, in numbers.
+/// A summary of a trial, in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Calls that ended.
+    /// The number of calls that ended.
     pub calls: u64,
-    /// Those that were answered whole.
+    /// The number of calls whose whole answer arrived.
     pub complete: u64,
-    /// Prompt tokens of all calls together.
+    /// The number of prompt tokens of all calls together.
     pub prompt_tokens: u64,
-    /// Sampled tokens of all calls together.
+    /// The number of sampled tokens of all calls together.
     pub completion_tokens: u64,
-    /// Complete calls whose record lacks something, by what it lacks.
+    /// The number of complete calls with each flaw.
     #[serde(default)]
     pub flaws: BTreeMap<Flaw, u64>,
-    /// Why branches started.
+    /// The causes of the branches, by model.
     pub causes: Vec<CauseOfModel>,
 }
 
-/// Why branches of calls to a model started, and what that cost.
+/// A cause of branches of calls to one model, and their cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CauseOfModel {
-    /// As the agent named it in the branch's first call.
+    /// The model, as the agent named it in the branch's first call.
     pub model: String,
     /// The cause.
     pub cause: BranchCause,
-    /// How many branches, and how many tokens.
+    /// The number of branches and of tokens.
     #[serde(flatten)]
     pub cost: Cost,
 }
 
 impl Summary {
-    /// Of these calls.
+    /// Summarizes these calls.
     pub(crate) fn of(calls: &[Arc<Call>]) -> Self {
         let forest = Forest::build(calls.iter().map(Arc::as_ref));
         let mut causes: BTreeMap<_, Cost> = BTreeMap::new();
         let roles = roles(&forest);
         for branch in forest.branches() {
+            // The first call of the branch names the model that the branch counts for.
             let model = forest.nodes().get(branch.start).map(|node| node.call.model.clone());
             let cost = causes.entry((model.unwrap_or_default(), cause_of(&branch, &roles))).or_default();
             cost.add(Cost { branches: 1, tokens: branch.reprefilled as u64 });
@@ -68,7 +69,7 @@ impl Summary {
         }
     }
 
-    /// The causes, of whatever model.
+    /// Returns the causes, summed over all models.
     pub(crate) fn by_cause(&self) -> BTreeMap<BranchCause, Cost> {
         let mut by_cause: BTreeMap<_, Cost> = BTreeMap::new();
         for CauseOfModel { cause, cost, .. } in &self.causes {
@@ -78,7 +79,7 @@ impl Summary {
     }
 }
 
-/// How many tokens a call sampled.
+/// Returns the number of tokens that a call sampled.
 pub(crate) fn completion_tokens(call: &Call) -> u64 {
     call.choices.iter().map(|choice| choice.token_ids.len() as u64).sum()
 }

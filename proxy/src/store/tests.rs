@@ -1,4 +1,4 @@
-//! The store on a real disk.
+//! Tests the store on a real disk.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn opened(name: &str) -> Event {
     Event::Opened(Box::new(serde_json::from_value(opened).unwrap()))
 }
 
-/// The turns of one conversation: each goes on from the one before.
+/// The turns of one conversation. Each turn continues the one before.
 fn conversation(trial: &str, turns: usize) -> Vec<CallEntry> {
     let mut calls: Vec<CallEntry> = Vec::new();
     for turn in 0..turns as u32 {
@@ -104,7 +104,7 @@ async fn conversations_are_kept_and_cost_what_is_new_in_them() {
     }
 }
 
-/// Text as it is said, made of a few words.
+/// Returns `count` words from a small vocabulary, in an order that the seed determines.
 fn words(seed: u32, count: usize) -> String {
     let all =
         ["let", "mut", "state", "self", "return", "error", "path", "into", "the", "of", "a", "file", "no"];
@@ -116,7 +116,8 @@ fn words(seed: u32, count: usize) -> String {
     (0..count).map(|_| next()).collect::<Vec<_>>().join(" ")
 }
 
-/// Calls of two trials by turns, each of which goes on from some call before it, with texts and answers of any length.
+/// Alternating calls of two trials. Each call continues some earlier call of its trial, with texts and answers of any
+/// length.
 fn tangled(plan: &[(usize, u32, usize)]) -> [Vec<CallEntry>; 2] {
     let mut trials = [Vec::<CallEntry>::new(), Vec::new()];
     for (turn, &(back, seed, length)) in plan.iter().enumerate() {
@@ -180,7 +181,7 @@ proptest! {
 async fn each_segment_stands_alone() {
     let dir = tempfile::tempdir().unwrap();
     let (mut all, calls) = (Vec::new(), conversation("one", 40));
-    // A process ends in the middle; the next goes on with the last segment.
+    // A process ends in the middle, and the next one continues the last segment.
     for (part, calls) in calls.chunks(20).enumerate() {
         let opened_store = Store::with_segments_of(4096, dir.path(), StoreSettings::default()).unwrap();
         assert_eq!(opened_store.trials.len(), part);
@@ -194,7 +195,7 @@ async fn each_segment_stands_alone() {
     }
     let segments = segment::list(dir.path()).unwrap();
     assert!(segments.len() > 3, "{segments:?}");
-    // Without one of them, its own calls are gone and no other.
+    // Without one segment, only the calls in that segment are lost.
     std::fs::remove_file(segments[1].path(dir.path())).unwrap();
     let stored = read_dir(dir.path()).unwrap();
     assert!(stored.damage.is_empty(), "{:?}", stored.damage);
@@ -231,7 +232,7 @@ async fn a_call_that_never_ended_is_interrupted_once() {
     }
 }
 
-/// A directory with the file of an earlier version, and the calls that it holds as that version told them.
+/// Returns a directory with the file of an earlier version, and the calls as that version read them.
 fn of_version(file: &str, fixture: &str, calls: &str) -> (tempfile::TempDir, Vec<Call>) {
     let dir = tempfile::tempdir().unwrap();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/store");
@@ -239,7 +240,8 @@ fn of_version(file: &str, fixture: &str, calls: &str) -> (tempfile::TempDir, Vec
     (dir, serde_json::from_str(&std::fs::read_to_string(fixtures.join(calls)).unwrap()).unwrap())
 }
 
-/// The first had one file and no conversations; the second had neither words in mind nor logprobs apart.
+/// Format 1 has one file and no conversations. Format 2 compresses without earlier text, and joins the planes of the
+/// logprobs.
 #[tokio::test]
 async fn earlier_formats_are_read_and_gone_on_from() {
     for (dir, expected) in [

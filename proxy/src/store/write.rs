@@ -1,4 +1,4 @@
-//! The write path: batches of records become blocks of segments and are made durable.
+//! The write path: batches of events become records of a segment, and are made durable.
 
 pub(super) mod encoder;
 pub(super) mod fsync;

@@ -122,7 +122,6 @@ impl InFlightCall {
     pub(crate) fn stream(&self, upstream: UpstreamBody, back: ResponseAdapter) -> Result<(), CallEnded> {
         let mut state = self.lock();
         let live = state.live.as_mut().ok_or(CallEnded)?;
-        live.recorder.streams();
         live.stream = Some(Streaming::new(upstream, back));
         Ok(())
     }

@@ -1,9 +1,9 @@
-//! Requests that count a prompt's tokens. Nothing is sampled, so they are no calls, but they take the server's time all the
-//! same: with the calls under way they are no more at once than `max_calls_in_flight`.
+//! Requests that count a prompt's tokens. They sample nothing and are not calls, but they use the server. The limit
+//! `max_calls_in_flight` applies to these requests and the calls in flight together.
 
 use super::{CallRefusal, Trial};
 
-/// A count under way, until it is dropped.
+/// A counting request in flight, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Counting<'a>(&'a Trial);
 
@@ -11,7 +11,7 @@ impl Trial {
     /// Admits a request that counts tokens.
     ///
     /// # Errors
-    /// The trial is sealed, or as many requests are under way as its limits allow.
+    /// The trial is sealed, or as many requests are in flight as its limits allow.
     pub(crate) fn begin_count(&self) -> Result<Counting<'_>, CallRefusal> {
         let mut state = self.lock();
         if state.sealed_at.is_some() {

@@ -1,5 +1,5 @@
-//! How long a stream has been silent. Timeouts count from the last thing heard, never from the start of a call: long
-//! answers are no fault.
+//! Measures how long a stream has been silent. Timeouts count from the last data, never from the start of a call: long
+//! answers are valid.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,16 +8,17 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// An agent behind a load balancer must hear something now and then, also during a long prefill.
+/// The interval of keep-alives. An agent behind a load balancer must receive data regularly, also during a long
+/// prefill.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// Watches one stream. Costs a clock reading for each thing heard: its timer is looked at only when it is due, because
-/// among many streams every look at memory of another one is felt.
+/// Watches one stream. Each poll costs one clock reading. The timer is examined only when it is due: with many streams,
+/// each access to the memory of another stream is noticeable.
 #[derive(Debug)]
 pub(crate) struct IdleTimer {
     longest: Duration,
     since: Instant,
-    /// Something was heard since the clock was read.
+    /// Data arrived after the last reading of the clock.
     is_broken: bool,
     timer: Option<Timer>,
 }
@@ -30,27 +31,27 @@ struct Timer {
     wakes: Waker,
 }
 
-/// What a silence has come to.
+/// The result of a silence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UpstreamSign {
-    /// Nothing for so long that whoever waits should be told that we live.
+    /// The silence is long enough for a keep-alive to the agent.
     NothingYet,
-    /// Nothing for so long that nothing will come.
+    /// The silence is so long that no data will come.
     NothingForTooLong(Duration),
 }
 
 impl IdleTimer {
-    /// A silence that begins now and may last for `longest`.
+    /// Starts to watch a silence that begins now and may last for `longest`.
     pub(crate) fn new(longest: Duration) -> Self {
         Self { longest, since: Instant::now(), is_broken: false, timer: None }
     }
 
-    /// Something was heard.
+    /// Notes that data arrived.
     pub(crate) fn broken(&mut self) {
         self.is_broken = true;
     }
 
-    /// Resolves when something is to be done about the silence, again and again.
+    /// Resolves each time that the silence requires an action.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<UpstreamSign> {
         let now = Instant::now();
         if std::mem::take(&mut self.is_broken) {
@@ -61,6 +62,7 @@ impl IdleTimer {
             due: now,
             wakes: cx.waker().clone(),
         });
+        // The timer is not due and wakes the current task, so it need not be polled.
         if now < timer.due && timer.wakes.will_wake(cx.waker()) {
             return Poll::Pending;
         }
@@ -69,13 +71,14 @@ impl IdleTimer {
             timer.due = timer.sleep.deadline();
             ready!(timer.sleep.as_mut().poll(cx));
             let silent = self.since.elapsed();
-            // Set again from the last thing heard: what was heard meanwhile did not touch the timer.
+            // The next deadline counts from the last data, whose arrival did not touch the timer.
             let next = if silent < KEEP_ALIVE { KEEP_ALIVE - silent } else { KEEP_ALIVE };
             timer.sleep.as_mut().reset(Instant::now() + next);
             if silent >= self.longest {
                 return Poll::Ready(UpstreamSign::NothingForTooLong(self.longest));
             }
             if silent >= KEEP_ALIVE {
+                // Let the next poll register the task with the timer, which was reset.
                 timer.due = now;
                 return Poll::Ready(UpstreamSign::NothingYet);
             }

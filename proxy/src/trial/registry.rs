@@ -1,4 +1,4 @@
-//! Every trial that this process knows, by name and by key.
+//! All trials that this process knows, by name and by key.
 
 use std::sync::Arc;
 
@@ -16,24 +16,25 @@ pub(crate) struct Trials {
     by_key: DashMap<KeyHash, Arc<Trial>>,
 }
 
-/// A trial of that name exists.
+/// A trial with this name exists already.
 #[derive(Debug, thiserror::Error)]
 #[error("there is a trial {0} already; a retry is a trial of its own, with a higher attempt")]
 pub(crate) struct NameTaken(TrialId);
 
 impl Trials {
-    /// Adds a trial; its name must be new.
+    /// Adds a trial. Fails if its name is taken.
     pub(crate) fn add(&self, trial: Trial) -> Result<Arc<Trial>, NameTaken> {
         let trial = Arc::new(trial);
         match self.by_id.entry(trial.opened().facts.trial_id.clone()) {
             Entry::Occupied(taken) => return Err(NameTaken(taken.key().clone())),
             Entry::Vacant(free) => free.insert(Arc::clone(&trial)),
         };
+        // Add the key only after the name proved to be new: a rejected trial must not be reachable.
         self.by_key.insert(trial.opened().key, Arc::clone(&trial));
         Ok(trial)
     }
 
-    /// Takes back one that could not be kept, or is not kept any more: its name is free again.
+    /// Removes a trial that could not be stored, or is not stored any more. Its name is free again.
     pub(crate) fn remove(&self, trial: &Trial) {
         self.by_key.remove(&trial.opened().key);
         self.by_id.remove(&trial.opened().facts.trial_id);
@@ -43,18 +44,18 @@ impl Trials {
         self.by_id.get(id).map(|trial| Arc::clone(&trial))
     }
 
-    /// The trial whose agent sent this key.
+    /// Returns the trial whose agent sent this key.
     pub(crate) fn by_key(&self, key: &TrialKey) -> Result<Arc<Trial>, IdentityError> {
         self.by_key.get(&key.hash()).map(|trial| Arc::clone(&trial)).ok_or(IdentityError::Unknown)
     }
 
-    /// Every trial that may make further calls, in no order.
+    /// Returns all trials that may make further calls, in no order.
     pub(crate) fn open(&self) -> Vec<Arc<Trial>> {
         let open = self.by_id.iter().filter(|trial| !trial.sealed().is_cancelled());
         open.map(|trial| Arc::clone(&trial)).collect()
     }
 
-    /// The first trials by name, those behind `after` where it is given, and whether more follow them.
+    /// Returns the first `limit` trials by name, after `after` if given, and whether more trials follow.
     pub(crate) fn page(&self, after: Option<&TrialId>, limit: usize) -> (Vec<Arc<Trial>>, bool) {
         let is_behind = |id: &TrialId| after.is_none_or(|after| id > after);
         let behind = self.by_id.iter().filter(|entry| is_behind(entry.key()));
@@ -65,7 +66,7 @@ impl Trials {
         (trials, has_more)
     }
 
-    /// Every trial, by name.
+    /// Returns all trials, by name.
     pub(crate) fn all(&self) -> Vec<Arc<Trial>> {
         let mut trials: Vec<_> = self.by_id.iter().map(|entry| Arc::clone(&entry)).collect();
         trials.sort_by(by_name);

@@ -1,4 +1,4 @@
-//! An answer as its agent is to get it, kept for a client that marks its retries ([`crate::trial::retry`]).
+//! An answer in the agent's form, stored for a client that marks its retries ([`crate::trial::retry`]).
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -12,12 +12,12 @@ pub(crate) struct ReplayHead {
     pub(crate) headers: HeaderMap,
 }
 
-/// An answer, or what has come of it.
+/// An answer, complete or not.
 #[derive(Debug)]
 pub(crate) struct Replay {
     pub(crate) head: ReplayHead,
-    /// Its body in the pieces that were made for the agent.
+    /// The body, in the pieces that were made for the agent.
     pub(crate) pieces: Vec<Bytes>,
-    /// The wait for its record; none until it is whole.
+    /// The wait for the record of the answer. `None` until the answer is complete.
     pub(crate) kept: Option<SharedKept>,
 }

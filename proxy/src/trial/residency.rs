@@ -1,5 +1,5 @@
-//! An open trial that nobody calls for keeps nothing in memory: its calls lie in the store, and are read when it is called
-//! for again. So is one of the process before this one.
+//! Eviction and reload of trials. An idle open trial uses no memory: its calls are in the store, and are loaded at its
+//! next call. A trial of an earlier process is loaded in the same way.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use super::{Calls, Trial};
 use crate::common::clock;
 use crate::store::{Event, Store, completion_tokens};
 
-/// Bytes that a call takes beside its tokens.
+/// The estimated bytes of a call in addition to its tokens.
 const OF_CALL: u64 = 4 << 10;
-/// Of a sampled token: its id, its logprob, and its share of a message.
+/// The estimated bytes of a sampled token: its id, its logprob, and its share of a message.
 const OF_SAMPLED: u64 = 24;
 
-/// A trial is read again at about 100 MiB of its weight a second, so it sleeps only when it has not been called for a
-/// hundred times as long as that takes.
+/// The idle time per MiB after which a trial may be evicted. A reload reads about 100 MiB a second. A trial is thus
+/// idle for at least a hundred times as long as its reload takes.
 const IDLE_PER_MIB: Duration = Duration::from_secs(1);
 
-/// Holds a trial awake.
+/// Prevents the eviction of a trial while the value exists.
 #[derive(Debug)]
 pub(crate) struct Resident<'a>(
     #[expect(dead_code, reason = "it is there to be held")] RwLockReadGuard<'a, bool>,
 );
 
-/// About how much memory a trial's calls take. The messages are counted where they are remembered.
+/// An estimate of the memory that a trial's calls use. `Memory` counts the messages.
 #[derive(Debug, Default)]
 pub(super) struct MemoryUse {
     beside_prompts: u64,
@@ -47,26 +47,29 @@ impl MemoryUse {
     }
 }
 
-/// A trial that could sleep.
+/// A trial that may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Idle {
-    /// When its last call ended.
+    /// The time at which its last call ended.
     pub(crate) since: Timestamp,
-    /// What it takes of memory, in bytes.
+    /// The memory that the trial uses, in bytes.
     pub(crate) bytes: u64,
-    /// Calls that it has made so far.
+    /// The number of calls that it has made so far.
     admitted: u64,
 }
 
 impl Trial {
-    /// Makes it ready to be called for, and holds it so. A sealed one is never called for again.
+    /// Loads the trial if it was evicted, and prevents its eviction while the result exists. A sealed trial is not
+    /// loaded, because it takes no further call.
     pub(crate) async fn awake(&self, store: &Store) -> Resident<'_> {
         let is_awake = self.is_awake.read().await;
         if *is_awake || self.sealed.is_cancelled() {
             return Resident(is_awake);
         }
+        // Release the read lock first: to wait for the write lock while holding it would deadlock.
         drop(is_awake);
         let mut is_awake = self.is_awake.write().await;
+        // A concurrent call may have loaded the trial meanwhile.
         if !*is_awake && !self.sealed.is_cancelled() {
             self.wake(store).await;
             *is_awake = true;
@@ -81,14 +84,15 @@ impl Trial {
         if state.sealed_at.is_some() {
             return;
         }
+        // The counter starts at 0 after a restart. The stored calls give a lower bound.
         state.admitted = state.admitted.max(kept.len() as u64);
         state.completion_tokens = kept.iter().map(|kept| completion_tokens(&kept.call)).sum();
         kept.iter().for_each(|kept| state.weight.add(&kept.call));
         state.calls = Calls::Here(kept.into_iter().map(|kept| kept.call).collect());
     }
 
-    /// How long nobody has called for it, and what it takes meanwhile. None while somebody does, or did a moment ago, and where
-    /// it takes nothing.
+    /// Returns since when the trial has been idle and how much memory it uses. `None` if it has calls in flight or
+    /// recent calls, if it is sealed, or if its calls use no memory.
     pub(crate) fn idle(&self) -> Option<Idle> {
         if self.sealed.is_cancelled() {
             return None;
@@ -104,19 +108,21 @@ impl Trial {
         Some(Idle { since, bytes, admitted: state.admitted })
     }
 
-    /// What its calls and messages take of memory, in bytes.
+    /// Returns the memory that its calls and messages use, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let of_calls = self.lock().weight.bytes();
         of_calls + self.memory.bytes()
     }
 
-    /// Forgets what the store has, if nobody has called for it since it was seen to be `idle`; says whether it did.
+    /// Removes the data from memory that the store has, if no call was made since the trial was found `idle`. Returns
+    /// whether the data was removed.
     pub(crate) async fn evict(&self, idle: Idle, store: &Store) -> bool {
         let trial_id = self.opened.facts.trial_id.clone();
-        // What its calls came to is in the store once this is.
+        // Once this event is durable, the results of all earlier calls are in the store too.
         if store.keep(Event::Asleep { trial_id }).await.is_err() {
             return false;
         }
+        // A call holds the read lock, so a lock that is not free means that the trial is in use.
         let Ok(mut is_awake) = self.is_awake.try_write() else { return false };
         let mut state = self.lock();
         let is_as_it_was = state.in_flight.is_empty() && state.admitted == idle.admitted;
@@ -127,6 +133,7 @@ impl Trial {
             Calls::Here(calls) => calls.len() as u64,
             Calls::Stored => return false,
         };
+        // A summary that misses calls would stay forever: the calls in the store are not counted again.
         state.summary.take_if(|summary| summary.calls != ended);
         state.calls = Calls::Stored;
         state.weight = MemoryUse::default();

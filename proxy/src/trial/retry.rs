@@ -1,9 +1,9 @@
-//! Retries that a client marks as such. A marked retry gets the recorded answer of an equal call of which the agent got no
-//! end; without such a call it is sampled, as is every request without the mark, because agents sample in parallel on
-//! purpose.
+//! Retries that a client marks as such. A marked retry gets the recorded answer of an equal call if that call's agent
+//! did not get the end. Otherwise it is sampled. A request without the mark is always sampled, because agents sample in
+//! parallel on purpose.
 //!
-//! The clients of OpenAI and Anthropic mark every request: `x-stainless-retry-count: 0` at first, more for a retry. The mark
-//! does not say of which call a request is a retry. Only for such clients is an answer kept.
+//! The clients of OpenAI and Anthropic mark every request: `x-stainless-retry-count` is 0 for the first try and more
+//! for a retry. The mark does not identify the call that is retried. Answers are stored only for such clients.
 
 use std::collections::VecDeque;
 
@@ -14,13 +14,14 @@ use crate::trial::replay::Replay;
 
 const RETRY_COUNT: HeaderName = HeaderName::from_static("x-stainless-retry-count");
 
-/// Undelivered answers that a trial keeps; the oldest is dropped for one more. A client retries within seconds.
+/// The maximum number of undelivered answers that a trial stores. The oldest is dropped for a new one. A client retries
+/// within seconds.
 const MOST: usize = 16;
 
-/// What a request says of itself.
+/// The mark of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// Nothing: its client does not mark retries.
+    /// There is no mark: the client does not mark retries.
     None,
     /// The first try.
     First,
@@ -28,11 +29,11 @@ pub(crate) enum Mark {
     Retry,
 }
 
-/// What makes a retry the same request.
+/// Identifies equal requests by their path and body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint([u8; 32]);
 
-/// A trial's complete answers whose connections went away before their end was handed over, oldest first.
+/// A trial's complete answers whose connections closed before the end was handed over, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Undelivered(VecDeque<(Fingerprint, Replay)>);
 
@@ -48,6 +49,7 @@ impl Mark {
 
 impl Fingerprint {
     pub(crate) fn of(path: &str, body: &[u8]) -> Self {
+        // The zero byte separates the path from the body.
         Self(Sha256::new().chain_update(path).chain_update([0]).chain_update(body).finalize().into())
     }
 }
@@ -60,7 +62,7 @@ impl Undelivered {
         self.0.push_back((fingerprint, answer));
     }
 
-    /// The oldest answer to that request, which no other retry gets.
+    /// Removes and returns the oldest answer to that request, so that no other retry gets it.
     pub(crate) fn take(&mut self, fingerprint: Fingerprint) -> Option<Replay> {
         let position = self.0.iter().position(|(known, _)| *known == fingerprint)?;
         self.0.remove(position).map(|(_, answer)| answer)

@@ -1,4 +1,4 @@
-//! How a trial stands, for those who ask.
+//! The status of a trial, for the admin plane.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::common::samples::AttemptStanding;
 use crate::store::{Store, Summary};
 
 impl Trial {
-    /// How it went so far, in numbers. Found out once for the calls that there are.
+    /// Returns the summary of the calls so far. It is computed once for the same calls.
     pub(crate) async fn summary(&self, store: &Store) -> Arc<Summary> {
         let (known, admitted) = {
             let state = self.lock();
@@ -26,7 +26,7 @@ impl Trial {
         let summary = tokio::task::spawn_blocking(move || Summary::of(&calls)).await;
         let summary = Arc::new(summary.unwrap_or_default());
         let mut state = self.lock();
-        // Of calls that are in the store alone nobody could tell later that there are more.
+        // If the calls are only in the store, a later reader could not detect that the summary misses some.
         if matches!(state.calls, Calls::Here(_)) || state.admitted == admitted {
             state.summary = Some(Arc::clone(&summary));
         }
@@ -34,7 +34,7 @@ impl Trial {
         summary
     }
 
-    /// How it stands.
+    /// Returns the status of the trial.
     pub(crate) async fn status(&self, store: &Store, standing: AttemptStanding) -> api::TrialStatus {
         let summary = self.summary(store).await;
         let branch_causes = summary.by_cause();

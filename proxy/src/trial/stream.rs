@@ -1,4 +1,4 @@
-//! A streaming answer on its way: read off upstream, cut into events, recorded, and made what the agent gets.
+//! A streaming answer: reads it from upstream, splits it into events, records them, and rewrites them for the agent.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -15,7 +15,7 @@ use crate::upstream::UpstreamBody;
 use crate::wire::chunk_edit::ChunkRewriter;
 use crate::wire::sse::{Decoder, EventTooLong};
 
-/// Upstream's stream and how it is read. Dropping it makes upstream stop.
+/// The upstream's stream and the state of its decoding. When it is dropped, upstream stops.
 #[derive(Debug)]
 pub(crate) struct Streaming {
     upstream: UpstreamBody,
@@ -23,16 +23,17 @@ pub(crate) struct Streaming {
     back: ResponseAdapter,
 }
 
-/// What one read of upstream came to.
+/// The result of one read from upstream.
 #[derive(Debug)]
 pub(crate) enum ReadOutcome {
-    /// No event is whole yet, or none is for the agent.
+    /// No event is complete yet, or no event is for the agent.
     Nothing,
     Events(Bytes),
     Last(Bytes),
 }
 
-/// Why a stream breaks off. The agent's client sees what it would see of an upstream that breaks off.
+/// The reason why a stream breaks off. The agent's client sees a broken connection, as if the upstream itself had
+/// broken off.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
     #[error(transparent)]
@@ -54,12 +55,12 @@ impl Streaming {
         Self { upstream, decoder: Decoder::default(), back }
     }
 
-    /// What keeps the agent's connection open while upstream is silent.
+    /// Returns the bytes that keep the agent's connection open while upstream is silent.
     pub(crate) fn keep_alive(&self) -> &'static [u8] {
         self.back.keep_alive()
     }
 
-    /// Reads once, and records what came.
+    /// Reads once, and records the data.
     pub(crate) fn poll_step(
         &mut self,
         recorder: &mut Recorder,
@@ -70,20 +71,20 @@ impl Streaming {
             let reason = if is_between_events { "no [DONE] came" } else { "it broke off in an event" };
             return Poll::Ready(Err(Broken::Unfinished(reason)));
         };
-        // Trailers say nothing that vLLM sends.
+        // vLLM sends no data in trailers.
         Poll::Ready(match frame?.into_data() {
             Ok(bytes) => self.take(bytes, recorder),
             Err(_) => Ok(ReadOutcome::Nothing),
         })
     }
 
-    /// Takes what upstream sent: what of it is whole events, recorded, and as the agent gets it.
+    /// Decodes bytes from upstream. Records the complete events, and returns them in the agent's form.
     fn take(&mut self, bytes: Bytes, recorder: &mut Recorder) -> Result<ReadOutcome, Broken> {
         let arrived = self.decoder.take(bytes)?;
         let mut passing = ChunkRewriter::of(arrived.bytes.clone());
         for event in arrived.events {
             if self.back.event(&arrived.bytes, event, recorder, &mut passing) == StreamProgress::Last {
-                // What stands before the last event is handed on with it: it came in the same read.
+                // The events before the last event go out together with it, because they arrived in the same read.
                 return Ok(ReadOutcome::Last(passing.into_bytes()));
             }
         }

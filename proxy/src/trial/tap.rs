@@ -1,7 +1,8 @@
 //! The streaming answer as the agent reads it.
 //!
-//! No task and no queue stand between upstream and agent: the agent's connection polls this body, this body polls
-//! upstream. The last event waits until the call's record is kept, because agents take it for the end of the turn.
+//! There is no task and no queue between upstream and agent: the agent's connection polls this body, and this body
+//! polls upstream. The last event waits until the call's record is durable, because agents take that event for the end
+//! of the turn.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -23,22 +24,22 @@ pub(crate) struct TapBody {
     end: End,
 }
 
-/// An answer that came whole and is kept, as one piece.
+/// A complete answer in one piece, whose record is durable.
 #[derive(Debug)]
 pub(crate) struct WholeBody {
     guard: CallGuard,
-    /// None once the connection has taken it.
+    /// `None` after the connection took the body.
     body: Option<Bytes>,
 }
 
-/// How far the answer is from its end.
+/// The progress of the answer towards its end.
 #[derive(Debug)]
 enum End {
-    /// More is to come.
+    /// More events follow.
     Ahead,
-    /// The last events wait for the record to be kept.
+    /// The last events wait until the record is durable.
     Held { kept: SharedKept, events: Bytes },
-    /// Everything was handed on.
+    /// All events were passed on.
     Reached,
 }
 
@@ -55,6 +56,7 @@ impl TapBody {
                     let events = std::mem::take(events);
                     self.end = End::Reached;
                     match &kept {
+                        // If the record cannot be stored, the agent gets an error in place of the last events.
                         Ok(()) => self.guard.delivered(),
                         Err(_) => self.guard.call().answer_is_replaced(),
                     }
@@ -97,6 +99,7 @@ impl Body for TapBody {
             return Poll::Ready(None);
         }
         let more = ready!(self.poll_more(cx));
+        // No frame may follow an error.
         if more.is_err() {
             self.end = End::Reached;
         }

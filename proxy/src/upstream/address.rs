@@ -1,19 +1,19 @@
-//! Where a vLLM server listens, as users write it.
+//! The address of a vLLM server, as users write it.
 
 use std::fmt;
 use std::str::FromStr;
 
 use http::{HeaderValue, Uri};
 
-/// An upstream's base URL, taken with and without `/v1`, and the API key that it wants (vLLM's `--api-key`).
+/// The base URL of an upstream, given with or without `/v1`, and the API key that it requires (vLLM's `--api-key`).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {
-    /// Scheme, authority and path in front of `/v1`, without a slash at the end.
+    /// Scheme, authority, and the path before `/v1`, without a final slash.
     base: String,
     authorization: Option<HeaderValue>,
 }
 
-/// A text that is no upstream address.
+/// A text that is not an upstream address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no upstream address: {reason}; write it like http://127.0.0.1:8000")]
 pub struct InvalidAddress {
@@ -22,18 +22,19 @@ pub struct InvalidAddress {
 }
 
 impl Address {
-    /// With the key that the server wants.
+    /// Adds the API key that the server requires. Fails if a header cannot hold the key.
     pub fn with_api_key(mut self, key: &str) -> Result<Self, InvalidAddress> {
         let mut value = HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| InvalidAddress {
             text: self.base.clone(),
             reason: "its API key has characters that a header cannot hold".to_owned(),
         })?;
+        // Debug output hides sensitive values.
         value.set_sensitive(true);
         self.authorization = Some(value);
         Ok(self)
     }
 
-    /// The key that the server wants.
+    /// Returns the API key that the server requires, or `None` if there is none.
     pub(crate) fn api_key(&self) -> Option<&str> {
         self.authorization.as_ref()?.to_str().ok()?.strip_prefix("Bearer ")
     }
@@ -42,7 +43,7 @@ impl Address {
         self.authorization.clone()
     }
 
-    /// The URL of `path`, which begins with a slash.
+    /// Returns the URL of `path`, which begins with a slash.
     pub(super) fn join(&self, path: &str) -> String {
         format!("{}{path}", self.base)
     }
@@ -68,6 +69,7 @@ impl FromStr for Address {
             return Err(invalid("it has a query"));
         }
         let path = uri.path().trim_end_matches('/');
+        // The paths of calls begin with `/v1` themselves.
         let path = path.strip_suffix("/v1").unwrap_or(path);
         Ok(Self { base: format!("http://{authority}{path}"), authorization: None })
     }

@@ -1,4 +1,4 @@
-//! An answer's body as it comes from a replica.
+//! The body of an answer from a replica.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use tokio::sync::Notify;
 
 use super::replica::{Replica, ServedBy};
 
-/// What a replica answers. Its call counts as under way until this is dropped.
+/// The body of an answer. Its call counts as in flight until the body is dropped.
 #[derive(Debug)]
 pub(crate) struct UpstreamBody {
     body: Incoming,
     lease: Lease,
 }
 
-/// A call's hold on its replica.
+/// Counts a call as in flight until it is dropped.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) served_by: ServedBy,
     load: Arc<Load>,
 }
 
-/// Calls that are under way or held back, at all replicas together.
+/// The numbers of calls in flight and of calls held back, over all replicas.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
     in_flight: AtomicUsize,
@@ -34,7 +34,7 @@ pub(crate) struct Load {
     none_under_way: Notify,
 }
 
-/// A call that waits for the gate to open.
+/// Counts a call as held back until it is dropped.
 #[derive(Debug)]
 pub(super) struct Held<'a>(&'a Load);
 
@@ -43,7 +43,7 @@ impl UpstreamBody {
         Self { body, lease }
     }
 
-    /// Who answers.
+    /// Returns the replica that answers.
     pub(crate) fn served_by(&self) -> &ServedBy {
         &self.lease.served_by
     }
@@ -81,6 +81,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let replica = &self.served_by.replica;
         if replica.in_flight.fetch_sub(1, Ordering::SeqCst) == 1 && replica.is_draining() {
+            // The last call of a draining replica has ended, so its watcher can remove the replica.
             replica.look.notify_one();
         }
         if self.load.in_flight.fetch_sub(1, Ordering::SeqCst) == 1 {
@@ -103,11 +104,11 @@ impl Load {
         Held(self)
     }
 
-    /// Resolves once no call is under way.
+    /// Resolves once no call is in flight.
     pub(crate) async fn ended(&self) {
         loop {
             let mut ended = std::pin::pin!(self.none_under_way.notified());
-            // Before the count is looked at, so that the last call cannot end unnoticed in between.
+            // Registered before the count is read, so that the end of the last call in between is not missed.
             ended.as_mut().enable();
             if self.in_flight() == 0 {
                 return;

@@ -1,4 +1,4 @@
-//! What complete answers of a replica lack: counted, and logged once with what can be done about it.
+//! Counts the flaws of a replica's complete answers, and logs each flaw once with its remedy.
 
 use std::sync::PoisonError;
 
@@ -7,11 +7,12 @@ use rolltap_rollout::call::Flaw;
 use super::ServedBy;
 
 impl ServedBy {
-    /// A complete answer of the replica lacks these: they are counted, and each is logged once.
+    /// Counts the flaws of a complete answer. Each flaw is logged once per replica.
     pub(crate) fn lacks(&self, flaws: &[Flaw]) {
         for &flaw in flaws {
             self.replica.flaws.count(flaw);
             let Some(remedy) = remedy(flaw) else { continue };
+            // The set is per replica, because each has its own configuration.
             let is_new = self.replica.lacks.lock().unwrap_or_else(PoisonError::into_inner).insert(flaw);
             if is_new {
                 let (upstream, flaw) = (self.replica.address(), flaw.as_str());
@@ -21,7 +22,7 @@ impl ServedBy {
     }
 }
 
-/// What an upstream's operator can do about a flaw of its answers; none where that is not known.
+/// Returns the remedy for a flaw, for the upstream's operator. `None` if no remedy is known.
 fn remedy(flaw: Flaw) -> Option<&'static str> {
     match flaw {
         Flaw::MissingPromptIds => Some(

@@ -1,5 +1,5 @@
-//! What is asked of a replica beside calls: whether it is well, which weights it has, which models it serves,
-//! where it takes prompts as ids, whether it parses answers. One task per replica asks, so that no call waits for an answer.
+//! Checks a replica apart from calls: its health, its weights, its models, its place for prompts as ids, and whether it
+//! parses answers. One task per replica asks, so that no call waits for these answers.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,23 +15,23 @@ use super::{IdsPlace, ModelCard, Pool, parser_question};
 use crate::store::Store;
 use crate::upstream::policy::ReportedWeights;
 
-/// A server that does not say within this time that it is well is not.
+/// The timeout of a check.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// One that is out is asked more often.
+/// The maximum pause between checks of a server that gets no calls.
 const CHECK_WHEN_OUT: Duration = Duration::from_secs(1);
-/// Models come and go (LoRA adapters). A server that did not tell is not asked again for as long either.
+/// How long a list of models is valid, because models change (LoRA adapters). A failed request is not repeated earlier.
 const MODELS_HOLD: Duration = Duration::from_secs(60);
-/// A server without `/weight_info` may be started again with it.
+/// The pause before a server without `/weight_info` is asked again, because it may be restarted with that path.
 const NO_WEIGHTS_HOLD: Duration = Duration::from_secs(60);
 const LARGEST_ANSWER: usize = 4 << 20;
 
-/// vLLM's `GET /weight_info`, with `VLLM_SERVER_DEV_MODE=1`.
+/// The answer of vLLM's `GET /weight_info`, which needs `VLLM_SERVER_DEV_MODE=1`.
 #[derive(Deserialize)]
 struct WeightInfo {
     weight_version: String,
 }
 
-/// Looks at the replica until it is gone, or the pool is.
+/// Checks the replica until it or the pool is gone.
 pub(super) async fn watch(pool: Weak<Pool>, replica: Arc<Replica>) {
     let mut watcher = Watcher {
         replica,
@@ -42,7 +42,9 @@ pub(super) async fn watch(pool: Weak<Pool>, replica: Arc<Replica>) {
         is_described: false,
     };
     loop {
+        // A weak reference, so that this task does not extend the life of the pool.
         let Some(pool) = pool.upgrade() else { return };
+        // A draining replica is removed here, and its task ends with it.
         if pool.let_go(&watcher.replica) {
             return;
         }
@@ -51,21 +53,21 @@ pub(super) async fn watch(pool: Weak<Pool>, replica: Arc<Replica>) {
         drop(pool);
         let is_out = watcher.replica.ejected().is_some();
         let pause = if is_out { pause.min(CHECK_WHEN_OUT) } else { pause };
-        // Either way it is looked at again.
+        // A timeout and a notification both lead to the next check.
         let _ = tokio::time::timeout(pause, watcher.replica.look.notified()).await;
     }
 }
 
 struct Watcher {
     replica: Arc<Replica>,
-    /// None: now.
+    /// `None` if a request is due now.
     models_due: Option<Instant>,
     weights_due: Option<Instant>,
-    /// The label that it told last.
+    /// The label in the server's last report.
     told: Option<String>,
-    /// It was out of service since it told that label: it may have been started anew, with other weights.
+    /// Whether the server was out of service since that report. It may have been restarted with other weights.
     was_out: bool,
-    /// It has described itself since it is there.
+    /// Whether the server has answered the request for its description since it came back.
     is_described: bool,
 }
 
@@ -79,7 +81,7 @@ impl Watcher {
             Err(failure) => self.replica.check_failed(&failure),
             Ok(_) => {
                 if self.replica.check_passed() {
-                    // It may have been started anew, with another model.
+                    // The server may have been restarted with another model.
                     (self.models_due, self.weights_due, self.is_described) = (None, None, false);
                     self.was_out = true;
                     self.replica.may_take_ids();
@@ -90,7 +92,7 @@ impl Watcher {
                 return;
             }
         }
-        // Nobody need wait for what it does not tell now.
+        // An empty card ends the waits for the model card of a server that does not answer.
         self.publish(None, pool);
     }
 
@@ -122,7 +124,7 @@ impl Watcher {
             Some(_) => ReportedWeights::Changed,
             None => ReportedWeights::First,
         };
-        // What cannot be kept is not learnt either; it is asked for again.
+        // Without a place in the store the version is not learnt, and the next check asks again.
         let Ok(place) = Store::reserve(pool.store()).await else { return };
         if let Some(version) = pool.policy().learn(label, told, place) {
             self.replica.has_version(version);
@@ -130,8 +132,8 @@ impl Watcher {
         self.told = Some(label.to_owned());
     }
 
-    /// Trainers that load weights by starting the server again, without `POST /v1/policy`, would have every step stamped
-    /// with one version.
+    /// Warns of a trainer that loads weights by a restart of the server, without `POST /v1/policy`. All its steps would
+    /// get one version.
     fn warn_of_old_label(&self, label: &str) {
         tracing::warn!(
             upstream = %self.replica.address(), label,
@@ -155,12 +157,12 @@ impl Watcher {
         self.publish(card, pool);
     }
 
-    /// Some hundred kilobytes: they are asked for once.
+    /// Reads the description. It has some hundred kilobytes, so it is requested once.
     async fn description(&mut self, pool: &Pool) {
         if self.is_described {
             return;
         }
-        // A server that cannot answer now is asked at the next look.
+        // A server that cannot answer now is asked at the next check.
         let Ok((status, body)) = self.ask(pool.connections(), "/openapi.json").await else { return };
         self.is_described = !status.is_server_error();
         if status == StatusCode::OK {
@@ -169,7 +171,8 @@ impl Watcher {
         }
     }
 
-    /// A server that does not tell has its streams read for it.
+    /// Asks whether the server parses its answers. If it gives no answer, the reasoning in a stream shows that it has a
+    /// parser.
     async fn parser(&self, pool: &Pool, description: &[u8]) {
         if !parser_question::is_answered_by(description) {
             return;
@@ -187,10 +190,11 @@ impl Watcher {
         }
     }
 
-    /// What was learnt before holds until something else is.
+    /// Publishes a model card. An earlier card stays valid until there is a new one.
     fn publish(&self, card: Option<ModelCard>, pool: &Pool) {
         let configured = pool.settings().generation_defaults;
         self.replica.card.send_if_modified(|known| {
+            // The first publication always counts, because callers wait for any card.
             let is_news = card.is_some() || known.is_none();
             if is_news {
                 *known = Some(Arc::new(card.unwrap_or_default().with_defaults(configured)));

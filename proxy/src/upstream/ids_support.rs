@@ -1,14 +1,14 @@
-//! Whether a replica takes prompts as token ids, as its answers tell.
+//! Tracks from a replica's answers whether it accepts prompts as token ids.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A replica that ignored so many prompts of ids in a row takes none, as far as is known. One alone may have come from
-/// another server behind the same address.
+/// A replica that ignored this many id prompts in a row counts as not accepting them. A single answer may have come
+/// from another server behind the same address.
 const ENOUGH: u32 = 3;
-/// One prompt of so many still goes as ids to a replica that took none: it may be another server by now.
+/// Such a replica still gets one of this many prompts as ids, because it may be another server by now.
 const TRIED_AGAIN: u32 = 64;
 
-/// What a replica did with prompts of ids.
+/// The history of a replica with id prompts.
 #[derive(Debug, Default)]
 pub(super) struct IdsSupport {
     ignored_in_a_row: AtomicU32,
@@ -16,23 +16,26 @@ pub(super) struct IdsSupport {
 }
 
 impl IdsSupport {
-    /// Whether the next prompt goes as ids. Asked once per prompt.
+    /// Whether the next prompt is sent as ids. Called once per prompt.
     pub(super) fn is_worth_a_try(&self) -> bool {
         if self.ignored_in_a_row.load(Ordering::Relaxed) < ENOUGH {
             return true;
         }
+        // The counter is not reset, so the next try may come early.
         let prompts = self.prompts_since.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         prompts.is_multiple_of(TRIED_AGAIN)
     }
 
-    /// The replica took a prompt of ids, or was started anew.
+    /// Notes that the replica accepted an id prompt, or may have been restarted.
     pub(super) fn begin_anew(&self) {
         self.ignored_in_a_row.store(0, Ordering::Relaxed);
     }
 
-    /// The replica rendered the messages of a prompt of ids instead. True where that decides that it takes none.
+    /// Notes that the replica rendered the messages instead. Returns true if the replica now counts as not accepting
+    /// ids.
     pub(super) fn ignored(&self) -> bool {
         let before = self.ignored_in_a_row.fetch_add(1, Ordering::Relaxed);
+        // Only the deciding prompt returns true, so that the caller logs once.
         before.wrapping_add(1) == ENOUGH
     }
 }

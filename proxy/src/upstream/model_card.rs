@@ -1,35 +1,34 @@
-//! What can be learnt of the served model beside its answers: the size of its vocabulary and how vLLM samples where a
-//! request says nothing.
+//! The facts about the served model that its answers lack: the size of its vocabulary, and vLLM's sampling defaults.
 //!
-//! vLLM tells the model's directory (`root` in `/v1/models`); where that is a directory of this machine, its files say
-//! the rest. vLLM takes sampling defaults from `generation_config.json` unless told otherwise (`--generation-config`).
+//! vLLM reports the model's directory (`root` in `/v1/models`). If that directory is on this machine, its files contain
+//! the rest. vLLM takes sampling defaults from `generation_config.json`, unless `--generation-config` changes this.
 
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// What is known of a served model; nothing where nothing could be learnt.
+/// The known facts about a served model. Empty if nothing is known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ModelCard {
-    /// The names that requests may ask for, LoRA adapters included; none where the server does not tell.
+    /// The names that requests may use, LoRA adapters included. Empty if the server does not list them.
     pub(crate) models: Vec<String>,
-    /// Its directory, where that is on this machine.
+    /// The model's directory, if it is on this machine.
     pub(crate) dir: Option<PathBuf>,
-    /// Ids lie below this.
+    /// Every token id is below this number.
     pub(crate) vocab_size: Option<u32>,
-    /// What a request that says nothing is sampled with.
+    /// The sampling of a request without parameters.
     pub(crate) defaults: SamplingDefaults,
 }
 
-/// Sampling where a request is silent. None where even the server's files are unknown.
+/// The sampling of a request without parameters. A value is `None` if the server's files are unknown too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct SamplingDefaults {
-    /// Divisor of the logits.
+    /// The divisor of the logits.
     pub temperature: Option<f64>,
-    /// Nucleus size.
+    /// The probability mass of nucleus sampling.
     pub top_p: Option<f64>,
-    /// Number of candidates; 0 or −1 for all.
+    /// The number of candidate tokens. 0 or −1 stands for all.
     pub top_k: Option<i64>,
 }
 
@@ -52,23 +51,26 @@ struct Config {
     text_config: Option<TextConfig>,
 }
 
-/// Models that also see keep their language part apart.
+/// The configuration of the language part of a multimodal model.
 #[derive(Deserialize)]
 struct TextConfig {
     vocab_size: Option<u32>,
 }
 
 impl ModelCard {
-    /// Reads the answer of `GET /v1/models` and the files that it points to. None if it is no such answer.
+    /// Reads the answer of `GET /v1/models`, and the files that it points to. Returns `None` if the answer is
+    /// malformed.
     pub(super) fn from_models_answer(body: &[u8]) -> Option<Self> {
         let models: Models = serde_json::from_slice(body).ok()?;
+        // The root of an adapter is not the directory of the model.
         let root =
             models.data.iter().filter(|model| model.parent.is_none()).find_map(|model| model.root.as_deref());
         let card = root.map(|root| Self::from_dir(Path::new(root))).unwrap_or_default();
         Some(Self { models: models.data.into_iter().map(|model| model.id).collect(), ..card })
     }
 
-    /// What the configuration says wins: it knows of `--generation-config` and `--override-generation-config`.
+    /// Applies the configured values. They win, because they know `--generation-config` and
+    /// `--override-generation-config`.
     pub(super) fn with_defaults(mut self, configured: SamplingDefaults) -> Self {
         self.defaults = SamplingDefaults {
             temperature: configured.temperature.or(self.defaults.temperature),
@@ -81,7 +83,7 @@ impl ModelCard {
     fn from_dir(dir: &Path) -> Self {
         let Some(config) = read::<Config>(&dir.join("config.json")) else { return Self::default() };
         let language = config.text_config.and_then(|text| text.vocab_size);
-        // What vLLM itself falls back to, for keys that the file lacks or a model without the file.
+        // vLLM itself uses these values for missing keys, or for a model without the file.
         let vllm = SamplingDefaults { temperature: Some(1.0), top_p: Some(1.0), top_k: Some(0) };
         let stated = read::<SamplingDefaults>(&dir.join("generation_config.json")).unwrap_or_default();
         let defaults = SamplingDefaults {

@@ -1,16 +1,16 @@
-//! Whether a vLLM parses its answers (`--reasoning-parser`, `--tool-call-parser`), asked without sampling.
+//! Asks a vLLM whether it parses its answers (`--reasoning-parser`, `--tool-call-parser`), without sampling.
 //!
-//! With a parser, a request with `include_reasoning: false` gets no token ids, and each part of its stream says
-//! `"reasoning": null`. vLLM 0.32 answers `POST /v1/chat/completions/derender` by the same rule: it makes a chat answer of
-//! given tokens.
+//! With a parser, a request with `include_reasoning: false` gets no token ids, and each part of its stream contains
+//! `"reasoning": null`. vLLM 0.32 answers `POST /v1/chat/completions/derender` by the same rule. That path turns given
+//! tokens into a chat answer.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Where vLLM is asked.
+/// The path of the question.
 pub(super) const PATH: &str = "/v1/chat/completions/derender";
 
-/// An answer of one token, to be made a chat answer with its ids and without reasoning.
+/// An answer of one token, to turn into a chat answer with its ids and without reasoning.
 pub(super) const QUESTION: &str = r#"{"generate_response":{"request_id":"parser","choices":[{"index":0,"token_ids":[0],"finish_reason":"stop"}]},"chat_request":{"messages":[{"role":"user","content":""}],"include_reasoning":false,"return_token_ids":true}}"#;
 
 #[derive(Deserialize)]
@@ -21,17 +21,17 @@ struct DerenderAnswer<'a> {
 
 #[derive(Deserialize)]
 struct DerenderChoice<'a> {
-    /// `null` reads as a value too: that the key is absent says nothing.
+    /// `null` reads as a value. An absent key is an error, because it proves nothing.
     #[serde(borrow)]
     token_ids: &'a RawValue,
 }
 
-/// Whether the server's description (`GET /openapi.json`) has the path.
+/// Whether the server's description (`GET /openapi.json`) contains the path.
 pub(super) fn is_answered_by(description: &[u8]) -> bool {
     memchr::memmem::find(description, format!("\"{PATH}\"").as_bytes()).is_some()
 }
 
-/// Whether the server has a parser; none where the answer does not tell.
+/// Whether the server has a parser. Returns `None` if the answer does not show it.
 pub(super) fn has_parser(answer: &[u8]) -> Option<bool> {
     let answer: DerenderAnswer<'_> = serde_json::from_slice(answer).ok()?;
     match answer.choices.first()?.token_ids.get() {
@@ -47,7 +47,7 @@ mod tests {
 
     use super::*;
 
-    /// As vLLM 0.32 answers, shortened.
+    /// A shortened answer of vLLM 0.32.
     #[test]
     fn withheld_ids_tell_of_a_parser() {
         let answer = |ids: &str| {

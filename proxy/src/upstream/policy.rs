@@ -1,5 +1,5 @@
-//! Which weights sample: versions as ordinals of ours, each with the label that the trainer or vLLM gave it, and the gate
-//! that holds new calls back while weights are updated.
+//! The weights that sample. A version is an ordinal of rolltap, with the label of the trainer or of vLLM. A gate holds
+//! new calls back while weights are updated.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use crate::common::clock;
 use crate::store::{Durable, Event, PolicyChange, QueueSlot};
 
-/// The labels seen so far, which of them holds, and whether calls are held back.
+/// The labels so far, the current version, and whether calls are held back.
 #[derive(Debug)]
 pub(crate) struct Policy {
     state: Mutex<PolicyState>,
@@ -18,31 +18,31 @@ pub(crate) struct Policy {
 
 #[derive(Debug)]
 struct PolicyState {
-    /// By version. The first has none until somebody names it: the weights that were there before anyone said anything.
+    /// By version. The first version has no label until the weights at the start get a name.
     labels: Vec<Option<String>>,
     current: usize,
-    /// The trainer said what holds, rather than a replica.
+    /// Whether the trainer set the current version. Otherwise a replica reported it.
     is_set: bool,
 }
 
-/// A version and its name.
+/// A version and its label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
     pub(crate) ordinal: i32,
     pub(crate) label: Option<String>,
 }
 
-/// What a replica says of its weights.
+/// The kind of a replica's report about its weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReportedWeights {
-    /// It had not been asked before.
+    /// The first report of the replica.
     First,
-    /// It said something else before.
+    /// The replica reported another label before.
     Changed,
 }
 
 impl Policy {
-    /// As the changes left it.
+    /// Restores the state from the changes in the store.
     pub(crate) fn restored(changes: &[PolicyChange]) -> Self {
         let mut state = PolicyState { labels: vec![None], current: 0, is_set: false };
         for change in changes {
@@ -58,58 +58,61 @@ impl Policy {
         Self { state: Mutex::new(state), paused: watch::Sender::new(false) }
     }
 
-    /// The version that was told last.
+    /// Returns the current version.
     pub(crate) fn current(&self) -> Version {
         let state = self.lock();
         state.version(state.current)
     }
 
-    /// Takes the trainer's word for what all replicas have from now on. `publish` runs before anybody else can say
-    /// something else.
+    /// Sets the version of all replicas, on the trainer's request. `publish` runs under the lock, before any other
+    /// change.
     pub(crate) fn set(&self, label: &str, place: QueueSlot, publish: impl FnOnce(i32)) -> (Version, Durable) {
         let mut state = self.lock();
         state.current = state.find_or_add(label);
         state.is_set = true;
+        // Handed over under the lock, so that the store has the changes in their order.
         let kept = place.keep(state.change());
         let version = state.version(state.current);
         publish(version.ordinal);
         (version, kept)
     }
 
-    /// Takes a replica's word for what it has. None if that says nothing of what holds: the first that a replica says
-    /// is where changes are counted from once the trainer has spoken.
+    /// Applies a replica's report, and returns the version that the replica has. Returns `None` for the first report of
+    /// a replica after the trainer has set a version: that report is only the baseline of later changes.
     pub(crate) fn learn(&self, label: &str, told: ReportedWeights, place: QueueSlot) -> Option<i32> {
         let mut state = self.lock();
         if told == ReportedWeights::First && state.is_set {
             return None;
         }
         let before = state.current;
+        // The first label names the weights at the start, instead of adding a version.
         let is_nameless = matches!(state.labels.as_slice(), [None]);
         state.current = if is_nameless { 0 } else { state.find_or_add(label) };
         if is_nameless {
             state.labels = vec![Some(label.to_owned())];
         }
         if is_nameless || state.is_set || state.current != before {
+            // From now on the reports of replicas count, even if the trainer set the version before.
             state.is_set = false;
             drop(place.keep(state.change()));
         }
         Some(ordinal(state.current))
     }
 
-    /// The names of those versions that have one.
+    /// Returns the labels of those versions that have a label.
     pub(crate) fn labels_of(&self, versions: impl IntoIterator<Item = i32>) -> BTreeMap<i32, String> {
         let state = self.lock();
         let label = |version: i32| state.labels.get(usize::try_from(version).ok()?)?.clone();
         versions.into_iter().filter_map(|version| Some((version, label(version)?))).collect()
     }
 
-    /// Every version with its name.
+    /// Returns every version with its label.
     pub(crate) fn versions(&self) -> Vec<Version> {
         let state = self.lock();
         (0..state.labels.len()).map(|index| state.version(index)).collect()
     }
 
-    /// Holds new calls back, or lets them go.
+    /// Begins or ends a pause, in which new calls are held back.
     pub(crate) fn hold(&self, is_paused: bool) {
         self.paused.send_replace(is_paused);
     }
@@ -120,7 +123,7 @@ impl Policy {
 
     /// Resolves once calls may go upstream.
     pub(crate) async fn resumed(&self) {
-        // The sender is `self`, so it cannot be gone.
+        // The wait cannot fail: `self` holds the sender.
         let _ = self.paused.subscribe().wait_for(|is_paused| !is_paused).await;
     }
 
@@ -130,7 +133,7 @@ impl Policy {
 }
 
 impl PolicyState {
-    /// A label seen before is the version that it was.
+    /// Returns the version of a known label, or adds a version for a new label.
     fn find_or_add(&mut self, label: &str) -> usize {
         let known = self.labels.iter().position(|known| known.as_deref() == Some(label));
         known.unwrap_or_else(|| {
@@ -143,7 +146,7 @@ impl PolicyState {
         Version { ordinal: ordinal(index), label: self.labels.get(index).cloned().flatten() }
     }
 
-    /// What holds now, for the store.
+    /// Returns the current version as an event for the store.
     fn change(&self) -> Event {
         let Version { ordinal, label } = self.version(self.current);
         let label = label.unwrap_or_default();
@@ -200,7 +203,7 @@ mod tests {
         assert_eq!(scene.learn("default", ReportedWeights::First).await, Some(0));
         assert_eq!(scene.policy.current().label.as_deref(), Some("default"));
         assert_eq!(scene.learn("next", ReportedWeights::Changed).await, Some(1));
-        // Another replica is not that far yet.
+        // Another replica has not loaded the next weights yet.
         assert_eq!(scene.learn("default", ReportedWeights::First).await, Some(0));
     }
 

@@ -1,4 +1,4 @@
-//! Which replica a call goes to, and what happens where that one does not answer.
+//! Chooses the replica of a call, and another replica if the first does not answer.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -21,23 +21,24 @@ use crate::store::{Durable, QueueSlot, Store};
 use crate::upstream::PoolSettings;
 use crate::upstream::policy::{Policy, Version};
 
-/// A server that does not take the connection within this time is down.
+/// The timeout of a connection attempt. A server that does not accept the connection within this time is down.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// vLLM closes a connection that was idle for 5 s (`VLLM_HTTP_TIMEOUT_KEEP_ALIVE`). Ours go before that, so that no call
-/// is sent on one that is just being closed.
+/// vLLM closes a connection that was idle for 5 s (`VLLM_HTTP_TIMEOUT_KEEP_ALIVE`). The proxy closes idle connections
+/// earlier, so that no call is sent on a connection that is just closing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
-/// A trial is opened without knowledge of the model rather than later than this.
+/// The maximum time that the opening of a trial waits for the model card.
 const MODEL_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Every upstream server, and the connections to them.
+/// All upstream servers, and the connections to them.
 #[derive(Debug)]
 pub(crate) struct Pool {
     connections: Connections,
     settings: PoolSettings,
-    /// How long a server may take to begin to answer.
+    /// The time within which a server must begin to answer.
     patience: Duration,
     replicas: RwLock<Replicas>,
-    /// Where trials stay, for the sake of the prefix cache: chosen at their first call, and kept while that one is well.
+    /// The replica of each trial, for the sake of the prefix cache. It is chosen at the trial's first call, and changes
+    /// only if it takes no calls.
     homes: DashMap<TrialId, Arc<Replica>>,
     load: Arc<Load>,
     policy: Arc<Policy>,
@@ -51,32 +52,32 @@ struct Replicas {
     next_id: ReplicaId,
 }
 
-/// Why a call got no answer.
+/// The reason why a call got no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SendError {
-    /// Nobody could be asked. The reasons, by server.
+    /// No server could be asked. Contains the reasons by server.
     #[error("no upstream takes calls: {0}")]
     NoneTakesCalls(String),
     /// The server did not answer, and may have worked on the call.
     #[error("the upstream at {address} gave no answer: {reason}")]
     NoAnswer { address: String, reason: String },
-    /// The server has been silent for too long.
+    /// The server was silent for too long.
     #[error("the upstream at {address} gave no answer: {reason}")]
     Silent { address: String, reason: String },
-    /// The server is elsewhere. An agent that followed the redirect would call it past the proxy.
+    /// The server redirects. An agent that followed the redirect would bypass the proxy.
     #[error(
         "the upstream at {address} redirects with {status} to {location}: give that address to --upstream"
     )]
     Redirects { address: String, status: StatusCode, location: String },
 }
 
-/// An upstream of that address is there.
+/// An upstream with that address exists already.
 #[derive(Debug, thiserror::Error)]
 #[error("{0} is an upstream already")]
 pub(crate) struct AddressTaken(Address);
 
 impl Pool {
-    /// Starts to look after these servers.
+    /// Starts a pool of these servers, and their checks.
     pub(crate) fn start(
         addresses: Vec<Address>,
         settings: PoolSettings,
@@ -111,7 +112,7 @@ impl Pool {
         pool
     }
 
-    /// Takes a server in.
+    /// Adds a server, and starts its checks.
     pub(crate) fn add(self: &Arc<Self>, address: Address) -> Result<Arc<Replica>, AddressTaken> {
         let replica = {
             let mut replicas = self.replicas.write().unwrap_or_else(PoisonError::into_inner);
@@ -129,25 +130,25 @@ impl Pool {
             replicas.all.push(Arc::clone(&replica));
             replica
         };
-        // The version may have been set while nobody knew of it yet.
+        // The version may have been set before the replica was in the list.
         replica.has_version(self.policy.current().ordinal);
         tokio::spawn(watch(Arc::downgrade(self), Arc::clone(&replica)));
         Ok(replica)
     }
 
-    /// Sends no further call to a server. It is gone once those under way have ended.
+    /// Sends no further call to a server. The server is removed once its calls in flight have ended.
     pub(crate) fn remove(&self, id: ReplicaId) -> Option<Arc<Replica>> {
         let replica = self.replicas().into_iter().find(|replica| replica.id == id)?;
         replica.drain();
         Some(replica)
     }
 
-    /// Every server, those that drain included.
+    /// Returns every server, including draining servers.
     pub(crate) fn replicas(&self) -> Vec<Arc<Replica>> {
         self.replicas.read().unwrap_or_else(PoisonError::into_inner).all.clone()
     }
 
-    /// Forgets a server that has nothing left to do; whether it did.
+    /// Removes a server that drains and has no call in flight. Returns whether it was removed.
     pub(super) fn let_go(&self, replica: &Replica) -> bool {
         let is_done = replica.is_draining() && replica.in_flight.load(Ordering::SeqCst) == 0;
         if is_done {
@@ -157,9 +158,9 @@ impl Pool {
         is_done
     }
 
-    /// Sends a trial's request. As long as nothing of an answer has come, another replica may be asked: where nobody
-    /// listens, where the server says that it cannot (503), and once where the connection goes. Only once, because a
-    /// request that brings a server down would bring down the others too.
+    /// Sends a trial's request. Before an answer begins, another replica may be asked: if no server listens, if the
+    /// server answers 503, and once if the connection closes. Only once, because a request that crashes one server
+    /// would also crash the others.
     pub(crate) async fn send(
         &self,
         trial: &TrialId,
@@ -184,11 +185,13 @@ impl Pool {
                 Ok(response) => {
                     return Ok(response.map(|body| UpstreamBody::new(body, lease)));
                 }
+                // The request was never sent, so any other replica may get it.
                 Err(failure @ SendFailure::Connect(_)) => replica.unreachable(&failure),
+                // No answer has begun, so the request is sent once more.
                 Err(SendFailure::Closed(_)) if !was_closed => {
                     was_closed = true;
                     if !self.has_other(&tried) {
-                        // A connection that was just being closed, most likely: a new one will do.
+                        // Most likely the connection was just closing, so a new connection to the same server suffices.
                         tried.pop();
                     }
                 }
@@ -201,7 +204,7 @@ impl Pool {
         self.replicas().iter().any(|replica| replica.takes_calls() && !tried.contains(&replica.id))
     }
 
-    /// Waits until calls may go upstream, and takes hold of the replica that this one goes to.
+    /// Waits until calls may go upstream, and takes a lease on the replica of this call.
     async fn lease(
         &self,
         trial: &TrialId,
@@ -209,26 +212,28 @@ impl Pool {
         tried: &[ReplicaId],
     ) -> Result<Lease, SendError> {
         loop {
-            // Whoever only asks something need not wait.
+            // A question samples nothing, so it does not wait for the end of a pause.
             if !is_question && self.policy.is_paused() {
                 let _held = self.load.hold();
                 self.policy.resumed().await;
             }
             let replica = self.choose(trial, is_question, tried).ok_or_else(|| self.none_takes_calls())?;
             let lease = Lease::take(replica, Arc::clone(&self.load));
-            // Counted before this is looked at, so that whoever pauses and then counts misses no call.
+            // Counted before this check, so that a caller that pauses and then counts calls misses none.
             if is_question || !self.policy.is_paused() {
                 return Ok(lease);
             }
         }
     }
 
-    /// The trial's own replica; where it has none that takes calls, the least busy becomes it.
+    /// Returns the trial's own replica, or the least busy replica. The latter becomes the trial's own if the trial has
+    /// none that takes calls.
     fn choose(&self, trial: &TrialId, is_question: bool, tried: &[ReplicaId]) -> Option<Arc<Replica>> {
         let home = self.homes.get(trial).map(|home| Arc::clone(&home)).filter(|home| home.takes_calls());
         if let Some(home) = home.as_ref().filter(|home| !tried.contains(&home.id)) {
             return Some(Arc::clone(home));
         }
+        // Calls in flight decide first. With equal load, the replica with fewer trials is chosen.
         let load = |replica: &Arc<Replica>| {
             (replica.in_flight.load(Ordering::Relaxed), replica.trials.load(Ordering::Relaxed))
         };
@@ -237,9 +242,10 @@ impl Pool {
             .into_iter()
             .filter(|replica| replica.takes_calls() && !tried.contains(&replica.id))
             .min_by_key(load)?;
-        // A question may come when the trial is over, and nobody would forget its home again.
+        // A question may come after the end of the trial. Its entry would never be removed then.
         if home.is_none() && !is_question {
             chosen.trials.fetch_add(1, Ordering::Relaxed);
+            // Replaces a replica that takes no calls, or the choice of a concurrent first call.
             if let Some(before) = self.homes.insert(trial.clone(), Arc::clone(&chosen)) {
                 before.trials.fetch_sub(1, Ordering::Relaxed);
             }
@@ -260,30 +266,30 @@ impl Pool {
         }
     }
 
-    /// The trial makes no further call.
+    /// Forgets the replica of a trial that makes no further call.
     pub(crate) fn forget(&self, trial: &TrialId) {
         if let Some((_, home)) = self.homes.remove(trial) {
             home.trials.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Whether the server that the trial's next call goes to takes prompts as ids, as far as is known.
+    /// Whether the trial's replica accepts prompts as ids, as far as is known.
     pub(crate) fn takes_ids(&self, trial: &TrialId) -> bool {
         self.homes.get(trial).is_none_or(|home| home.takes_ids())
     }
 
-    /// Whether that server parses answers, as far as is known.
+    /// Whether the trial's replica parses answers, as far as is known.
     pub(crate) fn has_parser(&self, trial: &TrialId) -> bool {
         self.homes.get(trial).is_some_and(|home| home.has_parser())
     }
 
-    /// Where that server takes them, as far as is known.
+    /// Returns the place where the trial's replica accepts id prompts, as far as is known.
     pub(crate) fn ids_place(&self, trial: &TrialId) -> IdsPlace {
         self.homes.get(trial).map_or_else(IdsPlace::default, |home| home.ids_place())
     }
 
-    /// What is known of the model that the trial's replica serves, or of that of any other: they serve the same. Waits a
-    /// moment for servers that have not been asked yet.
+    /// Returns the model card of the trial's replica, or of any other replica, because all serve the same model. Waits
+    /// up to `MODEL_PATIENCE` for servers that have not been asked yet.
     pub(crate) async fn model_card(&self, trial: &TrialId) -> Arc<ModelCard> {
         if let Some(card) = self.homes.get(trial).and_then(|home| home.card()) {
             return card;
@@ -294,7 +300,7 @@ impl Pool {
         }
         let told = async {
             for replica in &replicas {
-                // Its sender is the replica, which is not gone.
+                // The wait cannot fail: the replica holds the sender.
                 let _ = replica.card.subscribe().wait_for(Option::is_some).await;
                 if let Some(card) = replica.card() {
                     return Some(card);
@@ -307,7 +313,7 @@ impl Pool {
         told.unwrap_or_else(unknown)
     }
 
-    /// Takes the trainer's word for the weights of all replicas.
+    /// Sets the version of all replicas, on the trainer's request.
     pub(crate) fn set_version(&self, label: &str, place: QueueSlot) -> (Version, Durable) {
         self.policy.set(label, place, |version| {
             for replica in self.replicas() {

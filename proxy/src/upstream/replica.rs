@@ -1,4 +1,4 @@
-//! One vLLM server: whether it can be called, how busy it is, which weights it has, and how a request is sent to it.
+//! One vLLM server: whether it gets calls, its load, its weights, and how a request is sent to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,13 +20,13 @@ use super::{Address, IdsPlace, ModelCard};
 use crate::common::metrics::FlawCounts;
 use crate::upstream::policy::Policy;
 
-/// Checks in a row that must fail before a server that takes connections is taken out.
+/// The number of consecutive failed checks after which a server that accepts connections gets no calls.
 const EJECTED_AFTER: u32 = 3;
-/// Checks in a row that must pass before it is back.
+/// The number of consecutive passed checks after which it gets calls again.
 const BACK_AFTER: u32 = 2;
 
-/// Request headers that go upstream. All others stay here: the agent's own credentials, and headers by which vLLM lets
-/// itself be steered (`X-data-parallel-rank`, `X-Vllm-Priority`). Without `accept-encoding`, answers come readable.
+/// The request headers that go upstream. All others are dropped: the agent's own credentials, and headers that control
+/// vLLM (`X-data-parallel-rank`, `X-Vllm-Priority`). Without `accept-encoding`, answers are not compressed.
 const FORWARDED: [HeaderName; 5] = [
     header::CONTENT_TYPE,
     header::ACCEPT,
@@ -38,58 +38,58 @@ const FORWARDED: [HeaderName; 5] = [
 /// The connections to all servers.
 pub(super) type Connections = Client<HttpConnector, Full<Bytes>>;
 
-/// Which replica, for as long as this process runs.
+/// Identifies a replica while this process runs.
 pub(crate) type ReplicaId = u64;
 
-/// A server and what is known of it.
+/// A server, and its known state.
 #[derive(Debug)]
 pub(crate) struct Replica {
     pub(crate) id: ReplicaId,
     address: Address,
     standing: Mutex<Eligibility>,
     is_draining: AtomicBool,
-    /// Calls under way.
+    /// The number of calls in flight.
     pub(crate) in_flight: AtomicUsize,
-    /// Trials that stay with it.
+    /// The number of trials whose own replica this is.
     pub(crate) trials: AtomicUsize,
     version: AtomicI32,
     policy: Arc<Policy>,
     pub(super) flaws: FlawCounts,
-    /// What its answers lack, as far as that has been logged.
+    /// The flaws of its answers that have been logged.
     pub(super) lacks: Mutex<BTreeSet<Flaw>>,
-    /// It rendered a prompt that it was given as ids.
+    /// Whether it accepts prompts as ids, by its answers so far.
     ids_support: IdsSupport,
-    /// Its chat requests have a field for them.
+    /// Whether its chat requests have a field for prompt ids.
     has_ids_field: AtomicBool,
     has_parser: AtomicBool,
-    /// None until it was asked for the first time.
+    /// `None` until it was asked for the first time.
     pub(super) card: watch::Sender<Option<Arc<ModelCard>>>,
-    /// It should be looked at now rather than at the next turn.
+    /// Wakes the watcher for a check before the next regular one.
     pub(super) look: Notify,
 }
 
-/// Whether it gets calls.
+/// Whether the server gets calls.
 #[derive(Clone, Debug)]
 enum Eligibility {
-    /// It does; so many checks in a row have failed.
+    /// It gets calls. `failed` checks in a row have failed.
     In { failed: u32 },
-    /// It does not, for this reason; so many checks in a row have passed since.
+    /// It gets no calls, for this reason. `passed` checks in a row have passed since.
     Out { reason: String, passed: u32 },
 }
 
-/// Why a request got no head of an answer.
+/// The reason why no response began.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SendFailure {
-    /// It was never sent.
+    /// The request was never sent.
     #[error("{0}")]
     Connect(String),
-    /// The connection went before anything came back.
+    /// The connection closed before a response began.
     #[error("it closed the connection before it answered: {0}")]
     Closed(String),
-    /// What came back is no HTTP.
+    /// Any other failure, such as a response that is not HTTP.
     #[error("{0}")]
     Broken(String),
-    /// Nothing came back for so long.
+    /// No response began within this time.
     #[error("it did not begin to answer within {0:?}")]
     Silent(Duration),
 }
@@ -119,32 +119,32 @@ impl Replica {
         &self.address
     }
 
-    /// Whether the next prompt goes to it as ids. Asked once per prompt.
+    /// Whether the next prompt is sent to it as ids. Called once per prompt.
     pub(super) fn takes_ids(&self) -> bool {
         self.ids_support.is_worth_a_try()
     }
 
-    /// Where it takes them.
+    /// Returns the place where it accepts id prompts.
     pub(super) fn ids_place(&self) -> IdsPlace {
         if self.has_ids_field.load(Ordering::Relaxed) { IdsPlace::Field } else { IdsPlace::TransferParams }
     }
 
-    /// Whether it parses answers, as far as it told.
+    /// Whether it parses answers. False until it has reported a parser.
     pub(super) fn has_parser(&self) -> bool {
         self.has_parser.load(Ordering::Relaxed)
     }
 
-    /// It told whether it parses answers.
+    /// Notes whether it parses answers.
     pub(super) fn parses(&self, has_parser: bool) {
         self.has_parser.store(has_parser, Ordering::Relaxed);
     }
 
-    /// It told where it takes prompts as ids.
+    /// Notes the place where it accepts id prompts.
     pub(super) fn takes_ids_in(&self, place: IdsPlace) {
         self.has_ids_field.store(place == IdsPlace::Field, Ordering::Relaxed);
     }
 
-    /// It may have been started anew, as another server: whether it takes prompts as ids is found out again.
+    /// Forgets whether it accepts id prompts, because it may have been restarted as another server.
     pub(super) fn may_take_ids(&self) {
         self.ids_support.begin_anew();
     }
@@ -154,7 +154,7 @@ impl Replica {
         !self.is_draining() && matches!(*self.lock(), Eligibility::In { .. })
     }
 
-    /// Why it is out, if it is.
+    /// Returns the reason why it gets no calls, or `None` if it gets calls.
     pub(crate) fn ejected(&self) -> Option<String> {
         match &*self.lock() {
             Eligibility::In { .. } => None,
@@ -166,16 +166,17 @@ impl Replica {
         self.is_draining.load(Ordering::Relaxed)
     }
 
-    /// Takes no further call; those under way finish.
+    /// Accepts no further call. Calls in flight continue.
     pub(super) fn drain(&self) {
         self.is_draining.store(true, Ordering::Relaxed);
         self.look.notify_one();
     }
 
-    /// A check passed. True if that brought it back.
+    /// Notes a passed check. Returns true if this makes the server eligible again.
     pub(super) fn check_passed(&self) -> bool {
         let mut standing = self.lock();
         match &mut *standing {
+            // One passed check is not enough, because a starting server may fail again.
             Eligibility::Out { passed, .. } if *passed + 1 < BACK_AFTER => {
                 *passed += 1;
                 false
@@ -192,10 +193,11 @@ impl Replica {
         }
     }
 
-    /// A check failed. A server that takes connections may fail some before it is out.
+    /// Notes a failed check. A server that accepts connections may fail some checks before it gets no calls.
     pub(super) fn check_failed(&self, failure: &SendFailure) {
         let mut standing = self.lock();
         match &mut *standing {
+            // A failed connection is conclusive. Any other failure may be due to load.
             Eligibility::In { failed } if !failure.is_conclusive() && *failed + 1 < EJECTED_AFTER => {
                 *failed += 1
             }
@@ -204,11 +206,12 @@ impl Replica {
         }
     }
 
-    /// A call could not be sent to it: no need to wait for the next check.
+    /// Notes that a call could not be sent. The server gets no calls from now on, without another check.
     pub(super) fn unreachable(&self, failure: &SendFailure) {
         let mut standing = self.lock();
         if matches!(*standing, Eligibility::In { .. }) {
             self.take_out(&mut standing, failure);
+            // The watcher checks now, so that a server that comes back soon is found early.
             self.look.notify_one();
         }
     }
@@ -218,12 +221,13 @@ impl Replica {
         *standing = Eligibility::Out { reason: failure.to_string(), passed: 0 };
     }
 
-    /// What it told of its models, if it did.
+    /// Returns its model card, if it has listed its models.
     pub(crate) fn card(&self) -> Option<Arc<ModelCard>> {
+        // A card without models only ends the waits of other tasks.
         self.card.borrow().as_ref().filter(|card| !card.models.is_empty()).cloned()
     }
 
-    /// The weights that it has.
+    /// Returns the policy version of its weights.
     pub(crate) fn version(&self) -> i32 {
         self.version.load(Ordering::Acquire)
     }
@@ -232,7 +236,7 @@ impl Replica {
         self.version.store(version, Ordering::Release);
     }
 
-    /// Sends a request; `patience` is how long it may take to begin to answer.
+    /// Sends a request. `patience` is the time within which the response must begin.
     pub(super) async fn send(
         &self,
         connections: &Connections,
@@ -245,6 +249,7 @@ impl Replica {
             for name in &FORWARDED {
                 headers.extend(request.headers.get(name).map(|value| (name.clone(), value.clone())));
             }
+            // The proxy's own key replaces the credentials of the agent.
             headers.extend(self.address.authorization().map(|value| (header::AUTHORIZATION, value)));
         }
         let outgoing = outgoing
@@ -261,7 +266,7 @@ impl Replica {
     }
 }
 
-/// A request as it goes to whichever replica.
+/// A request that can go to any replica.
 #[derive(Clone, Debug)]
 pub(super) struct Outgoing<'a> {
     pub(super) method: Method,
@@ -271,7 +276,7 @@ pub(super) struct Outgoing<'a> {
 }
 
 impl Outgoing<'_> {
-    /// Whether nothing is sampled: which models there are, or the tokens of a text.
+    /// Whether the request samples nothing: it asks for the models, or for the tokens of a text.
     pub(super) fn is_question(&self) -> bool {
         self.method != Method::POST || matches!(self.path, "/tokenize" | "/detokenize")
     }
@@ -283,6 +288,7 @@ impl SendFailure {
         if error.is_connect() {
             return Self::Connect(reason);
         }
+        // A server may close an idle connection while a request is being sent on it.
         let is_closed = |cause: &(dyn std::error::Error + 'static)| {
             cause.is::<io::Error>()
                 || cause.downcast_ref::<hyper::Error>().is_some_and(|error| {
@@ -293,13 +299,13 @@ impl SendFailure {
         if causes.into_iter().any(is_closed) { Self::Closed(reason) } else { Self::Broken(reason) }
     }
 
-    /// Nobody listens there: asking again at once would say the same.
+    /// Whether no server listens there. An immediate retry would fail too.
     fn is_conclusive(&self) -> bool {
         matches!(self, Self::Connect(_))
     }
 }
 
-/// What the system said, without the layers around it.
+/// Returns the innermost error, without the layers around it.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
@@ -308,7 +314,7 @@ fn root_cause(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// The replica that answers a call, and the weights that it had when the call was sent to it.
+/// The replica that answers a call, and its version when the call was sent.
 #[derive(Clone, Debug)]
 pub(crate) struct ServedBy {
     pub(super) replica: Arc<Replica>,
@@ -326,12 +332,12 @@ impl ServedBy {
         self.replica.address.to_string()
     }
 
-    /// The replica took a prompt that it was given as ids.
+    /// Notes that the replica accepted an id prompt.
     pub(crate) fn took_ids(&self) {
         self.replica.ids_support.begin_anew();
     }
 
-    /// The replica rendered a prompt that it was given as ids.
+    /// Notes that the replica rendered the messages instead of an id prompt.
     pub(crate) fn ignored_ids(&self) {
         if self.replica.ids_support.ignored() {
             tracing::warn!(
@@ -341,17 +347,17 @@ impl ServedBy {
         }
     }
 
-    /// The version that it had when the call was sent.
+    /// Returns the replica's version at the time when the call was sent.
     pub(crate) fn version_sent(&self) -> i32 {
         self.version_sent
     }
 
-    /// The version that it has now.
+    /// Returns the replica's version now.
     pub(crate) fn version_now(&self) -> i32 {
         self.replica.version()
     }
 
-    /// The names of those versions that have one.
+    /// Returns the labels of those versions that have a label.
     pub(crate) fn labels_of(&self, versions: impl IntoIterator<Item = i32>) -> BTreeMap<i32, String> {
         self.replica.policy.labels_of(versions)
     }

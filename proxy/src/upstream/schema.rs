@@ -1,17 +1,17 @@
-//! What a server's own description (`GET /openapi.json`) tells of its chat requests.
+//! Reads a server's own description of its chat requests (`GET /openapi.json`).
 
 use std::collections::HashMap;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// Where a chat request has its prompt as token ids.
+/// The place of the prompt ids in a chat request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum IdsPlace {
-    /// In `kv_transfer_params.prompt_token_ids`: vLLM since 0.31, which lists no key of these parameters.
+    /// `kv_transfer_params.prompt_token_ids`: vLLM since 0.31. Its description lists no key of these parameters.
     #[default]
     TransferParams,
-    /// In `prompt_token_ids` of the request itself, which vLLM's pull request 55771 adds.
+    /// `prompt_token_ids` of the request itself, which vLLM's pull request 55771 adds.
     Field,
 }
 
@@ -37,9 +37,10 @@ struct Schema {
 }
 
 impl IdsPlace {
-    /// As the description has it. What cannot be read tells of no field.
+    /// Finds the place in the description. An unreadable description counts as a description without the field.
     pub(super) fn in_description(body: &[u8]) -> Self {
         let description = serde_json::from_slice::<Description>(body);
+        // Only the schema of chat requests counts. Other schemas may have a field of that name.
         let has_field = |described: Description| {
             described.components.schemas.chat.properties.contains_key("prompt_token_ids")
         };

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use super::SamplingDefaults;
 
-/// How upstreams are looked after.
+/// How the pool checks its upstreams.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolSettings {
-    /// How often each server is asked whether it is well, and which weights it has.
+    /// The pause between checks of a server's health and weights.
     pub check_every: Duration,
-    /// How the served model samples where a request is silent, as far as that cannot be learnt from its files.
+    /// The sampling of requests without parameters. A value here takes precedence over the model's files.
     pub generation_defaults: SamplingDefaults,
 }
 
 impl Default for PoolSettings {
-    /// A look every two seconds, nothing known of the model.
+    /// Checks every two seconds, and knows nothing about the model.
     fn default() -> Self {
         Self { check_every: Duration::from_secs(2), generation_defaults: SamplingDefaults::default() }
     }

@@ -1,25 +1,25 @@
-//! What of a read of upstream goes on to the agent: the read itself, until something of it has to be changed.
+//! Edits one chunk of upstream's answer for the agent. The chunk is copied only if some part changes.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 
-/// A read on its way to the agent.
+/// One chunk on its way to the agent, edited part by part from the start.
 #[derive(Debug)]
 pub(crate) struct ChunkRewriter {
     read: Bytes,
-    /// How much of its beginning passes as it came.
+    /// The number of bytes from the start of the chunk that are forwarded unchanged.
     as_it_came: usize,
     changed: Option<Vec<u8>>,
 }
 
 impl ChunkRewriter {
-    /// Of `read`, whose parts are to be kept or replaced one after the other.
+    /// Starts with the chunk `read`. The caller then keeps or replaces its parts in order.
     pub(crate) fn of(read: Bytes) -> Self {
         Self { read, as_it_came: 0, changed: None }
     }
 
-    /// The next part passes as it came.
+    /// Forwards the next part unchanged.
     pub(crate) fn keep(&mut self, part: Range<usize>) {
         match &mut self.changed {
             None => self.as_it_came = part.end,
@@ -27,8 +27,9 @@ impl ChunkRewriter {
         }
     }
 
-    /// Where to write what goes in the place of the next part.
+    /// Returns the buffer for the replacement of the next part. An empty replacement removes the part.
     pub(crate) fn instead(&mut self) -> &mut Vec<u8> {
+        // Only the first change copies the bytes before it. Later parts are appended.
         self.changed.get_or_insert_with(|| {
             let mut out = Vec::with_capacity(self.read.len());
             out.extend_from_slice(self.read.get(..self.as_it_came).unwrap_or_default());
@@ -36,7 +37,7 @@ impl ChunkRewriter {
         })
     }
 
-    /// What passes.
+    /// Returns the bytes for the agent.
     pub(crate) fn into_bytes(self) -> Bytes {
         self.changed.map_or_else(|| self.read.slice(..self.as_it_came), Bytes::from)
     }

@@ -1,7 +1,7 @@
-//! Edits of JSON text that keep every byte they do not mean to change.
+//! Edits JSON text and preserves every byte that is not part of an edit.
 //!
-//! A body is never parsed and written anew: numbers keep their spelling, keys their order, strings their escapes.
-//! The text is scanned once for the places of interest, and an edit is a splice at those places.
+//! A body is never parsed and serialized again: numbers, keys and strings retain their spelling, and keys their order.
+//! The text is scanned once to locate the values, and an edit is a splice at those positions.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,16 +12,17 @@ use serde_json::value::RawValue;
 
 use crate::wire::json_scan::Cursor;
 
-/// The members of a JSON object, in order, each value as it stands in the text.
+/// The members of a JSON object, in order. Each value is a slice of the text.
 pub(crate) struct Object<'a> {
     text: &'a str,
     members: Vec<(Cow<'a, str>, &'a str)>,
 }
 
 impl<'a> Object<'a> {
-    /// Scans `text`, which must be one JSON object. What is wrong inside of a value may go unseen: it stays as it is,
-    /// and who reads it finds out.
+    /// Scans `text`, which must be one JSON object. Errors within a nested value may remain undetected: its text is
+    /// unchanged, and its reader reports them.
     pub(crate) fn scan(text: &'a str) -> Result<Self, serde_json::Error> {
+        // The fast scanner also rejects valid JSON of unusual form, such as escaped keys, so serde decides.
         let members = match plain_members(text) {
             Some(members) => members,
             None => serde_json::from_str::<JsonMembers<'a>>(text)?.0,
@@ -29,40 +30,43 @@ impl<'a> Object<'a> {
         Ok(Self { text, members })
     }
 
-    /// The value of `key`. Of several the last counts, as it does for every JSON reader of vLLM.
+    /// Returns the value of `key`. The last of several values counts, as for every JSON parser in vLLM.
     pub(crate) fn get(&self, key: &str) -> Option<&'a str> {
         self.members.iter().rev().find(|(name, _)| name == key).map(|&(_, value)| value)
     }
 
-    /// The value of `key` where it has the type asked for; vLLM says what is wrong with any other.
+    /// Returns the value of `key` as a `T`, or `None` if its type is different: vLLM reports that error.
     pub(crate) fn get_as<T: Deserialize<'a>>(&self, key: &str) -> Option<T> {
         serde_json::from_str(self.get(key)?).ok()
     }
 
-    /// Every member, in order, those that come again included.
+    /// Returns every member in order, including repeated keys.
     pub(crate) fn members(&self) -> impl Iterator<Item = (&str, &'a str)> {
         self.members.iter().map(|(name, value)| (&**name, *value))
     }
 
-    /// Whether `key` is there and not `null`.
+    /// Whether `key` is present and not `null`.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.get(key).is_some_and(|value| value != "null")
     }
 
-    /// Whether the agent turned `key` on. What vLLM reads as no boolean counts: vLLM explains what is wrong with it, so it is
-    /// not ours to replace.
+    /// Whether the agent turned `key` on. A value that vLLM rejects as a boolean counts as on. The proxy does not
+    /// replace it, so that vLLM can report the error.
     pub(crate) fn asks_for(&self, key: &str) -> bool {
         self.has(key) && !self.get_as(key).is_some_and(|value| is_off(&value))
     }
 
-    /// Gives `key` the value `json`, in `splices`: in its place, or in front of all others where it is new.
+    /// Sets `key` to the value `json`, as an edit in `splices`. The value is replaced in place, and a new key is
+    /// inserted before all others.
     pub(crate) fn set(&self, key: &str, json: &str, splices: &mut Splices<'a>) {
         if let Some(value) = self.get(key) {
             splices.replace(value, json.to_owned());
             return;
         }
+        // Serialized with `serde_json`, because a key may need escapes.
         let quoted = serde_json::Value::from(key);
         let after_brace = self.text.find('{').map_or(0, |brace| brace + 1);
+        // A comma separates the new member from the object's own members, or from an earlier insertion.
         let member = match (self.members.is_empty(), splices.has_insertion_at(after_brace)) {
             (false, _) => format!("{quoted}:{json},"),
             (true, false) => format!("{quoted}:{json}"),
@@ -72,7 +76,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Whether vLLM reads a value as false where it expects a boolean: the lax mode of pydantic.
+/// Whether vLLM reads the value as false if it expects a boolean, by the rules of pydantic's lax mode.
 pub(crate) fn is_off(value: &serde_json::Value) -> bool {
     const WORDS: [&str; 6] = ["0", "off", "f", "false", "n", "no"];
     match value {
@@ -83,7 +87,7 @@ pub(crate) fn is_off(value: &serde_json::Value) -> bool {
     }
 }
 
-/// The members of an object whose keys have no escapes.
+/// Returns the members of an object whose keys have no escapes. `None` if the text has another form.
 fn plain_members(text: &str) -> Option<Vec<(Cow<'_, str>, &str)>> {
     let mut members = Vec::with_capacity(16);
     let mut cursor = Cursor::new(text);
@@ -94,7 +98,7 @@ fn plain_members(text: &str) -> Option<Vec<(Cow<'_, str>, &str)>> {
     cursor.is_at_end().then_some(members)
 }
 
-/// The members of any object.
+/// The members of any object, read by serde.
 struct JsonMembers<'a>(Vec<(Cow<'a, str>, &'a str)>);
 
 impl<'de> Deserialize<'de> for JsonMembers<'de> {
@@ -119,11 +123,11 @@ impl<'de> Deserialize<'de> for JsonMembers<'de> {
     }
 }
 
-/// A key, borrowed where it has no escapes.
+/// A key, borrowed if it has no escapes.
 #[derive(serde::Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Replacements to make in one text, each at a place of its own.
+/// Replacements in one text, at separate positions.
 pub(crate) struct Splices<'a> {
     text: &'a str,
     changes: Vec<(Range<usize>, Cow<'static, str>)>,
@@ -134,9 +138,9 @@ impl<'a> Splices<'a> {
         Self { text, changes: Vec::new() }
     }
 
-    /// Puts `json` in the place of `value`, which must be a slice of this text.
+    /// Replaces `value`, which must be a slice of this text, by `json`.
     pub(crate) fn replace(&mut self, value: &str, json: impl Into<Cow<'static, str>>) {
-        // Where a slice points tells its place in the text.
+        // The address of the slice determines its position in the text.
         let start = (value.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
         let range = start..start.wrapping_add(value.len());
         debug_assert!(self.text.get(range.clone()) == Some(value), "a value of another text");
@@ -152,12 +156,12 @@ impl<'a> Splices<'a> {
         self.changes.iter().any(|(range, _)| *range == (at..at))
     }
 
-    /// The edited text; none where nothing is to be changed.
+    /// Returns the edited text, or `None` if there are no edits.
     pub(crate) fn edited(mut self) -> Option<Vec<u8>> {
         if self.changes.is_empty() {
             return None;
         }
-        // Stable: insertions at one place stay in the order they were asked for.
+        // The sort is stable, so insertions at the same position retain their order.
         self.changes.sort_by_key(|(range, _)| range.start);
         let added: usize = self.changes.iter().map(|(_, json)| json.len()).sum();
         let mut out = Vec::with_capacity(self.text.len() + added);

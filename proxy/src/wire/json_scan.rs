@@ -1,12 +1,12 @@
-//! Reading JSON text forward without building anything: the hot path's way through what vLLM says.
+//! Scans JSON text forward without building values, for the hot path through vLLM's answers.
 //!
-//! It takes the plain forms that vLLM writes. Of anything else (an escape in a key, a number of unusual form) it says
-//! `None`, and the caller asks serde, which knows every form and says what is wrong. What is passed over is not checked
-//! further than finding its end needs.
+//! The scanner accepts the plain forms that vLLM writes. For other forms (an escape in a key, an unusual number) it
+//! returns `None`, and the caller uses serde, which accepts every form and reports errors. Skipped values are only
+//! checked as far as is necessary to find their end.
 
 use memchr::{memchr, memchr2, memchr3};
 
-/// A place in a JSON text, between two tokens.
+/// A position between two tokens of a JSON text.
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor<'a> {
     text: &'a str,
@@ -18,7 +18,7 @@ impl<'a> Cursor<'a> {
         Self { text, at: 0 }
     }
 
-    /// Reads an object; `member` is called behind each colon and must pass over the value.
+    /// Reads an object. `member` is called after each colon, and must consume the value.
     pub(crate) fn object(&mut self, mut member: impl FnMut(&mut Self, &'a str) -> Option<()>) -> Option<()> {
         self.take(b'{')?;
         if self.next()? == b'}' {
@@ -37,7 +37,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads an array; `item` is called in front of each and must pass over it.
+    /// Reads an array. `item` is called before each item, and must consume it.
     pub(crate) fn array(&mut self, mut item: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.take(b'[')?;
         if self.next()? == b']' {
@@ -54,7 +54,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A string without escapes.
+    /// Reads a string without escapes. Returns `None` for any other value.
     pub(crate) fn plain_string(&mut self) -> Option<&'a str> {
         self.take(b'"')?;
         let start = self.at;
@@ -64,7 +64,7 @@ impl<'a> Cursor<'a> {
         (*self.text.as_bytes().get(end)? == b'"').then(|| self.text.get(start..end))?
     }
 
-    /// A number that is finite.
+    /// Reads a finite number. Returns `None` for any other value.
     pub(crate) fn number(&mut self) -> Option<f64> {
         let text = self.value()?;
         if !text.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
@@ -73,12 +73,12 @@ impl<'a> Cursor<'a> {
         text.parse().ok().filter(|number: &f64| number.is_finite())
     }
 
-    /// Passes over this very text, if it comes next.
+    /// Consumes exactly this text if it comes next.
     pub(crate) fn exactly(&mut self, text: &str) -> Option<()> {
         self.rest().starts_with(text.as_bytes()).then(|| self.at += text.len())
     }
 
-    /// Passes over `null`, if that comes next.
+    /// Consumes `null` if it comes next, and returns whether it did.
     pub(crate) fn null(&mut self) -> bool {
         let is_null = self.next() == Some(b'n') && self.rest().starts_with(b"null");
         if is_null {
@@ -97,12 +97,12 @@ impl<'a> Cursor<'a> {
         self.next() == Some(b'{')
     }
 
-    /// Any value but `null`, as its text; `null` is nothing.
+    /// Consumes any value and returns its text, or `Some(None)` for `null`.
     pub(crate) fn non_null(&mut self) -> Option<Option<&'a str>> {
         if self.null() { Some(None) } else { self.value().map(Some) }
     }
 
-    /// Passes over any value and gives its text.
+    /// Consumes any value and returns its text.
     pub(crate) fn value(&mut self) -> Option<&'a str> {
         let first = self.next()?;
         let start = self.at;
@@ -113,15 +113,16 @@ impl<'a> Cursor<'a> {
             _ => self.at += self.rest().iter().take_while(|&&byte| is_scalar(byte)).count(),
         }
         let text = self.text.get(start..self.at)?;
+        // Strings, objects and arrays are complete if their end was found. Other values must be literals.
         (matches!(first, b'"' | b'{' | b'[') || is_literal(text)).then_some(text)
     }
 
-    /// Nothing but white space is left.
+    /// Whether only white space remains.
     pub(crate) fn is_at_end(&mut self) -> bool {
         self.next().is_none()
     }
 
-    /// Where in the text the cursor stands.
+    /// Returns the position in the text, in bytes.
     pub(crate) fn position(&self) -> usize {
         self.at
     }
@@ -130,11 +131,12 @@ impl<'a> Cursor<'a> {
         let start = self.at + 1;
         self.at = start;
         loop {
-            // Long texts have far fewer quotes than escapes, so the search is for those alone.
+            // Long texts have far fewer quotes than escapes, so the search is for quotes alone.
             let quote = self.at + find(self.rest(), |byte| byte == b'"', |rest| memchr(b'"', rest))?;
             self.at = quote + 1;
             let before = self.text.as_bytes().get(start..quote)?;
             let backslashes = before.iter().rev().take_while(|&&byte| byte == b'\\').count();
+            // An odd number of backslashes escapes the quote.
             if backslashes % 2 == 0 {
                 return Some(());
             }
@@ -146,6 +148,7 @@ impl<'a> Cursor<'a> {
         loop {
             match self.text.as_bytes().get(self.at)? {
                 b'"' => {
+                    // Brackets within a string do not count.
                     self.pass_string()?;
                     continue;
                 }
@@ -166,7 +169,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Passes over a list's items if none of them is a string or a list: those of thousands of ids.
+    /// Skips the items of a list up to its `]` if there is no string and no nested list before it. Lists of thousands
+    /// of ids are skipped in one search.
     fn pass_flat_items(&mut self) {
         let rest = self.rest();
         let stops = |byte| matches!(byte, b']' | b'[' | b'"');
@@ -180,7 +184,7 @@ impl<'a> Cursor<'a> {
         self.text.as_bytes().get(self.at..).unwrap_or_default()
     }
 
-    /// The next byte that is not white space.
+    /// Skips white space and returns the next byte without consuming it.
     fn next(&mut self) -> Option<u8> {
         loop {
             match *self.text.as_bytes().get(self.at)? {
@@ -201,10 +205,10 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// What is this near is found sooner by looking than by a search that takes a run-up.
+/// Up to this number of bytes, a plain loop is faster than a vector search with its start-up cost.
 const NEAR: usize = 24;
 
-/// The first byte that `is` so; beyond the nearest ones by `search`.
+/// Returns the position of the first byte for which `is` holds. `search` is used beyond the first `NEAR` bytes.
 fn find(bytes: &[u8], is: impl Fn(u8) -> bool, search: impl Fn(&[u8]) -> Option<usize>) -> Option<usize> {
     let near = bytes.len().min(NEAR);
     let (begin, rest) = bytes.split_at(near);
@@ -215,7 +219,7 @@ fn is_scalar(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.')
 }
 
-/// A number by JSON's grammar, or one of its three words.
+/// Whether the text is a number by JSON's grammar, `null`, `true` or `false`.
 fn is_literal(text: &str) -> bool {
     let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     if matches!(text, "null" | "true" | "false") {
@@ -223,6 +227,7 @@ fn is_literal(text: &str) -> bool {
     }
     let mut rest = text.strip_prefix('-').unwrap_or(text).as_bytes();
     let whole = digits(rest);
+    // JSON permits no leading zeros.
     if whole == 0 || (whole > 1 && rest.first() == Some(&b'0')) {
         return false;
     }

@@ -1,7 +1,7 @@
-//! Server-sent events out of a byte stream that may be cut anywhere.
+//! Decodes server-sent events from a byte stream that may be cut at any position.
 //!
-//! Upstream mostly sends whole events, one or several at a time: those are looked at where they lie and never copied. Only
-//! the beginning of an event whose end has not come is set aside.
+//! Upstream mostly sends whole events, one or several per chunk: they are read in place and never copied. Only the
+//! beginning of an incomplete event is buffered.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,34 +9,35 @@ use std::ops::Range;
 use bytes::{Bytes, BytesMut};
 use memchr::{memchr2, memchr2_iter};
 
-/// More came without a blank line than an event can hold.
+/// The stream has more bytes without a blank line than the limit for an event.
 #[derive(Debug, thiserror::Error)]
 #[error("an event of the stream is longer than {0} bytes")]
 pub(crate) struct EventTooLong(usize);
 
-/// Far above the largest event seen of vLLM (the first chunk holds all prompt ids: 7 MB for a million tokens).
+/// Maximum length of an event, in bytes. The largest events of vLLM are far below: a first chunk with all prompt ids
+/// has 7 MB for a million tokens.
 const LONGEST_EVENT: usize = 64 << 20;
 
-/// Cuts a byte stream into events.
+/// Splits a byte stream into events.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
-    /// The beginning of an event.
+    /// The beginning of an incomplete event.
     begun: BytesMut,
-    /// How far it has been searched for the blank line that ends it.
+    /// The length of `begun` that was already searched for the blank line.
     searched: usize,
 }
 
-/// Whole events that came.
+/// The complete events of a chunk.
 #[derive(Debug, Default)]
 pub(crate) struct Arrived {
-    /// The events one after the other, as they came.
+    /// The bytes of the events, unchanged and in order.
     pub(crate) bytes: Bytes,
-    /// Where each of them lies, its blank line included.
+    /// The range of each event in `bytes`, including its blank line.
     pub(crate) events: Vec<Range<usize>>,
 }
 
 impl Decoder {
-    /// Takes the next bytes of the stream. What of them is no whole event is set aside.
+    /// Takes the next bytes of the stream and returns the complete events. The bytes after them are buffered.
     pub(crate) fn take(&mut self, bytes: Bytes) -> Result<Arrived, EventTooLong> {
         if self.begun.is_empty() {
             let events = self.events_in(&bytes);
@@ -54,7 +55,7 @@ impl Decoder {
             self.begun = begun;
             return Ok(Arrived::default());
         };
-        // Copied, because a few bytes would otherwise hold the memory of a long event.
+        // The rest is copied: a slice of a few bytes would otherwise retain the memory of a long event.
         self.begun.extend_from_slice(begun.get(end..).unwrap_or_default());
         begun.truncate(end);
         Ok(Arrived { bytes: begun.freeze(), events })
@@ -71,24 +72,25 @@ impl Decoder {
         events
     }
 
-    /// What came after the last whole event: empty at the end of a sound stream.
+    /// Returns and removes the bytes after the last complete event. They are empty at the end of a well-formed stream.
     pub(crate) fn rest(&mut self) -> Bytes {
         self.searched = 0;
         self.begun.split().freeze()
     }
 }
 
-/// A line ends with LF, CR or CR LF, and an empty line ends the event. `searched` stands at the start of a line.
+/// Returns the position after the blank line that ends the event. A line ends with LF, CR or CR LF. `searched` is the
+/// start of a line, and advances to the start of the last incomplete line.
 fn end_of_event(bytes: &[u8], searched: &mut usize) -> Option<usize> {
     let mut line_start = *searched;
     let breaks = memchr2_iter(b'\n', b'\r', bytes.get(line_start..)?).map(|at| at + *searched);
     for at in breaks {
         if at < line_start {
-            continue; // the LF of a CR LF
+            continue; // The LF belongs to a CR LF.
         }
         let is_cr = bytes.get(at) == Some(&b'\r');
         if is_cr && at + 1 == bytes.len() {
-            break; // an LF may follow: the next bytes tell
+            break; // An LF may follow in the next chunk.
         }
         let is_crlf = is_cr && bytes.get(at + 1) == Some(&b'\n');
         let next_line = at + 1 + usize::from(is_crlf);
@@ -101,8 +103,8 @@ fn end_of_event(bytes: &[u8], searched: &mut usize) -> Option<usize> {
     None
 }
 
-/// An event's data: its `data` lines, joined by line feeds where there are several. None for an event without (a
-/// comment), or if it is not UTF-8.
+/// Returns the data of an event: its `data` lines, joined by line feeds. Returns `None` for an event without data (a
+/// comment) or with invalid UTF-8.
 pub(crate) fn data(event: &[u8]) -> Option<Cow<'_, str>> {
     let text = std::str::from_utf8(event).ok()?;
     if let Some(value) = text.strip_prefix("data: ").and_then(only_line) {
@@ -118,13 +120,13 @@ pub(crate) fn data(event: &[u8]) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(rest))
 }
 
-/// The line in front of the blank one, where there is no other: vLLM's form.
+/// Returns the line before the blank line if it is the only one. vLLM writes events in this form.
 fn only_line(text: &str) -> Option<&str> {
     let line = text.strip_suffix("\n\n")?;
     memchr2(b'\n', b'\r', line.as_bytes()).is_none().then_some(line)
 }
 
-/// Appends an event with this data to `out`.
+/// Appends an event with this data to `out`. Each line of the data becomes a `data` line.
 pub(crate) fn write_event(data: &[u8], out: &mut Vec<u8>) {
     for line in data.split(|&b| b == b'\n') {
         out.extend_from_slice(b"data: ");

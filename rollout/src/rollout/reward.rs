@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The verdict of a trial's verifier, or the reason why there is none.
+/// The verifier's result for a trial, or the reason why there is none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reward {
     /// Every number that the verifier gave, by name.
     pub rewards: BTreeMap<String, f64>,
-    /// The one number to train on. `None` (never 0) if there is none.
+    /// The number to train on. `None` (never 0) if there is no reward.
     pub reward: Option<f64>,
     /// Whether the reward measures the agent.
     pub valid: bool,

@@ -1,4 +1,4 @@
-//! Refusals: status and body are vLLM's, to the letter where the request is one that it was asked.
+//! Tests of refusals: status and body are vLLM's. They are equal to the letter if a real vLLM got the same request.
 
 use serde_json::{Value, json};
 

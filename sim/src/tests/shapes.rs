@@ -1,4 +1,5 @@
-//! For requests that a real vLLM was asked: the same keys in the same order with values of the same types.
+//! Tests with requests that a real vLLM got: the answers have the same keys in the same order, with values of the same
+//! types.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,7 @@ use serde_json::Value;
 use super::{events, fixture, parse_events, recorded_model, send};
 use crate::encode;
 
-/// A value without its content: keys in order, types, and which kinds of elements a list has.
+/// Returns a description of a value without its content: keys in order, types, and the kinds of elements in a list.
 fn shape(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -21,9 +22,9 @@ fn shape(value: &Value) -> String {
         }
         Value::Object(map) => {
             let field = |(key, value): (&String, &Value)| match key.as_str() {
-                // Empty for a part of a character: whether there is one is chance.
+                // Empty for a part of a character, whose presence is random.
                 "bytes" => "bytes".to_owned(),
-                // What stopped the recorded tool calls was a grammar, which the simulator has not.
+                // A grammar stopped the recorded tool calls. The simulator has no grammar.
                 "stop_reason" if value.is_i64() => "stop_reason: null".to_owned(),
                 _ => format!("{key}: {}", shape(value)),
             };
@@ -51,7 +52,8 @@ async fn same_events(fixture: Value, recorded: &str, script: Option<&str>) {
     assert_eq!(response.headers()["content-type"], "text/event-stream; charset=utf-8");
     let ours = parse_events(&response.text().await.unwrap());
     let theirs = parse_events(recorded);
-    // How a text falls into tokens is the tokenizer's business: the first and last events, and which kinds come between.
+    // Another tokenizer splits the text differently, so compare only the first event, the last event, and the set of
+    // kinds.
     let outline = |events: &[Value]| {
         let shapes: Vec<String> = events.iter().map(shape).collect();
         let kinds: BTreeSet<String> = shapes.iter().cloned().collect();

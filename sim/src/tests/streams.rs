@@ -1,4 +1,4 @@
-//! A stream, put together, is the JSON answer, whatever was asked and whatever the script says.
+//! The joined events of a stream are equal to the JSON answer, for every request and every script.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ async fn answered(server: &Arc<Server>, mut body: Value, stream: bool) -> String
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// The choices of a stream as those of a document, with what both have in common.
+/// Returns the choices of a stream in the form of a document, with the fields that both have.
 fn joined(events: &[Value], n: usize) -> Vec<Value> {
     let mut choices = vec![Map::new(); n];
     for choice in events.iter().flat_map(|event| event["choices"].as_array().unwrap()) {
@@ -64,7 +64,7 @@ fn append(map: &mut Map<String, Value>, key: &str, text: &str) {
     map.insert(key.to_owned(), json!(after));
 }
 
-/// A document's choices in the same form.
+/// Returns a document's choices in the same form.
 fn common(document: &Value) -> Vec<Value> {
     let choice = |choice: &Value| {
         let mut common = Map::new();
@@ -88,7 +88,8 @@ fn common(document: &Value) -> Vec<Value> {
     document["choices"].as_array().unwrap().iter().map(choice).collect()
 }
 
-/// Nothing, an empty text and an empty list are one; a call that was cut off is text in the document alone.
+/// Removes nulls, empty texts and empty lists, which count as equal. A truncated call is text only in the document, so
+/// its fields are removed too.
 fn comparable(choice: &Value, calls_were_cut: bool) -> Value {
     let mut kept = choice.as_object().unwrap().clone();
     if calls_were_cut {

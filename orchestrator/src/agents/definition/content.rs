@@ -1,5 +1,5 @@
-//! What is in a file of a definition: text, or a table that is written as JSON or TOML. Values are put into a table's strings,
-//! so none can break the file's syntax, whatever is in it.
+//! The content of a file of a definition: text, or a table that is written as JSON or TOML. Values replace places in
+//! the strings of a table, so no value can break the syntax of the file.
 
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -8,7 +8,7 @@ use toml::{Table, Value};
 use super::ConfigFile;
 use super::template::{Template, Values, fill};
 
-/// An entry of `[[files]]` as it is written.
+/// An entry of `[[files]]` in the definition.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -32,28 +32,28 @@ impl TryFrom<Written> for ConfigFile {
     }
 }
 
-/// What is in a file.
+/// The content of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FileContent {
-    /// As it stands, places filled.
+    /// The text, with its places filled.
     Text(String),
-    /// A table, as JSON.
+    /// A table, written as JSON.
     Json(Table),
-    /// A table, as TOML.
+    /// A table, written as TOML.
     Toml(Table),
 }
 
-/// A file to write: where, and what.
+/// A file to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileText {
-    /// Absolute, inside.
+    /// The absolute path inside the environment.
     pub(crate) path: String,
-    /// What is in it.
+    /// The text.
     pub(crate) text: String,
 }
 
 impl FileContent {
-    /// Every string in it that may have places.
+    /// Returns every string that may contain places.
     pub(super) fn strings(&self) -> Vec<&str> {
         match self {
             Self::Text(text) => vec![text],
@@ -61,7 +61,7 @@ impl FileContent {
         }
     }
 
-    /// The file's text, with `extra` laid under `key` of its table.
+    /// Returns the text of the file. The entries of `extra` are added under its key.
     pub(crate) fn render(&self, values: &Values, extra: Option<(&str, &Table)>) -> String {
         let with_extra = |table: &Table| {
             let mut table = fill_table(table, values);
@@ -89,6 +89,7 @@ pub(super) fn strings_of(table: &Table) -> Vec<&str> {
             _ => {}
         }
     }
+    // Keys may contain places too.
     found.extend(table.keys().map(String::as_str));
     found
 }
@@ -126,6 +127,7 @@ fn json(value: &Value) -> Json {
         Value::Integer(number) => Json::from(*number),
         Value::Float(number) => Json::from(*number),
         Value::Boolean(flag) => Json::Bool(*flag),
+        // JSON has no type for times.
         Value::Datetime(time) => Json::String(time.to_string()),
         Value::Array(items) => Json::Array(items.iter().map(json).collect()),
         Value::Table(table) => {

@@ -1,4 +1,4 @@
-//! A task's MCP servers, in an agent's own words.
+//! Converts a task's MCP servers to an agent's configuration.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,11 @@ use super::content::{FileContent, strings_of};
 use super::template::{Template, Values, fill};
 use crate::task::{McpServer, McpTransport};
 
-/// What may stand in `${}` of a server's entry. Those of the second line make a list or a table where they stand alone.
+/// The places that a server's entry may have. `args`, `command_line` and `headers` become a list or a table if they are
+/// the whole string.
 pub(super) const OF_SERVERS: [&str; 6] = ["name", "url", "command", "args", "command_line", "headers"];
 
-/// `[mcp]` as it is written.
+/// The section `[mcp]` in the definition.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -45,20 +46,20 @@ impl TryFrom<Written> for Mcp {
     }
 }
 
-/// Where the agent's list of servers is, and what an entry looks like.
+/// The location of the agent's list of servers, and the shape of its entries.
 #[derive(Clone, Debug, PartialEq)]
 pub struct McpHandover {
-    /// The file. One of `[[files]]`, or a file of JSON that is written only where there are servers.
+    /// The file: an entry of `[[files]]`, or a JSON file that is written only if there are servers.
     pub(crate) path: Template,
-    /// The key of the table that the entries go into, each under its server's name.
+    /// The key of the table for the entries. Each entry has its server's name.
     pub(crate) key: String,
-    /// Added to the agent's arguments where there are servers.
+    /// Arguments to add if there are servers.
     pub(crate) arguments: Vec<Template>,
-    /// The entry of a server that is a program.
+    /// The entry of a server that is a program. `None` if the agent does not support this transport.
     pub(crate) stdio: Option<Table>,
-    /// The entry of a server of server-sent events.
+    /// The entry of a server with server-sent events.
     pub(crate) sse: Option<Table>,
-    /// The entry of a server of streaming HTTP.
+    /// The entry of a server with streamable HTTP.
     pub(crate) streamable_http: Option<Table>,
 }
 
@@ -71,15 +72,15 @@ impl McpHandover {
         }
     }
 
-    /// Every string of every shape.
+    /// Returns every string of every shape.
     pub(super) fn strings(&self) -> Vec<&str> {
         [&self.stdio, &self.sse, &self.streamable_http].into_iter().flatten().flat_map(strings_of).collect()
     }
 
-    /// The entries of these servers.
+    /// Returns the entries of these servers.
     ///
     /// # Errors
-    /// The first server that the agent cannot take.
+    /// Returns the first server that the agent does not support.
     pub(crate) fn entries<'s>(&self, servers: &'s [McpServer]) -> Result<Table, &'s McpServer> {
         let entry = |server: &'s McpServer| {
             let shape = self.shape(&server.transport).ok_or(server)?;
@@ -88,7 +89,7 @@ impl McpHandover {
         servers.iter().map(entry).collect()
     }
 
-    /// The file where it is none of `[[files]]`.
+    /// Returns the file with the servers, for a path that is not in `[[files]]`.
     pub(crate) fn own_file(&self, values: &Values, entries: &Table) -> super::FileText {
         let text = FileContent::Json(Table::new()).render(values, Some((&self.key, entries)));
         super::FileText { path: self.path.fill(values), text }
@@ -100,7 +101,8 @@ fn fill_shape(shape: &Table, server: &McpServer) -> Table {
     entries.collect()
 }
 
-/// None for what would be empty: a table of no headers says nothing.
+/// Fills the places of a value. Returns `None` for `${headers}` if there are no headers, because the key is left out
+/// then.
 fn fill_value(value: &Value, server: &McpServer) -> Option<Value> {
     let (url, headers, command, args) = parts(server);
     let list = |items: &mut dyn Iterator<Item = &str>| {
@@ -121,6 +123,7 @@ fn fill_value(value: &Value, server: &McpServer) -> Option<Value> {
                 "name" => Some(server.name.clone()),
                 "url" => Some(url.to_owned()),
                 "command" => Some(command.to_owned()),
+                // The parser has rejected unknown places.
                 _ => None,
             })),
         },
@@ -131,7 +134,7 @@ fn fill_value(value: &Value, server: &McpServer) -> Option<Value> {
 
 type Parts<'s> = (&'s str, Option<&'s BTreeMap<String, String>>, &'s str, &'s [String]);
 
-/// Address, headers, program and arguments, of which a server has two.
+/// Returns URL, headers, program and arguments. Those that the transport does not have are empty.
 fn parts(server: &McpServer) -> Parts<'_> {
     match &server.transport {
         McpTransport::Sse { url, headers } | McpTransport::StreamableHttp { url, headers } => {
@@ -141,7 +144,7 @@ fn parts(server: &McpServer) -> Parts<'_> {
     }
 }
 
-/// The servers in words, for an agent that has no other way to know of them.
+/// Describes the servers in text, for an agent that has no configuration for them.
 pub(crate) fn in_words(servers: &[McpServer]) -> String {
     let line = |McpServer { name, transport }: &McpServer| match transport {
         McpTransport::Stdio { command, args } => {

@@ -1,4 +1,4 @@
-//! The options of an agent: what a user gave, checked, as arguments and environment variables.
+//! Checks the options that a user gave, and converts them to arguments and environment variables.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use super::template::{OF_OPTIONS, fill};
 use super::{AgentOption, Definition, OptionType, Template, VERSION_OPTION, Values};
 use crate::common::suggest::{did_you_mean, nearest};
 
-/// What the options come to.
+/// The arguments and variables from the options.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Chosen {
-    /// Arguments, places of the trial still open.
+    /// The arguments, each with the option's value. The other places are filled for each trial.
     arguments: Vec<(Template, String)>,
     /// Environment variables.
     pub(crate) env: BTreeMap<String, String>,
 }
 
 impl Chosen {
-    /// The arguments of one trial.
+    /// Returns the arguments of one trial.
     pub(crate) fn arguments(&self, values: &Values) -> Vec<String> {
         let put = |(template, value): &(Template, String)| {
             fill(&template.0, |name| {
@@ -30,10 +30,10 @@ impl Chosen {
 }
 
 impl AgentOption {
-    /// The value as text; none for a boolean that is false.
+    /// Returns the value as text, or `None` for a boolean that is false.
     ///
     /// # Errors
-    /// Another type, or none of the choices.
+    /// Fails if the type is wrong or the value is not one of the choices.
     pub(super) fn value_of(&self, value: &Value) -> Result<Option<String>, String> {
         let wrong = |wanted: &str| Err(format!("{value} is not {wanted}"));
         let text = match (self.kind, value) {
@@ -46,7 +46,7 @@ impl AgentOption {
             (OptionType::Number, Value::Number(number)) => number.to_string(),
             (OptionType::Number, _) => return wrong("a number"),
             (OptionType::String, Value::String(text)) => text.clone(),
-            // A command line does not tell text from numbers.
+            // On a command line, text that looks like a number or a boolean is parsed as such.
             (OptionType::String, Value::Number(_) | Value::Bool(_)) => value.to_string(),
             (OptionType::String, _) => return wrong("text"),
         };
@@ -58,10 +58,10 @@ impl AgentOption {
     }
 }
 
-/// Checks the names of what was given to an agent. `aliases` are other spellings of some options.
+/// Checks that all given options exist. `aliases` are other names of some options.
 ///
 /// # Errors
-/// An option that the agent does not have, in words.
+/// Returns a message about the first unknown option.
 pub(in crate::agents) fn must_be_known(
     given: &Map<String, Value>,
     options: &[&str],
@@ -76,10 +76,10 @@ pub(in crate::agents) fn must_be_known(
 }
 
 impl Definition {
-    /// Checks what a user gave, and lays it over the defaults.
+    /// Checks the given options, and adds the defaults.
     ///
     /// # Errors
-    /// An option that the agent does not have, or a value that it may not have, in words.
+    /// Returns a message about an unknown option or an invalid value.
     pub(crate) fn choose(&self, given: &Map<String, Value>) -> Result<Chosen, String> {
         let options: Vec<_> = self.options.keys().map(String::as_str).chain([VERSION_OPTION]).collect();
         must_be_known(given, &options, &[])?;

@@ -1,4 +1,4 @@
-//! Reading a definition, and refusing one that cannot work before anything is installed for it.
+//! Parses a definition, and rejects a definition that cannot work before anything is installed for it.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,11 @@ use super::template::{OF_OPTIONS, PLACES, Template, names};
 use super::{AgentOption, Definition, Install, Mcp, OptionType};
 use crate::common::suggest::nearest;
 
-/// The option that every installed agent has, and no definition may take for itself.
+/// The option that every installed agent has. A definition must not declare it.
 pub(crate) const VERSION_OPTION: &str = "version";
 
-/// Known in a shell command alone, where it is a variable: an environment variable of that length would be refused.
+/// The place for the instruction. Only a shell command has it, as a shell variable, because an environment variable of
+/// that length would be refused.
 const OF_COMMANDS: &str = "instruction";
 
 /// Why a definition cannot be used.
@@ -21,10 +22,10 @@ const OF_COMMANDS: &str = "instruction";
 pub struct DefinitionError(String);
 
 impl Definition {
-    /// Reads the text of a definition.
+    /// Parses the text of a definition.
     ///
     /// # Errors
-    /// No TOML, a key that is not known, or anything that could not work whatever the trial.
+    /// Fails if the text is not TOML, has an unknown key, or declares something that cannot work in any trial.
     pub fn parse(text: &str) -> Result<Self, DefinitionError> {
         let definition: Self = toml::from_str(text).map_err(|error| explain(&error))?;
         definition.check().map_err(DefinitionError)?;
@@ -51,13 +52,14 @@ impl Definition {
         }
         self.options.iter().try_for_each(|(name, option)| check_option(name, option))?;
         for rule in &self.outcome {
+            // This rejects an invalid pattern early. A trial compiles the pattern again.
             Regex::new(&rule.pattern)
                 .map_err(|error| format!("outcome pattern {:?}: {error}", rule.pattern))?;
         }
         self.install.check()
     }
 
-    /// Every template, with where it stands and what is known there besides the places that are known everywhere.
+    /// Returns every template with its location and the additional places that are valid there.
     fn templates(&self) -> Vec<(String, &Template, &'static [&'static str])> {
         let mut all = vec![("run.command".to_owned(), &self.run.command, &[OF_COMMANDS][..])];
         all.extend(self.setup.check.iter().map(|check| ("setup.check".to_owned(), check, &[][..])));
@@ -81,6 +83,7 @@ impl Install {
         let (package, version) = match self {
             Self::Image => return Ok(()),
             Self::Script { script, version, .. } => {
+                // An empty script fails the check of the version below.
                 ("script", if script.trim().is_empty() { "" } else { version })
             }
             Self::Npm { package, version, .. } | Self::Pypi { package, version, .. } => {
@@ -95,7 +98,7 @@ impl Install {
     }
 }
 
-/// What a package manager would not take for an option, a path or an address.
+/// Accepts only names that no package manager takes for an option, a path or a URL.
 fn check_package(package: &str) -> Result<(), String> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.@/".contains(c);
     let named = package.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '@');
@@ -106,7 +109,7 @@ fn check_package(package: &str) -> Result<(), String> {
     }
 }
 
-/// What is a version, and nothing else, to every package manager: it is in paths too.
+/// Accepts only exact versions that are safe in paths and for every package manager.
 pub(crate) fn check_version(version: &str) -> Result<(), String> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.+".contains(c);
     if version.len() <= 64
@@ -162,7 +165,7 @@ fn check_option(name: &str, option: &AgentOption) -> Result<(), String> {
     }
 }
 
-/// Says which key was meant where a key is not known. The deserialiser tells the known ones in its message.
+/// Adds the most similar known key to the error for an unknown key. The deserializer's message lists the known keys.
 fn explain(error: &toml::de::Error) -> DefinitionError {
     let message = error.message();
     let Some(listed) =
@@ -170,6 +173,7 @@ fn explain(error: &toml::de::Error) -> DefinitionError {
     else {
         return DefinitionError(error.to_string().trim_end().to_owned());
     };
+    // The deserializer quotes the unknown key first, and then the known keys.
     let mut quoted = listed.split('`').skip(1).step_by(2);
     let unknown = quoted.next().unwrap_or_default();
     let known: BTreeSet<_> = quoted.collect();

@@ -1,4 +1,4 @@
-//! Text with `${places}` for what differs from trial to trial.
+//! Text with `${places}` for values that differ between trials.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde::Deserialize;
 
-/// What may stand in `${}`, and what it means.
+/// The names of the places, each with its meaning.
 pub const PLACES: [(&str, &str); 14] = [
     ("openai_base_url", "the trial's address for chat completions and responses; ends in /v1"),
     ("anthropic_base_url", "the trial's address for messages; without /v1"),
@@ -24,26 +24,27 @@ pub const PLACES: [(&str, &str); 14] = [
     ("machine", "the machine, as uname names it: x86_64, aarch64"),
 ];
 
-/// Further ones, each known in one place of a definition only.
+/// An additional place that is valid only in the arguments of an option.
 pub(super) const OF_OPTIONS: &str = "value";
 
-/// What stands in the places.
+/// The values of the places.
 pub(crate) type Values = BTreeMap<&'static str, String>;
 
 static PLACE: LazyLock<Result<Regex, regex::Error>> = LazyLock::new(|| Regex::new(r"\$\{([a-z_]+)\}"));
 
-/// Text with places. In a shell command they are the shell's own variables and nothing is put in.
+/// Text with places. In a shell command the places are shell variables, so nothing is replaced there.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Template(pub(crate) String);
 
 impl Template {
-    /// The names of its places, as they stand.
+    /// Returns the names of the template's places in order.
     pub(super) fn names(&self) -> Vec<&str> {
         names(&self.0)
     }
 
-    /// The text with the values in their places. A name without a value stays: validation has refused those.
+    /// Returns the text with the values in their places. A place without a value stays, but parsing has rejected such
+    /// places.
     pub(crate) fn fill(&self, values: &Values) -> String {
         fill(&self.0, |name| values.get(name).cloned())
     }
@@ -54,7 +55,7 @@ pub(super) fn names(text: &str) -> Vec<&str> {
     place.captures_iter(text).filter_map(|found| found.get(1)).map(|name| name.as_str()).collect()
 }
 
-/// Values are put in as they are: a value that looks like a place is not filled again.
+/// Replaces the places by their values. The values themselves are not searched for places.
 pub(super) fn fill(text: &str, value: impl Fn(&str) -> Option<String>) -> String {
     let Ok(place) = &*PLACE else { return text.to_owned() };
     let put = |found: &regex::Captures<'_>| {

@@ -1,4 +1,4 @@
-//! Running an installer's programs: what they write is kept for the error, and told now and then.
+//! Runs an installer's programs. Their output is collected for errors and shown from time to time.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -11,22 +11,22 @@ use super::LayerError;
 use crate::common::plain::plain;
 use crate::environment::Tail;
 
-/// Between two lines that tell how far an installation is.
+/// The minimum time between two progress lines.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Characters of such a line.
+/// The maximum length of a progress line in characters.
 const TOLD_LENGTH: usize = 100;
 
-/// One installation.
+/// An installation.
 pub(super) struct Installer<'a> {
     pub(super) agent: &'a str,
     pub(super) version: &'a str,
-    /// What goes in here becomes the layer.
+    /// The directory that becomes the layer.
     pub(super) dir: &'a Path,
 }
 
 impl Installer<'_> {
-    /// Runs a program to its end. It is killed if nobody waits for it any more.
+    /// Runs a program to its end. The program is killed if the future is dropped.
     pub(super) async fn run(&self, step: &str, mut command: Command) -> Result<(), LayerError> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let program = command.as_std().get_program().to_os_string();
@@ -34,7 +34,8 @@ impl Installer<'_> {
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let mut told = Told { agent: self.agent, tail: Tail::default(), next: Instant::now() + PAUSE };
         let mut errors = Tail::default();
-        // Apart, because a warning in the midst of progress helps nobody; errors come last, being what counts.
+        // The streams are collected separately, so that a warning does not interrupt the progress. Errors come last in
+        // the message.
         tokio::join!(read(stdout, |line| told.line(line)), read(stderr, |line| errors.push(&line)));
         let status = child.wait().await.map_err(LayerError::io("run", Path::new(&program)))?;
         if status.success() {
@@ -86,7 +87,7 @@ async fn read(stream: Option<impl AsyncRead + Unpin>, mut take: impl FnMut(Strin
     }
 }
 
-/// Whether a program is on PATH.
+/// Returns whether a program is on PATH.
 pub(super) fn on_path(program: &str) -> bool {
     let Some(path) = std::env::var_os("PATH") else { return false };
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())

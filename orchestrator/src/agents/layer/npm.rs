@@ -1,11 +1,12 @@
-//! Layers from the npm registry. Packages of agents hold their programs, or depend on a package per platform that does.
+//! Layers from the npm registry. A package contains its programs, or depends on a package per platform that contains
+//! them.
 
 use tokio::process::Command;
 
 use super::LayerError;
 use super::installer::{Installer, on_path};
 
-/// Installs the package into `node_modules`, and Node.js beside it where the agent runs on it.
+/// Installs the package into `node_modules`, with Node.js if the agent needs it.
 pub(super) async fn install(
     installer: &Installer<'_>,
     package: &str,
@@ -19,7 +20,7 @@ pub(super) async fn install(
         });
     }
     let mut command = Command::new("npm");
-    // Install scripts would run as the user of this host, and fetch what no lock tells.
+    // Install scripts would run as the user of this host, and download files that no lockfile lists.
     command
         .args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "--no-update-notifier", "--prefix"])
         .arg(installer.dir)
@@ -31,7 +32,7 @@ pub(super) async fn install(
     installer.run("npm install", command).await
 }
 
-/// The machine, as Node.js names it.
+/// Returns the machine's name in Node.js.
 pub(crate) fn arch() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "x64",

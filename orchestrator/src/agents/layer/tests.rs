@@ -1,4 +1,4 @@
-//! Layers that scripts make: whole or not at all, once, and by one at a time.
+//! Tests of layers from scripts: each is complete or absent, made once, and by one process at a time.
 
 use super::*;
 

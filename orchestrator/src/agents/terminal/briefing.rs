@@ -1,4 +1,4 @@
-//! What the terminal agent is told: the task's instruction, its MCP servers, and the skills that lie inside.
+//! The text that the terminal agent gets: the task's instruction, its MCP servers, and the skills in the environment.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use super::super::definition::in_words;
 use crate::common::shell::quoted;
 use crate::environment::{EnvironmentError, Exec};
 
-/// Terminus-2's patience with one look for skills.
+/// The time limit of the search for skills, as in Terminus-2.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Ends each skill in what the search prints; no file of text has one.
+/// The end of each skill in the output of the search: a form feed, which text files do not contain.
 const END: &str = "\u{c}\n";
 
-/// All of it.
+/// Returns the whole text.
 pub(super) async fn of(assignment: &Assignment<'_>) -> Result<String, EnvironmentError> {
     let mut told = assignment.environment.instruction(&assignment.task.instruction);
     if !assignment.mcp_servers.is_empty() {
@@ -34,7 +34,7 @@ pub(super) async fn of(assignment: &Assignment<'_>) -> Result<String, Environmen
     Ok(told)
 }
 
-/// Prints each skill's path and the beginning of its text.
+/// Returns a command that prints each skill's path and the first 16 KiB of its text.
 fn search(dir: &str) -> String {
     format!(
         "find {} -mindepth 2 -maxdepth 2 -name SKILL.md -type f 2>/dev/null | sort | while read -r file; do \
@@ -49,14 +49,14 @@ struct Skill<'a> {
     head: Head,
 }
 
-/// What a skill's text begins with, between lines of `---`.
+/// The head of a skill's text, between lines of `---`.
 #[derive(Debug, PartialEq, Deserialize)]
 struct Head {
     name: String,
     description: String,
 }
 
-/// Files without a proper head are none.
+/// Parses the output of the search. Files without a valid head are skipped.
 fn skills(printed: &str) -> Vec<Skill<'_>> {
     let read = |printed| {
         let (path, text): (&str, &str) = str::split_once(printed, '\n')?;

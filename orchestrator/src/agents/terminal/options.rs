@@ -1,4 +1,4 @@
-//! The options of the terminal agent, by the names that Harbor's Terminus-2 has for them.
+//! The options of the terminal agent, with the names of Harbor's Terminus-2.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -11,66 +11,67 @@ use serde_json::{Map, Value};
 
 use super::super::definition::must_be_known;
 
-/// What the terminal agent may be told. What is not said is left to the agent.
+/// The options of the terminal agent. An absent option has the agent's default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TerminalOptions {
-    /// Turns after which it stops.
+    /// The maximum number of turns.
     #[serde(alias = "max_episodes", alias = "episodes", skip_serializing_if = "Option::is_none")]
     pub max_turns: Option<u32>,
-    /// How the model writes its answers.
+    /// The format in which the model answers.
     #[serde(alias = "format", skip_serializing_if = "Option::is_none")]
     pub parser_name: Option<AnswerFormat>,
-    /// Sampling temperature; the server's default if none.
+    /// The sampling temperature. `None` for the server's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// Most tokens of one answer; the server's default if none.
+    /// The maximum number of tokens of an answer. `None` for the server's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
-    /// Whether a conversation that grows too long is summed up, or ends the run.
+    /// Whether a conversation that grows too long is summarized. Otherwise it ends the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enable_summarize: Option<bool>,
-    /// Summed up ahead when fewer tokens than this are free; zero to wait until the server refuses.
+    /// The number of free tokens below which the conversation is summarized in advance. 0 waits until the server
+    /// refuses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proactive_summarization_threshold: Option<u64>,
-    /// What is known of the model.
+    /// Facts about the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_info: Option<ModelInfo>,
-    /// Whether its terminal is a session of tmux inside.
+    /// Whether the terminal is a tmux session in the environment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tmux: Option<bool>,
-    /// Columns of the terminal.
+    /// The number of columns of the terminal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tmux_pane_width: Option<NonZeroU16>,
-    /// Rows of the terminal.
+    /// The number of rows of the terminal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tmux_pane_height: Option<NonZeroU16>,
-    /// How its trajectory is written.
+    /// The format of the trajectory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trajectory_config: Option<TrajectoryConfig>,
-    /// Environment variables of its shell; they may be secrets, so no record has them.
+    /// Environment variables of the shell. They may be secrets, so they are in no record.
     #[serde(skip)]
     pub env: BTreeMap<String, String>,
 }
 
-/// What is known of a model, as LiteLLM calls it. Prices and the rest are passed over.
+/// Facts about a model, in LiteLLM's format. Prices and all other fields are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelInfo {
-    /// Tokens that it can see at once; the server is asked if none.
+    /// The length of the model's context in tokens. `None` to ask the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_input_tokens: Option<u64>,
 }
 
-/// How a trajectory is written.
+/// The format of a trajectory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrajectoryConfig {
-    /// With the model's answers as they came, instead of what was read in them.
+    /// Whether the trajectory has the model's raw answers instead of the parsed ones.
     #[serde(default)]
     pub raw_content: bool,
 }
 
-/// Each option with what it is for, as `rolltap agents terminal` lists them.
+/// The options with their descriptions, as `rolltap agents terminal` lists them.
 pub const OPTIONS: [(&str, &str); 11] = [
     ("max_turns", "Turns after which it stops (whole number) [default: 100]"),
     ("parser_name", "How the model writes its answers (json|xml) [default: json]"),
@@ -95,13 +96,14 @@ pub const OPTIONS: [(&str, &str); 11] = [
 ];
 
 impl TerminalOptions {
-    /// Reads them from an agent's `kwargs`. One that is null is not said.
+    /// Reads the options from an agent's `kwargs`. A null value counts as absent.
     ///
     /// # Errors
-    /// An option that it does not have, or a value that it may not have, in words.
+    /// Returns a message about an unknown option or an invalid value.
     pub(crate) fn read(kwargs: Map<String, Value>) -> Result<Self, String> {
         let said: Map<_, _> = kwargs.into_iter().filter(|(_, value)| !value.is_null()).collect();
         must_be_known(&said, &OPTIONS.map(|(name, _)| name), &ALIASES)?;
+        // Each option is parsed alone first, so that an error can name it.
         for (name, value) in &said {
             let alone = Map::from_iter([(name.clone(), value.clone())]);
             serde_json::from_value::<Self>(Value::Object(alone))
@@ -110,7 +112,7 @@ impl TerminalOptions {
         serde_json::from_value(Value::Object(said)).map_err(|error| error.to_string())
     }
 
-    /// The terminal's window.
+    /// Returns the size of the terminal.
     pub(crate) fn size(&self) -> TerminalSize {
         let TerminalSize { rows, cols } = TerminalSize::default();
         TerminalSize {
@@ -119,7 +121,7 @@ impl TerminalOptions {
         }
     }
 
-    /// Lays them over the agent's own settings.
+    /// Overrides the agent's settings by these options.
     pub(crate) fn apply(&self, settings: &mut AgentSettings) {
         settings.max_turns = self.max_turns.unwrap_or(settings.max_turns);
         settings.format = self.parser_name.unwrap_or(settings.format);
@@ -133,7 +135,7 @@ impl TerminalOptions {
     }
 }
 
-/// Other names of options: ours for Harbor's, and those that Harbor had before.
+/// Other names of options: rolltap's names, and older names of Harbor.
 const ALIASES: [&str; 3] = ["format", "episodes", "max_episodes"];
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The terminal agent in a session of tmux inside the environment, for those who want to look over its shoulder.
+//! Runs the terminal agent in a tmux session of the environment, so that a person can watch it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,10 +13,10 @@ use crate::failure::{Cause, Phase, TrialFailure};
 
 /// The session's name, for `tmux attach -t`.
 pub(crate) const SESSION: &str = "rolltap";
-/// tmux answers at once; an engine under load does not.
+/// The time limit of a tmux command. tmux answers at once, but a Docker engine under load does not.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Installs tmux by whatever package manager there is, where it is not there yet.
+/// Installs tmux with the image's package manager, unless tmux exists.
 const INSTALL: &str = r#"command -v tmux >/dev/null 2>&1 && exit 0
 if command -v apt-get >/dev/null 2>&1; then
   export DEBIAN_FRONTEND=noninteractive; apt-get update && apt-get install -y --no-install-recommends tmux
@@ -29,14 +29,14 @@ else echo "no package manager that is known" >&2; exit 1
 fi >&2
 command -v tmux >/dev/null 2>&1"#;
 
-/// Sees to it that tmux is there, within the time that an agent has to get ready.
+/// Ensures that tmux exists, within the time limit of the agent's setup.
 pub(crate) async fn install(
     environment: &Environment,
     timeout: Option<Duration>,
 ) -> Result<(), TrialFailure> {
     let is_container = environment.kind() == EnvironmentKind::Docker;
     let exec = Exec {
-        // Nothing is installed on a host.
+        // On a host nothing is installed.
         command: if is_container { INSTALL } else { "command -v tmux" }.to_owned(),
         user: is_container.then(|| "root".to_owned()),
         timeout,
@@ -59,10 +59,10 @@ struct TmuxRequest {
     done: oneshot::Sender<io::Result<CommandOutput>>,
 }
 
-/// Hands commands to [`serve`], so that a terminal does not borrow the environment.
+/// Passes commands to [`serve`], so that a terminal does not borrow the environment.
 pub(crate) struct Relay(mpsc::Sender<TmuxRequest>);
 
-/// What [`serve`] serves.
+/// The receiver of the commands, for [`serve`].
 pub(crate) struct Requests(mpsc::Receiver<TmuxRequest>);
 
 pub(crate) fn relay() -> (Relay, Requests) {
@@ -81,7 +81,7 @@ impl RunCommand for Relay {
     }
 }
 
-/// Runs what is asked for as this user, one command after the other, until nobody can ask any more.
+/// Runs the commands as this user, one after the other, until the relay is dropped.
 pub(crate) async fn serve(requests: Requests, environment: &Environment, user: Option<&str>) {
     let Requests(mut requests) = requests;
     let env = variables(environment);
@@ -94,7 +94,7 @@ pub(crate) async fn serve(requests: Requests, environment: &Environment, user: O
             ..Exec::default()
         };
         let output = environment.exec(exec).await.map(output_of).map_err(io::Error::other);
-        // Whoever asked may have been cancelled.
+        // The caller may have been cancelled.
         let _ = done.send(output);
     }
 }
@@ -103,7 +103,8 @@ fn output_of(output: ExecOutput) -> CommandOutput {
     CommandOutput { success: output.exit_code == Some(0), stdout: output.stdout, stderr: output.stderr }
 }
 
-/// On a host the server is this trial's own; in a container it is the one that `tmux attach` finds.
+/// Returns variables for tmux. On a host the trial has a tmux server of its own. In a container `tmux attach` must find
+/// the server, so it is the default one.
 fn variables(environment: &Environment) -> BTreeMap<String, String> {
     if environment.kind() != EnvironmentKind::Local {
         return BTreeMap::new();

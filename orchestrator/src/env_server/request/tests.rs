@@ -130,7 +130,7 @@ fn wrong_actions_are_named() {
     assert_eq!((nothing(b""), nothing(b" {} ")), (Ok(()), Ok(())));
 }
 
-/// JSON of any shape, with our own names now and then.
+/// Returns JSON of any shape, sometimes with field names of requests.
 fn any_json() -> impl Strategy<Value = Value> {
     let name = || "(action|commands|keystrokes|duration|task|path|width|[a-z]{0,3})";
     let leaf = prop_oneof![

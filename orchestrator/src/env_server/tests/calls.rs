@@ -1,4 +1,4 @@
-//! Calls that are wrong, or come at the wrong time.
+//! Tests of calls that are invalid or come at the wrong time.
 
 use std::num::NonZeroUsize;
 

@@ -1,4 +1,4 @@
-//! Episodes that go as they should, and their ends.
+//! Tests of episodes without errors, and their ends.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What programs, tests and hosts do to an episode.
+//! Tests of episodes with misbehaving programs, tests and hosts.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use super::stage::Stage;
 async fn a_megabyte_of_keystrokes_reaches_a_program_that_reads_and_hurts_nobody_else() {
     let stage = Stage::start().await;
     let env = stage.ready(json!({})).await;
-    // Lines, as a terminal takes no longer ones.
+    // The input has many lines, because a terminal limits the length of a line.
     let lines = "x".repeat(99) + "\n";
     env.keys("stty -echo; cat > got; wc -c < got; stty echo\n", 0.2).await;
     env.keys(&lines.repeat(10_000), 0.0).await;

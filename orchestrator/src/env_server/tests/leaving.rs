@@ -1,4 +1,4 @@
-//! Callers that leave, and servers that end.
+//! Tests of callers that leave and servers that end.
 
 use std::time::{Duration, Instant};
 

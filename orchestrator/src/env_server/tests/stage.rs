@@ -1,4 +1,4 @@
-//! A server of the test's own, tasks, and a caller.
+//! A server for one test, its tasks, and a caller.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::env_server::{self, GymSettings, RunningGym};
 use crate::environment::EnvironmentKind;
 
-/// Passes where the work is a file `done` in the workdir.
+/// Tests that pass if the workdir has a file `done`.
 pub(super) const TESTS: &str = "#!/bin/sh\n[ -f /app/done ] && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt\n";
 
 pub(super) fn settings() -> GymSettings {
@@ -32,7 +32,7 @@ pub(super) struct Stage {
     client: reqwest::Client,
 }
 
-/// What a call is answered with.
+/// The answer to a call.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) status: u16,
@@ -40,7 +40,7 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// The status and the error's code.
+    /// Returns the status and the error's code.
     pub(super) fn error(&self) -> (u16, &str) {
         (self.status, self.body["error"]["code"].as_str().unwrap_or_default())
     }
@@ -65,7 +65,7 @@ impl Stage {
         Self { server, tasks: tempfile::tempdir().unwrap(), client: reqwest::Client::new() }
     }
 
-    /// A task with these files over those of one whose work is `touch done`.
+    /// Makes a task with these files. Other files are those of a task that `touch done` solves.
     pub(super) fn task(&self, name: &str, files: &[(&str, &str)]) -> PathBuf {
         let dir = self.tasks.path().join(name);
         let usual = [
@@ -100,7 +100,7 @@ impl Stage {
         self.send("GET", path, String::new()).await
     }
 
-    /// An environment of this task, not reset.
+    /// Creates an environment of this task, without a reset.
     pub(super) async fn create(&self, task: &Path, more: Value) -> Env<'_> {
         let mut body = json!({"task": task});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -108,7 +108,7 @@ impl Stage {
         Env { stage: self, id: created["env_id"].as_str().unwrap().to_owned() }
     }
 
-    /// One of the usual task, reset.
+    /// Creates and resets an environment of the usual task.
     pub(super) async fn ready(&self, more: Value) -> Env<'_> {
         let env = self.create(&self.task("usual", &[]), more).await;
         env.reset().await.ok();
@@ -147,7 +147,7 @@ impl Env<'_> {
         self.stage.get(&self.path("")).await.ok()["status"].as_str().unwrap().to_owned()
     }
 
-    /// Types this and waits until the terminal has shown all of these, whatever comes between.
+    /// Types keystrokes and waits until the terminal has shown all of these texts, with any output in between.
     pub(super) async fn type_and_see(&self, keystrokes: &str, seen: &[&str]) -> Value {
         let mut reply = self.keys(keystrokes, 0.2).await;
         let mut all = String::new();
@@ -162,7 +162,7 @@ impl Env<'_> {
         }
     }
 
-    /// Where a local environment is, as its shell says.
+    /// Returns the directory of a local environment, as its shell reports it.
     pub(super) async fn workdir(&self) -> PathBuf {
         let reply = self.type_and_see("echo \"at=$PWD=\"\n", &["at=/"]).await;
         let observation = reply["observation"].as_str().unwrap();
@@ -171,7 +171,7 @@ impl Env<'_> {
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(super) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
     let end = Instant::now() + limit(60);
     while !is_so().await {

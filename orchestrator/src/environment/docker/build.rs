@@ -1,5 +1,5 @@
-//! Building the image of a build context, once for its content: by the engine's classic builder, which every engine has,
-//! or by BuildKit where the Dockerfile needs it.
+//! Builds the image of a build context, once per content. The engine's classic builder, which every engine has, builds
+//! it, or BuildKit if the Dockerfile needs it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -26,19 +26,20 @@ use crate::environment::transfer::archive::{self, ArchiveEntry};
 use crate::environment::{EnvironmentError, error};
 use crate::task::Task;
 
-/// The name of all images that rolltap builds; the tag tells what is in them.
+/// The name of all images that rolltap builds. The tag identifies the content.
 pub(super) const REPOSITORY: &str = "rolltap-task";
 
-/// Keeps builds from crowding each other out, and two of the same content from both being done.
+/// Limits concurrent builds, and prevents two builds of the same content at the same time.
 pub(super) struct Builds {
     at_once: Semaphore,
-    /// By tag.
+    /// A lock per tag.
     same: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Default for Builds {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        // A build uses several cores and the disk itself, so only a few run at once.
         Self { at_once: Semaphore::new(cores.clamp(2, 4)), same: Mutex::default() }
     }
 }
@@ -49,18 +50,18 @@ impl Builds {
         Arc::clone(same.entry(tag.to_owned()).or_default())
     }
 
-    /// Waits until another build may begin; it may go on as long as this is kept.
+    /// Waits until another build may start. The permit must be held during the build.
     pub(super) async fn place(&self) -> Option<SemaphorePermit<'_>> {
-        // It is never closed.
+        // The semaphore is never closed, so this is never `None`.
         self.at_once.acquire().await.ok()
     }
 }
 
-/// What goes to a builder.
+/// The files that are sent to a builder.
 struct Context {
     entries: Vec<ArchiveEntry>,
     dockerfile: String,
-    /// Of names, modes and contents.
+    /// A hash of names, modes and contents.
     hash: String,
 }
 
@@ -75,8 +76,8 @@ impl Context {
 }
 
 impl Job {
-    /// The image of this build context: the kept one, if it was built before from the same content and on the same base
-    /// images, or else a new one, which is kept.
+    /// Returns the image of this build context. An earlier build from the same content and on the same base images is
+    /// reused, unless `force` is set.
     pub(super) async fn built(
         &self,
         task: &Task,
@@ -90,11 +91,13 @@ impl Job {
         let tag = tag(&context.hash, &self.base_ids(base_images(&context.dockerfile)).await);
         let name = format!("{REPOSITORY}:{tag}");
         let turn = self.builds.of(&tag);
+        // The lock is held during the build, so that a second trial finds the finished image.
         let _turn = turn.lock().await;
         if !force && let Some(facts) = self.find(&name).await? {
             self.note_use(&name).await;
             return Ok(facts);
         }
+        // After the lock: a build that waits for the same content must not occupy a place.
         let _place = self.builds.place().await;
         let buildkit = needs_buildkit(&context.dockerfile);
         let archive = error::blocking(move || archive::pack(&context.entries, Path::new(""))).await?;
@@ -109,8 +112,8 @@ impl Job {
         })
     }
 
-    /// Base images with their ids: a tag that was moved makes another image. Those that are not here
-    /// are pulled first, so that their ids are known; what cannot be had is left for the builder to report.
+    /// Returns the base images with their ids, so that a moved tag results in another image. Missing ones are pulled
+    /// first, since their ids are needed. If a pull fails, the builder reports the error.
     pub(super) async fn base_ids(&self, images: BTreeSet<String>) -> Vec<(String, String)> {
         let mut ids = Vec::new();
         for image in images {
@@ -133,7 +136,8 @@ impl Job {
         self.engine.api.inspect_image(name).await.ok()?.id
     }
 
-    /// The engine keeps when an image was last given a name: by that `rolltap clean` knows which ones are in use.
+    /// Tags the image again. The engine stores the time of the last tag, by which `rolltap clean` knows the images in
+    /// use.
     pub(super) async fn note_use(&self, name: &str) {
         let Some((repository, tag)) = name.split_once(':') else { return };
         let options = TagImageOptionsBuilder::default().repo(repository).tag(tag).build();
@@ -168,6 +172,7 @@ impl Job {
                     log.tail.push(&text);
                     continue;
                 }
+                // Both are messages of the builder, and not errors of the connection.
                 Err(Error::DockerStreamError { error }) => error,
                 Err(Error::DockerResponseServerError { message, .. }) => message,
                 Err(source) => {
@@ -185,7 +190,7 @@ impl Job {
         Ok(())
     }
 
-    /// BuildKit wants a client that answers its questions while it builds; Docker's command line is one.
+    /// Builds with Docker's command line, because BuildKit needs a client that answers its requests during the build.
     async fn build_by_buildkit(
         &self,
         task: &Task,
@@ -218,6 +223,7 @@ impl Job {
         if lines.contains("buildx component is missing") || lines.contains("unknown flag: --progress") {
             return Err(no_buildkit("Docker's command line has no buildx plugin".to_owned()));
         }
+        // BuildKit prints its summary last, after the output of the failed step.
         let failure = lines.lines().rev().map(str::trim).find_map(|line| line.strip_prefix("ERROR: "));
         let mut message = failure.unwrap_or("the builder failed").to_owned();
         if message.contains("unknown instruction") {
@@ -236,6 +242,7 @@ fn build_error(task: &str, message: String, tail: &Tail) -> EnvironmentError {
 
 pub(super) fn tag(content: &str, bases: &[(String, String)]) -> String {
     let mut hash = Sha256::new().chain_update(content.as_bytes());
+    // Zero bytes separate the fields, which cannot contain any.
     for (name, id) in bases {
         hash.update([0]);
         hash.update(name.as_bytes());
@@ -245,7 +252,7 @@ pub(super) fn tag(content: &str, bases: &[(String, String)]) -> String {
     hash.finalize().iter().take(10).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A build's output. If it is given up half-way, as when the environment's time is over, its last lines are logged.
+/// The output of a build. If the build is cancelled, such as at the environment's timeout, its last lines are logged.
 struct BuildLog<'a> {
     task: &'a str,
     tail: Tail,

@@ -1,4 +1,4 @@
-//! Finding and removing what rolltap created at the engine.
+//! Finds and removes the objects that rolltap created at the engine.
 
 pub(super) mod clean;
 pub(super) mod inventory;

@@ -1,4 +1,4 @@
-//! Docker's own command line, for the two things that the engine's API alone does not do: BuildKit and compose.
+//! Docker's command line, for two features that the engine's API lacks: BuildKit and compose.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,24 +12,24 @@ use tokio::process::{Child, Command};
 use super::engine::Engine;
 use crate::environment::output::{Head, Tail};
 
-/// A line of output that has not ended by then is told in parts.
+/// The most bytes of a line of output. A longer line is reported in parts.
 const LONGEST_LINE: u64 = 64 * 1024;
 
-/// A call of `docker` at the engine that rolltap itself speaks to.
+/// A call of `docker` at the same engine as the API calls.
 pub(super) struct CommandLine {
     command: Command,
 }
 
-/// How a call ended.
+/// The result of a call.
 #[derive(Debug)]
 pub(super) struct CommandEnd {
     pub(super) success: bool,
     pub(super) stdout: Vec<u8>,
-    /// The last lines of what it said beside that.
+    /// The last lines of standard error.
     pub(super) said: Tail,
 }
 
-/// Why there was no call.
+/// Why `docker` could not be run.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoCommandLine {
     #[error("there is no `docker` command on PATH")]
@@ -45,12 +45,14 @@ impl CommandLine {
             .args(arguments)
             .env("DOCKER_HOST", engine.docker_host())
             .env("DOCKER_BUILDKIT", "1")
-            // Another builder would keep the image for itself.
+            // With another builder, the image would stay in that builder's own store.
             .env("BUILDX_BUILDER", "default")
+            // A context takes precedence over `DOCKER_HOST`.
             .env_remove("DOCKER_CONTEXT")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            // The plugin joins this group, which is killed as a whole.
             .process_group(0)
             .kill_on_drop(true);
         Self { command }
@@ -66,7 +68,8 @@ impl CommandLine {
         self
     }
 
-    /// Runs it to its end. Whoever drops the future ends it: it and the plugin that does its work.
+    /// Runs the call to its end, and calls `line` for each line of standard error. If the future is dropped, the call
+    /// and the plugin that it started are killed.
     pub(super) async fn run(mut self, mut line: impl FnMut(&str)) -> Result<CommandEnd, NoCommandLine> {
         let mut child = self.command.spawn().map_err(|error| match error.kind() {
             ErrorKind::NotFound => NoCommandLine::Missing,
@@ -75,6 +78,7 @@ impl CommandLine {
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let mut group = ProcessGroup(child);
         let mut said = Tail::default();
+        // Both streams are read at once, so that a full pipe does not block the call.
         let (stdout, ()) = tokio::join!(
             head(stdout),
             lines(stderr, |text| {
@@ -87,11 +91,12 @@ impl CommandLine {
     }
 }
 
-/// A process that has not been waited for, so that its id cannot be another's, and its group.
+/// A child process that leads a process group. Until the child is waited for, its id cannot belong to another process.
 struct ProcessGroup(Child);
 
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
+        // After the child was waited for, `id` is `None` and nothing is killed.
         let leader = self.0.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
         if let Some(leader) = leader {
             let _ = kill_process_group(leader, Signal::TERM);

@@ -1,7 +1,7 @@
-//! Tasks of several containers: `environment/docker-compose.yaml`, by Docker's compose plugin.
+//! Tasks with several containers: `environment/docker-compose.yaml`, by Docker's compose plugin.
 //!
-//! The plugin reads, builds and starts; everything after that is the engine's API on the container of service `main`.
-//! What it makes carries the labels of the trial, by which it is removed.
+//! The plugin reads the file, builds images and starts services. After that, rolltap uses the engine's API on the
+//! container of service `main`. Everything that the plugin creates has the labels of the trial, by which it is removed.
 
 pub(super) mod cleanup;
 mod files;
@@ -31,14 +31,14 @@ use crate::task::Task;
 
 const FILE: &str = "docker-compose.yaml";
 
-/// A task's services, ready to be started.
+/// A task's services with built images, ready to start.
 #[derive(Clone)]
 pub(in crate::environment) struct Composed {
     job: Arc<Job>,
     composition: Arc<Composition>,
-    /// What the main service sees of this host.
+    /// Directories of this host that the main service can read.
     pub(in crate::environment) shares: Vec<Share>,
-    /// What the user wants mounted besides.
+    /// Mounts of the user in the main service.
     pub(in crate::environment) mounts: Vec<Mount>,
 }
 
@@ -48,17 +48,17 @@ impl std::fmt::Debug for Composed {
     }
 }
 
-/// The services of a job's tasks, by the directory that they are described in. A failure is kept too.
+/// The services of a job's tasks, by their build context. A failure is stored too.
 #[derive(Default)]
 pub(super) struct Compositions(Mutex<HashMap<PathBuf, Arc<Outcome>>>);
 
 type Outcome = OnceCell<Result<Arc<Composition>, Arc<EnvironmentError>>>;
 
-/// A task's services, their images built.
+/// A task's services with built images.
 #[derive(Debug)]
 struct Composition {
     services: Services,
-    /// Of those that are built, by service.
+    /// The image of each service that is built, by the service's name.
     images: BTreeMap<String, String>,
 }
 
@@ -72,9 +72,9 @@ struct ComposeCommand<'a> {
     job: &'a Job,
     task: &'a Task,
     project: &'a str,
-    /// Where ours of the files are.
+    /// The directory of the compose files that rolltap writes.
     dir: &'a Path,
-    /// Ours that come after the task's.
+    /// The names of rolltap's files that override the task's file.
     after: &'a [&'a str],
     env: BTreeMap<String, String>,
 }
@@ -86,6 +86,7 @@ impl ComposeCommand<'_> {
             .map(OsString::from)
             .to_vec();
         all.extend([self.project.into(), "--project-directory".into(), environment.clone().into()]);
+        // A later file overrides an earlier one.
         let mut files = vec![self.dir.join("base.json"), environment.join(FILE)];
         files.extend(self.after.iter().map(|name| self.dir.join(name)));
         all.extend(files.into_iter().flat_map(|file| ["--file".into(), file.into()]));
@@ -109,7 +110,7 @@ impl ComposeCommand<'_> {
 }
 
 impl Compositions {
-    /// What came of it counts no more. Work under way goes on, and is waited for.
+    /// Forgets the result for a task. Work in progress continues, and later callers wait for it.
     pub(super) fn forget(&self, task: &Task) {
         let dir = task.environment_dir();
         let mut compositions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,12 +121,13 @@ impl Compositions {
 }
 
 impl Job {
-    /// A task's services, ready for use. Whoever asks while another one prepares them waits for that.
+    /// Returns a task's services, ready to start. Callers that ask during the preparation wait for its result.
     pub(super) async fn composed(
         self: &Arc<Self>,
         task: &Task,
         force: bool,
     ) -> Result<Composed, EnvironmentError> {
+        // The lock is held only for the lookup, since the preparation may take minutes.
         let outcome = {
             let mut compositions = self.compositions.0.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(compositions.entry(task.environment_dir()).or_default())
@@ -135,7 +137,7 @@ impl Job {
         Ok(Composed { job: Arc::clone(self), composition, shares: Vec::new(), mounts: Vec::new() })
     }
 
-    /// Reads a task's services and builds their images, unless they are kept from before.
+    /// Reads a task's services and builds their images, unless an earlier build can be reused.
     async fn compose(&self, task: &Task, force: bool) -> Result<Composition, EnvironmentError> {
         let dir = files_dir()?;
         write(dir.path(), "base.json", &base(task)).map_err(EnvironmentError::io("write to", dir.path()))?;
@@ -150,6 +152,7 @@ impl Job {
         let told = call.run("read", &["config", "--format", "json"]).await?;
         let wrong = |message| EnvironmentError::Compose { action: "use", task: task.name.clone(), message };
         let services = Services::parse(&told.stdout).map_err(wrong)?;
+        // Such a service would not be on the isolated network.
         if let Some(escape) = services.escapes().filter(|_| !task.network.is_always_public()) {
             return Err(wrong(format!("the task restricts the network, and {escape}")));
         }
@@ -158,6 +161,7 @@ impl Job {
             .built()
             .map(|(name, _)| (name.to_owned(), format!("{REPOSITORY}:{tag}-{name}")))
             .collect();
+        // The lock is held during the build, so that a second trial finds the finished images.
         let turn = self.builds.of(&tag);
         let _turn = turn.lock().await;
         if force || !kept || !self.have_all(&images).await? {
@@ -180,7 +184,8 @@ impl Job {
         Ok(true)
     }
 
-    /// A tag over all that images are built from; and whether that is all, so that one with this tag may be used again.
+    /// Returns a tag for everything that the images are built from, and whether the tag is complete. Only then may an
+    /// image with this tag be reused.
     async fn tag_of(&self, task: &Task, services: &Services) -> Result<(String, bool), EnvironmentError> {
         let dir = task.environment_dir();
         let hash = {
@@ -199,7 +204,8 @@ impl Job {
     }
 }
 
-/// The text of a service's Dockerfile; none if what it is built from lies outside of the task's environment.
+/// Returns the text of a service's Dockerfile, or `None` if its build context is outside the task's environment or the
+/// file cannot be read.
 fn dockerfile(build: &Build, environment: &Path) -> Option<String> {
     let context = build.context.canonicalize().ok()?;
     if !context.starts_with(environment.canonicalize().ok()?) {
@@ -219,7 +225,7 @@ fn files_dir() -> Result<TempDir, EnvironmentError> {
         .map_err(EnvironmentError::io("create a directory in", std::env::temp_dir()))
 }
 
-/// What a task's file may refer to: the task's own variables, and Harbor's.
+/// Returns the variables that a task's file may use: the task's own variables, and Harbor's.
 fn variables(task: &Task, images: &BTreeMap<String, String>, logs: &Path) -> BTreeMap<String, String> {
     let config = &task.config.environment;
     let mut variables = config.env.clone();

@@ -1,4 +1,4 @@
-//! One container per trial: created, started, asked how it is, removed.
+//! One container per trial: its creation, start, inspection and removal.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,9 +26,10 @@ use crate::environment::output::Tail;
 use crate::environment::{EnvironmentError, Mount as UserMount, MountKind, Paths, Share, TrialLabel};
 use crate::task::Task;
 
-/// Processes and threads of one container: no honest work needs more, and a fork bomb stops at it.
+/// The most processes and threads of one container. Normal work needs fewer, and a fork bomb stops at this limit.
 pub(super) const PIDS: i64 = 4096;
-/// What keeps a container up. The image's entrypoint runs before it, as with Harbor; old busybox knows no `infinity`.
+/// The command that keeps a container running. The image's entrypoint runs before it, as in Harbor. Old busybox has no
+/// `infinity`.
 pub(super) const FOREVER: [&str; 3] = ["sh", "-c", "sleep infinity || tail -f /dev/null"];
 const MEBIBYTE: i64 = 1024 * 1024;
 
@@ -38,12 +39,12 @@ pub struct Container {
     id: String,
     pub(super) paths: Paths,
     image_user: String,
-    /// Made with the first files that are put in.
+    /// Set once the log directories exist. They are created with the first uploaded files.
     pub(super) log_directories: OnceCell<()>,
     pub(super) access: NetworkAccess,
-    /// Its name, where the user wants it kept.
+    /// The container's name, if it remains after the trial.
     kept_as: Option<String>,
-    /// The services that it is the main one of.
+    /// The services of the trial, if this is the container of the main one.
     project: Option<Project>,
 }
 
@@ -54,7 +55,7 @@ impl fmt::Debug for Container {
 }
 
 impl Image {
-    /// Starts a container for one trial. Nothing is left behind if that fails.
+    /// Starts a container for one trial. If that fails, nothing remains.
     pub(in crate::environment) async fn start(
         &self,
         task: &Task,
@@ -88,8 +89,9 @@ impl Image {
         }
     }
 
-    /// Creates the container, without the shared directories where the engine does not see them: it may be another machine's.
-    /// An engine that is being restarted is waited for, once. Gives the container's id and name.
+    /// Creates the container, and returns its id and name. If the engine does not see the shared directories, since it
+    /// may run on another machine, it creates the container without them. If the engine is restarting, it waits for it
+    /// once.
     async fn create(
         &self,
         task: &Task,
@@ -104,7 +106,7 @@ impl Image {
                 CreateContainerOptions { name: Some(name.clone()), ..CreateContainerOptions::default() };
             let created = self.job.engine.api.create_container(Some(options), description.clone()).await;
             match (created, &mut description.host_config) {
-                // Once: what the user wants mounted must be there.
+                // Happens once, as only the shares are dropped: the user's mounts are required.
                 (Err(error), Some(HostConfig { mounts: Some(mounts), .. }))
                     if mounts.len() > self.mounts.len() && is_unseen(&error) =>
                 {
@@ -136,13 +138,15 @@ impl Image {
                 false => self.job.labels.of_trial(trial),
             }),
             host_config: Some(HostConfig {
+                // An init process reaps orphans and forwards signals.
                 init: Some(true),
                 nano_cpus,
                 memory: config.memory_mb.map(|mebibytes| {
                     i64::try_from(mebibytes).unwrap_or(i64::MAX / MEBIBYTE).saturating_mul(MEBIBYTE)
                 }),
                 pids_limit: Some(PIDS),
-                // With it one container could answer for another's address, or for the host's, on the bridge they share.
+                // With raw sockets, a container could answer for another one's address, or for the host's, on their
+                // common bridge.
                 cap_drop: Some(vec!["NET_RAW".to_owned()]),
                 network_mode: Some(access.first_network(&self.job)),
                 dns: access.name_servers(&self.job),
@@ -177,14 +181,14 @@ fn share(share: &Share) -> Mount {
     }
 }
 
-/// The engine has no such directory.
+/// Whether the engine reports that a mounted directory does not exist.
 fn is_unseen(error: &Error) -> bool {
     let Error::DockerResponseServerError { message, .. } = error else { return false };
     message.contains("bind source path does not exist")
 }
 
 impl Container {
-    /// The container of a project's main service.
+    /// Makes the container of a project's main service.
     pub(super) fn of_project(project: Project, main: MainContainer, access: NetworkAccess) -> Self {
         Self {
             job: Arc::clone(project.job()),
@@ -198,7 +202,8 @@ impl Container {
         }
     }
 
-    /// The container of another service of the same trial. It has no log directories, and its end is the main one's.
+    /// Returns the container of another service of the same trial. It has no log directories, and is removed with the
+    /// main one.
     pub(in crate::environment) async fn service(&self, name: &str) -> Result<Self, EnvironmentError> {
         let project =
             self.project.as_ref().ok_or_else(|| EnvironmentError::NoSuchService(name.to_owned()))?;
@@ -230,7 +235,7 @@ impl Container {
         &self.id
     }
 
-    /// The image's `USER`; empty for root.
+    /// Returns the image's `USER`. Empty for root.
     pub(super) fn image_user(&self) -> &str {
         &self.image_user
     }
@@ -239,7 +244,7 @@ impl Container {
         &self.paths
     }
 
-    /// What is wrong if the engine cannot do something in the container: most often, that it is not running any more.
+    /// Converts an error of the engine about this container. Most often, the container no longer runs.
     pub(super) async fn explain(&self, action: &str, source: Error) -> EnvironmentError {
         match self.ending().await {
             Ok(Some(exit_code)) => self.ended(exit_code).await,
@@ -247,12 +252,13 @@ impl Container {
         }
     }
 
-    /// The exit code of a container that has ended, where it is known; none for one that runs.
+    /// Returns the exit code of a container that has ended, if it is known. Returns `None` for a running one.
     pub(super) async fn ending(&self) -> Result<Option<Option<i64>>, Error> {
         match self.api().inspect_container(&self.id, None::<InspectContainerOptions>).await {
             Ok(container) => {
                 Ok(container.state.filter(|state| state.running != Some(true)).map(|state| state.exit_code))
             }
+            // A removed container has ended with an unknown exit code.
             Err(Error::DockerResponseServerError { status_code: 404, .. }) => Ok(Some(None)),
             Err(error) => Err(error),
         }
@@ -268,7 +274,7 @@ impl Container {
         EnvironmentError::Ended { exit_code, tail: tail.text() }
     }
 
-    /// Removes what could not be made ready, and gives back why.
+    /// Removes a container that could not be prepared, and returns the given error.
     pub(super) async fn given_up(self, why: EnvironmentError) -> EnvironmentError {
         if let Err(left) = self.remove().await {
             tracing::warn!(error = %left, "a container that did not start is left until the job ends");
@@ -276,17 +282,18 @@ impl Container {
         why
     }
 
-    /// The container's name, where it stays when the trial is over.
+    /// Returns the container's name, if it remains after the trial.
     pub(in crate::environment) fn kept_as(&self) -> Option<&str> {
         self.kept_as.as_deref()
     }
 
-    /// Kills it at once: nothing inside is worth a grace. It is gone then, unless it is to be kept.
+    /// Kills the container at once, without a grace period. Removes it, unless it is to remain.
     pub(in crate::environment) async fn stop(&self) -> Result<(), EnvironmentError> {
         let Some(name) = &self.kept_as else { return self.remove().await };
+        // The permit belongs to the address, which another container may get after this one has ended.
         self.forget_permit();
         let killed = self.api().kill_container(&self.id, None::<KillContainerOptions>).await;
-        // It has ended, or is gone.
+        // 409: the container has ended. 404: it is gone.
         let killed = tolerate(killed, &[404, 409]);
         killed.map_err(EnvironmentError::engine(format!("kill container {name}")))
     }

@@ -1,4 +1,4 @@
-//! Finding the Docker engine, and the one thing that bollard cannot do with it.
+//! Connects to the Docker engine, and makes the one request that bollard cannot make.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,22 +15,22 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::environment::EnvironmentError;
 
 const DEFAULT_SOCKET: &str = "/var/run/docker.sock";
-/// Until the engine answers at all.
+/// The limit for the first answer of the engine.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Until the engine has answered one request. It may be busy with many containers.
+/// The limit in seconds for one request. The engine may be busy with many containers.
 const REQUEST_SECONDS: u64 = 120;
 
-/// How long an engine may take to restart.
+/// The limit for a restart of the engine.
 const BACK_TIMEOUT: Duration = Duration::from_secs(90);
 const BACK_PAUSE: Duration = Duration::from_millis(250);
 
-/// Whether there was no engine to answer, so that nothing was done.
+/// Whether the error means that no engine answered, so that the request had no effect.
 pub(super) fn is_away(error: &bollard::errors::Error) -> bool {
     use bollard::errors::Error;
     matches!(error, Error::HyperLegacyError { .. } | Error::SocketNotFoundError(_) | Error::IOError { .. })
 }
 
-/// An engine that has answered, spoken to in a version of its API that it understands.
+/// A reachable engine, with an API version that it supports.
 #[derive(Clone, Debug)]
 pub(super) struct Engine {
     pub(super) api: Docker,
@@ -40,7 +40,7 @@ pub(super) struct Engine {
 #[derive(Clone, Debug)]
 enum Endpoint {
     Unix(PathBuf),
-    /// `host:port`
+    /// The address, `host:port`.
     Tcp(String),
 }
 
@@ -69,7 +69,7 @@ impl Endpoint {
 }
 
 impl Engine {
-    /// The same engine, as Docker's command line is told.
+    /// Returns the value of `DOCKER_HOST` for Docker's command line.
     pub(super) fn docker_host(&self) -> String {
         match &self.endpoint {
             Endpoint::Unix(path) => format!("unix://{}", path.display()),
@@ -77,7 +77,7 @@ impl Engine {
         }
     }
 
-    /// Waits until the engine answers again, as after a restart; no longer than such a one takes.
+    /// Waits until the engine answers again, such as after a restart, and at most `BACK_TIMEOUT`.
     pub(super) async fn wait_until_back(&self) {
         tracing::warn!("the Docker engine does not answer; waiting for it to come back");
         let back = async {
@@ -90,12 +90,12 @@ impl Engine {
         }
     }
 
-    /// Whether it is one of this machine.
+    /// Whether the engine runs on this machine. A Unix socket counts as local, a TCP address does not.
     pub(super) fn is_here(&self) -> bool {
         matches!(self.endpoint, Endpoint::Unix(_))
     }
 
-    /// The engine that `DOCKER_HOST` names, or else the one at the usual socket.
+    /// Connects to the engine in `DOCKER_HOST`, or to the one at the default socket.
     pub(super) async fn connect() -> Result<Self, EnvironmentError> {
         let (endpoint, origin) = match std::env::var("DOCKER_HOST") {
             Ok(host) if !host.is_empty() => (host, "from DOCKER_HOST"),
@@ -114,10 +114,10 @@ impl Engine {
         }
     }
 
-    /// Starts an exec that has a terminal and takes over its bytes.
+    /// Starts an exec that has a terminal, and returns its byte stream.
     ///
-    /// bollard looks for frame headers in a terminal's output, which has none: a chunk that begins with the byte 0, 1 or
-    /// 2 makes it wait for up to 4 GiB. So this one request is made here.
+    /// bollard looks for frame headers in a terminal's output, which has none. A chunk that begins with the byte 0, 1
+    /// or 2 makes it wait for up to 4 GiB. So this function makes the request itself.
     pub(super) async fn start_terminal(
         &self,
         exec: &str,
@@ -151,7 +151,7 @@ async fn take_over(
 ) -> Result<TokioIo<hyper::upgrade::Upgraded>, EnvironmentError> {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(terminal)?;
-    // Ends with the upgrade, or with the refused request.
+    // The task ends with the upgraded connection, or with a rejected request.
     tokio::spawn(connection.with_upgrades());
     let response = sender.send_request(request).await.map_err(terminal)?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {

@@ -1,4 +1,4 @@
-//! Running commands in a container, and killing them when their time is over.
+//! Runs commands in a container, and kills them at their timeout.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,19 +15,21 @@ use super::Container;
 use crate::environment::output::Head;
 use crate::environment::{EnvironmentError, Exec, ExecOutput};
 
-/// Tells the process id that the engine gave the command, and when it started in ticks since boot, then becomes the command.
-/// The engine starts every exec as the leader of a session of its own, so this is the session's id too.
+/// Prints its process id in the container and its start time in ticks since boot, then becomes the command. The engine
+/// starts every exec as the leader of a session, so the id is also that of the session.
 const RUN: &str = r#"command=$1
 stat=; read -r stat 2>/dev/null </proc/$$/stat; set -- ${stat##*) }
 echo "$$ ${20:-0}"
 if command -v bash >/dev/null 2>&1; then exec bash -c "$command"; fi
 exec sh -c "$command""#;
 
-/// Kills what belongs to a session or carries a mark in its environment, until nothing does: a process may fork while
-/// the list is read. Needs a shell, `/proc` and `grep`, so no procps. A session is found whoever its processes run as;
-/// the mark finds those that left the session, if they run as the user that looks. With a start in ticks, those are killed too
-/// that were left to the container's first process and started later: such a one may have left the session and cleared
-/// its environment. What the image's own services start stays theirs, and so stays.
+/// Kills the processes of a session, and those with a mark in their environment. It repeats until none is left, because
+/// a process may fork while the list is read. It needs a shell, `/proc` and `grep`, and no procps.
+///
+/// The session finds processes of every user. The mark finds processes that left the session, if they run as the same
+/// user. With a start time in ticks, it also kills later processes that were orphaned to the container's first process.
+/// Such a process may have left the session and cleared its environment. Processes that the image's own services start
+/// have those services as parents, and are not killed.
 const KILL: &str = r#"session=$1 mark=$2 since=$3
 for round in 1 2 3 4 5 6 7 8 9 10; do
   found=
@@ -48,28 +50,29 @@ for round in 1 2 3 4 5 6 7 8 9 10; do
 done
 exit 1"#;
 
-/// In the environment of everything that an exec starts.
+/// The variable that marks every process of an exec.
 const MARK: &str = "ROLLTAP_EXEC";
-/// For the kill itself, and then for what was killed to let go of its output.
+/// The limit for the kill itself, and then for the killed processes to close their output.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
-/// The exit code of what was killed: by its own doing, by the kernel for its memory, or with the whole container.
+/// The exit code after SIGKILL: from the command itself, from the kernel for lack of memory, or with the whole
+/// container.
 const KILLED: i64 = 128 + 9;
-/// How long an engine may take to notice that a container has ended.
+/// The limit until an engine notices that a container has ended.
 const ENDING_TIMEOUT: Duration = Duration::from_secs(10);
 const ENDING_PAUSE: Duration = Duration::from_millis(100);
-/// The engine may tell the exit code a moment after the end of the output.
+/// The engine may report the exit code a moment after the end of the output.
 const EXIT_CODE_TRIES: u32 = 100;
 const EXIT_CODE_PAUSE: Duration = Duration::from_millis(10);
-/// Bytes read from the engine at once.
+/// The most bytes per read from the engine.
 const CHUNK: usize = 64 * 1024;
 
-/// What a command tells of itself before it is one.
+/// The first line of output, which `RUN` prints before the command starts.
 #[derive(Clone, Copy)]
 struct Session {
     id: u32,
-    /// In ticks since boot; 0 if that could not be told.
+    /// The start time in ticks since boot. 0 if it is unknown.
     started: u64,
-    /// Bytes of output that tell it.
+    /// The length of the line in bytes, which is removed from the output.
     told: usize,
 }
 
@@ -97,7 +100,7 @@ impl Output {
         Ok(())
     }
 
-    /// The session, told in the first line. Missing where not even a shell could be started.
+    /// Parses the session from the first line. `None` if not even a shell could be started.
     fn session(&self) -> Option<Session> {
         let end = self.stdout.as_bytes().iter().position(|byte| *byte == b'\n')?;
         let line = std::str::from_utf8(self.stdout.as_bytes().get(..end)?).ok()?;
@@ -108,6 +111,7 @@ impl Output {
 
 impl Container {
     pub(in crate::environment) async fn exec(&self, exec: Exec) -> Result<ExecOutput, EnvironmentError> {
+        // The start of the command counts too.
         let deadline = exec.timeout.map(|limit| Instant::now() + limit);
         let mark = Uuid::now_v7().to_string();
         let mut env = self.with_network_variables(exec.env);
@@ -126,8 +130,10 @@ impl Container {
             Some(deadline) => match timeout_at(deadline, output.read(&mut stream)).await {
                 Ok(read) => read,
                 Err(_) => {
+                    // The exit code would be that of the kill, so a timeout has none.
                     timed_out = true;
                     self.kill(output.session(), &mark, exec.user, exec.kills_orphans).await;
+                    // A process that survived the kill may hold the output open, so the read has a limit.
                     timeout(KILL_TIMEOUT, output.read(&mut stream)).await.unwrap_or(Ok(()))
                 }
             },
@@ -135,6 +141,7 @@ impl Container {
         };
         read.map_err(EnvironmentError::engine("read a command's output"))?;
         let exit_code = if timed_out { None } else { self.exit_code(&id).await? };
+        // The kill may have been that of the whole container.
         if exit_code == Some(KILLED) {
             self.must_run().await?;
         }
@@ -145,8 +152,9 @@ impl Container {
         Ok(ExecOutput { exit_code, stdout, stderr: output.stderr.into_bytes(), timed_out, truncated })
     }
 
-    /// A command that was killed by itself, or for its memory, leaves a container in which others can be run. One that
-    /// was killed with its container is told apart so, as the engine may count the container among the running for a while.
+    /// Checks after exit code `KILLED` that the container still runs. The engine may list a killed container as running
+    /// for a while, so a trial command decides. If it succeeds, only the earlier command was killed, by itself or for
+    /// its memory.
     ///
     /// # Errors
     /// The container has ended.
@@ -164,7 +172,7 @@ impl Container {
         if probe.await == Some(0) {
             return Ok(());
         }
-        // It may also be that nothing more can be started in it, which is the doing of what runs there.
+        // The trial command also fails if the container's own processes leave no room for another one.
         let until = Instant::now() + ENDING_TIMEOUT;
         while Instant::now() < until {
             if let Ok(Some(exit_code)) = self.ending().await {
@@ -193,7 +201,7 @@ impl Container {
         }
     }
 
-    /// An exec that is yet to be started.
+    /// Creates an exec without starting it.
     pub(super) async fn create_exec(&self, config: ExecConfig) -> Result<String, EnvironmentError> {
         self.with_log_directories().await?;
         match self.api().create_exec(self.id(), config).await {
@@ -218,10 +226,11 @@ impl Container {
         is_root(user.unwrap_or_else(|| self.image_user()))
     }
 
-    /// Looks as root, who may kill any process, and as the command's user, who may read the mark of its own.
+    /// Kills as root, who may kill any process, and as the command's user, who may read the mark of its own processes.
     async fn kill(&self, session: Option<Session>, mark: &str, user: Option<String>, orphans: bool) {
         let since = session.filter(|session| orphans && session.started > 0);
         let since = since.map(|session| session.started.to_string()).unwrap_or_default();
+        // `none` is the id of no session.
         let session = session.map_or_else(|| "none".to_owned(), |session| session.id.to_string());
         let user = Some(user.unwrap_or_else(|| self.image_user().to_owned())).filter(|user| !is_root(user));
         let cmd = ["sh", "-c", KILL, "rolltap", &session, mark, &since].map(str::to_owned).to_vec();

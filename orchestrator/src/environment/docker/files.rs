@@ -1,4 +1,4 @@
-//! Files in and out of a container, by archive.
+//! Copies files into and out of a container, as archives.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::environment::transfer::fetch::{Exclusions, Fetched, unpack_path};
 use crate::environment::transfer::unpack::{DOWNLOAD_BYTES, Destinations, Downloaded, unpack};
 use crate::environment::{EnvironmentError, LogDirs, error};
 
-/// With their modes.
+/// Harbor's log directories with their modes.
 const LOG_DIRECTORIES: [(&str, u32); 4] =
     [("logs", 0o755), ("logs/agent", 0o777), ("logs/verifier", 0o777), ("logs/artifacts", 0o777)];
 
@@ -28,17 +28,19 @@ impl Container {
             sent = true;
             self.put(contents, &LOG_DIRECTORIES).await
         };
+        // If another caller is creating the directories, its closure runs instead of this one, and the files follow in
+        // a request of their own.
         self.log_directories.get_or_try_init(|| first).await?;
         if sent { Ok(()) } else { self.put(contents, &[]).await }
     }
 
-    /// Harbor's log directories are there, for any user, before anything runs. Each request with files costs the engine
-    /// some 70 ms, so they go in together with the first files if there are any.
+    /// Creates Harbor's log directories, writable for any user, before anything runs. A request with files costs the
+    /// engine about 70 ms, so the directories are sent with the first files, if there are any.
     pub(super) async fn with_log_directories(&self) -> Result<(), EnvironmentError> {
         self.log_directories.get_or_try_init(|| self.put(&[], &LOG_DIRECTORIES)).await.copied()
     }
 
-    /// Names in the archive count from the root: the engine makes directories that are missing on the way.
+    /// Sends an archive whose names start at the root. The engine creates missing parent directories.
     async fn put(
         &self,
         contents: &[(&Path, &str)],
@@ -117,6 +119,7 @@ impl Container {
                 }
             };
             bytes += chunk.len() as u64;
+            // The limit applies to the stream, before the archive can fill the disk.
             if bytes > DOWNLOAD_BYTES {
                 let limit = format!("{DOWNLOAD_BYTES} bytes");
                 return Err(EnvironmentError::TooLarge { inside: inside.to_owned(), limit });

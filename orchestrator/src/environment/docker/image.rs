@@ -1,4 +1,5 @@
-//! The image of a task: the one that it names, or the one that its `environment/` is built to. Asked for once per job.
+//! The image of a task: a named image, or the image that is built from its `environment/`. It is looked up once per
+//! job.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,32 +18,32 @@ use crate::common::plain::plain;
 use crate::environment::{EnvironmentError, Mount as UserMount, Share};
 use crate::task::Task;
 
-/// What a task's containers are started from.
+/// The image of a task, with the settings of its containers.
 #[derive(Clone)]
 pub(in crate::environment) struct Image {
     pub(super) job: Arc<Job>,
     pub(super) facts: Facts,
-    /// The task's, or else the image's.
+    /// The working directory of the task, or of the image if the task has none.
     pub(super) workdir: String,
-    /// What its containers see of this host.
+    /// Directories of this host that the containers can read.
     pub(in crate::environment) shares: Vec<Share>,
-    /// What the user wants mounted besides.
+    /// Mounts of the user.
     pub(in crate::environment) mounts: Vec<UserMount>,
-    /// Its containers stay when their trials are over.
+    /// Whether containers remain after their trials.
     pub(in crate::environment) keep: bool,
 }
 
-/// What is known of an image.
+/// The facts of an image that rolltap needs.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) name: String,
-    /// `USER`; empty for root.
+    /// The image's `USER`. Empty for root.
     pub(super) user: String,
     workdir: String,
 }
 
-/// The images of a job, by where they come from. A build that failed is kept too: eight trials of a task whose image
-/// cannot be built do not try eight times. Those that wait for the same image share its failure, whatever it is.
+/// The images of a job, by origin. A failed build is stored too: eight trials of a task whose image cannot be built do
+/// not try eight times. Callers that wait for the same image share every failure.
 #[derive(Default)]
 pub(super) struct Images(Mutex<HashMap<Origin, Arc<Outcome>>>);
 
@@ -62,7 +63,7 @@ impl fmt::Debug for Image {
 }
 
 impl Images {
-    /// What came of it counts no more. Work under way goes on, and is waited for.
+    /// Forgets the result for a task. Work in progress continues, and later callers wait for it.
     pub(super) fn forget(&self, task: &Task, force_build: bool) {
         self.forget_if(&origin(task, force_build), |outcome| outcome.initialized());
     }
@@ -76,7 +77,7 @@ impl Images {
 }
 
 impl Job {
-    /// The task's image, ready for use. Whoever asks while another one builds it waits for that.
+    /// Returns the task's image, ready for use. Callers that ask during the build wait for its result.
     pub(super) async fn image(
         self: &Arc<Self>,
         task: &Task,
@@ -96,8 +97,9 @@ impl Job {
         };
         let facts = outcome.get_or_init(|| make).await.clone();
         let facts = facts.map_err(|error| {
-            // Another attempt may fare better with what is not the task's own doing.
+            // Other errors, such as those of the network, are not the task's fault, so a later attempt may succeed.
             if !matches!(*error, EnvironmentError::Build { .. } | EnvironmentError::NoBuildKit { .. }) {
+                // Only this result is removed, and not that of a newer attempt.
                 self.images.forget_if(&origin, |known| Arc::ptr_eq(known, &outcome));
             }
             EnvironmentError::Shared(error)
@@ -123,7 +125,7 @@ impl Job {
         self.find(name).await?.ok_or_else(|| failed(gone))
     }
 
-    /// None if there is no such image at the engine.
+    /// Returns the facts of an image, or `None` if the engine does not have it.
     pub(super) async fn find(&self, name: &str) -> Result<Option<Facts>, EnvironmentError> {
         let config = match self.engine.api.inspect_image(name).await {
             Ok(image) => image.config.unwrap_or_default(),
@@ -137,7 +139,7 @@ impl Job {
     }
 
     pub(super) async fn pull(&self, name: &str) -> Result<(), Error> {
-        // Without a tag the engine would pull every tag that there is.
+        // Without a tag, the engine would pull every tag of the repository.
         let last = name.rsplit('/').next().unwrap_or(name);
         let tag = if last.contains([':', '@']) { "" } else { "latest" };
         let options = CreateImageOptionsBuilder::default().from_image(name).tag(tag).build();
@@ -151,7 +153,7 @@ impl Job {
     }
 }
 
-/// A ready image wins over a Dockerfile, unless builds are forced: as in Harbor.
+/// Chooses the origin. A ready image takes precedence over a Dockerfile, unless builds are forced, as in Harbor.
 fn origin(task: &Task, force_build: bool) -> Origin {
     match &task.config.environment.docker_image {
         Some(name) if !(force_build && task.dockerfile().is_file()) => Origin::Named(name.clone()),
@@ -159,7 +161,7 @@ fn origin(task: &Task, force_build: bool) -> Origin {
     }
 }
 
-/// Long work reported now and then.
+/// Logs the progress of long work every few seconds.
 pub(super) struct Progress<'a> {
     doing: &'static str,
     name: &'a str,

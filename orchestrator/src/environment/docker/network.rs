@@ -1,4 +1,4 @@
-//! The networks of containers, and what each container may reach.
+//! The networks of containers, and the network access of each container.
 
 pub(super) mod access;
 pub(super) mod egress;

@@ -1,4 +1,4 @@
-//! A terminal in a container.
+//! Opens a terminal in a container.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ impl Container {
         };
         let id = self.create_exec(config).await?;
         let (reader, writer) = tokio::io::split(self.engine().start_terminal(&id).await?);
-        // Engines before 25 (API 1.42) take no size with the start.
+        // Engines before 25 (API 1.42) do not accept a size at the start.
         let size = ResizeExecOptions { h: i32::from(size.rows.max(1)), w: i32::from(size.cols.max(1)) };
         self.api().resize_exec(&id, size).await.map_err(EnvironmentError::engine("resize a terminal"))?;
         Ok(TerminalStreams { reader: Box::new(reader), writer: Box::new(writer) })

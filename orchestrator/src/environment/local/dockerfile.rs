@@ -1,5 +1,5 @@
-//! What the local environment understands of a Dockerfile: `WORKDIR`, `ENV`, `COPY` and `ADD` of files of the context.
-//! Everything that would need an image is passed over, and named.
+//! The part of a Dockerfile that the local environment supports: `WORKDIR`, `ENV`, and `COPY` and `ADD` of files of the
+//! context. Instructions that need an image are skipped and reported.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use crate::environment::dockerfile::{logical_lines, split, substituted};
 /// The last stage of a Dockerfile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dockerfile {
-    /// Absolute.
+    /// The final working directory, absolute.
     pub(super) workdir: String,
-    /// Every `WORKDIR` that there was: scripts may use any of them.
+    /// Every `WORKDIR` of the stage, since scripts may use each one.
     pub(super) workdirs: Vec<String>,
     pub(super) env: BTreeMap<String, String>,
     pub(super) copies: Vec<CopyFiles>,
-    /// Instructions that matter and are not followed.
+    /// Instructions that have an effect and are not supported.
     pub(super) ignored: Vec<String>,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Dockerfile {
 pub(super) struct CopyFiles {
     /// Patterns relative to the build context.
     pub(super) sources: Vec<String>,
-    /// Absolute; a directory if it ends with a slash.
+    /// An absolute path. A directory if it ends with a slash.
     pub(super) target: String,
 }
 
@@ -51,9 +51,10 @@ impl Dockerfile {
         dockerfile
     }
 
-    /// False if the instruction matters and cannot be followed.
+    /// Applies an instruction. Returns false if it has an effect and is not supported.
     fn follow(&mut self, name: &str, arguments: &str) -> bool {
         match name {
+            // Only the last stage becomes the image.
             "FROM" => *self = Self::default(),
             "WORKDIR" => {
                 let Some(dir) = self.expand(arguments.trim_matches('"')) else { return false };
@@ -71,8 +72,9 @@ impl Dockerfile {
                 self.copies.push(copy);
             }
             "RUN" | "ONBUILD" => return false,
+            // The one user of the local environment takes the place of root.
             "USER" => return matches!(arguments, "root" | "0"),
-            // How a container is started and described: nothing is built by it.
+            // The other instructions describe how a container starts, and build nothing.
             _ => {}
         }
         true
@@ -94,6 +96,7 @@ impl Dockerfile {
         };
         let words = words.iter().map(|word| self.expand(word)).collect::<Option<Vec<_>>>()?;
         let (target, sources) = words.split_last()?;
+        // A URL, a here-document or a path outside the context would need a builder.
         let from_context =
             |source: &String| !(source.contains("://") || source.contains("..") || source.contains("<<"));
         if sources.is_empty() || !sources.iter().all(from_context) || target.contains("..") {
@@ -105,7 +108,7 @@ impl Dockerfile {
         Some(CopyFiles { sources: sources.to_vec(), target })
     }
 
-    /// Relative to the workdir so far; without `.` and a slash at the end.
+    /// Resolves a path against the current workdir. The result has no `.` components and no final slash.
     fn absolute(&self, path: &str) -> String {
         let base = if path.starts_with('/') { "" } else { self.workdir.as_str() };
         let mut parts: Vec<&str> = Vec::new();
@@ -121,13 +124,13 @@ impl Dockerfile {
         format!("/{}", parts.join("/"))
     }
 
-    /// `$NAME` and `${NAME}` replaced; none where a variable is not known.
+    /// Replaces `$NAME` and `${NAME}`. `None` if a variable is unknown.
     fn expand(&self, text: &str) -> Option<String> {
         substituted(text, |name| self.env.get(name).map(String::as_str))
     }
 }
 
-/// `KEY=value KEY="a value"`, or the old `KEY a value`.
+/// Parses `KEY=value KEY="a value"`, or the old `KEY a value`.
 fn environment(arguments: &str) -> Vec<(String, String)> {
     let first = arguments.split_whitespace().next().unwrap_or_default();
     if !first.contains('=') {

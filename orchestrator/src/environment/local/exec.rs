@@ -1,4 +1,4 @@
-//! Running commands in a local environment.
+//! Runs commands in a local environment.
 
 use std::collections::BTreeMap;
 use std::process::{ExitStatus, Stdio};
@@ -16,12 +16,12 @@ use super::{LocalEnvironment, forks};
 use crate::environment::output::Head;
 use crate::environment::{EnvironmentError, Exec, ExecOutput};
 
-/// For output that is still on its way when a command has ended. What the command left running may keep its output open
-/// for ever, and goes on being read.
+/// The limit for remaining output after a command has ended. A background process may hold the output open for ever; a
+/// detached task reads it on, so that the process does not block.
 const LINGER: Duration = Duration::from_secs(1);
 const CHUNK: usize = 64 * 1024;
 
-/// A command whose processes are killed if nobody waits for it any more.
+/// A command whose processes are killed if the caller drops it before its end.
 struct Running {
     child: Child,
     mark: String,
@@ -52,6 +52,7 @@ impl LocalEnvironment {
         };
         let timed_out = waited.is_none();
         if timed_out {
+            // The group is killed at once. The mark finds processes that left it.
             kill_group(running.child.id());
             if !kill_marked(COMMAND_MARK, &running.mark).await {
                 tracing::warn!("processes of a command out of time could not be killed");
@@ -62,6 +63,7 @@ impl LocalEnvironment {
             None => running.child.wait().await,
         }
         .map_err(|source| EnvironmentError::Spawn { program: self.shell(), source })?;
+        // From here on, background processes of the command may continue.
         running.ended = true;
         let (stdout, stderr) = tokio::join!(stdout.finish(), stderr.finish());
         Ok(ExecOutput {
@@ -86,6 +88,7 @@ impl LocalEnvironment {
         command
             .arg("-c")
             .arg(&exec.command)
+            // Variables of this process may hold secrets.
             .env_clear()
             .envs(&env)
             .current_dir(&cwd)
@@ -99,7 +102,7 @@ impl LocalEnvironment {
     }
 }
 
-/// Reads an output for as long as anyone writes to it.
+/// Reads an output as long as a process holds it open.
 struct Pump {
     head: Arc<Mutex<Head>>,
     task: JoinHandle<()>,
@@ -120,7 +123,7 @@ impl Pump {
         Self { head, task }
     }
 
-    /// What came so far, once the output has ended or a command that has ended leaves it open.
+    /// Returns the output so far, once it has ended or `LINGER` has passed.
     async fn finish(self) -> Head {
         let _ = timeout(LINGER, self.task).await;
         std::mem::take(&mut *self.head.lock().unwrap_or_else(PoisonError::into_inner))

@@ -1,4 +1,4 @@
-//! What the local environment puts in place for a task before its trials.
+//! The files and paths of a task in the local environment, which are determined before its trials.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use crate::environment::transfer::path_map::PathMap;
 use crate::task::Task;
 use crate::task::glob::Pattern;
 
-/// A job's share of local environments: the plans of its tasks, so that each is read, and complained of, once.
+/// The plans of a job's tasks. Each task is read once, and its warnings are logged once.
 #[derive(Default)]
 pub(in crate::environment) struct LocalHost(Mutex<HashMap<(PathBuf, String), Plan>>);
 
 impl LocalHost {
     pub(in crate::environment) fn plan(&self, task: &Task) -> Result<Plan, EnvironmentError> {
         let mut plans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // The environment of a task's verifier has the task's directory and a name of its own.
+        // The environment of a task's separate verifier has the same directory and another name.
         let key = (task.dir.clone(), task.name.clone());
         if let Some(plan) = plans.get(&key) {
             return Ok(plan.clone());
@@ -31,26 +31,27 @@ impl LocalHost {
     }
 }
 
-/// How a task's directory tree is made without its image.
+/// How a task's directory tree is created without its image.
 #[derive(Clone, Debug)]
 pub(in crate::environment) struct Plan {
     pub(super) workdir: String,
-    /// Not yet mapped.
+    /// Environment variables with paths that are not mapped yet.
     pub(super) env: BTreeMap<String, String>,
-    /// Harbor's places and those of the Dockerfile, each to be found below the environment's root.
+    /// Harbor's directories and those of the Dockerfile. Each is mapped to a path below the environment's root.
     places: Vec<String>,
     files: Vec<Placed>,
 }
 
-/// A file, directory or link of the build context and where it goes.
+/// A file, directory or link of the build context and its target.
 #[derive(Clone, Debug)]
 struct Placed {
     from: PathBuf,
-    /// Absolute, as in an image.
+    /// The absolute path in an image.
     to: String,
 }
 
-/// Parts of a system. What a Dockerfile copies there is mapped one by one, not the directory.
+/// System directories. Files that a Dockerfile copies there are mapped one by one, since the directory itself must stay
+/// the host's.
 const SYSTEM: [&str; 14] =
     ["bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "run", "sbin", "sys", "tmp", "usr", "var"];
 
@@ -87,11 +88,12 @@ impl Plan {
             }
         }
         let mut env = dockerfile.env;
+        // The task's variables override those of the Dockerfile.
         env.extend(config.env.clone());
         Ok(Self { workdir, env, places, files })
     }
 
-    /// The task's paths as they are below `root`.
+    /// Returns the map from the task's paths to those below `root`.
     pub(super) fn path_map(&self, root: &str) -> PathMap {
         let mut map = PathMap::default();
         for place in &self.places {
@@ -100,8 +102,8 @@ impl Plan {
         map
     }
 
-    /// Copies the task's files below `root`, unchanged: they are what the agent works on. But tests that are in an image of
-    /// their own are mapped as those that are uploaded.
+    /// Copies the task's files below `root`. The agent works on them, so they stay unchanged. Only tests of a
+    /// verifier's own image have their paths mapped, like uploaded tests.
     pub(super) fn put_in_place(&self, root: &Path) -> Result<(), EnvironmentError> {
         let map = self.path_map(&root.to_string_lossy());
         for Placed { from, to } in &self.files {
@@ -123,6 +125,7 @@ fn place(
     let target = copy.target.trim_end_matches('/');
     for source in &copy.sources {
         let before = files.len();
+        // `.` or `./`: the whole context.
         if source.trim_matches(['.', '/']).is_empty() {
             files.extend(context.iter().map(|entry| placed(entry, target, &entry.name)));
             continue;
@@ -141,6 +144,7 @@ fn place(
             let name = top.name.file_name().map(Path::new).filter(|_| into_directory);
             let file = placed(top, target, name.unwrap_or(Path::new("")));
             places.push(file.to.clone());
+            // Mapping a system directory would hide the host's programs.
             if into_directory && !is_of_the_system(target) {
                 places.push(target.to_owned());
             }

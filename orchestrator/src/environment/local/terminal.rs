@@ -1,4 +1,4 @@
-//! A terminal in a local environment.
+//! Opens a terminal in a local environment.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +13,7 @@ use super::{LocalEnvironment, forks};
 use crate::environment::{EnvironmentError, TerminalStreams};
 
 impl LocalEnvironment {
-    /// The shell reads no start-up files: those of this host's user are none of the task's.
+    /// Opens a shell that reads no start-up files, because those of the host's user do not belong to the task.
     pub(in crate::environment) fn open_terminal(
         &self,
         size: TerminalSize,
@@ -43,14 +43,14 @@ impl LocalEnvironment {
             .envs(&env)
             .current_dir(&self.paths().workdir);
         let shell = forks::allowed(|| command.spawn(inner)).map_err(failed)?;
-        // The runtime waits for it once it has ended; `stop` sees to that.
+        // The runtime reaps the process after its end, which `stop` ensures.
         drop(shell);
         let (reader, writer) = terminal.into_split();
         Ok(TerminalStreams { reader: Box::new(UntilClosed(reader)), writer: Box::new(writer) })
     }
 }
 
-/// Linux reports a terminal that nobody holds open any more as an error; to readers it is an end.
+/// Converts the error that Linux reports for a terminal without open processes into the end of the stream.
 struct UntilClosed(OwnedReadPty);
 
 impl AsyncRead for UntilClosed {

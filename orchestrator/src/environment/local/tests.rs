@@ -1,4 +1,4 @@
-//! The local environment on real processes of this host.
+//! Tests of the local environment with real processes of this host.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -30,14 +30,15 @@ async fn output(environment: &Environment, text: &str) -> String {
     String::from_utf8(environment.exec(command(text)).await.unwrap().stdout).unwrap()
 }
 
-/// Whether any process of this host has this in its command line.
+/// Whether a process of this host has this text in its command line.
 fn runs(text: &str) -> bool {
     fs::read_dir("/proc").unwrap().flatten().any(|entry| {
         fs::read(entry.path().join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(text))
     })
 }
 
-/// Waits until a process has this in its command line, or until none has: a killed one goes a moment later.
+/// Waits until a process has this text in its command line, or until none has. A killed process may take a moment to
+/// end.
 async fn until(is_there: bool, text: &str) {
     let deadline = Instant::now() + limit(30);
     while runs(text) != is_there {
@@ -189,7 +190,7 @@ async fn nothing_is_started_while_an_executable_is_written() {
     });
     has_begun.recv().unwrap();
     let started = tokio::spawn(async move { output(&environment, "echo ran").await });
-    // Too short a time would hide an error, and never show one where there is none.
+    // Too short a time could hide an error, and could never cause a false one.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(!started.is_finished());
     drop(written);

@@ -1,4 +1,4 @@
-//! Directories of this host as tar archives.
+//! Packs directories of this host as tar archives.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
@@ -9,24 +9,24 @@ use sha2::{Digest, Sha256};
 
 use crate::environment::EnvironmentError;
 
-/// A file, directory or symbolic link below some directory.
+/// A file, directory or symbolic link below a directory.
 #[derive(Debug)]
 pub(crate) struct ArchiveEntry {
-    /// Relative to that directory.
+    /// The path relative to that directory.
     pub(crate) name: PathBuf,
     pub(crate) path: PathBuf,
     pub(crate) metadata: fs::Metadata,
 }
 
-/// Everything below `dir`, in order of names, directories before what is in them. Links are not followed; sockets,
-/// pipes and devices are left out.
+/// Returns everything below `dir`, sorted by name, each directory before its contents. Does not follow links. Skips
+/// sockets, pipes and devices.
 pub(crate) fn walk(dir: &Path) -> Result<Vec<ArchiveEntry>, EnvironmentError> {
     let mut entries = Vec::new();
     walk_into(dir, Path::new(""), &mut entries)?;
     Ok(entries)
 }
 
-/// One file or link by itself, under its own name.
+/// Returns the entry of a single file or link, under its own name.
 pub(crate) fn entry(path: &Path) -> Result<ArchiveEntry, EnvironmentError> {
     let metadata = fs::symlink_metadata(path).map_err(EnvironmentError::io("read", path))?;
     let name = path.file_name().map(PathBuf::from).unwrap_or_default();
@@ -36,6 +36,7 @@ pub(crate) fn entry(path: &Path) -> Result<ArchiveEntry, EnvironmentError> {
 fn walk_into(dir: &Path, prefix: &Path, entries: &mut Vec<ArchiveEntry>) -> Result<(), EnvironmentError> {
     let unreadable = |source| EnvironmentError::Io { action: "read", path: dir.to_owned(), source };
     let mut listing = dir.read_dir().and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(unreadable)?;
+    // The order of a directory listing is arbitrary, and the content hash depends on it.
     listing.sort_by_key(fs::DirEntry::file_name);
     for entry in listing {
         let (name, path) = (prefix.join(entry.file_name()), entry.path());
@@ -52,7 +53,7 @@ fn walk_into(dir: &Path, prefix: &Path, entries: &mut Vec<ArchiveEntry>) -> Resu
     Ok(())
 }
 
-/// A tar archive in the making, in an unnamed temporary file. Everything in it belongs to root.
+/// A tar archive under construction, in an unnamed temporary file. Every entry belongs to root.
 pub(crate) struct Archive(tar::Builder<File>);
 
 impl Archive {
@@ -64,8 +65,8 @@ impl Archive {
         append_directory(&mut self.0, name, mode, 0).map_err(temporary)
     }
 
-    /// All entries with their modes and times, each name behind `prefix`; where there are none, an empty directory of
-    /// that name.
+    /// Appends all entries with their modes and times, each name below `prefix`. Without entries, appends an empty
+    /// directory `prefix`.
     pub(crate) fn contents(
         &mut self,
         entries: &[ArchiveEntry],
@@ -80,7 +81,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Ready to be read.
+    /// Finishes the archive and rewinds it for reading.
     pub(crate) fn finish(self) -> Result<File, EnvironmentError> {
         let mut file = self.0.into_inner().map_err(temporary)?;
         file.rewind().map_err(temporary)?;
@@ -92,17 +93,18 @@ fn temporary(source: io::Error) -> EnvironmentError {
     EnvironmentError::Io { action: "write to", path: std::env::temp_dir(), source }
 }
 
-/// An archive of nothing but `entries`.
+/// Returns an archive of `entries` alone.
 pub(crate) fn pack(entries: &[ArchiveEntry], prefix: &Path) -> Result<File, EnvironmentError> {
     let mut archive = Archive::new()?;
     archive.contents(entries, prefix)?;
     archive.finish()
 }
 
-/// The first 16 hexadecimal digits of a hash over names, kinds, modes and contents.
+/// Returns the first 16 hexadecimal digits of a hash over names, kinds, modes and contents.
 pub(crate) fn content_hash(entries: &[ArchiveEntry]) -> Result<String, EnvironmentError> {
     let mut hash = Sha256::new();
     let mut field = |bytes: &[u8]| {
+        // The length prefix prevents two different lists of fields from having the same bytes.
         hash.update((bytes.len() as u64).to_le_bytes());
         hash.update(bytes);
     };
@@ -142,7 +144,7 @@ fn append(builder: &mut tar::Builder<File>, entry: &ArchiveEntry, prefix: &Path)
         builder.append_link(&mut header, name, fs::read_link(path)?)
     } else {
         header.set_size(metadata.len());
-        // A file that changes while it is read still fills its place in the archive exactly.
+        // A file that shrinks or grows while it is read still fills exactly its declared size.
         let contents = File::open(path)?.chain(io::repeat(0)).take(metadata.len());
         builder.append_data(&mut header, name, contents)
     }

@@ -1,4 +1,4 @@
-//! A file or directory of an environment, whichever it is.
+//! Unpacks a file or a directory of an environment, whichever the archive contains.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom};
@@ -8,12 +8,12 @@ use super::unpack::{Destinations, unpack, write_file};
 use crate::environment::EnvironmentError;
 use crate::task::glob::matches_text;
 
-/// What was fetched.
+/// The kind of a fetched path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fetched {
     /// One file.
     File,
-    /// A directory and what is in it.
+    /// A directory with its contents.
     Directory,
 }
 
@@ -37,17 +37,19 @@ pub(crate) fn unpack_path(
             let written = write_file(parent, Path::new(name), executable, &mut first);
             return written.map(|_| Fetched::File).map_err(EnvironmentError::io("write", to));
         }
+        // Links and special files are not fetched.
         if !kind.is_dir() {
             return Err(no_such());
         }
     }
+    // `unpack` reads the archive from its start, including the directory's own entry.
     archive.seek(SeekFrom::Start(0)).map_err(broken)?;
     unpack(archive, inside, &Destinations::one(to).without(exclude))?;
     Ok(Fetched::Directory)
 }
 
-/// Names that are left out of a directory, by the rules of `tar --exclude`: a pattern may begin at any component, `*` also
-/// stands for slashes, and what lies in a directory goes with it.
+/// Name patterns that are excluded from a directory, by the rules of `tar --exclude`. A pattern may begin at any
+/// component, `*` also matches slashes, and a directory is excluded with its contents.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Exclusions(Vec<String>);
 
@@ -56,7 +58,7 @@ impl Exclusions {
         Self(patterns.iter().map(|pattern| pattern.trim_end_matches('/').to_owned()).collect())
     }
 
-    /// Whether this path, relative to the directory, is left out.
+    /// Whether this path, relative to the directory, is excluded.
     pub(crate) fn cover(&self, path: &Path) -> bool {
         if self.0.is_empty() {
             return false;

@@ -1,17 +1,17 @@
-//! Harbor's scripts use absolute paths. In the local environment those places are elsewhere, so text that goes in has
-//! its paths changed.
+//! Maps absolute paths in text. Harbor's scripts use absolute paths, and the local environment has those directories
+//! elsewhere.
 
 use std::collections::BTreeMap;
 
-/// Which absolute paths stand for which others.
+/// A map of absolute paths to absolute paths.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PathMap {
     places: BTreeMap<String, String>,
 }
 
 impl PathMap {
-    /// Maps `from` and everything below it to `to`; both are absolute. The root itself cannot be mapped, and is passed
-    /// over: nothing would tell it from a division sign.
+    /// Maps `from` and everything below it to `to`; both are absolute. The root cannot be mapped and is ignored,
+    /// because it could not be distinguished from a division sign.
     pub(crate) fn insert(&mut self, from: &str, to: &str) {
         let from = from.trim_end_matches('/');
         if from.starts_with('/') {
@@ -19,16 +19,19 @@ impl PathMap {
         }
     }
 
-    /// `text` with the paths changed, each occurrence once; where places lie in each other the longest counts.
+    /// Returns `text` with the paths changed, each occurrence once. If several mapped paths match, the longest one
+    /// counts.
     ///
-    /// An occurrence is a path of its own: not the end of a longer one (`/usr/tests`, `$DIR/tests`, `//tests`), and not
-    /// the beginning of a longer name (`/app.py`, `/apps`, `/app-data`). A full stop that ends a sentence is no name.
+    /// An occurrence is a whole path. It is not the end of a longer path (`/usr/tests`, `$DIR/tests`, `//tests`), and
+    /// not the beginning of a longer name (`/app.py`, `/apps`, `/app-data`). A full stop at the end of a sentence does
+    /// not belong to the name.
     pub(crate) fn apply(&self, text: &str) -> String {
         let mut mapped = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(slash) = rest.find('/') {
             let (before, path) = rest.split_at(slash);
             mapped.push_str(before);
+            // After one of these characters, the slash continues a longer path.
             let begins = !mapped.ends_with(ends_a_longer_path);
             match self.place_at(path).filter(|_| begins) {
                 Some((from, to)) => {
@@ -53,6 +56,7 @@ impl PathMap {
 }
 
 fn ends_a_longer_path(character: char) -> bool {
+    // Some of these end a variable, a glob or a substitution of a longer path.
     character.is_alphanumeric() || "_-./~})*?".contains(character)
 }
 

@@ -1,4 +1,4 @@
-//! Archives that come out of environments. What is in them is not trusted.
+//! Unpacks archives that come out of environments. Their content is not trusted.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -8,44 +8,44 @@ use std::path::{Component, Path, PathBuf};
 use super::fetch::Exclusions;
 use crate::environment::{EnvironmentError, LogDirs};
 
-/// Bytes that one download may bring: far above any log, far below a full disk.
+/// The most bytes of one download: far above any log, and far below a full disk.
 pub(crate) const DOWNLOAD_BYTES: u64 = 512 * 1024 * 1024;
-/// Files, directories and links that one download may bring.
+/// The most files, directories and links of one download.
 const DOWNLOAD_ENTRIES: u64 = 50_000;
-/// Names of skipped entries that are reported.
+/// The most skipped entries that are reported by name.
 const SKIPPED_NAMES: usize = 100;
 
-/// What a download brought.
+/// The result of a download.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Downloaded {
-    /// Files and links written.
+    /// Number of files and links written.
     pub files: u64,
-    /// Bytes in them.
+    /// Number of bytes in them.
     pub bytes: u64,
-    /// The first hundred entries left behind: special files, links that point upwards or to absolute paths, names that
-    /// lead elsewhere.
+    /// The first 100 skipped entries: special files, links that point upwards or to absolute paths, and names that lead
+    /// elsewhere.
     pub skipped: Vec<String>,
 }
 
-/// Where on this host what is in an archive goes, by the directory that it is in.
+/// The directories of this host into which an archive is unpacked, by the directory in the archive.
 pub(crate) struct Destinations<'a> {
     places: Vec<(&'static str, &'a Path)>,
     exclude: Option<&'a Exclusions>,
 }
 
 impl<'a> Destinations<'a> {
-    /// Everything into one directory.
+    /// Returns the destination that puts everything into one directory.
     pub(crate) fn one(host_dir: &'a Path) -> Self {
         Self { places: vec![("", host_dir)], exclude: None }
     }
 
-    /// Of `/logs`, each directory to its own place; what lies beside them is skipped.
+    /// Returns the destinations of `/logs`: each log directory has its own. Other entries are skipped.
     pub(crate) fn of_logs(to: &'a LogDirs) -> Self {
         let places = vec![("agent", &*to.agent), ("verifier", &*to.verifier), ("artifacts", &*to.artifacts)];
         Self { places, exclude: None }
     }
 
-    /// But for what these patterns leave out.
+    /// Adds patterns whose matches are not unpacked.
     pub(crate) fn without(self, exclude: &'a Exclusions) -> Self {
         Self { exclude: Some(exclude), ..self }
     }
@@ -65,11 +65,14 @@ impl<'a> Destinations<'a> {
     }
 }
 
-/// Unpacks an archive that came from an environment. The first component of every name, the directory that was asked
-/// for, is dropped.
+/// Unpacks an archive that came from an environment. Removes the first component of every name, which is the requested
+/// directory.
 ///
-/// Nothing is written outside of the destinations, whatever the archive says: names with `..` are skipped, no link is
-/// followed, and the only links made are relative ones without `..`, after everything else.
+/// Writes nothing outside the destinations, whatever the archive contains. Skips names with `..`, follows no link, and
+/// creates only relative links without `..`, after everything else.
+///
+/// # Errors
+/// The archive is invalid or too large, or a file cannot be written for another reason than its name.
 pub(crate) fn unpack(
     archive: impl Read,
     inside: &str,
@@ -84,6 +87,7 @@ pub(crate) fn unpack(
     for entry in tar::Archive::new(archive).entries().map_err(broken)? {
         let mut entry = entry.map_err(broken)?;
         count += 1;
+        // Also limits entries without content, which cost an inode each.
         if count > DOWNLOAD_ENTRIES {
             return Err(too_large(format!("{DOWNLOAD_ENTRIES} entries")));
         }
@@ -104,11 +108,13 @@ pub(crate) fn unpack(
             make_directories(host_dir, relative).map(|()| 0)
         } else if kind.is_symlink() {
             let target = entry.link_name().map_err(broken)?.map(std::borrow::Cow::into_owned);
+            // Links are created last, so that no later entry is written through one.
             links.push((name, host_dir, relative.to_owned(), target));
             continue;
         } else if kind.is_file() || kind.is_gnu_sparse() || kind.is_contiguous() {
             let room = DOWNLOAD_BYTES.saturating_sub(downloaded.bytes);
             let executable = entry.header().mode().is_ok_and(|mode| mode & 0o111 != 0);
+            // One byte more than allowed is read, so that an entry that is too large is noticed.
             let written = write_file(host_dir, relative, executable, &mut (&mut entry).take(room + 1));
             if written.as_ref().is_ok_and(|bytes| *bytes > room) {
                 return Err(too_large(format!("{DOWNLOAD_BYTES} bytes")));
@@ -139,7 +145,8 @@ impl Downloaded {
         }
     }
 
-    /// Names that this host cannot take are skipped; a full disk and the like is an error.
+    /// Counts a written entry. An entry whose name this host does not accept is skipped. Other errors, such as a full
+    /// disk, are returned.
     fn count(
         &mut self,
         name: &Path,
@@ -166,7 +173,7 @@ fn is_about_the_name(error: &io::Error) -> bool {
     matches!(error.kind(), AlreadyExists | InvalidFilename | InvalidInput | IsADirectory | NotADirectory)
 }
 
-/// The name without its first component, if it leads nowhere but downwards.
+/// Returns the name without its first component, or `None` if it contains `..` or is absolute.
 fn safe_name(name: &Path) -> Option<PathBuf> {
     let components = name.components().filter(|component| *component != Component::CurDir);
     let normal = components.map(|component| match component {
@@ -176,12 +183,12 @@ fn safe_name(name: &Path) -> Option<PathBuf> {
     Some(normal.collect::<Option<Vec<_>>>()?.into_iter().skip(1).collect())
 }
 
-/// Without `..` no chain of links can leave the directory that the first one is in.
+/// Whether a link's target is relative and has no `..`, so that no chain of links can leave the directory.
 fn is_harmless(target: &Path) -> bool {
     target.components().all(|component| matches!(component, Component::Normal(_) | Component::CurDir))
 }
 
-/// Like `create_dir_all`, but a link in the way is an error.
+/// Creates directories like `create_dir_all`, but a link in the path is an error.
 fn make_directories(host_dir: &Path, relative: &Path) -> io::Result<()> {
     let mut path = host_dir.to_owned();
     for component in relative {
@@ -196,7 +203,7 @@ fn make_directories(host_dir: &Path, relative: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes room for a file or link: its directories are there, and nothing but a directory is in its place.
+/// Creates the parent directories of a file or link, and removes a file or link in its place.
 fn make_room(host_dir: &Path, relative: &Path) -> io::Result<PathBuf> {
     make_directories(host_dir, relative.parent().unwrap_or(Path::new("")))?;
     let path = host_dir.join(relative);
@@ -208,7 +215,7 @@ fn make_room(host_dir: &Path, relative: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Writes a new file in place of whatever file or link is there.
+/// Writes a new file in place of an existing file or link. Returns the number of bytes.
 pub(crate) fn write_file(
     host_dir: &Path,
     relative: &Path,
@@ -217,9 +224,11 @@ pub(crate) fn write_file(
 ) -> io::Result<u64> {
     let path = make_room(host_dir, relative)?;
     let mode = if executable { 0o755 } else { 0o644 };
+    // `create_new` does not follow a link.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path)?;
     let written = io::copy(contents, &mut file)?;
     file.flush()?;
+    // The mode of `open` is reduced by the umask.
     file.set_permissions(fs::Permissions::from_mode(mode))?;
     Ok(written)
 }

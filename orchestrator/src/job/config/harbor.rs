@@ -1,4 +1,4 @@
-//! Harbor's `JobConfig`, as far as rolltap honours it.
+//! The part of Harbor's `JobConfig` that rolltap honours.
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -12,72 +12,72 @@ use crate::task::Artifact;
 
 use crate::trial::RetryConfig;
 
-/// Harbor's `JobConfig`. What is absent may come from a flag, and is Harbor's default otherwise.
+/// Harbor's `JobConfig`. A flag may supply an absent value. Otherwise Harbor's default holds.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct JobConfig {
-    /// The job's name and that of its directory.
+    /// The name of the job and of its directory.
     pub job_name: Option<String>,
-    /// Where job directories lie.
+    /// The directory that contains the job directories.
     pub jobs_dir: Option<PathBuf>,
-    /// Samples of each task by each agent.
+    /// The number of samples of each task by each agent.
     pub n_attempts: Option<NonZeroU32>,
-    /// Trials at once.
+    /// The number of trials that run at once.
     pub n_concurrent_trials: Option<NonZeroUsize>,
-    /// No progress while trials run.
+    /// Whether to hide the progress while trials run.
     pub quiet: bool,
-    /// Of every time limit whose phase has no multiplier of its own.
+    /// Multiplies every time limit whose phase has no multiplier of its own.
     pub timeout_multiplier: Option<f64>,
-    /// Of the agent's time.
+    /// Multiplies the time limit of the agent.
     pub agent_timeout_multiplier: Option<f64>,
-    /// Of the tests' time.
+    /// Multiplies the time limit of the tests.
     pub verifier_timeout_multiplier: Option<f64>,
-    /// Of the time that getting the agent ready may take.
+    /// Multiplies the time limit for the setup of the agent.
     pub agent_setup_timeout_multiplier: Option<f64>,
-    /// Of the time that building and starting an environment may take.
+    /// Multiplies the time limit for building and starting an environment.
     pub environment_build_timeout_multiplier: Option<f64>,
     /// Which failed trials get another attempt.
     pub retry: RetryConfig,
-    /// Where trials run.
+    /// The environment in which trials run.
     pub environment: EnvironmentSection,
-    /// How they are judged.
+    /// How trials are verified.
     pub verifier: VerifierSection,
-    /// What is made of all rewards together.
+    /// The metrics over all rewards.
     pub metrics: Vec<MetricConfig>,
-    /// Who works; none for Harbor's default, the oracle.
+    /// The agents. `None` for Harbor's default, the oracle.
     pub agents: Option<Vec<AgentEntry>>,
     /// Directories of tasks.
     pub datasets: Vec<DatasetRef>,
     /// Single tasks.
     pub tasks: Vec<TaskRef>,
-    /// Files to keep besides those that tasks name.
+    /// Files to collect in addition to those that tasks name.
     pub artifacts: Vec<Artifact>,
-    /// Files whose text is added to every instruction.
+    /// Files whose text is appended to every instruction.
     pub extra_instruction_paths: Vec<PathBuf>,
-    /// Text that is added to every instruction, after that of files.
+    /// Text that is appended to every instruction, after the text of `extra_instruction_paths`.
     pub extra_instructions: Vec<String>,
 }
 
-/// What is made of all rewards of an agent on a dataset.
+/// A metric over all rewards of an agent on a dataset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MetricConfig {
-    /// Which one.
+    /// The kind of the metric.
     #[serde(rename = "type")]
     pub metric: Metric,
 }
 
-/// Harbor's metrics, but for those that are scripts.
+/// Harbor's metrics, except for those that are scripts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
-    /// All rewards together.
+    /// The sum of the rewards.
     Sum,
-    /// The least.
+    /// The smallest reward.
     Min,
-    /// The greatest.
+    /// The greatest reward.
     Max,
-    /// The mean, a missing reward being 0.
+    /// The mean. A missing reward counts as 0.
     #[default]
     Mean,
 }
@@ -88,11 +88,11 @@ pub enum Metric {
 pub struct DatasetRef {
     /// The directory.
     pub path: Option<PathBuf>,
-    /// Shell patterns of which a task's directory must match one.
+    /// Shell patterns. The name of a task's directory must match at least one.
     pub task_names: Option<Vec<String>>,
-    /// Shell patterns of which it must match none.
+    /// Shell patterns. Tasks whose directory name matches any of these are excluded.
     pub exclude_task_names: Option<Vec<String>>,
-    /// At most so many of what is left, in order of their names.
+    /// The maximum number of the remaining tasks, in order of their names.
     pub n_tasks: Option<usize>,
 }
 
@@ -100,22 +100,22 @@ pub struct DatasetRef {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TaskRef {
-    /// The task's directory, seen from the repository's root for one from git.
+    /// The task's directory. For a task from git it is relative to the root of the repository.
     pub path: Option<PathBuf>,
-    /// The repository that it is in; none for this host.
+    /// The repository of the task. `None` for a task of this host.
     pub git_url: Option<String>,
-    /// The version; none for the repository's newest.
+    /// The commit. `None` for the newest commit of the repository.
     pub git_commit_id: Option<String>,
-    /// Fetch it though it is in the cache.
+    /// Whether to fetch the task even if it is in the cache.
     pub overwrite: bool,
-    /// The cache.
+    /// The directory of the cache.
     pub download_dir: Option<PathBuf>,
-    /// The dataset that it counts to.
+    /// The dataset that the task belongs to.
     pub source: Option<String>,
 }
 
 impl JobConfig {
-    /// Harbor's rules for values that are well-formed by themselves.
+    /// Checks Harbor's rules for values that have the right type but an invalid value.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let wrong = |key: String, problem: &str| ConfigError::Value { key, problem: problem.to_owned() };
         for (at, dataset) in self.datasets.iter().enumerate() {
@@ -154,10 +154,12 @@ impl JobConfig {
                 let problem = format!("{limit} is more than n_concurrent_trials, {at_once}");
                 return Err(wrong("n_concurrent", problem));
             }
+            // The rest concerns only agents that share a limit.
             let Some(group) = &agent.concurrency_group else { continue };
             if agent.n_concurrent.is_none() {
                 return Err(wrong("concurrency_group", "needs n_concurrent beside it".to_owned()));
             }
+            // The first agent of a group sets its limit.
             let shared = groups.entry(group).or_insert(agent.n_concurrent);
             if *shared != agent.n_concurrent {
                 let problem = format!("agents of concurrency_group {group:?} must have the same");

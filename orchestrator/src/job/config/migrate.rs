@@ -1,4 +1,5 @@
-//! Keys of older files, and of files of single trials, as those of today's job files. Harbor 0.25 still takes them.
+//! Replaces old keys, and the keys of a single trial's file, by the keys of today's job files. Harbor 0.25 still
+//! accepts both.
 
 use serde_json::{Map, Value};
 
@@ -6,8 +7,8 @@ use super::ConfigError;
 
 type Fields = Map<String, Value>;
 
-/// A file of a single trial as one of a job with that trial alone. The job is named as the trial was, and lies where the
-/// trial would.
+/// Converts the file of a single trial to the file of a job with that trial only. The job gets the name and the parent
+/// directory of the trial.
 pub(super) fn trial(mut fields: Fields) -> Result<Fields, ConfigError> {
     let Some(task) = fields.remove("task") else { return Ok(fields) };
     for key in ["tasks", "agents", "datasets"] {
@@ -22,6 +23,7 @@ pub(super) fn trial(mut fields: Fields) -> Result<Fields, ConfigError> {
             fields.insert(new.to_owned(), value);
         }
     }
+    // An empty `trial_name` means a generated name.
     if fields.get("job_name").and_then(Value::as_str) == Some("") {
         fields.remove("job_name");
     }
@@ -31,7 +33,7 @@ pub(super) fn trial(mut fields: Fields) -> Result<Fields, ConfigError> {
     Ok(fields)
 }
 
-/// Old keys of a job's file, each with a warning.
+/// Replaces the old keys of a job's file, with a warning for each.
 pub(super) fn job(mut fields: Fields) -> Result<Fields, ConfigError> {
     for key in ["user_prompt_template_path", "acpx_config"] {
         if fields.contains_key(key) {
@@ -47,6 +49,7 @@ pub(super) fn job(mut fields: Fields) -> Result<Fields, ConfigError> {
         if let Value::Object(mut orchestrator) = orchestrator {
             for key in ["n_concurrent_trials", "quiet", "retry"] {
                 if let Some(value) = orchestrator.remove(key) {
+                    // A new key in the same file has priority over the old key.
                     fields.entry(key).or_insert(value);
                 }
             }

@@ -11,45 +11,46 @@ use serde_json::{Map, Value};
 use super::ConfigError;
 use crate::common::suggest::nearest;
 
-/// The `rolltap` section of a job's file: the flags of `rolltap run` that Harbor has not, with `_` for `-`. All optional.
+/// The `rolltap` section of a job's file: the flags of `rolltap run` that Harbor lacks, with `_` for `-`. All keys are
+/// optional.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct OwnConfig {
-    /// vLLM servers.
+    /// The base URLs of the vLLM servers.
     pub upstream: Vec<String>,
-    /// The key that they want.
+    /// The API key of the upstreams.
     pub upstream_api_key: Option<String>,
-    /// Admin plane of a running proxy, instead of an embedded one.
+    /// The URL of the admin plane of a running proxy, to use instead of an embedded proxy.
     pub proxy: Option<String>,
-    /// Where an embedded proxy listens, for agents of other machines.
+    /// The address on which an embedded proxy listens for agents of other machines.
     pub listen: Option<SocketAddr>,
-    /// How they reach that.
+    /// The URL by which those agents reach that address.
     pub public_url: Option<String>,
-    /// File with the token that it wants.
+    /// A file with the admin token of the running proxy.
     pub proxy_token_file: Option<PathBuf>,
-    /// What becomes of earlier turns' tokens.
+    /// How the proxy treats the tokens of earlier turns.
     pub history: Option<History>,
-    /// Keys laid over every request.
+    /// Keys that override those of every request.
     pub sampling: Option<Map<String, Value>>,
-    /// The served model's directory.
+    /// The directory of the served model.
     pub tokenizer: Option<PathBuf>,
     /// The chat template that the upstreams were started with.
     pub chat_template: Option<PathBuf>,
-    /// What the upstreams give the template where a request says nothing.
+    /// The template arguments that the upstreams use if a request has none.
     pub default_chat_template_kwargs: Option<Map<String, Value>>,
-    /// How they give messages to the template.
+    /// The format in which the upstreams pass messages to the template.
     pub chat_template_content_format: Option<String>,
     /// Where trials run, for the kinds that Harbor does not know.
     pub environment: Option<String>,
-    /// How many trials of a task run at once.
+    /// The number of trials of one task that run at once.
     pub n_concurrent_per_task: Option<NonZeroUsize>,
-    /// The job stops after so many trials in a row of whose calls nothing can be trained; 0 for never.
+    /// The job stops after this many consecutive trials without a trainable call. 0 disables this limit.
     pub max_empty_trials: Option<u32>,
-    /// Seconds that a whole trial may take.
+    /// The time limit of a whole trial, in seconds.
     pub trial_deadline_sec: Option<f64>,
 }
 
-/// The fields above; a test holds them together.
+/// The fields above. A test checks that the two lists agree.
 pub(super) const KEYS: [&str; 16] = [
     "upstream",
     "upstream_api_key",
@@ -69,7 +70,8 @@ pub(super) const KEYS: [&str; 16] = [
     "trial_deadline_sec",
 ];
 
-/// What our own records say beside settings, so that a job's `config.json` is a job's file.
+/// Keys that rolltap's own records have in addition to settings. They are ignored, so that a job's `config.json` is a
+/// valid job file.
 const RECORDED: [&str; 2] = ["version", "job_id"];
 
 impl OwnConfig {

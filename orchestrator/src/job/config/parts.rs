@@ -1,4 +1,4 @@
-//! The sections of Harbor's `JobConfig` that its `TrialConfig` has too.
+//! The sections of Harbor's `JobConfig` that its `TrialConfig` has as well.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -13,31 +13,31 @@ use crate::task::McpServer;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct AgentEntry {
-    /// Who works; none for Harbor's default, the oracle.
+    /// The name of the agent. `None` for Harbor's default, the oracle.
     pub name: Option<String>,
-    /// The model as upstream names it, or with a provider's name and a `/` before that.
+    /// The model's name at the upstream, optionally with a provider's name and a `/` before it.
     pub model_name: Option<String>,
-    /// Where its model is served: our upstream.
+    /// The URL of the model's server, which becomes the upstream.
     pub base_url: Option<String>,
-    /// The environment variable of this host that has the upstream's key.
+    /// The environment variable of this host that holds the upstream's API key.
     pub model_api_key_name: Option<String>,
-    /// How many of its trials run at once.
+    /// The number of this agent's trials that run at once.
     pub n_concurrent: Option<NonZeroUsize>,
     /// Agents that name the same group share that limit.
     pub concurrency_group: Option<String>,
-    /// Seconds that it has instead of what the task says.
+    /// The time limit of the agent in seconds, instead of the task's.
     pub override_timeout_sec: Option<f64>,
-    /// Seconds that getting it ready may take.
+    /// The time limit for the setup of the agent, in seconds.
     pub override_setup_timeout_sec: Option<f64>,
-    /// Seconds that it has at most.
+    /// The upper bound of the agent's time limit, in seconds.
     pub max_timeout_sec: Option<f64>,
-    /// Settings of this agent alone.
+    /// Settings that only this agent knows.
     pub kwargs: Map<String, Value>,
-    /// Tool servers that it is told of besides those of tasks.
+    /// MCP servers that the agent gets in addition to those of tasks.
     pub mcp_servers: Vec<McpServer>,
-    /// What it is taught besides what tasks teach: directories of this host.
+    /// Skills that the agent gets in addition to those of tasks: directories of this host.
     pub skills: Vec<String>,
-    /// Its environment variables, which may be `${VAR}` or `${VAR:-default}` of this host's.
+    /// Environment variables of the agent. A value may be `${VAR}` or `${VAR:-default}`, a variable of this host.
     pub env: BTreeMap<String, String>,
 }
 
@@ -45,22 +45,22 @@ pub struct AgentEntry {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct EnvironmentSection {
-    /// Which kind; none for Docker.
+    /// The kind of environment. `None` for Docker.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// In Harbor a class; for us the name of a kind that Harbor does not know, as our own records have it.
+    /// In Harbor, a class. Here, the name of a kind that Harbor does not know, as rolltap's own records have it.
     pub import_path: Option<String>,
-    /// Build images though they are kept from before.
+    /// Whether to build images even if they exist from an earlier run.
     pub force_build: bool,
-    /// CPUs instead of what tasks say.
+    /// The number of CPUs, instead of the task's.
     pub override_cpus: Option<f64>,
-    /// MiB of memory instead of what tasks say.
+    /// The memory in MiB, instead of the task's.
     pub override_memory_mb: Option<u64>,
-    /// MiB of disk instead of what tasks say.
+    /// The disk space in MiB, instead of the task's.
     pub override_storage_mb: Option<u64>,
-    /// Environments are removed when their trials are over, which is the default.
+    /// Whether an environment is removed at the end of its trial. The default is `true`.
     pub delete: Option<bool>,
-    /// What of this host is seen in every environment in which an agent works.
+    /// Directories and volumes of this host that are mounted in every environment in which an agent works.
     pub mounts: Option<Vec<Mount>>,
     /// Environment variables of every environment.
     pub env: BTreeMap<String, String>,
@@ -70,12 +70,12 @@ pub struct EnvironmentSection {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VerifierSection {
-    /// Seconds that tests have instead of what the task says.
+    /// The time limit of the tests in seconds, instead of the task's.
     pub override_timeout_sec: Option<f64>,
-    /// Seconds that tests have at most.
+    /// The upper bound of the tests' time limit, in seconds.
     pub max_timeout_sec: Option<f64>,
     /// Environment variables of every task's tests.
     pub env: BTreeMap<String, String>,
-    /// No tests are run, and no trial has a reward.
+    /// Whether to skip the tests. No trial has a reward then.
     pub disable: bool,
 }

@@ -1,10 +1,10 @@
-//! Keys of Harbor's that rolltap has no type for: which values of theirs ask for nothing, and what the others ask for.
+//! Harbor's keys that have no field in rolltap: which values have no effect, and why the others are refused.
 
 use serde_json::{Map, Value};
 
 use super::ConfigError;
 
-/// A value that asks for nothing.
+/// A value that has no effect.
 enum Harmless {
     Null,
     Bool(bool),
@@ -12,13 +12,13 @@ enum Harmless {
     Text(&'static str),
     /// An empty list or table.
     Empty,
-    /// Whatever it is, it changes nothing that rolltap does.
+    /// Any value, because the key affects nothing that rolltap does.
     Anything,
 }
 
 use Harmless::{Anything, Bool, Empty, Null, Number, Text};
 
-/// A key (`*` for any place of a list), its harmless values, and why others are refused.
+/// A key (`*` for any index of a list), its harmless values, and the reason why others are refused.
 type Rule = (&'static str, &'static [Harmless], &'static str);
 
 const REGISTRY: &str = "a dataset is a directory here: download it and give its path";
@@ -67,10 +67,11 @@ const RULES: &[Rule] = &[
     ("tasks.*.ref", &[Null], "a task is a directory or comes from git: give its path"),
 ];
 
-/// Looks at the keys that no type took, by their paths.
+/// Checks the keys that no field took, given by their paths.
 pub(super) fn check(fields: &Map<String, Value>, untyped: &[String]) -> Result<(), ConfigError> {
     let mut refused = Vec::new();
     for path in untyped {
+        // `serde_ignored` writes `?` for an `Option` on the path.
         let steps: Vec<&str> = path.split('.').filter(|step| *step != "?").collect();
         let Some(value) = lookup(fields, &steps) else { continue };
         match RULES.iter().find(|(key, ..)| matches(key, &steps)) {
@@ -117,7 +118,7 @@ fn is_index(step: &str) -> bool {
     step.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// As people write it: `agents[0].skills`.
+/// Formats a path as users write it: `agents[0].skills`.
 fn written(steps: &[&str]) -> String {
     let mut text = String::new();
     for step in steps {

@@ -1,4 +1,4 @@
-//! From a job's file, flags laid over it, to what a job runs.
+//! Converts a job's file, with flags applied, to the settings of a job.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
@@ -14,89 +14,89 @@ use crate::task::Runner;
 use crate::trial::resolved;
 use crate::trial::{AgentLimit, AgentTimeouts, JobAgent, TaskOverrides};
 
-/// Harbor's `n_concurrent_trials` where nobody says one.
+/// Harbor's default of `n_concurrent_trials`.
 pub(super) const CONCURRENCY: usize = 4;
 
-/// What our own records of an environment that Harbor does not know begin with.
+/// The prefix by which rolltap's own records name an environment that Harbor does not know.
 const OWN_ENVIRONMENT: &str = "rolltap:";
 
-/// What flags say of agents, for those of which the file says nothing else.
+/// Options of agents from flags. They hold for agents whose entry in the file does not set them.
 #[derive(Clone, Debug, Default)]
 pub struct AgentDefaults {
-    /// Whose agents are meant.
+    /// Whether the agents are rolltap's or Harbor's.
     pub runner: Runner,
     /// `--agent-command`, `--max-turns`
     pub options: AgentOptions,
 }
 
-/// What a job's file asks for, well-formed, and still cannot be.
+/// Why a well-formed job file cannot become a job.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// An agent that cannot be made.
+    /// An agent cannot be created.
     #[error("agents[{at}]: {problem}")]
     Agent {
-        /// Which one.
+        /// The index of the agent's entry.
         at: usize,
-        /// Why.
+        /// The reason.
         problem: String,
     },
-    /// No such agent, or one whose options are another's.
+    /// An agent does not exist, or it has options of another agent.
     #[error(transparent)]
     Spec(#[from] AgentSpecError),
-    /// No such environment.
+    /// The environment does not exist.
     #[error(transparent)]
     Environment(#[from] UnknownEnvironment),
-    /// Agents that would need proxies of their own.
+    /// Two agents name different upstreams and would each need a proxy.
     #[error(
         "agents of one job have one upstream, but there are base_url {one:?} and {other:?}: run a job each"
     )]
     Upstreams {
-        /// One agent's.
+        /// The URL of one agent.
         one: String,
-        /// Another's.
+        /// The URL of the other agent.
         other: String,
     },
-    /// A variable of this host that is not set.
+    /// A variable of this host is not set.
     #[error("{key} is the environment variable {variable}, which is not set")]
     Variable {
-        /// The key.
+        /// The key that names the variable.
         key: String,
         /// The variable.
         variable: String,
     },
-    /// A file that is not there.
+    /// A file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
 }
 
 impl JobConfig {
-    /// Samples of each task by each agent.
+    /// Returns the number of samples of each task by each agent. The default is 1.
     pub fn samples(&self) -> NonZeroU32 {
         self.n_attempts.unwrap_or(NonZeroU32::MIN)
     }
 
-    /// Trials at once.
+    /// Returns the number of trials that run at once.
     pub fn concurrency(&self) -> NonZeroUsize {
         self.n_concurrent_trials.or(NonZeroUsize::new(CONCURRENCY)).unwrap_or(NonZeroUsize::MIN)
     }
 
-    /// The job's agents; the oracle where nobody says one, as in Harbor.
+    /// Returns the job's agents. The default is the oracle, as in Harbor.
     ///
     /// # Errors
-    /// An agent that rolltap has not, or settings that it would ignore.
+    /// Fails for an agent that rolltap does not have, and for settings that it would ignore.
     pub fn job_agents(&self, defaults: &AgentDefaults) -> Result<Vec<JobAgent>, SettingsError> {
         let oracle = [AgentEntry::default()];
         let entries = self.agents.as_deref().unwrap_or(&oracle);
         entries.iter().enumerate().map(|(at, entry)| job_agent(at, entry, defaults)).collect()
     }
 
-    /// What becomes of tasks' time limits.
+    /// Returns the changes to the tasks' time limits.
     pub fn timeouts(&self, own: &OwnConfig) -> TimeoutPolicy {
         let only = |multiplier| PhaseLimit { multiplier, ..PhaseLimit::default() };
         TimeoutPolicy {
@@ -113,16 +113,17 @@ impl JobConfig {
         }
     }
 
-    /// Harbor's metrics; the mean where nobody says one.
+    /// Returns Harbor's metrics. The default is the mean.
     pub fn job_metrics(&self) -> Vec<Metric> {
         let metrics: Vec<_> = self.metrics.iter().map(|config| config.metric).collect();
         if metrics.is_empty() { vec![Metric::Mean] } else { metrics }
     }
 
-    /// Where trials run. Our own section says so for kinds that Harbor does not know.
+    /// Returns the kind of environment. The `rolltap` section has priority, because it names the kinds that Harbor does
+    /// not know.
     ///
     /// # Errors
-    /// A kind that rolltap has not.
+    /// Fails for a kind that rolltap does not have.
     pub fn environment_kind(&self, own: &OwnConfig) -> Result<EnvironmentKind, SettingsError> {
         let section = &self.environment;
         let recorded = section.import_path.as_deref();
@@ -131,10 +132,10 @@ impl JobConfig {
         Ok(name.unwrap_or("docker").parse()?)
     }
 
-    /// What the job says instead of its tasks.
+    /// Returns the values of the job that replace those of its tasks.
     ///
     /// # Errors
-    /// A file with instructions that cannot be read.
+    /// Fails if a file with instructions cannot be read.
     pub fn overrides(&self) -> Result<TaskOverrides, SettingsError> {
         let mut instructions = Vec::new();
         for path in &self.extra_instruction_paths {
@@ -156,10 +157,10 @@ impl JobConfig {
         })
     }
 
-    /// The upstream that agents name by `base_url`, and its key.
+    /// Returns the upstream that agents name by `base_url`, and its API key.
     ///
     /// # Errors
-    /// Two agents name different ones, or a key's variable is not set.
+    /// Fails if two agents name different upstreams, or if the variable of a key is not set.
     pub fn agents_upstream(&self) -> Result<Option<(String, Option<String>)>, SettingsError> {
         let mut named: Option<(String, Option<String>)> = None;
         for (at, agent) in self.agents.iter().flatten().enumerate() {
@@ -189,6 +190,7 @@ fn job_agent(at: usize, entry: &AgentEntry, defaults: &AgentDefaults) -> Result<
     let mut options = defaults.options.clone();
     for (key, value) in &entry.kwargs {
         match (key.as_str(), value) {
+            // Harbor writes `null` for an argument that is not set.
             (_, Value::Null) => {}
             ("command", Value::String(command)) if name == "command" => {
                 options.command = Some(command.clone())
@@ -216,10 +218,11 @@ fn job_agent(at: usize, entry: &AgentEntry, defaults: &AgentDefaults) -> Result<
     };
     let limit =
         entry.n_concurrent.map(|trials| AgentLimit { trials, group: entry.concurrency_group.clone() });
-    // A job that is gone on with may be in another directory.
+    // A relative path would be wrong if the job is resumed from another directory.
     let is_file = matches!(spec, AgentSpec::Installed(_)) && Path::new(name).is_file();
     let file = if is_file { Path::new(name).canonicalize().ok() } else { None };
     let asked = file.map_or_else(|| name.to_owned(), |file| file.display().to_string());
+    // The record has the references to this host's variables, not their values.
     let mut env = defaults.options.env.clone();
     env.extend(entry.env.clone());
     let mcp_servers = entry.mcp_servers.clone();

@@ -1,4 +1,4 @@
-//! Job files: what is taken, what is passed over, what is refused and how it is said.
+//! Tests of job files: which keys are accepted, ignored or refused, and the text of the errors.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! What a job was asked for, as Harbor's `JobConfig` and `TrialConfig` say it. A job's `config.json` is a job's file again:
-//! it makes the same job.
+//! The configuration of a job as Harbor's `JobConfig` and `TrialConfig`. A job's `config.json` is a valid job file that
+//! makes the same job.
 
 use jiff::Timestamp;
 use rolltap_proxy::{ContentFormat, RenderSettings};
@@ -14,7 +14,7 @@ use crate::job::{JobSettings, ProxyChoice};
 use crate::trial::TrialPlan;
 use crate::trial::records::{JsonFields, VERSION, object, said, trial_version};
 
-/// The keys that a job and each of its trials have in common.
+/// Returns the keys that a job and each of its trials share.
 pub(super) fn shared(settings: &JobSettings) -> JsonFields {
     let TimeoutPolicy { multiplier, agent, agent_setup, verifier, environment_build, .. } = settings.timeouts;
     let mut fields = JsonFields::new();
@@ -45,8 +45,8 @@ pub(super) fn shared(settings: &JobSettings) -> JsonFields {
     fields
 }
 
-/// `EnvironmentConfig`. Harbor knows no `local`, and refuses a type that it does not know, so ours stands where third
-/// parties name theirs.
+/// Returns the `EnvironmentConfig`. Harbor refuses an unknown `type`, such as `local`, so rolltap's kinds are in
+/// `import_path`, where third parties name their environments.
 fn environment(settings: &JobSettings) -> Value {
     let overrides = &settings.overrides;
     let (name, path) = match settings.environment {
@@ -66,7 +66,7 @@ fn environment(settings: &JobSettings) -> Value {
     ])
 }
 
-/// Our own section.
+/// Returns the `rolltap` section.
 pub(super) fn own(job_id: Uuid, settings: &JobSettings) -> Value {
     let mut own = said([
         ("version", json!(VERSION)),
@@ -87,6 +87,7 @@ pub(super) fn own(job_id: Uuid, settings: &JobSettings) -> Value {
             fields.extend(render(&upstreams.render));
             fields
         }
+        // The token is a secret and is left out.
         ProxyChoice::External { admin_url, .. } => said([("proxy", json!(admin_url))]),
     });
     Value::Object(own)
@@ -106,7 +107,7 @@ fn render(settings: &RenderSettings) -> JsonFields {
     ])
 }
 
-/// `JobLock`: which versions of which tasks the job's trials are about.
+/// Harbor's `JobLock`: the version of each task of the job's trials.
 #[derive(Serialize)]
 pub(crate) struct JobVersions {
     schema_version: u32,
@@ -117,7 +118,7 @@ pub(crate) struct JobVersions {
     trials: TrialVersions,
 }
 
-/// A `TrialLock` for each trial. Those of a group are the same, and stand here once, with their number.
+/// A `TrialLock` for each trial. Trials of one group have equal entries, so each entry is stored once with its count.
 struct TrialVersions(Vec<(Value, u32)>);
 
 impl Serialize for TrialVersions {
@@ -127,9 +128,10 @@ impl Serialize for TrialVersions {
     }
 }
 
-/// Each group is told by its first trial.
+/// Returns the `JobLock`. Each group is represented by its first trial.
 pub(super) fn versions(settings: &JsonFields, job: &Value, groups: &[TrialPlan]) -> JobVersions {
     JobVersions {
+        // The version of Harbor's `JobLock` that this layout follows.
         schema_version: 3,
         created_at: Timestamp::now(),
         harbor: JsonFields::new(),

@@ -1,4 +1,5 @@
-//! What a job's trials come to, as Harbor counts it: rewards, failures, metrics and pass@k of each agent on each dataset.
+//! The statistics of a job's trials as Harbor computes them: rewards, failures, metrics and pass@k of each agent on
+//! each dataset.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,8 @@ use crate::trial::TrialOutcome;
 /// Harbor's name for tasks that belong to no dataset.
 const NO_DATASET: &str = "adhoc";
 
-/// `evals`: an `AgentDatasetStats` for each agent with its model on each dataset. Each sample counts by its last attempt.
+/// Returns `evals`: an `AgentDatasetStats` for each pair of an agent with its model and a dataset. Only the last
+/// attempt at each sample counts.
 pub(super) fn evals(trials: &[TrialOutcome], metrics: &[Metric]) -> BTreeMap<String, Stats> {
     let mut by_key: BTreeMap<String, Vec<&TrialOutcome>> = BTreeMap::new();
     for trial in trials {
@@ -26,7 +28,7 @@ fn key(agent: &JobAgent, source: Option<&str>) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join("__")
 }
 
-/// `AgentDatasetStats`
+/// Harbor's `AgentDatasetStats`.
 #[derive(Serialize)]
 pub(super) struct Stats {
     n_trials: usize,
@@ -68,8 +70,8 @@ fn rewards(trial: &TrialOutcome) -> Option<&Rewards> {
     Some(&trial.rewards).filter(|rewards| !rewards.is_empty())
 }
 
-/// Where there is one kind of reward the metric has its own name, else those of the rewards. What is missing counts as 0:
-/// Harbor's rule, for figures that people compare. No row says 0 for it.
+/// Computes a metric. With one kind of reward the key is the metric's name, otherwise the rewards' names. A missing
+/// reward counts as 0, which is Harbor's rule for these figures. A rollout row never has 0 for a missing reward.
 fn computed(metric: Metric, rewards: &[Option<&Rewards>]) -> Value {
     let names: BTreeSet<&String> = rewards.iter().flatten().flat_map(|rewards| rewards.keys()).collect();
     if names.len() <= 1 {
@@ -94,7 +96,7 @@ impl Metric {
         }
     }
 
-    /// None of no values.
+    /// Returns `None` if there are no values.
     fn of(self, values: &[f64]) -> Option<f64> {
         let sum = values.iter().sum::<f64>();
         match self {
@@ -107,8 +109,9 @@ impl Metric {
     }
 }
 
-/// How likely one of `k` samples passes, on average over tasks. Only where every reward is one number, 0 or 1; a missing
-/// one did not pass.
+/// Returns pass@k: the estimated probability that at least one of `k` samples passes, averaged over the tasks. The
+/// result is empty unless every trial has exactly one reward and its value is 0 or 1. A trial without a reward has not
+/// passed.
 fn pass_at_k(trials: &[&TrialOutcome]) -> BTreeMap<usize, f64> {
     let mut of_task: BTreeMap<&str, Vec<bool>> = BTreeMap::new();
     for trial in trials {
@@ -121,6 +124,7 @@ fn pass_at_k(trials: &[&TrialOutcome]) -> BTreeMap<usize, f64> {
         };
         of_task.entry(&trial.task_name).or_default().push(passed);
     }
+    // Each task needs at least `k` samples.
     let fewest = of_task.values().map(Vec::len).min().unwrap_or(0);
     let mean = |k: usize| {
         let of_one =
@@ -130,15 +134,16 @@ fn pass_at_k(trials: &[&TrialOutcome]) -> BTreeMap<usize, f64> {
     ks(fewest).into_iter().map(|k| (k, mean(k))).collect()
 }
 
-/// Harbor's choice: powers of two, and multiples of five.
+/// Returns the values of `k` that Harbor uses: powers of two, and multiples of five.
 fn ks(most: usize) -> BTreeSet<usize> {
     let powers = std::iter::successors(Some(2_usize), |k| k.checked_mul(2)).take_while(|k| *k <= most);
     powers.chain((5..=most).step_by(5)).collect()
 }
 
-/// The unbiased estimate from `samples` of which `passed` did.
+/// Returns the unbiased estimate of pass@k from `samples` samples, `passed` of which passed.
 fn chance(samples: usize, passed: usize, k: usize) -> f64 {
     let failed = samples - passed;
+    // Every choice of `k` samples contains a passed sample.
     if failed < k {
         return 1.0;
     }

@@ -1,11 +1,12 @@
-//! Shell patterns on names, by the rules that Harbor has from Python: `*`, `?`, `[abc]`, `[a-z]` and `[!abc]`, no escapes,
-//! and a `[` that is never closed is itself.
+//! Matches names with shell patterns by Python's `fnmatch` rules, which Harbor uses: `*`, `?`, `[abc]`, `[a-z]` and
+//! `[!abc]`. There are no escapes, and a `[` that is never closed matches itself.
 
-/// Whether the whole name matches.
+/// Returns whether the whole name matches.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     let tokens = tokens(pattern);
     let name: Vec<char> = name.chars().collect();
-    // Which prefixes of the name the tokens so far can be.
+    // `reachable[n]` holds if the tokens so far match the first `n` characters. This takes no backtracking, so the time
+    // is at most pattern times name.
     let mut reachable: Vec<bool> = vec![false; name.len() + 1];
     reachable.iter_mut().take(1).for_each(|at| *at = true);
     for token in &tokens {
@@ -67,10 +68,10 @@ fn tokens(pattern: &str) -> Vec<Token> {
     tokens
 }
 
-/// A set, its `[` read already, and what follows its `]`.
+/// Parses a set after its `[`. Returns the set and the text after its `]`.
 fn set(text: &str) -> Option<(Token, &str)> {
     let (inside, negated) = text.strip_prefix('!').map_or((text, false), |inside| (inside, true));
-    // A `]` that comes first is one of the letters.
+    // A `]` at the start belongs to the set.
     let first = inside.chars().next()?;
     let end = inside.get(first.len_utf8()..)?.find(']')? + first.len_utf8();
     let letters: Vec<char> = inside.get(..end)?.chars().collect();

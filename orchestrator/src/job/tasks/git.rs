@@ -1,4 +1,4 @@
-//! Tasks from git repositories: fetched once by the `git` program, kept by version, shared by all jobs of a user.
+//! Tasks from git repositories. The `git` program fetches each version once into a cache that all jobs of a user share.
 
 use std::fs;
 use std::io;
@@ -12,71 +12,71 @@ use crate::common::cache;
 use crate::common::plain::plain;
 use crate::task::GitOrigin;
 
-/// What to fetch.
+/// The task to fetch.
 pub(super) struct Wanted<'a> {
     pub(super) url: &'a str,
-    /// None for the newest.
+    /// `None` for the newest commit.
     pub(super) commit: Option<&'a str>,
-    /// The task's directory, seen from the repository's root.
+    /// The task's directory, relative to the root of the repository.
     pub(super) path: &'a Path,
-    /// None for the user's own.
+    /// `None` for the user's own cache.
     pub(super) cache: Option<&'a Path>,
-    /// Though it is in the cache.
+    /// Whether to fetch the task even if it is in the cache.
     pub(super) anew: bool,
 }
 
-/// Why a task cannot be had from git.
+/// Why a task cannot be fetched from git.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
-    /// No program to fetch with.
+    /// The `git` program is not installed.
     #[error("task from {url}: the program git is not installed")]
     NoGit {
         /// The repository.
         url: String,
     },
-    /// The program ended with an error.
+    /// The `git` program ended with an error.
     #[error("task from {url}: git {action} failed: {said}")]
     Failed {
         /// The repository.
         url: String,
-        /// What it was to do.
+        /// The subcommand of git.
         action: String,
-        /// The end of what it said.
+        /// The last lines of its error output.
         said: String,
     },
-    /// A path that leads out of the repository.
+    /// The path leads out of the repository.
     #[error("task from {url}: path {} does not stay in the repository", path.display())]
     Path {
         /// The repository.
         url: String,
-        /// As given.
+        /// The path as given.
         path: PathBuf,
     },
-    /// A version without the task.
+    /// The commit does not contain the task's directory.
     #[error("task from {url}: version {commit} has no directory {}", path.display())]
     NoSuchPath {
         /// The repository.
         url: String,
-        /// The version.
+        /// The commit.
         commit: String,
-        /// As given.
+        /// The path as given.
         path: PathBuf,
     },
     /// The cache cannot be written.
     #[error("cannot write the cache of tasks, {}", path.display())]
     Cache {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// No place for a cache.
+    /// The user has no cache directory.
     #[error("no place for the cache of tasks: neither XDG_CACHE_HOME nor HOME is set")]
     NoCache,
 }
 
-/// The task's directory on this host, and which version it is.
+/// Returns the task's directory on this host, and its origin with the full commit id.
 pub(super) async fn fetch(wanted: Wanted<'_>) -> Result<(PathBuf, GitOrigin), GitError> {
     let url = wanted.url.to_owned();
     let path = within(wanted.path)
@@ -96,9 +96,11 @@ pub(super) async fn fetch(wanted: Wanted<'_>) -> Result<(PathBuf, GitOrigin), Gi
         move |source| GitError::Cache { path, source }
     };
     fs::create_dir_all(&place).map_err(at(&place))?;
+    // Jobs that fetch the same task wait for each other.
     let _turn = cache::turn(place.join("lock"), || {}).await.map_err(at(&place))?;
     let (dir, version) = (place.join("task").join(name(&path)), place.join("version"));
-    // The version is written last: what has one is whole.
+    // The version is written last, so a task with a version file is complete. A branch or tag may move, so only a full
+    // id is taken from the cache.
     let kept = if wanted.anew || !is_whole_id(&asked) { None } else { fs::read_to_string(&version).ok() };
     let commit = match kept {
         Some(commit) => commit,
@@ -113,7 +115,7 @@ pub(super) async fn fetch(wanted: Wanted<'_>) -> Result<(PathBuf, GitOrigin), Gi
     Ok((dir, GitOrigin { url, commit, path }))
 }
 
-/// A path without `.` and `..`; none if it is absolute or leads out.
+/// Normalizes a path without `.` and `..`. Returns `None` if the path is absolute or leads out of the repository.
 fn within(path: &Path) -> Option<PathBuf> {
     let mut clean = PathBuf::new();
     for part in path.components() {
@@ -127,7 +129,7 @@ fn within(path: &Path) -> Option<PathBuf> {
     Some(clean)
 }
 
-/// The task's own name, which is its directory's. That of a task in the root of its repository is the repository's.
+/// Returns the name of the task's directory, or `task` for a task in the root of its repository.
 fn name(path: &Path) -> PathBuf {
     path.file_name().map_or_else(|| PathBuf::from("task"), PathBuf::from)
 }
@@ -143,7 +145,7 @@ fn key(url: &str, commit: &str, path: &Path) -> String {
     digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Only a whole id names the same version for ever.
+/// Returns whether this is a full commit id (SHA-1 or SHA-256). Only a full id always names the same version.
 fn is_whole_id(commit: &str) -> bool {
     matches!(commit.len(), 40 | 64) && commit.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
@@ -163,7 +165,7 @@ impl Repository<'_> {
         Err(GitError::Failed { url: self.url.to_owned(), action: "ls-remote".to_owned(), said })
     }
 
-    /// Puts a version's task at `dir`; says the whole id of the version.
+    /// Downloads a version's task to `dir`. Returns the full commit id.
     async fn download(&self, asked: &str, path: &Path, place: &Path, dir: &Path) -> Result<String, GitError> {
         let at = |path: &Path| {
             let path = path.to_owned();
@@ -171,11 +173,12 @@ impl Repository<'_> {
         };
         let work = tempfile::tempdir_in(place).map_err(at(place))?;
         let clone = Some(work.path());
-        // No template: hooks of this host are not the repository's.
+        // Without a template, hooks of this host do not run in the clone.
         self.git(clone, "init", &["--quiet", "--template="]).await?;
         let one = self.git(clone, "fetch", &["--quiet", "--depth=1", "--", self.url, asked]).await;
         if one.is_err() {
-            // Not every server gives single versions, and none knows shortened ids.
+            // Some servers do not serve single commits, and abbreviated ids are never served. Fetch all branches and
+            // tags then.
             let all = ["--quiet", "--tags", "--", self.url, "+refs/heads/*:refs/remotes/origin/*"];
             self.git(clone, "fetch", &all).await?;
         }
@@ -187,6 +190,7 @@ impl Repository<'_> {
             let path = path.to_owned();
             return Err(GitError::NoSuchPath { url: self.url.to_owned(), commit, path });
         }
+        // The whole repository is the task, without its history.
         if path.as_os_str().is_empty() {
             fs::remove_dir_all(work.path().join(".git")).map_err(at(place))?;
         }
@@ -198,7 +202,7 @@ impl Repository<'_> {
     async fn git(&self, dir: Option<&Path>, action: &str, args: &[&str]) -> Result<String, GitError> {
         let mut command = Command::new("git");
         command.arg(action).args(args).stdin(Stdio::null()).kill_on_drop(true);
-        // Nobody is there to be asked for a password.
+        // A password prompt would wait forever.
         command.env("GIT_TERMINAL_PROMPT", "0").env_remove("GIT_DIR").env_remove("GIT_WORK_TREE");
         if let Some(dir) = dir {
             command.current_dir(dir);

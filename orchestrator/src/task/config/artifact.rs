@@ -1,21 +1,21 @@
-//! `artifacts`: what is kept of an environment besides its logs.
+//! `artifacts`: the files to collect from an environment, in addition to its logs.
 
 use serde::{Deserialize, Serialize};
 
-/// The service of a task that commands run in and files are kept of, unless it says otherwise.
+/// The default service of a task: commands run in it, and artifacts are collected from it.
 pub const MAIN_SERVICE: &str = "main";
 
-/// An entry of `artifacts`: a path inside, or a table.
+/// An entry of `artifacts`: a path in the environment, or a table.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "Entry")]
 pub struct Artifact {
-    /// The file or directory inside. Without `..`.
+    /// The path of the file or directory in the environment, without `..`.
     pub source: String,
-    /// Where it goes below the trial's `artifacts/`: relative, without `..`; none for the path that it has inside.
+    /// The path below the trial's `artifacts/`: relative, without `..`. `None` for the path in the environment.
     pub destination: Option<String>,
-    /// Patterns of names to leave out of a directory, as of `tar --exclude`.
+    /// Name patterns of files to exclude from a directory, as for `tar --exclude`.
     pub exclude: Vec<String>,
-    /// The service of a compose file whose it is; none for the agent's.
+    /// The service of a compose file that has the source. `None` for the main service.
     pub service: Option<String>,
 }
 
@@ -38,12 +38,12 @@ enum Entry {
 }
 
 impl Artifact {
-    /// All of one path.
+    /// Makes an artifact of everything at one path.
     pub fn of(source: impl Into<String>) -> Self {
         Self { source: source.into(), destination: None, exclude: Vec::new(), service: None }
     }
 
-    /// Whose file it is.
+    /// Returns the service that has the source.
     pub fn service(&self) -> &str {
         self.service.as_deref().unwrap_or(MAIN_SERVICE)
     }
@@ -56,6 +56,7 @@ impl TryFrom<Entry> for Artifact {
         let artifact = match entry {
             Entry::Path(source) => Self::of(source),
             Entry::Table { source, destination, exclude, service } => {
+                // An empty destination counts as absent.
                 let destination = destination.filter(|destination| !destination.is_empty());
                 Self { source, destination, exclude, service: service.map(service_name).transpose()? }
             }
@@ -68,6 +69,7 @@ impl TryFrom<Entry> for Artifact {
             check_destination(destination)
                 .map_err(|problem| format!("artifact destination {destination:?} {problem}"))?;
         }
+        // The trial's workdir, to which a relative path refers, is known only for the main service.
         if artifact.service() != MAIN_SERVICE && !source.starts_with('/') {
             return Err(format!(
                 "artifact source {source:?} of service {:?} must be an absolute path",
@@ -96,7 +98,7 @@ fn check_destination(destination: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Harbor's rule for the names of services.
+/// Checks a service's name by Harbor's rule, and trims it.
 pub(super) fn service_name(name: String) -> Result<String, String> {
     let trimmed = name.trim();
     let is_name = trimmed.starts_with(|c: char| c.is_ascii_alphanumeric())

@@ -1,4 +1,4 @@
-//! `[environment]`: where the work is done.
+//! `[environment]`: the environment of the agent.
 
 use std::collections::BTreeMap;
 
@@ -10,43 +10,43 @@ use super::{Healthcheck, McpServer, NetworkMode};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
 pub struct EnvironmentConfig {
-    /// Seconds that the environment may take to be built and started.
+    /// The limit in seconds for the build and start of the environment.
     pub build_timeout_sec: f64,
-    /// A ready image; wins over `environment/Dockerfile`, as in Harbor.
+    /// A ready image. Takes precedence over `environment/Dockerfile`, as in Harbor.
     pub docker_image: Option<String>,
-    /// Operating system, in any case of letters.
+    /// The operating system, in upper or lower case.
     pub os: String,
-    /// CPUs, whole or in part; none for no limit.
+    /// The number of CPUs, which may be fractional. `None` for no limit.
     pub cpus: Option<f64>,
-    /// MiB of memory; none for no limit.
+    /// The memory in MiB. `None` for no limit.
     pub memory_mb: Option<u64>,
-    /// MiB of disk. Not enforced, as in Harbor.
+    /// The disk space in MiB. Not enforced, as in Harbor.
     pub storage_mb: Option<u64>,
-    /// GPUs; none for none.
+    /// The number of GPUs. `None` for 0.
     pub gpus: Option<u32>,
-    /// Which GPUs will do.
+    /// The acceptable types of GPU.
     pub gpu_types: Option<Vec<String>>,
     /// A TPU slice.
     pub tpu: Option<toml::Table>,
-    /// Environment variables of everything that runs there.
+    /// Environment variables of every command in the environment.
     pub env: BTreeMap<String, String>,
-    /// Where skills for the agent are, inside.
+    /// The directory of the agent's skills, in the environment.
     pub skills_dir: Option<String>,
-    /// Where commands run; none for the image's `WORKDIR`.
+    /// The working directory of commands. `None` for the image's `WORKDIR`.
     pub workdir: Option<String>,
-    /// Network access.
+    /// The network access.
     pub network_mode: Option<NetworkMode>,
-    /// For [`NetworkMode::Allowlist`].
+    /// The hosts of [`NetworkMode::Allowlist`].
     pub allowed_hosts: Option<Vec<String>>,
-    /// A command that tells when the environment is ready.
+    /// A command that checks whether the environment is ready.
     pub healthcheck: Option<Healthcheck>,
     /// Tool servers for the agent.
     pub mcp_servers: Vec<McpServer>,
-    /// Old spelling of [`Self::memory_mb`], as in `"2G"`.
+    /// Old spelling of [`Self::memory_mb`], such as `"2G"`.
     pub(in crate::task) memory: Option<String>,
     /// Old spelling of [`Self::storage_mb`].
     pub(in crate::task) storage: Option<String>,
-    /// Old spelling of [`Self::network_mode`]; counts only where the new one is not given.
+    /// Old spelling of [`Self::network_mode`]. Counts only if the new key is absent.
     pub allow_internet: Option<bool>,
 }
 
@@ -77,7 +77,7 @@ impl Default for EnvironmentConfig {
 }
 
 impl EnvironmentConfig {
-    /// The network access asked for, old spelling included.
+    /// Returns the network access, also from the old spelling.
     pub fn network(&self) -> NetworkMode {
         match (self.network_mode, self.allow_internet) {
             (Some(mode), _) => mode,

@@ -1,34 +1,34 @@
-//! What several tables of `task.toml` have in common.
+//! Fields that several tables of `task.toml` share.
 
 use serde::{Deserialize, Deserializer};
 
-/// What may be reached over the network.
+/// The network access of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NetworkMode {
-    /// Everything.
+    /// Every host.
     Public,
-    /// Nothing.
+    /// No host except the trial's model.
     NoNetwork,
-    /// `allowed_hosts` alone.
+    /// The hosts in `allowed_hosts` and the trial's model.
     Allowlist,
 }
 
-/// A command that tells whether an environment is ready, run until it ends with 0.
+/// A command that checks whether an environment is ready. It is run until it exits with 0.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Healthcheck {
-    /// The command.
+    /// The shell command.
     pub command: String,
-    /// Seconds from the end of a failed check to the next one.
+    /// Seconds between the end of a failed check and the next check.
     pub interval_sec: f64,
-    /// Seconds that one check may take.
+    /// The limit in seconds for one check.
     pub timeout_sec: f64,
-    /// Seconds from the beginning in which failures do not count.
+    /// Seconds from the start in which failures do not count.
     pub start_period_sec: f64,
-    /// As [`Self::interval_sec`], in the start period.
+    /// As [`Self::interval_sec`], during the start period.
     pub start_interval_sec: f64,
-    /// So many failures one after the other are final.
+    /// The number of consecutive failures after which the environment has failed.
     pub retries: u32,
 }
 
@@ -45,7 +45,7 @@ impl Default for Healthcheck {
     }
 }
 
-/// A user name, or an id as a number.
+/// Deserializes a user name, or a numeric user id.
 pub(super) fn user<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     struct User;
     impl serde::de::Visitor<'_> for User {

@@ -4,46 +4,46 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A tool server that the agent is told of.
+/// A tool server that is configured in the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "Table")]
 pub struct McpServer {
-    /// What the agent calls it.
+    /// The server's name for the agent.
     pub name: String,
-    /// How it is reached.
+    /// The transport and its address.
     #[serde(flatten)]
     pub transport: McpTransport,
 }
 
-/// How a tool server is reached.
+/// The transport of a tool server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "transport", rename_all = "kebab-case")]
 pub enum McpTransport {
-    /// Over HTTP with server-sent events.
+    /// HTTP with server-sent events.
     Sse {
-        /// Its address.
+        /// The server's URL.
         url: String,
-        /// Headers of every request, `${VAR}` replaced by [`crate::task::Task::load`].
+        /// Headers of every request, with `${VAR}` replaced by [`crate::task::Task::load`].
         headers: BTreeMap<String, String>,
     },
-    /// Over HTTP, each answer a stream.
+    /// HTTP with a stream per answer.
     StreamableHttp {
-        /// Its address.
+        /// The server's URL.
         url: String,
-        /// Headers of every request, `${VAR}` replaced by [`crate::task::Task::load`].
+        /// Headers of every request, with `${VAR}` replaced by [`crate::task::Task::load`].
         headers: BTreeMap<String, String>,
     },
     /// A process that the agent starts.
     Stdio {
         /// The program.
         command: String,
-        /// What it is given.
+        /// The program's arguments.
         args: Vec<String>,
     },
 }
 
 impl McpServer {
-    /// Those of a server over HTTP.
+    /// Returns the headers of an HTTP server, or `None` for a process.
     pub(in crate::task) fn headers_mut(&mut self) -> Option<&mut BTreeMap<String, String>> {
         match &mut self.transport {
             McpTransport::Sse { headers, .. } | McpTransport::StreamableHttp { headers, .. } => Some(headers),
@@ -83,6 +83,7 @@ impl TryFrom<Table> for McpServer {
     fn try_from(table: Table) -> Result<Self, String> {
         let Table { name, transport, url, command, args, headers } = table;
         for (header, value) in &headers {
+            // The characters of an HTTP token (RFC 9110). A line break in a value would inject another header.
             let is_name = !header.is_empty()
                 && header.chars().all(|c| c.is_ascii_alphanumeric() || "!#$%&'*+.^_`|~-".contains(c));
             if !is_name || value.contains(['\r', '\n']) {

@@ -1,4 +1,4 @@
-//! `[[steps]]`: several instructions worked at one after the other in one environment.
+//! `[[steps]]`: several instructions that are worked on in order in one environment.
 
 use std::collections::BTreeMap;
 
@@ -6,51 +6,53 @@ use serde::Deserialize;
 
 use super::{AgentConfig, Artifact, Healthcheck, VerifierConfig};
 
-/// One of `[[steps]]`. Its files lie in `steps/NAME/`.
+/// An entry of `[[steps]]`. Its files are in `steps/NAME/`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct StepConfig {
-    /// The name of its directory.
+    /// The name of the step's directory.
     pub name: String,
-    /// Instead of the task's, key by key.
+    /// The agent's settings in this step, which replace the task's key by key.
     #[serde(default)]
     pub agent: AgentConfig,
-    /// Instead of the task's, by Harbor's rules: the timeout always, the rest where it says so.
+    /// The verifier's settings in this step, by Harbor's rules. The timeout always replaces the task's. Other keys do
+    /// if they are set, and `env` and `collect` add to the task's.
     #[serde(default)]
     pub verifier: VerifierConfig,
-    /// What the step must give for the next ones to be begun.
+    /// The rewards that the step must reach for the next steps to start.
     #[serde(default)]
     pub min_reward: Option<MinReward>,
-    /// After the step's set-up and before its agent.
+    /// The health check after the step's set-up and before its agent.
     #[serde(default)]
     pub healthcheck: Option<Healthcheck>,
-    /// Besides the task's.
+    /// Artifacts in addition to the task's.
     #[serde(default)]
     pub artifacts: Vec<Artifact>,
 }
 
-/// What a step must give for the next ones to be begun.
+/// The rewards that a step must reach for the next steps to start.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "a number, or a table of numbers")]
 pub enum MinReward {
-    /// So much under the key `reward`.
+    /// The least value of the key `reward`.
     Reward(f64),
-    /// So much under each of these keys.
+    /// The least value of each of these keys.
     Each(BTreeMap<String, f64>),
 }
 
-/// How rewards of steps become one.
+/// How the rewards of the steps become one reward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RewardStrategy {
     /// The mean of each key.
     #[default]
     Mean,
-    /// Those of the last step.
+    /// The rewards of the last step.
     Final,
 }
 
 impl MinReward {
-    /// What is missing from these rewards; none if they are enough. A key that is not there is never enough.
+    /// Returns a description of the first reward that is too low, or `None` if all suffice. A missing key never
+    /// suffices.
     pub fn unmet(&self, rewards: &BTreeMap<String, f64>) -> Option<String> {
         let below = |key: &str, least: f64| {
             let given = rewards.get(key).copied();
@@ -68,10 +70,11 @@ impl MinReward {
 }
 
 impl StepConfig {
-    /// Harbor's rule: a name that every system takes for a directory.
+    /// Whether the name is a valid directory name on every system, by Harbor's rule.
     pub(in crate::task) fn has_portable_name(&self) -> bool {
         let name = self.name.as_str();
         let stem = name.split('.').next().unwrap_or(name).trim_end_matches(' ').to_uppercase();
+        // Windows reserves COM1 to COM9 and LPT1 to LPT9, also with a superscript digit of two bytes.
         let numbered = |prefix: &str| {
             let digit = stem.strip_prefix(prefix);
             digit.is_some_and(|digit| digit.len() <= 2 && digit.chars().count() == 1)

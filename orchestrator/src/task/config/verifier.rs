@@ -1,4 +1,4 @@
-//! `[verifier]`: how the work is judged.
+//! `[verifier]`: the settings of the tests.
 
 use std::collections::BTreeMap;
 
@@ -12,22 +12,22 @@ use super::{EnvironmentConfig, MAIN_SERVICE, NetworkMode};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
 pub struct VerifierConfig {
-    /// Seconds that `tests/test.sh` has.
+    /// The limit in seconds for `tests/test.sh`.
     pub timeout_sec: f64,
     /// Environment variables of `tests/test.sh`.
     pub env: BTreeMap<String, String>,
-    /// User name or id that it runs as; none for the image's.
+    /// The name or id of the user that runs the tests. `None` for the image's user.
     #[serde(deserialize_with = "user")]
     pub user: Option<String>,
-    /// Network access of the tests; none for the environment's.
+    /// The network access of the tests. `None` for that of the environment.
     pub network_mode: Option<NetworkMode>,
-    /// For [`NetworkMode::Allowlist`].
+    /// The hosts of [`NetworkMode::Allowlist`].
     pub allowed_hosts: Option<Vec<String>>,
-    /// In the agent's environment, or in one of its own; none for what [`Self::environment`] says.
+    /// Whether the tests have a separate environment. If `None`, they have one exactly if [`Self::environment`] is set.
     pub environment_mode: Option<VerifierEnvironmentMode>,
-    /// The environment of its own.
+    /// The separate environment of the tests.
     pub environment: Option<Box<EnvironmentConfig>>,
-    /// Commands to run after the agent, before artifacts are collected.
+    /// Commands that run after the agent and before artifacts are collected.
     pub collect: Vec<Collect>,
 }
 
@@ -47,7 +47,7 @@ impl Default for VerifierConfig {
 }
 
 impl VerifierConfig {
-    /// Where the tests run, if this table says so.
+    /// Returns where the tests run, or `None` if this table does not set it.
     pub fn mode(&self) -> Option<VerifierEnvironmentMode> {
         self.environment_mode.or(self.environment.as_ref().map(|_| VerifierEnvironmentMode::Separate))
     }
@@ -57,24 +57,24 @@ impl VerifierConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerifierEnvironmentMode {
-    /// Where the agent worked.
+    /// In the agent's environment.
     #[default]
     Shared,
-    /// In an environment of their own.
+    /// In a separate environment.
     Separate,
 }
 
-/// A command that puts what only lives in memory into files that can be collected.
+/// A command that writes data from memory to files, so that they can be collected.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "Table")]
 pub struct Collect {
-    /// The command.
+    /// The shell command.
     pub command: String,
-    /// Which service of a compose file runs it.
+    /// The service of a compose file that runs the command.
     pub service: String,
-    /// Seconds that it may take.
+    /// The limit in seconds.
     pub timeout_sec: f64,
-    /// User name or id that it runs as; none for the image's.
+    /// The name or id of the user that runs the command. `None` for the image's user.
     pub user: Option<String>,
 }
 

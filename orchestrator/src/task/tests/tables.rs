@@ -1,4 +1,4 @@
-//! Tables of `task.toml` that say more than one thing.
+//! Tests of tables in `task.toml` that have several fields.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What is kept of a trial's environment when its agent's time is over: logs, and artifacts.
+//! Collects logs and artifacts from a trial's environment at the end of the agent's time.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::trial::artifacts::{Artifacts, Collected};
 use crate::trial::{DOWNLOAD_TIMEOUT, Trial};
 
 impl Trial<'_> {
-    /// Saves what there is of a trial in which no agent began.
+    /// Saves logs and artifacts of a trial in which no agent ran.
     pub(crate) async fn save(&self, environment: &Environment) {
         let artifacts = Artifacts::new(&self.task.config.artifacts, self.dir.artifacts());
         let collected = self.collect(environment, &self.task, &artifacts).await;
@@ -23,7 +23,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Runs the task's own commands, and fetches what it names. What cannot be had is said in the trial's log.
+    /// Runs the task's own commands and fetches its artifacts. Problems are written to the trial's log.
     pub(crate) async fn collect(
         &self,
         environment: &Environment,
@@ -31,12 +31,14 @@ impl Trial<'_> {
         artifacts: &Artifacts,
     ) -> Vec<Collected> {
         for hook in &task.config.verifier.collect {
+            // A command of the task may take long, so none starts after the trial's time.
             if let Some(failure) = self.has_ended(Phase::Verifier) {
                 self.log.line(format!("not run before collecting: {:?}: {failure}", hook.command));
                 continue;
             }
             self.run_hook(environment, hook).await;
         }
+        // The download of the logs brings all artifacts, so no other request is needed.
         if !artifacts.are_named() {
             return artifacts.come_with_the_logs();
         }
@@ -65,7 +67,8 @@ impl Trial<'_> {
         self.log.line(format!("the command before collecting, {:?}, {problem}", hook.command));
     }
 
-    /// Whether they came. What cannot be had is said in the trial's log; the trial goes on without.
+    /// Downloads the logs. Returns whether they arrived. A problem is written to the trial's log, and the trial
+    /// continues.
     pub(crate) async fn download_logs(&self, environment: &Environment, logs: &LogDirs) -> bool {
         let download = tokio::time::timeout(DOWNLOAD_TIMEOUT, environment.download_logs(logs));
         let problem = match self.context.cancellation.unless_hurried(download).await {
@@ -79,10 +82,10 @@ impl Trial<'_> {
     }
 }
 
-/// Runs a command of the task's own before artifacts are collected.
+/// Runs a command of the task before artifacts are collected.
 ///
 /// # Errors
-/// What became of it instead, in words that go on from its name.
+/// Returns the problem as a predicate, to be written after the command's name.
 pub(crate) async fn run_hook(environment: &Environment, hook: &Collect) -> Result<(), String> {
     let not_run = |error: EnvironmentError| format!("did not run: {}", chain(&error));
     let service = match hook.service.as_str() {

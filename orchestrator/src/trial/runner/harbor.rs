@@ -1,5 +1,5 @@
-//! Harbor itself as the runner of a job's trials: its Python package, driven trial by trial, so that every environment and
-//! agent of Harbor's works. rolltap opens and seals the trials at its proxy, and joins Harbor's rewards with the tokens.
+//! Runs a job's trials with Harbor's Python package, one by one, so that every environment and agent of Harbor works.
+//! rolltap opens and seals the trials at its proxy, and joins Harbor's rewards with the tokens.
 
 mod config;
 mod error;
@@ -33,17 +33,17 @@ use config::Surroundings;
 use protocol::{ApiFormat, Checked, Contract, News, Order};
 use worker::Worker;
 
-/// The versions whose trials go as rolltap takes them to.
+/// The prefix of the Harbor versions whose trials proceed as rolltap expects.
 const VERSIONS: &str = "0.25.";
-/// Importing Harbor and its agents takes half a minute where nothing of it is in memory.
+/// The time limit of an answer. Importing Harbor and its agents takes half a minute if its files are not cached.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// How Harbor is driven.
+/// The settings of Harbor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HarborSettings {
-    /// The Python that has the package; none for `python3` of the path.
+    /// The Python that has the package. `None` for `python3` from `PATH`.
     pub python: Option<PathBuf>,
-    /// Harbor's environment: a type like `docker` or `daytona`, or an import path `module:Class`.
+    /// Harbor's environment: a type such as `docker` or `daytona`, or an import path `module:Class`.
     pub environment_type: String,
     /// `environment.kwargs` of Harbor's `TrialConfig`.
     pub environment_kwargs: Map<String, Value>,
@@ -55,18 +55,18 @@ impl Default for HarborSettings {
     }
 }
 
-/// What of a job concerns Harbor.
+/// The part of a job that concerns Harbor.
 pub(crate) struct HarborJob<'a> {
     pub(crate) settings: &'a HarborSettings,
     pub(crate) agents: &'a [JobAgent],
     pub(crate) tasks: BTreeSet<PathBuf>,
     pub(crate) without_verifier: bool,
     pub(crate) force_build: bool,
-    /// What the job says instead of its tasks.
+    /// The values of the job that replace those of its tasks.
     pub(crate) overrides: &'a TaskOverrides,
-    /// The variables of every environment, with what they refer to on this host.
+    /// The variables of every environment, with references to this host resolved.
     pub(crate) env: BTreeMap<String, String>,
-    /// Calls go to a proxy that only this machine reaches.
+    /// Whether the proxy is reachable from this machine only.
     pub(crate) is_proxy_hidden: bool,
 }
 
@@ -76,22 +76,22 @@ pub(crate) struct Harbor {
     dir: JobDir,
     /// Harbor's `EnvironmentConfig`.
     environment: Value,
-    /// How agents reach their models, by name.
+    /// The API format of each agent, by the agent's name.
     formats: BTreeMap<String, Option<ApiFormat>>,
-    /// Where Harbor's environment is docker.
+    /// The compose projects, if Harbor's environment is `docker`.
     docker: Option<ComposeProjects>,
     log: Arc<Log>,
     worker: tokio::sync::Mutex<Option<Arc<Worker>>>,
-    /// Trials that began and are not known to have been put away.
+    /// Trials that began and whose environments may still exist.
     open: Mutex<BTreeSet<String>>,
 }
 
 impl Harbor {
-    /// Starts the worker and asks Harbor what it has against the job. Removes what Harbor left of jobs of this machine that
-    /// died.
+    /// Starts the worker and lets Harbor check the job. Removes the environments that dead jobs of this machine left.
     ///
     /// # Errors
-    /// No Python, no Harbor, another version, or what Harbor says; nothing is left running then.
+    /// Fails without Python or Harbor, with another version of Harbor, and if Harbor refuses the job. Nothing keeps
+    /// running then.
     pub(crate) async fn start(
         job: &HarborJob<'_>,
         label: &JobLabel,
@@ -133,7 +133,7 @@ impl Harbor {
         }
     }
 
-    /// Asks Harbor before the first trial.
+    /// Lets Harbor check the job before the first trial. Returns the API formats of the agents.
     async fn check(&self, job: &HarborJob<'_>) -> Result<BTreeMap<String, Option<ApiFormat>>, HarborError> {
         let (worker, mut news) = self.new_worker().await?;
         let agents: Vec<_> =
@@ -157,6 +157,7 @@ impl Harbor {
         for (agent, contract) in job.agents.iter().zip(agents) {
             let Some(Contract { installed, api_format }) = contract else { continue };
             let agent = agent.spec.name().to_owned();
+            // An agent inside a remote environment cannot reach a proxy of this machine.
             if installed && job.is_proxy_hidden && self.docker.is_none() {
                 let environment = job.settings.environment_type.clone();
                 return Err(HarborError::OutOfReach { agent, environment });
@@ -167,7 +168,7 @@ impl Harbor {
         Ok(formats)
     }
 
-    /// A worker of the right version.
+    /// Starts a worker and checks its version.
     async fn new_worker(&self) -> Result<(Arc<Worker>, UnboundedReceiver<News>), HarborError> {
         let (worker, mut news) = Worker::start(&self.python, &self.log)?;
         let worker = Arc::new(worker);
@@ -193,7 +194,7 @@ impl Harbor {
         HarborError::Worker { python: self.python.clone(), last_words: worker.last_words().await }
     }
 
-    /// Runs a trial that is open at the proxy. A worker that has died is replaced.
+    /// Runs a trial that is open at the proxy. A dead worker is replaced.
     pub(crate) async fn run(
         &self,
         plan: &TrialPlan,
@@ -206,11 +207,13 @@ impl Harbor {
             opened,
             api_format: self.formats.get(plan.agent.spec.name()).copied().flatten(),
         };
+        // Recorded before the trial starts, so that `close` removes its environment in any case.
         self.open().insert(plan.name.to_string());
         Ok(worker.run(plan.name.as_str(), &config::trial(plan, &around)))
     }
 
     async fn living_worker(&self) -> Result<Arc<Worker>, HarborError> {
+        // The lock is held while a worker starts, so that concurrent trials do not start several.
         let mut current = self.worker.lock().await;
         if let Some(worker) = current.as_ref().filter(|worker| worker.is_alive()) {
             return Ok(Arc::clone(worker));
@@ -223,7 +226,7 @@ impl Harbor {
         Ok(Arc::clone(current.insert(worker)))
     }
 
-    /// The trial's environments are gone: Harbor says so, or else they are removed now.
+    /// Records that the trial's environments are removed, and removes them first if Harbor did not.
     pub(crate) async fn shut_down(&self, trial: &str, by_harbor: bool) -> Result<(), EnvironmentError> {
         if !by_harbor && let Some(docker) = &self.docker {
             docker.remove(trial).await?;
@@ -236,7 +239,7 @@ impl Harbor {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the agent plane must listen so that agents reach it.
+    /// Returns the address on which the agent plane must listen so that agents reach it.
     pub(crate) fn bind_address(&self) -> IpAddr {
         self.docker.as_ref().map_or(Ipv4Addr::LOCALHOST.into(), ComposeProjects::gateway)
     }
@@ -247,11 +250,12 @@ impl Harbor {
         }
     }
 
-    /// Ends the worker with all of its trials, and removes what they left in Docker.
+    /// Ends the worker with all of its trials, and removes the environments that they left in Docker.
     ///
     /// # Errors
-    /// What is still there.
+    /// Fails if an environment cannot be removed.
     pub(crate) async fn close(&self) -> Result<(), EnvironmentError> {
+        // The worker ends first, or it could start further containers.
         self.end_worker().await;
         let Some(docker) = &self.docker else { return Ok(()) };
         let open: Vec<_> = self.open().iter().cloned().collect();

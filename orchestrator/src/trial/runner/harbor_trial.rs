@@ -1,4 +1,4 @@
-//! A trial that Harbor runs: opened, sealed and rewarded here, all else Harbor's.
+//! Runs a trial by Harbor. rolltap opens, seals and rewards the trial, and Harbor does the rest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use crate::trial::runner::harbor::{
 };
 use crate::trial::{Trial, TrialOutcome};
 
-/// How long Harbor may take to save what there is of a cancelled trial and to remove its environment.
+/// The time in which Harbor must save the results of a cancelled trial and remove its environment.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How a trial under way in Harbor's worker came to its end.
+/// How a trial in Harbor's worker ended.
 enum End {
-    /// As Harbor ends them.
+    /// Harbor reported the end.
     Told(TrialEvent),
-    /// The worker died under it.
+    /// The worker died during the trial.
     Died,
-    /// It was told to end, and did not.
+    /// The trial was cancelled and did not end in time.
     Stuck,
 }
 
@@ -66,7 +66,7 @@ impl Trial<'_> {
                 false
             }
         };
-        // A tokens' record is not to change under what comes next.
+        // The tokens' record must not change during the steps that follow.
         self.seal_trial().await;
         match harbor.shut_down(self.plan.name.as_str(), by_harbor).await {
             Ok(()) => self.log.line("environment removed"),
@@ -76,7 +76,8 @@ impl Trial<'_> {
         }
     }
 
-    /// Follows the trial to its end, seals it when its agent's time is over, and ends it early where it has to.
+    /// Follows the trial to its end. Seals it at the end of the agent's time, and cancels it if the job stops or its
+    /// deadline passes.
     async fn follow(&mut self, trial: &mut HarborTrial, phase: &mut Phase) -> End {
         let rounds = self.task.steps.len().max(1);
         let mut ended_rounds = 0;
@@ -85,6 +86,7 @@ impl Trial<'_> {
             let event = if is_cancelled {
                 match timeout(CANCEL_TIMEOUT, self.context.cancellation.unless_hurried(trial.next())).await {
                     Ok(Some(event)) => event,
+                    // A second Ctrl-C ends the wait as the timeout does.
                     Ok(None) | Err(_) => return End::Stuck,
                 }
             } else {
@@ -103,6 +105,7 @@ impl Trial<'_> {
                 Some(TrialEvent::Phase { phase: begun }) => *phase = self.begin(begun),
                 Some(TrialEvent::AgentEnd) => {
                     ended_rounds += 1;
+                    // A cancelled trial has no further round that could call the model.
                     if ended_rounds >= rounds || is_cancelled {
                         self.seal_trial().await;
                     }
@@ -123,11 +126,12 @@ impl Trial<'_> {
         phase
     }
 
-    /// What Harbor wrote, and what it could not write.
+    /// Adopts the result that Harbor wrote, and the exception that it could not write.
     fn take_over(&mut self, ended: TrialEvent, phase: Phase) {
         let TrialEvent::Ended { error, causes } = ended else { return };
         match HarborResult::read(&self.dir.result()) {
             Ok(Some(result)) => {
+                // From here on rolltap only adds to Harbor's record.
                 self.harbors_record = true;
                 let came = result.told(&causes);
                 self.outcome.environment_setup = came.environment_setup;
@@ -135,6 +139,7 @@ impl Trial<'_> {
                 self.outcome.steps = came.steps;
                 self.outcome.take(came.round);
             }
+            // The exception below explains the missing result.
             Ok(None) if error.is_some() => {}
             Ok(None) => {
                 let why = "harbor ended the trial and wrote no result";
@@ -150,7 +155,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Harbor's records stay Harbor's; what is rolltap's is laid beside.
+    /// Adds rolltap's values to the records that Harbor wrote, and changes nothing else in these.
     pub(crate) fn write_beside_harbor(&self) -> std::io::Result<()> {
         let records = &self.context.records;
         let own = |value: Value| value.get("rolltap").cloned().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! One instruction: the agent works at it, what it leaves is collected, and the tests judge it. A trial is one of these, or
-//! one for each step of its task.
+//! Runs one instruction: the agent works, its results are collected, and the tests verify them. A trial has one
+//! instruction, or one for each step of its task.
 
 use std::time::Duration;
 
@@ -18,17 +18,17 @@ use crate::verify::{self, Rewards, VerifierError};
 
 /// One instruction of a trial.
 pub(crate) struct Instruction<'a> {
-    /// What is to be done, and how it is judged.
+    /// The task or step with the instruction and its tests.
     pub(crate) task: &'a Task,
-    /// Where what comes of it lies.
+    /// The directory for the results.
     pub(crate) dir: TrialDir,
-    /// Which step it is; none where it is all.
+    /// The step's name. `None` for a task without steps.
     pub(crate) step: Option<&'a str>,
-    /// Nothing comes after it.
+    /// Whether this is the last instruction of the trial.
     pub(crate) is_last: bool,
 }
 
-/// The work's end; as soon as its time is over, `close` is done besides.
+/// Waits for the work. From the time limit on, `close` runs concurrently.
 async fn closing<T>(
     limit: Option<Duration>,
     mut work: impl Future<Output = T> + Unpin,
@@ -42,7 +42,7 @@ async fn closing<T>(
 }
 
 impl Trial<'_> {
-    /// Takes the environment away where nothing needs it any more before the trial's end.
+    /// Runs one round. Removes the environment early if nothing needs it until the end of the trial.
     pub(crate) async fn round(
         &mut self,
         environment: &mut Option<Environment>,
@@ -56,18 +56,18 @@ impl Trial<'_> {
             self.seal(&mut round).await;
         }
         Box::pin(self.judge(environment, instruction, &mut round)).await;
-        // What the agent left running in it is part of its work until the tests have seen it.
+        // Programs that the agent left in its terminal are part of its work until the tests are over.
         drop(terminal);
         round
     }
 
-    /// Keeps the first failure: later ones mostly follow from it.
+    /// Records the first failure only, because later failures usually follow from it.
     fn fail_round(&self, round: &mut Round, failure: TrialFailure) {
         self.log.line(format!("failed: {failure}"));
         round.failure.get_or_insert(failure);
     }
 
-    /// Gives back the agent's terminal, if it had one.
+    /// Returns the agent's terminal, if it had one.
     async fn let_agent_work(
         &mut self,
         environment: &Environment,
@@ -93,10 +93,10 @@ impl Trial<'_> {
         let timing = Timing::start();
         let assignment = self.assignment(task, environment, opened, &logs, limit, &cancel);
         let work = Box::pin(self.plan.agent.spec.run(assignment, ready));
-        // Killing what runs inside takes a moment, in which it could go on asking.
+        // Stopping the programs in the environment takes a moment, in which the agent could send further calls.
         let close = async {
             if instruction.is_last {
-                // Whatever is wrong with it shows when it is asked for once more.
+                // An error is ignored here, because the trial is sealed once more after the round.
                 drop(self.context.admin.seal(&self.plan.name).await);
             }
         };
@@ -107,7 +107,7 @@ impl Trial<'_> {
             tokio::time::sleep(CANCEL_GRACE).await;
             failure
         };
-        // An agent that hands in what it has when it is told to stop was stopped all the same.
+        // An agent that hands in its results when it is stopped still counts as stopped.
         let (outcome, stopped) = tokio::select! {
             outcome = work => (outcome, self.has_ended(Phase::Agent)),
             failure = grace => (Default::default(), Some(failure)),
@@ -121,7 +121,7 @@ impl Trial<'_> {
         outcome.terminal
     }
 
-    /// Runs the tests where there is something to test, and collects what there is either way.
+    /// Runs the tests if there is work to verify. Collects logs and artifacts in any case.
     async fn judge(
         &mut self,
         environment: &mut Option<Environment>,
@@ -147,6 +147,7 @@ impl Trial<'_> {
             }
             Some(separate) if verifies => {
                 logs_came = self.download_logs(inside, &logs).await;
+                // The agent's environment is not needed any more, and its resources are free for the verifier's.
                 if instruction.is_last
                     && let Some(done) = environment.take()
                 {
@@ -163,7 +164,9 @@ impl Trial<'_> {
         self.write_manifest(&artifacts, collected, logs_came);
     }
 
-    /// Harbor's rule: alone, a task is judged after two failures of its agent and no other; a step after any.
+    /// Decides whether the tests run, by Harbor's rule. A task without steps is verified after two kinds of agent
+    /// failure only: a timeout, and a program that failed. A step is verified after any failure except those that end
+    /// the trial or belong to the agent's setup.
     fn leaves_work_to_verify(&self, instruction: &Instruction<'_>, round: &Round) -> bool {
         let trial_failed = self.outcome.failure.as_ref().is_some_and(|failure| failure.step.is_none());
         if self.plan.extras.without_verifier || trial_failed {
@@ -195,6 +198,7 @@ impl Trial<'_> {
         instruction: &Instruction<'_>,
         logs: &LogDirs,
     ) -> Result<Rewards, TrialFailure> {
+        // The files of an earlier step would be taken for those of this step.
         if instruction.step.is_some() {
             let paths = environment.paths();
             let dirs = [
@@ -207,7 +211,7 @@ impl Trial<'_> {
         self.run_tests(environment, instruction.task, &instruction.task.network, logs).await
     }
 
-    /// In an environment where no agent ever was, and nothing of it but artifacts.
+    /// Runs the tests in an environment that no agent has used. It gets only the collected artifacts.
     async fn verify_apart(
         &self,
         separate: &SeparateVerifier,
@@ -243,7 +247,7 @@ impl Trial<'_> {
     }
 }
 
-/// Whether the verifier got as far as collecting the logs.
+/// Returns whether the verifier got far enough to collect the logs.
 fn left_logs(failure: &TrialFailure) -> bool {
     !matches!(failure.cause, Cause::Environment) && !failure.cause.ends_the_trial()
 }

@@ -1,4 +1,4 @@
-//! From a task to an environment in which an agent can begin.
+//! Creates an environment for a task and prepares it for an agent.
 
 use std::path::Path;
 use std::time::Duration;
@@ -32,14 +32,14 @@ impl Trial<'_> {
         }
     }
 
-    /// Starts the environment of this task, which may be that of its verifier alone.
+    /// Starts the environment of this task, which may be its verifier's own environment.
     pub(crate) async fn start(
         &self,
         task: &Task,
         label: &str,
         phase: Phase,
     ) -> Result<Environment, TrialFailure> {
-        // Also a verifier's environment has the time that the task gives its own: Harbor's rule.
+        // A verifier's environment has the time limit of the task's environment. This is Harbor's rule.
         let TrialHost::Host(host) = &self.context.place else {
             return Err(TrialFailure::new(phase, Cause::Internal, "harbor starts its environments itself"));
         };
@@ -48,7 +48,7 @@ impl Trial<'_> {
             let prepared = host.prepare(task).await?;
             let prepared = prepared.sharing(self.plan.agent.spec.shares());
             let mut prepared = prepared.keeping(self.plan.extras.keep);
-            // Where tests have an environment of their own, it has nothing that the agent may have written.
+            // A verifier's own environment must not have files that the agent may have written.
             if phase != Phase::Verifier {
                 prepared = prepared.mounting(self.plan.extras.mounts.clone());
             }
@@ -67,7 +67,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Whether an agent can begin.
+    /// Returns whether the environment is ready for an agent.
     pub(crate) async fn is_healthy(&mut self, environment: &Environment) -> bool {
         let Some(check) = self.task.config.environment.healthcheck.clone() else { return true };
         let checked = self.check_health(environment, &check, None).await;
@@ -91,7 +91,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Gets the agent ready for this task. Its logs are its time's.
+    /// Sets up the agent for this task. The logs belong to the agent's time.
     pub(crate) async fn set_up_agent(
         &mut self,
         task: &Task,
@@ -102,6 +102,7 @@ impl Trial<'_> {
         let phase = Phase::AgentSetup;
         let limit = self.plan.timeouts.agent_setup(AGENT_SETUP_SEC);
         let timing = Timing::start();
+        // The URLs depend on the network of the environment.
         let inside = environment.model_urls(&opened.base_urls).await;
         self.urls_inside = Some(inside.map_err(|error| environment_failure(phase, &error))?);
         let assignment =

@@ -1,4 +1,5 @@
-//! A task of several steps: one environment and one trial at the proxy, an agent's time and a verdict for each step.
+//! Runs a task with steps: one environment and one trial at the proxy, with an agent's time and a verdict for each
+//! step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,6 +41,7 @@ impl Trial<'_> {
                     self.failed_step(TrialFailure::from_error(Phase::StepSetup, Cause::Internal, &error))
                 }
             };
+            // The next step must remove these tests before its agent sees them.
             tests_are_inside = step.task.separate_verifier.is_none() && round.verifier.is_some();
             let goes_on = self.goes_on(step, &round);
             self.keep_step(step, round);
@@ -60,7 +62,7 @@ impl Trial<'_> {
         Round { failure: Some(failure), ..Round::default() }
     }
 
-    /// What ends the trial is the trial's failure, as in Harbor; what a step got over or stumbled at is the step's.
+    /// Records a step. As in Harbor, a failure that ends the trial is the trial's, and any other failure is the step's.
     fn keep_step(&mut self, step: &Step, round: Round) {
         let name = step.name.clone();
         if let Some(failure) = &round.failure {
@@ -71,8 +73,9 @@ impl Trial<'_> {
         self.outcome.steps.push(StepOutcome { name, round });
     }
 
-    /// Whether the next step is begun: Harbor's rules.
+    /// Returns whether the next step begins, by Harbor's rules.
     fn goes_on(&self, step: &Step, round: &Round) -> bool {
+        // A failure with a verdict does not end the trial.
         if let (Some(failure), None) = (&round.failure, &round.verdict) {
             self.log.line(format!("no step after {}: {}", step.name, failure.cause));
             return false;
@@ -86,7 +89,8 @@ impl Trial<'_> {
         unmet.is_none()
     }
 
-    /// Nothing of an earlier step's logs and tests is left where the agent looks, and what this step brings is there.
+    /// Prepares the environment for a step: removes logs and tests of the earlier step, and uploads the files of this
+    /// step.
     async fn prepare_step(
         &self,
         environment: Option<&Environment>,
@@ -101,6 +105,7 @@ impl Trial<'_> {
             let paths = environment.paths();
             let open = |dir| Emptied { dir, is_open: true };
             let mut dirs = Vec::new();
+            // A fresh environment has no logs of an earlier step.
             if index > 0 {
                 dirs.extend([open(&paths.agent_logs), open(&paths.artifacts)]);
             }
@@ -134,16 +139,17 @@ impl Trial<'_> {
     }
 }
 
-/// The rewards of a trial of several steps; none where no step was judged.
+/// Returns the rewards of a task with steps, or `None` if no step was verified.
 ///
-/// Of a mean, steps that were not judged are no part; a key that a judged step did not give counts as 0. The final ones
-/// are those of the last step that was begun, if it was judged: Harbor's rules.
+/// The rules are Harbor's. The mean ignores steps without a verdict, and counts a key that a verdict lacks as 0. The
+/// final rewards are those of the last step that began, if it has a verdict.
 fn overall(steps: &[StepOutcome], strategy: RewardStrategy) -> Option<Rewards> {
     let judged = || steps.iter().filter_map(|step| step.round.verdict.as_ref());
     match strategy {
         RewardStrategy::Final => steps.last()?.round.verdict.clone(),
         RewardStrategy::Mean => {
             let keys: BTreeSet<_> = judged().flat_map(|verdict| verdict.rewards.keys()).collect();
+            // Verdicts without any number have no mean.
             let count = u32::try_from(judged().count()).ok().filter(|_| !keys.is_empty())?;
             let sum =
                 |key| judged().map(|verdict| verdict.rewards.get(key).copied().unwrap_or(0.0)).sum::<f64>();

@@ -1,5 +1,5 @@
-//! A chat answer on its way back: its ids and logprobs are copied into the record, and taken out where only we wanted
-//! them. The rules are those of vLLM's own answers with and without the two flags, compared.
+//! Records a chat answer's ids and logprobs, and removes the fields that only the proxy requested. The rules come from
+//! a comparison of vLLM's answers with and without the two flags.
 
 mod reading;
 
@@ -10,26 +10,27 @@ use crate::dialect::EventAction;
 use crate::recorder::{ChoicePart, Recorder};
 use crate::wire::json_edit::{Object, Splices};
 
-/// What the agent itself asked for, and so gets.
+/// The fields that the agent itself requested, which remain in the answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChatAnswerOptions {
     pub(crate) logprobs: bool,
     pub(crate) token_ids: bool,
-    /// Set where it wants no reasoning and upstream was told to send it all the same: without it vLLM withholds ids and
-    /// logprobs of every token.
+    /// Set if the agent wants no reasoning but the proxy requested it: without reasoning, vLLM withholds the ids and
+    /// logprobs of all tokens.
     pub(crate) hidden: Option<Hidden>,
-    /// The agent's own name of the model, where upstream was asked for another.
+    /// The agent's name of the model, if upstream was asked for another name.
     pub(crate) renamed: Option<Box<str>>,
 }
 
-/// Reasoning that is hidden from an agent.
+/// Reasoning that is removed from the agent's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hidden {
-    /// vLLM has a parser and so says `"reasoning":null` in each chunk: it told, or reasoning came in this stream.
+    /// Whether vLLM has a reasoning parser and thus writes `"reasoning":null` in each chunk. This is known of the
+    /// server in advance, or becomes known when reasoning appears in the stream.
     pub(super) is_null: bool,
 }
 
-/// Records a whole answer and gives it back as the agent wants it; none where nothing needs to be taken out.
+/// Records a whole answer and returns its form for the agent, or `None` if it is forwarded unchanged.
 pub(crate) fn whole(body: &str, asked: &ChatAnswerOptions, recorder: &mut Recorder) -> Option<Vec<u8>> {
     let mut logprobs = Vec::new();
     let Some(answer) = ChatAnswer::read(body, &mut logprobs) else {
@@ -40,7 +41,7 @@ pub(crate) fn whole(body: &str, asked: &ChatAnswerOptions, recorder: &mut Record
     edited(body, &answer, asked)
 }
 
-/// Records a whole answer or one event of a stream whose text does not go to the agent as it is.
+/// Records a whole answer or one event of a stream, for dialects that translate the text.
 pub(crate) fn record(data: &str, recorder: &mut Recorder) {
     let mut logprobs = Vec::new();
     match ChatAnswer::read(data, &mut logprobs) {
@@ -49,8 +50,8 @@ pub(crate) fn record(data: &str, recorder: &mut Recorder) {
     }
 }
 
-/// Records one event of a stream and says what becomes of it. An error passes like any other event: vLLM answers 200
-/// before it looks at everything, then sends the error and `[DONE]`.
+/// Records one event of a stream, and decides what the agent gets of the event. An error is forwarded like any other
+/// event: vLLM answers with status 200 before it has checked everything, then sends the error and `[DONE]`.
 pub(crate) fn event(data: &str, asked: &mut ChatAnswerOptions, recorder: &mut Recorder) -> EventAction {
     if data == "[DONE]" {
         return EventAction::Last;
@@ -64,6 +65,7 @@ pub(crate) fn event(data: &str, asked: &mut ChatAnswerOptions, recorder: &mut Re
     if let Some(hidden) = &mut asked.hidden {
         hidden.is_null |= chunk.choices().any(has_reasoning);
     }
+    // An agent that requested ids or logprobs gets the empty chunks from vLLM too.
     if !asked.logprobs && !asked.token_ids && says_nothing(&chunk, asked) {
         return EventAction::Dropped;
     }
@@ -93,8 +95,8 @@ fn record_answer(answer: &ChatAnswer<'_>, logprobs: &[Option<Logprob>], recorder
     }
 }
 
-/// With ids or logprobs on, vLLM's parsers send a chunk also for tokens that change nothing of the message. An agent
-/// that wants no reasoning gets no chunk either for tokens that are reasoning.
+/// Whether a chunk would not exist without the proxy's flags. With ids or logprobs on, vLLM's parsers also send chunks
+/// for tokens that do not change the message. Chunks with nothing but hidden reasoning count too.
 fn says_nothing(chunk: &ChatAnswer<'_>, asked: &ChatAnswerOptions) -> bool {
     let is_empty = |choice: &ChatChoice<'_>| {
         let says_nothing = |delta| delta == "{}" || (asked.hidden.is_some() && has_no_words(delta));
@@ -103,17 +105,19 @@ fn says_nothing(chunk: &ChatAnswer<'_>, asked: &ChatAnswerOptions) -> bool {
     chunk.choices().next().is_some() && chunk.choices().all(is_empty)
 }
 
-/// Whether nothing is left of a delta without its reasoning. vLLM's first chunk, which names the role, is sent always.
+/// Whether a delta is empty apart from its reasoning. The first chunk, which has the role, never counts as empty,
+/// because vLLM always sends it.
 fn has_no_words(delta: &str) -> bool {
     let Ok(delta) = Object::scan(delta) else { return false };
     let is_empty = |key| delta.get(key).is_none_or(|value| matches!(value, "null" | "\"\"" | "[]"));
     delta.get("role").is_none() && is_empty("content") && is_empty("tool_calls")
 }
 
-/// None if the text has nothing that the agent did not ask for.
+/// Removes the proxy's fields, hides the reasoning, and restores the model's name. Returns `None` if nothing changes.
 fn edited(text: &str, answer: &ChatAnswer<'_>, asked: &ChatAnswerOptions) -> Option<Vec<u8>> {
     let mut splices = Splices::of(text);
     if !asked.token_ids {
+        // vLLM writes `null` for fields that were not requested.
         let ids = answer.choices().filter_map(|choice| choice.token_ids).chain(answer.prompt_token_ids);
         ids.for_each(|ids| splices.replace(ids, "null"));
     }
@@ -130,7 +134,8 @@ fn edited(text: &str, answer: &ChatAnswer<'_>, asked: &ChatAnswerOptions) -> Opt
     splices.edited()
 }
 
-/// As vLLM leaves it out: a delta without other words is empty, any other part has none.
+/// Removes the reasoning the way vLLM does: a delta with nothing else becomes empty, and any other part has no
+/// reasoning.
 fn hide_reasoning(choice: &ChatChoice<'_>, hidden: &Hidden, splices: &mut Splices<'_>) {
     if let Some(delta) = choice.delta.filter(|delta| has_no_words(delta)) {
         splices.replace(delta, "{}");
@@ -144,7 +149,7 @@ fn hide_reasoning(choice: &ChatChoice<'_>, hidden: &Hidden, splices: &mut Splice
     if let Some(reasoning) = object.get("reasoning") {
         splices.replace(reasoning, "null");
     } else if hidden.is_null && choice.delta.is_some() && object.get("role").is_none() {
-        // Behind the content, in front of tool calls: the order of vLLM's fields.
+        // The order is that of vLLM's fields: content, reasoning, tool calls.
         match (object.get("content"), part.strip_prefix('{')) {
             (Some(content), _) => splices.replace(content, format!("{content},\"reasoning\":null")),
             (None, Some(members)) => splices.replace(members, format!("\"reasoning\":null,{members}")),
@@ -154,6 +159,7 @@ fn hide_reasoning(choice: &ChatChoice<'_>, hidden: &Hidden, splices: &mut Splice
 }
 
 fn has_reasoning(choice: &ChatChoice<'_>) -> bool {
+    // The search in the raw text suffices, because vLLM writes JSON without spaces.
     choice.delta.is_some_and(|delta| memchr::memmem::find(delta.as_bytes(), b"\"reasoning\":\"").is_some())
 }
 

@@ -1,31 +1,33 @@
-//! What upstream says, as the translated dialects read it: a chat answer or a chunk of one, typed.
+//! A typed chat answer or chunk, for the translated dialects.
 //!
-//! Ids and logprobs are not among it: they are recorded from the raw text ([`super::answer`]) and no translated dialect
-//! has a place for them.
+//! Ids and logprobs are not part of these types: they are recorded from the raw text ([`super::answer`]), and no
+//! translated dialect has a field for them.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// A whole answer (`message`) or a chunk of a stream (`delta`).
+/// A whole answer (`message`), or one chunk of a stream (`delta`).
 #[derive(Debug, Deserialize)]
 pub(crate) struct ChatCompletion<'a> {
-    /// vLLM's `chatcmpl-…`.
+    /// vLLM's id, `chatcmpl-…`.
     #[serde(borrow, default)]
     pub(crate) id: Cow<'a, str>,
-    /// Unix seconds.
+    /// The creation time, in Unix seconds.
     #[serde(default)]
     pub(crate) created: u64,
     #[serde(borrow, default)]
     pub(crate) choices: Vec<CompletionChoice<'a>>,
-    /// In a stream: only in a chunk of its own behind the last choice, where `stream_options.include_usage` asked.
+    /// The token counts. In a stream they come in a separate chunk after the last choice, if
+    /// `stream_options.include_usage` is set.
     #[serde(default)]
     pub(crate) usage: Option<Usage>,
-    /// In the first chunk of a stream, or in the whole answer. Only how many there are matters here.
+    /// The number of prompt tokens. The ids are in the first chunk of a stream or in the whole answer, and only their
+    /// number matters here.
     #[serde(default)]
     pub(crate) prompt_token_ids: Option<Length>,
-    /// In the place of all else, also where the status is 200.
+    /// An error in place of an answer. It can come with status 200.
     #[serde(borrow, default)]
     pub(crate) error: Option<&'a RawValue>,
 }
@@ -36,7 +38,7 @@ pub(crate) struct CompletionChoice<'a> {
     pub(crate) index: u32,
     #[serde(borrow, default, alias = "delta")]
     pub(crate) message: CompletionMessage<'a>,
-    /// `stop`, `length`, `tool_calls`, `content_filter`, `abort`, ….
+    /// The reason of the end: `stop`, `length`, `tool_calls`, `content_filter`, `abort`, ….
     #[serde(borrow, default)]
     pub(crate) finish_reason: Option<Cow<'a, str>>,
     /// The stop string (text) or stop token id (number) that ended the answer.
@@ -48,17 +50,19 @@ pub(crate) struct CompletionChoice<'a> {
 pub(crate) struct CompletionMessage<'a> {
     #[serde(borrow, default)]
     pub(crate) content: Option<Cow<'a, str>>,
-    /// vLLM's name since 0.12 is `reasoning`; before, and elsewhere, `reasoning_content`.
+    /// The reasoning text. Its name is `reasoning` since vLLM 0.12, and `reasoning_content` before and in other
+    /// servers.
     #[serde(borrow, default, alias = "reasoning_content")]
     pub(crate) reasoning: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(crate) tool_calls: Option<Vec<ToolCall<'a>>>,
 }
 
-/// In a stream: the first part of a call has id and name, all of them a piece of the arguments.
+/// A tool call. In a stream, the first part of a call has the id and the name, and every part has a piece of the
+/// arguments.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ToolCall<'a> {
-    /// Which of the parallel calls; only streams say.
+    /// The number of the call among parallel calls. It is only present in streams.
     #[serde(default)]
     pub(crate) index: u32,
     #[serde(borrow, default)]
@@ -71,22 +75,22 @@ pub(crate) struct ToolCall<'a> {
 pub(crate) struct Function<'a> {
     #[serde(borrow, default)]
     pub(crate) name: Option<Cow<'a, str>>,
-    /// JSON text, or a piece of it.
+    /// JSON text, or a piece of JSON text in a stream.
     #[serde(borrow, default)]
     pub(crate) arguments: Option<Cow<'a, str>>,
 }
 
-/// Token counts of the whole call.
+/// The token counts of the whole call.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(crate) struct Usage {
     #[serde(default)]
     pub(crate) prompt_tokens: u64,
     #[serde(default)]
     pub(crate) completion_tokens: u64,
-    /// Only of servers with `--enable-prompt-tokens-details`.
+    /// Only servers with `--enable-prompt-tokens-details` send these.
     #[serde(default)]
     pub(crate) prompt_tokens_details: Option<PromptDetails>,
-    /// Only of servers with a reasoning parser, since vLLM 0.32.
+    /// Only servers with a reasoning parser send these, since vLLM 0.32.
     #[serde(default)]
     pub(crate) completion_tokens_details: Option<CompletionDetails>,
 }
@@ -104,25 +108,25 @@ pub(crate) struct PromptDetails {
 }
 
 impl ChatCompletion<'_> {
-    /// What is the answer's own in its name: other dialects put their own prefix before it.
+    /// Returns the id without vLLM's prefix. Other dialects add their own prefixes.
     pub(crate) fn stem(&self) -> &str {
         self.id.strip_prefix("chatcmpl-").unwrap_or(&self.id)
     }
 }
 
 impl Usage {
-    /// Prompt tokens that were read from the prefix cache, as far as the server says.
+    /// Returns the number of prompt tokens from the prefix cache, or 0 if the server does not state it.
     pub(crate) fn cached_tokens(&self) -> u64 {
         self.prompt_tokens_details.and_then(|details| details.cached_tokens).unwrap_or(0)
     }
 
-    /// Sampled tokens that are reasoning, as far as the server says.
+    /// Returns the number of sampled tokens that are reasoning, or 0 if the server does not state it.
     pub(crate) fn reasoning_tokens(&self) -> u64 {
         self.completion_tokens_details.and_then(|details| details.reasoning_tokens).unwrap_or(0)
     }
 }
 
-/// The number of a list's members.
+/// The length of a list, whose items are skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Length(pub(crate) usize);
 
@@ -138,6 +142,7 @@ impl<'de> Deserialize<'de> for Length {
 
             fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<Length, A::Error> {
                 let mut length = 0;
+                // The ids are skipped: a long prompt has many thousands.
                 while list.next_element::<serde::de::IgnoredAny>()?.is_some() {
                     length += 1;
                 }

@@ -1,4 +1,4 @@
-//! Pictures, sound and video in a chat request: whether there are any, and where they come from.
+//! Finds images, audio and video in a chat request, and checks their source.
 
 use serde_json::value::RawValue;
 
@@ -6,24 +6,26 @@ use crate::dialect::bad_request::BadRequest;
 use crate::wire::json_edit::Object;
 use crate::wire::json_scan::Cursor;
 
-/// Whether media that the engine would have to fetch may be in a request.
+/// Whether requests may contain media that the engine would have to fetch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Fetching {
-    /// Only what the request itself holds (`data:` URLs): the engine's network is not the agent's.
+    /// Only media within the request (`data:` URLs) are allowed. The agent must not reach the engine's network.
     #[default]
     Refused,
-    /// Whatever the engine is willing to fetch.
+    /// All media are allowed that the engine is willing to fetch.
     Allowed,
 }
 
-/// Kinds of content parts that are text; the prompt holds placeholders for all others.
+/// The types of content parts that are text. The prompt has placeholders for all other types.
 const TEXT_PARTS: [&str; 6] = ["text", "input_text", "output_text", "refusal", "thinking", "tool_reference"];
 
-/// Whether some message has a part that is not text; refused where that part reaches past the request. Parts of unusual
-/// form are taken for media.
+/// Whether any message has a part that is not text. Parts of unusual form count as media.
+///
+/// # Errors
+/// Returns an error if such a part has a `uuid`, or a URL that the engine would have to fetch and may not.
 pub(crate) fn in_messages(messages: &str, fetching: Fetching) -> Result<bool, BadRequest> {
     let mut looked = Looked { fetching, found: false, fault: None };
-    // A key that has escapes, say.
+    // The fast scanner rejects unusual forms, such as keys with escapes.
     if looked.quickly(messages).is_none() {
         looked.thoroughly(messages);
     }
@@ -69,6 +71,7 @@ impl Looked {
 
     fn part(&mut self, part: &str) {
         let Ok(part) = Object::scan(part) else {
+            // A plain string is text. Anything else that is not an object has an unknown meaning.
             self.found |= !part.starts_with('"');
             return;
         };
@@ -76,15 +79,16 @@ impl Looked {
             return;
         }
         self.found = true;
+        // The first fault is reported. Later parts are still counted as media.
         if self.fault.is_none() {
             self.fault = fault(&part, self.fetching);
         }
     }
 }
 
-/// What is wrong with a part that is not text.
+/// Returns the fault of a part that is not text, if any.
 fn fault(part: &Object<'_>, fetching: Fetching) -> Option<BadRequest> {
-    // The engine keeps processed media under such a name, for all of its callers.
+    // The engine caches processed media under this name for all callers, so trials would share the name.
     if part.has("uuid") {
         let message =
             "a content part has a uuid, a name under which the engine would keep it for others: leave it out";
@@ -101,7 +105,8 @@ fn fault(part: &Object<'_>, fetching: Fetching) -> Option<BadRequest> {
     })
 }
 
-/// Whether the value of a `…url` key, a string or `{"url": string}`, is a `data:` URL, or none at all.
+/// Whether the value of a `…url` key contains no URL to fetch: it is a `data:` URL, `null`, or an object without such a
+/// URL.
 fn is_inline(value: &str) -> bool {
     if let Ok(object) = Object::scan(value) {
         return object.members().all(|(key, value)| key != "url" || is_inline_text(value));
@@ -113,7 +118,7 @@ fn is_inline_text(value: &str) -> bool {
     const SCHEME: &str = "data:";
     let begins =
         |text: &str| text.get(..SCHEME.len()).is_some_and(|start| start.eq_ignore_ascii_case(SCHEME));
-    // The plain form first: such a value may be megabytes long.
+    // The plain form is checked first, because the value may be megabytes long.
     value == "null"
         || value.strip_prefix('"').is_some_and(begins)
         || serde_json::from_str::<String>(value).is_ok_and(|url| begins(&url))
@@ -123,7 +128,7 @@ fn list(text: &str) -> Vec<&RawValue> {
     serde_json::from_str(text).unwrap_or_default()
 }
 
-/// A rough look at messages of unusual form: no server may take them anyway.
+/// Checks messages of unusual form for typical names of media parts. Servers probably reject such messages anyway.
 fn has_names(messages: &str, is_found: bool) -> bool {
     let is_usual = || Cursor::new(messages).array(|cursor| cursor.value().map(drop)).is_some();
     if is_found || is_usual() {

@@ -1,4 +1,4 @@
-//! A chat request on its way upstream.
+//! Prepares a chat request for upstream.
 
 use rolltap_rollout::call::Dialect;
 use serde::de::IgnoredAny;
@@ -12,21 +12,25 @@ use crate::dialect::sampling::{self, Effective};
 use crate::recorder::CallFacts;
 use crate::wire::json_edit::{Object, Splices};
 
-/// A request as it goes upstream, and what it said.
+/// A request in the form for upstream, with the facts that the record needs.
 #[derive(Debug)]
 pub(crate) struct Ready {
-    /// None where it goes as it came.
+    /// The new body, or `None` if the request is forwarded unchanged.
     pub(crate) body: Option<Vec<u8>>,
     pub(crate) facts: CallFacts,
     pub(crate) asked: ChatAnswerOptions,
 }
 
-/// Keys that a trial's enforced sampling cannot have: they are the agent's own words, or ours.
+/// Keys that a trial cannot enforce as sampling: they belong to the agent's request, or the proxy sets them.
 pub(crate) const NOT_SAMPLING: [&str; 7] =
     ["messages", "model", "stream", "stream_options", "tools", "logprobs", "return_token_ids"];
 
-/// Reads a request and makes of it what goes upstream: what the trial enforces laid over it, ids and logprobs asked for, every other
-/// byte as it came.
+/// Prepares a request for upstream: adds the trial's enforced keys, and asks for ids and logprobs. Every other byte is
+/// unchanged.
+///
+/// # Errors
+/// Returns an error for a body that is invalid, controls the engine, has too many samples, or refers to media that may
+/// not be fetched.
 pub(crate) fn prepare(text: &str, ground: RequestContext<'_>) -> Result<Ready, BadRequest> {
     let object = sampling::object(text)?;
     let model: String = object.get_as("model").unwrap_or_default();
@@ -56,7 +60,7 @@ pub(crate) fn prepare(text: &str, ground: RequestContext<'_>) -> Result<Ready, B
         ("include_reasoning", asked.hidden.is_some()),
     ];
     let ours: Vec<_> = ours.into_iter().filter(|(_, is_ours)| *is_ours).map(|(key, _)| key).collect();
-    // Each key is written once.
+    // A key must be written only once, so the proxy's keys replace enforced ones.
     for (key, value) in enforced.iter().filter(|(key, _)| !ours.contains(&key.as_str())) {
         object.set(key, &value.to_string(), &mut splices);
     }
@@ -66,8 +70,8 @@ pub(crate) fn prepare(text: &str, ground: RequestContext<'_>) -> Result<Ready, B
     Ok(Ready { body: splices.edited(), facts, asked })
 }
 
-/// Whether a request asks for alternatives to its tokens and not for the tokens' own logprobs, which vLLM refuses. It stays as
-/// it is, so that the agent gets vLLM's refusal.
+/// Whether a request asks for alternative tokens without `logprobs`, which vLLM rejects. The request remains as it is,
+/// so that the agent gets vLLM's error.
 fn lacks_logprobs(object: &Object<'_>) -> bool {
     let has_top = object.get_as("top_logprobs").is_some_and(|most: f64| most > 0.0 || most == -1.0);
     let has_ids = object.get_as("logprob_token_ids").is_some_and(|ids: Vec<IgnoredAny>| !ids.is_empty());
@@ -77,8 +81,8 @@ fn lacks_logprobs(object: &Object<'_>) -> bool {
 fn asked(request: &Effective<'_>, has_parser: bool, renamed: Option<Box<str>>) -> ChatAnswerOptions {
     let logprobs = request.object.asks_for("logprobs");
     let token_ids = request.object.asks_for("return_token_ids");
-    // With a grammar, vLLM lets the answer reason first only where reasoning is included. And whether vLLM withholds ids
-    // and logprobs depends on its parsers, which an agent that wants these may see.
+    // With a grammar, vLLM permits reasoning before the answer only if reasoning is included. An agent that requests
+    // ids or logprobs may see the effect of vLLM's parsers on them, so its request is not changed either.
     let may_be_shown = logprobs || token_ids || request.is_guided();
     let is_hidden = !may_be_shown && request.turns_off("include_reasoning");
     ChatAnswerOptions {

@@ -1,5 +1,5 @@
-//! A completion on its way back: recorded, and cleaned of what only we asked for. The rules are those of vLLM's own
-//! answers with and without the two keys, compared.
+//! Records the answer of a completion, and removes the fields that only the proxy requested. The rules come from a
+//! comparison of vLLM's answers with and without the two keys.
 
 use std::borrow::Cow;
 
@@ -11,21 +11,21 @@ use crate::recorder::lists::read_logprobs;
 use crate::recorder::{ChoicePart, Recorder};
 use crate::wire::json_edit::Splices;
 
-/// What the agent itself asked for, and so gets.
+/// The fields that the agent itself requested, which remain in the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CompletionAnswerOptions {
     pub(crate) logprobs: bool,
     pub(crate) prompt_logprobs: bool,
     pub(crate) token_ids: bool,
-    /// The agent's own name of the model, where upstream was asked for another.
+    /// The agent's name of the model, if upstream was asked for another name.
     pub(crate) renamed: Option<Box<str>>,
-    /// The answer begins with the prompt.
+    /// Whether the answer begins with the prompt.
     pub(crate) echo: bool,
-    /// Answers of each prompt (`n`).
+    /// The number of answers per prompt (`n`).
     pub(crate) samples: u32,
 }
 
-/// A whole answer, or a chunk of one.
+/// A whole answer, or one chunk of a stream.
 #[derive(Deserialize)]
 struct CompletionAnswer<'a> {
     #[serde(borrow, default)]
@@ -56,15 +56,15 @@ struct AnswerChoice<'a> {
     stop_reason: Option<&'a RawValue>,
     #[serde(borrow, default)]
     token_ids: Option<&'a RawValue>,
-    /// In a stream: with the first token of each answer.
+    /// In a stream, this is part of the chunk with the first token of each answer.
     #[serde(borrow, default)]
     prompt_token_ids: Option<&'a RawValue>,
-    /// vLLM adds these where `echo` and `logprobs` come together.
+    /// vLLM adds these if a request has both `echo` and `logprobs`.
     #[serde(borrow, default)]
     prompt_logprobs: Option<&'a RawValue>,
 }
 
-/// Records a whole answer and gives it back as the agent wants it; none where nothing needs to be taken out.
+/// Records a whole answer and returns its form for the agent, or `None` if it is forwarded unchanged.
 pub(crate) fn whole(body: &str, asked: &CompletionAnswerOptions, recorder: &mut Recorder) -> Option<Vec<u8>> {
     let Ok(answer) = serde_json::from_str::<CompletionAnswer<'_>>(body) else {
         recorder.unreadable();
@@ -74,7 +74,7 @@ pub(crate) fn whole(body: &str, asked: &CompletionAnswerOptions, recorder: &mut 
     without_ours(body, &answer, asked)
 }
 
-/// Records one event of a stream and says what becomes of it.
+/// Records one event of a stream, and decides what the agent gets of the event.
 pub(crate) fn event(data: &str, asked: &CompletionAnswerOptions, recorder: &mut Recorder) -> EventAction {
     if data == "[DONE]" {
         return EventAction::Last;
@@ -96,11 +96,14 @@ fn record(answer: &CompletionAnswer<'_>, asked: &CompletionAnswerOptions, record
         .tokens_without_ids(without_ids as u64, answer.usage.as_ref().map(|usage| usage.completion_tokens));
     let mut logprobs = Vec::new();
     for choice in answer.choices.iter().flatten() {
+        // vLLM numbers the answers of a batch `prompt * n + sample`. `max` avoids a division by zero for an `n` of 0,
+        // which vLLM rejects.
         let samples = asked.samples.max(1);
         let Some(of_prompt) = recorder.of_prompt((choice.index / samples) as usize) else {
             recorder.unreadable();
             continue;
         };
+        // Each prompt of a batch is a separate call in the record, so each gets the model's name.
         if let Some(model) = answer.model {
             of_prompt.served_model(model.get());
         }
@@ -123,7 +126,7 @@ fn record(answer: &CompletionAnswer<'_>, asked: &CompletionAnswerOptions, record
     }
 }
 
-/// None if the text has nothing that the agent did not ask for.
+/// Removes the proxy's fields and restores the model's name. Returns `None` if nothing changes.
 fn without_ours(
     text: &str,
     answer: &CompletionAnswer<'_>,
@@ -139,6 +142,7 @@ fn without_ours(
         ];
         let to_go =
             ours.iter().filter(|(is_ours, _)| *is_ours).flat_map(|(_, values)| values.iter().flatten());
+        // vLLM writes `null` for fields that were not requested.
         to_go.for_each(|value| splices.replace(value.get(), "null"));
     }
     if let (Some(model), Some(renamed)) = (answer.model, &asked.renamed) {
@@ -150,11 +154,10 @@ fn without_ours(
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use rolltap_rollout::call::{Call, CallStatus, Dialect, Sampling};
-    use rolltap_rollout::ids::{CallId, TrialId};
+    use rolltap_rollout::call::{Call, CallRole, CallStatus, Dialect};
 
     use super::*;
-    use crate::recorder::CallFacts;
+    use crate::recorder::{CallFacts, CallStart};
 
     const NOTHING: CompletionAnswerOptions = CompletionAnswerOptions {
         logprobs: false,
@@ -166,18 +169,9 @@ mod tests {
     };
 
     fn recorder(prompts: usize, choices: u32) -> Recorder {
-        let trial = TrialId::new("t").unwrap();
-        let mut recorder =
-            Recorder::new(CallId::generate(), trial, 0, jiff::Timestamp::now(), Default::default());
-        recorder.asked(CallFacts {
-            dialect: Dialect::Completions,
-            model: "tiny".into(),
-            sampling: Sampling::default(),
-            has_media: false,
-            choices,
-            prompts,
-            asks_for_tokens: true,
-        });
+        let mut recorder = Recorder::begin(CallStart::of_test());
+        let facts = CallFacts { dialect: Dialect::Completions, prompts, ..CallFacts::of_test(choices) };
+        recorder.requested(facts, CallRole::default());
         recorder
     }
 

@@ -1,4 +1,4 @@
-//! A completion request on its way upstream.
+//! Prepares a completion request for upstream.
 
 use rolltap_rollout::call::Dialect;
 use serde::de::IgnoredAny;
@@ -11,20 +11,23 @@ use crate::dialect::sampling::{self, Effective};
 use crate::recorder::CallFacts;
 use crate::wire::json_edit::{Object, Splices};
 
-/// A request as it goes upstream, and what it said.
+/// A request in the form for upstream, with the facts that the record needs.
 #[derive(Debug)]
 pub(crate) struct Ready {
-    /// None where it goes as it came.
+    /// The new body, or `None` if the request is forwarded unchanged.
     pub(crate) body: Option<Vec<u8>>,
     pub(crate) facts: CallFacts,
     pub(crate) asked: CompletionAnswerOptions,
 }
 
-/// Each prompt has a record of its own from the start.
+/// Maximum number of prompts in one request. Each prompt has its own record from the start, so a batch takes memory.
 const LARGEST_BATCH: usize = 16 << 10;
 
-/// Reads a request and makes of it what goes upstream: what the trial enforces laid over it, ids and logprobs asked for, every other
-/// byte as it came.
+/// Prepares a request for upstream: adds the trial's enforced keys, and asks for ids and logprobs. Every other byte is
+/// unchanged.
+///
+/// # Errors
+/// Returns an error for a body that is invalid, controls the engine, or has too many prompts or samples.
 pub(crate) fn prepare(text: &str, ground: RequestContext<'_>) -> Result<Ready, BadRequest> {
     let object = sampling::object(text)?;
     let model: String = object.get_as("model").unwrap_or_default();
@@ -34,8 +37,8 @@ pub(crate) fn prepare(text: &str, ground: RequestContext<'_>) -> Result<Ready, B
     let samples = effective.samples()?;
     let token_ids = object.asks_for("return_token_ids");
     let echo = object.asks_for("echo");
-    // CompletionAnswerOptions for ids, vLLM leaves the prompt's text out of an echo, and nobody can put it back. Such a call passes as it
-    // is, and its record says that ids are missing.
+    // If ids are requested, vLLM omits the prompt's text from an echo, and the proxy cannot restore it. Such a call is
+    // forwarded unchanged, and its record is marked as lacking ids.
     let is_left_alone = echo && !token_ids;
     let asked = CompletionAnswerOptions {
         logprobs: is_left_alone || object.has("logprobs"),
@@ -68,7 +71,7 @@ pub(crate) fn prepare(text: &str, ground: RequestContext<'_>) -> Result<Ready, B
         object.set(key, &value.to_string(), &mut splices);
     }
     if !asked.logprobs {
-        // Of the sampled token alone.
+        // `0` requests the logprob of the sampled token alone.
         object.set("logprobs", "0", &mut splices);
     }
     if !asked.token_ids {
@@ -77,7 +80,8 @@ pub(crate) fn prepare(text: &str, ground: RequestContext<'_>) -> Result<Ready, B
     Ok(Ready { body: splices.edited(), facts, asked })
 }
 
-/// vLLM takes a text, the ids of one, or a list of either: only the last is a batch.
+/// Returns the number of prompts. vLLM accepts a text, the ids of one text, or a list of either. Only such a list is a
+/// batch.
 fn prompts(object: &Object<'_>) -> usize {
     let text = object.get("prompt").unwrap_or_default();
     let first = text.strip_prefix('[').map(str::trim_start).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The form of Gemini's answers, and one candidate of them as it is said.
+//! The form of Gemini's answers, and the state of one candidate while its answer arrives.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::signature;
 use crate::dialect::chat::completion::{CompletionMessage, ToolCall, Usage};
 
-/// An answer, or a chunk of one.
+/// A whole answer, or one chunk of a stream.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct GenerateContentResponse<'a> {
@@ -61,7 +61,7 @@ struct CallForm {
 pub(super) struct UsageMetadata {
     prompt_token_count: u64,
     candidates_token_count: u64,
-    /// Not among those of the candidates.
+    /// The number of reasoning tokens. `candidates_token_count` excludes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     thoughts_token_count: Option<u64>,
     total_token_count: u64,
@@ -82,14 +82,14 @@ impl From<Usage> for UsageMetadata {
     }
 }
 
-/// One candidate while it is said.
+/// The state of one candidate during the answer.
 #[derive(Debug, Default)]
 pub(super) struct Candidate {
-    /// Reasoning that no part has been signed with yet.
+    /// Reasoning that is not in a signature yet.
     unsigned: String,
-    /// The call whose arguments are still coming: agents get it whole.
+    /// The tool call whose arguments are still incomplete. Agents get whole calls only.
     call: Option<Pending>,
-    /// The first call that was none.
+    /// The first tool call that was not valid JSON or had no name.
     malformed: Option<String>,
     finish: Option<Finish>,
 }
@@ -111,7 +111,7 @@ enum Finish {
 }
 
 impl Candidate {
-    /// Takes what was said and gives the parts that are whole by now.
+    /// Adds a message or delta, and returns the parts that are complete.
     pub(super) fn say<'a>(
         &mut self,
         message: &'a CompletionMessage<'_>,
@@ -124,6 +124,7 @@ impl Candidate {
                 parts.push(PartForm { text: Some(reasoning), thought: Some(true), ..PartForm::default() });
             }
         }
+        // Only the first text after some reasoning gets a signature, because `signature` empties the buffer.
         if let Some(text) = message.content.as_deref().filter(|text| !text.is_empty()) {
             parts.push(PartForm {
                 text: Some(text),
@@ -137,7 +138,7 @@ impl Candidate {
         parts
     }
 
-    /// Takes why the candidate ended, and gives the call that it ended with.
+    /// Records the reason of the end, and returns the last tool call if it is complete.
     pub(super) fn finish(&mut self, reason: &str) -> Option<PartForm<'static>> {
         let finish = match reason {
             "stop" | "tool_calls" | "function_call" => Finish::Stop,
@@ -150,9 +151,11 @@ impl Candidate {
         self.whole_call(call)
     }
 
-    /// The candidate's last words, with why it ended. Never without a part: clients take that for a broken answer.
+    /// Ends the candidate, and returns its last parts and its finish reason. There is always at least one part, because
+    /// clients treat an answer without parts as broken.
     pub(super) fn close(mut self, index: u32, mut parts: Vec<PartForm<'_>>) -> CandidateForm<'_> {
         parts.extend(self.call.take().and_then(|call| self.whole_call(call)));
+        // Reasoning without a later part still needs a part for its signature.
         if parts.is_empty() || !self.unsigned.is_empty() {
             let thought_signature = self.signature();
             parts.push(PartForm { text: Some(""), thought_signature, ..PartForm::default() });
@@ -168,14 +171,14 @@ impl Candidate {
         CandidateForm { content, finish_reason: Some(reason), finish_message: self.malformed, index }
     }
 
-    /// The signature of the next part.
+    /// Returns the signature for the next part, or `None` if there is no new reasoning.
     fn signature(&mut self) -> Option<String> {
         let reasoning = std::mem::take(&mut self.unsigned);
         (!reasoning.is_empty()).then(|| signature::seal(&reasoning))
     }
 
-    /// Takes a piece of a call, and gives the call before it where this begins another. Whole answers have no indices:
-    /// there the id tells.
+    /// Adds a piece of a tool call. If it begins another call, the previous call is complete and returned. Whole
+    /// answers have no indices, so the id also separates calls.
     fn call_piece(&mut self, piece: &ToolCall<'_>) -> Option<PartForm<'static>> {
         let id = piece.id.as_deref().unwrap_or_default();
         let is_same = |call: &Pending| call.index == piece.index && (id.is_empty() || call.id == id);
@@ -190,13 +193,15 @@ impl Candidate {
         before.and_then(|call| self.whole_call(call))
     }
 
-    /// The part of a call, if it is one. One that the token limit cut off is left out, as the finish reason says.
+    /// Returns the part for a complete call. A call that the token limit cut off is omitted, and the finish reason
+    /// reports the limit. Any other malformed call is noted for the finish reason.
     fn whole_call(&mut self, call: Pending) -> Option<PartForm<'static>> {
         let was_cut = self.finish == Some(Finish::MaxTokens);
         let arguments = match call.arguments.trim() {
             "" if was_cut => None,
+            // An empty text is a call without arguments, unless it was cut off.
             "" => Some("{}".to_owned()),
-            // Line feeds stand only between tokens of JSON, and events are made of lines.
+            // Outside of strings JSON has line feeds only between tokens, and an event must be one line.
             text => Some(text.replace(['\n', '\r'], " ")),
         };
         let args =

@@ -1,4 +1,4 @@
-//! Turns of a Gemini conversation as chat messages.
+//! Translates the turns of a Gemini conversation to chat messages.
 
 use serde_json::{Map, Value, json};
 
@@ -6,13 +6,13 @@ use super::fields::ObjectFields;
 use super::part::{self, PartBody, Response, SignedPart};
 use crate::dialect::bad_request::BadRequest;
 
-/// The messages so far.
+/// The messages of the turns so far.
 #[derive(Debug, Default)]
 pub(super) struct ContentsReader {
     messages: Vec<Value>,
-    /// The model's turn that may still go on: clients keep each chunk of a stream as a turn of its own.
+    /// The model's turn that may continue in the next content: clients store each chunk of a stream as a separate turn.
     turn: Option<ModelTurn>,
-    /// Calls of the last turn without a response, with id and name.
+    /// The calls of the last model turn that have no response yet, with id and name.
     unanswered: Vec<(String, String)>,
     calls: usize,
 }
@@ -20,15 +20,15 @@ pub(super) struct ContentsReader {
 #[derive(Debug, Default)]
 struct ModelTurn {
     text: String,
-    /// Reasoning as it was shown.
+    /// Reasoning from visible thoughts.
     shown: String,
-    /// Reasoning from signatures: all of it, where the turn has any.
+    /// Reasoning from signatures. If there is any, it is complete and replaces the visible thoughts.
     sealed: String,
     calls: Vec<Value>,
 }
 
 impl ContentsReader {
-    /// Takes `systemInstruction`: a turn of text, or text alone.
+    /// Translates `systemInstruction`: a turn of text, or a plain string.
     pub(super) fn system(&mut self, body: &mut ObjectFields<'_>) -> Result<(), BadRequest> {
         let place = body.place_of("systemInstruction");
         let Some(raw) = body.raw("systemInstruction") else { return Ok(()) };
@@ -53,7 +53,7 @@ impl ContentsReader {
         Ok(())
     }
 
-    /// Takes one turn of `contents`.
+    /// Translates one turn of `contents`.
     pub(super) fn content(&mut self, mut content: ObjectFields<'_>) -> Result<(), BadRequest> {
         let role = content.text("role")?;
         let place = content.place().to_owned();
@@ -80,6 +80,7 @@ impl ContentsReader {
             let place = fields.place().to_owned();
             let SignedPart { part, reasoning } = part::read(fields)?;
             let turn = self.turn.get_or_insert_with(|| {
+                // A new model turn begins, so older calls can no longer be answered.
                 self.unanswered.clear();
                 ModelTurn::default()
             });
@@ -88,6 +89,8 @@ impl ContentsReader {
                 PartBody::Text(text) => turn.text += &text,
                 PartBody::Thought(text) => turn.shown += &text,
                 PartBody::Call { id, name, arguments } => {
+                    // Calls without id get a number that is unique in the conversation, because chat messages refer to
+                    // calls by id.
                     let id = id.unwrap_or_else(|| format!("call_{}", self.calls));
                     self.calls += 1;
                     let function = json!({"name": &name, "arguments": arguments});
@@ -118,6 +121,7 @@ impl ContentsReader {
             let place = fields.place().to_owned();
             match part::read(fields)?.part {
                 PartBody::Response(response) => {
+                    // The order of the parts is preserved: text before a response becomes a message before it.
                     self.say(&mut said);
                     self.tool_result(&place, response, &mut images)?;
                     continue;
@@ -142,7 +146,7 @@ impl ContentsReader {
         Ok(())
     }
 
-    /// A user's message of these parts, if there are any.
+    /// Adds a user message with these parts, if there are any.
     fn say(&mut self, parts: &mut Vec<Value>) {
         if !parts.is_empty() {
             let content = message_content(std::mem::take(parts));
@@ -150,7 +154,8 @@ impl ContentsReader {
         }
     }
 
-    /// A tool's message. Images wait: no chat template has a place for them between the results of one turn.
+    /// Adds a tool message. Its images are collected in `images`: no chat template has a place for them between the
+    /// results of one turn.
     fn tool_result(
         &mut self,
         place: &str,
@@ -168,7 +173,8 @@ impl ContentsReader {
         Ok(())
     }
 
-    /// The id of the call that this is the response to: the one it names, or the first of its function.
+    /// Returns the id of the call that a response belongs to: the call with this id, or else the first open call of
+    /// this function. Without such a call, the id of the response is used.
     fn answered(&mut self, id: Option<String>, name: &str) -> Option<String> {
         let by_id = self.unanswered.iter().position(|(call, _)| Some(call) == id.as_ref());
         let at = by_id.or_else(|| self.unanswered.iter().position(|(_, function)| function == name));
@@ -180,6 +186,7 @@ impl ContentsReader {
 
     fn close_turn(&mut self) {
         let Some(turn) = self.turn.take() else { return };
+        // Chat templates expect `null` for a message that only has tool calls.
         let is_silent = turn.text.is_empty() && !turn.calls.is_empty();
         let content = if is_silent { Value::Null } else { turn.text.into() };
         let mut message =
@@ -199,7 +206,7 @@ fn image(url: &str) -> Value {
     json!({"type": "image_url", "image_url": {"url": url}})
 }
 
-/// One text is the content itself: templates differ in how they render a list of one.
+/// Returns a single text as plain content, because templates render a list with one text in different ways.
 fn message_content(mut parts: Vec<Value>) -> Value {
     match parts.as_mut_slice() {
         [Value::Object(only)] if only.contains_key("text") => only.remove("text").unwrap_or_default(),

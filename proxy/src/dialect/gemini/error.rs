@@ -1,25 +1,26 @@
-//! Errors in Gemini's form: `{"error": {code, message, status}}`.
+//! Translates errors to Gemini's form: `{"error": {code, message, status}}`.
 
 use http::StatusCode;
 use serde_json::json;
 
 use crate::dialect::upstream_error::{Overflow, UpstreamError};
 
-/// The body of an error answer.
+/// Returns the body of an error answer.
 pub(crate) fn body(error: &UpstreamError) -> Vec<u8> {
     let message = error.overflow.map_or_else(|| error.message.clone(), overflow);
     let code = error.status.as_u16();
     json!({"error": {"code": code, "message": message, "status": name(error.status)}}).to_string().into()
 }
 
-/// Google's own words, which agents look for before they shorten a conversation.
+/// Returns Google's own wording of an overflow. Agents search for it before they shorten a conversation.
 fn overflow(overflow: Overflow) -> String {
+    // Google names both numbers. An error of upstream may lack either.
     let number = |number: Option<u64>| number.map(|tokens| format!(" ({tokens})")).unwrap_or_default();
     let (prompt, limit) = (number(overflow.prompt), number(overflow.limit));
     format!("The input token count{prompt} exceeds the maximum number of tokens allowed{limit}.")
 }
 
-/// The name that google.rpc has for a status.
+/// Returns the name of a status in `google.rpc`.
 fn name(status: StatusCode) -> &'static str {
     match status {
         StatusCode::UNAUTHORIZED => "UNAUTHENTICATED",

@@ -1,4 +1,5 @@
-//! An object of a Gemini request, read field by field: what nobody took is named in an error, never dropped.
+//! Reads an object of a Gemini request field by field. A field that the translation does not read causes an error, so
+//! no field is silently ignored.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +8,13 @@ use serde_json::value::RawValue;
 
 use crate::dialect::bad_request::BadRequest;
 
-/// The fields of one object that are still to be read. A `null` is as good as nothing, as in every protobuf's JSON.
+/// The fields of one object that have not been read yet. A `null` counts as absent, as in the JSON form of every
+/// protobuf.
 #[derive(Debug)]
 pub(super) struct ObjectFields<'a> {
-    /// Where the object stands: `contents[2].parts[0]`; empty for the body.
+    /// The location of the object, such as `contents[2].parts[0]`. Empty for the body.
     place: String,
-    /// By their lowerCamelCase names.
+    /// The remaining fields by their lowerCamelCase names.
     members: BTreeMap<String, &'a RawValue>,
 }
 
@@ -24,12 +26,13 @@ impl<'a> ObjectFields<'a> {
             let what = if place.is_empty() { "the request body" } else { &place };
             return Err(BadRequest::at(&place, format!("{what} is not a JSON object")));
         };
+        // Protobuf clients may write unset fields as `null`.
         let is_set = |(_, value): &(String, &RawValue)| value.get() != "null";
         let members = members.into_iter().filter(is_set).map(|(name, value)| (camel(&name), value)).collect();
         Ok(Self { place, members })
     }
 
-    /// Where the value of `key` stands.
+    /// Returns the location of the value of `key`.
     pub(super) fn place_of(&self, key: &str) -> String {
         if self.place.is_empty() { key.to_owned() } else { format!("{}.{key}", self.place) }
     }
@@ -42,7 +45,7 @@ impl<'a> ObjectFields<'a> {
         self.members.remove(key)
     }
 
-    /// The value of `key`; `form` says in the error what it must be.
+    /// Returns the value of `key`. `form` describes the expected form in the error.
     pub(super) fn get<T: Deserialize<'a>>(&mut self, key: &str, form: &str) -> Result<Option<T>, BadRequest> {
         let Some(raw) = self.raw(key) else { return Ok(None) };
         let value = serde_json::from_str(raw.get());
@@ -53,7 +56,7 @@ impl<'a> ObjectFields<'a> {
         self.get(key, "a string")
     }
 
-    /// A text without which nothing can be made of the object.
+    /// Returns a text that is required.
     pub(super) fn required_text(&mut self, key: &str) -> Result<String, BadRequest> {
         self.text(key)?.ok_or_else(|| self.fault(key, "is missing"))
     }
@@ -67,7 +70,7 @@ impl<'a> ObjectFields<'a> {
         self.raw(key).map(|raw| Self::read(place, raw.get())).transpose()
     }
 
-    /// The objects of a list.
+    /// Returns the objects of a list, which is empty by default.
     pub(super) fn objects(&mut self, key: &str) -> Result<Vec<Self>, BadRequest> {
         let place = self.place_of(key);
         let list: Vec<&RawValue> = self.get(key, "a list")?.unwrap_or_default();
@@ -75,12 +78,12 @@ impl<'a> ObjectFields<'a> {
         list.iter().enumerate().map(read).collect()
     }
 
-    /// Takes fields that say nothing to a local model.
+    /// Discards fields that have no effect on a local model.
     pub(super) fn without_effect(&mut self, keys: &[&str]) {
         self.members.retain(|name, _| !keys.contains(&name.as_str()));
     }
 
-    /// Refuses fields that cannot be carried over.
+    /// Rejects fields that cannot be translated.
     pub(super) fn refuse(&self, keys: &[&str], why: &str) -> Result<(), BadRequest> {
         match keys.iter().find(|key| self.members.contains_key(**key)) {
             Some(key) => Err(self.fault(key, why)),
@@ -88,7 +91,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Refuses what nobody took.
+    /// Rejects fields that were not read.
     pub(super) fn end(self) -> Result<(), BadRequest> {
         match self.members.keys().next() {
             Some(key) => Err(self.fault(key, "is not known here: leave it out")),
@@ -102,7 +105,7 @@ impl<'a> ObjectFields<'a> {
     }
 }
 
-/// Both spellings of a protobuf's field are JSON: `topP` and `top_p`.
+/// Converts a name to lowerCamelCase: the JSON of a protobuf permits both spellings, `topP` and `top_p`.
 pub(super) fn camel(name: &str) -> String {
     let mut words = name.split('_');
     let first = words.next().unwrap_or_default().to_owned();

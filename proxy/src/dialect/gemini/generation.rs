@@ -1,4 +1,4 @@
-//! `generationConfig` as the keys of a chat request.
+//! Translates `generationConfig` to keys of a chat request.
 
 use serde_json::{Map, Number, Value, json};
 
@@ -7,7 +7,7 @@ use super::schema;
 use crate::dialect::bad_request::BadRequest;
 use crate::dialect::sampling;
 
-/// Gemini's name, vLLM's name, and what a value must be.
+/// Gemini's name, vLLM's name, and the kind of number.
 const NUMBERS: [(&str, &str, Kind); 8] = [
     ("temperature", "temperature", Kind::Any),
     ("topP", "top_p", Kind::Any),
@@ -19,10 +19,10 @@ const NUMBERS: [(&str, &str, Kind); 8] = [
     ("frequencyPenalty", "frequency_penalty", Kind::Any),
 ];
 
-/// vLLM's own beside its sampling, which clients add to a request's body as they are.
+/// vLLM's own keys in addition to its sampling keys. Clients add them to a request's body unchanged.
 const OF_VLLM: [&str; 2] = ["chat_template_kwargs", "thinking_token_budget"];
 
-/// Sound and pictures, and choices among Google's models.
+/// Fields for audio and images, and for the choice among Google's models.
 const IMPOSSIBLE: [&str; 8] = [
     "speechConfig",
     "imageConfig",
@@ -40,14 +40,17 @@ enum Kind {
     Whole,
 }
 
-/// What of a generation config concerns the answer.
+/// The parts of a generation config that affect the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
     /// `thinkingConfig.includeThoughts`
     pub(super) thoughts: bool,
 }
 
-/// Takes `generationConfig` out of the body and puts what it becomes into `chat`.
+/// Removes `generationConfig` from the body and adds its translation to `chat`.
+///
+/// # Errors
+/// Returns an error for a value of the wrong type, an unknown field, and a field that cannot be translated.
 pub(super) fn carry_over(
     body: &mut ObjectFields<'_>,
     chat: &mut Map<String, Value>,
@@ -75,13 +78,13 @@ pub(super) fn carry_over(
     };
     of_vllm(&mut config, chat)?;
     config.refuse(&IMPOSSIBLE, "cannot be carried over to a local model: leave it out")?;
-    // About civic questions, which Google's servers answer in their own way.
+    // Google's servers answer civic questions in a special way, which no local model does.
     config.without_effect(&["enableEnhancedCivicAnswers"]);
     config.end()?;
     Ok(wanted)
 }
 
-/// Clients write whole numbers as floats: `"topK": 40.0`.
+/// Converts whole numbers that clients write as floats, such as `"topK": 40.0`. Returns `None` for other floats.
 fn whole(number: &Number) -> Option<Number> {
     if number.is_i64() || number.is_u64() {
         return Some(number.clone());
@@ -105,6 +108,7 @@ fn format(config: &mut ObjectFields<'_>, chat: &mut Map<String, Value>) -> Resul
     if schema.is_some() && json_schema.is_some() {
         return Err(config.fault("responseJsonSchema", "stands beside responseSchema: give one of them"));
     }
+    // Gemini's own schema needs a conversion. A JSON schema is used as it is.
     let schema = schema.map(schema::json_schema).or(json_schema);
     let mime = config.text("responseMimeType")?;
     let (key, value) = match (mime.as_deref(), schema) {
@@ -134,7 +138,7 @@ fn modalities(config: &mut ObjectFields<'_>) -> Result<(), BadRequest> {
     if only_text { Ok(()) } else { Err(config.fault("responseModalities", "can only be TEXT")) }
 }
 
-/// Logprobs are in the trial's record; this dialect's form of them is not made.
+/// Rejects requests for logprobs: they are in the trial's record, but are not translated to Gemini's form.
 fn logprobs(config: &mut ObjectFields<'_>) -> Result<(), BadRequest> {
     if config.flag("responseLogprobs")? || config.get::<u64>("logprobs", "a number")?.is_some_and(|n| n > 0) {
         let why = "cannot be delivered here: leave it out, and read logprobs in the trial's record or by /v1/chat/completions";
@@ -143,7 +147,7 @@ fn logprobs(config: &mut ObjectFields<'_>) -> Result<(), BadRequest> {
     Ok(())
 }
 
-/// A budget bounds the reasoning where the server was started for it, and is refused by it where not.
+/// Translates `thinkingConfig`. A budget above 0 is accepted without effect.
 fn thinking(mut thinking: ObjectFields<'_>, chat: &mut Map<String, Value>) -> Result<Wanted, BadRequest> {
     let wanted = Wanted { thoughts: thinking.flag("includeThoughts")? };
     let budget: Option<i64> = thinking.get("thinkingBudget", "a whole number")?;
@@ -152,10 +156,10 @@ fn thinking(mut thinking: ObjectFields<'_>, chat: &mut Map<String, Value>) -> Re
         return Err(thinking.fault("thinkingLevel", "stands beside thinkingBudget: give one of them"));
     }
     match budget {
-        // As much as the model finds right.
+        // -1 leaves the amount to the model.
         None | Some(-1) => {}
         Some(0) => drop(chat.insert("reasoning_effort".to_owned(), "none".into())),
-        // vLLM keeps a budget by forcing the end of the thoughts: tokens that the policy never sampled.
+        // vLLM would enforce a budget by tokens that the policy did not sample, so the budget has no effect.
         Some(1..) => {}
         Some(_) => return Err(thinking.fault("thinkingBudget", "must be -1, 0 or more")),
     }

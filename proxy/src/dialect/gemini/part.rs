@@ -1,4 +1,4 @@
-//! A part of a turn, as its agent wrote it.
+//! Reads one part of a turn.
 
 use serde_json::value::RawValue;
 
@@ -6,13 +6,13 @@ use super::fields::ObjectFields;
 use super::signature;
 use crate::dialect::bad_request::BadRequest;
 
-/// What a part says.
+/// The content of a part.
 #[derive(Debug)]
 pub(super) enum PartBody {
     Text(String),
-    /// The model's reasoning, as far as it was shown.
+    /// The reasoning of the model that the agent saw.
     Thought(String),
-    /// The address of an image: `data:` where it came inline.
+    /// The URL of an image: a `data:` URL for inline data.
     Image(String),
     Call {
         id: Option<String>,
@@ -22,25 +22,25 @@ pub(super) enum PartBody {
     Response(Response),
 }
 
-/// What a function gave back.
+/// The result of a function call.
 #[derive(Debug)]
 pub(super) struct Response {
     pub(super) id: Option<String>,
     pub(super) name: String,
-    /// JSON, as the agent wrote it.
+    /// The result as JSON, in the agent's spelling.
     pub(super) content: String,
-    /// Addresses of images that are part of it.
+    /// The URLs of images that are part of the result.
     pub(super) images: Vec<String>,
 }
 
-/// A part with the reasoning that led to it, where its signature is one of ours.
+/// A part, with the reasoning before it if it has a signature of this proxy.
 #[derive(Debug)]
 pub(super) struct SignedPart {
     pub(super) part: PartBody,
     pub(super) reasoning: Option<String>,
 }
 
-/// What Google's own servers ran or made; a local model was trained on none of it.
+/// Parts from tools that run on Google's servers. Local models are not trained on them.
 const OF_SERVER_TOOLS: [&str; 4] = ["executableCode", "codeExecutionResult", "toolCall", "toolResponse"];
 
 pub(super) fn read(mut fields: ObjectFields<'_>) -> Result<SignedPart, BadRequest> {
@@ -65,12 +65,13 @@ pub(super) fn read(mut fields: ObjectFields<'_>) -> Result<SignedPart, BadReques
     let place = fields.place().to_owned();
     let part = match (said.next(), said.next()) {
         (Some(part), None) => part,
-        // A stream's last part may hold nothing but the signature.
+        // The last part of a stream may hold only the signature.
         (None, None) if is_thought || signature.is_some() => PartBody::Text(String::new()),
         (None, _) => {
             let message = format!(
                 "{place} says nothing: give text, inlineData, fileData, functionCall or functionResponse"
             );
+            // An unknown field is a more helpful error than an empty part.
             return Err(fields.end().err().unwrap_or_else(|| BadRequest::at(place, message)));
         }
         (Some(_), Some(_)) => {
@@ -99,7 +100,7 @@ fn response(mut fields: ObjectFields<'_>) -> Result<Response, BadRequest> {
     if fields.flag("willContinue")? {
         return Err(fields.fault("willContinue", "announces more of the response: send it whole"));
     }
-    // Says when the model of a live session is to react.
+    // `scheduling` states when the model of a live session should react.
     fields.without_effect(&["scheduling"]);
     let (id, name) = (fields.text("id")?, fields.required_text("name")?);
     let content = object_text(&mut fields, "response")?;
@@ -117,7 +118,7 @@ fn image_of_response(fields: ObjectFields<'_>) -> Result<String, BadRequest> {
     }
 }
 
-/// An object's JSON as it came: its numbers keep their spelling and its keys their order.
+/// Returns an object as JSON in the agent's spelling. Numbers and the order of keys are preserved.
 fn object_text(fields: &mut ObjectFields<'_>, key: &str) -> Result<String, BadRequest> {
     let place = fields.place_of(key);
     let raw = fields.raw(key).map_or("{}", RawValue::get);
@@ -128,7 +129,7 @@ fn object_text(fields: &mut ObjectFields<'_>, key: &str) -> Result<String, BadRe
 fn inline_image(mut fields: ObjectFields<'_>) -> Result<String, BadRequest> {
     fields.without_effect(&["displayName"]);
     let mime = image_type(&mut fields)?;
-    // Clients in Python write the alphabet for URLs, which vLLM does not read.
+    // Python clients use the URL-safe alphabet of base64, which vLLM does not accept.
     let data = fields.required_text("data")?.replace('-', "+").replace('_', "/");
     fields.end()?;
     Ok(format!("data:{mime};base64,{data}"))

@@ -1,4 +1,4 @@
-//! A Gemini request as a chat request.
+//! Translates a Gemini request to a chat request.
 
 use serde_json::{Map, Value, json};
 
@@ -10,17 +10,20 @@ use crate::dialect::adapter;
 use crate::dialect::bad_request::BadRequest;
 use crate::dialect::route::Delivery;
 
-/// A request for upstream, and the way back of its answer.
+/// A chat request for upstream, and the adapter for its answer.
 #[derive(Debug)]
 pub(crate) struct Translated {
     pub(crate) chat: Map<String, Value>,
     pub(crate) back: GeminiAdapter,
 }
 
-/// Filters of Google's servers, bookkeeping, and what the path says already.
+/// Keys for Google's own filters and accounting, and `model`, which the path states.
 const WITHOUT_EFFECT: [&str; 5] = ["safetySettings", "labels", "model", "store", "serviceTier"];
 
-/// Makes a chat request of the body of a request for `model`.
+/// Translates the body of a request for `model`.
+///
+/// # Errors
+/// Returns an error for an invalid body, an unknown field, or a field that cannot be translated.
 pub(crate) fn translate(body: &str, model: &str, delivery: Delivery) -> Result<Translated, BadRequest> {
     let mut fields = ObjectFields::read("", body)?;
     fields.without_effect(&WITHOUT_EFFECT);
@@ -33,13 +36,15 @@ pub(crate) fn translate(body: &str, model: &str, delivery: Delivery) -> Result<T
     fields.end()?;
     let is_stream = delivery != Delivery::Whole;
     chat.insert("stream".to_owned(), is_stream.into());
+    // Without usage in the stream, the last chunk would lack its token counts.
     if is_stream {
         chat.insert("stream_options".to_owned(), json!({"include_usage": true}));
     }
     Ok(Translated { chat, back: GeminiAdapter::new(delivery, model, wanted) })
 }
 
-/// What a request to count tokens becomes at upstream's `/tokenize`. Its body is a request's, or holds one.
+/// Translates a token count to a request for upstream's `/tokenize`. The body is that of a call, or contains one in
+/// `generateContentRequest`.
 pub(crate) fn count(body: &str, model: &str) -> Result<Map<String, Value>, BadRequest> {
     let mut fields = ObjectFields::read("", body)?;
     if let Some(request) = fields.raw("generateContentRequest") {
@@ -48,7 +53,7 @@ pub(crate) fn count(body: &str, model: &str) -> Result<Map<String, Value>, BadRe
     }
     let mut chat = translate(body, model, Delivery::Whole)?.chat;
     let effort = chat.remove("reasoning_effort");
-    // `/tokenize` has no effort of its own: it is what vLLM makes of it for the template.
+    // `/tokenize` has no `reasoning_effort`. This is the form that vLLM gives to it for the template.
     if let Some(effort) = effort {
         let kwargs = chat.entry("chat_template_kwargs").or_insert_with(|| json!({}));
         if let Value::Object(kwargs) = kwargs {
@@ -60,7 +65,7 @@ pub(crate) fn count(body: &str, model: &str) -> Result<Map<String, Value>, BadRe
     Ok(chat)
 }
 
-/// The answer of `/tokenize` as an answer to `countTokens`; none if it is no such answer.
+/// Translates the answer of `/tokenize` to one of `countTokens`. Returns `None` if it contains no count.
 pub(crate) fn count_answer(answer: &[u8]) -> Option<Vec<u8>> {
     let count = adapter::token_count(answer)?;
     Some(json!({"totalTokens": count}).to_string().into())

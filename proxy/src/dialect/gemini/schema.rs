@@ -1,10 +1,10 @@
-//! Gemini's schemas (OpenAPI's, with upper-case types) as JSON Schema.
+//! Converts Gemini's schemas (those of OpenAPI, with upper-case types) to JSON Schema.
 
 use serde_json::{Map, Value};
 
 use super::fields::camel;
 
-/// A `Schema` as JSON Schema. What is JSON Schema already stays as it is.
+/// Converts a `Schema` to JSON Schema. Parts that are JSON Schema already are unchanged.
 pub(super) fn json_schema(schema: Value) -> Value {
     let Value::Object(schema) = schema else { return schema };
     let mut out = Map::new();
@@ -19,7 +19,7 @@ pub(super) fn json_schema(schema: Value) -> Value {
             }
             ("nullable", Value::Bool(is_nullable)) => nullable = is_nullable,
             ("propertyOrdering", Value::Array(names)) => ordering = names,
-            // A mark of Gemini's own for strings with `enum`.
+            // This format is Gemini's own mark for strings with `enum`.
             ("format", Value::String(format)) if format == "enum" => {}
             ("properties" | "defs" | "$defs", Value::Object(named)) => {
                 let named = named.into_iter().map(|(name, schema)| (name, json_schema(schema))).collect();
@@ -38,6 +38,7 @@ pub(super) fn json_schema(schema: Value) -> Value {
             }
         }
     }
+    // The order comes last, because `propertyOrdering` may precede `properties`.
     in_order(&mut out, &ordering);
     if nullable {
         allow_null(&mut out);
@@ -57,7 +58,7 @@ fn is_count(keyword: &str) -> bool {
     matches!(keyword, "minItems" | "maxItems" | "minLength" | "maxLength" | "minProperties" | "maxProperties")
 }
 
-/// A protobuf's 64-bit number is text in its JSON.
+/// Parses a number in text form. A protobuf's 64-bit numbers are text in its JSON.
 fn number_in(value: Value) -> Value {
     match value.as_str().and_then(|text| text.parse::<i64>().ok()) {
         Some(number) => number.into(),
@@ -65,7 +66,7 @@ fn number_in(value: Value) -> Value {
     }
 }
 
-/// The order in which the model is to write the properties is their order in the schema.
+/// Sorts the properties: the model writes them in the order of the schema. Properties that `ordering` lacks come last.
 fn in_order(schema: &mut Map<String, Value>, ordering: &[Value]) {
     let Some(Value::Object(properties)) = schema.get_mut("properties") else { return };
     let mut ordered = Map::new();
@@ -79,6 +80,7 @@ fn in_order(schema: &mut Map<String, Value>, ordering: &[Value]) {
 }
 
 fn allow_null(schema: &mut Map<String, Value>) {
+    // `null` must also be one of the permitted values.
     if let Some(Value::Array(values)) = schema.get_mut("enum") {
         values.push(Value::Null);
     }

@@ -1,28 +1,29 @@
-//! Thought signatures: how a model's reasoning comes back in the next request.
+//! Thought signatures, which carry the model's reasoning into the next request.
 //!
-//! Gemini's clients hand an answer's `thoughtSignature` back unread, also those that show no thoughts or drop them. So it
-//! holds the reasoning itself, and the next turn's prompt is rendered with what the model really thought.
+//! Gemini's clients return the `thoughtSignature` of an answer unchanged, even if they hide or discard thoughts. The
+//! signature contains the reasoning itself, and the next prompt is rendered with the model's actual
+//! reasoning.
 
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
 use base64::engine::general_purpose::{GeneralPurpose, STANDARD};
 use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
 
-/// Tells ours from those of other models.
+/// Distinguishes the proxy's signatures from those of other models.
 const MARK: &str = "thoughts:";
 
-/// Clients in Python read either alphabet and write the one for URLs.
+/// Python clients decode both base64 alphabets and encode the URL-safe one. Padding is optional.
 const READING: GeneralPurpose = GeneralPurpose::new(
     &URL_SAFE,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The signature of a part that this reasoning led to.
+/// Returns the signature for the part that follows this reasoning.
 pub(super) fn seal(reasoning: &str) -> String {
     STANDARD.encode(format!("{MARK}{reasoning}"))
 }
 
-/// The reasoning behind a part; none if the signature is not ours.
+/// Returns the reasoning in a signature, or `None` if the signature is not from this proxy.
 pub(super) fn open(signature: &str) -> Option<String> {
     let url_safe = signature.replace('+', "-").replace('/', "_");
     let text = String::from_utf8(READING.decode(url_safe).ok()?).ok()?;

@@ -1,4 +1,4 @@
-//! What upstream says, handed to the agent in Gemini's form as it comes.
+//! Translates upstream's answer to Gemini's form, whole or as a stream.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use crate::dialect::route::Delivery;
 use crate::dialect::upstream_error::UpstreamError;
 use crate::wire::sse::write_event;
 
-/// The way back of one call.
+/// Translates the answer of one call.
 #[derive(Debug)]
 pub(crate) struct GeminiAdapter {
     delivery: Delivery,
-    /// As the agent named it.
+    /// The model name of the request.
     model: String,
     wanted: Wanted,
     id: String,
@@ -24,7 +24,7 @@ pub(crate) struct GeminiAdapter {
     state: GeminiStreamState,
 }
 
-/// How far the stream is.
+/// The progress of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GeminiStreamState {
     Unbegun,
@@ -45,11 +45,12 @@ impl GeminiAdapter {
         }
     }
 
-    /// Takes what was said, and gives what of it can be handed on: nothing for chunks that carry only ids.
+    /// Adds an answer or chunk, and returns the parts that are complete. Chunks with only ids produce none.
     fn said<'a>(&mut self, spoken: &'a ChatCompletion<'_>) -> Vec<CandidateForm<'a>> {
         if self.id.is_empty() {
             self.id = spoken.id.as_ref().to_owned();
         }
+        // Only the last chunk of a stream has the usage.
         self.usage = spoken.usage.or(self.usage);
         let mut forms = Vec::with_capacity(spoken.choices.len());
         for choice in &spoken.choices {
@@ -59,6 +60,7 @@ impl GeminiAdapter {
                 parts.extend(candidate.finish(reason));
             }
             if !parts.is_empty() {
+                // The finish reason comes with the closing element, after the usage is known.
                 let content = AnswerContent { parts, role: "model" };
                 forms.push(CandidateForm {
                     content,
@@ -71,7 +73,7 @@ impl GeminiAdapter {
         forms
     }
 
-    /// All candidates' ends; `said` are their parts that were not handed on yet.
+    /// Ends all candidates. The argument has their parts that were not sent yet.
     fn closed<'a>(&mut self, said: Vec<CandidateForm<'a>>) -> Vec<CandidateForm<'a>> {
         let mut parts: BTreeMap<_, _> =
             said.into_iter().map(|form| (form.index, form.content.parts)).collect();
@@ -91,7 +93,7 @@ impl GeminiAdapter {
         serde_json::to_vec(&form).unwrap_or_default()
     }
 
-    /// Writes one element of the stream.
+    /// Writes one element of the stream, as an item of the array or as an event.
     fn write(&mut self, json: &[u8], out: &mut Vec<u8>) {
         if self.delivery == Delivery::Array {
             out.extend_from_slice(if self.state == GeminiStreamState::Unbegun { b"[" } else { b",\r\n" });
@@ -108,6 +110,7 @@ impl GeminiAdapter {
         if self.delivery == Delivery::Array {
             out.extend_from_slice(b"\n]\n");
         }
+        // Further text would make the body invalid: the array is closed.
         self.state = GeminiStreamState::Ended;
     }
 }
@@ -150,7 +153,8 @@ impl Translator for GeminiAdapter {
         }
     }
 
-    /// A blank line: Gemini's clients in Python take a comment for JSON, those in JavaScript lose the event behind it.
+    /// Returns a blank line: Gemini's Python clients parse a comment as JSON, and those in JavaScript lose the event
+    /// after a comment.
     fn keep_alive(&self) -> &'static [u8] {
         b"\n"
     }

@@ -1,4 +1,4 @@
-//! Function declarations as chat tools, and the mode of calling them as a tool choice.
+//! Translates function declarations to chat tools, and the mode of function calling to a tool choice.
 
 use serde_json::{Map, Value, json};
 
@@ -22,7 +22,11 @@ const SERVER_TOOLS: [&str; 12] = [
     "exaAiSearch",
 ];
 
-/// Takes `tools` and `toolConfig` out of the body and puts what they become into `chat`.
+/// Removes `tools` and `toolConfig` from the body and adds their translation to `chat`.
+///
+/// # Errors
+/// Returns an error for an unknown field, a tool that Google's servers run, and a mode that the declared functions do
+/// not permit.
 pub(super) fn carry_over(
     body: &mut ObjectFields<'_>,
     chat: &mut Map<String, Value>,
@@ -42,6 +46,7 @@ pub(super) fn carry_over(
                 format!("{place} names {unknown}, which tools does not declare"),
             ));
         }
+        // A chat request has no list of allowed names, so the other functions are removed.
         tools.retain(|tool| name_of(tool).is_some_and(|name| allowed.contains(&name)));
     }
     match (calling.mode, tools.is_empty()) {
@@ -52,6 +57,7 @@ pub(super) fn carry_over(
                 format!("{place} is ANY, and tools declares no function to call"),
             ));
         }
+        // vLLM rejects an empty list of tools.
         (_, true) => return Ok(()),
         (Mode::Auto, false) => {}
         (Mode::None, false) => drop(chat.insert("tool_choice".to_owned(), "none".into())),
@@ -74,7 +80,7 @@ fn declared(body: &mut ObjectFields<'_>) -> Result<Vec<Value>, BadRequest> {
 }
 
 fn function(mut declaration: ObjectFields<'_>) -> Result<Value, BadRequest> {
-    // What a function gives back: no chat template has a place for it.
+    // These describe the result of a function, for which chat templates have no place.
     declaration.without_effect(&["response", "responseJsonSchema"]);
     let mut function = Map::new();
     function.insert("name".to_owned(), declaration.required_text("name")?.into());
@@ -97,7 +103,7 @@ fn function(mut declaration: ObjectFields<'_>) -> Result<Value, BadRequest> {
 #[derive(Debug, Default)]
 struct Calling {
     mode: Mode,
-    /// Only these functions.
+    /// The only functions that the model may call, or `None` for all.
     allowed: Option<Vec<String>>,
 }
 
@@ -110,7 +116,7 @@ enum Mode {
 }
 
 fn calling(mut config: ObjectFields<'_>) -> Result<Calling, BadRequest> {
-    // Both speak of tools that Google's servers run.
+    // Both concern tools that Google's servers run.
     config.without_effect(&["retrievalConfig", "includeServerSideToolInvocations"]);
     let Some(mut calling) = config.object("functionCallingConfig")? else {
         config.end()?;
@@ -123,12 +129,14 @@ fn calling(mut config: ObjectFields<'_>) -> Result<Calling, BadRequest> {
         );
     }
     let allowed: Option<Vec<String>> = calling.get("allowedFunctionNames", "a list of names")?;
+    // An empty list is the protobuf default, and means no restriction.
     let allowed = allowed.filter(|names| !names.is_empty());
     let mode = match calling.text("mode")?.as_deref() {
         None | Some("MODE_UNSPECIFIED" | "AUTO") if allowed.is_some() => {
             return Err(calling.fault("allowedFunctionNames", "needs mode ANY or VALIDATED"));
         }
-        // VALIDATED promises that a call fits its schema, which a local model is not held to.
+        // VALIDATED promises that a call fits its schema. A local model is not forced to that, so the mode has the
+        // effect of AUTO.
         None | Some("MODE_UNSPECIFIED" | "AUTO" | "VALIDATED") => Mode::Auto,
         Some("ANY") => Mode::Any,
         Some("NONE") => Mode::None,

@@ -1,4 +1,4 @@
-//! What upstream says on its way back to the agent.
+//! Translates upstream's answer for the agent.
 
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
@@ -9,36 +9,36 @@ use crate::dialect::adapter::Translator;
 use crate::dialect::chat::completion::{self, ChatCompletion};
 use crate::dialect::upstream_error::UpstreamError;
 
-/// Clients send thinking back only if it is signed, and nobody here reads what stands in it.
+/// A dummy signature. Clients return thinking only if it is signed, and the proxy ignores the signature's content.
 pub(super) const SIGNATURE: &str = "c2lnbmVk";
 
-/// The way back of one call.
+/// Translates the answer of one call.
 #[derive(Debug)]
 pub(crate) struct MessagesAdapter {
     asked: MessagesAnswerOptions,
     stream: Stream,
 }
 
-/// What of the request its answer depends on.
+/// The parts of the request that affect its answer.
 #[derive(Debug)]
 pub(super) struct MessagesAnswerOptions {
-    /// The name that the agent used: Claude Code drops the thinking of any other model.
+    /// The model name of the request. Claude Code discards thinking if the answer names another model.
     pub(super) model: String,
     pub(super) stop_sequences: Vec<String>,
 }
 
-/// How an answer ended.
+/// The reason of an answer's end.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Stop<'a> {
     pub(super) reason: &'static str,
     pub(super) sequence: Option<&'a str>,
 }
 
-/// Where an answer stands with its tools when it ends.
+/// The state of an answer's tool calls at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Calls {
     None,
-    /// The last one's arguments are not whole.
+    /// The arguments of the last call are incomplete.
     CutShort,
     Whole,
 }
@@ -51,6 +51,7 @@ impl MessagesAdapter {
 
 impl Translator for MessagesAdapter {
     fn whole(&mut self, answer: &ChatCompletion<'_>) -> Vec<u8> {
+        // A request of this dialect asks for one answer.
         let choice = answer.choices.iter().find(|choice| choice.index == 0);
         let said = choice.map(|choice| &choice.message);
         let calls = said.and_then(|said| said.tool_calls.as_deref()).unwrap_or_default();
@@ -87,7 +88,7 @@ impl Translator for MessagesAdapter {
     }
 }
 
-/// In Anthropic's order. Clients count on a first block, so an answer of nothing is an empty text.
+/// Returns the blocks in Anthropic's order. Clients expect a first block, so an empty answer becomes an empty text.
 fn content<'a>(
     said: Option<&'a completion::CompletionMessage<'_>>,
     inputs: &'a [Box<RawValue>],
@@ -116,14 +117,15 @@ fn arguments<'a>(call: &'a completion::ToolCall<'_>) -> &'a str {
     call.function.arguments.as_deref().unwrap_or_default()
 }
 
-/// The arguments as the object that they should be. What the model got wrong is handed on under a name that no tool has,
-/// so that none runs on less than what was said.
+/// Returns the arguments as a JSON object. Malformed arguments become a member with a name that no tool has, so that no
+/// tool runs with incomplete arguments.
 pub(super) fn input(arguments: &str) -> Box<RawValue> {
     let text = arguments.trim();
     if text.is_empty() {
         return empty_object();
     }
     match RawValue::from_string(text.to_owned()) {
+        // Valid JSON that is not an object is malformed too.
         Ok(input) if text.starts_with('{') => input,
         _ => to_raw_value(&serde_json::json!({"unreadable_arguments": text}))
             .unwrap_or_else(|_| empty_object()),
@@ -134,13 +136,13 @@ pub(super) fn empty_object() -> Box<RawValue> {
     RawValue::from_string("{}".to_owned()).unwrap_or_default()
 }
 
-/// `msg_…` of vLLM's `chatcmpl-…`.
+/// Returns the id `msg_…` for vLLM's `chatcmpl-…`.
 pub(super) fn message_id(answer: &ChatCompletion<'_>) -> String {
     format!("msg_{}", answer.stem())
 }
 
 impl Calls {
-    /// Of the arguments of an answer's last call.
+    /// Determines the state from the arguments of the last call, or `None` without calls.
     pub(super) fn of(last_arguments: Option<&str>) -> Self {
         match last_arguments {
             None => Self::None,
@@ -151,8 +153,8 @@ impl Calls {
 }
 
 impl MessagesAnswerOptions {
-    /// vLLM says `stop` also of a call that was forced, and of an answer that a stop string cut short; a call that is not
-    /// whole must not run.
+    /// Returns Anthropic's stop reason. vLLM's `stop` also ends forced calls and answers that a stop string cut short.
+    /// An incomplete call must not run.
     pub(super) fn stop<'a>(
         &'a self,
         finish_reason: Option<&str>,
@@ -163,7 +165,7 @@ impl MessagesAnswerOptions {
         let sequence = self.stop_sequences.iter().find(|asked| Some(asked.as_str()) == stopped_at);
         let stop = |reason| Stop { reason, sequence: None };
         match (finish_reason, calls, sequence) {
-            // Upstream aborts what it is working at when its weights change: there would have been more.
+            // Upstream aborts running requests when its weights change, so the answer is incomplete.
             (Some("length" | "abort"), ..) => stop("max_tokens"),
             (Some("content_filter"), ..) => stop("refusal"),
             (_, Calls::Whole, _) => stop("tool_use"),

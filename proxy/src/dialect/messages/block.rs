@@ -1,4 +1,4 @@
-//! Content blocks of a turn, as the agent sends them.
+//! Reads the content blocks of a turn.
 
 use std::borrow::Cow;
 
@@ -8,14 +8,14 @@ use serde_json::value::RawValue;
 use super::members::{read, refusal};
 use crate::dialect::bad_request::BadRequest;
 
-/// One block, of those that a chat request has a place for.
+/// One block, of the kinds that can be translated to a chat request.
 #[derive(Debug)]
 pub(super) enum Block<'a> {
     Text(Cow<'a, str>),
-    /// The address that vLLM fetches, or a `data:` URL.
+    /// A URL that vLLM fetches, or a `data:` URL.
     Image(String),
     Thinking(Cow<'a, str>),
-    /// Readable for Anthropic's servers alone.
+    /// Encrypted thinking, which only Anthropic's servers can read.
     RedactedThinking,
     ToolUse(ToolUse<'a>),
     ToolResult {
@@ -30,7 +30,7 @@ pub(super) struct ToolUse<'a> {
     pub(super) id: Cow<'a, str>,
     #[serde(borrow)]
     pub(super) name: Cow<'a, str>,
-    /// An object, as the agent spelled it.
+    /// A JSON object in the agent's spelling.
     #[serde(borrow)]
     pub(super) input: &'a RawValue,
 }
@@ -71,7 +71,7 @@ struct Sourced<'a> {
     context: Option<String>,
 }
 
-/// Where an image's or a document's content is.
+/// The source of an image or a document.
 #[derive(Deserialize)]
 struct MediaSource<'a> {
     #[serde(rename = "type")]
@@ -86,7 +86,7 @@ struct MediaSource<'a> {
     content: Option<&'a RawValue>,
 }
 
-/// Reads a turn's content: a string is one block of text.
+/// Reads the content of a turn. A string counts as one block of text.
 pub(super) fn blocks<'a>(content: &'a RawValue, place: &str) -> Result<Vec<Block<'a>>, BadRequest> {
     if content.get().starts_with('"') {
         return Ok(vec![Block::Text(read::<Str<'a>>(content, place)?.0)]);
@@ -95,7 +95,7 @@ pub(super) fn blocks<'a>(content: &'a RawValue, place: &str) -> Result<Vec<Block
     blocks.into_iter().enumerate().map(|(at, raw)| block(raw, &format!("{place}[{at}]"))).collect()
 }
 
-/// A string, borrowed where it has no escapes.
+/// A string, borrowed if it has no escapes.
 #[derive(Deserialize)]
 pub(super) struct Str<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
@@ -127,6 +127,7 @@ fn block<'a>(raw: &'a RawValue, place: &str) -> Result<Block<'a>, BadRequest> {
 
 fn tool_use<'a>(raw: &'a RawValue, place: &str) -> Result<ToolUse<'a>, BadRequest> {
     let tool_use: ToolUse<'a> = read(raw, place)?;
+    // Chat templates read the arguments as an object, so other JSON is rejected here.
     if !tool_use.input.get().starts_with('{') {
         return Err(refusal(&format!("{place}.input"), "is not an object"));
     }
@@ -137,6 +138,7 @@ fn tool_result<'a>(raw: &'a RawValue, place: &str) -> Result<Block<'a>, BadReque
     let ToolResult { tool_use_id, content } = read(raw, place)?;
     let place = format!("{place}.content");
     let content = content.map(|content| blocks(content, &place)).transpose()?.unwrap_or_default();
+    // vLLM's chat messages cannot express other blocks in a tool result.
     for (at, block) in content.iter().enumerate() {
         if !matches!(block, Block::Text(_) | Block::Image(_)) {
             return Err(refusal(
@@ -152,6 +154,7 @@ fn image(Sourced { source, .. }: Sourced<'_>, place: &str) -> Result<String, Bad
     match (source.kind.as_str(), source.url, source.data) {
         ("url", Some(url), _) => Ok(url),
         ("base64", _, Some(data)) => {
+            // Anthropic requires `media_type`. The default is that of vLLM.
             let media_type = source.media_type.as_deref().unwrap_or("image/jpeg");
             Ok(format!("data:{media_type};base64,{data}"))
         }
@@ -162,7 +165,7 @@ fn image(Sourced { source, .. }: Sourced<'_>, place: &str) -> Result<String, Bad
     }
 }
 
-/// A document's text, behind its title and context where it has them.
+/// Returns the text of a document, after its title and context if it has them.
 fn document(document: Sourced<'_>, place: &str) -> Result<String, BadRequest> {
     let place = format!("{place}.source");
     let text = match (document.source.kind.as_str(), document.source.data, document.source.content) {
@@ -178,7 +181,7 @@ fn document(document: Sourced<'_>, place: &str) -> Result<String, BadRequest> {
     Ok([document.title, document.context, Some(text)].into_iter().flatten().collect::<Vec<_>>().join("\n"))
 }
 
-/// The texts of blocks that are nothing but text.
+/// Returns the texts of blocks. Returns an error if any block is not text.
 pub(super) fn texts<'a>(blocks: Vec<Block<'a>>, place: &str) -> Result<Vec<Cow<'a, str>>, BadRequest> {
     let text = |block| match block {
         Block::Text(text) => Ok(text),

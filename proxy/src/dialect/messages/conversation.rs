@@ -1,4 +1,4 @@
-//! The conversation: system text and turns become chat messages.
+//! Translates system text and turns to chat messages.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -8,14 +8,14 @@ use super::block::{Block, ToolUse, blocks, texts};
 use super::members::{read, refusal};
 use crate::dialect::bad_request::BadRequest;
 
-/// Claude Code's first system text is one line of this; it differs from request to request, and no prompt would be the
-/// beginning of the next one.
+/// Prefix of a line in Claude Code's first system text. The line differs between requests, so no prompt would extend an
+/// earlier one.
 const BILLING_HEADER: &str = "x-anthropic-billing-header";
 
-/// Chat messages, and how they end.
+/// Chat messages, and how the conversation ends.
 pub(super) struct ChatMessages {
     pub(super) messages: Vec<Value>,
-    /// The last turn is the assistant's: the answer continues it.
+    /// Whether the last turn is the assistant's, so that the answer continues it.
     pub(super) is_prefilled: bool,
 }
 
@@ -26,7 +26,7 @@ struct ChatTurn<'a> {
     content: &'a RawValue,
 }
 
-/// Several turns of the assistant in a row are one, as Anthropic's servers take them.
+/// Consecutive turns of the assistant, merged into one as on Anthropic's servers.
 #[derive(Default)]
 struct AssistantTurn {
     reasoning: String,
@@ -35,7 +35,11 @@ struct AssistantTurn {
     call_ids: Vec<String>,
 }
 
-/// Makes chat messages of `system` and `messages`.
+/// Translates `system` and `messages`.
+///
+/// # Errors
+/// Returns an error for an unknown role, for blocks that the role cannot have, and for calls at the end without
+/// results.
 pub(super) fn conversation(
     system: Option<&RawValue>,
     messages: &RawValue,
@@ -63,9 +67,9 @@ pub(super) fn conversation(
 #[derive(Default)]
 struct Builder {
     messages: Vec<Value>,
-    /// The assistant's turn that is being put together.
+    /// The assistant's turn that is still being assembled.
     open: Option<AssistantTurn>,
-    /// The ids of the last turn's calls, in their order.
+    /// The ids of the last turn's calls, in order.
     calls: Vec<String>,
 }
 
@@ -73,6 +77,7 @@ impl Builder {
     fn system(&mut self, content: &RawValue, place: &str) -> Result<(), BadRequest> {
         let texts = texts(blocks(content, place)?, place)?;
         let text: String = texts.iter().map(|text| without_billing_header(text)).collect();
+        // A text with only the billing header is empty, and must not become a message.
         if !text.is_empty() {
             self.close();
             self.messages.push(json!({"role": "system", "content": text}));
@@ -80,7 +85,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Tool results become messages of their own, in front of what else the user says.
+    /// Translates a user turn. Tool results become separate messages before the user's other content.
     fn user(&mut self, content: &RawValue, place: &str) -> Result<(), BadRequest> {
         self.close();
         let mut results = Vec::new();
@@ -99,7 +104,8 @@ impl Builder {
                 }
             }
         }
-        // Agents send results as they come in, and many chat templates tell them apart by their order alone.
+        // Agents send results in the order of completion, and many chat templates match results to calls by order
+        // alone.
         results.sort_by_key(|(id, _)| self.calls.iter().position(|call| call == id).unwrap_or(usize::MAX));
         self.messages.extend(
             results
@@ -133,7 +139,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Ends the assistant's turn, if one is open.
+    /// Ends the assistant's turn, if there is one.
     fn close(&mut self) {
         let Some(turn) = self.open.take() else { return };
         self.messages.push(turn.message());
@@ -141,6 +147,7 @@ impl Builder {
     }
 
     fn finish(mut self) -> Result<ChatMessages, BadRequest> {
+        // Such an answer could not be continued: a template expects the result after a call.
         if self.open.as_ref().is_some_and(|turn| !turn.calls.is_empty()) {
             return Err(refusal("messages", "end in a tool_use without its tool_result"));
         }
@@ -153,12 +160,13 @@ impl Builder {
 impl AssistantTurn {
     fn call(&mut self, ToolUse { id, name, input }: &ToolUse<'_>) {
         self.call_ids.push(id.to_string());
-        // vLLM reads the arguments back into an object: the agent's own spelling of it is as good as any.
+        // vLLM parses the arguments into an object, so their spelling does not matter.
         let function = json!({"name": name, "arguments": input.get()});
         self.calls.push(json!({"id": id, "type": "function", "function": function}));
     }
 
     fn message(&self) -> Value {
+        // Chat templates expect `null` for a message that only has tool calls.
         let content = if self.text.is_empty() && !self.calls.is_empty() {
             Value::Null
         } else {
@@ -180,14 +188,14 @@ fn without_billing_header(text: &str) -> &str {
     if text.starts_with(BILLING_HEADER) { text.split_once('\n').map_or("", |(_, rest)| rest) } else { text }
 }
 
-/// A result's text; its images are put aside.
+/// Returns the text of a result, and moves its images to `images`.
 fn result_text(content: Vec<Block<'_>>, images: &mut Vec<Value>) -> String {
     let mut lines = Vec::new();
     for block in content {
         match block {
             Block::Text(text) => lines.push(text),
             Block::Image(url) => images.push(image_part(&url)),
-            _ => {} // not in a tool result: it would not have been read
+            _ => {} // Reading a tool result rejects other blocks.
         }
     }
     lines.join("\n")
@@ -201,7 +209,7 @@ fn image_part(url: &str) -> Value {
     json!({"type": "image_url", "image_url": {"url": url}})
 }
 
-/// A single text is content by itself.
+/// Returns a single text as plain content.
 fn content_of(parts: Vec<Value>) -> Value {
     match parts.as_slice() {
         [only] if only["type"] == "text" => only["text"].clone(),

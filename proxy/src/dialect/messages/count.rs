@@ -1,4 +1,4 @@
-//! `POST /v1/messages/count_tokens`: vLLM's `/tokenize` counts the prompt that the same request would have.
+//! Translates `POST /v1/messages/count_tokens`: vLLM's `/tokenize` counts the prompt that the same request would have.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -8,7 +8,7 @@ use super::request::{nothing_else, prompt};
 use crate::dialect::adapter;
 use crate::dialect::bad_request::BadRequest;
 
-/// What of a chat request `/tokenize` takes by the same name.
+/// The keys of a chat request that `/tokenize` accepts by the same name.
 const OF_THE_PROMPT: [&str; 5] =
     ["model", "messages", "tools", "add_generation_prompt", "continue_final_message"];
 
@@ -17,7 +17,10 @@ struct Counted {
     input_tokens: u64,
 }
 
-/// Makes the body of `/tokenize`.
+/// Translates the body to a request for `/tokenize`.
+///
+/// # Errors
+/// Returns an error for an invalid body, an unknown key, or a key that cannot be translated.
 pub(crate) fn count_request(body: &str) -> Result<Map<String, Value>, BadRequest> {
     let mut members = RequestMembers::scan(body)?;
     let mut chat = Map::new();
@@ -28,7 +31,7 @@ pub(crate) fn count_request(body: &str) -> Result<Map<String, Value>, BadRequest
         Some(Value::Object(template)) => template,
         _ => Map::new(),
     };
-    // As vLLM does for a chat request; `/tokenize` knows no effort.
+    // vLLM converts the effort of chat requests in this way, and `/tokenize` has no effort.
     if let Some(effort) = chat.remove("reasoning_effort") {
         template.entry("enable_thinking").or_insert_with(|| (effort != "none").into());
         template.insert("reasoning_effort".into(), effort);
@@ -40,7 +43,7 @@ pub(crate) fn count_request(body: &str) -> Result<Map<String, Value>, BadRequest
     Ok(chat)
 }
 
-/// Makes the agent's answer of `/tokenize`'s; none if that is not one.
+/// Translates the answer of `/tokenize`. Returns `None` if it contains no count.
 pub(crate) fn count_answer(tokenized: &[u8]) -> Option<Vec<u8>> {
     let input_tokens = adapter::token_count(tokenized)?;
     serde_json::to_vec(&Counted { input_tokens }).ok()

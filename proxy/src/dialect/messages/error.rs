@@ -1,8 +1,8 @@
-//! Errors in the shape and the words that Anthropic's clients act on.
+//! Translates errors to the form and wording that Anthropic's clients act on.
 //!
-//! The words matter: Claude Code compacts its conversation where it reads that the prompt is too long, asks for a shorter
-//! answer where it reads which one would fit, and goes back to reminders in the user's turns where it reads that a system
-//! message in the middle is not supported.
+//! The wording matters. Claude Code compacts the conversation if the error states that the prompt is too long. It
+//! requests a shorter answer if the error states the limit. It puts reminders into user turns if the error states that
+//! later system messages are not supported.
 
 use std::borrow::Cow;
 
@@ -11,14 +11,14 @@ use http::StatusCode;
 use super::event::{Event, Fault};
 use crate::dialect::upstream_error::{Overflow, UpstreamError, number_after};
 
-/// The body of an error answer.
+/// Returns the body of an error answer.
 pub(crate) fn error_body(error: &UpstreamError) -> Vec<u8> {
     let message = message(error);
     serde_json::to_vec(&Event::Error { error: Fault { kind: kind(error), message: &message } })
         .unwrap_or_default()
 }
 
-/// Anthropic's name of an error with this status.
+/// Returns Anthropic's name for an error with this status.
 pub(super) fn kind(error: &UpstreamError) -> &'static str {
     match error.status {
         StatusCode::UNAUTHORIZED => "authentication_error",
@@ -33,7 +33,7 @@ pub(super) fn kind(error: &UpstreamError) -> &'static str {
     }
 }
 
-/// What upstream said, where it is of a kind that clients know in Anthropic's words.
+/// Returns upstream's message, reworded if clients know the error in Anthropic's words.
 pub(super) fn message(error: &UpstreamError) -> Cow<'_, str> {
     let said = error.message.as_str();
     let known = match error.overflow {
@@ -48,13 +48,14 @@ pub(super) fn message(error: &UpstreamError) -> Cow<'_, str> {
 
 fn overflow_message(Overflow { limit, prompt }: Overflow, said: &str) -> String {
     match (prompt, limit, answer_asked_for(said)) {
+        // The prompt alone fits, so a shorter answer is a remedy.
         (Some(prompt), Some(limit), Some(answer)) if prompt < limit => exceeded(prompt, answer, limit),
         (Some(prompt), Some(limit), _) => format!("prompt is too long: {prompt} tokens > {limit} maximum"),
         _ => format!("prompt is too long: {said}"),
     }
 }
 
-/// vLLM refuses an answer longer than its context before it looks at the prompt.
+/// Rewords vLLM's error for an answer longer than the context, which vLLM rejects before it examines the prompt.
 fn answer_too_long(said: &str) -> Option<String> {
     let limit = number_after(said, "max_model_len=", "")?;
     Some(exceeded(0, answer_asked_for(said)?, limit))
@@ -73,9 +74,11 @@ fn answer_asked_for(said: &str) -> Option<u64> {
         .find_map(|before| number_after(said, before, ""))
 }
 
-/// Chat templates that want system text first, or none at all, say so in words of their own.
+/// Rewords the errors of chat templates that require system text at the beginning or do not support it. Each template
+/// has its own message.
 fn misplaced_system_message(said: &str) -> Option<String> {
     let lower = said.to_lowercase();
+    // The templates' messages differ, so only their typical words are compared.
     let is_of_system = lower.contains("system message") || lower.contains("system role");
     let is_refusal = ["beginning", "first", "not supported", "only supported"]
         .into_iter()

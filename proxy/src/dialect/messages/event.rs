@@ -1,11 +1,11 @@
-//! The JSON of answers, whole and streamed.
+//! The JSON of whole answers and of stream events.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::dialect::chat::completion::Usage;
 
-/// A whole answer, or the shell of one that a stream begins with.
+/// A whole answer, or the empty message at the start of a stream.
 #[derive(Debug, Serialize)]
 pub(super) struct MessageEnvelope<'a> {
     pub(super) id: &'a str,
@@ -19,7 +19,7 @@ pub(super) struct MessageEnvelope<'a> {
     pub(super) usage: TokenUsage,
 }
 
-/// A block of an answer; in a stream, as it is before its first piece.
+/// A block of an answer. At its start in a stream, the block is empty.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum BlockContent<'a> {
@@ -28,7 +28,7 @@ pub(super) enum BlockContent<'a> {
     ToolUse { id: &'a str, name: &'a str, input: &'a RawValue },
 }
 
-/// Input tokens are counted without those that were read from the prefix cache.
+/// The token counts. `input_tokens` excludes tokens from the prefix cache.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct TokenUsage {
     input_tokens: u64,
@@ -93,7 +93,7 @@ impl Event<'_> {
         out.extend_from_slice(b"event: ");
         out.extend_from_slice(self.name().as_bytes());
         out.extend_from_slice(b"\ndata: ");
-        // Nothing of it can fail to become JSON, and JSON of one line needs no further care in an event.
+        // Serialization of these types cannot fail, and the JSON has no line feeds, so it fits in one data line.
         serde_json::to_writer(&mut *out, self).ok();
         out.extend_from_slice(b"\n\n");
     }
@@ -108,6 +108,7 @@ impl TokenUsage {
 impl From<Usage> for TokenUsage {
     fn from(usage: Usage) -> Self {
         Self {
+            // vLLM counts cached tokens in `prompt_tokens`, and Anthropic counts them separately.
             input_tokens: usage.prompt_tokens.saturating_sub(usage.cached_tokens()),
             cache_creation_input_tokens: 0,
             cache_read_input_tokens: usage.cached_tokens(),

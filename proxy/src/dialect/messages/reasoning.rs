@@ -1,4 +1,4 @@
-//! How much the model thinks, and the form of what it says.
+//! Translates the amount of thinking and the output format.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::members::{RequestMembers, refusal};
 use crate::dialect::bad_request::BadRequest;
 
-/// How long the thinking is shown (`display`) has no effect: all of it is.
+/// The thinking mode. `display` has no effect: the whole thinking is always shown.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Thinking {
@@ -31,7 +31,10 @@ enum Format {
     JsonSchema { schema: Map<String, Value> },
 }
 
-/// Carries `thinking`, `output_config`, the older `output_format` and the chat template's own arguments over.
+/// Translates `thinking`, `output_config`, the older `output_format`, and arguments for the chat template.
+///
+/// # Errors
+/// Returns an error for values of unknown form and unknown members of `output_config`.
 pub(super) fn reasoning(
     members: &mut RequestMembers<'_>,
     chat: &mut Map<String, Value>,
@@ -48,7 +51,7 @@ pub(super) fn reasoning(
         chat.insert("response_format".into(), format);
     }
     match &thinking {
-        // Its budget is not forced: vLLM keeps one by tokens that the policy never sampled.
+        // The budget is not enforced: vLLM would enforce it by tokens that the policy did not sample.
         Some(Thinking::Enabled) => {
             template.entry("enable_thinking").or_insert(true.into());
         }
@@ -57,6 +60,7 @@ pub(super) fn reasoning(
         }
         Some(Thinking::Adaptive) | None => {}
     }
+    // Disabled thinking has precedence over an effort.
     if let Some(effort) = config.effort.filter(|_| !matches!(thinking, Some(Thinking::Disabled))) {
         chat.insert("reasoning_effort".into(), effort.into());
     }

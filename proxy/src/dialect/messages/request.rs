@@ -1,4 +1,4 @@
-//! A Messages request on its way upstream.
+//! Translates a Messages request to a chat request.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -11,17 +11,17 @@ use super::tools::tools;
 use crate::dialect::bad_request::BadRequest;
 use crate::dialect::sampling;
 
-/// A request as chat completions takes it, and what its answer needs on the way back.
+/// A chat request for upstream, and the adapter for its answer.
 #[derive(Debug)]
 pub(crate) struct Translated {
     pub(crate) chat: Map<String, Value>,
     pub(crate) back: MessagesAdapter,
 }
 
-/// Sampling that chat completions spells alike: Anthropic's own, and of vLLM's what has to do with thinking.
+/// Sampling keys with the same name in chat completions: Anthropic's own, and vLLM's keys for thinking.
 const ALIKE: [&str; 4] = ["temperature", "top_p", "thinking_token_budget", "reasoning_effort"];
 
-/// Keys that say nothing to a model of one's own: who asks, what it costs, where and how fast it runs.
+/// Keys without meaning for a local model: user, cost, region and speed.
 const WITHOUT_EFFECT: [&str; 9] = [
     "metadata",
     "service_tier",
@@ -34,13 +34,16 @@ const WITHOUT_EFFECT: [&str; 9] = [
     "diagnostics",
 ];
 
-/// What Anthropic's servers would do themselves.
+/// Features that only Anthropic's servers implement.
 const SERVER_SIDE: [&str; 2] = ["mcp_servers", "container"];
 
-/// Edits that only shorten the prompt; here the model sees all of it.
+/// Edits that only shorten the prompt. They have no effect here, so the model sees the whole prompt.
 const HARMLESS_EDITS: [&str; 2] = ["clear_thinking_20251015", "clear_tool_uses_20250919"];
 
-/// Makes a chat request of the body of `POST /v1/messages`.
+/// Translates the body of `POST /v1/messages`.
+///
+/// # Errors
+/// Returns an error for an invalid body, an unknown key, or a key that cannot be translated.
 pub(crate) fn translate(body: &str) -> Result<Translated, BadRequest> {
     let mut members = RequestMembers::scan(body)?;
     let mut chat = Map::new();
@@ -63,7 +66,7 @@ pub(crate) fn translate(body: &str) -> Result<Translated, BadRequest> {
     Ok(Translated { chat, back: MessagesAdapter::new(model, stops) })
 }
 
-/// What of a request is in the prompt.
+/// Translates the parts of a request that affect the prompt.
 pub(super) fn prompt(
     members: &mut RequestMembers<'_>,
     chat: &mut Map<String, Value>,
@@ -71,6 +74,7 @@ pub(super) fn prompt(
     let system = members.take("system");
     let conversation = conversation(system, members.require("messages")?)?;
     chat.insert("messages".into(), conversation.messages.into());
+    // The model continues the assistant's last turn only if the template adds no start of a new turn.
     if conversation.is_prefilled {
         chat.insert("add_generation_prompt".into(), false.into());
         chat.insert("continue_final_message".into(), true.into());
@@ -91,12 +95,13 @@ struct Edit {
     kind: String,
 }
 
-/// Refuses what was not carried over, unless that changes nothing.
+/// Rejects the remaining keys, except those without effect.
 pub(super) fn nothing_else(mut members: RequestMembers<'_>) -> Result<(), BadRequest> {
     for key in WITHOUT_EFFECT {
         members.take(key);
     }
     for key in SERVER_SIDE {
+        // An empty list asks for nothing, so it is accepted.
         if members.take(key).is_some_and(|value| value.get() != "[]") {
             return Err(refusal(
                 key,

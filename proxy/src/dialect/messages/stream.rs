@@ -1,7 +1,7 @@
-//! A stream on its way back: chunks of upstream become events, each at once.
+//! Translates a stream: each chunk of upstream becomes events immediately.
 //!
-//! One block is open at a time. Text that upstream says between two tool calls waits for the first one's end, because
-//! pieces of its arguments may still follow.
+//! One block is open at a time. Text between two tool calls waits for the end of the first call, because more pieces of
+//! its arguments may follow.
 
 use serde_json::Value;
 
@@ -11,16 +11,16 @@ use super::event::{BlockContent, Ending, Event, Fault, MessageEnvelope, Piece, T
 use crate::dialect::chat::completion::{ChatCompletion, CompletionChoice, ToolCall};
 use crate::dialect::upstream_error::UpstreamError;
 
-/// How far a stream has come.
+/// The progress of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     state: MessagesStreamState,
     open: Option<Open>,
-    /// The index of the next block.
+    /// The index of the open block, or of the next block if none is open.
     next: u32,
-    /// Text that came while a tool call was open.
+    /// Text that arrived while a tool call was open.
     waiting_text: String,
-    /// The index that upstream gave the last tool call.
+    /// Upstream's index of the last tool call.
     last_call: Option<u32>,
     last_arguments: String,
     finish_reason: Option<String>,
@@ -33,11 +33,11 @@ enum MessagesStreamState {
     #[default]
     Unbegun,
     Begun,
-    /// After the last event, or after an error.
+    /// The stream has ended with its last event or with an error.
     Over,
 }
 
-/// The block that is open.
+/// The kind of the open block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Open {
     Thinking,
@@ -64,13 +64,14 @@ impl Stream {
         }
     }
 
-    /// The first chunk has the prompt's ids, and so its length.
+    /// Writes the first event. The first chunk has the prompt's ids, and thus the length of the prompt.
     fn begin(&mut self, chunk: &ChatCompletion<'_>, asked: &MessagesAnswerOptions, out: &mut Vec<u8>) {
         if self.state != MessagesStreamState::Unbegun {
             return;
         }
         self.state = MessagesStreamState::Begun;
         let prompt = chunk.prompt_token_ids.unwrap_or_default().0;
+        // The output tokens are unknown until the last chunk.
         self.usage = TokenUsage::of_prompt(prompt.try_into().unwrap_or(u64::MAX));
         let message = MessageEnvelope {
             id: &message_id(chunk),
@@ -104,6 +105,7 @@ impl Stream {
     }
 
     fn text(&mut self, text: &str, out: &mut Vec<u8>) {
+        // A text block would close the call, whose arguments may be incomplete.
         if self.open == Some(Open::ToolUse) {
             self.waiting_text.push_str(text);
             return;
@@ -116,6 +118,7 @@ impl Stream {
         if self.state == MessagesStreamState::Over {
             return;
         }
+        // Anthropic's streams have one open block, so upstream must finish one call before the next.
         let is_next = self.last_call.is_none_or(|last| call.index > last);
         if !is_next && (self.last_call != Some(call.index) || self.open != Some(Open::ToolUse)) {
             let message = "upstream went back to a tool call that had ended";
@@ -136,7 +139,8 @@ impl Stream {
         }
     }
 
-    /// Clients read the arguments as they come and break off at what is no object: that waits for the block's end.
+    /// Adds a piece of the arguments. Clients parse the arguments as they arrive and fail if they are not an object.
+    /// Other arguments are sent at the end of the block.
     fn arguments(&mut self, partial_json: &str, out: &mut Vec<u8>) {
         self.last_arguments.push_str(partial_json);
         if is_object(&self.last_arguments) {
@@ -144,7 +148,7 @@ impl Stream {
         }
     }
 
-    /// Opens a block of this kind, unless one is open.
+    /// Opens a block of this kind, unless such a block is open.
     fn open(&mut self, kind: Open, content_block: BlockContent<'_>, out: &mut Vec<u8>) {
         if self.open == Some(kind) {
             return;
@@ -158,7 +162,7 @@ impl Stream {
         Event::ContentBlockDelta { index: self.next, delta }.write(out);
     }
 
-    /// Closes the open block, and gives the text that waited for its end.
+    /// Closes the open block, and then writes the text that waited for its end.
     fn close(&mut self, out: &mut Vec<u8>) {
         let Some(open) = self.open.take() else { return };
         match open {
@@ -184,7 +188,7 @@ impl Stream {
         }
         self.close(out);
         if self.next == 0 {
-            // As in a whole answer: clients count on a first block.
+            // Clients expect a first block, also in an empty answer.
             self.open(Open::Text, BlockContent::Text { text: "" }, out);
             self.close(out);
         }
@@ -206,7 +210,7 @@ impl Stream {
     }
 }
 
-/// Whether these arguments, or the beginning of some, are an object.
+/// Whether the arguments, or their beginning, are an object.
 fn is_object(arguments: &str) -> bool {
     arguments.starts_with('{')
 }

@@ -1,4 +1,4 @@
-//! Requests and answers of the dialect, by example and by property.
+//! Tests requests and answers of the dialect by examples and properties.
 
 mod answers;
 mod errors;
@@ -12,7 +12,7 @@ use super::translate;
 use crate::dialect::adapter::Translator;
 use crate::dialect::chat::completion::ChatCompletion;
 
-/// A request; `extra` is laid over it, `null` takes out.
+/// Returns a request with the members of `extra`. A `null` removes a member.
 fn request(extra: Value) -> Value {
     let mut body = json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]});
     body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
@@ -41,7 +41,7 @@ fn whole(back: &mut MessagesAdapter, answer: &Value) -> Value {
     serde_json::from_slice(&back.whole(&answer)).unwrap()
 }
 
-/// The events of a stream of these chunks.
+/// Returns the events of a stream with these chunks.
 fn streamed(back: &mut MessagesAdapter, chunks: &[Value]) -> Vec<Value> {
     let mut out = Vec::new();
     for chunk in chunks {
@@ -63,7 +63,7 @@ fn events(stream: &[u8]) -> Vec<Value> {
     stream.split_terminator("\n\n").map(event).collect()
 }
 
-/// Puts a stream together as Anthropic's SDKs do, and sees that its events come in their order.
+/// Assembles a stream as Anthropic's SDKs do, and checks the order of its events.
 fn assembled(events: &[Value]) -> Value {
     let [start, middle @ .., delta, stop] = events else { panic!("too few events: {events:?}") };
     assert_eq!((&start["type"], &stop["type"]), (&json!("message_start"), &json!("message_stop")));

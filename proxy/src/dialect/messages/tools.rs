@@ -1,4 +1,4 @@
-//! Tools that the agent runs itself, and the choice among them.
+//! Translates the tools that the agent runs itself, and the choice among them.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -41,7 +41,10 @@ struct Parallel {
     disable_parallel_tool_use: bool,
 }
 
-/// Carries `tools` and `tool_choice` over.
+/// Translates `tools` and `tool_choice`.
+///
+/// # Errors
+/// Returns an error for tools that Anthropic's servers run, and for tools without a schema.
 pub(super) fn tools(
     members: &mut RequestMembers<'_>,
     chat: &mut Map<String, Value>,
@@ -50,7 +53,7 @@ pub(super) fn tools(
     let functions: Result<Vec<Value>, _> =
         tools.into_iter().enumerate().map(|(at, tool)| function(tool, &format!("tools[{at}]"))).collect();
     let functions = functions?;
-    // vLLM refuses an empty list.
+    // vLLM rejects an empty list.
     if !functions.is_empty() {
         chat.insert("tools".into(), functions.into());
     }
@@ -81,6 +84,7 @@ fn function(tool: Tool, place: &str) -> Result<Value, BadRequest> {
     let Some(mut schema) = tool.input_schema else {
         return Err(refusal(&format!("{place}.input_schema"), "is missing and required"));
     };
+    // The arguments of a tool are an object, so this is the default type.
     schema.entry("type").or_insert_with(|| "object".into());
     let mut function = Map::from_iter([("name".to_owned(), Value::from(tool.name))]);
     function.extend(tool.description.map(|text| ("description".to_owned(), text.into())));

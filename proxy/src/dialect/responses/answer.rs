@@ -1,4 +1,4 @@
-//! The answer on its way back: chat's message or its chunks become items, and their events where the agent streams.
+//! Translates the answer: chat's message or chunks become items, with events if the agent requested a stream.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::dialect::adapter::Translator;
 use crate::dialect::chat::completion::{ChatCompletion, CompletionMessage, ToolCall, Usage};
 use crate::dialect::upstream_error::UpstreamError;
 
-/// What makes an answer the agent's: one value per call.
+/// Translates the answer of one call.
 #[derive(Debug)]
 pub(crate) struct ResponsesAdapter {
     is_stream: bool,
@@ -22,28 +22,28 @@ pub(crate) struct ResponsesAdapter {
     tools: Tools,
     carries_reasoning: bool,
     memory: Arc<Memory>,
-    /// The request's new items, while the response is to be remembered.
+    /// The new items of the request, or `None` if the response is not stored.
     stored: Option<Vec<Value>>,
     phase: Phase,
     events: Events,
     items: Vec<Item>,
-    /// Which item each of upstream's parallel calls is, by upstream's index.
+    /// The item of each of upstream's parallel calls: upstream's index, and the place in `items`.
     calls: Vec<(u32, usize)>,
     finish_reason: Option<String>,
     usage: Option<Usage>,
 }
 
-/// How far the answer is.
+/// The progress of the answer.
 #[derive(Debug)]
 enum Phase {
-    /// Upstream has said nothing.
+    /// Upstream has sent nothing.
     Ahead,
     Speaking(Identity),
     /// The last event is written.
     Over,
 }
 
-/// What names the response; the ids of its items end with the same stem.
+/// The id and the creation time of the response. The ids of its items contain the same stem.
 #[derive(Clone, Debug)]
 struct Identity {
     id: String,
@@ -60,7 +60,7 @@ impl Identity {
         Self { id: format!("resp_{stem}"), stem: stem.to_owned(), created_at: answer.created }
     }
 
-    /// For an answer that upstream gave no name.
+    /// Creates an identity for an answer without id from upstream.
     fn own() -> Self {
         let stem = uuid::Uuid::now_v7().simple().to_string();
         let created_at = jiff::Timestamp::now().as_second().try_into().unwrap_or(0);
@@ -68,7 +68,7 @@ impl Identity {
     }
 }
 
-/// How a response ends.
+/// The outcome of a response.
 struct ResponseEnd {
     status: Status,
     item_status: ItemStatus,
@@ -139,7 +139,8 @@ impl ResponsesAdapter {
         events.write(kind, &OfResponse { response: self.object(&identity, outcome, &output) }, out);
     }
 
-    /// Who speaks; the first time with the events that open a response. None where everything is said.
+    /// Returns the identity of the response. The first call writes the events that open a response. Returns `None`
+    /// after the last event.
     fn begin(&mut self, identity: impl FnOnce() -> Identity, out: &mut Vec<u8>) -> Option<Identity> {
         match &self.phase {
             Phase::Over => None,
@@ -166,6 +167,7 @@ impl ResponsesAdapter {
     }
 
     fn say(&mut self, voice: Voice, piece: &str, stem: &str, out: &mut Vec<u8>) {
+        // Text after another item begins a new item, even if there was earlier text of its kind.
         if !self.items.last().is_some_and(|item| item.is_open(voice)) {
             self.open(Item::text(voice, stem, self.items.len()), out);
         }
@@ -190,8 +192,9 @@ impl ResponsesAdapter {
         }
     }
 
-    /// Adds an item. Text before it is done; calls stay open, because pieces of them may still come, and because agents
-    /// begin to work on a call that is done, which is too early while the record is not kept.
+    /// Adds an item, and finishes the text item before it. Calls remain open until the end, because more pieces of their
+    /// arguments may arrive. Also, agents run a call as soon as it is done, which is too early before the record is
+    /// durable.
     fn open(&mut self, item: Item, out: &mut Vec<u8>) {
         let ending = Ending { status: ItemStatus::Completed, carries_reasoning: self.carries_reasoning };
         if let Some(last) = self.items.last_mut().filter(|last| last.is_text()) {
@@ -201,12 +204,12 @@ impl ResponsesAdapter {
         self.items.push(item);
     }
 
-    /// Writes that every item is done, and gives the output.
+    /// Finishes all items and returns the output.
     fn finish_items(&mut self, outcome: &ResponseEnd, out: &mut Vec<u8>) -> Vec<Value> {
         let last = self.items.len().saturating_sub(1);
         let mut output = Vec::with_capacity(self.items.len());
         for (index, item) in self.items.iter_mut().enumerate() {
-            // What broke off is the last item; those before it are whole.
+            // Only the last item can be incomplete: all items before it are complete.
             let status = if index == last { outcome.item_status } else { ItemStatus::Completed };
             item.finish(Ending { status, carries_reasoning: self.carries_reasoning }, &mut self.events, out);
             output.push(item.to_json(status, self.carries_reasoning));
@@ -246,6 +249,7 @@ impl ResponsesAdapter {
     }
 
     fn remember(&mut self, identity: &Identity, outcome: &ResponseEnd, output: &[Value]) {
+        // A failed response cannot be continued, so it is not stored.
         let Some(mut items) = self.stored.take().filter(|_| outcome.failure.is_none()) else { return };
         items.extend_from_slice(output);
         self.memory.remember(identity.id.clone(), self.echo.parent().map(str::to_owned), items);
@@ -259,12 +263,13 @@ impl Translator for ResponsesAdapter {
         self.usage = answer.usage;
         if let Some(choice) = answer.choices.iter().find(|choice| choice.index == 0) {
             self.texts(&choice.message, &identity.stem, &mut unsent);
-            // A whole answer does not number its calls.
+            // The calls of a whole answer have no indices.
             for (index, call) in (0..).zip(choice.message.tool_calls.iter().flatten()) {
                 self.call(index, call, &identity.stem, &mut unsent);
             }
             self.finish_reason = choice.finish_reason.as_deref().map(str::to_owned);
         }
+        // The events of a whole answer are discarded: they only build the items.
         let outcome = self.outcome();
         let output = self.finish_items(&outcome, &mut unsent);
         self.remember(&identity, &outcome, &output);
@@ -295,8 +300,8 @@ impl Translator for ResponsesAdapter {
         self.close(&ResponseEnd::failed(error::failure(error)), out);
     }
 
-    /// Codex shortens its conversation after a stream that says that the prompt does not fit, and gives up after a 400
-    /// that says the same.
+    /// Returns a failed stream for an overflow. Codex shortens its conversation after such a stream, and gives up after
+    /// status 400 with the same error.
     fn error_as_stream(&mut self, error: &UpstreamError) -> Option<Vec<u8>> {
         error.overflow.filter(|_| self.is_stream)?;
         let mut out = Vec::new();

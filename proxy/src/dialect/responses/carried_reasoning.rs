@@ -1,20 +1,20 @@
-//! `encrypted_content`: reasoning that the agent carries from turn to turn and cannot read. Ours is only encoded: there
-//! is nothing to hide from an agent whose model is one's own.
+//! `encrypted_content`: reasoning that the agent returns without reading it. The proxy only encodes the text. It need
+//! not hide the reasoning of a local model from the agent.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
-/// Tells our text from that of another service.
+/// Distinguishes the proxy's text from that of another service.
 const MARK: &str = "reasoning1:";
 
-/// Reasoning in the form that the agent sends back.
+/// Encodes reasoning for the agent to return.
 pub(super) fn encode(reasoning: &str) -> String {
     let mut carried = MARK.to_owned();
     BASE64_STANDARD.encode_string(reasoning, &mut carried);
     carried
 }
 
-/// The reasoning again; none if this is not [`encode`]'s work.
+/// Decodes the reasoning. Returns `None` if [`encode`] did not produce the text.
 pub(super) fn decode(carried: &str) -> Option<String> {
     let bytes = BASE64_STANDARD.decode(carried.strip_prefix(MARK)?).ok()?;
     String::from_utf8(bytes).ok()

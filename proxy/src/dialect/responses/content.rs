@@ -1,12 +1,12 @@
-//! The content of messages and tool results, in chat's form.
+//! Translates the content of messages and tool results to chat's form.
 
 use serde_json::{Value, json};
 
 use super::reading::{RequestObject, wrong_type};
 use crate::dialect::bad_request::BadRequest;
 
-/// Content at a key of an item: a string, or a list of parts. A single text part becomes its text, because that is what
-/// chat templates know best; several stay apart, for the template to join.
+/// Translates the content at a key of an item: a string, or a list of parts. A single text part becomes a plain string,
+/// the form that chat templates handle best. The template joins several parts.
 pub(super) fn content(item: &RequestObject<'_>, key: &str) -> Result<Value, BadRequest> {
     match item.get(key) {
         None => Ok(Value::String(String::new())),
@@ -16,6 +16,7 @@ pub(super) fn content(item: &RequestObject<'_>, key: &str) -> Result<Value, BadR
             let parts = parts.collect::<Result<Vec<_>, _>>()?;
             Ok(match parts.as_slice() {
                 [] => Value::String(String::new()),
+                // A single part without text, such as an image, remains a list.
                 [only] => only.get("text").cloned().unwrap_or(Value::Array(parts)),
                 _ => Value::Array(parts),
             })

@@ -1,12 +1,12 @@
-//! The text of a custom tool call, out of the arguments of the function that stands for it, as they come.
+//! Extracts the text of a custom tool call from the arguments of its function, while they arrive.
 
 use serde_json::Value;
 
-/// Reads `{"input": "…"}` piece by piece. What does not begin like that is read at its end.
+/// Parses `{"input": "…"}` piece by piece. Arguments of another form are parsed when they are complete.
 #[derive(Debug, Default)]
 pub(super) struct CustomInput {
     arguments: String,
-    /// How much of the arguments is read.
+    /// The length of the arguments that were parsed, in bytes.
     read: usize,
     state: State,
     input: String,
@@ -18,19 +18,19 @@ enum State {
     #[default]
     Ahead,
     Inside,
-    /// Behind the quote that closes it.
+    /// After the quote that closes the text.
     Behind,
-    /// The arguments are of another form.
+    /// The arguments have another form.
     Other,
 }
 
-/// The characters up to the text, blanks aside.
+/// The characters before the text, without white space.
 const OPENING: &str = "{\"input\":\"";
-/// Where blanks may stand: before the bracket, the key, the colon and the text.
+/// The positions in `OPENING` at which white space is permitted: before the brace, the key, the colon and the text.
 const BETWEEN: [usize; 4] = [0, 1, 8, 9];
 
 impl CustomInput {
-    /// Takes the next piece of the arguments, and says what it adds to the text.
+    /// Adds a piece of the arguments, and returns the text that it completes.
     pub(super) fn take(&mut self, piece: &str) -> &str {
         self.arguments.push_str(piece);
         let before = self.input.len();
@@ -43,7 +43,7 @@ impl CustomInput {
         self.input.get(before..).unwrap_or_default()
     }
 
-    /// The arguments are complete: says what is still missing of the text.
+    /// Ends the arguments, and returns the rest of the text. Arguments that are not valid JSON are themselves the text.
     pub(super) fn finish(&mut self) -> &str {
         let before = self.input.len();
         if matches!(self.state, State::Ahead | State::Other) {
@@ -55,7 +55,7 @@ impl CustomInput {
         self.input.get(before..).unwrap_or_default()
     }
 
-    /// The text so far.
+    /// Returns the text so far.
     pub(super) fn input(&self) -> &str {
         &self.input
     }
@@ -87,6 +87,7 @@ impl CustomInput {
                 self.state = State::Behind;
                 return;
             }
+            // An escape that is cut off waits for the next piece.
             match Escape::at_start_of(special) {
                 Some(escape) => {
                     self.input.push(escape.meaning);
@@ -98,14 +99,14 @@ impl CustomInput {
     }
 }
 
-/// An escape of JSON text.
+/// An escape sequence of a JSON string.
 struct Escape {
     meaning: char,
     length: usize,
 }
 
 impl Escape {
-    /// None while it is not all there.
+    /// Parses an escape sequence. Returns `None` if it is incomplete.
     fn at_start_of(text: &str) -> Option<Self> {
         let meaning = match text.chars().nth(1)? {
             'n' => '\n',
@@ -115,7 +116,8 @@ impl Escape {
             'f' => '\u{c}',
             'u' => return Self::unicode(text),
             same @ ('"' | '\\' | '/') => same,
-            // No escape of JSON: models write such, and mean the backslash.
+            // Models sometimes write a backslash without escaping it. JSON has no such escape sequence, so the
+            // backslash is meant.
             _ => return Some(Self { meaning: '\\', length: 1 }),
         };
         Some(Self { meaning, length: 2 })
@@ -127,6 +129,7 @@ impl Escape {
         if let Some(meaning) = char::from_u32(first.into()) {
             return Some(Self { meaning, length: LENGTH });
         }
+        // Half of a surrogate pair alone is no character.
         let lone = Some(Self { meaning: char::REPLACEMENT_CHARACTER, length: LENGTH });
         let rest = text.get(LENGTH..)?;
         if !"\\u".starts_with(rest.get(..rest.len().min(2)).unwrap_or_default()) {
@@ -140,7 +143,7 @@ impl Escape {
     }
 }
 
-/// The UTF-16 unit of a `\uXXXX`; none while it is not all there, an error if it is none.
+/// Parses the UTF-16 code unit of a `\uXXXX`. Returns `None` if it is incomplete, and an error if it is malformed.
 fn code_unit(text: &str) -> Option<Result<u16, ()>> {
     let digits = text.as_bytes().get(2..)?;
     let digits = digits.get(..digits.len().min(4))?;
@@ -171,7 +174,7 @@ mod tests {
         (streamed, custom.input().to_owned())
     }
 
-    /// At every boundary of characters that the numbers choose.
+    /// Cuts the text at the character boundaries that the numbers select.
     fn cut(text: &str, at: &[usize]) -> Vec<String> {
         let mut pieces = vec![String::new()];
         for (index, character) in text.chars().enumerate() {

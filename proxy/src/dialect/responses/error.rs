@@ -1,4 +1,4 @@
-//! Errors in the words of OpenAI's service, which agents know.
+//! Translates errors to the wording of OpenAI's service, which agents recognize.
 
 use http::StatusCode;
 use serde_json::json;
@@ -6,11 +6,11 @@ use serde_json::json;
 use super::object::ResponseFailure;
 use crate::dialect::upstream_error::UpstreamError;
 
-/// OpenAI's wording, by which agents know that they must shorten the conversation.
+/// OpenAI's wording, by which agents recognize that they must shorten the conversation.
 const OVERFLOW: &str =
     "Your input exceeds the context window of this model. Please adjust your input and try again.";
 
-/// An error where a whole answer would have been: the JSON body.
+/// Returns the JSON body of an error answer.
 pub(crate) fn error_body(error: &UpstreamError) -> Vec<u8> {
     let kind = match error.status {
         StatusCode::UNAUTHORIZED => "authentication_error",
@@ -27,7 +27,7 @@ pub(crate) fn error_body(error: &UpstreamError) -> Vec<u8> {
     body.to_string().into_bytes()
 }
 
-/// An error that ends a response.
+/// Returns the failure with which a stream ends.
 pub(super) fn failure(error: &UpstreamError) -> ResponseFailure {
     let code = match error.status {
         _ if error.overflow.is_some() => {
@@ -37,7 +37,7 @@ pub(super) fn failure(error: &UpstreamError) -> ResponseFailure {
             };
         }
         StatusCode::TOO_MANY_REQUESTS => "rate_limit_exceeded",
-        // Agents do not send it again, as they do after a server_error.
+        // Agents retry after a `server_error`, but not after this code.
         status if status.is_client_error() => "invalid_prompt",
         _ => "server_error",
     };

@@ -1,14 +1,14 @@
-//! The events of a stream, numbered, in the form of the wire.
+//! The numbered events of a stream, in the form of the wire.
 
 use serde::Serialize;
 
-/// Writes events and counts them.
+/// Writes events and numbers them from 0.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     written: u64,
 }
 
-/// A piece of text that an item grows by.
+/// A piece of text that is appended to an item.
 #[derive(Serialize)]
 pub(super) struct Delta<'a> {
     pub(super) item_id: &'a str,
@@ -18,20 +18,20 @@ pub(super) struct Delta<'a> {
     pub(super) delta: &'a str,
 }
 
-/// Which part of its item an event is about: nothing for items that have no parts.
+/// The part of its item that an event concerns. Items without parts have no such fields.
 #[derive(Clone, Copy, Default, Serialize)]
 pub(super) struct PartIndex {
     #[serde(skip_serializing_if = "Option::is_none")]
     content_index: Option<u32>,
-    /// The official client wants the list with text, empty or not.
+    /// The official client requires the list for text, even if it is empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     logprobs: Option<[f32; 0]>,
 }
 
 impl PartIndex {
-    /// The one part of a message: its text.
+    /// The only part of a message, in events about its text.
     pub(super) const TEXT: Self = Self { content_index: Some(0), logprobs: Some([]) };
-    /// The one part of an item of reasoning, or of a message where it is not about the text itself.
+    /// The only part of a reasoning item, and of a message in events about the part itself.
     pub(super) const FIRST: Self = Self { content_index: Some(0), logprobs: None };
     pub(super) const NONE: Self = Self { content_index: None, logprobs: None };
 }
@@ -43,7 +43,7 @@ pub(super) struct OfItem<T> {
     pub(super) item: T,
 }
 
-/// An event about an item of which one more field is told.
+/// An event about a part of an item, with additional fields.
 #[derive(Serialize)]
 pub(super) struct OfPart<'a, T> {
     pub(super) item_id: &'a str,
@@ -61,15 +61,15 @@ pub(super) struct OfResponse<T> {
 }
 
 impl Events {
-    /// Writes one event. `fields` must be an object with fields.
+    /// Writes one event. `fields` must serialize to an object with at least one field.
     pub(super) fn write(&mut self, kind: &str, fields: &impl Serialize, out: &mut Vec<u8>) {
         let head = format!("event: {kind}\ndata: {{\"type\":\"{kind}\",\"sequence_number\":{}", self.written);
         out.extend_from_slice(head.as_bytes());
         let bracket = out.len();
-        // Nothing that is written here can fail to be JSON.
+        // Serialization of these types cannot fail.
         drop(serde_json::to_writer(&mut *out, fields));
         if let Some(bracket) = out.get_mut(bracket) {
-            *bracket = b','; // the object goes on, its fields behind ours
+            *bracket = b','; // Replaces the opening brace: the fields follow the type and the number.
         }
         out.extend_from_slice(b"\n\n");
         self.written += 1;

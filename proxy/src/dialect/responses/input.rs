@@ -1,7 +1,7 @@
-//! The items of a conversation as chat messages.
+//! Translates the items of a conversation to chat messages.
 //!
-//! An answer of the model is several items here and one message there: reasoning, message and calls that follow one
-//! another become one assistant message, in which they were sampled.
+//! An answer of the model has several items in this dialect and is one chat message. Consecutive items of reasoning,
+//! message and calls become the one assistant message in which they were sampled.
 
 use serde_json::{Value, json};
 
@@ -12,13 +12,13 @@ use super::reading::{RequestObject, wrong_type};
 use super::tools::{TOOL_SEARCH, Tools, flat_name};
 use crate::dialect::bad_request::BadRequest;
 
-/// A conversation on its way into chat's form.
+/// A conversation during its translation.
 #[derive(Debug)]
 pub(super) struct InputReader<'a> {
     memory: &'a Memory,
-    /// Tools that searches of the conversation found are added.
+    /// The tools of the request. Tools that searches of the conversation found are added.
     tools: &'a mut Tools,
-    /// What the leading system and developer messages say: templates want one system message, and want it first.
+    /// The texts of the leading system and developer messages. Chat templates expect one system message, at the start.
     leading: Option<Vec<String>>,
     messages: Vec<Value>,
     /// The assistant message whose items are being read.
@@ -33,15 +33,19 @@ struct Assistant {
 }
 
 impl<'a> InputReader<'a> {
-    /// A conversation that begins with the request's instructions.
+    /// Starts a conversation with the request's instructions.
     pub(super) fn new(instructions: Option<&str>, memory: &'a Memory, tools: &'a mut Tools) -> Self {
         let leading = Some(instructions.map(str::to_owned).into_iter().collect());
         Self { memory, tools, leading, messages: Vec::new(), speaking: Assistant::default() }
     }
 
-    /// Adds an item.
+    /// Translates one item.
+    ///
+    /// # Errors
+    /// Returns an error for an item of a hosted tool, of an unknown type, or with missing or invalid members.
     pub(super) fn add(&mut self, item: &Value, at: String) -> Result<(), BadRequest> {
         let item = RequestObject::of(item, at)?;
+        // OpenAI permits items without type: messages have a role, and references only an id.
         let default = if item.get("role").is_some() { "message" } else { "item_reference" };
         match item.optional_text("type")?.unwrap_or(default) {
             "message" => self.message(&item),
@@ -75,6 +79,7 @@ impl<'a> InputReader<'a> {
         match item.text("role")? {
             "assistant" => {
                 self.leave_leading();
+                // An assistant message has one content, so a second message item begins a new message.
                 if self.speaking.content.is_some() {
                     self.finish_speaking();
                 }
@@ -116,6 +121,7 @@ impl<'a> InputReader<'a> {
             let texts = texts.collect::<Result<Vec<_>, _>>()?;
             Ok((!texts.is_empty()).then(|| texts.join(separator)))
         };
+        // The full text has precedence over the encoded text, and both over a summary.
         let reasoning = if let Some(text) = joined("content", "")? {
             text
         } else if let Some(carried) = item.optional_text("encrypted_content")? {
@@ -130,6 +136,7 @@ impl<'a> InputReader<'a> {
             return Ok(());
         };
         self.leave_leading();
+        // Reasoning precedes message and calls, so it begins a new message.
         if !self.speaking.is_silent() {
             self.finish_speaking();
         }
@@ -153,7 +160,8 @@ impl<'a> InputReader<'a> {
         Ok(())
     }
 
-    /// What a search found is told to the model, and can be called from now on.
+    /// Translates the result of a tool search. The model sees the tools that were found, and can call them from then
+    /// on.
     fn search_result(&mut self, item: &RequestObject<'_>) -> Result<(), BadRequest> {
         let found: Vec<_> = item.members("tools")?.collect();
         let told = Value::Array(found.iter().map(|(tool, _)| (*tool).clone()).collect());
@@ -193,7 +201,7 @@ impl<'a> InputReader<'a> {
         }
     }
 
-    /// The messages, once every item is added.
+    /// Returns the messages, after every item was added.
     pub(super) fn into_messages(mut self) -> Vec<Value> {
         self.leave_leading();
         self.finish_speaking();

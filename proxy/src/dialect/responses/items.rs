@@ -1,4 +1,4 @@
-//! The items that an answer consists of, while they grow and when they are done.
+//! The items of an answer, during the stream and at its end.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ pub(super) struct Item {
     is_done: bool,
 }
 
-/// What an item says.
+/// The content of an item.
 #[derive(Debug)]
 enum ItemBody {
     Reasoning(String),
@@ -34,14 +34,14 @@ struct ToolCallItem {
     namespace: Option<String>,
 }
 
-/// The two kinds of text that a model says.
+/// The two kinds of text in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Voice {
     Reasoning,
     Message,
 }
 
-/// How far an item is.
+/// The state of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ItemStatus {
     InProgress,
@@ -60,7 +60,7 @@ impl ItemStatus {
 }
 
 impl Item {
-    /// Text that begins. `stem` is what the ids of one response share.
+    /// Creates a text item. `stem` is the common part of all ids of a response.
     pub(super) fn text(voice: Voice, stem: &str, output_index: usize) -> Self {
         let (prefix, body) = match voice {
             Voice::Reasoning => ("rs", ItemBody::Reasoning(String::new())),
@@ -69,7 +69,7 @@ impl Item {
         Self { id: format!("{prefix}_{stem}_{output_index}"), output_index, body, is_done: false }
     }
 
-    /// A call that begins.
+    /// Creates an item for a call.
     pub(super) fn call(tool: Tool, call_id: String, stem: &str, output_index: usize) -> Self {
         let call = ToolCallItem { id: call_id, name: tool.name, namespace: tool.namespace };
         let (prefix, body) = match tool.kind {
@@ -80,7 +80,7 @@ impl Item {
         Self { id: format!("{prefix}_{stem}_{output_index}"), output_index, body, is_done: false }
     }
 
-    /// Whether text of this kind continues it.
+    /// Whether further text of this kind belongs to this item.
     pub(super) fn is_open(&self, voice: Voice) -> bool {
         let same = match self.body {
             ItemBody::Reasoning(_) => voice == Voice::Reasoning,
@@ -90,12 +90,12 @@ impl Item {
         same && !self.is_done
     }
 
-    /// Whether it is text, which is done as soon as something else is said.
+    /// Whether the item is text. A text item is done as soon as another item begins.
     pub(super) fn is_text(&self) -> bool {
         matches!(self.body, ItemBody::Reasoning(_) | ItemBody::Message(_))
     }
 
-    /// Writes that it begins.
+    /// Writes the events that begin the item.
     pub(super) fn begin(&self, events: &mut Events, out: &mut Vec<u8>) {
         let item = self.to_json(ItemStatus::InProgress, false);
         events.write("response.output_item.added", &OfItem { output_index: self.output_index, item }, out);
@@ -108,7 +108,7 @@ impl Item {
         }
     }
 
-    /// Takes its next piece and writes what it adds.
+    /// Adds a piece to the item, and writes the event for it.
     pub(super) fn grow(&mut self, piece: &str, events: &mut Events, out: &mut Vec<u8>) {
         let (kind, part, delta) = match &mut self.body {
             ItemBody::Reasoning(text) => {
@@ -127,7 +127,7 @@ impl Item {
                 ("response.custom_tool_call_input.delta", PartIndex::NONE, input.take(piece))
             }
             ItemBody::Search { arguments, .. } => {
-                arguments.push_str(piece); // no event tells of a growing search
+                arguments.push_str(piece); // The API has no event for pieces of a search.
                 return;
             }
         };
@@ -137,11 +137,13 @@ impl Item {
         }
     }
 
-    /// Writes that it is done, if that was not written yet.
+    /// Writes the events that end the item, unless they were written before.
     pub(super) fn finish(&mut self, end: Ending, events: &mut Events, out: &mut Vec<u8>) {
+        // Text items are finished when the next item begins, and again at the end of the answer.
         if std::mem::replace(&mut self.is_done, true) {
             return;
         }
+        // Arguments of an unusual form are read at their end, so text may still be missing.
         if let ItemBody::Custom { input, .. } = &mut self.body {
             let (output_index, part, delta) = (self.output_index, PartIndex::NONE, input.finish());
             if !delta.is_empty() {
@@ -162,6 +164,7 @@ impl Item {
             ItemBody::Custom { input, .. } => {
                 ("response.custom_tool_call_input.done", PartIndex::NONE, json!({"input": input.input()}))
             }
+            // The API has no event for the end of the arguments of a search.
             ItemBody::Search { .. } => ("", PartIndex::NONE, Value::Null),
         };
         if !kind.is_empty() {
@@ -182,7 +185,7 @@ impl Item {
         OfPart { item_id: &self.id, output_index: self.output_index, part, told }
     }
 
-    /// The one part that text consists of.
+    /// Returns the single part of a text item.
     fn part(&self) -> Option<Value> {
         match &self.body {
             ItemBody::Reasoning(text) => Some(json!({"type": "reasoning_text", "text": text})),
@@ -193,7 +196,7 @@ impl Item {
         }
     }
 
-    /// The item in the form of the wire. While it is in progress, it has no content yet.
+    /// Returns the item in the form of the wire. Text of an item in progress is omitted, because it follows in events.
     pub(super) fn to_json(&self, status: ItemStatus, carries_reasoning: bool) -> Value {
         let content = || match status {
             ItemStatus::InProgress => json!([]),
@@ -215,6 +218,7 @@ impl Item {
                 json!({"id": id, "type": "custom_tool_call", "call_id": call.id, "name": call.name, "input": input.input()})
             }
             ItemBody::Search { call, arguments } => {
+                // Clients expect an object, so malformed arguments become an empty one.
                 let arguments = serde_json::from_str::<Value>(arguments).unwrap_or_else(|_| json!({}));
                 json!({"id": id, "type": "tool_search_call", "call_id": call.id, "execution": "client", "arguments": arguments})
             }
@@ -236,10 +240,10 @@ impl Item {
     }
 }
 
-/// How items end.
+/// The end of an item.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ending {
     pub(super) status: ItemStatus,
-    /// Whether the agent wants its reasoning in `encrypted_content`.
+    /// Whether the agent requested the reasoning in `encrypted_content`.
     pub(super) carries_reasoning: bool,
 }

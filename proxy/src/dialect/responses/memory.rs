@@ -1,14 +1,15 @@
-//! What `previous_response_id` refers to: the responses of one trial, each with its own new items only.
+//! Stores the responses of one trial for `previous_response_id`. Each response is stored with its own new items only.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
-/// The most that one trial's responses may take, in bytes of their items' JSON. The oldest go first.
+/// Maximum memory of one trial's responses, in bytes, by the estimate of `size_of`. The oldest responses are removed
+/// first.
 const LIMIT: usize = 64 << 20;
 
-/// The remembered responses of one trial.
+/// The stored responses of one trial.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     remembered: Mutex<Remembered>,
@@ -19,24 +20,25 @@ struct Remembered {
     responses: HashMap<String, Response>,
     oldest_first: VecDeque<String>,
     size: usize,
-    /// No call will come any more.
+    /// The trial has ended, so no further call can refer to a response.
     is_closed: bool,
 }
 
 #[derive(Debug)]
 struct Response {
-    /// The response that it continues.
+    /// The id of the response that this one continues.
     parent: Option<String>,
-    /// Its new input items, then its output items.
+    /// The new items of the input, followed by the items of the output.
     items: Vec<Value>,
     size: usize,
 }
 
 impl Memory {
-    /// Keeps a response. `parent` is the response that it continues, `items` what it adds to that.
+    /// Stores a response. `parent` is the response that it continues, and `items` are the items that it adds.
     pub(super) fn remember(&self, id: String, parent: Option<String>, items: Vec<Value>) {
         let size = items.iter().map(size_of).sum();
         let mut remembered = self.lock();
+        // A repeated id would replace a response that others may continue.
         if remembered.is_closed || remembered.responses.contains_key(&id) {
             return;
         }
@@ -50,18 +52,19 @@ impl Memory {
         }
     }
 
-    /// Forgets everything, for good.
+    /// Removes all responses and rejects new ones.
     pub(crate) fn close(&self) {
         *self.lock() = Remembered { is_closed: true, ..Remembered::default() };
     }
 
-    /// Every item up to and with a response, in order; none if it, or one before it, is not remembered.
+    /// Returns all items up to the end of a response, in order. Returns `None` if the response, or one before it, is
+    /// not stored.
     pub(super) fn items_up_to(&self, id: &str) -> Option<Vec<Value>> {
         let remembered = self.lock();
         let mut chain = Vec::new();
         let mut next = Some(id);
         while let Some(id) = next {
-            // An agent that names its own ids can make a ring of them.
+            // An agent can create a cycle of parents if it chooses the ids itself.
             let response =
                 remembered.responses.get(id).filter(|_| chain.len() < remembered.responses.len())?;
             next = response.parent.as_deref();
@@ -70,7 +73,8 @@ impl Memory {
         Some(chain.into_iter().rev().flatten().cloned().collect())
     }
 
-    /// The item with an id, of whichever response. Never a reference to it: an agent's own would refer to themselves.
+    /// Returns the item with this id from any response. References are skipped: an agent's reference with this id would
+    /// refer to itself without end.
     pub(super) fn item(&self, id: &str) -> Option<Value> {
         let remembered = self.lock();
         let mut items = remembered.responses.values().flat_map(|response| &response.items);
@@ -88,7 +92,7 @@ impl Memory {
     }
 }
 
-/// About what a value takes.
+/// Estimates the memory of a value, in bytes.
 fn size_of(value: &Value) -> usize {
     const SCALAR: usize = 32;
     match value {

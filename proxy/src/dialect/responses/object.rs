@@ -1,4 +1,4 @@
-//! The response object: what the agent asked for, and what it got.
+//! The response object: fields of the request, and the result.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -11,7 +11,7 @@ pub(super) struct Echo {
     fields: Map<String, Value>,
 }
 
-/// Fields that a response repeats, in the order of OpenAI's own, and what they are where the request is silent.
+/// Returns the fields that a response repeats, with their default values. The order is that of OpenAI's responses.
 fn defaults() -> Value {
     json!({
         "background": false,
@@ -46,8 +46,9 @@ impl Echo {
         }
         for (key, value) in &mut fields {
             match (request.get(key), value.as_object_mut()) {
+                // An absent key and a `null` both mean the default.
                 (None | Some(Value::Null), _) => {}
-                // A partial object keeps the defaults of what it leaves out.
+                // A partial object retains the defaults of the fields that it lacks.
                 (Some(Value::Object(asked)), Some(default)) => default.extend(asked.clone()),
                 (Some(asked), _) => *value = asked.clone(),
             }
@@ -55,13 +56,13 @@ impl Echo {
         Self { fields }
     }
 
-    /// The response that the request continues.
+    /// Returns the id of the response that the request continues.
     pub(super) fn parent(&self) -> Option<&str> {
         self.fields.get("previous_response_id").and_then(Value::as_str)
     }
 }
 
-/// How far a response is.
+/// The state of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Status {
@@ -71,7 +72,7 @@ pub(super) enum Status {
     Failed,
 }
 
-/// Why a response failed.
+/// The reason why a response failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct ResponseFailure {
     pub(super) code: String,
@@ -93,13 +94,13 @@ pub(super) struct ResponseObject<'a> {
     pub(super) echo: &'a Map<String, Value>,
 }
 
-/// Why a response is incomplete: `max_output_tokens` or `content_filter`.
+/// The reason why a response is incomplete: `max_output_tokens` or `content_filter`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Incomplete {
     pub(super) reason: &'static str,
 }
 
-/// Token counts in this dialect's form.
+/// The token counts in this dialect's form.
 #[derive(Serialize)]
 pub(super) struct ResponseUsage {
     input_tokens: u64,
@@ -112,18 +113,18 @@ pub(super) struct ResponseUsage {
 #[derive(Serialize)]
 struct InputDetails {
     cached_tokens: u64,
-    /// The official client wants the field.
+    /// Always 0. The official client requires the field.
     cache_write_tokens: u64,
 }
 
 #[derive(Serialize)]
 struct OutputDetails {
-    /// Always 0: vLLM does not count them apart.
+    /// The number of reasoning tokens, or 0 if the server does not count them.
     reasoning_tokens: u64,
 }
 
 impl<'a> ResponseObject<'a> {
-    /// A response in progress, without output.
+    /// Returns a response in progress, without output.
     pub(super) fn begun(id: &'a str, created_at: u64, echo: &'a Echo) -> Self {
         Self {
             id,

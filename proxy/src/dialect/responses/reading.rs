@@ -1,10 +1,10 @@
-//! Values of a request, each with its place, so that an error can say where.
+//! Reads values of a request together with their location, for error messages.
 
 use serde_json::{Map, Value};
 
 use crate::dialect::bad_request::BadRequest;
 
-/// An object of the request and where it stands (`input[2].content[0]`).
+/// An object of the request with its location, such as `input[2].content[0]`.
 pub(super) struct RequestObject<'a> {
     object: &'a Map<String, Value>,
     at: String,
@@ -18,27 +18,27 @@ impl<'a> RequestObject<'a> {
         }
     }
 
-    /// The whole request.
+    /// Returns the whole request, whose location is empty.
     pub(super) fn root(object: &'a Map<String, Value>) -> Self {
         Self { object, at: String::new() }
     }
 
-    /// The keys that are set to anything.
+    /// Returns the keys whose value is not `null`.
     pub(super) fn keys(&self) -> impl Iterator<Item = &'a str> {
         self.object.iter().filter(|(_, value)| !value.is_null()).map(|(key, _)| key.as_str())
     }
 
-    /// The value of a key, where it is set to anything.
+    /// Returns the value of a key, or `None` if it is absent or `null`.
     pub(super) fn get(&self, key: &str) -> Option<&'a Value> {
         self.object.get(key).filter(|value| !value.is_null())
     }
 
-    /// Where a key of it stands.
+    /// Returns the location of a key's value.
     pub(super) fn at(&self, key: &str) -> String {
         if self.at.is_empty() { key.to_owned() } else { format!("{}.{key}", self.at) }
     }
 
-    /// The text at a key, where it is set.
+    /// Returns the text at a key, or `None` if the key is absent.
     pub(super) fn optional_text(&self, key: &str) -> Result<Option<&'a str>, BadRequest> {
         match self.get(key) {
             None => Ok(None),
@@ -47,7 +47,7 @@ impl<'a> RequestObject<'a> {
         }
     }
 
-    /// The boolean at a key, where it is set.
+    /// Returns the boolean at a key, or `None` if the key is absent.
     pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, BadRequest> {
         match self.get(key) {
             None => Ok(None),
@@ -56,7 +56,7 @@ impl<'a> RequestObject<'a> {
         }
     }
 
-    /// The text at a key, which must be set.
+    /// Returns the text at a key, which is required.
     pub(super) fn text(&self, key: &str) -> Result<&'a str, BadRequest> {
         self.optional_text(key)?.ok_or_else(|| {
             let at = self.at(key);
@@ -64,12 +64,13 @@ impl<'a> RequestObject<'a> {
         })
     }
 
-    /// The members of the list at a key, each with its place; none where the key is not set.
+    /// Returns the members of the list at a key, each with its location. An absent key counts as an empty list.
     pub(super) fn members(
         &self,
         key: &str,
     ) -> Result<impl Iterator<Item = (&'a Value, String)> + use<'a>, BadRequest> {
         let at = self.at(key);
+        // `get` treats `null` as absent.
         let list = match self.get(key) {
             None => &[],
             Some(Value::Array(list)) => list.as_slice(),
@@ -78,13 +79,13 @@ impl<'a> RequestObject<'a> {
         Ok(list.iter().enumerate().map(move |(index, member)| (member, format!("{at}[{index}]"))))
     }
 
-    /// Why the object cannot be carried over.
+    /// Returns the error for an object that cannot be translated.
     pub(super) fn refuse(&self, why: impl std::fmt::Display) -> BadRequest {
         BadRequest::at(self.at.clone(), format!("{}: {why}", self.at))
     }
 }
 
-/// The error for a value of another type than expected.
+/// Returns the error for a value of the wrong type.
 pub(super) fn wrong_type(at: impl Into<String>, expected: &str, found: &Value) -> BadRequest {
     let at = at.into();
     let found = match found {

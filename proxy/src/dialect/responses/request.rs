@@ -1,4 +1,4 @@
-//! The agent's request as a chat request: which keys are carried over, which have no effect, which are refused.
+//! Translates the agent's request to a chat request. Each key is translated, accepted without effect, or rejected.
 
 use std::sync::Arc;
 
@@ -13,18 +13,18 @@ use super::tools::Tools;
 use crate::dialect::bad_request::BadRequest;
 use crate::dialect::sampling;
 
-/// A request in chat's form, and what makes its answer the agent's.
+/// A chat request, and the adapter for its answer.
 #[derive(Debug)]
 pub(crate) struct Translated {
-    /// The chat request, before the trial's sampling and our own flags are laid over it.
+    /// The chat request, before the trial's sampling and the proxy's own flags are added.
     pub(crate) chat: Map<String, Value>,
     pub(crate) back: ResponsesAdapter,
 }
 
-/// Keys that go upstream as they are: chat's own, and the template's. So do [`sampling::EXTRAS`].
+/// Keys that are forwarded unchanged: those of chat completions and of the template. So are [`sampling::EXTRAS`].
 const PASSED: [&str; 5] = ["model", "temperature", "top_p", "stop", "chat_template_kwargs"];
 
-/// Keys that are read here.
+/// Keys that this module translates or checks.
 const READ: [&str; 14] = [
     "input",
     "instructions",
@@ -42,7 +42,7 @@ const READ: [&str; 14] = [
     "background",
 ];
 
-/// Keys without effect on a model of one's own: caching, accounting, and limits of tools that do not exist here.
+/// Keys without effect on a local model: caching, accounting, and limits of hosted tools.
 const WITHOUT_EFFECT: [&str; 11] = [
     "client_metadata",
     "max_tool_calls",
@@ -57,7 +57,7 @@ const WITHOUT_EFFECT: [&str; 11] = [
     "user",
 ];
 
-/// What can be included without that it changes anything: results of tools that do not exist here.
+/// Values of `include` without effect: results of tools that do not exist here.
 const INCLUDED_WITHOUT_EFFECT: [&str; 6] = [
     "code_interpreter_call.outputs",
     "computer_call_output.output.image_url",
@@ -67,7 +67,10 @@ const INCLUDED_WITHOUT_EFFECT: [&str; 6] = [
     "web_search_call.results",
 ];
 
-/// Makes a chat request of the agent's. `memory` is what `previous_response_id` refers to.
+/// Translates the body of a request. `memory` has the responses that `previous_response_id` refers to.
+///
+/// # Errors
+/// Returns an error for an invalid body, an unknown key, or a key that cannot be translated.
 pub(crate) fn translate(body: &str, memory: &Arc<Memory>) -> Result<Translated, BadRequest> {
     let value: Value = serde_json::from_str(body)
         .map_err(|error| BadRequest::new(format!("the request body is not JSON: {error}")))?;
@@ -80,6 +83,7 @@ pub(crate) fn translate(body: &str, memory: &Arc<Memory>) -> Result<Translated, 
     let mut chat = Map::new();
     request.pass(&mut chat);
     request.messages(memory, &mut tools, &mut chat)?;
+    // The tools come after the messages, because searches in the conversation add tools.
     tools.lay(request.keys.get("tool_choice"), request.keys.get("parallel_tool_calls"), &mut chat)?;
     request.text(&mut chat)?;
     request.reasoning(&mut chat)?;
@@ -91,6 +95,7 @@ pub(crate) fn translate(body: &str, memory: &Arc<Memory>) -> Result<Translated, 
     }
     let stored = match request.keys.flag("store")? {
         Some(false) => None,
+        // OpenAI stores responses by default.
         Some(true) | None => Some(request.new_items()),
     };
     let back = ResponsesAdapter::new(
@@ -104,7 +109,7 @@ pub(crate) fn translate(body: &str, memory: &Arc<Memory>) -> Result<Translated, 
     Ok(Translated { chat, back })
 }
 
-/// The agent's request by its top-level keys.
+/// The request with its top-level keys.
 struct Request<'a> {
     keys: RequestObject<'a>,
 }
@@ -136,7 +141,7 @@ impl Request<'_> {
         for key in sampling::EXTRAS.into_iter().chain(PASSED) {
             chat.extend(self.keys.get(key).map(|value| (key.to_owned(), value.clone())));
         }
-        // Not max_completion_tokens, which would win over a max_tokens that the trial enforces.
+        // `max_completion_tokens` is avoided: it would override a `max_tokens` that the trial enforces.
         chat.extend(self.keys.get("max_output_tokens").map(|limit| ("max_tokens".to_owned(), limit.clone())));
     }
 
@@ -174,7 +179,7 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// What the request adds to the conversation, as items.
+    /// Returns the items that the request adds to the conversation.
     fn new_items(&self) -> Vec<Value> {
         match self.keys.get("input") {
             Some(Value::Array(items)) => items.clone(),
@@ -193,6 +198,7 @@ impl Request<'_> {
             "json_object" => json!({"type": "json_object"}),
             "json_schema" => {
                 let mut schema = format.as_object().cloned().unwrap_or_default();
+                // Chat's form is the same without the type and without `null` members.
                 schema.shift_remove("type");
                 schema.retain(|_, value| !value.is_null());
                 json!({"type": "json_schema", "json_schema": schema})
@@ -234,7 +240,7 @@ impl Request<'_> {
     }
 }
 
-/// Why a key is refused, and what to do.
+/// Returns the reason why a key is rejected, and the remedy.
 fn refusal(key: &str) -> String {
     match key {
         "conversation" => {

@@ -1,4 +1,4 @@
-//! Requests as agents send them, and answers as their clients read them.
+//! Tests requests as agents send them, and answers as their clients read them.
 
 mod answers;
 mod requests;

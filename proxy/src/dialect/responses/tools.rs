@@ -1,4 +1,4 @@
-//! Tools and the choice among them, as functions: the one kind of tool that chat has.
+//! Translates tools, and the choice among them, to functions: the only kind of tool in chat completions.
 
 use std::collections::HashMap;
 
@@ -7,15 +7,15 @@ use serde_json::{Map, Value, json};
 use super::reading::{RequestObject, wrong_type};
 use crate::dialect::bad_request::BadRequest;
 
-/// The tools of a request, and what each function stands for.
+/// The tools of a request, and the meaning of each function name.
 #[derive(Debug, Default)]
 pub(super) struct Tools {
-    /// In chat's form, in the order of the request.
+    /// The functions in chat's form, in the order of the request.
     functions: Vec<Value>,
     named: HashMap<String, Tool>,
 }
 
-/// What a function of the chat request is to the agent.
+/// The agent's tool behind a function of the chat request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tool {
     pub(super) kind: ToolKind,
@@ -23,29 +23,32 @@ pub(super) struct Tool {
     pub(super) namespace: Option<String>,
 }
 
-/// How the agent wants to be called.
+/// The form of call that the agent expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ToolKind {
     Function,
-    /// Takes any text; to the model it is a function with the one argument `input`.
+    /// A tool that takes arbitrary text. The model sees a function with the single argument `input`.
     Custom,
-    /// The agent's own search for tools that it has not shown yet.
+    /// The agent's own search for tools that it has not offered yet.
     Search,
 }
 
-/// The function that a client's tool search is to the model.
+/// The function name by which the model calls a client's tool search.
 pub(super) const TOOL_SEARCH: &str = "tool_search";
 
-/// Hosted tools that agents send by default. The model is not told of them, and so never calls them.
+/// Hosted tools that agents send by default. They are omitted from the chat request, so the model never calls them.
 const LEFT_OUT: [&str; 3] = ["web_search", "web_search_preview", "web_search_2025_08_26"];
 
-/// The name by which the model knows a function of a namespace.
+/// Returns the name by which the model calls a function of a namespace.
 pub(super) fn flat_name(namespace: Option<&str>, name: &str) -> String {
     namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}__{name}"))
 }
 
 impl Tools {
-    /// Adds a tool as the request describes it.
+    /// Adds a tool of the request.
+    ///
+    /// # Errors
+    /// Returns an error for other hosted tools, for invalid members, and for a name that is used twice.
     pub(super) fn add(&mut self, tool: &Value, at: String) -> Result<(), BadRequest> {
         self.add_to(None, &RequestObject::of(tool, at)?)
     }
@@ -54,6 +57,7 @@ impl Tools {
         match tool.text("type")? {
             "function" => self.function(namespace, tool),
             "custom" => self.custom(namespace, tool),
+            // Namespaces cannot be nested.
             "namespace" if namespace.is_none() => {
                 let name = tool.text("name")?;
                 for (member, at) in tool.members("tools")? {
@@ -110,6 +114,7 @@ impl Tools {
         function.extend(description.map(|text| ("description".to_owned(), text.into())));
         function.extend(parameters.map(|schema| ("parameters".to_owned(), schema)));
         function.extend(tool.get("strict").map(|strict| ("strict".to_owned(), strict.clone())));
+        // Two tools can have the same flat name, and the model could not distinguish them.
         if self.named.insert(name.clone(), known).is_some() {
             return Err(tool.refuse(format_args!("there are two tools with the name {name:?}: rename one")));
         }
@@ -117,7 +122,7 @@ impl Tools {
         Ok(())
     }
 
-    /// Adds a tool that a search found, if it is not there already.
+    /// Adds a tool that a search found, unless its name is already known.
     pub(super) fn add_found(&mut self, tool: &Value, at: String) -> Result<(), BadRequest> {
         let mut found = Self::default();
         found.add(tool, at)?;
@@ -131,13 +136,16 @@ impl Tools {
         Ok(())
     }
 
-    /// What the model means by a function's name. Names that the request did not offer are functions.
+    /// Returns the agent's tool for a function name. An unknown name counts as a plain function.
     pub(super) fn meant(&self, name: &str) -> Tool {
         let unknown = || Tool { kind: ToolKind::Function, name: name.to_owned(), namespace: None };
         self.named.get(name).cloned().unwrap_or_else(unknown)
     }
 
-    /// Lays the tools and the choice among them into the chat request.
+    /// Adds the tools, and the choice among them, to the chat request.
+    ///
+    /// # Errors
+    /// Returns an error for a choice that is invalid, or that requires a call if there is no tool.
     pub(super) fn lay(
         &mut self,
         choice: Option<&Value>,
@@ -145,6 +153,7 @@ impl Tools {
         chat: &mut Map<String, Value>,
     ) -> Result<(), BadRequest> {
         let choice = self.choose(choice)?;
+        // vLLM rejects an empty list of tools, and a choice without tools.
         if self.functions.is_empty() {
             if choice.as_str().is_none_or(|mode| mode == "required") {
                 let message =
@@ -186,7 +195,8 @@ impl Tools {
         }
     }
 
-    /// The function that a choice means: by its full name, or by its own name if only one namespace has it.
+    /// Returns the function that a choice refers to: by its full name, or by its short name if only one namespace has
+    /// it.
     fn chosen(&self, choice: &RequestObject<'_>) -> Result<String, BadRequest> {
         let name = choice.text("name")?;
         let full = flat_name(choice.optional_text("namespace")?, name);
@@ -200,14 +210,14 @@ impl Tools {
         }
     }
 
-    /// The model is shown the allowed tools only.
+    /// Restricts the functions that the model sees to the allowed ones, and returns the mode of the choice.
     fn allow_only(&mut self, choice: &RequestObject<'_>) -> Result<Value, BadRequest> {
         let mut allowed = Vec::new();
         for (member, at) in choice.members("tools")? {
             let member = RequestObject::of(member, at)?;
             match member.text("type")? {
                 "function" | "custom" => allowed.push(self.chosen(&member)?),
-                _ => {} // hosted tools are not among the functions, allowed or not
+                _ => {} // Hosted tools are never among the functions.
             }
         }
         self.functions.retain(|function| {
@@ -224,7 +234,7 @@ impl Tools {
     }
 }
 
-/// The description of a custom tool with the grammar of its text. The model is told the grammar and not held to it.
+/// Returns the description of a custom tool, including the grammar of its text. The grammar is not enforced.
 fn describe_custom(tool: &RequestObject<'_>) -> Result<Option<String>, BadRequest> {
     let description = tool.optional_text("description")?;
     let Some(format) = tool.get("format") else { return Ok(description.map(str::to_owned)) };

@@ -1,4 +1,4 @@
-//! What the ledger tells: the next trial for a reader, and how trials and groups stand.
+//! Queries of the ledger: the next trial for a reader, and the state of trials and groups.
 
 use jiff::Timestamp;
 use rolltap_rollout::ids::{GroupId, TrialId};
@@ -10,43 +10,44 @@ use crate::common::samples::{AttemptStanding, Sample};
 use crate::feed::cursor::Cursor;
 use crate::feed::group::Group;
 
-/// A complete trial that a reader gets next.
+/// The next complete trial for a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Delivery {
     pub(crate) cursor: Cursor,
     pub(crate) trial: TrialId,
     pub(crate) superseded: bool,
     pub(crate) completed_at: Timestamp,
-    /// Of a trial with a group, where the reader reads closed groups.
+    /// Present if the trial has a group and the reader reads closed groups.
     pub(crate) of_group: Option<OfGroup>,
 }
 
-/// A trial's place in what is delivered of its group.
+/// A trial's place among the delivered trials of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OfGroup {
-    /// How many of the group follow.
+    /// The number of trials of the group that follow.
     pub(crate) remaining: u64,
-    /// Complete only after the group had closed.
+    /// Whether the trial became complete after the group had closed.
     pub(crate) late: bool,
 }
 
 impl Ledger {
-    /// The last number that a completion or closing has; 0 before the first.
+    /// Returns the last number of a completion or closing, or 0 before the first.
     pub(crate) fn last(&self) -> u64 {
         self.order.last()
     }
 
-    /// The newest number that a trial had whose retention is over; 0 where there is none.
+    /// Returns the highest number of a trial whose retention is over, or 0 if there is none.
     pub(crate) fn forgotten_through(&self) -> u64 {
         self.forgotten_through
     }
 
-    /// The next trial for a reader at `cursor`.
+    /// Returns the next trial for a reader at `cursor`.
     pub(crate) fn next(&self, cursor: Cursor, with_superseded: bool) -> Option<Delivery> {
         let mut behind = self.deliverable(cursor, with_superseded);
         let (cursor, trial, entry) = behind.next()?;
         let of_group = match (cursor, &entry.group) {
             (Cursor::Releases(release), Some(group)) => {
+                // The trials that a closing released share its number, and follow one another.
                 let follows = |(cursor, _, other): &(Cursor, &TrialId, &Entry)| {
                     matches!(cursor, Cursor::Releases(next) if next.released == release.released)
                         && other.group.as_ref() == Some(group)
@@ -61,7 +62,7 @@ impl Ledger {
         Some(Delivery { cursor, trial: trial.clone(), superseded, completed_at, of_group })
     }
 
-    /// How a trial stands among others.
+    /// Returns the standing of a trial among the attempts at its sample.
     pub(crate) fn standing(&self, trial: &TrialId) -> AttemptStanding {
         let Some(entry) = self.trials.get(trial) else { return AttemptStanding::default() };
         AttemptStanding {
@@ -70,12 +71,12 @@ impl Ledger {
         }
     }
 
-    /// Every group, by name.
+    /// Returns the status of every group, by name.
     pub(crate) fn groups(&self) -> Vec<GroupStatus> {
         self.groups.iter().map(|(id, group)| self.status(id, group)).collect()
     }
 
-    /// How a group stands.
+    /// Returns the status of a group.
     pub(crate) fn group(&self, id: &GroupId) -> Option<GroupStatus> {
         self.groups.get(id).map(|group| self.status(id, group))
     }
@@ -107,7 +108,7 @@ impl Ledger {
         for &index in &group.samples {
             let sample = Sample::of_group(id, index);
             let trials = || self.samples.counting(&sample).filter_map(|trial| self.trials.get(trial));
-            // Captures of before attempts were told apart may have several trials in the place of one.
+            // Captures of versions without attempts may have several trials for one sample.
             if trials().any(|trial| trial.completion.is_some()) {
                 counts.complete += 1;
             } else if trials().any(|trial| trial.sealed_at.is_some()) {

@@ -1,4 +1,4 @@
-//! Cases of groups, attempts and deadlines.
+//! Tests of groups, attempts and deadlines.
 
 use super::*;
 
@@ -153,7 +153,7 @@ fn a_trial_that_could_not_be_kept_leaves_nothing_behind() {
     let mut lost = sized("lost", 0);
     (lost.reward_deadline, lost.group_deadline) = (seconds(1.0), seconds(1.0));
     scene.ledger.opened(&lost);
-    // Somebody may know the name that was asked for.
+    // A caller may know the requested name, and seal the trial.
     scene.ledger.sealed(&id("lost"), at(0));
     scene.ledger.withdrawn(&id("lost"));
     assert_eq!(scene.ledger, Ledger::default());

@@ -1,4 +1,4 @@
-//! What the store has of the feed, and what counts before it has it.
+//! Tests of the stored part of the feed, and of consequences that were not yet stored.
 
 use rolltap_rollout::rollout::Reward;
 use rolltap_testing::limit;
@@ -13,7 +13,7 @@ fn completed(name: &str, sequence: u64) -> Event {
     Event::Completed { trial_id: id(name), completion: Completion { sequence, at: at(2) } }
 }
 
-/// What the next process finds, and what of it is damaged.
+/// Returns the store that the next process opens, and its damage.
 async fn stored(events: Vec<Event>) -> (OpenedStore, Vec<Damage>) {
     let data = kept(events).await;
     let damage = store::read_dir(data.path()).unwrap().damage;
@@ -45,7 +45,7 @@ async fn completions_and_closings_are_read_as_they_were_kept() {
         completed("a", 1),
         Event::GroupClosed(closed.clone()),
         completed("b", 4),
-        // As a disk leaves it that failed at an unlucky moment.
+        // A disk error at an unlucky moment leaves such repetitions.
         completed("a", 1),
         Event::GroupClosed(closed.clone()),
     ];

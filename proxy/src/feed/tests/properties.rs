@@ -1,4 +1,4 @@
-//! Whatever happens in whatever order: nobody misses a trial, and a restart changes nothing.
+//! Whatever happens in whatever order, no reader misses a trial, and a restart changes nothing.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ enum Step {
     Reward(prop::sample::Index),
     Close(u8),
     Wait(u8),
-    /// The readers look, in this step, for so many lines.
+    /// Each reader reads that many lines in this step.
     Read(u8),
     Restart,
 }
@@ -43,7 +43,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One that keeps its cursor, and what it has read.
+/// A reader with its cursor, and the trials that it has read.
 struct Reader {
     cursor: Cursor,
     read: Vec<TrialId>,
@@ -57,7 +57,7 @@ impl Reader {
     fn read(&mut self, ledger: &Ledger, limit: usize) {
         for _ in 0..limit {
             let Some(next) = ledger.next(self.cursor, true) else { return };
-            // As it would come back.
+            // The cursor comes back as text.
             let closed_groups = matches!(self.cursor, Cursor::Releases(_));
             self.cursor = Cursor::read(&next.cursor.to_string(), closed_groups, ledger.last()).unwrap();
             self.read.push(next.trial);
@@ -75,11 +75,11 @@ impl Scene {
             Step::Open { group, sample, attempt, patience } => {
                 let name = group.map(|group| format!("g{group}"));
                 let mut opened = trial(&format!("t{number}"), (name.as_deref(), *sample, *attempt));
-                // A third of the groups have no size; those of one group agree.
+                // A third of the groups have no size. The trials of one group agree.
                 opened.facts.group_size = group.map(u32::from).filter(|&group| group > 0);
                 let [reward, group] = patience.map(|patience| patience.and_then(|s| seconds(s.into())));
                 (opened.reward_deadline, opened.group_deadline) = (reward, group);
-                // Some are refused: a place that is taken, a closed group.
+                // Some openings are rejected, because of a taken place or a closed group.
                 let _ = self.open(opened);
             }
             Step::Seal(index) => some(index).iter().for_each(|trial| self.seal(trial)),
@@ -103,7 +103,7 @@ proptest! {
         let mut readers = [Reader::new(false), Reader::new(true)];
         for (number, step) in steps.iter().enumerate() {
             scene.step(step, number, &mut readers);
-            // The clerk is quicker than some things that happen, and slower than others.
+            // The sequencer is faster than some events, and slower than others.
             if number % 3 > 0 {
                 scene.settle();
                 prop_assert_eq!(&scene.retold(), &scene.ledger);

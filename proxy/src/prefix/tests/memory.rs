@@ -1,22 +1,22 @@
-//! Which answer a request goes on from.
+//! Tests which answer a request continues.
 
 use rolltap_rollout::call::CallStatus;
 use rolltap_rollout::continuation::AnswerRef;
 
 use super::*;
 
-/// A long answer: one that is recognised where it is repeated.
+/// An answer that is long enough to be recognised where it is repeated.
 const TELLING: &str =
     "The parser fails because the grammar has no rule for empty lists; I shall add one and run the tests.";
 
-/// A trial whose prompts have made-up ids.
+/// A trial whose prompts have invented ids.
 #[derive(Default)]
 struct Trial {
     memory: Memory,
     calls: std::cell::Cell<u32>,
 }
 
-/// A request that has been looked at.
+/// A request after its lookup.
 struct Asked {
     found: Predecessor,
     seed: PendingAnswer,
@@ -34,7 +34,7 @@ impl Trial {
         Asked { found, seed: PendingAnswer { conversation, inputs, maker: Maker::Server } }
     }
 
-    /// The answers come, each with ids; the prompt is like no other.
+    /// Records the answers with their ids. The prompt differs from all others.
     fn is_answered(&self, asked: &Asked, answers: &[(&Value, &[u32])]) -> Vec<AnswerRef> {
         self.calls.set(self.calls.get() + 1);
         let sampled = |(message, of_answer): &(&Value, &[u32])| Sampled {
@@ -46,13 +46,13 @@ impl Trial {
         self.memory.answered(&asked.seed, &call, &read_answers(said)).iter().map(|node| node.name()).collect()
     }
 
-    /// One call with one answer: how it was found, and the answer's name.
+    /// Makes one call with one answer. Returns the result of its lookup and the answer's name.
     fn call(&self, messages: &[Value], answer: &Value) -> (String, AnswerRef) {
         let asked = self.asks(&chat(messages));
         (word(&asked.found), self.is_answered(&asked, &[(answer, &[7])]).remove(0))
     }
 
-    /// How a request of these messages is found, and where it goes on: the answer, and how many messages are new.
+    /// Looks up a request of these messages. Returns the result, the continued answer, and the number of new messages.
     fn finds(&self, messages: &[Value]) -> (String, Option<(AnswerRef, usize)>) {
         let found = self.asks(&chat(messages)).found;
         let place = match &found {
@@ -81,7 +81,7 @@ fn the_deepest_answer_is_gone_on_from() {
     let long = [user("a"), assistant("b"), user("c"), assistant("d"), user("e"), user("f")];
     assert_eq!(trial.finds(&long), continues(&second, 2));
     assert_eq!(trial.finds(&long[..4]), continues(&second, 0));
-    // A fork off the first.
+    // A fork from the first answer.
     assert_eq!(trial.finds(&[user("a"), assistant("b"), user("other")]), continues(&first, 1));
 }
 
@@ -214,7 +214,7 @@ fn a_new_conversation_has_a_cause() {
     ] {
         assert_eq!(trial.finds(&messages), starts(cause), "{messages:?}");
     }
-    // Shortened, but only behind the first answer.
+    // The history is shortened, but only after the first answer.
     assert_eq!(trial.finds(&without(3)).0, "continues");
 }
 

@@ -1,4 +1,4 @@
-//! What becomes of a call's prompt, and what is learnt of kinds of requests.
+//! Tests of the decision about a call's prompt, and of the scores of request kinds.
 
 use rolltap_rollout::branch_cause::BranchCause;
 use rolltap_rollout::continuation::Continuation;
@@ -15,8 +15,8 @@ use crate::upstream::Pool;
 use crate::upstream::PoolSettings;
 use crate::upstream::policy::Policy;
 
-/// A proxy's exact prefix and one trial of it, before a server that renders as the fixture does and that no connection
-/// leads to.
+/// The exact prefix of a proxy and one trial. Its server renders like the fixture, and no connection to the server
+/// exists.
 struct Stage {
     prefix: Arc<ExactPrefix>,
     memory: Memory,
@@ -53,7 +53,7 @@ impl Stage {
         self.prefix.plan(&trial, &self.memory, &body, History::Faithful, has_media).await
     }
 
-    /// One call of which the server takes the ids or renders these messages, and answers.
+    /// Makes one call. The server accepts the ids or renders these messages, and answers.
     async fn call(&self, body: &Value, has_media: bool, prompt: &[TokenId], answer: &str) -> Continuation {
         let plan = self.plan(body, has_media).await;
         let continuation = plan.continuation.clone();
@@ -63,12 +63,12 @@ impl Stage {
         continuation
     }
 
-    /// What the server makes of the messages.
+    /// Returns the server's prompt for the messages.
     fn prompt(&self, messages: &[Value]) -> Vec<TokenId> {
         self.model.encode(&self.model.text(messages, &RequestInputs::default()))
     }
 
-    /// Whether such requests are taken off; asked again until the proof has been made.
+    /// Returns whether such requests are off. Asks again until the proof has been made.
     async fn is_taken_off(&self, messages_of_it: &[Value]) -> bool {
         let body = chat(messages_of_it).to_string();
         let inputs = PromptRequest::read(&body).unwrap().inputs;
@@ -121,7 +121,7 @@ async fn an_answer_that_the_agent_changed_is_named_edited() {
 async fn a_kind_of_request_that_fails_its_first_proof_is_off_and_others_stay() {
     let stage = Stage::new();
     let parts = |text: &str| json!({"role": "user", "content": [{"type": "text", "text": text}]});
-    // This server renders lists of parts in a way of its own.
+    // This server renders lists of parts in its own way.
     let wrong = stage.model.encode("<|im_start|>user\n[parts]<|im_end|>\n<|im_start|>assistant\n");
     stage.call(&chat(&[parts("a")]), false, &wrong, "Hello").await;
     assert!(stage.is_taken_off(&[parts("a"), assistant("Hello")]).await);
@@ -132,12 +132,12 @@ async fn a_kind_of_request_that_fails_its_first_proof_is_off_and_others_stay() {
     stage.call(&chat(&[user("b")]), false, &plain, "Hello").await;
     let next = chat(&[user("b"), assistant("Hello"), user("c")]);
     assert_eq!(word(&stage.plan(&next, false).await.continuation), "spliced");
-    // A proven beginning does not help what is of a kind that is off.
+    // A proven beginning does not help a request of a kind that is off.
     let next = chat(&[user("b"), assistant("Hello"), parts("c")]);
     assert_eq!(word(&stage.plan(&next, false).await.continuation), "unproven");
 }
 
-/// One text that the server normalises otherwise, say, in one of many trials.
+/// The server normalises one text differently, in one of many trials.
 #[tokio::test]
 async fn one_odd_request_turns_exact_prefix_off_for_its_own_trial_alone() {
     let stage = Stage::new();
@@ -203,7 +203,7 @@ async fn without_a_tokenizer_nothing_is_spliced() {
     stage.call(&chat(&[user("a")]), false, &prompt, "Hello").await;
     let next = chat(&[user("a"), assistant("Hello"), user("c")]);
     assert_eq!(word(&stage.plan(&next, false).await.continuation), "unproven");
-    // Predecessor later: the server names the model's directory.
+    // Later, the server names the model's directory.
     assert!(stage.prefix.ready(Some(fixture_dir())).await.is_some());
     assert_eq!(word(&stage.plan(&next, false).await.continuation), "spliced");
 }

@@ -1,4 +1,4 @@
-//! Prompts that are put together: what they begin with, what comes behind, and what is said of the answer.
+//! Tests of spliced prompts: their beginning, their tail, and the class of the answer.
 
 use std::sync::LazyLock;
 
@@ -14,12 +14,12 @@ fn splice(model: &Model, history: History, node: &Node, new: &[Value]) -> Result
     model.0.workshop(history).splice(node, &messages(new))
 }
 
-/// What was seen and sampled.
+/// Returns the ids that the policy saw and sampled.
 fn kept(node: &Node) -> Vec<TokenId> {
     [&ids_of(&node.call().prompt_token_ids), node.sampled()].concat()
 }
 
-/// The prompt: the earlier prompt and answer, and this text behind them.
+/// Asserts that the prompt is the earlier prompt and answer, followed by this text.
 #[track_caller]
 fn assert_prompt(model: &Model, node: &Node, spliced: &Spliced, closing: &str) {
     let mut expected = kept(node);
@@ -28,7 +28,7 @@ fn assert_prompt(model: &Model, node: &Node, spliced: &Spliced, closing: &str) {
     assert_eq!(ids, expected, "{:?} {closing:?}", model.decode(&ids));
 }
 
-/// Class and cause in both modes: faithful, sampled.
+/// Returns the class or the cause in both modes: faithful, sampled.
 fn judged(model: &Model, node: &Node, new: &[Value]) -> [String; 2] {
     [History::Faithful, History::Sampled].map(|history| match splice(model, history, node, new) {
         Ok(spliced) => format!("{:?}", spliced.class),
@@ -126,7 +126,7 @@ fn an_answer_that_ran_out_of_tokens_is_closed() {
     let spliced = splice(&model, History::Faithful, &node, &[user("c")]).unwrap();
     assert_prompt(&model, &node, &spliced, &format!("{END}{NEXT}"));
     assert_eq!(spliced.class, Class::Equal);
-    // In the middle of a character.
+    // The answer ends in the middle of a character.
     let mut cut = model.samples("Hello é", assistant("Hello"));
     cut.ids.pop();
     assert!(model.decode(&cut.ids).ends_with('\u{fffd}'));
@@ -152,7 +152,7 @@ fn an_answer_that_another_token_ended_is_not_closed_again() {
         assert_prompt(&model, &node, &spliced, NEXT);
         assert_eq!(spliced.class, Class::Equal);
     }
-    // Not a token that ended it, only one that stands last.
+    // The last token did not end the answer.
     let node = model.node(&chat(&[user("a")]), ended("<tool_call>", Value::Null));
     let spliced = splice(&model, History::Sampled, &node, &[user("c")]).unwrap();
     assert_prompt(&model, &node, &spliced, &format!("{END}{NEXT}"));
@@ -185,7 +185,7 @@ fn a_turn_that_the_next_one_ends_is_not_begun_twice() {
     for (token, new, closing) in [
         ("<|im_start|>", user("c"), "\nc<think>\n"),
         ("<tool_call>", tool("c"), "\nc<think>\n"),
-        // What it stopped at is not what comes.
+        // The token that ended the answer is not the first token of the next turn.
         ("<tool_call>", user("c"), "<|im_start|>\nc<think>\n"),
     ] {
         let node = model.node(&chat(&[user("a")]), sampled(token));
@@ -224,7 +224,7 @@ fn what_the_server_did_not_render_so_is_not_gone_on_from() {
     let node = other.node(&chat(&[user("a")]), other.says("Hello"));
     let text = "unproven None";
     assert_eq!(judged(&model, &node, &[user("c")]), [text, text]);
-    // A prompt that tokenises otherwise is not the template's either, though it reads the same.
+    // A prompt with another tokenisation is not the template's either, although its text is the same.
     let (call, said) = answered(
         &model.letters("<|im_start|>user\nHello there<|im_end|>\n<|im_start|>assistant\n"),
         vec![model.says("b")],
@@ -238,7 +238,7 @@ fn what_the_server_did_not_render_so_is_not_gone_on_from() {
     assert_eq!(judged(&model, &node, &[user("c")]), [text, text]);
 }
 
-/// The fixture's template for messages after an answer.
+/// Renders a message after an answer by the fixture's template.
 fn chatml(message: &Value) -> String {
     let content = message["content"].as_str().unwrap();
     match message["role"].as_str().unwrap() {

@@ -1,4 +1,4 @@
-//! Where templates go on after an answer: the right place, or none.
+//! Tests that templates yield the correct tail, or none.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use super::templates::{DEEPSEEK, FORGETFUL, GEMMA, GLM, LLAMA3, MISTRAL, PLAIN, 
 use super::*;
 use crate::prefix::tail::{FollowingTurn, NoTail, Tail};
 
-/// What comes after the answer: its last message but the new ones.
+/// Returns the tail of `answer` in a conversation of `before`, `answer` and `new`.
 fn tail(model: &Model, before: &[Value], answer: &Value, new: &[Value]) -> Result<Tail, NoTail> {
     tail_with(model, &RequestInputs::default(), before, answer, new)
 }
@@ -31,7 +31,7 @@ fn tail_with(
     Tail::find(renderer, &turn, &model.0.ends)
 }
 
-/// The closing text, with whether an end token begins it.
+/// Returns whether an end token begins the closing text, and the text.
 fn closing(model: &Model, before: &[Value], answer: &Value, new: &[Value]) -> (bool, String) {
     let tail = tail(model, before, answer, new).unwrap();
     (tail.end.is_some(), tail.closing)
@@ -144,7 +144,7 @@ fn deepseek_leaves_a_single_call_open() {
         closing(&model, &[user("a")], &calling(&["{}"]), &later),
         open(&format!("{output}<|im_start|>Assistantx<|im_end|><|im_start|>Userc<|im_start|>Assistant"))
     );
-    // The end token in the arguments is none.
+    // An end token in the arguments does not end the turn.
     let tricky = calling(&["{\"x\": \"<|im_end|>\"}"]);
     assert_eq!(closing(&model, &[user("a")], &tricky, &[tool("1")]), open(output));
     assert_eq!(
@@ -201,7 +201,7 @@ fn any_message() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The answer with words that nobody else says: in its last call, or as its content.
+/// Returns the answer with words that occur nowhere else: in its last call, or as its content.
 fn marked(answer: &Value, words: &str, in_call: bool) -> Option<Value> {
     let mut answer = answer.clone();
     match in_call {
@@ -218,7 +218,7 @@ static MODELS: LazyLock<[Model; 9]> =
     LazyLock::new(|| [QWEN3, GEMMA, LLAMA3, DEEPSEEK, GLM, MISTRAL, PLAIN, TWICE, FORGETFUL].map(Model::by));
 
 proptest! {
-    /// What stands behind the answer in the text that the template makes of the whole is what was found, whatever is said.
+    /// The found tail is the text after the answer in the template's rendering of the whole, for any content.
     #[test]
     fn no_template_gives_a_wrong_tail(
         which in 0..9usize,
@@ -238,7 +238,7 @@ proptest! {
             let whole = shown.unwrap();
             prop_assert!(whole.ends_with(&tail.closing), "{whole:?} {tail:?}");
             let between = whole.strip_suffix(tail.closing.as_str()).unwrap().rsplit_once(mark).unwrap().1;
-            // Between them stands at most the end of the call.
+            // At most the end of the call is between them.
             prop_assert!(
                 ["", "\"}\n</tool_call>", "\"}}\n</tool_call>", "\"}}", "\"}, \"name\": \"f\"}\n</tool_call>",
                  "\"}, \"name\": \"f\"}, \"type\": \"function\"}]"].contains(&between),

@@ -1,6 +1,6 @@
-//! Templates in the manner of well-known models, written with the few tokens that the fixture never splits.
+//! Templates modelled on well-known models, written with the few tokens that the fixture never splits.
 
-/// Qwen3: an empty think block before the last answer, reasoning dropped once a user speaks again.
+/// Qwen3: shows an empty think block before the last answer, and drops reasoning once a user message follows.
 pub(super) const QWEN3: &str = r"
 {%- set ns = namespace(last=-1) %}
 {%- for m in messages %}{%- if m.role == 'user' %}{%- set ns.last = loop.index0 %}{%- endif %}{%- endfor %}
@@ -25,7 +25,7 @@ pub(super) const QWEN3: &str = r"
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}";
 
-/// Gemma: all content trimmed, strict alternation, no tools.
+/// Gemma: trims all content, requires alternating roles, and has no tools.
 pub(super) const GEMMA: &str = r"
 {%- for m in messages %}
 {%- if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Roles must alternate.') }}{%- endif %}
@@ -33,7 +33,7 @@ pub(super) const GEMMA: &str = r"
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>model\n' }}{%- endif %}";
 
-/// Llama 3.1: a date in the system turn, one call per turn, and no content beside it.
+/// Llama 3.1: has a date in the system turn, one call per turn, and no content beside a call.
 pub(super) const LLAMA3: &str = r#"
 {{- '<|im_start|>system\nToday is ' + (date_string or 'a day') + '.\n' }}
 {%- if messages[0].role == 'system' %}{{- messages[0].content }}{%- set messages = messages[1:] %}{%- endif %}
@@ -51,7 +51,7 @@ pub(super) const LLAMA3: &str = r#"
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"#;
 
-/// DeepSeek V3: a single tool call is never closed by the token that ends a turn, several are.
+/// DeepSeek V3: closes several tool calls with the token that ends a turn, but never a single one.
 pub(super) const DEEPSEEK: &str = r"
 {%- for m in messages %}
 {%- if m.role == 'user' %}{{- '<|im_start|>User' + m.content }}
@@ -67,31 +67,32 @@ pub(super) const DEEPSEEK: &str = r"
 {%- endfor %}
 {%- if add_generation_prompt and messages[-1].role == 'user' %}{{- '<|im_start|>Assistant' }}{%- endif %}";
 
-/// GLM 4: nothing ends a turn but the beginning of the next, whose first token is what the policy stops at.
+/// GLM 4: only the beginning of the next turn ends a turn. The policy stops at the first token of that beginning.
 pub(super) const GLM: &str = r"
 {%- set marks = {'user': '<|im_start|>', 'assistant': '<think>', 'tool': '<tool_call>'} %}
 {%- for m in messages %}{{- marks[m.role] + '\n' + m.content }}{%- endfor %}
 {%- if add_generation_prompt %}{{- '<think>\n' }}{%- endif %}";
 
-/// Plain words between turns.
+/// Separates turns with plain words.
 pub(super) const PLAIN: &str = r"
 {%- for m in messages %}{{- m.role + ': ' + m.content + '\n' }}{%- endfor %}
 {%- if add_generation_prompt %}{{- 'assistant: ' }}{%- endif %}";
 
-/// Shows what was said last once more at the end.
+/// Shows all answers once more at the end.
 pub(super) const TWICE: &str = r"
 {%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{%- endfor %}
 {%- for m in messages if m.role == 'assistant' %}{{- '<think>' + m.content + '</think>' }}{%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}";
 
-/// Shows no answer but the last message.
+/// Shows an answer only if it is the last message.
 pub(super) const FORGETFUL: &str = r"
 {%- for m in messages %}
 {%- if m.role != 'assistant' or loop.last %}{{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{%- endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}";
 
-/// Mistral: no generation prompt, tools before the last user turn, only the calls of an answer that has some.
+/// Mistral: has no generation prompt, and shows tools before the last user turn. An answer that has calls shows only
+/// the calls.
 pub(super) const MISTRAL: &str = r#"
 {%- set ns = namespace(last=-1) %}
 {%- for m in messages %}{%- if m.role == 'user' %}{%- set ns.last = loop.index0 %}{%- endif %}{%- endfor %}

@@ -1,11 +1,9 @@
-use jiff::Timestamp;
 use proptest::prelude::*;
-use rolltap_rollout::ids::{CallId, TrialId};
 use serde_json::json;
 
 use super::*;
 use crate::dialect::chat::answer::{ChatAnswerOptions, event, whole};
-use crate::recorder::Recorder;
+use crate::recorder::{CallStart, Recorder};
 
 /// What is made of one choice's parts.
 fn put_together<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<Value> {
@@ -16,9 +14,7 @@ fn put_together<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<Value> {
 
 /// What is kept of a recorded answer: the body of a whole one, or of a stream.
 fn kept_of(body: &str) -> Vec<(u32, Option<Value>)> {
-    let trial = TrialId::new("t").unwrap();
-    let mut recorder =
-        Recorder::new(CallId::generate(), trial, 0, Timestamp::UNIX_EPOCH, std::sync::Arc::default());
+    let mut recorder = Recorder::begin(CallStart::of_test());
     recorder.keeps_answers();
     let mut asked = ChatAnswerOptions::default();
     match body.strip_prefix("data: ") {
@@ -89,9 +85,7 @@ fn a_recorded_tool_call_is_as_a_client_sends_it_back() {
 
 #[test]
 fn nothing_is_kept_unless_asked_for() {
-    let trial = TrialId::new("t").unwrap();
-    let mut recorder =
-        Recorder::new(CallId::generate(), trial, 0, Timestamp::UNIX_EPOCH, std::sync::Arc::default());
+    let mut recorder = Recorder::begin(CallStart::of_test());
     whole(recorded!("chat_plain.body.json"), &ChatAnswerOptions::default(), &mut recorder);
     assert_eq!(recorder.take_answers(), []);
 }

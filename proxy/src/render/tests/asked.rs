@@ -1,4 +1,4 @@
-//! The renderer that asks upstream, in front of the simulator and of a real vLLM.
+//! Tests of the renderer that asks upstream, with the simulator and with a real vLLM.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::upstream::PoolSettings;
 use crate::upstream::policy::Policy;
 use rolltap_sim as sim;
 
-/// A pool of one server, and the folder that its store lies in.
+/// Returns a pool of one server, and the folder of its store.
 fn pool(url: &str) -> (Arc<Pool>, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let OpenedStore { store, .. } = Store::open(dir.path(), StoreSettings::default()).unwrap();
@@ -63,7 +63,7 @@ async fn texts_and_conversations_go_upstream() {
     assert!(matches!(stranger.encode("a").await, Err(RenderError::Refused { status: 404, .. })));
 }
 
-/// A server of the small model's tokenizer. It also says how often it was asked.
+/// Starts a server with the small model's tokenizer. Returns its URL and the number of its requests.
 async fn tokenizing() -> (String, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let model = Arc::new(fixture());

@@ -1,4 +1,4 @@
-//! Against vLLM's own code: each request of a corpus, by each tokenizer and template of the testbed.
+//! Compares renderings with vLLM's own code: each request of a corpus, with each tokenizer and template of the testbed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use serde_json::Value as Json;
 
 use crate::render::{LocalRenderer, RenderSettings, RequestInputs};
 
-/// Differences that stay, by the template's or the model's name and the request's, each with its reason.
+/// The known differences, by the name of the template or model and the name of the request, each with its reason.
 const KNOWN_DIFFERENCES: [(&str, &str, &str); 1] = [(
     "tiny-model",
     "every script",
     "transformers gives every tokenizer of Qwen2's class an NFC normalizer; this one's tokenizer.json has none",
 )];
 
-/// The testbed's tokenizer that templates without a model are tried with.
+/// The tokenizer of the testbed that renders templates without a model.
 const TOKENS_OF_TEMPLATES: &str = "qwen3";
 
 #[derive(Deserialize)]
@@ -30,7 +30,7 @@ pub(super) struct Case {
 #[derive(Deserialize)]
 struct Golden {
     model: PathBuf,
-    /// Empty for the model's own.
+    /// Empty for the model's own template.
     template: PathBuf,
     name: String,
     add_generation_prompt: bool,
@@ -45,7 +45,7 @@ enum Outcome {
     Refused { error: String },
 }
 
-/// How one model or template fared.
+/// The results of one model or template.
 #[derive(Debug, Default)]
 struct Tally {
     same: usize,
@@ -100,7 +100,7 @@ impl Tally {
                 }
                 format!("vLLM {text:?}\nours {our_text:?}\nids equal: {}", *ids == our_ids)
             }
-            // The refusal's wording is the template's own, and is told on.
+            // The wording of the refusal is the template's own, and is passed on.
             (Outcome::Refused { error }, Err(ours)) if ours.ends_with(error.as_str()) => {
                 self.refused_by_both += 1;
                 return;
@@ -117,14 +117,14 @@ impl Tally {
     }
 }
 
-/// By the model's own template where none is named.
+/// Loads a model with the named template, or with its own template if `template` is empty.
 pub(super) fn load(model: &Path, template: &Path) -> LocalRenderer {
     let named = Some(template.to_owned()).filter(|template| !template.as_os_str().is_empty());
     let settings = RenderSettings { chat_template: named, ..RenderSettings::default() };
     LocalRenderer::load(model, &settings).unwrap()
 }
 
-/// The text and the ids of a case; in words, why there are none.
+/// Returns the text and the ids of a case, or the reason why there are none.
 pub(super) fn rendered(
     renderer: &LocalRenderer,
     case: &Case,
@@ -141,7 +141,7 @@ pub(super) fn rendered(
     render().map_err(|error: crate::render::RenderError| error.to_string())
 }
 
-/// What a case gives the template beside its messages.
+/// Returns the inputs of a case that the template gets beside the messages.
 pub(super) fn inputs_of(case: &Case) -> RequestInputs {
     let member = |name: &str| case.request.get(name).cloned();
     RequestInputs {
@@ -153,7 +153,8 @@ pub(super) fn inputs_of(case: &Case) -> RequestInputs {
     }
 }
 
-/// What vLLM makes of the corpus: by each model's own template, and by further templates on one model's tokens.
+/// Returns vLLM's renderings of the corpus: with each model's own template, and with further templates on one model's
+/// tokens.
 fn golden_lines() -> Vec<Golden> {
     let tokenizers = PathBuf::from(variable("ROLLTAP_TESTBED_TOKENIZERS"));
     let mut models = vec![PathBuf::from(variable("ROLLTAP_TESTBED_MODEL"))];
@@ -180,7 +181,7 @@ fn corpus_path() -> PathBuf {
     repository().join("tests/corpus/conversations.json")
 }
 
-/// Chat requests of every kind.
+/// Returns chat requests of every kind.
 pub(super) fn corpus() -> Vec<Case> {
     serde_json::from_slice(&std::fs::read(corpus_path()).unwrap()).unwrap()
 }

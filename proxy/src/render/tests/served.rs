@@ -1,4 +1,5 @@
-//! Against a running vLLM: the prompt ids that its chat endpoint tells are those that we make of the same request.
+//! Compares with a running vLLM: the prompt ids of its chat endpoint equal the ids that rolltap renders for the same
+//! request.
 
 use std::path::Path;
 
@@ -18,9 +19,9 @@ async fn the_prompts_of_the_long_model_are_ours() {
     are_ours(&variable("ROLLTAP_TEST_VLLM_LONG"), &variable("ROLLTAP_TESTBED_LONG_MODEL"), &[]).await;
 }
 
-/// `different` are the cases that [`super::golden`] knows to differ.
+/// Checks all cases of the corpus but `different`, the cases that [`super::golden`] knows to differ.
 async fn are_ours(vllm: &str, model: &str, different: &[&str]) {
-    // vLLM closes an idle connection after five seconds, maybe just as a request is sent on it.
+    // vLLM closes an idle connection after five seconds, possibly while a request is sent on it.
     let http = reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
     let list: Json = http.get(format!("{vllm}/v1/models")).send().await.unwrap().json().await.unwrap();
     let renderer = load(Path::new(model), Path::new(""));

@@ -1,8 +1,9 @@
-//! A call as bytes: what is small as JSON, ids as numbers, logprobs apart ([`logprobs`]), the prompt as its difference from an earlier
-//! call's prompt and answer; then its conversation, if somebody looked at it.
+//! Encodes a call as bytes. Small members are JSON, ids are varints, and logprobs are stored apart ([`logprobs`]). The
+//! prompt is a difference from an earlier call's prompt and answer. The conversation follows if the call has one.
 //!
-//! Each turn of an agent repeats the conversation so far; written as a difference, a trial's calls need room for what
-//! is new in each. A record names the one it builds on by how many bytes it lies before it in the file.
+//! Each turn of an agent repeats the conversation so far. With differences, the calls of a trial need space only for
+//! the new part of each turn. A record refers to an earlier record by its distance: the number of bytes from the
+//! beginning of the earlier record to its own beginning.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,25 +20,27 @@ use serde::Serialize;
 use super::logprobs::{self, Planes, Taking};
 use super::varint::{Numbers, NumbersMut};
 
-/// How what is small begins where the call's name is with it.
+/// The first member of the JSON, if the JSON contains the call's id.
 const NAME: &str = "\"call_id\":";
 
-/// What a call's prompt has in common with an earlier call.
+/// The part of a call's prompt that an earlier call already has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Shared {
-    /// Ids of the prompt that are those of the earlier prompt.
+    /// The number of leading ids that the prompt shares with the earlier prompt.
     of_prompt: usize,
-    /// Ids that follow them and are those of an answer. Only where all of the earlier prompt is shared.
+    /// The number of ids after them that are the beginning of an answer. Above 0 only if the whole earlier prompt is
+    /// shared.
     of_answer: usize,
-    /// Which answer.
+    /// The index of that answer among the earlier call's choices.
     choice: usize,
 }
 
 impl Shared {
-    /// Between `call` and an `earlier` one.
+    /// Compares `call` with an `earlier` call.
     pub(crate) fn between(call: &Call, earlier: &Call) -> Self {
         let prompt = &call.prompt_token_ids;
         let of_prompt = prompt.common_prefix(&earlier.prompt_token_ids);
+        // An answer can follow only where the whole earlier prompt is shared.
         if of_prompt < earlier.prompt_token_ids.len() {
             return Self { of_prompt, ..Self::default() };
         }
@@ -48,14 +51,15 @@ impl Shared {
         earlier.choices.iter().enumerate().map(with).max().unwrap_or(Self { of_prompt, ..Self::default() })
     }
 
-    /// How many ids need not be written.
+    /// The number of ids that the record omits.
     pub(crate) fn length(self) -> usize {
         self.of_prompt + self.of_answer
     }
 }
 
-/// Appends a call but for its name and its logprobs, which are put into `planes`; gives where in `out` what is small stands.
-/// `earlier` says how many bytes before it lies the record of a call that its prompt shares with.
+/// Appends a call without its logprobs, and without its id if the record's mark holds it. The logprobs are put into
+/// `planes`. Returns the range of the JSON in `out`. `earlier` is the distance in bytes to the record of an earlier
+/// call, and the part of the prompt that both share.
 pub(crate) fn write(
     call: &Call,
     earlier: Option<(u64, Shared)>,
@@ -82,28 +86,28 @@ pub(crate) fn write(
     Ok(small)
 }
 
-/// What is small in a call that was written, as it stands there.
+/// Reads the JSON of a written call, as bytes.
 pub(crate) fn small<'a>(body: &mut Numbers<'a>) -> Option<&'a [u8]> {
     let length = body.number()?;
     body.bytes(length)
 }
 
-/// Whether what is small begins with the call's name.
+/// Whether the JSON begins with the call's id.
 pub(crate) fn is_named(small: &[u8]) -> bool {
     small.strip_prefix(b"{").is_some_and(|rest| rest.starts_with(NAME.as_bytes()))
 }
 
-/// What of a call stands apart from all else.
+/// The parts of a call that are stored apart from its JSON and ids, by format.
 pub(crate) enum Apart<'a> {
-    /// In the first format: nothing.
+    /// Format 1: no part. Logprobs follow one another as floats.
     V1,
-    /// In the second one: nothing either, but the logprobs are in another order.
+    /// Format 2: no part. Logprobs are four joined byte planes.
     V2,
-    /// The name, where it is not with what is small; the logprobs.
+    /// Format 3: the id if the JSON lacks it, and the logprobs.
     V3(Option<CallId>, Taking<'a>),
 }
 
-/// Reads a call; `earlier` gives the one whose record lies so many bytes before it.
+/// Reads a call. `earlier` returns the call whose record begins that many bytes before this one.
 pub(crate) fn read(
     numbers: &mut Numbers<'_>,
     mut apart: Apart<'_>,
@@ -111,6 +115,7 @@ pub(crate) fn read(
 ) -> Result<Call, String> {
     let cut_short = || "the record of a call ends too early".to_owned();
     let mut call = read_small(small(numbers).ok_or_else(cut_short)?, &apart)?;
+    // A missing number reads as 0. The ids below are then missing too, and the record is rejected as cut short.
     let [distance, of_prompt, of_answer, choice] =
         [(); 4].map(|()| numbers.number()).map(Option::unwrap_or_default);
     if distance > 0 {
@@ -132,6 +137,7 @@ pub(crate) fn read(
 fn read_small(small: &[u8], apart: &Apart<'_>) -> Result<Call, String> {
     let with_name;
     let small = match (apart, small.strip_prefix(b"{")) {
+        // The id from the record's mark becomes the first member, so that one JSON parser reads all formats.
         (Apart::V3(Some(name), _), Some(rest)) => {
             with_name = [format!("{{{NAME}\"{name}\",").as_bytes(), rest].concat();
             &with_name
@@ -151,10 +157,10 @@ fn shared_ids(earlier: &Call, of_prompt: u64, of_answer: u64, choice: u64) -> Op
     (ids.len() == of_prompt + usize::try_from(of_answer).ok()?).then_some(ids)
 }
 
-/// A call but for its lists, which stand empty in their places.
+/// A call for the JSON, with empty arrays in the places of its lists.
 #[derive(Serialize)]
 struct WithoutLists<'a> {
-    /// Where the record's mark is not the name.
+    /// Present only if the record's mark is a hash of the id.
     #[serde(skip_serializing_if = "Option::is_none")]
     call_id: Option<&'a CallId>,
     trial_id: &'a TrialId,
@@ -192,7 +198,7 @@ struct ChoiceWithoutLists<'a> {
     versions: &'a [VersionSpan],
 }
 
-/// Every member is named, so that none is forgotten here when one is added.
+/// Destructures every member, so that the compiler rejects a new member that is forgotten here.
 fn without_lists(call: &Call) -> WithoutLists<'_> {
     let Call {
         call_id,
@@ -270,6 +276,7 @@ fn take_ids(numbers: &mut Numbers<'_>) -> Option<Vec<TokenId>> {
 fn take_logprobs(numbers: &mut Numbers<'_>, apart: &mut Apart<'_>) -> Option<Vec<Option<Logprob>>> {
     let length = numbers.number()?;
     match apart {
+        // A logprob has four bytes.
         Apart::V1 => Some(logprobs::of_bytes(numbers.bytes(length.checked_mul(4)?)?)),
         Apart::V2 => Some(logprobs::of_joined_planes(numbers.bytes(length.checked_mul(4)?)?)),
         Apart::V3(_, planes) => planes.take(usize::try_from(length).ok()?),

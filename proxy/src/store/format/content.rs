@@ -1,5 +1,5 @@
-//! What a record holds: its kind and its trial in front, so that a whole store is looked through without reading what calls
-//! said; the rest compressed where that helps.
+//! The content of a record. The kind and the trial come first and uncompressed, so that recovery scans a store without
+//! decoding calls. The body is compressed if that makes it smaller.
 
 use std::borrow::Cow;
 use std::io;
@@ -7,16 +7,16 @@ use std::io;
 use super::logprobs::Planes;
 use super::varint::{Numbers, NumbersMut};
 
-/// Names a trial within the store. 0 is no trial.
+/// Identifies a trial within the store. 0 stands for no trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TrialNumber(pub(crate) u64);
 
-/// What kind of record it is.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// An event in JSON.
     Event,
-    /// What a call came to.
+    /// The outcome of a call.
     Call,
     /// A call is about to go upstream.
     Intent,
@@ -24,20 +24,20 @@ pub(crate) enum Kind {
     Text,
 }
 
-/// The bit of the first byte that says that the body is compressed.
+/// The bit of the first byte that marks a compressed body.
 const IS_COMPRESSED: u8 = 0x80;
-/// The bit that says: with words of an earlier record in mind (see [`super::dictionary`]).
+/// The bit that marks a dictionary with text of an earlier record (see [`super::dictionary`]).
 const HAS_WORDS: u8 = 0x40;
-/// Shorter bodies do not get smaller.
+/// Bodies with fewer bytes are not compressed, because they do not get smaller.
 const COMPRESSED_FROM: usize = 64;
-/// zstd's fastest but for those that give much away: calls wait for it.
+/// The fastest zstd level except the negative ones, which compress much worse. Calls wait for the compression.
 const LEVEL: i32 = 1;
-/// With words in mind more is found at this level, for a tenth of a millisecond more where a turn is long.
+/// The level with text of earlier records. It finds more, for a tenth of a millisecond more if a turn is long.
 const LEVEL_WITH_WORDS: i32 = 6;
-/// No body is longer: answers are limited to 1 GiB.
+/// The maximum length of a body in bytes. Answers are limited to 1 GiB, so no body is longer.
 const LONGEST: u64 = 4 << 30;
 
-/// What bodies are compressed with in mind: words that nearly every record has. Part of the format, so it never changes.
+/// The base dictionary: words that nearly every record has. It is part of the format, so it never changes.
 pub(crate) const DICTIONARY: &[u8] = include_bytes!("dictionary.txt");
 
 impl Kind {
@@ -62,20 +62,20 @@ impl Kind {
     }
 }
 
-/// What a body is compressed with in mind.
+/// The dictionary of a body.
 pub(crate) struct Words {
-    /// How many bytes before this record lies the one that they are made of.
+    /// The distance in bytes to the earlier record that the dictionary is made of.
     pub(crate) distance: u64,
-    /// The [`DICTIONARY`] first.
+    /// The [`DICTIONARY`], then the text of earlier records.
     pub(crate) words: Vec<u8>,
 }
 
-/// Makes contents.
+/// Encodes and compresses the contents of records.
 pub(crate) struct Packer {
     compressor: zstd::bulk::Compressor<'static>,
-    /// Is given other words each time.
+    /// For bodies with text of earlier records. Its dictionary is set for each body.
     with_words: zstd::bulk::Compressor<'static>,
-    /// Has nothing in mind.
+    /// For logprobs. It has no dictionary.
     of_planes: zstd::bulk::Compressor<'static>,
     compressed: Vec<u8>,
 }
@@ -84,21 +84,21 @@ impl Packer {
     pub(crate) fn new() -> io::Result<Self> {
         let compressor = zstd::bulk::Compressor::with_dictionary(LEVEL, DICTIONARY)?;
         let mut with_words = zstd::bulk::Compressor::new(LEVEL_WITH_WORDS)?;
-        // Other words than those it was written with would give another body, and nothing else would tell.
+        // With another dictionary the body would decompress to other bytes. Only the checksum detects this.
         with_words.include_checksum(true)?;
-        // Records say it themselves.
+        // Records state the length themselves.
         with_words.include_contentsize(false)?;
         let mut of_planes = zstd::bulk::Compressor::new(LEVEL)?;
         of_planes.include_contentsize(false)?;
         Ok(Self { compressor, with_words, of_planes, compressed: Vec::new() })
     }
 
-    /// Appends logprobs, for a record to have in front of its body.
+    /// Appends logprobs, which precede the body of a record.
     pub(crate) fn pack_planes(&mut self, planes: &Planes, out: &mut Vec<u8>) -> io::Result<()> {
         planes.pack(&mut self.of_planes, out)
     }
 
-    /// Appends a record's content. `plain` stands in front of the body and is never compressed.
+    /// Appends a record's content. `plain` precedes the body and is never compressed.
     pub(crate) fn pack(
         &mut self,
         kind: Kind,
@@ -109,6 +109,7 @@ impl Packer {
         out: &mut Vec<u8>,
     ) -> io::Result<()> {
         self.compress(body, words.as_ref())?;
+        // A compressed body also needs its length and a distance, which take about 4 bytes.
         let is_compressed = !self.compressed.is_empty() && self.compressed.len() + 4 < body.len();
         let words = words.filter(|_| is_compressed);
         let flags = (u8::from(is_compressed) * IS_COMPRESSED) | (u8::from(words.is_some()) * HAS_WORDS);
@@ -130,6 +131,7 @@ impl Packer {
     fn compress(&mut self, body: &[u8], words: Option<&Words>) -> io::Result<()> {
         self.compressed.clear();
         if body.len() < COMPRESSED_FROM {
+            // The caller reads an empty buffer as "not compressed".
             return Ok(());
         }
         self.compressed.reserve(zstd::zstd_safe::compress_bound(body.len()));
@@ -144,7 +146,7 @@ impl Packer {
     }
 }
 
-/// A content whose body has not been looked at.
+/// A content whose body has not been decompressed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Content<'a> {
     pub(crate) kind: Kind,
@@ -155,7 +157,7 @@ pub(crate) struct Content<'a> {
 }
 
 impl<'a> Content<'a> {
-    /// Says in words what is wrong with it.
+    /// Reads the kind and the trial. The error describes the defect.
     pub(crate) fn read(content: &'a [u8]) -> Result<Self, String> {
         let (&first, rest) = content.split_first().ok_or("a record without content")?;
         let kind = Kind::of(first)
@@ -171,26 +173,26 @@ impl<'a> Content<'a> {
         })
     }
 
-    /// The first bytes behind the trial, which are not compressed, and what follows them.
+    /// Splits off the first `N` bytes after the trial, which are not compressed.
     pub(crate) fn split_plain<const N: usize>(self) -> Result<([u8; N], Self), String> {
         let (plain, rest) = self.rest.split_first_chunk().ok_or("a record that ends too early")?;
         Ok((*plain, Self { rest, ..self }))
     }
 
-    /// The logprobs in front of its body, and what follows them.
+    /// Splits off the logprobs that precede the body.
     pub(crate) fn split_planes(self) -> Result<(Planes, Self), String> {
         let mut numbers = Numbers::of(self.rest);
         let planes = Planes::read(&mut numbers).ok_or("logprobs that cannot be read")?;
         Ok((planes, Self { rest: numbers.rest(), ..self }))
     }
 
-    /// What was compressed, as it was, where that takes no other record.
+    /// Decompresses the body. Fails if its dictionary contains text of another record.
     pub(crate) fn body(self) -> Result<Cow<'a, [u8]>, String> {
         self.body_with(|distance, _| Err(format!("it takes the record {distance} bytes before it")))
     }
 
-    /// What was compressed, as it was. `words` gives those that it was compressed with in mind, by how many bytes before it
-    /// the record lies that they are made of, and by the length of the body.
+    /// Decompresses the body. `words` returns the dictionary, given the distance in bytes to the record that it is made
+    /// of, and the length of the body.
     pub(crate) fn body_with(
         self,
         words: impl FnOnce(u64, usize) -> Result<Vec<u8>, String>,
@@ -199,6 +201,7 @@ impl<'a> Content<'a> {
             return Ok(Cow::Borrowed(self.rest));
         }
         let mut numbers = Numbers::of(self.rest);
+        // The limit prevents a huge allocation for a damaged length.
         let length = numbers.number().filter(|&length| length <= LONGEST).ok_or("a record of no length")?;
         let length = usize::try_from(length).map_err(|error| error.to_string())?;
         let dictionary = if self.has_words {

@@ -1,8 +1,8 @@
-//! What a call's prompt was made of and what its answers said: with it, a process that starts anew lets conversations go
-//! on token for token, and exports have their texts.
+//! Stores the messages behind a call's prompt and the texts of its answers. With them, a restarted proxy continues
+//! conversations token for token, and exports contain texts.
 //!
-//! Texts are kept once. A call names the messages that an earlier call of its trial had, and brings what is new; a long
-//! text that any trial of the segment has said before is referred to.
+//! Each text is stored once. A call refers to the messages that it shares with an earlier call of its trial, and
+//! contains the new ones. A long text that any trial of the segment has already stored becomes a reference.
 
 use std::sync::Arc;
 
@@ -11,61 +11,63 @@ use super::varint::{Numbers, NumbersMut};
 /// The conversation that a call belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredConversation {
-    /// Who made the prompt.
+    /// How the prompt was made.
     pub maker: PromptMaker,
-    /// The messages that the prompt was rendered from, each as a chat request has it, in JSON.
+    /// The messages that the prompt was rendered from, each as JSON in the form of a chat request.
     pub messages: Vec<Arc<str>>,
-    /// The members of the chat request that have a say in the rendering beside the messages, as a JSON object.
+    /// The other members of the chat request that influence the rendering, as a JSON object.
     pub inputs: Arc<str>,
-    /// What the choices said, by their index, each as a message in JSON.
+    /// The answers with the index of their choice, each as a message in JSON.
     pub answers: Vec<(u32, Arc<str>)>,
 }
 
-/// Who made a prompt.
+/// The component that made a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromptMaker {
-    /// The server, of the messages.
+    /// The server rendered exactly the messages.
     Server,
-    /// The server, of more than the messages (media), or of less (a prompt cut off).
+    /// The server rendered more than the messages (media), or less (a truncated prompt).
     ServerOtherwise,
-    /// It was put together of tokens: those of an earlier call and what is new.
+    /// The proxy composed the prompt from the token ids of an earlier call and of the new tail.
     Proxy,
 }
 
-/// Which messages need not be written: the first ones of an earlier call, and perhaps an answer of it.
+/// The messages that a record omits: the first messages of an earlier call, and perhaps one of its answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SharedMessages {
     messages: usize,
-    /// Which of the earlier call's answers follows, counted from 1; 0 for none. Only where all its messages are shared.
+    /// The answer of the earlier call that follows, counted from 1. 0 if no answer is shared. Above 0 only if all
+    /// messages of that call are shared.
     answer: usize,
 }
 
 impl SharedMessages {
     pub(crate) fn between(told: &StoredConversation, earlier: &StoredConversation) -> Self {
         let pairs = told.messages.iter().zip(&earlier.messages);
+        // Turns of one conversation usually share allocations, so comparing the pointers first is faster.
         let messages = pairs.take_while(|(a, b)| Arc::ptr_eq(a, b) || a == b).count();
         let next = told.messages.get(messages).filter(|_| messages == earlier.messages.len());
         let answer = next.and_then(|next| earlier.answers.iter().position(|(_, answer)| answer == next));
         Self { messages, answer: answer.map_or(0, |answer| answer + 1) }
     }
 
-    /// How many messages need not be written.
+    /// The number of messages that the record omits.
     pub(crate) fn length(self) -> usize {
         self.messages + usize::from(self.answer > 0)
     }
 }
 
 impl StoredConversation {
-    /// The messages and answers that are not shared with an earlier call, in the order in which they are written.
+    /// Returns the messages and answers that are not shared with an earlier call, in the order of the record.
     pub(crate) fn new_texts(&self, shared: Option<SharedMessages>) -> impl Iterator<Item = &Arc<str>> {
         let known = shared.map(SharedMessages::length).unwrap_or_default();
         self.messages.iter().skip(known).chain(self.answers.iter().map(|(_, text)| text))
     }
 }
 
-/// Appends a conversation. `earlier` says how many bytes before this record lies that of the call that it shares messages
-/// with; `places` says so of each text that is not shared, in the order inputs, [`StoredConversation::new_texts`], where it does not stand
-/// in this record.
+/// Appends a conversation. `earlier` is the distance in bytes to the record of the call that shares messages, and the
+/// shared part. `places` yields an item for the inputs and for each of [`StoredConversation::new_texts`]: the distance
+/// to the text, or `None` if the text is part of this record.
 pub(crate) fn write(
     told: &StoredConversation,
     earlier: Option<(u64, SharedMessages)>,
@@ -80,6 +82,7 @@ pub(crate) fn write(
     let mut put = |text: &Arc<str>, out: &mut Vec<u8>| match places.next().flatten() {
         Some(distance) => out.put_number(distance),
         None => {
+            // Distance 0 means that the text follows here.
             out.put_number(0);
             out.put_number(text.len() as u64);
             out.extend_from_slice(text.as_bytes());
@@ -100,13 +103,13 @@ pub(crate) fn write(
     }
 }
 
-/// What a conversation refers to, by how many bytes before its record it lies.
+/// Resolves the references of a conversation by their distance in bytes before its record.
 pub(crate) trait Referred {
     fn conversation(&mut self, distance: u64) -> Option<Arc<StoredConversation>>;
     fn text(&mut self, distance: u64) -> Option<Arc<str>>;
 }
 
-/// Reads a conversation. None where the bytes are none, or refer to what is not there.
+/// Reads a conversation. Returns `None` if the bytes are malformed or refer to a missing record.
 pub(crate) fn read(numbers: &mut Numbers<'_>, referred: &mut impl Referred) -> Option<StoredConversation> {
     let maker = match numbers.number()? {
         1 => PromptMaker::Server,
@@ -117,6 +120,7 @@ pub(crate) fn read(numbers: &mut Numbers<'_>, referred: &mut impl Referred) -> O
     let inputs = read_text(numbers, referred)?;
     let [distance, shared, answer] = [numbers.number()?, numbers.number()?, numbers.number()?];
     let mut messages = match distance {
+        // Distance 0 means that no earlier call shares messages.
         0 => Vec::new(),
         _ => shared_messages(&*referred.conversation(distance)?, shared, answer)?,
     };

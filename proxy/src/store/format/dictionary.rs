@@ -1,7 +1,8 @@
-//! What a record is compressed with in mind beside the [`DICTIONARY`]: what its trial said just before it.
+//! Builds the dictionary of a record: the [`DICTIONARY`] and the preceding text of its trial.
 //!
-//! An agent's turns are alike: the same files, names and tools. Words that the reader has in hand when it comes to a record
-//! need not be written again. They are made of earlier records alone, byte for byte the same on both ways.
+//! An agent's turns are alike: the same files, names and tools. The reader already has the earlier records when it
+//! reaches a record, so their words need not be stored again. The dictionary is built from earlier records alone, and
+//! the writer and the reader build the same bytes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,26 +13,28 @@ use rolltap_rollout::token::TokenId;
 use super::content::DICTIONARY;
 use super::varint::NumbersMut;
 
-/// Reading words in costs time for each byte, so a record gets so many for each of its own, ...
+/// Dictionary bytes per byte of the body. Each byte of a dictionary takes time to load, so a short body gets a short
+/// one.
 const WORDS_PER_BYTE: usize = 8;
-/// ... and never more than this.
+/// The maximum number of dictionary bytes from earlier records.
 const MOST: usize = 64 << 10;
-/// A text needs those before it to be read; so many at most.
+/// The maximum number of texts in a chain. To read a text, a reader needs all texts before it in the chain.
 const LINKS: usize = 32;
-/// No id takes more bytes.
+/// The maximum number of bytes of a token id.
 const LONGEST_ID: usize = 5;
 
-/// How many bytes of words a body of that length gets.
+/// Returns how many dictionary bytes a body of that length gets.
 pub(crate) fn room(body: usize) -> usize {
     body.saturating_mul(WORDS_PER_BYTE).min(MOST)
 }
 
-/// The words for a text, of the texts before it, the newest one first.
+/// Builds the dictionary for a text from the texts before it, newest first.
 pub(crate) fn of_texts<'a>(newest_first: impl IntoIterator<Item = &'a str>, room: usize) -> Vec<u8> {
     let mut texts = Vec::new();
     let mut left = room;
     for text in newest_first {
         let text = text.as_bytes();
+        // A text that does not fit loses its beginning: its end is nearest to the new text.
         let fits = text.get(text.len().saturating_sub(left)..).unwrap_or(text);
         texts.push(fits);
         left -= fits.len();
@@ -40,16 +43,18 @@ pub(crate) fn of_texts<'a>(newest_first: impl IntoIterator<Item = &'a str>, room
         }
     }
     let mut words = DICTIONARY.to_vec();
+    // The newest text comes last, where zstd reaches it with the shortest offsets.
     texts.iter().rev().for_each(|text| words.extend_from_slice(text));
     words
 }
 
-/// The words for the record of a call, of the one that it builds on: what is `small` in that one, and the last ids of its
-/// prompt and its answers.
+/// Builds the dictionary for the record of a call from the call that it builds on. It contains that call's JSON
+/// (`small`), and the last ids of its prompt and answers.
 pub(crate) fn of_call(small: &[u8], call: &Call, room: usize) -> Vec<u8> {
     let mut words = [DICTIONARY, small].concat();
     let answers: Vec<&[TokenId]> = call.choices.iter().map(|choice| choice.token_ids.as_slice()).collect();
     let sampled: usize = answers.iter().map(|ids| ids.len()).sum();
+    // Every id counts with its maximum length, so the ids never exceed the room.
     let of_prompt = (room / LONGEST_ID).saturating_sub(sampled);
     let prompt = &call.prompt_token_ids;
     let mut put = |ids: &[TokenId]| ids.iter().for_each(|&id| words.put_number(u32::from(id).into()));
@@ -66,21 +71,23 @@ pub(crate) fn of_call(small: &[u8], call: &Call, room: usize) -> Vec<u8> {
     words
 }
 
-/// The latest texts of a trial, each of them written with those before it in mind.
+/// The latest texts of a trial. Each is compressed with the texts before it as dictionary.
 #[derive(Debug, Default)]
 pub(crate) struct LatestTexts {
     texts: VecDeque<Arc<str>>,
-    /// Of all of them together.
+    /// The length of all texts together.
     bytes: usize,
-    /// Texts since one was written by itself.
+    /// The number of texts in the current chain.
     links: usize,
-    /// Where the newest lies.
+    /// The offset of the newest text in the segment.
     at: u64,
 }
 
 impl LatestTexts {
-    /// Where the newest lies, and the words for a text of that length. None where it is written by itself.
+    /// Returns the offset of the newest text, and the dictionary for a text of that length. Returns `None` if the text
+    /// begins a chain.
     pub(crate) fn words(&mut self, length: usize) -> Option<(u64, Vec<u8>)> {
+        // A new chain begins, so that a reader never needs more than `LINKS` texts.
         if self.links >= LINKS {
             *self = Self::default();
         }
@@ -88,7 +95,7 @@ impl LatestTexts {
         (!self.texts.is_empty()).then(|| (self.at, words()))
     }
 
-    /// A text was written there: with the others in mind, or by itself, so that those after it need no others.
+    /// Adds a text that was written at that offset. A text that is not linked to the others begins a chain.
     pub(crate) fn add(&mut self, text: &Arc<str>, at: u64, is_linked: bool) {
         if !is_linked {
             *self = Self::default();
@@ -97,6 +104,7 @@ impl LatestTexts {
         self.links += 1;
         self.bytes += text.len();
         self.texts.push_back(Arc::clone(text));
+        // Older texts no longer fit into any dictionary.
         while let Some(oldest) = self.texts.front().filter(|oldest| self.bytes - oldest.len() >= MOST) {
             self.bytes -= oldest.len();
             self.texts.pop_front();

@@ -1,4 +1,4 @@
-//! What the store keeps: the events from which trials can be told again.
+//! The events of the store, from which recovery rebuilds trials.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,67 +18,68 @@ use crate::store::{StoredConversation, Summary};
 
 use crate::store::read::index::At;
 
-/// What a trial's story is told from.
+/// A change of a trial, a group or the policy version.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Event {
-    /// A trial may make calls from now on.
+    /// A trial was opened and may make calls.
     Opened(Box<Opened>),
-    /// The opening before it came to nothing: the client was told that the trial is not there.
+    /// Undoes the opening before it: the client got an error, so the trial does not exist.
     Withdrawn { trial_id: TrialId },
-    /// A call is about to go upstream. It is written so, and those of the next two kinds, not in JSON.
+    /// A call is about to go upstream. The records of this kind and of the next two are not JSON.
     #[serde(skip)]
     Intent { trial_id: TrialId, call_id: CallId, at: Timestamp },
     /// A call ended.
     #[serde(skip)]
     Call(CallEntry),
-    /// A batch of prompts ended, each a call of its own.
+    /// A batch of prompts ended. Each prompt is a call of its own.
     #[serde(skip)]
     Batch(Vec<CallEntry>),
     /// The agent of a call that is recorded as complete got an error instead of the answer.
     Undelivered { trial_id: TrialId, call_id: CallId },
-    /// These trials' retention is over: what is left of them means nothing any more.
+    /// The retention of these trials is over. Their remaining records have no meaning.
     Forgotten {
         trials: Vec<TrialId>,
-        /// Every change of the policy version so far, some of which stood in a segment that is gone.
+        /// Every change of the policy version so far, including those in removed segments.
         policy: Vec<PolicyChange>,
-        /// The newest number of the feed.
+        /// The highest feed number so far.
         sequence: u64,
-        /// The newest number that a forgotten trial had, now or earlier; 0 where none was complete.
+        /// The highest feed number of a forgotten trial, now or earlier. 0 if no such trial was complete.
         #[serde(default)]
         through: u64,
     },
-    /// Nothing: what was handed over before it is written once it is.
+    /// Writes no record. It is acknowledged once all events before it are written.
     #[serde(skip)]
     Flush,
-    /// Nothing: a trial's calls are in memory no more. What was handed over before it is written once it is.
+    /// Writes no record. The calls of a trial were evicted from memory. It is acknowledged once all events before it
+    /// are written.
     #[serde(skip)]
     Asleep { trial_id: TrialId },
-    /// Nothing: a trial's latest calls were read again, and its next ones build on them.
+    /// Writes no record. A trial's latest calls were read again, and its next records build on them.
     #[serde(skip)]
     Woken { trial_id: TrialId, latest: Vec<ReadCall> },
-    /// A trial makes no further call.
+    /// A trial was sealed and makes no further call.
     Sealed { trial_id: TrialId, at: Timestamp },
-    /// How a sealed trial went, so that nobody has to read its calls to say so.
+    /// The summary of a sealed trial, so that its status needs no read of its calls.
     Summed { trial_id: TrialId, summary: Summary },
-    /// Other weights sample from now on.
+    /// The policy version changed: other weights sample from now on.
     Policy(PolicyChange),
-    /// A trial's reward came.
+    /// The reward of a trial was set.
     Rewarded { trial_id: TrialId, reward: Reward },
-    /// A trial is sealed and its reward is known, or known not to come.
+    /// A trial is complete: it is sealed, and its reward is set or will not come.
     Completed {
         trial_id: TrialId,
         #[serde(flatten)]
         completion: Completion,
     },
-    /// A group takes no further trial.
+    /// A group accepts no further trial.
     GroupClosed(GroupClosed),
 }
 
-/// When a trial was complete.
+/// When a trial became complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Completion {
-    /// Larger than that of every completion and closing before it.
+    /// Higher than the number of every earlier completion and closing.
     pub(crate) sequence: u64,
     pub(crate) at: Timestamp,
 }
@@ -87,14 +88,14 @@ pub(crate) struct Completion {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GroupClosed {
     pub(crate) group_id: GroupId,
-    /// Larger than that of every completion and closing before it.
+    /// Higher than the number of every earlier completion and closing.
     pub(crate) sequence: u64,
     pub(crate) cause: ClosingCause,
     pub(crate) at: Timestamp,
 }
 
 impl Event {
-    /// The trial that it is about, if it is about one.
+    /// Returns the trial of the event, or `None` if it concerns no single trial.
     pub(crate) fn trial_id(&self) -> Option<&TrialId> {
         match self {
             Self::Opened(opened) => Some(&opened.facts.trial_id),
@@ -113,19 +114,20 @@ impl Event {
         }
     }
 
-    /// What makes up for this event where its waiter gets an error before it is written: the client of an opening has
-    /// no trial, the agent of a call has no answer.
+    /// Returns the events that undo this one if its waiter gets an error before it is written. The client of an opening
+    /// then has no trial, and the agent of a call has no answer.
     pub(crate) fn retractions(&self) -> Vec<Self> {
         match self {
             Self::Opened(opened) => vec![Self::Withdrawn { trial_id: opened.facts.trial_id.clone() }],
             Self::Call(kept) => kept.retraction().into_iter().collect(),
             Self::Batch(calls) => calls.iter().filter_map(CallEntry::retraction).collect(),
+            // Other events take effect even if their client gets an error. The client may repeat its request.
             _ => Vec::new(),
         }
     }
 }
 
-/// A call, and the conversation that it belongs to, if somebody looked at it.
+/// A call, and its conversation if it has one.
 #[derive(Clone, Debug)]
 pub(crate) struct CallEntry {
     pub(crate) call: Arc<Call>,
@@ -133,22 +135,24 @@ pub(crate) struct CallEntry {
 }
 
 impl CallEntry {
-    /// Makes the call a failed one where its agent got an error instead of the answer.
+    /// Marks the call as failed if its agent got an error instead of the answer.
     pub(crate) fn retract_if_in(&mut self, undelivered: &HashSet<CallId>) {
         if undelivered.contains(&self.call.call_id) {
             Arc::make_mut(&mut self.call).is_undelivered();
         }
     }
 
-    /// None where the call did not complete, so that no reader takes its answer for delivered.
+    /// Returns the event that marks the answer as undelivered. `None` if the call is not complete, because no reader
+    /// takes the answer of such a call as delivered.
     fn retraction(&self) -> Option<Event> {
         let Call { trial_id, call_id, status, .. } = &*self.call;
+        // Other statuses already show that the agent got no whole answer.
         (*status == CallStatus::Complete)
             .then(|| Event::Undelivered { trial_id: trial_id.clone(), call_id: call_id.clone() })
     }
 }
 
-/// A call that was read, where it lies, and what its record begins with.
+/// A call that was read from disk, its position, and the JSON of its record.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadCall {
     pub(crate) at: At,
@@ -156,17 +160,17 @@ pub(crate) struct ReadCall {
     pub(crate) small: Arc<[u8]>,
 }
 
-/// The policy version that holds from now on, and its name.
+/// A policy version that holds from now on, and its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PolicyChange {
     pub(crate) version: i32,
     pub(crate) label: String,
-    /// The trainer said so, rather than a replica.
+    /// Whether the trainer set the version. Otherwise a replica reported it.
     pub(crate) is_set: bool,
     pub(crate) at: Timestamp,
 }
 
-/// What a trial is opened with.
+/// The data with which a trial is opened.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Opened {
     pub(crate) facts: TrialFacts,

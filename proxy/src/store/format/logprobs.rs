@@ -1,8 +1,8 @@
-//! Logprobs as bytes: the lowest byte of each, then the next ones, and so on.
+//! Encodes logprobs as four byte planes: the lowest byte of each logprob, then the second lowest, and so on.
 //!
-//! The low bytes of a logprob are as good as random, but those of tokens that the policy was sure of; the highest ones are
-//! alike. So each of the four planes is compressed by itself where that helps, and apart from all else: among ids and
-//! words, noise would spoil what is found of these.
+//! The low bytes of a logprob are nearly random, except for tokens of which the policy was sure. The highest bytes are
+//! alike. So each plane is compressed by itself if that helps, and apart from the rest of the record. Among ids and
+//! words, the noise would worsen their compression.
 
 use std::io;
 
@@ -10,12 +10,12 @@ use rolltap_rollout::token::Logprob;
 
 use super::varint::{Numbers, NumbersMut};
 
-/// Fewer are not worth the time.
+/// Planes with fewer bytes are not compressed, because the gain is not worth the time.
 const COMPRESSED_FROM: usize = 128;
-/// No plane is longer: answers are limited to 1 GiB of JSON.
+/// The maximum length of a plane. Answers are limited to 1 GiB of JSON, so no plane is longer.
 const LONGEST: u64 = 1 << 30;
 
-/// The four planes of a record's logprobs, those of several answers behind each other.
+/// The four planes of a record's logprobs. The logprobs of several answers follow one another.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Planes([Vec<u8>; 4]);
 
@@ -26,13 +26,13 @@ impl Planes {
 
     pub(crate) fn put(&mut self, logprobs: &[Option<Logprob>]) {
         for logprob in logprobs {
-            // No logprob is NaN, so that is what stands for none.
+            // No logprob is NaN, so NaN encodes a missing logprob.
             let bytes = logprob.map_or(f32::NAN, Logprob::get).to_le_bytes();
             self.0.iter_mut().zip(bytes).for_each(|(plane, byte)| plane.push(byte));
         }
     }
 
-    /// Appends them.
+    /// Appends the length of the planes, and then each plane with its packed length.
     pub(crate) fn pack(
         &self,
         compressor: &mut zstd::bulk::Compressor<'_>,
@@ -45,7 +45,7 @@ impl Planes {
                 ..COMPRESSED_FROM => None,
                 _ => Some(compressor.compress(plane)?).filter(|compressed| compressed.len() < plane.len()),
             };
-            // A plane that is as long as it must be is not compressed.
+            // The reader takes a plane of full length as not compressed.
             let packed = compressed.as_deref().unwrap_or(plane);
             out.put_number(packed.len() as u64);
             out.extend_from_slice(packed);
@@ -53,7 +53,7 @@ impl Planes {
         Ok(())
     }
 
-    /// None where the bytes are none.
+    /// Reads planes. Returns `None` if the bytes are malformed.
     pub(crate) fn read(numbers: &mut Numbers<'_>) -> Option<Self> {
         let length = usize::try_from(numbers.number().filter(|&length| length <= LONGEST)?).ok()?;
         let mut plane = || {
@@ -67,18 +67,18 @@ impl Planes {
         Some(Self([plane()?, plane()?, plane()?, plane()?]))
     }
 
-    /// What was put, to be taken in the same order.
+    /// Returns a reader that takes the logprobs in the order in which they were put.
     pub(crate) fn taking(&self) -> Taking<'_> {
         let [a, b, c, d] = &self.0;
         Taking([a, b, c, d])
     }
 }
 
-/// Logprobs being taken out of their planes.
+/// Takes logprobs out of their planes.
 pub(crate) struct Taking<'a>([&'a [u8]; 4]);
 
 impl Taking<'_> {
-    /// The next ones. None where there are not so many.
+    /// Reads the next `count` logprobs, or returns `None` if fewer remain.
     pub(crate) fn take(&mut self, count: usize) -> Option<Vec<Option<Logprob>>> {
         let mut next = [&[][..]; 4];
         for (next, plane) in next.iter_mut().zip(&mut self.0) {
@@ -88,14 +88,15 @@ impl Taking<'_> {
     }
 }
 
-/// As the first format had them: one after the other.
+/// Reads the logprobs of format 1: one float after another.
 pub(crate) fn of_bytes(bytes: &[u8]) -> Vec<Option<Logprob>> {
     let (logprobs, _) = bytes.as_chunks::<4>();
     logprobs.iter().map(|&bytes| logprob(bytes)).collect()
 }
 
-/// As the second one had them: the planes behind each other.
+/// Reads the logprobs of format 2: the four planes one after another.
 pub(crate) fn of_joined_planes(bytes: &[u8]) -> Vec<Option<Logprob>> {
+    // `chunks_exact` panics if the size of a chunk is 0.
     let mut planes = bytes.chunks_exact((bytes.len() / 4).max(1));
     of_planes([(); 4].map(|()| planes.next().unwrap_or_default())).collect()
 }

@@ -1,14 +1,14 @@
-//! The frame of a record in the event file: its length, checksums, its content.
+//! The frame of a record in a segment: its length, its checksums, and its content.
 //!
-//! A header that is whole says how long the record is, so that an end that a dying process left half written is told from
-//! damage; and damage costs one record, because the next one whose checksums hold is found.
+//! A valid header gives the length of the record. This distinguishes damage from a record that a dying process left
+//! half written. Damage costs one record, because the reader finds the next record with valid checksums.
 
 use std::io::{self, Read};
 
-/// Length, checksum of the content, checksum of these two.
+/// The length of a header: the length of the content, its CRC-32, and the CRC-32 of these two, 4 bytes each.
 pub(crate) const HEADER: usize = 12;
 
-/// Appends a record whose content `write` appends.
+/// Appends a record. `write` appends the content.
 pub(crate) fn frame<E>(
     out: &mut Vec<u8>,
     write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
@@ -16,6 +16,7 @@ pub(crate) fn frame<E>(
     let start = out.len();
     out.extend_from_slice(&[0; HEADER]);
     if let Err(error) = write(out) {
+        // A failed record leaves no bytes in the buffer of the batch.
         out.truncate(start);
         return Err(error);
     }
@@ -28,7 +29,7 @@ pub(crate) fn frame<E>(
 }
 
 fn header(content: &[u8]) -> [u8; HEADER] {
-    // A record is far below 4 GiB: answers are limited to 1 GiB of JSON.
+    // The cast loses nothing: answers are limited to 1 GiB of JSON, so a record is far below 4 GiB.
     let length = (content.len() as u32).to_le_bytes();
     let [a, b, c, d] = length;
     let [e, f, g, h] = crc32fast::hash(content).to_le_bytes();
@@ -36,47 +37,47 @@ fn header(content: &[u8]) -> [u8; HEADER] {
     [a, b, c, d, e, f, g, h, i, j, k, l]
 }
 
-/// The length and checksum of the content, if the header is sound.
+/// Returns the length and the checksum of the content, or `None` if the header is not valid.
 pub(crate) fn read_header(header: &[u8]) -> Option<(usize, u32)> {
     let &[a, b, c, d, e, f, g, h, i, j, k, l] = header.first_chunk::<HEADER>()?;
     let is_sound = crc32fast::hash(&[a, b, c, d, e, f, g, h]) == u32::from_le_bytes([i, j, k, l]);
     is_sound.then(|| (u32::from_le_bytes([a, b, c, d]) as usize, u32::from_le_bytes([e, f, g, h])))
 }
 
-/// What stands next in an event file.
+/// The next item of a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// A sound record; its content is in the buffer.
+    /// A valid record. Its content is in the buffer.
     Record,
     /// The end of the file.
     End,
-    /// The beginning of a record, and then the end of the file.
+    /// The file ends within a record.
     TornEnd,
-    /// Bytes that are no sound record.
+    /// Bytes that are not a valid record, with a description.
     Damage(String),
 }
 
-/// Reads the records of an event file one after the other.
+/// Reads the records of a segment in order.
 pub(crate) struct Records<R> {
     file: R,
-    /// Where the next record begins, from the beginning of the file.
+    /// The offset of the next record from the beginning of the file.
     at: u64,
-    /// What was read behind damage, to be looked at before more of the file.
+    /// Bytes behind damage that are already read. They are parsed before more of the file is read.
     rest: Option<io::Cursor<Vec<u8>>>,
 }
 
 impl<R: Read> Records<R> {
-    /// Of a file that is read up to `at`.
+    /// Continues in a file that is read up to `at`.
     pub(crate) fn new(file: R, at: u64) -> Self {
         Self { file, at, rest: None }
     }
 
-    /// Where the next record begins.
+    /// The offset of the next record.
     pub(crate) fn position(&self) -> u64 {
         self.at
     }
 
-    /// Reads the next record's content into `content`, in the place of what is there.
+    /// Replaces `content` with the content of the next record.
     pub(crate) fn next(&mut self, content: &mut Vec<u8>) -> io::Result<Next> {
         content.clear();
         let mut header = [0; HEADER];
@@ -86,8 +87,10 @@ impl<R: Read> Records<R> {
             return Ok(Next::End);
         }
         let Some((length, checksum)) = read_header(header) else {
+            // Fewer bytes than a header are the beginning of a record that was half written.
             return if came < HEADER { Ok(Next::TornEnd) } else { self.skip_damage(header) };
         };
+        // The buffer grows as bytes arrive, so that a large length in a torn record allocates little.
         content.reserve(length.min(1 << 20));
         let came = match &mut self.rest {
             Some(rest) => rest.take(length as u64).read_to_end(content)?,
@@ -96,6 +99,7 @@ impl<R: Read> Records<R> {
         if came < length {
             return Ok(Next::TornEnd);
         }
+        // The header is valid, so the next record begins here even if the content is damaged.
         self.at += (HEADER + length) as u64;
         if crc32fast::hash(content) == checksum {
             return Ok(Next::Record);
@@ -103,7 +107,7 @@ impl<R: Read> Records<R> {
         Ok(Next::Damage(format!("a record of {length} bytes is not what was written")))
     }
 
-    /// Goes on at the next record that is sound.
+    /// Skips to the next valid record.
     fn skip_damage(&mut self, header: &[u8]) -> io::Result<Next> {
         let mut rest = header.to_vec();
         match &mut self.rest {
@@ -111,9 +115,10 @@ impl<R: Read> Records<R> {
             None => self.file.read_to_end(&mut rest)?,
         };
         if rest.iter().all(|&byte| byte == 0) {
-            // A machine that dies can leave a file longer than what was written to it.
+            // A machine that dies can leave a file longer than its data, filled with zeros.
             return Ok(Next::TornEnd);
         }
+        // Every offset is tested, because the damaged header does not give the length.
         let sound = (1..rest.len()).find(|&at| rest.get(at..).is_some_and(is_sound)).unwrap_or(rest.len());
         self.at += sound as u64;
         rest.drain(..sound);

@@ -1,35 +1,35 @@
-//! The files of a store: numbered segments, one begun where the one before has grown large enough.
+//! The files of a store: numbered segments. The next segment begins when the last one has grown large enough.
 //!
-//! Segments are only ever appended to, and only the last one. Nothing in one refers to another, so that each can be read,
-//! kept or removed alone.
+//! Segments are append-only, and only the last one is written. No segment refers to another, so each can be read,
+//! stored or removed alone.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// What a segment begins with, before the version of its format.
+/// The first bytes of a segment, before the version of its format.
 const MAGIC: [u8; 7] = *b"rolltap";
 
-/// Bytes in front of the first record.
+/// The number of bytes before the first record.
 pub(crate) const HEAD: u64 = 8;
 
-/// A segment's place among the others; 0 is the only file of the first format.
+/// The number of a segment. 0 is the only file of the first format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SegmentId(u32);
 
 /// The format of a segment's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// One file, `capture.rolltap`; records name trials in JSON.
+    /// One file, `capture.rolltap`. Records name trials in JSON.
     V1,
-    /// Records name their trial by a number in front of their content, and may be compressed.
+    /// Records begin with the number of their trial, and may be compressed.
     V2,
-    /// Compressed with what the trial said before in mind; a call is named once, and its logprobs stand apart.
+    /// Compressed with the preceding text of the trial. A record contains the call's id once, and the logprobs apart.
     V3,
 }
 
 impl SegmentId {
-    /// Before the first.
+    /// The number before the first segment.
     pub(crate) const NONE: Self = Self(0);
 
     pub(crate) fn next(self) -> Self {
@@ -48,6 +48,7 @@ impl SegmentId {
             return Some(Self(0));
         }
         let number = name.strip_prefix("capture-")?.strip_suffix(".rolltap")?.parse().ok()?;
+        // Number 0 is the file of the first format, which has another name.
         (number > 0).then_some(Self(number))
     }
 
@@ -56,7 +57,7 @@ impl SegmentId {
     }
 }
 
-/// The segments of a data directory, in order. Empty where there is none yet.
+/// Lists the segments of a data directory in order. Empty if the directory does not exist.
 pub(crate) fn list(dir: &Path) -> io::Result<Vec<SegmentId>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -70,11 +71,12 @@ pub(crate) fn list(dir: &Path) -> io::Result<Vec<SegmentId>> {
     Ok(segments)
 }
 
-/// Begins a segment. Its name is durable, so that no machine that dies takes the whole file along.
+/// Creates a segment. Its name is durable, so that the file survives the death of the machine.
 pub(crate) fn create(dir: &Path, id: SegmentId) -> io::Result<File> {
     let path = id.path(dir);
     let mut options = OpenOptions::new();
     options.create_new(true).append(true);
+    // Captures contain prompts and answers, so other users have no access.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(&path)?;
@@ -82,13 +84,13 @@ pub(crate) fn create(dir: &Path, id: SegmentId) -> io::Result<File> {
     let begun = file.write_all(&[a, b, c, d, e, f, g, 3]).and_then(|()| file.sync_data());
     let begun = begun.and_then(|()| File::open(dir)?.sync_all());
     if begun.is_err() {
-        // It would stand in the way of the next try.
+        // A leftover file would make the next try fail, because `create_new` needs a free name.
         drop(fs::remove_file(&path));
     }
     begun.map(|()| file)
 }
 
-/// Reads the beginning of a segment. None where it has none: a process died before it had written anything.
+/// Reads the head of a segment. Returns `None` if the file is shorter: a process died before it wrote the head.
 pub(crate) fn read_head(file: &mut impl Read) -> io::Result<Option<Format>> {
     let mut head = [0; HEAD as usize];
     match file.read_exact(&mut head) {

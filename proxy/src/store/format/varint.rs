@@ -1,6 +1,6 @@
-//! Numbers in as few bytes as they need: seven bits a byte, the lowest first, the eighth bit set where more follow.
+//! Variable-length integers: seven bits per byte, lowest bits first. The eighth bit is set if more bytes follow.
 
-/// Where numbers are appended.
+/// A buffer to which numbers are appended.
 pub(crate) trait NumbersMut {
     fn put_number(&mut self, number: u64);
 }
@@ -15,7 +15,7 @@ impl NumbersMut for Vec<u8> {
     }
 }
 
-/// Numbers and other bytes, read one after the other.
+/// Reads numbers and other bytes in order.
 pub(crate) struct Numbers<'a>(&'a [u8]);
 
 impl<'a> Numbers<'a> {
@@ -23,9 +23,10 @@ impl<'a> Numbers<'a> {
         Self(bytes)
     }
 
-    /// None where the bytes end too early, or the number is larger than any that is written.
+    /// Reads a number. Returns `None` if the bytes end too early or the number has more than 10 bytes.
     pub(crate) fn number(&mut self) -> Option<u64> {
         let mut number = 0_u64;
+        // 64 bits take at most ten groups of seven bits.
         for place in 0..10 {
             let (&byte, rest) = self.0.split_first()?;
             self.0 = rest;
@@ -43,7 +44,7 @@ impl<'a> Numbers<'a> {
         Some(bytes)
     }
 
-    /// What has not been read.
+    /// The bytes that have not been read.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.0
     }

@@ -1,4 +1,4 @@
-//! A data directory as whoever is not its proxy reads it: checks and exports, a trial at a time.
+//! Reads a data directory without its proxy, for checks and exports, one trial at a time.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,31 +15,32 @@ use crate::common::samples::{Sample, Samples};
 use crate::store::format::conversation::StoredConversation;
 use crate::store::format::event::{Opened, ReadCall};
 
-/// Bytes that are no event.
+/// A damaged part of a segment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} at byte {at}: {reason}", path.display())]
 pub struct Damage {
-    /// The segment.
+    /// The path of the segment.
     pub path: PathBuf,
-    /// Where it begins, from the beginning of the file.
+    /// The offset of the damage from the beginning of the file, in bytes.
     pub at: u64,
-    /// What is wrong.
+    /// A description of the damage.
     pub reason: String,
-    /// Nothing comes after it: what a process leaves that dies while it writes.
+    /// Whether the damage is a half-written record at the end of the file. A process that dies while it writes leaves
+    /// it.
     pub is_torn_end: bool,
 }
 
-/// Why a data directory cannot be read at all.
+/// The reason why a data directory cannot be read at all.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {}", path.display())]
 pub struct ReadError {
-    /// The file.
+    /// The file or directory.
     pub path: PathBuf,
-    /// What the system said, or what is wrong with the file.
+    /// The error of the operating system, or the defect of the file.
     pub source: std::io::Error,
 }
 
-/// A data directory that has been looked through; calls are read when they are asked for.
+/// A scanned data directory. Its calls are read on request.
 #[derive(Debug)]
 pub struct Archive {
     dir: PathBuf,
@@ -47,33 +48,34 @@ pub struct Archive {
     samples: Samples,
 }
 
-/// A trial as the store has it.
+/// A trial in the store.
 #[derive(Clone, Debug)]
 pub struct StoredTrial {
     found: RecoveredTrial,
-    /// Its calls, in the order in which they ended.
+    /// The calls of the trial, in the order in which they ended.
     pub calls: Vec<Arc<Call>>,
-    /// The conversation that each call belongs to, in the same order; none where nobody looked at it.
+    /// The conversation of each call, in the same order. `None` if the call has no conversation.
     pub told: Vec<Option<Arc<StoredConversation>>>,
 }
 
-/// All that a data directory holds.
+/// The whole content of a data directory.
 #[derive(Clone, Debug, Default)]
 pub struct Stored {
     /// Every trial, in the order in which they were opened.
     pub trials: Vec<StoredTrial>,
-    /// What could not be read, and was passed over.
+    /// The damaged parts, which were skipped.
     pub damage: Vec<Damage>,
 }
 
 impl Archive {
-    /// Looks through a data directory.
+    /// Scans a data directory. The archive is empty if the directory does not exist.
     ///
     /// # Errors
-    /// It cannot be opened, or a file in it is none of ours.
+    /// Returns an error if the directory cannot be read, or if a segment is not a capture file of rolltap.
     pub fn open(data_dir: &Path) -> Result<Self, ReadError> {
         let looked = recovery::look(data_dir)?;
         let mut samples = Samples::default();
+        // All attempts are known after the scan, so that superseded trials are recognized.
         for opened in looked.trials.iter().map(|found| &found.opened) {
             let facts = &opened.facts;
             samples.add(Sample::of(facts), facts.attempt, (opened.at, facts.trial_id.clone()));
@@ -81,33 +83,33 @@ impl Archive {
         Ok(Self { dir: data_dir.to_owned(), looked, samples })
     }
 
-    /// How many trials there are.
+    /// Returns the number of trials.
     pub fn len(&self) -> usize {
         self.looked.trials.len()
     }
 
-    /// Whether there is neither a trial nor damage.
+    /// Whether the directory has neither a trial nor damage.
     pub fn is_empty(&self) -> bool {
         self.looked.trials.is_empty() && self.looked.damage.is_empty()
     }
 
-    /// What could not be read, but for calls.
+    /// Returns the damage that the scan found. Damage within calls is found when their trial is read.
     pub fn damage(&self) -> &[Damage] {
         &self.looked.damage
     }
 
-    /// Groups that take no further trial.
+    /// Returns the groups that accept no further trial.
     pub fn closed_groups(&self) -> impl Iterator<Item = &GroupId> {
         self.looked.closed_groups.iter().map(|closed| &closed.group_id)
     }
 
-    /// Whether a later attempt at the same sample counts instead of this trial.
+    /// Whether a later attempt at the same sample supersedes this trial.
     pub fn is_superseded(&self, trial: &StoredTrial) -> bool {
         let Opened { facts, at, .. } = &trial.found.opened;
         self.samples.is_superseded(&Sample::of(facts), facts.attempt, &(*at, facts.trial_id.clone()))
     }
 
-    /// The rows that a trial would give, were it sealed as it is.
+    /// Builds the rows that the trial would have if it were sealed now.
     pub fn rows(&self, trial: &StoredTrial) -> Vec<RolloutRow> {
         let reward = trial.reward().cloned().unwrap_or_default();
         let mut rows = rollout::rows(trial.facts(), &reward, trial.calls.iter().map(Arc::as_ref));
@@ -116,13 +118,13 @@ impl Archive {
         rows
     }
 
-    /// Every trial in the order in which they were opened, each with what of its calls could not be read. One at a time is
-    /// in memory.
+    /// Reads every trial in the order in which they were opened, each with the damage among its calls. Only one trial
+    /// at a time is in memory.
     pub fn trials(&self) -> impl Iterator<Item = (StoredTrial, Vec<Damage>)> {
         self.looked.trials.iter().map(|found| self.with_calls(found))
     }
 
-    /// One trial.
+    /// Reads one trial, with the damage among its calls. Returns `None` if the trial is unknown.
     pub fn trial(&self, id: &TrialId) -> Option<(StoredTrial, Vec<Damage>)> {
         let found = self.looked.trials.iter().find(|found| found.opened.facts.trial_id == *id);
         found.map(|found| self.with_calls(found))
@@ -136,10 +138,12 @@ impl Archive {
         for at in self.looked.index.calls(trial_id) {
             match reader.call(at) {
                 Ok(ReadCall { mut kept, .. }) => {
+                    // The record is complete, but its agent got an error. Training must not use the answer.
                     kept.retract_if_in(&undelivered);
                     calls.push(kept.call);
                     told.push(kept.told);
                 }
+                // One unreadable call does not prevent the reading of the others.
                 Err(reason) => {
                     let path = at.segment.path(&self.dir);
                     damage.push(Damage { path, at: at.offset, reason, is_torn_end: false });
@@ -151,31 +155,31 @@ impl Archive {
 }
 
 impl StoredTrial {
-    /// What the trial is.
+    /// Returns the facts with which the trial was opened.
     pub fn facts(&self) -> &TrialFacts {
         &self.found.opened.facts
     }
 
-    /// When it was sealed, if it was.
+    /// Returns the time of the seal, or `None` if the trial is open.
     pub fn sealed_at(&self) -> Option<Timestamp> {
         self.found.sealed_at
     }
 
-    /// Whether its calls and its reward are what they will stay: it is sealed, and the reward is there or its time is over.
+    /// Whether calls and reward are final: the trial is sealed, and its reward is set or the deadline has passed.
     pub fn is_complete(&self) -> bool {
         self.found.sealed_at.is_some() && (self.found.reward.is_some() || self.found.completion.is_some())
     }
 
-    /// Its reward, if it came.
+    /// Returns the reward, or `None` if it is not set.
     pub fn reward(&self) -> Option<&Reward> {
         self.found.reward.as_ref()
     }
 }
 
-/// Reads all of a data directory. What of it a process left half written, or cannot be read, is passed over.
+/// Reads a whole data directory. Half-written and unreadable parts are skipped, and listed in `damage`.
 ///
 /// # Errors
-/// It cannot be opened, or a file in it is none of ours.
+/// Returns an error if the directory cannot be read, or if a segment is not a capture file of rolltap.
 pub fn read_dir(data_dir: &Path) -> Result<Stored, ReadError> {
     let archive = Archive::open(data_dir)?;
     let mut stored = Stored { trials: Vec::new(), damage: archive.damage().to_vec() };

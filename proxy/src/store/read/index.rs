@@ -1,4 +1,4 @@
-//! Where the calls of each trial lie, so that a trial is read without the others.
+//! Locates the calls of each trial, so that a trial is read without the others.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -9,20 +9,20 @@ use crate::store::format::content::TrialNumber;
 use crate::store::format::event::Completion;
 use crate::store::format::segment::SegmentId;
 
-/// How long a sealed trial waits for its reward, and a complete one for its group to close, before its retention counts.
-/// No longer: many never get the one or see the other.
+/// How long a sealed trial waits for its reward, and a complete one for its group to close, before its retention
+/// counts. The wait is limited, because many trials never get a reward, and many groups never close.
 const PATIENCE: SignedDuration = SignedDuration::from_hours(24);
 
-/// Where a record begins.
+/// The position of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct At {
     pub(crate) segment: SegmentId,
-    /// From the beginning of the segment, in bytes.
+    /// The offset from the beginning of the segment, in bytes.
     pub(crate) offset: u64,
 }
 
 impl At {
-    /// So many bytes before it, in the same segment.
+    /// Returns the position that many bytes before this one, in the same segment. `None` if there is no such position.
     pub(crate) fn before(self, distance: u64) -> Option<Self> {
         Some(Self {
             segment: self.segment,
@@ -31,15 +31,15 @@ impl At {
     }
 }
 
-/// Where everything lies.
+/// The positions of all records, by trial and by segment.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     numbers: HashMap<TrialId, TrialNumber>,
     calls: HashMap<TrialNumber, Vec<At>>,
-    /// Calls recorded as complete whose agent got an error instead of the answer.
+    /// Calls that are recorded as complete, but whose agents got an error instead of the answer.
     undelivered: HashMap<TrialNumber, HashSet<CallId>>,
     newest: u64,
-    /// Which trials a segment has something of.
+    /// The trials that have a record in each segment.
     segments: BTreeMap<SegmentId, HashSet<TrialNumber>>,
     endings: HashMap<TrialNumber, TrialEnding>,
     /// The group of each trial that has one.
@@ -47,23 +47,24 @@ pub(crate) struct Index {
     groups: HashMap<GroupId, GroupMembers>,
 }
 
-/// The trials of a group that are kept.
+/// The trials of a group that are still stored.
 #[derive(Debug, Default)]
 struct GroupMembers {
     trials: HashSet<TrialNumber>,
     closed_at: Option<Timestamp>,
 }
 
-/// What is known of a sealed trial.
+/// The seal and the completion of a trial.
 #[derive(Clone, Copy, Debug)]
 struct TrialEnding {
     sealed_at: Timestamp,
-    /// None while its reward is missing.
+    /// `None` while the reward is missing.
     completion: Option<Completion>,
 }
 
 impl TrialEnding {
-    /// From when on its retention counts, as a trial of that group. A reader of closed groups gets it once the group is closed.
+    /// Returns the time from which the retention counts. A trial of a group counts from the closing of the group,
+    /// because a reader of closed groups gets the trial then.
     fn settled_at(self, group: Option<&GroupMembers>) -> Timestamp {
         let a_while_after = |at: Timestamp| at.saturating_add(PATIENCE).unwrap_or(Timestamp::MAX);
         let Some(completion) = self.completion else { return a_while_after(self.sealed_at) };
@@ -77,7 +78,7 @@ impl TrialEnding {
 }
 
 impl Index {
-    /// The number of a trial: the one that it has, or the next.
+    /// Returns the trial's number, and assigns the next number if the trial has none.
     pub(crate) fn number(&mut self, trial: &TrialId) -> TrialNumber {
         if let Some(&known) = self.numbers.get(trial) {
             return known;
@@ -87,38 +88,41 @@ impl Index {
         number
     }
 
-    /// The number of a trial that has one.
+    /// Returns the trial's number, or 0 if the trial has none.
     pub(crate) fn number_of(&self, trial: &TrialId) -> TrialNumber {
         self.numbers.get(trial).copied().unwrap_or_default()
     }
 
-    /// Says which number a trial has.
+    /// Assigns a number to a trial.
     pub(crate) fn is(&mut self, trial: TrialId, number: TrialNumber) {
         self.numbers.insert(trial, number);
         self.is_used(number);
     }
 
-    /// A number that stands in a segment is never given again, also where nobody can tell whose it was.
+    /// Marks a number as used. A number in a segment is never assigned again, even if its trial is unknown.
     pub(crate) fn is_used(&mut self, number: TrialNumber) {
+        // Leftover records of a forgotten trial must not become those of a new trial.
         self.newest = self.newest.max(number.0);
     }
 
-    /// A segment has something of that trial.
+    /// Notes that a segment has a record of that trial.
     pub(crate) fn is_in(&mut self, segment: SegmentId, trial: TrialNumber) {
+        // Number 0 is no trial, and must not retain the segment.
         if trial != TrialNumber::default() {
             self.segments.entry(segment).or_default().insert(trial);
         }
     }
 
-    /// A trial is of that group.
+    /// Notes the group of a trial.
     pub(crate) fn is_of_group(&mut self, trial: TrialNumber, group: &GroupId) {
         self.groups_of.insert(trial, group.clone());
         self.groups.entry(group.clone()).or_default().trials.insert(trial);
     }
 
-    /// A group is closed, which is written in that segment: it goes with the group's trials, none of which could be released
-    /// without it.
+    /// Notes that a group closed, with the event in that segment. The segment is only removed together with the group's
+    /// trials, because a reader of closed groups cannot get them without the event.
     pub(crate) fn is_closed(&mut self, segment: SegmentId, group: &GroupId, at: Timestamp) {
+        // A group whose trials are all forgotten needs no entry.
         let Some(members) = self.groups.get_mut(group) else { return };
         members.closed_at.get_or_insert(at);
         self.segments.entry(segment).or_default().extend(&members.trials);
@@ -134,25 +138,27 @@ impl Index {
         }
     }
 
-    /// From when on the retention of a segment counts: that of the last of its trials. None while one of them is open.
+    /// Returns the time from which the retention of a segment counts: the latest time of its trials. Returns `None`
+    /// while one of its trials is open.
     pub(crate) fn settled(&self, segment: SegmentId) -> Option<Timestamp> {
         let trials = self.segments.get(&segment).into_iter().flatten();
         let group_of = |trial| self.groups.get(self.groups_of.get(trial)?);
         let settled =
             trials.map(|trial| self.endings.get(trial).map(|ending| ending.settled_at(group_of(trial))));
+        // One open trial makes the result `None`. A segment without trials has been settled since the epoch.
         settled
             .collect::<Option<Vec<_>>>()
             .map(|settled| settled.into_iter().max().unwrap_or(Timestamp::UNIX_EPOCH))
     }
 
-    /// The newest number of the feed that a trial of these segments has; 0 where none is complete.
+    /// Returns the highest feed number of a trial in these segments, or 0 if no trial is complete.
     pub(crate) fn newest_completion(&self, segments: &[SegmentId]) -> u64 {
         let trials = segments.iter().filter_map(|segment| self.segments.get(segment)).flatten();
         let completions = trials.filter_map(|trial| self.endings.get(trial)?.completion);
         completions.map(|completion| completion.sequence).max().unwrap_or(0)
     }
 
-    /// The trials that have something in these segments.
+    /// Returns the trials that have records in these segments.
     pub(crate) fn trials_in(&self, segments: &[SegmentId]) -> Vec<TrialId> {
         let numbers: HashSet<_> =
             segments.iter().filter_map(|segment| self.segments.get(segment)).flatten().collect();
@@ -160,7 +166,7 @@ impl Index {
         named.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Forgets trials, and segments that are gone.
+    /// Removes trials and segments from the index.
     pub(crate) fn forget(&mut self, trials: &[TrialId], segments: &[SegmentId]) {
         for number in trials.iter().filter_map(|trial| self.numbers.remove(trial)).collect::<Vec<_>>() {
             self.calls.remove(&number);
@@ -183,23 +189,23 @@ impl Index {
         }
     }
 
-    /// A call of that trial lies there.
+    /// Adds the position of a call.
     pub(crate) fn add_call(&mut self, trial: TrialNumber, at: At) {
         self.calls.entry(trial).or_default().push(at);
     }
 
-    /// The agent of that call got an error instead of the answer.
+    /// Notes that the agent of that call got an error instead of the answer.
     pub(crate) fn is_undelivered(&mut self, trial: TrialNumber, call: CallId) {
         self.undelivered.entry(trial).or_default().insert(call);
     }
 
-    /// Those of a trial's calls whose agent got an error instead of the answer.
+    /// Returns the trial's calls whose agents got an error instead of the answer.
     pub(crate) fn undelivered(&self, trial: &TrialId) -> HashSet<CallId> {
         let number = self.numbers.get(trial);
         number.and_then(|number| self.undelivered.get(number)).cloned().unwrap_or_default()
     }
 
-    /// Where a trial's calls lie, in the order in which they ended.
+    /// Returns the positions of a trial's calls, in the order in which they ended.
     pub(crate) fn calls(&self, trial: &TrialId) -> Vec<At> {
         let number = self.numbers.get(trial);
         number.and_then(|number| self.calls.get(number)).cloned().unwrap_or_default()

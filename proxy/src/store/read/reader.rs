@@ -1,4 +1,4 @@
-//! The way back: calls out of a data directory, a trial at a time.
+//! Reads calls from a data directory, one trial at a time.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -22,10 +22,10 @@ use crate::store::format::record::{HEADER, read_header};
 use crate::store::format::segment::{self, Format, SegmentId};
 use crate::store::format::varint::Numbers;
 
-/// No record is longer: answers are limited to 1 GiB of JSON.
+/// The maximum length of a record. Answers are limited to 1 GiB of JSON, so no record is longer.
 const LONGEST: usize = 2 << 30;
 
-/// Reads calls, and remembers those that others build on.
+/// Reads calls, and caches the calls and texts that others build on.
 pub(crate) struct Reader {
     dir: PathBuf,
     files: HashMap<SegmentId, (File, Format)>,
@@ -37,7 +37,7 @@ pub(crate) struct Reader {
 #[derive(Clone)]
 struct Text {
     text: Arc<str>,
-    /// The one before it in its trial, where it was written with that in mind.
+    /// The position of the text before it in the trial, if its dictionary contains that text.
     before: Option<At>,
 }
 
@@ -46,12 +46,13 @@ impl Reader {
         Self { dir: dir.to_owned(), files: HashMap::new(), calls: HashMap::new(), texts: HashMap::new() }
     }
 
-    /// The call whose record lies there; in words, why it cannot be read.
+    /// Reads the call at that position. The error describes why the call is unreadable.
     pub(crate) fn call(&mut self, at: At) -> Result<ReadCall, String> {
         if let Some(known) = self.calls.get(&at) {
             return known.clone();
         }
         let read = self.read_call(at);
+        // Errors are cached too, because many calls may build on one damaged record.
         self.calls.insert(at, read.clone());
         read
     }
@@ -59,6 +60,7 @@ impl Reader {
     fn read_call(&mut self, at: At) -> Result<ReadCall, String> {
         let (content, format) = self.content(at).map_err(|error| error.to_string())?;
         if format == Format::V1 {
+            // In the first format, a record of kind 2 is a call.
             let bytes = content.strip_prefix(&[2]).ok_or("it is no call")?;
             let call = self.of_body(at, Apart::V1, &mut Numbers::of(bytes))?;
             return Ok(ReadCall {
@@ -78,10 +80,12 @@ impl Reader {
         }
         let body = content.body_with(|distance, length| self.words_of_call(at, distance, length))?;
         let small: Arc<[u8]> = call_record::small(&mut Numbers::of(&body)).unwrap_or_default().into();
+        // The mark is the id, unless the JSON contains another id.
         let name = (!call_record::is_named(&small)).then(|| CallId::of_bytes(mark));
         let apart = if format == Format::V3 { Apart::V3(name, planes.taking()) } else { Apart::V2 };
         let mut numbers = Numbers::of(&body);
         let call = Arc::new(self.of_body(at, apart, &mut numbers)?);
+        // A call without a conversation ends here.
         if numbers.is_empty() {
             return Ok(ReadCall { at, kept: CallEntry { call, told: None }, small });
         }
@@ -121,7 +125,7 @@ impl Reader {
         Some(text)
     }
 
-    /// That text and those before it, the newest first, as far as they are needed for so many bytes.
+    /// Returns that text and the texts before it, newest first, until they fill `room` bytes.
     fn texts_up_to(&mut self, newest: At, room: usize) -> Option<Vec<Arc<str>>> {
         let (mut texts, mut bytes, mut next) = (Vec::new(), 0, Some(newest));
         while let Some(at) = next.filter(|_| bytes < room) {
@@ -133,7 +137,7 @@ impl Reader {
         Some(texts)
     }
 
-    /// The content of the record that lies there.
+    /// Returns the content of the record at that position, after verifying its checksums.
     fn content(&mut self, at: At) -> io::Result<(Vec<u8>, Format)> {
         let (file, format) = match self.files.entry(at.segment) {
             Entry::Occupied(known) => known.into_mut(),
@@ -154,7 +158,7 @@ impl Reader {
     }
 }
 
-/// What a record refers to.
+/// Resolves the references of the record at `at`.
 struct Near<'a> {
     reader: &'a mut Reader,
     at: At,

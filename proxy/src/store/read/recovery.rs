@@ -1,4 +1,4 @@
-//! Looks through a data directory: every trial, and where its calls lie. What calls said is not read.
+//! Scans a data directory at start-up. Finds each trial and the positions of its calls without decoding the calls.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -19,41 +19,41 @@ use crate::store::format::varint::Numbers;
 use crate::store::write::encoder::Mark;
 use crate::store::{Damage, ReadError, Summary};
 
-/// What a data directory holds.
+/// The content of a data directory.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     /// Every trial, in the order in which they were opened.
     pub(crate) trials: Vec<RecoveredTrial>,
     pub(crate) policy: Vec<PolicyChange>,
-    /// In the order in which they closed.
+    /// The closed groups, in the order in which they closed.
     pub(crate) closed_groups: Vec<GroupClosed>,
-    /// The newest number of completions and closings.
+    /// The highest number of a completion or closing. The highest feed number of a trial whose retention is over.
     pub(crate) last_sequence: u64,
-    /// The newest number of a trial whose retention is over.
+    /// The highest number of a trial whose retention is over.
     pub(crate) forgotten_through: u64,
     pub(crate) index: Index,
-    /// Calls that were about to go upstream, of which nothing more was written.
+    /// Calls with an intent, but without a record.
     pub(crate) unfinished: Vec<Unfinished>,
-    /// What could not be read, and was passed over.
+    /// The damaged parts, which were skipped.
     pub(crate) damage: Vec<Damage>,
-    /// The last segment, and where its next record belongs; none where there is none that can be written to.
+    /// The last segment, and the offset of its next record. `None` if no segment can be appended to.
     pub(crate) last: Option<(SegmentId, u64)>,
     /// The segment with the highest number.
     pub(crate) latest: Option<SegmentId>,
 }
 
-/// A trial, without its calls.
+/// A trial without its calls.
 #[derive(Clone, Debug)]
 pub(crate) struct RecoveredTrial {
     pub(crate) opened: Opened,
-    /// When it was sealed, if it was.
+    /// The time of the seal, or `None` if the trial is open.
     pub(crate) sealed_at: Option<Timestamp>,
     pub(crate) summary: Option<Summary>,
     pub(crate) reward: Option<Reward>,
     pub(crate) completion: Option<Completion>,
 }
 
-/// A call that was under way when the process ended.
+/// A call that was in flight when the process ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Unfinished {
     pub(crate) trial_id: TrialId,
@@ -61,7 +61,7 @@ pub(crate) struct Unfinished {
     pub(crate) at: Timestamp,
 }
 
-/// Looks through a data directory. Empty where there is none.
+/// Scans a data directory. The result is empty if the directory does not exist.
 pub(crate) fn look(dir: &Path) -> Result<Scan, ReadError> {
     let failed = |path: PathBuf| move |source| ReadError { path, source };
     let segments = segment::list(dir).map_err(failed(dir.to_owned()))?;
@@ -78,23 +78,23 @@ pub(crate) fn look(dir: &Path) -> Result<Scan, ReadError> {
 struct Looking {
     looked: Scan,
     by_id: HashMap<TrialId, usize>,
-    /// Trials whose retention was over, by their places.
+    /// The indices of trials that are forgotten or withdrawn.
     forgotten: HashSet<usize>,
-    /// What is wrong unless it is found to be what is left of trials whose retention was over.
+    /// Possible damage. A later event can show that it belongs to forgotten trials and is expected.
     doubts: Vec<(Wrong, Damage)>,
-    /// Calls of which the record was seen.
+    /// The marks of calls whose records were read.
     ended: HashSet<Mark>,
     intents: HashMap<Mark, Intent>,
 }
 
-/// What is wrong with a record.
+/// The defect of a record.
 #[derive(Debug)]
 enum Wrong {
-    /// It cannot be read.
+    /// The record cannot be read.
     Unreadable(String),
-    /// It is about a trial that was never opened.
+    /// The record concerns a trial that was never opened.
     Unopened(TrialId),
-    /// A policy version before it is missing.
+    /// A policy version before this one is missing.
     Policy(String),
 }
 
@@ -128,6 +128,7 @@ struct Intent {
 impl Looking {
     fn segment(&mut self, id: SegmentId, path: &Path) -> io::Result<()> {
         let mut file = BufReader::with_capacity(1 << 20, File::open(path)?);
+        // Only the last segment is appended to, and only if its head is valid.
         self.looked.last = None;
         let Some(format) = segment::read_head(&mut file)? else { return Ok(()) };
         let mut records = Records::new(file, HEAD);
@@ -153,6 +154,7 @@ impl Looking {
             let torn = damage(path, records.position(), "the last record was half written".to_owned());
             self.looked.damage.push(Damage { is_torn_end: true, ..torn });
         }
+        // A segment of an earlier format is never appended to.
         if format == Format::V3 {
             self.looked.last = Some((id, records.position()));
         }
@@ -175,7 +177,7 @@ impl Looking {
             Kind::Call => {
                 let (mark, _) = content.split_plain()?;
                 self.intents.remove(&mark);
-                // A disk that failed at an unlucky moment may have a record twice.
+                // A write that was retried after a disk error may have left the record twice.
                 if self.ended.insert(mark) {
                     self.looked.index.add_call(content.trial, at);
                 }
@@ -186,6 +188,7 @@ impl Looking {
                 let body = rest.body()?;
                 let intent =
                     read_intent(content.trial, mark, &body).ok_or("an intent that cannot be read")?;
+                // A retried write may also repeat an intent after its record.
                 if !self.ended.contains(&mark) {
                     self.intents.insert(mark, intent);
                 }
@@ -194,7 +197,7 @@ impl Looking {
         }
     }
 
-    /// The first format: a byte that says whether an event follows in JSON, or a call.
+    /// Reads a record of the first format. Its first byte is 1 before an event in JSON, and 2 before a call.
     fn take_v1(&mut self, at: At, content: &[u8]) -> Result<(), Wrong> {
         match content.split_first() {
             Some((1, json)) => {
@@ -225,6 +228,7 @@ impl Looking {
         match event {
             Event::Opened(opened) => self.open(*opened, number)?,
             Event::Withdrawn { trial_id } => {
+                // The name is free again: a later trial may be opened under it.
                 self.looked.index.forget(std::slice::from_ref(&trial_id), &[]);
                 self.forgotten.extend(self.by_id.remove(&trial_id));
             }
@@ -242,6 +246,7 @@ impl Looking {
             }
             Event::Rewarded { trial_id, reward } => self.trial(&trial_id)?.reward = Some(reward),
             Event::Completed { trial_id, completion } => {
+                // A retried write may repeat a completion, which is not damage.
                 if self.trial(&trial_id)?.completion != Some(completion) {
                     self.follows(completion.sequence)?;
                     self.trial(&trial_id)?.completion = Some(completion);
@@ -265,7 +270,7 @@ impl Looking {
         Ok(())
     }
 
-    /// Readers of the feed stand at these numbers: with one given to two they would miss a trial.
+    /// Checks that feed numbers grow. Readers use them as cursors, and would miss a trial if a number were given twice.
     fn follows(&mut self, sequence: u64) -> Result<(), Wrong> {
         if sequence <= self.looked.last_sequence {
             let last = self.looked.last_sequence;
@@ -278,6 +283,7 @@ impl Looking {
     fn open(&mut self, opened: Opened, number: TrialNumber) -> Result<(), Wrong> {
         let trial_id = opened.facts.trial_id.clone();
         if let Some(known) = self.by_id.get(&trial_id).and_then(|&index| self.looked.trials.get(index)) {
+            // A retried write may repeat an opening. The key is the same then.
             let is_same = known.opened.key == opened.key;
             return if is_same {
                 Ok(())
@@ -299,10 +305,12 @@ impl Looking {
     }
 
     fn forget(&mut self, trials: &[TrialId], policy: Vec<PolicyChange>) {
+        // The event contains all policy versions so far, because some of their segments may be removed.
         self.looked.policy = policy;
         self.looked.index.forget(trials, &[]);
         self.forgotten.extend(trials.iter().filter_map(|trial| self.by_id.remove(trial)));
         let trials: HashSet<_> = trials.iter().collect();
+        // Leftover records of forgotten trials, and gaps among the earlier policy versions, are expected.
         self.doubts.retain(|(wrong, _)| match wrong {
             Wrong::Unreadable(_) => true,
             Wrong::Unopened(trial) => !trials.contains(trial),
@@ -331,6 +339,7 @@ impl Looking {
         let mut unfinished: Vec<_> = self
             .intents
             .into_values()
+            // Intents of forgotten trials have no name and are dropped.
             .filter_map(|Intent { trial, call_id, at }| {
                 Some(Unfinished { trial_id: (*names.get(&trial)?).clone(), call_id, at })
             })
@@ -356,7 +365,7 @@ fn read_intent(trial: TrialNumber, mark: Mark, body: &[u8]) -> Option<Intent> {
     let (micros, name) = body.split_first_chunk()?;
     let at = Timestamp::from_microsecond(i64::from_le_bytes(*micros)).ok()?;
     let call_id = match name {
-        // The mark is the name.
+        // Without a name, the mark is the id.
         [] => CallId::of_bytes(mark),
         name => CallId::new(std::str::from_utf8(name).ok()?).ok()?,
     };

@@ -1,4 +1,4 @@
-//! Events as the bytes of records. What a segment has already is referred to, never into another segment.
+//! Encodes events as records. A record may refer to earlier records of its own segment, and never to another segment.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -19,52 +19,53 @@ use crate::store::format::record;
 use crate::store::format::segment::SegmentId;
 use crate::store::read::index::{At, Index};
 
-/// Earlier calls of a trial that a call is compared with: as many conversations can go on side by side.
+/// The number of earlier calls of a trial that a call is compared with. As many conversations can run side by side.
 pub(crate) const COMPARED: usize = 4;
-/// First calls of other trials that a trial's first call is compared with: agents begin alike.
+/// The number of first calls of other trials that a trial's first call is compared with, because agents begin alike.
 const BEGINNINGS: usize = 8;
-/// What has less in common with another trial's call is written whole.
+/// The minimum number of ids shared with another trial's call. Below it, a call is written in full.
 const WORTH_SHARING: usize = 256;
-/// Texts of at least so many bytes are kept once in a segment.
+/// The minimum length in bytes of a text that is stored once per segment.
 const LONG_TEXT: usize = 512;
-/// Records of calls that are shorter are written at once, with no more than the dictionary in mind.
+/// The minimum length in bytes of a call's body for a dictionary of earlier text. Shorter bodies use the base
+/// dictionary, which is faster.
 const WORTH_WORDS: usize = 2048;
 
-/// A call that others can be written as the difference from.
+/// A written call, from which later calls are encoded as a difference.
 #[derive(Debug)]
 struct Written {
     at: u64,
     call: Arc<Call>,
     told: Option<Arc<StoredConversation>>,
     inputs_at: Option<u64>,
-    /// What its record begins with.
+    /// The JSON of its record.
     small: Arc<[u8]>,
 }
 
-/// What was written of a trial that may have more calls.
+/// The latest records of a trial that may make more calls.
 #[derive(Debug, Default)]
 struct Live {
     calls: VecDeque<Written>,
     texts: LatestTexts,
 }
 
-/// Writes records of one segment after the other.
+/// Encodes records for one segment after another.
 pub(crate) struct Encoder {
     segment: SegmentId,
     packer: Packer,
-    /// What was written last of each live trial.
+    /// The latest records of each live trial.
     recent: HashMap<TrialId, Live>,
-    /// The latest calls that are written whole.
+    /// The latest calls that were written in full.
     beginnings: VecDeque<Written>,
-    /// Where long texts lie, by their hash.
+    /// The offsets of long texts, by hash.
     texts: HashMap<[u8; 16], u64>,
     body: Vec<u8>,
     planes: Planes,
-    /// What is not compressed with the body.
+    /// The part of a call's record that precedes the compressed body.
     plain: Vec<u8>,
 }
 
-/// Where calls were put.
+/// The positions of written calls.
 pub(crate) type Placed = Vec<(TrialNumber, At)>;
 
 impl Encoder {
@@ -81,20 +82,20 @@ impl Encoder {
         })
     }
 
-    /// Another segment begins.
+    /// Continues in another segment.
     pub(crate) fn begin(&mut self, segment: SegmentId) {
         self.segment = segment;
         self.forget();
     }
 
-    /// Refers to nothing that is written so far.
+    /// Forgets all records so far, so that no later record refers to them.
     pub(crate) fn forget(&mut self) {
         self.recent.clear();
         self.beginnings.clear();
         self.texts.clear();
     }
 
-    /// A trial's next calls are written as the difference from these, as far as they lie in this segment.
+    /// Lets a trial's next calls build on these calls, as far as they are in this segment.
     fn goes_on_from(&mut self, trial: &TrialId, latest: &[ReadCall]) {
         let here = latest.iter().filter(|read| read.at.segment == self.segment);
         let written = here.map(|ReadCall { at, kept, small }| Written {
@@ -105,10 +106,11 @@ impl Encoder {
             small: Arc::clone(small),
         });
         let live = Live { calls: written.collect(), texts: LatestTexts::default() };
+        // Calls that were written meanwhile are newer, so they stay.
         self.recent.entry(trial.clone()).or_insert(live);
     }
 
-    /// Appends the records of an event to what will lie at `end` of the segment.
+    /// Appends the records of an event. They will be written at offset `end` plus their offset in `out`.
     pub(crate) fn encode(
         &mut self,
         event: &Event,
@@ -141,6 +143,7 @@ impl Encoder {
                 let number = other.trial_id().map(|trial| index.number(trial)).unwrap_or_default();
                 index.is_in(self.segment, number);
                 if let Event::Sealed { trial_id, at } = other {
+                    // A sealed trial has no further call that builds on its records.
                     self.recent.remove(trial_id);
                     index.is_sealed(number, *at);
                 }
@@ -152,7 +155,7 @@ impl Encoder {
                         opened.facts.group_id.iter().for_each(|group| index.is_of_group(number, group));
                     }
                     Event::GroupClosed(closed) => index.is_closed(self.segment, &closed.group_id, closed.at),
-                    // The next trial of that name is another, and no segment is kept for this one.
+                    // The name is free for another trial, and no segment is retained for this one.
                     Event::Withdrawn { trial_id } => index.forget(std::slice::from_ref(trial_id), &[]),
                     Event::Completed { completion, .. } => index.is_complete(number, *completion),
                     Event::Undelivered { call_id, .. } => index.is_undelivered(number, call_id.clone()),
@@ -174,6 +177,7 @@ impl Encoder {
         let CallEntry { call, told } = kept;
         let number = index.number(&call.trial_id);
         index.is_in(self.segment, number);
+        // Texts come first, because a record refers only to earlier records.
         let talk =
             told.as_deref().map(|told| self.place_texts(told, &call.trial_id, end, out)).transpose()?;
         let at = end + out.len() as u64;
@@ -189,7 +193,7 @@ impl Encoder {
             let mut places = talk.places.iter().map(|place| Some(at - (*place)?));
             conversation::write(told, earlier, &mut places, &mut self.body);
         }
-        // Of its own trial alone: to read a trial takes no other trial's words.
+        // Only records of the same trial are used, so that reading a trial needs no dictionary of another trial.
         let words = of_trial.filter(|_| self.body.len() >= WORTH_WORDS).map(|(written, _)| Words {
             distance: at - written.at,
             words: dictionary::of_call(&written.small, &written.call, dictionary::room(self.body.len())),
@@ -203,6 +207,7 @@ impl Encoder {
         placed.push((number, At { segment: self.segment, offset: at }));
         let inputs_at = talk.and_then(|talk| talk.places.first().copied().flatten());
         let written = |told, small| Written { at, call: Arc::clone(call), told, inputs_at, small };
+        // Other trials may begin like a call that is written in full.
         if is_whole {
             push(&mut self.beginnings, BEGINNINGS, written(None, Arc::default()));
         }
@@ -211,7 +216,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Finds what of a conversation is written already, and writes the long texts that are not.
+    /// Finds the texts of a conversation that are already written, and writes the long texts that are not.
     fn place_texts(
         &mut self,
         told: &StoredConversation,
@@ -220,6 +225,7 @@ impl Encoder {
         out: &mut Vec<u8>,
     ) -> io::Result<Talk> {
         let recent = self.recent.get(trial).into_iter().flat_map(|live| &live.calls);
+        // Comparing pointers is cheap. Long inputs in another allocation are still found by their hash.
         let known_inputs = |written: &Written| {
             Arc::ptr_eq(&written.told.as_ref()?.inputs, &told.inputs).then_some(written.inputs_at?)
         };
@@ -240,7 +246,7 @@ impl Encoder {
         Ok(Talk { shared, places })
     }
 
-    /// Where a long text lies, written now if the segment does not have it yet. None for a short one.
+    /// Returns the offset of a long text, and writes the text if the segment lacks it. Returns `None` for a short text.
     fn place_text(
         &mut self,
         text: &Arc<str>,
@@ -260,23 +266,24 @@ impl Encoder {
         let words = latest.words(text.len()).map(|(newest, words)| Words { distance: at - newest, words });
         latest.add(text, at, words.is_some());
         let packer = &mut self.packer;
+        // The text belongs to no trial, because any trial of the segment may refer to it.
         let none = TrialNumber::default();
         record::frame(out, |out| packer.pack(Kind::Text, none, &[], text.as_bytes(), words, out))?;
         Ok(Some(at))
     }
 }
 
-/// The call that most of this one's prompt is shared with, and what; none that shares fewer ids than `least`.
+/// Returns the call that shares most of this call's prompt, and the shared part. `None` if no call shares `least` ids.
 fn nearest<'a>(written: &'a VecDeque<Written>, call: &Call, least: usize) -> Option<(&'a Written, Shared)> {
     let shares = written.iter().map(|written| (written, Shared::between(call, &written.call)));
     shares.max_by_key(|(_, shared)| shared.length()).filter(|(_, shared)| shared.length() >= least)
 }
 
-/// What of a conversation need not be written.
+/// The parts of a conversation that need not be written again.
 struct Talk {
-    /// Where the record of the call lies that messages are shared with.
+    /// The offset of the call's record that shares messages, and the shared part.
     shared: Option<(u64, SharedMessages)>,
-    /// Where texts lie: the inputs, new messages, answers. None for those that stand in the record.
+    /// The offsets of the inputs, new messages and answers. `None` for a text that is part of the record.
     places: Vec<Option<u64>>,
 }
 
@@ -287,7 +294,8 @@ fn push(written: &mut VecDeque<Written>, most: usize, new: Written) {
     written.push_back(new);
 }
 
-/// Tells which call's intent was followed by its record. The call's name, where that is one that we gave.
+/// Connects a call's intent with its record. It is the call's id if the proxy assigned that id, otherwise a hash of the
+/// id.
 pub(crate) type Mark = [u8; 16];
 
 fn mark(call: &CallId) -> Mark {

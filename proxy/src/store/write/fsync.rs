@@ -1,19 +1,20 @@
-//! How soon what is written also survives the death of the machine.
+//! Controls when written records also survive the death of the machine.
 
 use std::fs::File;
 use std::str::FromStr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// When written records are made durable (`fdatasync`). Whatever it is, they survive the death of the process at once.
+/// When written records are made durable (`fdatasync`). With every policy they survive the death of the process at
+/// once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SyncPolicy {
-    /// Before anybody is told that they are kept.
+    /// Before the write is acknowledged.
     Always,
-    /// 50 ms later at most.
+    /// At most 50 ms later.
     #[default]
     Interval,
-    /// When the system sees fit, and at the end.
+    /// When the operating system decides, and at shutdown.
     Off,
 }
 
@@ -32,7 +33,7 @@ impl FromStr for SyncPolicy {
 
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// What is to be made durable, for a thread of its own: the disk's time is nobody's to wait for.
+/// The file that waits for its fsync in a separate thread, so that the writer does not wait for the disk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unsynced(Arc<(Mutex<FsyncState>, Condvar)>);
 
@@ -42,7 +43,7 @@ struct FsyncState {
     is_over: bool,
 }
 
-/// Ends the thread that makes files durable when it is dropped.
+/// Ends the fsync thread when it is dropped.
 #[derive(Debug)]
 pub(crate) struct OverOnDrop(Unsynced);
 
@@ -54,7 +55,7 @@ impl Drop for OverOnDrop {
 }
 
 impl Unsynced {
-    /// Something was written to this file.
+    /// Schedules an fsync of this file.
     pub(crate) fn wrote(&self, file: &Arc<File>) {
         let mut state = self.lock();
         if state.written.is_none() {
@@ -63,23 +64,25 @@ impl Unsynced {
         }
     }
 
-    /// For the thread that writes: nothing more comes once the returned value is dropped, also by a panic.
+    /// Returns a guard for the thread that writes. When the guard drops, also by a panic, the fsync thread ends.
     pub(crate) fn over_on_drop(&self) -> OverOnDrop {
         OverOnDrop(self.clone())
     }
 
-    /// Makes files durable until nothing more comes, and tells what did not work.
+    /// Syncs files until the guard drops, and calls `failed` for each error.
     pub(crate) fn run(&self, failed: impl Fn(&std::io::Error)) {
         loop {
             let state = self.0.1.wait_while(self.lock(), |state| state.written.is_none() && !state.is_over);
             drop(state);
-            // More comes while this waits, and is made durable together.
+            // Records that are written during this wait share the fsync.
             let waited = self.0.1.wait_timeout_while(self.lock(), INTERVAL, |state| !state.is_over);
             let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
             if state.is_over {
+                // The writer syncs its last segment itself.
                 return;
             }
             let Some(file) = state.written.take() else { continue };
+            // The lock is released before the slow fsync, because the writer needs it.
             drop(state);
             if let Err(error) = file.sync_data() {
                 failed(&error);

@@ -1,11 +1,11 @@
-//! Gathers what ends at about the same time, so that it is written together and told together.
+//! Group commit: records that end at about the same time share one write and one wake-up.
 //!
-//! Waking a thread costs more than writing a record. So a record waits until the runtime has looked at whatever else is
-//! ready: under load many calls end in that time, otherwise it is over at once. The writing thread wakes this
-//! task once for a batch, and this task wakes those who wait, which costs little on the runtime's own threads.
+//! Waking a thread costs more than writing a record. So a batch waits until the runtime has polled its other ready
+//! tasks. Under load, many calls end in that time. Otherwise the wait is over at once. The thread that writes wakes
+//! this task once per batch, and this task wakes the waiters, which is cheap on the runtime's own threads.
 //!
-//! While the disk fails, nothing that was handed over is let go: those who wait get an error after a while. What they handed
-//! over is written when it can be, and behind it that they got the error.
+//! On a disk error no record is dropped. Waiters get an error after a timeout. The records are written once the disk
+//! recovers, followed by events that undo them for those waiters.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use tokio::sync::{mpsc, oneshot};
 use crate::store::health::Health;
 use crate::store::{Entry, Event, StoreError};
 
-/// Events written with one system call, at most.
+/// The number of events at which a batch takes no further entries.
 const BATCH: usize = 256;
 
-/// How often the runtime is let look for more, as long as each look finds some.
+/// The maximum number of times that the task yields for more entries, as long as each time brings some.
 const TURNS: usize = 4;
 
-/// Events to be written together, and who waits for all of them.
+/// Events that are written together, and the channel that reports the result.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) events: Arc<Vec<Event>>,
-    /// The file of before is not to be trusted any more.
+    /// Whether the writer must begin a new segment, because the current file is no longer trusted.
     pub(crate) in_new_segment: bool,
     pub(crate) written: oneshot::Sender<Result<(), StoreError>>,
 }
 
-/// The waiter of each event; none once it has been answered.
+/// The waiter of each event. `None` once it is answered.
 type Waiting = Vec<Option<oneshot::Sender<Result<(), StoreError>>>>;
 
-/// What was taken from the queue and is not with the writer yet.
+/// Entries that were taken from the queue and are not at the writer yet.
 #[derive(Default)]
 struct Gathered {
     events: Vec<Event>,
@@ -48,7 +48,7 @@ struct Writing {
     waiting: Waiting,
 }
 
-/// Starts to gather entries, until a [`Entry::Finish`] came and every place is given back.
+/// Starts to gather entries. Ends after an [`Entry::Finish`], once every reserved place is used or dropped.
 pub(crate) fn spawn(entries: mpsc::Receiver<Entry>, health: Health) -> mpsc::Receiver<Batch> {
     let (batches, to_write) = mpsc::channel(1);
     tokio::spawn(gather(entries, batches, health));
@@ -63,14 +63,17 @@ async fn gather(mut entries: mpsc::Receiver<Entry>, batches: mpsc::Sender<Batch>
     while !is_over || !gathered.is_empty() || writing.is_some() {
         tokio::select! {
             biased;
+            // The result comes first, so that the next batch does not delay the answers of this one.
             outcome = of(&mut writing) => {
                 let waiting = writing.take().map(|writing| writing.waiting).unwrap_or_default();
                 answer(waiting, &outcome);
             }
+            // A full batch receives nothing more. The queue fills up then, and slows new calls.
             count = entries.recv_many(&mut came, BATCH), if !is_over && gathered.events.len() < BATCH => {
                 is_over = count == 0;
                 came.drain(..).for_each(|entry| gathered.take(entry, &mut entries));
             }
+            // Waiters get an error while the writer still retries.
             error = health.is_given_up(), if gathered.is_waited_for() || writing.as_ref().is_some_and(Writing::is_waited_for) => {
                 gathered.give_up(writing.as_mut(), &error);
             }
@@ -82,7 +85,7 @@ async fn gather(mut entries: mpsc::Receiver<Entry>, batches: mpsc::Sender<Batch>
     }
 }
 
-/// What becomes of the batch at the writer.
+/// Resolves with the result of the batch at the writer, and never if there is none.
 async fn of(writing: &mut Option<Writing>) -> Result<(), StoreError> {
     match writing {
         Some(writing) => (&mut writing.outcome).await.unwrap_or(Err(StoreError::Closed)),
@@ -92,15 +95,16 @@ async fn of(writing: &mut Option<Writing>) -> Result<(), StoreError> {
 
 fn answer(waiting: Waiting, outcome: &Result<(), StoreError>) {
     for kept in waiting.into_iter().flatten() {
-        // Nobody may be waiting any more: the record is kept all the same.
+        // The waiter may be gone. The record is written nevertheless.
         drop(kept.send(outcome.clone()));
     }
 }
 
-/// Answers everybody who waits with an error, and returns what makes up for their events.
+/// Answers all waiters with an error, and returns the events that undo theirs.
 fn retract(events: &[Event], waiting: &mut Waiting, error: &StoreError) -> Vec<Event> {
     let answered = events.iter().zip(waiting).filter_map(|(event, waiting)| {
         let kept = waiting.take()?;
+        // A waiter that is gone never gets the error, so its event stays as it is.
         kept.send(Err(error.clone())).ok().map(|()| event)
     });
     answered.flat_map(Event::retractions).collect()
@@ -117,7 +121,7 @@ impl Writing {
 }
 
 impl Gathered {
-    /// Answers everybody who waits that nothing can be written. What makes up for their events is written behind these.
+    /// Answers all waiters with an error. The events that undo theirs are written after them.
     fn give_up(&mut self, writing: Option<&mut Writing>, error: &StoreError) {
         let mut retractions = match writing {
             Some(writing) => retract(&writing.events, &mut writing.waiting, error),
@@ -135,6 +139,7 @@ impl Gathered {
                 self.waiting.push(Some(kept));
             }
             Entry::NewSegment => self.in_new_segment = true,
+            // Places that are already reserved can still be used.
             Entry::Finish => entries.close(),
         }
     }
@@ -162,7 +167,7 @@ impl Gathered {
         }
     }
 
-    /// What ends while these are written makes the next batch.
+    /// Sends the events to the writer. Events that arrive while they are written form the next batch.
     async fn send(&mut self, batches: &mpsc::Sender<Batch>) -> Option<Writing> {
         let Self { events, waiting, in_new_segment } = std::mem::take(self);
         let (written, outcome) = oneshot::channel();

@@ -1,7 +1,6 @@
-//! The thread that writes: takes what has gathered, writes it at once, then says so.
+//! The thread that writes. It takes a batch, writes it with one system call, and reports the result.
 //!
-//! What cannot be written is tried again until it can, in the same order: nothing is given up but at the end of the
-//! process.
+//! A failed write is retried in the same order until it succeeds. Only shutdown gives up.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -22,35 +21,36 @@ use crate::store::read::index::Index;
 use crate::store::retention::{Retention, SegmentFacts};
 use crate::store::{Event, Forgotten, PolicyChange, StoreError};
 
-/// Between tries to write what could not be written.
+/// The pause between two tries of a failed write.
 const AGAIN: Duration = Duration::from_millis(250);
-/// How long the end of the process waits for a disk that fails.
+/// How long shutdown waits for a failing disk.
 const LAST_TRIES: Duration = Duration::from_secs(5);
 
 pub(crate) struct Writer {
     pub(crate) dir: PathBuf,
     pub(crate) sync: SyncPolicy,
     pub(crate) segment_size: u64,
-    /// The segment that is written to, and where its next record begins; none where another must be begun.
+    /// The current segment, and the offset of its next record. `None` if another segment must begin.
     pub(crate) segment: Option<Segment>,
-    /// The latest segment that there is a file of.
+    /// The highest number of a segment that has a file.
     pub(crate) latest: SegmentId,
     pub(crate) encoder: Encoder,
     pub(crate) index: Arc<Mutex<Index>>,
     pub(crate) health: Health,
     pub(crate) unsynced: Unsynced,
     pub(crate) retention: Retention,
-    /// Every change of the policy version, for the case that a segment with one goes.
+    /// Every change of the policy version. The event for forgotten trials repeats them, because their segments may be
+    /// removed.
     pub(crate) policy: Vec<PolicyChange>,
-    /// The newest number of the feed, for the same case.
+    /// The highest feed number, which that event repeats for the same reason.
     pub(crate) sequence: u64,
-    /// Who wants to know which trials went.
+    /// Reports the forgotten trials.
     pub(crate) forgotten: mpsc::UnboundedSender<Forgotten>,
-    /// The newest number of the feed that a forgotten trial had.
+    /// The highest feed number of a forgotten trial.
     pub(crate) forgotten_through: u64,
-    /// The process ends.
+    /// Whether the process is shutting down.
     pub(crate) is_ending: Arc<AtomicBool>,
-    /// What is to be written with one system call.
+    /// The bytes of one system call.
     pub(crate) buffer: Vec<u8>,
 }
 
@@ -61,14 +61,15 @@ pub(crate) struct Segment {
 }
 
 impl Writer {
-    /// Runs until no batch can come any more, then makes the last segment durable.
+    /// Runs until the channel of batches closes, and then makes the last segment durable.
     pub(crate) fn run(mut self, mut batches: mpsc::Receiver<Batch>) -> Result<(), StoreError> {
         self.retire_if_asked();
         while let Some(Batch { events, in_new_segment, written }) = batches.blocking_recv() {
+            // After a failed fsync, nothing more is appended to the file.
             if in_new_segment {
                 self.segment = None;
             }
-            // Told even if nobody waits for it any more.
+            // The waiter may be gone.
             drop(written.send(self.write(&events)));
         }
         self.segment.map_or(Ok(()), |segment| segment.file.sync_data()).map_err(|error| StoreError::Write {
@@ -77,7 +78,7 @@ impl Writer {
         })
     }
 
-    /// Writes, however often it takes.
+    /// Writes the events, and retries until it succeeds or shutdown gives up.
     fn write(&mut self, events: &[Event]) -> Result<(), StoreError> {
         let mut ends_at = None;
         loop {
@@ -89,6 +90,7 @@ impl Writer {
                 Err(error) => self.refused(&error),
             };
             self.health.fails(error.clone());
+            // The time limit begins with the first failure during shutdown.
             if self.is_ending.load(Ordering::Relaxed) {
                 let ends_at = *ends_at.get_or_insert_with(|| Instant::now() + LAST_TRIES);
                 if Instant::now() > ends_at {
@@ -115,7 +117,8 @@ impl Writer {
         };
         let is_durable = durable.is_ok();
         if let Err(error) = written.and(durable) {
-            // All of it goes again, into a file that can be trusted, and nothing may refer to what is half written.
+            // The whole batch is written again. A file whose fsync failed is not used, and no record may refer to a
+            // half-written one.
             self.encoder.forget();
             let is_cut = file.set_len(end).is_ok();
             self.segment = (is_cut && is_durable).then_some(Segment { file, end });
@@ -125,6 +128,7 @@ impl Writer {
             self.unsynced.wrote(&file);
         }
         self.segment = Some(Segment { file, end: end + self.buffer.len() as u64 });
+        // A call enters the index only after it is written, so that readers find it in the file.
         let mut index = self.index();
         placed.into_iter().for_each(|(trial, at)| index.add_call(trial, at));
         drop(index);
@@ -149,6 +153,7 @@ impl Writer {
     }
 
     fn begin_segment(&mut self) -> io::Result<()> {
+        // No later write schedules an fsync of the full segment, so it is made durable here.
         if let Some(segment) = &self.segment
             && self.sync != SyncPolicy::Off
         {
@@ -171,9 +176,10 @@ impl Writer {
         }
     }
 
-    /// Removes segments whose retention is over. It is written first that their trials are forgotten.
+    /// Removes segments whose retention is over. Records first that their trials are forgotten.
     fn retire(&mut self) -> io::Result<()> {
         let mut facts = Vec::new();
+        // The current segment is never removed.
         for id in segment::list(&self.dir)?.into_iter().filter(|id| *id != self.latest) {
             let bytes = id.path(&self.dir).metadata()?.len();
             facts.push(SegmentFacts { id, bytes, settled: self.index().settled(id) });
@@ -197,19 +203,19 @@ impl Writer {
             segments = expired.len(),
             "removing captures whose retention is over"
         );
-        // Nobody may be listening any more.
+        // The receiver may be gone.
         let _ = self.forgotten.send(Forgotten { trials, through });
         expired.iter().try_for_each(|id| std::fs::remove_file(id.path(&self.dir)))
     }
 
-    /// Durable before anything is removed.
+    /// Appends the event, and makes it durable before anything is removed.
     fn append_forgotten(&mut self, event: Event) -> io::Result<()> {
         let Some(Segment { file, end }) = &self.segment else { return Ok(()) };
         let (file, end) = (Arc::clone(file), *end);
         self.buffer.clear();
         self.encode(&[event], end, &mut Placed::new())?;
         (&*file).write_all(&self.buffer).and_then(|()| file.sync_data()).inspect_err(|_| {
-            // What is half written is cut; where that fails too, it reads as a torn end or as said.
+            // Truncates the half-written record. If that fails too, recovery reads a torn end or the event itself.
             drop(file.set_len(end));
         })?;
         self.segment = Some(Segment { file, end: end + self.buffer.len() as u64 });

@@ -1,4 +1,4 @@
-//! What a person may look at and remove, at any time.
+//! Lists and removes rolltap's objects at the engine, at any time and for any job.
 
 use super::inventory::{EngineObject, find, kept_images};
 use super::labels;
@@ -6,23 +6,23 @@ use super::sweep::remove;
 use crate::environment::EnvironmentError;
 use crate::environment::docker::engine::Engine;
 
-/// Everything of rolltap's at the Docker engine, whoever's it is.
+/// A list of all objects of rolltap at the Docker engine, of every job.
 #[derive(Debug)]
 pub struct Cleaner(Engine);
 
 impl Cleaner {
-    /// Finds the engine as jobs do.
+    /// Connects to the engine as jobs do.
     ///
     /// # Errors
-    /// No engine.
+    /// No engine answers.
     pub async fn connect() -> Result<Self, EnvironmentError> {
         Ok(Self(Engine::connect().await?))
     }
 
-    /// What there is, in the order in which it can be removed; what is kept for later jobs is last.
+    /// Returns the objects in the order in which they can be removed. The images for later jobs are last.
     ///
     /// # Errors
-    /// The engine's.
+    /// The engine cannot list its objects.
     pub async fn find(&self) -> Result<Vec<EngineObject>, EnvironmentError> {
         let list = EnvironmentError::engine("list what there is of rolltap");
         let listed = async {
@@ -34,10 +34,10 @@ impl Cleaner {
         listed.await.map_err(list)
     }
 
-    /// Removes one thing, whoever's it is. Fine if it is gone already.
+    /// Removes one object of any job. Succeeds if it is gone already.
     ///
     /// # Errors
-    /// It is still there, as is an image that a container uses.
+    /// The object is still there, such as an image that a container uses.
     pub async fn remove(&self, found: &EngineObject) -> Result<(), EnvironmentError> {
         let action = format!("remove {} {}", found.kind, found.name);
         remove(&self.0.api, found).await.map_err(EnvironmentError::engine(action))

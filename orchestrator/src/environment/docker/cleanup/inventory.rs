@@ -1,4 +1,4 @@
-//! Looking for what is ours at the engine.
+//! Finds rolltap's objects at the engine.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,17 +15,17 @@ use super::labels;
 use super::process_owner::OwnerState;
 use crate::environment::docker::engine::Engine;
 
-/// What something at the engine is.
+/// The kind of an object at the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FoundKind {
-    /// A trial's.
+    /// A container of a trial.
     Container,
-    /// Of a trial's services; or what all jobs share, and kept.
+    /// A network of a trial's services, or a shared network, which remains after its jobs.
     Network,
-    /// Of a task with several containers.
+    /// A volume of a task with several containers.
     Volume,
-    /// Built for a task, and kept.
+    /// An image that was built for a task and remains.
     Image,
 }
 
@@ -40,31 +40,31 @@ impl fmt::Display for FoundKind {
     }
 }
 
-/// Something of rolltap's at the engine.
+/// An object of rolltap at the engine.
 #[derive(Clone, Debug, Serialize)]
 pub struct EngineObject {
-    /// What it is.
+    /// The kind.
     pub kind: FoundKind,
-    /// For people.
+    /// The name, for people.
     pub name: String,
-    /// For the engine.
+    /// The id, for the engine.
     pub id: String,
-    /// The job that it belongs to; none for what is kept.
+    /// The job of the object. `None` for objects that outlive their job.
     pub job: Option<String>,
-    /// The trial that it belongs to.
+    /// The trial of the object.
     pub trial: Option<String>,
-    /// The task that a kept image was first built for.
+    /// The task for which a remaining image was first built.
     pub task: Option<String>,
-    /// Whether the job's process still runs; none for what is kept.
+    /// Whether the job's process still runs. `None` for objects that outlive their job.
     pub owner: Option<OwnerState>,
-    /// An image's size, its base's included.
+    /// The size of an image, including its base.
     pub bytes: Option<u64>,
-    /// When a kept image was last asked for.
+    /// The time at which a job last used a remaining image.
     pub last_used: Option<Timestamp>,
 }
 
 impl EngineObject {
-    /// How long ago a kept image was last asked for, where that is known.
+    /// Returns the time since a job last used a remaining image, if it is known.
     pub fn unused_for(&self) -> Option<Duration> {
         let used = self.last_used?;
         Some(Timestamp::now().duration_since(used).try_into().unwrap_or_default())
@@ -92,7 +92,7 @@ impl EngineObject {
     }
 }
 
-/// Containers, networks and volumes with a label, in this order.
+/// Returns the containers, networks and volumes with a label, in this order.
 pub(crate) async fn find(engine: &Engine, label: &str) -> Result<Vec<EngineObject>, Error> {
     let filters = Some(HashMap::from([("label".to_owned(), vec![label.to_owned()])]));
     let containers =
@@ -119,16 +119,17 @@ pub(crate) async fn find(engine: &Engine, label: &str) -> Result<Vec<EngineObjec
     Ok(containers.chain(networks).chain(volumes).collect())
 }
 
-/// The images that are kept for later jobs.
+/// Returns the images that remain for later jobs.
 pub(crate) async fn kept_images(engine: &Engine) -> Result<Vec<EngineObject>, Error> {
     let filters = Some(HashMap::from([("label".to_owned(), vec![labels::KEPT_IMAGE.to_owned()])]));
     let options = ListImagesOptions { filters, ..ListImagesOptions::default() };
     let mut found = Vec::new();
     for item in engine.api.list_images(Some(options)).await? {
+        // The image may have been removed since the listing.
         let Some(inspected) = engine.api.inspect_image(&item.id).await.ok() else { continue };
         let used = inspected.metadata.and_then(|metadata| metadata.last_tag_time);
         let used = used.and_then(|time| time.parse::<Timestamp>().ok());
-        // One without a name, as an interrupted build leaves it, is known by its id.
+        // An image of an interrupted build has no name, so its id is used.
         let names = if item.repo_tags.is_empty() { vec![item.id.clone()] } else { item.repo_tags };
         for name in names.into_iter().filter(|name| name.as_str() != "<none>:<none>") {
             let image = EngineObject::new(FoundKind::Image, name, item.id.clone(), &item.labels, engine);

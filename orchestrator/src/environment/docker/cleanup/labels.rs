@@ -1,4 +1,4 @@
-//! What marks everything of ours at the engine, so that it can be found, and removed by whoever owns it.
+//! The labels of rolltap's objects at the engine, by which they are found and removed by their owner.
 
 use std::collections::HashMap;
 
@@ -13,17 +13,17 @@ const RUN: &str = "dev.rolltap.run";
 const OWNER: &str = "dev.rolltap.owner";
 const OWNER_PID: &str = "dev.rolltap.owner-pid";
 
-/// On everything of one trial's services.
+/// The label of every object of one trial's services.
 pub(crate) const PROJECT: &str = "dev.rolltap.project";
-/// On images that are kept for later jobs; its value is nothing that anybody reads.
+/// The label of images that remain for later jobs. Its value has no meaning.
 pub(crate) const KEPT_IMAGE: &str = "dev.rolltap.image";
-/// Which task a kept image was first built for.
+/// The task for which a remaining image was first built.
 pub(crate) const TASK: &str = "dev.rolltap.task";
 
-/// On networks that all jobs share; its value is what is reached on them.
+/// The label of networks that all jobs share. Its value is the network's access.
 pub(crate) const SHARED_NETWORK: &str = "dev.rolltap.network";
 
-/// On everything of ours that ends with its job; for filters.
+/// The label of every object that ends with its job, for filters.
 pub(crate) const ANY: &str = RUN;
 
 /// The labels of one job.
@@ -39,12 +39,12 @@ impl Labels {
         Self { job: job.0.clone(), run: Uuid::now_v7(), owner: Owner::current() }
     }
 
-    /// Finds everything of this job and nothing else.
+    /// Returns the filter that matches every object of this job, and no other.
     pub(crate) fn filter(&self) -> String {
         format!("{RUN}={}", self.run)
     }
 
-    /// For what the whole job shares.
+    /// Returns the labels of an object that the whole job shares.
     pub(crate) fn of_job(&self) -> HashMap<String, String> {
         let mut labels = HashMap::from([
             (JOB.to_owned(), self.job.clone()),
@@ -55,48 +55,50 @@ impl Labels {
         labels
     }
 
-    /// For what belongs to one trial.
+    /// Returns the labels of an object of one trial.
     pub(crate) fn of_trial(&self, trial: &TrialLabel) -> HashMap<String, String> {
         let mut labels = self.of_job();
         labels.insert(TRIAL.to_owned(), trial.0.clone());
         labels
     }
 
-    /// For a container that is kept when its trial is over. It is nobody's, so nothing but its user removes it.
+    /// Returns the labels of a container that remains after its trial. It has no owner, so that only the user removes
+    /// it.
     pub(crate) fn of_kept_trial(&self, trial: &TrialLabel) -> HashMap<String, String> {
         HashMap::from([(KEPT_CONTAINER.to_owned(), self.job.clone()), (TRIAL.to_owned(), trial.0.clone())])
     }
 }
 
-/// On containers that outlive their jobs, because a user wants to look at them.
+/// The label of containers that outlive their jobs, for a user to inspect.
 const KEPT_CONTAINER: &str = "dev.rolltap.kept";
 
-/// For an image that outlives its job. Without the job's labels: it is nobody's.
+/// Returns the labels of an image that outlives its job. It has no owner.
 pub(crate) fn of_kept_image(task: &str) -> HashMap<String, String> {
     HashMap::from([(KEPT_IMAGE.to_owned(), "kept".to_owned()), (TASK.to_owned(), task.to_owned())])
 }
 
-/// For a network that outlives its job, as an image does.
+/// Returns the labels of a network that outlives its job.
 pub(crate) fn of_shared_network(access: &str) -> HashMap<String, String> {
     HashMap::from([(SHARED_NETWORK.to_owned(), access.to_owned())])
 }
 
-/// Whether the process that started something still runs; none for what belongs to no process.
+/// Returns whether the process that created an object still runs, or `None` if the object has no owner.
 pub(crate) fn owner_state(labels: &HashMap<String, String>, engine_is_here: bool) -> Option<OwnerState> {
     labels.get(RUN)?;
     let owner = labels.get(OWNER).and_then(|owner| Owner::parse(owner));
+    // Without a readable owner, there is no proof that the process has ended.
     Some(owner.map_or(OwnerState::Unseen, |owner| owner.state(engine_is_here)))
 }
 
-/// A name that tells people what it is for, and that nothing else has.
+/// Returns a unique name that shows people the object's purpose.
 pub(crate) fn unique_name(name: &str, id: Uuid) -> String {
-    // The end of a version 7 id is random.
+    // The end of a version 7 UUID is random; its start is a time.
     let id = id.simple().to_string();
     let tail = id.get(id.len().saturating_sub(8)..).unwrap_or_default();
     format!("rolltap-{}-{tail}", slug(name))
 }
 
-/// Letters, digits and single dashes, at most 32: fit for names at the engine.
+/// Converts a name to at most 32 letters, digits and single dashes, which are valid in names at the engine.
 pub(crate) fn slug(name: &str) -> String {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let slug = words.collect::<Vec<_>>().join("-").to_ascii_lowercase();

@@ -1,41 +1,41 @@
-//! Whose process something at the engine belongs to, and whether that process still runs.
+//! The owner of an object at the engine: a process, and whether it still runs.
 
 use std::fs;
 use std::io::ErrorKind;
 
 use serde::Serialize;
 
-/// The namespace that a machine starts with, by the kernel's fixed number: every process is seen from there.
+/// The initial process namespace of a machine, whose number the kernel fixes. Every process is visible from it.
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
-/// What is known of the process that started something.
+/// The state of the process that created an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OwnerState {
-    /// It runs.
+    /// The process runs.
     Alive,
-    /// It is gone, and cleans up no more.
+    /// The process has ended, and will not clean up.
     Gone,
-    /// It cannot be told from here: a process of another machine, or of a container that is not seen from this one.
+    /// The state is unknown: the process is on another machine, or in a container that is not visible from here.
     Unseen,
 }
 
-/// A process, told apart from any other that had or will have its id.
+/// A process, distinguished from every other process that had or will have its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     place: ProcessSpace,
     pid: u32,
-    /// Clock ticks after boot.
+    /// The start time in clock ticks after boot.
     started: u64,
 }
 
-/// Where a process id counts.
+/// The scope in which a process id is unique.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ProcessSpace {
-    /// Outlives a boot; empty where there is none.
+    /// The id of the machine, which survives a reboot. Empty if the machine has none.
     machine: String,
     boot: String,
-    /// Of process ids.
+    /// The namespace of process ids.
     namespace: String,
 }
 
@@ -53,7 +53,7 @@ impl ProcessSpace {
 }
 
 impl Owner {
-    /// This process; none on systems without `/proc`.
+    /// Returns this process, or `None` on systems without `/proc`.
     pub(crate) fn current() -> Option<Self> {
         let pid = std::process::id();
         Some(Self { place: ProcessSpace::current()?, pid, started: started(pid)? })
@@ -68,10 +68,12 @@ impl Owner {
         Some(Self { place, pid, started })
     }
 
-    /// `engine_is_here`: the engine is one of this machine, so that nobody else's machine uses it.
+    /// Returns the state of the process. `engine_is_here` states that the engine runs on this machine, so that no other
+    /// machine uses it.
     pub(crate) fn state(&self, engine_is_here: bool) -> OwnerState {
         let Some(here) = ProcessSpace::current() else { return OwnerState::Unseen };
         if self.place.boot != here.boot {
+            // Another boot of the same machine has ended every process of the earlier one.
             let rebooted = engine_is_here && !here.machine.is_empty() && self.place.machine == here.machine;
             return if rebooted { OwnerState::Gone } else { OwnerState::Unseen };
         }
@@ -81,12 +83,14 @@ impl Owner {
         }
         match self.is_in_namespace_below() {
             Some(true) => OwnerState::Alive,
+            // Only the initial namespace sees every process, so only there does absence prove the end.
             Some(false) if here.namespace == FIRST_NAMESPACE => OwnerState::Gone,
             _ => OwnerState::Unseen,
         }
     }
 
-    /// Whether a process that is seen from here has this id in the owner's namespace. None if one that may be it cannot be looked at.
+    /// Whether a process that is visible from here has this id in the owner's namespace. `None` if a candidate cannot
+    /// be inspected.
     fn is_in_namespace_below(&self) -> Option<bool> {
         let mut all_seen = true;
         for process in fs::read_dir("/proc").ok()?.flatten() {
@@ -99,7 +103,7 @@ impl Owner {
             match fs::read_link(process.path().join("ns/pid")) {
                 Ok(namespace) if namespace.as_os_str() == self.place.namespace.as_str() => return Some(true),
                 Ok(_) => {}
-                // It has ended since the listing, or is about to.
+                // The process has ended since the listing, or is about to.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(_) => all_seen = false,
             }
@@ -117,11 +121,11 @@ impl std::fmt::Display for Owner {
 
 fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Field 22; the second one, a name in brackets, may hold anything.
+    // Field 22. The second field is a name in brackets, which may contain any character.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// A process's id in the namespace that it lives in, where that is another than ours.
+/// Returns a process's id in its own namespace, if that is not the namespace of this process.
 fn innermost_id(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;

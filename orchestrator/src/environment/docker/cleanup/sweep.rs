@@ -1,4 +1,4 @@
-//! Removing what is ours at the engine, by label.
+//! Removes rolltap's objects at the engine, by label.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,21 +15,21 @@ use super::labels;
 use super::process_owner::OwnerState;
 use crate::environment::docker::engine::Engine;
 
-/// Removals that the engine is asked for at once.
+/// The most concurrent removals.
 const AT_ONCE: usize = 8;
-/// A network stays busy for a moment after its last container.
+/// The most attempts to remove a network, which stays busy for a moment after its last container.
 const NETWORK_TRIES: u32 = 30;
 const NETWORK_PAUSE: Duration = Duration::from_millis(100);
-/// So many looks at a busy network without containers are enough: an endpoint can go between two questions.
+/// The number of times that a network must be busy without containers. An endpoint may disappear between two requests.
 const MISCOUNTS: u32 = 3;
 
-/// Kills and removes a container and its volumes. Fine if it is gone, or about to be.
+/// Kills and removes a container and its volumes. Succeeds if it is gone already, or is being removed.
 pub(crate) async fn remove_container(api: &Docker, id: &str) -> Result<(), Error> {
     let options = RemoveContainerOptions { force: true, v: true, link: false };
     tolerate(api.remove_container(id, Some(options)).await, &[404, 409])
 }
 
-/// Removes one thing. Fine if it is gone; an image that a container uses is an error, as is a network or a volume.
+/// Removes one object. Succeeds if it is gone already. An image, network or volume that a container uses is an error.
 pub(crate) async fn remove(api: &Docker, found: &EngineObject) -> Result<(), Error> {
     match found.kind {
         FoundKind::Container => remove_container(api, &found.id).await,
@@ -44,9 +44,10 @@ pub(crate) async fn remove(api: &Docker, found: &EngineObject) -> Result<(), Err
     }
 }
 
-/// Removes all of these, containers first. Returns what could not be removed, and why.
+/// Removes all of these objects, containers first. Returns one message per object that could not be removed.
 pub(crate) async fn remove_all(api: &Docker, found: &[EngineObject]) -> Vec<String> {
     let mut problems = Vec::new();
+    // The engine removes a network or volume only if no container uses it.
     for kind in [FoundKind::Container, FoundKind::Network, FoundKind::Volume, FoundKind::Image] {
         let of_kind = found.iter().filter(|found| found.kind == kind).cloned();
         let removals: Vec<_> = of_kind.map(|found| try_to_remove(api.clone(), found)).collect();
@@ -56,12 +57,12 @@ pub(crate) async fn remove_all(api: &Docker, found: &[EngineObject]) -> Vec<Stri
     problems
 }
 
-/// What went wrong, if it did. Of owned values, so that many may wait at once.
+/// Removes one object and returns the error, if any. Takes owned values, so that many removals can run at once.
 async fn try_to_remove(api: Docker, found: EngineObject) -> Option<String> {
     remove(&api, &found).await.err().map(|error| format!("{} {}: {error}", found.kind, found.name))
 }
 
-/// Removes all containers, networks and volumes with a label. Returns what could not be removed, and why.
+/// Removes all containers, networks and volumes with a label. Returns one message per object that could not be removed.
 pub(crate) async fn remove_labelled(engine: &Engine, label: &str) -> Vec<String> {
     match find(engine, label).await {
         Ok(found) => remove_all(&engine.api, &found).await,
@@ -69,7 +70,7 @@ pub(crate) async fn remove_labelled(engine: &Engine, label: &str) -> Vec<String>
     }
 }
 
-/// Removes what runs of this machine left behind whose process is no more.
+/// Removes the objects of jobs on this machine whose process has ended.
 pub(crate) async fn sweep_dead_runs(engine: &Engine) {
     let found = match find(engine, labels::ANY).await {
         Ok(found) => found,
@@ -78,6 +79,7 @@ pub(crate) async fn sweep_dead_runs(engine: &Engine) {
         }
     };
     let mut dead = HashMap::<_, Vec<_>>::new();
+    // An object of an unseen process may belong to a running job.
     for found in found.into_iter().filter(|found| found.owner == Some(OwnerState::Gone)) {
         dead.entry(found.job.clone().unwrap_or_default()).or_default().push(found);
     }
@@ -92,13 +94,13 @@ pub(crate) async fn sweep_dead_runs(engine: &Engine) {
     }
 }
 
-/// Tries as long as containers are on it. An engine that says so of a network on which there are none has lost count, and goes
-/// on saying so until it is restarted.
+/// Removes a network, and retries while containers are on it. If the engine reports endpoints and no container is
+/// there, its count is wrong and stays so until the engine restarts. Then the retries end early.
 async fn remove_network(api: &Docker, name: &str) -> Result<(), Error> {
     let mut miscounts = 0;
     for _ in 1..NETWORK_TRIES {
         match tolerate(api.remove_network(name).await, &[404]) {
-            // "has active endpoints"
+            // The message is "has active endpoints".
             Err(Error::DockerResponseServerError { status_code: 403 | 409, .. }) => {}
             other => return other,
         }

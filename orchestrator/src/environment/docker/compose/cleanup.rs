@@ -1,4 +1,4 @@
-//! Containers that Harbor starts by compose: what it is told of them, and the removal of what it left.
+//! Containers that Harbor starts by compose: the settings that rolltap adds to them, and the removal of leftovers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -15,22 +15,23 @@ use crate::environment::docker::engine::Engine;
 use crate::environment::docker::network::shared::{Access, Network};
 use crate::environment::{EnvironmentError, JobLabel};
 
-/// On everything of a compose project; its value is the project's name.
+/// The label of every object of a compose project. Its value is the project's name.
 const PROJECT: &str = "com.docker.compose.project";
 
-/// One job's compose projects at an engine. Harbor makes one for each environment and names it after the trial.
+/// One job's compose projects at an engine. Harbor creates a project for each environment and names it after the trial.
 pub(crate) struct ComposeProjects {
     engine: Engine,
     labels: Labels,
-    /// No container of Harbor's is on it: it has an address of this host that containers of every network reach, wherever the
-    /// engine is.
+    /// The shared network. Harbor's containers are not on it, but they reach its gateway, which is an address of this
+    /// host, from every network.
     network: Network,
 }
 
 impl ComposeProjects {
-    /// Finds the engine, and removes what jobs of this machine left there that died.
+    /// Connects to the engine, and removes the projects and objects of dead jobs of this machine.
     pub(crate) async fn connect(job: &JobLabel) -> Result<Self, EnvironmentError> {
         let engine = Engine::connect().await?;
+        // Leftovers must not prevent a new job.
         for project in dead_projects(&engine).await.unwrap_or_default() {
             if let Err(error) = remove_project(&engine, &project).await {
                 tracing::warn!(project, %error, "cannot remove what a dead run had left behind");
@@ -42,13 +43,14 @@ impl ComposeProjects {
         Ok(Self { engine, labels, network })
     }
 
-    /// This host, as every container reaches it.
+    /// Returns an address of this host that every container reaches.
     pub(crate) fn gateway(&self) -> IpAddr {
         self.network.gateway
     }
 
-    /// A compose file to be laid over each environment's: its first process forwards signals and need not be waited for,
-    /// and what dead runs leave can be told from what living ones have.
+    /// Returns a compose file that is added to that of each environment. Its first process forwards signals, so that
+    /// stopping takes at most a second. Its labels distinguish the leftovers of dead jobs from the objects of running
+    /// ones.
     pub(crate) fn overlay(&self) -> Value {
         let labels: BTreeMap<_, _> = self.labels.of_job().into_iter().collect();
         json!({
@@ -57,8 +59,9 @@ impl ComposeProjects {
         })
     }
 
-    /// Removes every project of a trial. Fine if there is none.
+    /// Removes every project of a trial. Succeeds if there is none.
     pub(crate) async fn remove(&self, trial: &str) -> Result<(), EnvironmentError> {
+        // Harbor's project names begin with the trial's name and this separator.
         let prefix = format!("{}__", project_name(trial));
         let mut projects = all_projects(&self.engine).await.map_err(list())?;
         projects.retain(|name| name.starts_with(&prefix));
@@ -68,7 +71,7 @@ impl ComposeProjects {
         Ok(())
     }
 
-    /// Removes what the job's labels are on.
+    /// Removes every object with the job's labels.
     pub(crate) async fn close(&self) -> Result<(), EnvironmentError> {
         leftovers(remove_labelled(&self.engine, &self.labels.filter()).await)
     }
@@ -78,13 +81,13 @@ fn leftovers(problems: Vec<String>) -> Result<(), EnvironmentError> {
     if problems.is_empty() { Ok(()) } else { Err(EnvironmentError::Leftovers(problems)) }
 }
 
-/// Harbor's spelling of a name for compose. Trials' names begin with a letter or digit.
+/// Converts a name to Harbor's spelling for compose. Names of trials begin with a letter or digit.
 fn project_name(name: &str) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     name.chars().map(|c| if fits(c) { c.to_ascii_lowercase() } else { '-' }).collect()
 }
 
-/// The projects with a container of ours whose process is no more.
+/// Returns the projects with a container of a job whose process has ended.
 async fn dead_projects(engine: &Engine) -> Result<BTreeSet<String>, Error> {
     let filters = Some(HashMap::from([("label".to_owned(), vec![labels::ANY.to_owned()])]));
     let options = ListContainersOptions { all: true, filters, ..ListContainersOptions::default() };
@@ -102,7 +105,7 @@ async fn remove_project(engine: &Engine, project: &str) -> Result<(), Environmen
     let label = format!("{PROJECT}={project}");
     let found = find(engine, &label).await.map_err(list())?;
     let mut problems = Vec::new();
-    // Containers first: `find` lists them in the order in which they can be removed.
+    // `find` lists containers first, which is the order in which objects can be removed.
     for found in found {
         let removed = remove(&engine.api, &found).await;
         problems.extend(removed.err().map(|error| format!("{} {}: {error}", found.kind, found.name)));
@@ -122,6 +125,7 @@ async fn all_projects(engine: &Engine) -> Result<BTreeSet<String>, Error> {
         filters: Some(filters.clone()),
         ..ListContainersOptions::default()
     };
+    // A project without containers may still have networks and images.
     let networks = bollard::query_parameters::ListNetworksOptions { filters: Some(filters.clone()) };
     let images = ListImagesOptions { filters: Some(filters), ..ListImagesOptions::default() };
     let (containers, networks, images) = tokio::try_join!(
@@ -135,7 +139,7 @@ async fn all_projects(engine: &Engine) -> Result<BTreeSet<String>, Error> {
     Ok(labels.filter_map(|labels| labels.get(PROJECT).cloned()).collect())
 }
 
-/// Those that compose built for the project; a task's own image bears no such label.
+/// Removes the images that compose built for the project. An image that the task names has no such label.
 async fn remove_images(engine: &Engine, label: &str) -> Vec<String> {
     let filters = Some(HashMap::from([("label".to_owned(), vec![label.to_owned()])]));
     let options = ListImagesOptions { filters, ..ListImagesOptions::default() };
@@ -145,6 +149,7 @@ async fn remove_images(engine: &Engine, label: &str) -> Vec<String> {
     };
     let mut problems = Vec::new();
     for image in listed {
+        // An image with several names can only be removed by force.
         let options = RemoveImageOptions { force: true, ..RemoveImageOptions::default() };
         let removed = engine.api.remove_image(&image.id, Some(options), None).await.map(drop);
         problems.extend(tolerate(removed, &[404]).err().map(|error| format!("image {}: {error}", image.id)));

@@ -1,4 +1,4 @@
-//! The compose files that go before and after a task's own.
+//! The compose files before and after a task's own file.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -10,7 +10,8 @@ use crate::environment::docker::container::{FOREVER, PIDS};
 use crate::environment::{Mount, Share};
 use crate::task::Task;
 
-/// What a task's file is laid over: where the main service comes from if it does not say so itself, and what keeps it up.
+/// Returns the file before the task's own: the default image of the main service, and the command that keeps it
+/// running.
 pub(super) fn base(task: &Task) -> Value {
     let image = match &task.config.environment.docker_image {
         Some(image) => Some(("image", json!(image))),
@@ -22,26 +23,26 @@ pub(super) fn base(task: &Task) -> Value {
     json!({"services": {MAIN: main}})
 }
 
-/// Names for what is built, so that it is found again, and labels, so that it is found by people.
+/// Returns a file that names the built images, so that later jobs find them, and labels them.
 pub(super) fn images(images: &BTreeMap<String, String>, labels: &HashMap<String, String>) -> Value {
     let service = |image: &String| json!({"image": image, "build": {"labels": labels}});
     let services: Map<_, _> = images.iter().map(|(name, image)| (name.clone(), service(image))).collect();
     json!({"services": services})
 }
 
-/// What makes a project one trial's.
+/// The settings that bind a project to one trial.
 pub(super) struct Overlay<'a> {
     pub(super) task: &'a Task,
     pub(super) services: &'a Services,
-    /// Of the trial; on everything.
+    /// The trial's labels, for every object.
     pub(super) labels: HashMap<String, String>,
-    /// The network made for it, in place of the default one.
+    /// The network that was created for the trial, in place of the default one.
     pub(super) network: Option<&'a str>,
-    /// Of the main service, where it may look up no names.
+    /// The name servers of the main service, if it must not look up names.
     pub(super) name_servers: Option<Vec<String>>,
-    /// What the main service sees of this host.
+    /// Directories of this host that the main service can read.
     pub(super) shares: &'a [Share],
-    /// What the user wants mounted there.
+    /// Mounts of the user in the main service.
     pub(super) mounts: &'a [Mount],
 }
 
@@ -52,11 +53,13 @@ impl Overlay<'_> {
         if let Some(main) = services.get_mut(MAIN).and_then(Value::as_object_mut) {
             main.extend(self.main());
         }
+        // A trial with a restricted network must not reach the internet through a network of the task's file either.
         let restricted = !self.task.network.is_always_public();
         let networks: Map<_, _> = self
             .services
             .networks
             .iter()
+            // Compose rejects settings for external networks, which exist already.
             .filter(|(_, config)| !config.as_ref().is_some_and(|config| config.external))
             .map(|(name, _)| match self.network {
                 Some(network) if name == "default" => {
@@ -79,7 +82,7 @@ impl Overlay<'_> {
     fn main(&self) -> Map<String, Value> {
         let config = &self.task.config.environment;
         let own = self.services.services.get(MAIN);
-        // Beside a limit of the file's own ours would be an error.
+        // Compose rejects a second limit beside one in the task's file.
         let limited = own.is_some_and(|main| main.pids_limit.is_some() || main.deploy.is_some());
         let shares = self.shares.iter().map(|Share { host, inside }| {
             json!({"type": "bind", "source": host, "target": inside, "read_only": true})
@@ -98,7 +101,7 @@ impl Overlay<'_> {
     }
 }
 
-/// Writes one of them; JSON is YAML.
+/// Writes a compose file as JSON, which is valid YAML.
 pub(super) fn write(dir: &Path, name: &str, file: &Value) -> std::io::Result<()> {
     std::fs::write(dir.join(name), file.to_string())
 }

@@ -1,4 +1,4 @@
-//! One trial's services: started, found, removed.
+//! The services of one trial: their start, lookup and removal.
 
 use std::collections::HashMap;
 use std::os::unix::fs::PermissionsExt;
@@ -21,16 +21,16 @@ use crate::environment::docker::network::shared::{Access, create_for_services};
 use crate::environment::{EnvironmentError, TrialLabel};
 use crate::task::Task;
 
-/// The services of one trial. They are removed by [`Project::remove`], or by their labels at the end of the job.
+/// The services of one trial. [`Project::remove`] removes them, or the end of the job does by their labels.
 pub(in crate::environment::docker) struct Project {
     job: Arc<Job>,
     name: String,
-    /// The files that the services were started from, and log directories that they may be bound to.
+    /// The directory of the compose files, and of log directories that services may mount.
     dir: TempDir,
 }
 
 impl Composed {
-    /// Starts the services for one trial, and gives the container of the main one. Nothing is left behind if that fails.
+    /// Starts the services for one trial and returns the container of the main one. If that fails, nothing remains.
     pub(in crate::environment) async fn start(
         &self,
         task: &Task,
@@ -67,6 +67,7 @@ impl Project {
         let Composition { services, images: built } = &*composed.composition;
         let mut labels = self.job.labels.of_trial(trial);
         labels.insert(PROJECT.to_owned(), self.name.clone());
+        // The engine's own address pools are small, so the network gets an address of rolltap's range.
         let network = if services.has_plain_default_network() {
             let reach = if task.network.is_always_public() { Access::World } else { Access::Gateway };
             create_for_services(&self.job.engine, &self.name, labels.clone(), reach).await?;
@@ -91,8 +92,10 @@ impl Project {
             after: &["images.json", "trial.json"],
             env: variables(task, built, dir),
         };
+        // `--wait` waits until the services are running and healthy.
         call.run("start", &["up", "--detach", "--wait", "--no-build"]).await?;
         let id = self.container_of(MAIN).await?;
+        // Compose has put the service on the trial's own networks only.
         if let Some(isolated) = access.isolated_network(&self.job) {
             let request = NetworkConnectRequest { container: id.clone(), endpoint_config: None };
             let connected = self.job.engine.api.connect_network(&isolated, request).await;
@@ -110,7 +113,7 @@ impl Project {
         })
     }
 
-    /// For files that bind Harbor's log directories: any user of any service may write there.
+    /// Creates Harbor's log directories for compose files that mount them. Every user of every service may write there.
     fn make_log_directories(&self) -> std::io::Result<()> {
         for name in ["agent", "verifier", "artifacts"] {
             let dir = self.dir.path().join(name);
@@ -120,7 +123,7 @@ impl Project {
         Ok(())
     }
 
-    /// The id of a service's container.
+    /// Returns the id of a service's container.
     pub(in crate::environment::docker) async fn container_of(
         &self,
         service: &str,
@@ -135,7 +138,7 @@ impl Project {
         id.ok_or_else(|| EnvironmentError::NoSuchService(service.to_owned()))
     }
 
-    /// Containers, networks and volumes, at once and without grace.
+    /// Removes the containers, networks and volumes at once, without a grace period.
     pub(in crate::environment::docker) async fn remove(&self) -> Result<(), EnvironmentError> {
         let problems = remove_labelled(&self.job.engine, &format!("{PROJECT}={}", self.name)).await;
         if problems.is_empty() { Ok(()) } else { Err(EnvironmentError::Leftovers(problems)) }
@@ -146,10 +149,10 @@ impl Project {
     }
 }
 
-/// The main service's container, and what is known of it.
+/// The container of the main service.
 pub(in crate::environment::docker) struct MainContainer {
     pub(in crate::environment::docker) id: String,
     pub(in crate::environment::docker) workdir: String,
-    /// Empty for root.
+    /// The user name. Empty for root.
     pub(in crate::environment::docker) user: String,
 }

@@ -1,5 +1,5 @@
-//! What rolltap has to know of a task's services, as `docker compose config` tells them: merged, with every variable
-//! replaced.
+//! The parts of a task's services that rolltap needs, from the output of `docker compose config`: merged files with all
+//! variables replaced.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 /// The service in which agents and tests work.
 pub(super) const MAIN: &str = "main";
 
-/// A configuration, with what it has of each kind.
+/// The services, networks and volumes of a configuration.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Services {
@@ -31,9 +31,9 @@ pub(super) struct Service {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Build {
-    /// Absolute, or a URL.
+    /// The build context: an absolute path, or a URL.
     pub(super) context: PathBuf,
-    /// Relative to the context.
+    /// The path of the Dockerfile, relative to the context.
     pub(super) dockerfile: Option<PathBuf>,
     pub(super) dockerfile_inline: Option<String>,
 }
@@ -55,7 +55,7 @@ pub(super) struct VolumeConfig {
 
 impl Services {
     /// # Errors
-    /// What is wrong with it.
+    /// The JSON is invalid, or there is no service `main`.
     pub(super) fn parse(json: &[u8]) -> Result<Self, String> {
         let services: Self = serde_json::from_slice(json).map_err(|error| error.to_string())?;
         if services.services.contains_key(MAIN) {
@@ -66,15 +66,16 @@ impl Services {
         }
     }
 
-    /// The services that are built, by name.
+    /// Returns the services that are built, by name.
     pub(super) fn built(&self) -> impl Iterator<Item = (&str, &Build)> {
         self.services.iter().filter_map(|(name, service)| Some((name.as_str(), service.build.as_ref()?)))
     }
 
-    /// What keeps a restricted network policy from being kept.
+    /// Returns a feature of the services that would bypass a restricted network policy, if there is one.
     pub(super) fn escapes(&self) -> Option<String> {
         let by_mode = self.services.iter().find_map(|(name, service)| {
             let mode = service.network_mode.as_deref()?;
+            // These modes use networks that rolltap does not control.
             let escapes = mode == "host" || mode.starts_with("container:") || mode == "bridge";
             escapes.then(|| format!("service {name} has network_mode {mode:?}"))
         });
@@ -87,7 +88,7 @@ impl Services {
         by_mode.or_else(by_network)
     }
 
-    /// Whether the network that services are on by themselves is one that nobody has described.
+    /// Whether the services use the default network and the task's file does not configure it.
     pub(super) fn has_plain_default_network(&self) -> bool {
         self.networks.get("default").is_some_and(|config| {
             config.as_ref().is_none_or(|config| {

@@ -1,4 +1,4 @@
-//! Which networks a container is on, and the change from one phase's to the next one's.
+//! The networks of a container, and their change between the phases of a trial.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,18 +15,18 @@ use crate::environment::docker::container::Container;
 use crate::task::NetworkPlan;
 use crate::task::NetworkPolicy;
 
-/// Where a container stands.
+/// The network access of a container.
 ///
-/// One whose task leaves everything reachable at all times is on the first network and stays there. Any other is on
-/// the isolated one from beginning to end, where its model is always reached at the same place, and on the first network
-/// too for as long as everything may be reached.
+/// If every phase of the task is public, the container is on the shared network throughout. Every other container is on
+/// the isolated network throughout, where its model always has the same address. In its public phases it is also on the
+/// shared network.
 pub(crate) enum NetworkAccess {
     Open,
     Isolated {
         now: Mutex<NetworkPolicy>,
-        /// Some phase reaches everything, so names must be looked up as ever.
+        /// Whether some phase is public, so that names must be resolved normally.
         sometimes_open: bool,
-        /// On the isolated network; asked for once.
+        /// The container's address on the isolated network, which is looked up once.
         address: OnceCell<IpAddr>,
     },
 }
@@ -44,13 +44,14 @@ impl NetworkAccess {
         })
     }
 
-    /// What the container is created on.
+    /// Returns the network on which the container is created.
     pub(crate) fn first_network(&self, job: &Job) -> String {
         self.isolated_network(job).unwrap_or_else(|| job.network.name.clone())
     }
 
-    /// The engine looks names up for its containers also where they reach no network, and a name can carry data out. Told
-    /// to ask the gateway, where nothing answers, it looks none up.
+    /// Returns name servers that block lookups, if no phase is public. The engine resolves names even for a container
+    /// without a network, and a name can carry data out. With the gateway as name server, where no server answers, it
+    /// resolves none.
     pub(crate) fn name_servers(&self, job: &Job) -> Option<Vec<String>> {
         match (self, job.isolation.get()) {
             (Self::Isolated { sometimes_open: false, .. }, Some(isolation)) => {
@@ -60,7 +61,7 @@ impl NetworkAccess {
         }
     }
 
-    /// The isolated network, if the container is to be on it.
+    /// Returns the isolated network, if the container must be on it.
     pub(crate) fn isolated_network(&self, job: &Job) -> Option<String> {
         match self {
             Self::Open => None,
@@ -89,6 +90,7 @@ impl Container {
         policy: &NetworkPolicy,
     ) -> Result<(), EnvironmentError> {
         let before = self.access.now();
+        // A container without isolation always has full access.
         let (NetworkAccess::Isolated { now, address, .. }, Some(isolation)) =
             (&self.access, self.isolation())
         else {
@@ -97,7 +99,7 @@ impl Container {
         if before == *policy {
             return Ok(());
         }
-        // Less is reached before more is.
+        // The old access ends before the new one begins, so that both never hold at once.
         match (&before, policy) {
             (NetworkPolicy::Public, _) => self.leave_world().await?,
             (NetworkPolicy::Allowlist(_), _) => self.forget_permit(),
@@ -115,7 +117,7 @@ impl Container {
         Ok(())
     }
 
-    /// Another container may have this one's address later.
+    /// Revokes the container's permit. Another container may have its address later.
     pub(crate) fn forget_permit(&self) {
         if let (NetworkAccess::Isolated { address, .. }, Some(isolation)) = (&self.access, self.isolation())
             && let Some(address) = address.get()
@@ -131,7 +133,7 @@ impl Container {
         }
     }
 
-    /// What a command sets itself stays.
+    /// Adds the proxy's variables. Variables that the command sets itself take precedence.
     pub(crate) fn with_network_variables(
         &self,
         mut env: BTreeMap<String, String>,

@@ -1,8 +1,8 @@
-//! The one way out for containers that may reach some hosts and no others: an HTTP proxy on the gateway of their network.
+//! The HTTP proxy for containers that may reach only some hosts. It listens on the gateway of their network.
 //!
-//! It passes `CONNECT` tunnels and plain HTTP requests to hosts that the container's trial allows, and answers everything
-//! else with 403 and the reason. Who asks is known by the address, which a container cannot choose: it has no raw sockets
-//! and may not configure its network.
+//! It forwards `CONNECT` tunnels and plain HTTP requests to hosts that the container's trial allows. It answers every
+//! other request with 403 and the reason. The source address identifies the container. A container cannot forge it,
+//! since it has no raw sockets and may not configure its network.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,32 +22,32 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::task::network_policy::AllowedHosts;
 
-/// Connections of one container at once; more wait.
+/// The most concurrent connections of one container. Further ones wait.
 const AT_ONCE: usize = 256;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 type EgressBody = Either<Incoming, Full<Bytes>>;
 
-/// The proxy of a job. It ends with this value.
+/// The proxy of a job. It ends when this value is dropped.
 pub(crate) struct Egress {
     pub(crate) address: SocketAddr,
     permits: Arc<Permits>,
     _stop: DropGuard,
 }
 
-/// By the container's address.
+/// The permits, by the container's address.
 type Permits = Mutex<HashMap<IpAddr, Permit>>;
 
 #[derive(Clone)]
 struct Permit {
     hosts: AllowedHosts,
-    /// Ends its connections too.
+    /// Ends the container's connections when the permit is revoked.
     revoked: CancellationToken,
     connections: Arc<Semaphore>,
 }
 
-/// Addresses that nobody reaches through the proxy, whatever a task allows.
+/// Whether the proxy must never connect to an address, whatever the task allows.
 pub(crate) type ForbiddenAddresses = fn(IpAddr) -> bool;
 
 impl Egress {
@@ -60,14 +60,14 @@ impl Egress {
         Ok(Self { address, permits, _stop: stop.drop_guard() })
     }
 
-    /// From now on the container at this address may reach these hosts and no others.
+    /// Allows the container at this address these hosts and no others, from now on.
     pub(crate) fn permit(&self, container: IpAddr, hosts: AllowedHosts) {
         let revoked = CancellationToken::new();
         let permit = Permit { hosts, revoked, connections: Arc::new(Semaphore::new(AT_ONCE)) };
         self.replace(container, Some(permit));
     }
 
-    /// From now on the container at this address may reach nothing; its connections end.
+    /// Denies the container at this address every host from now on, and ends its connections.
     pub(crate) fn revoke(&self, container: IpAddr) {
         self.replace(container, None);
     }
@@ -78,6 +78,7 @@ impl Egress {
             Some(permit) => permits.insert(container, permit),
             None => permits.remove(&container),
         };
+        // Cancelled outside the lock, since it wakes the tasks of the connections.
         drop(permits);
         if let Some(before) = before {
             before.revoked.cancel();
@@ -85,7 +86,8 @@ impl Egress {
     }
 }
 
-/// What is this host's own, or means no host at all: behind the gateway nothing of it is reached.
+/// Whether an address belongs to this host, or to no single host. Containers must not reach services of this host
+/// through its gateway.
 pub(crate) fn is_of_this_host(address: IpAddr) -> bool {
     let address = address.to_canonical();
     let special = address.is_loopback() || address.is_unspecified() || address.is_multicast();
@@ -93,7 +95,7 @@ pub(crate) fn is_of_this_host(address: IpAddr) -> bool {
         IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
         IpAddr::V6(address) => address.is_unicast_link_local(),
     };
-    // Only an address of this host can be bound to.
+    // Binding succeeds only for an address of this host.
     special || link_local || UdpSocket::bind((address, 0)).is_ok()
 }
 
@@ -109,13 +111,14 @@ async fn serve(
             () = stop.cancelled() => return,
         };
         let Ok((stream, peer)) = accepted else {
-            // Out of file descriptors, most likely: later there are some again.
+            // Most likely there are no free file descriptors. Others will be closed.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
         let of_peer = permits.lock().unwrap_or_else(PoisonError::into_inner).get(&peer.ip()).cloned();
         let stop = stop.clone();
         tokio::spawn(async move {
+            // Without a permit, only the end of the proxy ends the connection.
             let ended = of_peer.as_ref().map_or_else(|| stop.clone(), |permit| permit.revoked.clone());
             tokio::select! {
                 () = converse(stream, of_peer, refusal) => {}
@@ -203,7 +206,7 @@ async fn reach(
 ) -> Result<TcpStream, Refused> {
     let not_allowed = || Refused::forbidden(format!("{host} is not among the task's allowed_hosts"));
     let by_name = permit.hosts.allow_name(host);
-    // A name that may not be reached is not looked up either: names can carry data out.
+    // A name that cannot be allowed is not looked up, since a lookup can carry data out.
     if !by_name && !permit.hosts.have_addresses() {
         return Err(not_allowed());
     }
@@ -214,6 +217,7 @@ async fn reach(
             looked_up.map_err(|error| Refused::unreachable(host, error))?.collect()
         }
     };
+    // The connection uses the checked addresses, so that a second lookup cannot change them.
     let allowed = |address: &SocketAddr| by_name || permit.hosts.allow_address(address.ip().to_canonical());
     let found: Vec<_> = found.into_iter().filter(allowed).collect();
     if found.is_empty() {
@@ -229,7 +233,7 @@ async fn reach(
     }
 }
 
-/// Answers first; what goes through after that is nobody's business.
+/// Answers, then copies bytes in both directions until the permit is revoked. The content is not inspected.
 fn tunnel(request: Request<Incoming>, mut stream: TcpStream, permit: &Permit) -> Response<EgressBody> {
     let revoked = permit.revoked.clone();
     tokio::spawn(async move {
@@ -243,7 +247,7 @@ fn tunnel(request: Request<Incoming>, mut stream: TcpStream, permit: &Permit) ->
     Response::new(Either::Right(Full::default()))
 }
 
-/// One request on a connection of its own: the next one may be for another host.
+/// Forwards one request on a connection of its own, since the next request may be for another host.
 async fn forward(
     mut request: Request<Incoming>,
     stream: TcpStream,
@@ -253,9 +257,10 @@ async fn forward(
     let failed = |error: hyper::Error| Refused::unreachable(host, error);
     let authority = request.uri().authority().map(|authority| authority.as_str().to_owned());
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    // A server, unlike a proxy, expects the path alone.
     *request.uri_mut() = path.parse::<Uri>().unwrap_or_default();
     remove_hop_by_hop(request.headers_mut());
-    // The URL counts, not what the client wrote beside it.
+    // The URL decides the host, not a `Host` header of the client.
     if let Some(value) = authority.and_then(|authority| HeaderValue::from_str(&authority).ok()) {
         request.headers_mut().insert(HOST, value);
     }
@@ -273,7 +278,7 @@ async fn forward(
     Ok(response.map(Either::Left))
 }
 
-/// What concerns one connection and not the message (RFC 9110, section 7.6.1).
+/// Removes the headers that concern one connection and not the message (RFC 9110, section 7.6.1).
 fn remove_hop_by_hop(headers: &mut hyper::HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)

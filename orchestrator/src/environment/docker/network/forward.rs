@@ -1,5 +1,5 @@
-//! How containers without a network reach their model all the same: a port on the gateway of their network for each agent
-//! plane, from which bytes are carried to it as they are.
+//! Forwards connections from isolated containers to their model. For each agent plane there is a port on the gateway of
+//! their network, which forwards bytes unchanged.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// The doors of a job, by where they lead (`host:port`). They close with this value.
+/// The forwarding ports of a job, by target (`host:port`). They are closed when this value is dropped.
 pub(crate) struct Doors {
     gateway: IpAddr,
     open: Mutex<HashMap<String, SocketAddr>>,
@@ -24,8 +24,9 @@ impl Doors {
         Self { gateway, open: Mutex::default(), _close: stop.clone().drop_guard(), stop }
     }
 
-    /// The door that leads to this place; opened if it is not yet.
+    /// Returns the port that forwards to this target, and opens it if it does not exist.
     pub(crate) async fn to(&self, place: &str) -> io::Result<SocketAddr> {
+        // The lock is held across the bind, so that one target never gets two ports.
         let mut open = self.open.lock().await;
         if let Some(address) = open.get(place) {
             return Ok(*address);
@@ -45,7 +46,7 @@ async fn carry(listener: TcpListener, place: String, stop: CancellationToken) {
             () = stop.cancelled() => return,
         };
         let Ok((mut inside, _)) = accepted else {
-            // Out of file descriptors, most likely: later there are some again.
+            // Most likely there are no free file descriptors. Others will be closed.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -53,7 +54,7 @@ async fn carry(listener: TcpListener, place: String, stop: CancellationToken) {
         tokio::spawn(async move {
             let carrying = async {
                 let mut outside = TcpStream::connect(&place).await?;
-                // Events of a stream are small, and each is waited for.
+                // The events of a stream are small, and the agent waits for each one.
                 inside.set_nodelay(true)?;
                 outside.set_nodelay(true)?;
                 tokio::io::copy_bidirectional(&mut inside, &mut outside).await

@@ -1,4 +1,4 @@
-//! The second network, for containers that may not reach everything, and what they reach on its gateway.
+//! The isolated network, for containers with restricted access, and the services on its gateway.
 
 use std::io;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use super::shared::{Access, Network};
 use crate::environment::EnvironmentError;
 use crate::environment::docker::Job;
 
-/// A network from which no packet leaves but to its own gateway, and on which containers do not reach each other.
+/// A network whose containers reach only its gateway, and not each other.
 pub(crate) struct Isolation {
     pub(crate) network: Network,
     pub(crate) egress: Egress,
@@ -17,7 +17,7 @@ pub(crate) struct Isolation {
 }
 
 impl Job {
-    /// Made for the first container that needs it.
+    /// Returns the isolated network, which is created for the first container that needs it.
     pub(crate) async fn isolation(&self) -> Result<&Isolation, EnvironmentError> {
         let make = async {
             let network = Network::shared(&self.engine, Access::Gateway).await?;
@@ -30,7 +30,7 @@ impl Job {
 }
 
 impl Isolation {
-    /// A base URL of the model as containers of this network reach it.
+    /// Returns the model's base URL for containers of this network.
     pub(crate) async fn model_url(&self, url: &str) -> Result<String, EnvironmentError> {
         let Some((place, path)) = split(url) else {
             return Err(EnvironmentError::UnreachableModel(url.to_owned()));
@@ -39,11 +39,12 @@ impl Isolation {
         Ok(format!("http://{door}{path}"))
     }
 
-    /// What programs must be told to use the way out. They reach their model without it.
+    /// Returns the environment variables that make programs use the proxy. They reach their model without it.
     pub(crate) fn proxy_variables(&self) -> Vec<(String, String)> {
         let proxy = format!("http://{}", self.egress.address);
         let direct = format!("localhost,127.0.0.1,::1,{}", self.network.gateway);
         let variables = [("http_proxy", &proxy), ("https_proxy", &proxy), ("no_proxy", &direct)];
+        // Programs differ in the case of these variables.
         let twice = variables.into_iter().flat_map(|(name, value)| {
             [(name.to_owned(), value.clone()), (name.to_ascii_uppercase(), value.clone())]
         });
@@ -51,7 +52,7 @@ impl Isolation {
     }
 }
 
-/// `host:port` and the rest of a plain HTTP URL; none for another one.
+/// Splits a plain HTTP URL into `host:port` and the rest. `None` for other URLs.
 fn split(url: &str) -> Option<(String, &str)> {
     let rest = url.strip_prefix("http://")?;
     let (place, path) = rest.split_at_checked(rest.find('/').unwrap_or(rest.len()))?;

@@ -1,5 +1,5 @@
-//! The networks that jobs share: on one containers reach the host and the world, on the other the host's gateway alone; on
-//! neither each other. And those of one trial's services.
+//! The networks that all jobs share, and the networks of one trial's services. On the first shared network, containers
+//! reach the host and the internet, on the second one only the host's gateway. On neither do they reach each other.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,27 +14,28 @@ use crate::environment::EnvironmentError;
 use crate::environment::docker::cleanup::{labels, sweep};
 use crate::environment::docker::engine::Engine;
 
-/// Where subnets are taken from when the engine's own pools are exhausted (stock Docker has room for 31 networks). The
+/// The address range for subnets if the engine's own pools are exhausted; stock Docker has room for 31 networks. The
 /// range is reserved for benchmarks, so neither private networks nor the Internet use it.
 const OWN_RANGE: &str = "198.18.0.0/15";
-/// Of its addresses so many first bits are fixed.
+/// The prefix length of `OWN_RANGE`.
 const OWN_BITS: u32 = 15;
-/// Blocks of 4096 addresses: more containers than a bridge takes.
+/// The prefix length of a shared network: 4096 addresses, more than the containers that a bridge supports.
 const SHARED_BITS: u32 = 20;
-/// Blocks of 32 addresses: enough services for one trial.
+/// The prefix length of a trial's network: 32 addresses, enough services for one trial.
 const TRIAL_BITS: u32 = 27;
 
-/// What containers of a network reach.
+/// The hosts that containers of a network reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Whatever the host does.
+    /// Every host that this host reaches.
     World,
-    /// The host, at its address in the network.
+    /// Only this host, at its address in the network.
     Gateway,
 }
 
 impl Access {
-    /// A network whose settings change needs another one, so that those of before are not taken for it.
+    /// Returns the value of the network's label. If the settings of a network change, it needs another value, so that
+    /// existing networks are not used for it.
     fn label(self) -> &'static str {
         match self {
             Self::World => "world",
@@ -43,19 +44,20 @@ impl Access {
     }
 }
 
-/// A network that all jobs share. It stays when they end, for the next ones.
+/// A network that all jobs share. It remains for later jobs.
 ///
-/// Under many starts and stops at once engines lose count of a network's endpoints (seen on 20.10 with 32 trials at once), and
-/// then refuse to remove it until they are restarted. A network for each job would be one lost each time.
+/// With many starts and stops at once, an engine can lose count of a network's endpoints (seen on 20.10 with 32
+/// concurrent trials). It then refuses to remove the network until it restarts. With a network per job, each such case
+/// would leave another network.
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(crate) name: String,
-    /// The host's address in it.
+    /// The host's address in the network.
     pub(crate) gateway: IpAddr,
 }
 
 impl Network {
-    /// The one with this access, made where there is none.
+    /// Returns the shared network with this access, and creates it if there is none.
     pub(crate) async fn shared(engine: &Engine, access: Access) -> Result<Self, EnvironmentError> {
         let network = match oldest(engine, access).await? {
             Some(network) => network,
@@ -70,7 +72,7 @@ impl Network {
     }
 }
 
-/// Of several that processes made at the same moment the oldest is everybody's, and stays alone.
+/// Creates a shared network. If several processes do so at once, all use the oldest one and remove their own.
 async fn create_shared(engine: &Engine, access: Access) -> Result<EngineNetwork, EnvironmentError> {
     let made = labels::unique_name(access.label(), Uuid::now_v7());
     let request = NetworkCreateRequest {
@@ -84,7 +86,7 @@ async fn create_shared(engine: &Engine, access: Access) -> Result<EngineNetwork,
         )])),
         ..NetworkCreateRequest::default()
     };
-    // The engine chooses the addresses, as the administrator set it up; where it has none left, we do.
+    // The engine chooses the addresses, as its administrator configured. Only without free ones does rolltap choose.
     match engine.api.create_network(request.clone()).await {
         Err(error) if is_about_addresses(&error) => {
             create_in_own_range(engine, request, SHARED_BITS, std::process::id()).await?;
@@ -109,11 +111,12 @@ async fn oldest(engine: &Engine, access: Access) -> Result<Option<EngineNetwork>
     let filters = Some(HashMap::from([("label".to_owned(), vec![label])]));
     let listed = engine.api.list_networks(Some(ListNetworksOptions { filters })).await;
     let networks = listed.map_err(EnvironmentError::engine("list networks"))?;
+    // Every process must choose the same network, so the id breaks ties.
     Ok(networks.into_iter().min_by(|one, other| (&one.created, &one.id).cmp(&(&other.created, &other.id))))
 }
 
-/// Makes the network of one trial's services, which reach each other on it. Its addresses are never of the engine's own
-/// pools, which have room for 31 networks of stock Docker and are other people's too.
+/// Creates the network of one trial's services, on which they reach each other. Its addresses are never from the
+/// engine's own pools. Stock Docker has room for 31 networks there, and other users need them too.
 pub(crate) async fn create_for_services(
     engine: &Engine,
     name: &str,
@@ -128,11 +131,12 @@ pub(crate) async fn create_for_services(
         internal: Some(access == Access::Gateway),
         ..NetworkCreateRequest::default()
     };
+    // Processes and trials start at different blocks, so that they rarely try the same one.
     let first = std::process::id().wrapping_mul(61).wrapping_add(LAST.fetch_add(1, Ordering::Relaxed));
     create_in_own_range(engine, request, TRIAL_BITS, first).await
 }
 
-/// Takes the first block from `first` on that no other network has.
+/// Creates a network in the first free block, starting at block `first`.
 async fn create_in_own_range(
     engine: &Engine,
     mut request: NetworkCreateRequest,
@@ -155,7 +159,7 @@ async fn create_in_own_range(
     Err(EnvironmentError::NoSubnet { range: OWN_RANGE, source: last.unwrap_or_else(unknown) })
 }
 
-/// Exhausted pools, or a block that another network has.
+/// Whether the pools are exhausted, or another network has the block.
 fn is_about_addresses(error: &Error) -> bool {
     let Error::DockerResponseServerError { message, .. } = error else { return false };
     ["non-overlapping", "fully subnetted", "Pool overlaps", "overlaps with", "conflicts with network"]

@@ -1,4 +1,4 @@
-//! Hostile archives, and that honest ones come through unharmed.
+//! Tests with hostile archives, and with harmless ones that must arrive unchanged.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -8,7 +8,7 @@ use tar::EntryType;
 use super::*;
 use crate::environment::transfer::archive::{pack, walk};
 
-/// One entry of an archive, its name as raw bytes: the tar crate's own builder refuses to write what attackers write.
+/// Makes an archive entry with a raw name, since the tar crate's own builder rejects the names that attackers write.
 fn raw(kind: EntryType, name: &str, link: &str, contents: &[u8]) -> (tar::Header, Vec<u8>) {
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(kind);

@@ -1,4 +1,4 @@
-//! What Harbor is told: its `TrialConfig`, made of a trial's plan.
+//! Makes Harbor's `TrialConfig` from a trial's plan.
 
 use std::path::Path;
 
@@ -12,10 +12,11 @@ use crate::failure::PhaseLimit;
 use crate::job_dir::JobDir;
 use crate::trial::TrialPlan;
 
-/// Where the trial's key stands in its agent's environment. Harbor strikes what it holds from everything that it keeps.
+/// The environment variable of the agent that holds the trial's key. Harbor redacts its value in all files that it
+/// writes.
 const KEY_NAME: &str = "ROLLTAP_TRIAL_KEY";
 
-/// Harbor's `AgentConfig`, but for what belongs to a trial.
+/// Returns Harbor's `AgentConfig`, without the values that belong to a trial.
 pub(super) fn agent(agent: &AgentSpec, model: Option<&str>) -> Value {
     let mut config = json!({"name": agent.name(), "model_name": model, "kwargs": {}, "env": {}});
     if let (AgentSpec::Harbor(agent), Value::Object(config)) = (agent, &mut config) {
@@ -25,11 +26,11 @@ pub(super) fn agent(agent: &AgentSpec, model: Option<&str>) -> Value {
     config
 }
 
-/// Harbor's `EnvironmentConfig`.
+/// Returns Harbor's `EnvironmentConfig`.
 pub(super) fn environment(job: &HarborJob<'_>, overlay: Option<&Path>) -> Value {
     let HarborJob { settings, overrides, .. } = job;
     let kind = &settings.environment_type;
-    // An environment of the user's own is named by its import path, as are agents.
+    // A custom environment is named by its import path, as agents are.
     let kind = if kind.contains(':') { ("import_path", kind) } else { ("type", kind) };
     json!({
         kind.0: kind.1,
@@ -45,7 +46,7 @@ pub(super) fn environment(job: &HarborJob<'_>, overlay: Option<&Path>) -> Value 
     })
 }
 
-/// What of a trial's `TrialConfig` does not follow from its plan.
+/// The values of a trial's `TrialConfig` that do not derive from its plan.
 pub(super) struct Surroundings<'a> {
     pub(super) dir: &'a JobDir,
     pub(super) environment: &'a Value,
@@ -53,7 +54,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) api_format: Option<ApiFormat>,
 }
 
-/// Harbor's `TrialConfig`.
+/// Returns Harbor's `TrialConfig`.
 pub(super) fn trial(plan: &TrialPlan, around: &Surroundings<'_>) -> Value {
     let timeouts = &plan.timeouts;
     let mut config = json!({
@@ -91,7 +92,7 @@ fn limits(config: &mut Value, section: &str, limit: PhaseLimit) {
     set(config, section, "max_timeout_sec", json!(limit.max_sec));
 }
 
-/// Where the agent finds its model, in the spelling of what it speaks. The model is named as upstream names it.
+/// Sets the base URL of the agent's model for its API format. The model keeps the upstream's name.
 fn connect(config: &mut Value, opened: &TrialOpened, format: ApiFormat) {
     let urls = &opened.base_urls;
     let base_url = match format {
@@ -101,6 +102,7 @@ fn connect(config: &mut Value, opened: &TrialOpened, format: ApiFormat) {
     };
     set(config, "agent", "base_url", json!(base_url));
     set(config, "agent", "model_api_format", json!(format));
+    // Harbor would otherwise take the part before a `/` for a provider.
     set(config, "agent", "skip_model_parsing", json!(true));
     set(config, "agent", "model_api_key_name", json!(KEY_NAME));
     if let Some(Value::Object(env)) = config.get_mut("agent").and_then(|agent| agent.get_mut("env")) {
@@ -114,10 +116,10 @@ fn set(config: &mut Value, section: &str, key: &str, value: Value) {
     }
 }
 
-/// Adds a key of ours to a record that Harbor wrote. Its own readers pass over it.
+/// Adds the `rolltap` key to a record that Harbor wrote. Harbor's own readers ignore this key.
 ///
 /// # Errors
-/// There is no such record, or it cannot be written.
+/// Fails if the record does not exist or cannot be written.
 pub(crate) fn add_to_record(path: &Path, own: Value) -> std::io::Result<()> {
     let mut record: Map<String, Value> = serde_json::from_slice(&std::fs::read(path)?)?;
     record.insert("rolltap".to_owned(), own);

@@ -1,15 +1,16 @@
-//! What is said between rolltap and its worker, a JSON object a line each way; `worker.py` is the other side.
+//! The messages between rolltap and its worker: one JSON object per line in each direction. The other side is
+//! `worker.py`.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What the worker is to do.
+/// A message to the worker.
 #[derive(Debug, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub(crate) enum Order<'a> {
-    /// Say what is wrong with all of this, before anything runs.
+    /// Check all of this before anything runs, and report the problems.
     Check {
         /// Harbor's `AgentConfig` of each agent.
         agents: &'a [Value],
@@ -17,66 +18,66 @@ pub(crate) enum Order<'a> {
         environment: &'a Value,
         /// The tasks' directories.
         tasks: &'a [String],
-        /// The tests are not run.
+        /// Whether the tests are skipped.
         without_verifier: bool,
     },
     /// Run a trial.
     Run {
-        /// Its name.
+        /// The trial's name.
         trial: &'a str,
         /// Harbor's `TrialConfig`.
         config: &'a Value,
     },
-    /// The trial is sealed: go on after the end of its agent's time.
+    /// Continue a trial after the end of its agent's time, because the trial is sealed.
     Go {
-        /// Its name.
+        /// The trial's name.
         trial: &'a str,
     },
-    /// End a trial, and remove its environment.
+    /// End a trial and remove its environment.
     Cancel {
-        /// Its name.
+        /// The trial's name.
         trial: &'a str,
     },
 }
 
-/// What the worker tells.
+/// A message from the worker.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum News {
-    /// It is there; none where its Python has no Harbor.
+    /// The worker has started.
     Hello {
-        /// The version of the package.
+        /// The version of the package. `None` if the Python does not have it.
         harbor: Option<String>,
     },
     /// The answer to a check.
     Checked(Checked),
-    /// News of one trial.
+    /// A message about one trial.
     #[serde(untagged)]
     OfTrial {
-        /// Its name.
+        /// The trial's name.
         trial: String,
-        /// What happened.
+        /// The event.
         #[serde(flatten)]
         event: TrialEvent,
     },
 }
 
-/// What happens in a trial.
+/// An event of a trial.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum TrialEvent {
     /// A phase begins.
     Phase {
-        /// Harbor's name of it.
+        /// Harbor's name of the phase.
         phase: HarborPhase,
     },
-    /// The agent's time is over, in a task of several steps that of a step. The worker waits for [`Order::Go`].
+    /// The agent's time is over, or in a task with steps that of one step. The worker waits for [`Order::Go`].
     AgentEnd,
-    /// Everything is over, and Harbor has written its result, where it got as far as one.
+    /// The trial is over. Harbor has written its result if the trial got that far.
     Ended {
-        /// What Harbor did not keep in the result itself.
+        /// An exception that Harbor did not record in the result.
         error: Option<Raised>,
-        /// Harbor's `failure_cause` of each exception that it recorded, by class.
+        /// Harbor's `failure_cause` of each recorded exception, by class.
         causes: BTreeMap<String, String>,
     },
 }
@@ -84,7 +85,7 @@ pub(crate) enum TrialEvent {
 /// Harbor's hooks at the beginning of phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) enum HarborPhase {
-    /// The environment is built and started, and the agent made ready in it.
+    /// The environment is built and started, and the agent is set up in it.
     #[serde(rename = "environment-start")]
     Environment,
     /// The agent works.
@@ -98,34 +99,34 @@ pub(crate) enum HarborPhase {
 /// An exception.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Raised {
-    /// Its class.
+    /// The class.
     #[serde(rename = "type")]
     pub(crate) class: String,
-    /// What it says.
+    /// The message.
     pub(crate) message: String,
 }
 
-/// What Harbor says before the first trial.
+/// Harbor's answer to a check before the first trial.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Checked {
-    /// Why there can be no trial.
+    /// The reasons why no trial can run.
     pub(crate) problems: Vec<String>,
-    /// What a user should know.
+    /// Warnings for the user.
     pub(crate) warnings: Vec<String>,
-    /// In the order of the question; none where there is a problem.
+    /// The agents in the order of the check. `None` for an agent with a problem.
     pub(crate) agents: Vec<Option<Contract>>,
 }
 
 /// How an agent reaches its model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Contract {
-    /// It runs inside the environment, not beside Harbor.
+    /// Whether the agent runs inside the environment rather than in Harbor's process.
     pub(crate) installed: bool,
-    /// What it speaks; none where it calls no model.
+    /// The API format that the agent uses. `None` if it calls no model.
     pub(crate) api_format: Option<ApiFormat>,
 }
 
-/// Harbor's `ModelApiFormat`, of which rolltap speaks these.
+/// The values of Harbor's `ModelApiFormat` that rolltap supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ApiFormat {

@@ -1,4 +1,4 @@
-//! What Harbor wrote of a trial: its `TrialResult`.
+//! Reads Harbor's `TrialResult`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,8 @@ use crate::failure::{Cause, Phase, TrialFailure};
 use crate::trial::{Round, StepOutcome, Timing};
 use crate::verify::Rewards;
 
-/// Harbor's `TrialResult`, as far as rolltap makes anything of it. Harbor writes it, but agents have a say in some of it.
+/// The part of Harbor's `TrialResult` that rolltap uses. Harbor writes the file, but agents can influence some of its
+/// values.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 pub(crate) struct HarborResult {
     agent_result: Option<AgentResult>,
@@ -61,10 +62,10 @@ struct StepResult {
 /// Harbor's `failure_cause` of exceptions, by class.
 pub(crate) type Causes = BTreeMap<String, String>;
 
-/// What came of a trial, in rolltap's words.
+/// The result of a trial in rolltap's terms.
 #[derive(Debug, Default)]
 pub(crate) struct Came {
-    /// Of the whole trial: what steps came to, where there are some.
+    /// The round of the whole trial. In a task with steps, its failure may come from a step.
     pub(crate) round: Round,
     pub(crate) environment_setup: Option<Timing>,
     pub(crate) agent_setup: Option<Timing>,
@@ -72,10 +73,10 @@ pub(crate) struct Came {
 }
 
 impl HarborResult {
-    /// What stands in this file; none where Harbor wrote none.
+    /// Reads the result from this file, or returns `None` if Harbor wrote none.
     ///
     /// # Errors
-    /// It cannot be read, or is no result.
+    /// Fails if the file cannot be read or is not a result.
     pub(crate) fn read(path: &Path) -> io::Result<Option<Self>> {
         match std::fs::read(path) {
             Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
@@ -84,7 +85,7 @@ impl HarborResult {
         }
     }
 
-    /// The same in rolltap's words, with Harbor's judgement of who is to blame.
+    /// Converts the result to rolltap's terms. Harbor's `failure_cause` decides whether a failure is the agent's own.
     pub(crate) fn told(self, causes: &Causes) -> Came {
         let phases = [
             (Phase::Verifier, self.verifier),
@@ -93,6 +94,7 @@ impl HarborResult {
         ];
         let steps = self.step_results.unwrap_or_default().into_iter().map(|step| step.told(causes));
         let steps: Vec<_> = steps.collect();
+        // The trial's own exception has priority over those of its steps.
         let own = self.exception_info.map(|exception| exception.told(&phases, causes));
         let of_step = || {
             let (name, failure) =
@@ -127,7 +129,8 @@ impl StepResult {
 }
 
 impl ExceptionInfo {
-    /// The failure, in the last of these phases that had begun by then.
+    /// Returns the failure, in the last of these phases that had begun when the exception occurred. `phases` are in
+    /// reverse order.
     fn told(self, phases: &[(Phase, Option<Span>)], causes: &Causes) -> TrialFailure {
         let had_begun = |span: &Option<Span>| {
             span.and_then(|span| span.started_at).is_some_and(|began| began <= self.occurred_at)
@@ -142,8 +145,8 @@ impl ExceptionInfo {
     }
 }
 
-/// A failure by the class of Harbor's exception. What an agent's exit code means, rolltap knows better: it has seen its
-/// calls.
+/// Returns the failure for the class of Harbor's exception. A non-zero exit code is not judged by Harbor's cause,
+/// because rolltap has seen the agent's calls and judges it later.
 pub(crate) fn failure(phase: Phase, class: &str, message: String, causes: &Causes) -> TrialFailure {
     let failure = TrialFailure::new(phase, Cause::of_harbor(class), message);
     if failure.cause == Cause::NonZeroAgentExitCode {
@@ -165,6 +168,7 @@ fn metadata(result: Option<AgentResult>) -> Map<String, Value> {
 fn timing(span: Option<Span>) -> Option<Timing> {
     let Span { started_at, finished_at } = span?;
     let started_at = started_at?;
+    // An interrupted phase has no end.
     Some(Timing { started_at, finished_at: finished_at.unwrap_or(started_at) })
 }
 

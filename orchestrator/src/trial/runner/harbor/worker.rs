@@ -1,5 +1,5 @@
-//! The Python process that runs Harbor's trials: one for a job, in a process group of its own. What it was told to run is
-//! lost when it dies, and is told so; the next trial gets a new one.
+//! The Python process that runs Harbor's trials: one per job, in a process group of its own. If it dies, its trials end
+//! with a failure, and the next trial starts a new process.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -22,13 +22,13 @@ use crate::job_dir::Log;
 
 const PROGRAM: &str = include_str!("worker.py");
 
-/// News of a trial is short; a longer line is not the worker's.
+/// The maximum length of a message in bytes. A longer line is not the worker's.
 const LONGEST_NEWS: u64 = 16 * 1024 * 1024;
-/// A line of what Harbor logs is cut here.
+/// The maximum length of a line of Harbor's log in bytes. A longer line is split.
 const LONGEST_LOG: u64 = 16 * 1024;
-/// How long the worker may take to remove its environments before it is killed.
+/// The time for which the worker may remove its environments before it is killed.
 const END_GRACE: Duration = Duration::from_secs(15);
-/// How long what it said last is waited for.
+/// The time limit for reading the last lines of its log.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// A worker that was started. It may have died since.
@@ -40,11 +40,11 @@ pub(super) struct Worker {
     logs: Mutex<Option<JoinHandle<Tail>>>,
 }
 
-/// Who waits for news of which trial; none once the worker is gone. What is of no trial goes to the name "".
+/// The receivers of messages by trial. `None` once the worker is gone. The name "" gets messages that concern no trial.
 #[derive(Default)]
 struct Routes(Mutex<Option<HashMap<String, UnboundedSender<News>>>>);
 
-/// One trial under way in the worker. Dropping it forgets the trial, and ends nothing.
+/// A running trial in the worker. Dropping this value stops its messages, but does not end the trial.
 pub(crate) struct HarborTrial {
     worker: Arc<Worker>,
     name: String,
@@ -52,21 +52,22 @@ pub(crate) struct HarborTrial {
 }
 
 impl Worker {
-    /// Starts one with this Python. It has said nothing yet.
+    /// Starts a worker with this Python. The receiver gets messages that concern no trial.
     pub(super) fn start(
         python: &Path,
         log: &Arc<Log>,
     ) -> Result<(Self, UnboundedReceiver<News>), HarborError> {
         let no_python = |source| HarborError::NoPython { python: python.to_owned(), source };
         let mut child = Command::new(python)
-            // Not the working directory's modules: a task may be named harbor.
+            // `-P` excludes modules of the working directory, because a task may be named harbor.
             .args(["-u", "-P", "-c", PROGRAM])
+            // LiteLLM would fetch a list of prices at import, and Harbor would send telemetry.
             .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
             .env("HARBOR_TELEMETRY", "0")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C is the job's, which tells the worker in its own time.
+            // Ctrl-C must reach only the job, which ends the worker in its own order.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
@@ -92,7 +93,7 @@ impl Worker {
 
     pub(super) fn order(&self, order: &Order<'_>) {
         if let Ok(line) = serde_json::to_string(order) {
-            // A dead worker's trials learn of its death by themselves.
+            // A trial notices the death of its worker by itself: its receiver ends.
             let _ = self.orders.send(line);
         }
     }
@@ -103,7 +104,7 @@ impl Worker {
         HarborTrial { worker: Arc::clone(self), name: name.to_owned(), news }
     }
 
-    /// The last lines that it logged, once it has ended.
+    /// Returns the last lines of the worker's log, after it has ended.
     pub(super) async fn last_words(&self) -> String {
         let logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(logs) = logs else { return String::new() };
@@ -113,11 +114,11 @@ impl Worker {
         }
     }
 
-    /// Asks it to end its trials, waits for that, and kills what is left of its group.
+    /// Asks the worker to end its trials, waits for it, and kills the rest of its group after a timeout.
     pub(super) async fn end(&self) {
         let mut child = self.child.lock().await;
         if let (Some(leader), Ok(None)) = (self.group, child.try_wait()) {
-            // The leader alone: the programs that it removes environments with are to live on.
+            // Only the leader gets the signal, because the programs that remove its environments must survive it.
             let _ = kill_process(leader, Signal::TERM);
             if timeout(END_GRACE, child.wait()).await.is_err() {
                 let _ = kill_process_group(leader, Signal::KILL);
@@ -132,7 +133,7 @@ impl Routes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// News of this name from now on. It ends at once where the worker is gone.
+    /// Returns a receiver for the messages of this name. It ends at once if the worker is gone.
     fn listen(&self, name: String) -> UnboundedReceiver<News> {
         let (sender, receiver) = unbounded_channel();
         if let Some(routes) = self.lock().as_mut() {
@@ -153,14 +154,14 @@ impl Routes {
             News::Hello { .. } | News::Checked(_) => "",
         };
         if let Some(listener) = self.lock().as_ref().and_then(|routes| routes.get(name)) {
-            // A listener that is gone has forgotten the trial.
+            // A closed receiver belongs to a trial that has been dropped.
             let _ = listener.send(news);
         }
     }
 }
 
 impl HarborTrial {
-    /// What happens next; none when the worker has died.
+    /// Returns the next event of the trial, or `None` if the worker has died.
     pub(crate) async fn next(&mut self) -> Option<TrialEvent> {
         loop {
             match self.news.recv().await? {
@@ -170,12 +171,12 @@ impl HarborTrial {
         }
     }
 
-    /// Lets the tests begin.
+    /// Lets Harbor continue with the tests.
     pub(crate) fn go(&self) {
         self.worker.order(&Order::Go { trial: &self.name });
     }
 
-    /// Ends the trial; [`TrialEvent::Ended`] follows.
+    /// Ends the trial. [`TrialEvent::Ended`] follows.
     pub(crate) fn cancel(&self) {
         self.worker.order(&Order::Cancel { trial: &self.name });
     }
@@ -187,7 +188,7 @@ impl Drop for HarborTrial {
     }
 }
 
-/// Until all senders are gone or the worker is.
+/// Writes orders until all senders are dropped or the worker is gone.
 async fn write(mut stdin: ChildStdin, mut orders: UnboundedReceiver<String>) {
     while let Some(mut line) = orders.recv().await {
         line.push('\n');
@@ -197,7 +198,7 @@ async fn write(mut stdin: ChildStdin, mut orders: UnboundedReceiver<String>) {
     }
 }
 
-/// Until the worker is gone, or says what no worker of ours would; then nobody waits for it any longer.
+/// Delivers messages until the worker is gone or sends an invalid message. Then all receivers end.
 async fn read(stdout: impl AsyncRead + Unpin, routes: Arc<Routes>, log: Arc<Log>) {
     let mut stdout = BufReader::new(stdout);
     while let Some(line) = line(&mut stdout, LONGEST_NEWS).await {
@@ -209,10 +210,11 @@ async fn read(stdout: impl AsyncRead + Unpin, routes: Arc<Routes>, log: Arc<Log>
             }
         }
     }
+    // Dropping the senders ends every receiver.
     routes.lock().take();
 }
 
-/// Keeps what Harbor logs in the job's log, and its last lines for errors.
+/// Copies Harbor's log to the job's log. Returns its last lines, for errors.
 async fn keep_log(stderr: impl AsyncRead + Unpin, log: Arc<Log>) -> Tail {
     let mut stderr = BufReader::new(stderr);
     let mut tail = Tail::default();
@@ -224,7 +226,7 @@ async fn keep_log(stderr: impl AsyncRead + Unpin, log: Arc<Log>) -> Tail {
     tail
 }
 
-/// A line with its end, or the first bytes of one that is too long; none at the end of the stream.
+/// Reads a line with its newline, or at most `longest` bytes. Returns `None` at the end of the stream.
 async fn line(stream: &mut (impl AsyncBufReadExt + Unpin), longest: u64) -> Option<Vec<u8>> {
     let mut line = Vec::new();
     match stream.take(longest).read_until(b'\n', &mut line).await {

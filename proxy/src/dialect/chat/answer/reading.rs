@@ -1,7 +1,7 @@
-//! What of a chat answer, or of a chunk of one, is recorded or edited: found in its text.
+//! Locates the parts of a chat answer or chunk that are recorded or edited.
 //!
-//! The text is read once by hand, in vLLM's plain form; a text of any other form is read by serde, which takes every
-//! form of the same meaning. A property test holds the two to the same result.
+//! The text is scanned once by hand, in vLLM's plain form. Serde reads texts of other forms with the same meaning. A
+//! property test ensures that both give the same result.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,13 +13,13 @@ use serde_json::value::RawValue;
 use crate::recorder::lists::{plain_logprobs, read_logprobs};
 use crate::wire::json_scan::Cursor;
 
-/// A whole answer, or a chunk of one, as texts of its members; `null` is none.
+/// A whole answer or one chunk, as slices of the text. A member that is `null` becomes `None`.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ChatAnswer<'a> {
     pub(super) model: Option<&'a str>,
     pub(super) prompt_token_ids: Option<&'a str>,
     pub(super) error: Option<&'a str>,
-    /// Nearly every answer has one choice, which so needs no list.
+    /// The first choice. Nearly every answer has only one, so the list allocates no memory.
     first: Option<ChatChoice<'a>>,
     more: Vec<ChatChoice<'a>>,
 }
@@ -27,12 +27,12 @@ pub(super) struct ChatAnswer<'a> {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ChatChoice<'a> {
     pub(super) index: u32,
-    /// In chunks.
+    /// The message part, in chunks.
     pub(super) delta: Option<&'a str>,
-    /// In whole answers.
+    /// The message, in whole answers.
     pub(super) message: Option<&'a str>,
     pub(super) logprobs: Option<&'a str>,
-    /// Where in the list of logprobs read from the text this choice's are.
+    /// The range of this choice's logprobs in the list of all logprobs of the text.
     pub(super) logprobs_at: Range<usize>,
     pub(super) finish_reason: Option<Cow<'a, str>>,
     pub(super) stop_reason: Option<&'a str>,
@@ -40,9 +40,11 @@ pub(super) struct ChatChoice<'a> {
 }
 
 impl<'a> ChatAnswer<'a> {
-    /// Reads a text; logprobs are appended to `logprobs`. None if it is not of vLLM's form.
+    /// Reads a text, and puts its logprobs into `logprobs`, which must be empty. Returns `None` if the text is not of
+    /// vLLM's form.
     pub(super) fn read(text: &'a str, logprobs: &mut Vec<Option<Logprob>>) -> Option<Self> {
         by_hand(text, logprobs).or_else(|| {
+            // The first attempt may have stopped midway, after some logprobs.
             logprobs.clear();
             by_serde(text, logprobs)
         })
@@ -60,7 +62,7 @@ impl<'a> ChatAnswer<'a> {
     }
 }
 
-/// Notes a member's value; a second one of that name is left to serde.
+/// Notes the value of a member. A repeated member is left to serde.
 fn once<'a>(seen: &mut Option<Option<&'a str>>, cursor: &mut Cursor<'a>) -> Option<()> {
     seen.replace(cursor.non_null()?).is_none().then_some(())
 }
@@ -73,6 +75,7 @@ fn by_hand<'a>(text: &'a str, logprobs: &mut Vec<Option<Logprob>>) -> Option<Cha
         "model" => once(&mut model, cursor),
         "prompt_token_ids" => once(&mut prompt, cursor),
         "error" => once(&mut error, cursor),
+        // A repeated member is left to serde, as in `once`.
         "choices" if std::mem::replace(&mut choices_came, true) => None,
         "choices" if cursor.null() => Some(()),
         "choices" => cursor.array(|cursor| {
@@ -108,11 +111,13 @@ fn choice_by_hand<'a>(
         "logprobs" => {
             let start = cursor.position();
             plain_logprobs(cursor, logprobs)?;
+            // The position precedes the white space after the colon.
             choice.logprobs = text.get(start..cursor.position()).map(str::trim_start);
             Some(())
         }
         _ => cursor.value().map(drop),
     })?;
+    // Serde rejects an index that is `null` or not a whole number, and so does this function.
     if let Some(index) = index {
         choice.index = index?.parse().ok()?;
     }

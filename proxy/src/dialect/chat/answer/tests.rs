@@ -1,11 +1,11 @@
-//! Recorded answers of a real vLLM, with and without ids and logprobs: cleaned, the former must equal the latter.
+//! Compares recorded answers of a real vLLM with and without ids and logprobs: the former, after removal of the proxy's
+//! fields, must equal the latter.
 
-use rolltap_rollout::call::{Call, CallStatus, Dialect, Sampling};
-use rolltap_rollout::ids::{CallId, TrialId};
+use rolltap_rollout::call::{Call, CallRole, CallStatus};
 use serde_json::Value;
 
 use super::*;
-use crate::recorder::CallFacts;
+use crate::recorder::{CallFacts, CallStart};
 use crate::wire::sse::{Decoder, data};
 
 const NOTHING: ChatAnswerOptions =
@@ -13,22 +13,12 @@ const NOTHING: ChatAnswerOptions =
 const EVERYTHING: ChatAnswerOptions = ChatAnswerOptions { logprobs: true, token_ids: true, ..NOTHING };
 
 fn recorder(choices: u32) -> Recorder {
-    let trial = TrialId::new("t").unwrap();
-    let mut recorder =
-        Recorder::new(CallId::generate(), trial, 0, jiff::Timestamp::now(), Default::default());
-    recorder.asked(CallFacts {
-        dialect: Dialect::ChatCompletions,
-        model: "tiny".into(),
-        sampling: Sampling::default(),
-        has_media: false,
-        choices,
-        prompts: 1,
-        asks_for_tokens: true,
-    });
+    let mut recorder = Recorder::begin(CallStart::of_test());
+    recorder.requested(CallFacts::of_test(choices), CallRole::default());
     recorder
 }
 
-/// The data of every event that the agent gets, and the record.
+/// Returns the data of every event that the agent gets, and the record.
 fn streamed(stream: &str, asked: &ChatAnswerOptions, choices: u32) -> (Vec<String>, Call) {
     let (mut recorder, mut asked) = (recorder(choices), asked.clone());
     let mut decoder = Decoder::default();
@@ -45,7 +35,7 @@ fn streamed(stream: &str, asked: &ChatAnswerOptions, choices: u32) -> (Vec<Strin
     (seen, recorder.finish(CallStatus::Complete, None).remove(0))
 }
 
-/// Without what differs between any two requests.
+/// Removes the fields that differ between any two requests.
 fn comparable(data: &str) -> String {
     let Ok(mut json) = serde_json::from_str::<Value>(data) else { return data.to_owned() };
     for key in ["id", "created"] {
@@ -140,7 +130,7 @@ fn what_is_not_of_vllms_form_passes_and_is_marked() {
     }
 }
 
-/// What vLLM 0.32 sends of one answer with `include_reasoning`, and what it sends without.
+/// The chunks of one answer of vLLM 0.32 with `include_reasoning`, and those without.
 #[test]
 fn hidden_reasoning_is_left_out_as_vllm_leaves_it_out() {
     let chunk = |delta: &str, rest: &str| format!(r#"{{"choices":[{{"index":0,"delta":{delta},{rest}}}]}}"#);
@@ -157,7 +147,7 @@ fn hidden_reasoning_is_left_out_as_vllm_leaves_it_out() {
         EventAction::Dropped | EventAction::Last => None,
     };
     assert_eq!(sent(&role), Some(role.clone()));
-    // A server without a parser of reasoning adds nothing.
+    // A server without a reasoning parser adds nothing.
     assert_eq!(sent(&chunk(r#"{"content":"a"}"#, tokens)), Some(chunk(r#"{"content":"a"}"#, cleaned)));
     assert_eq!(sent(&chunk(r#"{"reasoning":"hm"}"#, tokens)), None);
     assert_eq!(sent(&chunk(r#"{"content":"","reasoning":"hm"}"#, tokens)), None);

@@ -167,7 +167,7 @@ fn candidates_are_told_apart() {
     assert_eq!(last, [&json!(0), &json!(1)]);
 }
 
-/// A turn as a client puts it together: texts joined, signatures joined, everything else in order.
+/// Assembles a turn as a client does: texts and signatures are joined, and other parts remain in order.
 fn put_together(events: &[Value]) -> Value {
     let (mut text, mut thoughts, mut sealed, mut calls) =
         (String::new(), String::new(), String::new(), Vec::new());
@@ -187,7 +187,7 @@ fn put_together(events: &[Value]) -> Value {
     json!([text, thoughts, sealed, calls, last["finishReason"], last["finishMessage"]])
 }
 
-/// Cuts a text in arbitrary places.
+/// Cuts a text at arbitrary places.
 fn pieces(text: &str, cuts: &[prop::sample::Index]) -> Vec<String> {
     let letters: Vec<char> = text.chars().collect();
     let mut at: Vec<_> = cuts.iter().map(|cut| cut.index(letters.len() + 1)).collect();
@@ -206,7 +206,8 @@ fn arguments() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// However the stream is cut, its client ends up with what the whole answer says; and the next request says it too.
+    /// A client assembles the same turn from a stream and from the whole answer, however the stream is cut. The next
+    /// request contains the same reasoning.
     #[test]
     fn a_stream_says_what_the_whole_answer_says(
         reasoning in "[a-zé]{0,9}", content in "[a-zé\n]{0,9}", calls in prop::collection::vec(arguments(), 0..3),
@@ -224,7 +225,7 @@ proptest! {
             json!({"id": format!("id{index}"), "function": {"name": "f", "arguments": arguments}})).collect();
         let answer = whole(json!({"reasoning": reasoning, "content": content, "tool_calls": listed}), finish, thoughts);
         let events = events(&streamed(&chunks, Delivery::Events, thoughts));
-        // A stream has handed on a call before it knows that the limit cut a later one.
+        // A stream has sent a call before it learns that the limit cut off a later call.
         if finish != "length" || calls.len() < 2 {
             prop_assert_eq!(put_together(&events), put_together(std::slice::from_ref(&answer)));
         }
@@ -238,7 +239,7 @@ proptest! {
         prop_assert_eq!(turn["content"].as_str().unwrap_or_default(), &content);
     }
 
-    /// Whatever upstream says, each event is JSON, and the last one alone says how it ended.
+    /// For all chunks of upstream, each event is JSON, and only the last one has a finish reason.
     #[test]
     fn any_chunks_make_sound_streams(
         said in prop::collection::vec((0..3u32, 0..5u8, 0..3u32, prop::option::of(0..2u8), "[a{}\":]{0,3}"), 0..12),

@@ -1,4 +1,4 @@
-//! What an answer becomes, whole and streamed.
+//! Tests the translation of answers, whole and streamed.
 
 use http::StatusCode;
 use serde_json::{Value, json};

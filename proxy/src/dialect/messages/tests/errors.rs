@@ -1,4 +1,4 @@
-//! The shapes and words of errors.
+//! Tests the form and the wording of errors.
 
 use http::StatusCode;
 use serde_json::Value;

@@ -1,4 +1,5 @@
-//! Whatever comes: no panic, sound streams, and a stream that says what the whole answer says.
+//! Tests properties for arbitrary input: no panic, well-formed streams, and the same content in a stream as in the
+//! whole answer.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -7,7 +8,7 @@ use super::super::{count_answer, count_request};
 use super::{assembled, back, events, request, streamed, translate, whole};
 use crate::dialect::adapter::Translator;
 
-/// Values that look like what requests are made of.
+/// Generates values that resemble the parts of requests.
 fn like_a_body() -> impl Strategy<Value = Value> {
     let word = prop::sample::select(vec![
         "text",
@@ -93,7 +94,7 @@ impl Said {
             "message": {"reasoning": self.reasoning, "content": self.content, "tool_calls": calls}}]})
     }
 
-    /// The same in pieces of this many characters.
+    /// Returns the answer in pieces of this many characters.
     fn chunks(&self, size: usize) -> Vec<Value> {
         let chunk = |delta: Value| json!({"id": "chatcmpl-1", "choices": [{"delta": delta}]});
         let pieces = |text: &str| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! What a request becomes, and what is refused.
+//! Tests which chat request each request becomes, and which requests are rejected.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Whole answers, and what is remembered of them.
+//! Tests whole answers, and the responses that are stored.
 
 use std::sync::Arc;
 

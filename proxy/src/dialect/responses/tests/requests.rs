@@ -1,4 +1,4 @@
-//! What becomes of a request.
+//! Tests the translation of requests.
 
 use std::sync::Arc;
 
@@ -229,7 +229,7 @@ fn what_cannot_be_carried_over_is_refused_with_its_place() {
     assert!(translate("{", &Arc::default()).unwrap_err().to_string().contains("not JSON"));
 }
 
-/// JSON that looks like requests now and then.
+/// Generates JSON that sometimes resembles requests.
 fn json_like() -> impl Strategy<Value = Value> {
     let word = prop::sample::select(vec![
         "input",

@@ -1,4 +1,4 @@
-//! Streams, assembled as the official client assembles them.
+//! Tests streams, assembled as the official client assembles them.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn back() -> ResponsesAdapter {
     translate(&request.to_string(), &Arc::default()).unwrap().back
 }
 
-/// The data of each event, numbered without a gap and named as its type.
+/// Returns the data of each event. Checks that the numbers have no gap and that each name is the event's type.
 fn events(out: &[u8]) -> Vec<Value> {
     let text = std::str::from_utf8(out).unwrap();
     let events = text.split_terminator("\n\n").enumerate().map(|(number, event)| {
@@ -56,8 +56,8 @@ fn finish(reason: &str) -> [Value; 2] {
     ]
 }
 
-/// Builds the output from the events alone, checks on the way that each event may stand where it stands, and compares
-/// with what the last event says of the output.
+/// Builds the output from the events alone. Checks that each event is permitted at its place, and compares the result
+/// with the output in the last event.
 fn assembled(events: &[Value]) -> Value {
     let mut items: Vec<(Value, String, bool)> = Vec::new();
     let [first, second, between @ .., last] = events else { panic!("too few events") };
@@ -157,14 +157,14 @@ fn a_prompt_that_does_not_fit_is_a_stream_that_codex_understands() {
     assert_eq!(assembled(&events(&out))["error"]["code"], "context_length_exceeded");
 }
 
-/// A message: reasoning, text, and calls by the tool's name and arguments.
+/// Generates a message: reasoning, text, and calls with the tool's name and arguments.
 fn message() -> impl Strategy<Value = (String, String, Vec<(&'static str, String)>)> {
     let name = prop::sample::select(vec!["ls", "patch", "agents__close", "unknown"]);
     let arguments = prop_oneof![".{0,30}", ".{0,30}".prop_map(|text| json!({"input": text}).to_string())];
     (".{0,30}", ".{0,30}", prop::collection::vec((name, arguments), 0..4))
 }
 
-/// A text in pieces of so many characters.
+/// Cuts a text into pieces of `size` characters.
 fn pieces(text: &str, size: usize) -> Vec<String> {
     text.chars().collect::<Vec<_>>().chunks(size).map(|piece| piece.iter().collect()).collect()
 }

@@ -101,7 +101,7 @@ fn what_is_no_number_is_refused() {
     assert!(written([Trial { advantage: Some(f64::NAN), ..straight() }]).is_err());
 }
 
-/// What Harbor's own classes ask of a trajectory and of those in it.
+/// Asserts the requirements of Harbor's own classes for a trajectory and its embedded ones.
 fn is_valid(trajectory: &Value) -> bool {
     let steps = trajectory["steps"].as_array().unwrap();
     let embedded = trajectory.get("subagent_trajectories").map_or(&[][..], |list| list.as_array().unwrap());

@@ -1,4 +1,4 @@
-//! The egress proxy on loopback addresses, of which this machine has plenty: each plays a container.
+//! Tests of the egress proxy on loopback addresses. Each address plays a container.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -8,7 +8,7 @@ use tokio::net::TcpSocket;
 use super::*;
 
 const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// One container and another.
+/// The addresses of two containers.
 const ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 1, 1));
 const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 1, 2));
 
@@ -26,7 +26,7 @@ async fn connect(egress: &Egress, from: IpAddr) -> TcpStream {
     socket.connect(egress.address).await.unwrap()
 }
 
-/// Says something to the proxy and reads all that comes back.
+/// Sends a request to the proxy and reads the whole answer.
 async fn answer(egress: &Egress, from: IpAddr, request: &str) -> String {
     let mut stream = connect(egress, from).await;
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -39,7 +39,7 @@ fn get(url: &str, more: &str) -> String {
     format!("GET {url} HTTP/1.1\r\nHost: elsewhere\r\n{more}Connection: close\r\n\r\n")
 }
 
-/// A server that says once what it was asked, in capitals.
+/// Starts a server that returns its first request in capitals.
 async fn server() -> u16 {
     let listener = TcpListener::bind((GATEWAY, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -123,7 +123,7 @@ async fn what_is_not_allowed_is_refused_with_the_reason() {
         ),
     ] {
         let said = answer(&egress, from, &request).await;
-        // Whether a name that is not allowed exists is not looked up, so the last one may be refused either way.
+        // The range among the hosts makes the proxy look the name up. If the lookup succeeds, the answer is 403.
         let refused = said.contains("example.com is not among the task's allowed_hosts");
         assert!(refused || said.starts_with(&format!("HTTP/1.1 {status} ")) && said.contains(why), "{said}");
     }
