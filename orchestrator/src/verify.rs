@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rolltap_rollout::rollout::Reward;
 use serde_json::Value;
 
 use crate::environment::{Downloaded, Environment, EnvironmentError, Exec, ExecOutput, LogDirs};
@@ -21,8 +22,7 @@ pub struct Rewards {
 
 impl From<BTreeMap<String, f64>> for Rewards {
     fn from(rewards: BTreeMap<String, f64>) -> Self {
-        let only = || rewards.values().next().filter(|_| rewards.len() == 1);
-        let reward = rewards.get("reward").or_else(only).copied();
+        let Reward { rewards, reward, .. } = Reward::from_named(rewards);
         Self { rewards, reward }
     }
 }

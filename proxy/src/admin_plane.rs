@@ -9,6 +9,7 @@ pub(crate) mod causes;
 mod error;
 mod groups;
 mod policy;
+mod prepare;
 pub(crate) mod public_url;
 mod rollouts;
 mod slow_reader;

@@ -6,65 +6,36 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 from httpx import USE_CLIENT_DEFAULT
 
 from rolltap.errors import RolltapError, raise_for
 from rolltap.lines import LineBuffer
+from rolltap.messages import (
+    DEFAULT_URL,
+    OpenedTrial,
+    headers,
+    of_group,
+    of_trial,
+    opened_trial,
+    reward_body,
+    rows_of,
+)
+from rolltap.prepare import Prepare
 from rolltap.rollouts import Reading, opening
-from rolltap.row import Row, Trial
+from rolltap.row import Prepared, Row, Trial
 
-DEFAULT_URL = "http://127.0.0.1:7071"
-
-
-@dataclass(frozen=True)
-class OpenedTrial:
-    """A trial that takes calls."""
-
-    trial_id: str
-    key: str
-    """What an agent gives as its API key; it is in the base URLs already."""
-    base_urls: Mapping[str, str]
-    """`openai`, `anthropic` and `gemini`: what an agent of that kind is pointed at."""
-
-
-def _opened(answer: Mapping[str, Any]) -> OpenedTrial:
-    return OpenedTrial(answer["trial_id"], answer["key"], answer["base_urls"])
-
-
-def _headers(token: str | None) -> dict[str, str]:
-    return {} if token is None else {"authorization": f"Bearer {token}"}
-
-
-def _of_trial(trial_id: str, what: str = "") -> str:
-    return f"/v1/trials/{quote(trial_id, safe='')}{what}"
-
-
-def _of_group(group_id: str, what: str = "") -> str:
-    return f"/v1/groups/{quote(group_id, safe='')}{what}"
-
-
-def _reward(
-    rewards: Mapping[str, float], reward: float | None, valid: bool | None, failure_cause: str | None
-) -> dict[str, Any]:
-    given = {"reward": reward, "valid": valid, "failure_cause": failure_cause}
-    return {"rewards": dict(rewards), **{key: value for key, value in given.items() if value is not None}}
-
-
-def _rows(body: bytes) -> list[Row]:
-    return [json.loads(line) for line in LineBuffer().feed(body)]
+__all__ = ["DEFAULT_URL", "AsyncClient", "Client", "OpenedTrial"]
 
 
 class Client:
     """Calls the admin plane. Usable from several threads."""
 
     def __init__(self, url: str = DEFAULT_URL, *, token: str | None = None, timeout: float = 60.0) -> None:
-        self._http = httpx.Client(base_url=url, headers=_headers(token), timeout=timeout)
+        self._http = httpx.Client(base_url=url, headers=headers(token), timeout=timeout)
 
     def __enter__(self) -> Client:
         return self
@@ -82,18 +53,19 @@ class Client:
         path: str,
         body: Mapping[str, Any] | None = None,
         timeout: Any = USE_CLIENT_DEFAULT,
+        params: Mapping[str, str] | None = None,
     ) -> bytes:
-        response = self._http.request(method, path, json=body, timeout=timeout)
+        response = self._http.request(method, path, json=body, params=params, timeout=timeout)
         raise_for(response, response.content)
         return response.content
 
     def open_trial(self, task_id: str, **fields: Any) -> OpenedTrial:
         """Opens a trial; `fields` are those of `POST /v1/trials`."""
-        return _opened(json.loads(self._ask("POST", "/v1/trials", opening(task_id, fields))))
+        return opened_trial(json.loads(self._ask("POST", "/v1/trials", opening(task_id, fields))))
 
     def seal(self, trial_id: str) -> None:
         """No further call; idempotent."""
-        self._ask("POST", _of_trial(trial_id, "/seal"))
+        self._ask("POST", of_trial(trial_id, "/seal"))
 
     def reward(
         self,
@@ -103,25 +75,30 @@ class Client:
         reward: float | None = None,
         valid: bool | None = None,
         failure_cause: str | None = None,
-    ) -> None:
-        """Gives the trial its reward, once."""
-        self._ask("PUT", _of_trial(trial_id, "/reward"), _reward(rewards, reward, valid, failure_cause))
+    ) -> dict[str, Any]:
+        """Gives the trial its reward, once, and returns its status. The proxy makes one number of several rewards."""
+        body = reward_body(rewards, reward, valid, failure_cause)
+        return json.loads(self._ask("PUT", of_trial(trial_id, "/reward"), body))  # type: ignore[no-any-return]
 
     def trial(self, trial_id: str) -> dict[str, Any]:
         """Its status and counts."""
-        return json.loads(self._ask("GET", _of_trial(trial_id)))  # type: ignore[no-any-return]
+        return json.loads(self._ask("GET", of_trial(trial_id)))  # type: ignore[no-any-return]
 
     def rollout(self, trial_id: str) -> list[Row]:
         """The rows of a sealed trial."""
-        return _rows(self._ask("GET", _of_trial(trial_id, "/rollout")))
+        return rows_of(self._ask("GET", of_trial(trial_id, "/rollout")))
+
+    def prepared(self, trial_id: str, prepare: Prepare = Prepare()) -> Prepared:
+        """The rows of a sealed trial after the rules of an export, or why the trial cannot be trained."""
+        return json.loads(self._ask("GET", of_trial(trial_id, "/rollout"), params=prepare.params()))  # type: ignore[no-any-return]
 
     def group(self, group_id: str) -> dict[str, Any]:
         """How many of its samples are open, sealed, complete, and whether it is closed."""
-        return json.loads(self._ask("GET", _of_group(group_id)))  # type: ignore[no-any-return]
+        return json.loads(self._ask("GET", of_group(group_id)))  # type: ignore[no-any-return]
 
     def close_group(self, group_id: str) -> None:
         """No further trial of the group; idempotent."""
-        self._ask("POST", _of_group(group_id, "/close"))
+        self._ask("POST", of_group(group_id, "/close"))
 
     def policy(self) -> dict[str, Any]:
         """The policy version that new tokens bear, and those before it."""
@@ -150,15 +127,16 @@ class Client:
         allow_gap: bool = False,
         limit: int | None = None,
         follow: bool = True,
+        prepare: Prepare | None = None,
     ) -> Iterator[Trial]:
         """Complete trials in their order, from the one after the cursor `after`, and on as they come.
 
         Asks again where an answer ends or breaks off. Keep each trial's `cursor` together with what you made of it, and
         give it as `after` when you start again. Without `follow` it ends with the first answer, which may be
         empty, and raises where that does not come or breaks off. It raises too where trials behind `after` are gone by
-        their retention, unless `allow_gap` is set.
+        their retention, unless `allow_gap` is set. With `prepare` the proxy applies the rules of an export to each trial.
         """
-        reading = Reading(after, wait, closed_groups, superseded, allow_gap, limit, follow)
+        reading = Reading(after, wait, closed_groups, superseded, allow_gap, limit, follow, prepare)
         while not reading.is_over():
             try:
                 for trial in self._answer(reading):
@@ -184,7 +162,7 @@ class AsyncClient:
     """Calls the admin plane, for asyncio."""
 
     def __init__(self, url: str = DEFAULT_URL, *, token: str | None = None, timeout: float = 60.0) -> None:
-        self._http = httpx.AsyncClient(base_url=url, headers=_headers(token), timeout=timeout)
+        self._http = httpx.AsyncClient(base_url=url, headers=headers(token), timeout=timeout)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -204,18 +182,19 @@ class AsyncClient:
         path: str,
         body: Mapping[str, Any] | None = None,
         timeout: Any = USE_CLIENT_DEFAULT,
+        params: Mapping[str, str] | None = None,
     ) -> bytes:
-        response = await self._http.request(method, path, json=body, timeout=timeout)
+        response = await self._http.request(method, path, json=body, params=params, timeout=timeout)
         raise_for(response, response.content)
         return response.content
 
     async def open_trial(self, task_id: str, **fields: Any) -> OpenedTrial:
         """See `Client.open_trial`."""
-        return _opened(json.loads(await self._ask("POST", "/v1/trials", opening(task_id, fields))))
+        return opened_trial(json.loads(await self._ask("POST", "/v1/trials", opening(task_id, fields))))
 
     async def seal(self, trial_id: str) -> None:
         """See `Client.seal`."""
-        await self._ask("POST", _of_trial(trial_id, "/seal"))
+        await self._ask("POST", of_trial(trial_id, "/seal"))
 
     async def reward(
         self,
@@ -225,25 +204,31 @@ class AsyncClient:
         reward: float | None = None,
         valid: bool | None = None,
         failure_cause: str | None = None,
-    ) -> None:
+    ) -> dict[str, Any]:
         """See `Client.reward`."""
-        await self._ask("PUT", _of_trial(trial_id, "/reward"), _reward(rewards, reward, valid, failure_cause))
+        body = reward_body(rewards, reward, valid, failure_cause)
+        return json.loads(await self._ask("PUT", of_trial(trial_id, "/reward"), body))  # type: ignore[no-any-return]
 
     async def trial(self, trial_id: str) -> dict[str, Any]:
         """See `Client.trial`."""
-        return json.loads(await self._ask("GET", _of_trial(trial_id)))  # type: ignore[no-any-return]
+        return json.loads(await self._ask("GET", of_trial(trial_id)))  # type: ignore[no-any-return]
 
     async def rollout(self, trial_id: str) -> list[Row]:
         """See `Client.rollout`."""
-        return _rows(await self._ask("GET", _of_trial(trial_id, "/rollout")))
+        return rows_of(await self._ask("GET", of_trial(trial_id, "/rollout")))
+
+    async def prepared(self, trial_id: str, prepare: Prepare = Prepare()) -> Prepared:
+        """See `Client.prepared`."""
+        body = await self._ask("GET", of_trial(trial_id, "/rollout"), params=prepare.params())
+        return json.loads(body)  # type: ignore[no-any-return]
 
     async def group(self, group_id: str) -> dict[str, Any]:
         """See `Client.group`."""
-        return json.loads(await self._ask("GET", _of_group(group_id)))  # type: ignore[no-any-return]
+        return json.loads(await self._ask("GET", of_group(group_id)))  # type: ignore[no-any-return]
 
     async def close_group(self, group_id: str) -> None:
         """See `Client.close_group`."""
-        await self._ask("POST", _of_group(group_id, "/close"))
+        await self._ask("POST", of_group(group_id, "/close"))
 
     async def policy(self) -> dict[str, Any]:
         """See `Client.policy`."""
@@ -272,9 +257,10 @@ class AsyncClient:
         allow_gap: bool = False,
         limit: int | None = None,
         follow: bool = True,
+        prepare: Prepare | None = None,
     ) -> AsyncIterator[Trial]:
         """See `Client.rollouts`."""
-        reading = Reading(after, wait, closed_groups, superseded, allow_gap, limit, follow)
+        reading = Reading(after, wait, closed_groups, superseded, allow_gap, limit, follow, prepare)
         while not reading.is_over():
             try:
                 async for trial in self._answer(reading):

@@ -16,8 +16,10 @@ pub const SCHEMA_VERSION: &str = "rollout/1";
 ///
 /// All per-token lists have the length of `token_ids`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RolloutRow {
     /// [`SCHEMA_VERSION`].
+    #[cfg_attr(test, schemars(extend("const" = SCHEMA_VERSION)))]
     pub schema_version: String,
     /// The trial of this branch.
     pub trial_id: String,
@@ -100,6 +102,7 @@ pub struct RolloutRow {
 
 /// The position of one call's sampled tokens in its branch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CallSpan {
     /// The call.
     pub call_id: String,

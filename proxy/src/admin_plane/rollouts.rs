@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::AdminPlane;
 use super::error::AdminError;
+use super::prepare::AskedPreparation;
 use super::trial_reads::ndjson_body;
 use crate::common::seconds::Seconds;
 use crate::feed::{Reader, Reading};
@@ -29,6 +30,10 @@ pub(super) struct RolloutsQuery {
     #[serde(default)]
     allow_gap: bool,
     limit: Option<NonZeroU64>,
+    prepare: Option<String>,
+    on_fork: Option<String>,
+    failed: Option<String>,
+    train_constrained: Option<String>,
 }
 
 /// A line per trial, made as the reader takes them. A line that cannot be made ends the answer in the middle, so that a
@@ -37,9 +42,12 @@ pub(super) async fn rollouts(
     State(plane): State<Arc<AdminPlane>>,
     asked: Result<Query<RolloutsQuery>, QueryRejection>,
 ) -> Result<Response, AdminError> {
-    let Query(RolloutsQuery { after, wait, closed_groups, superseded, allow_gap, limit }) = asked?;
+    let Query(asked) = asked?;
+    let RolloutsQuery { after, wait, closed_groups, superseded, allow_gap, limit, .. } = asked;
+    let RolloutsQuery { prepare, on_fork, failed, train_constrained, .. } = asked;
+    let prepare = AskedPreparation { prepare, on_fork, failed, train_constrained }.options()?;
     let limit = limit.map(NonZeroU64::get);
-    let reading = Reading { after, closed_groups, superseded, allow_gap, limit };
+    let reading = Reading { after, closed_groups, superseded, allow_gap, limit, prepare };
     let (feed, trials) = (Arc::clone(&plane.lifecycle.feed), Arc::clone(&plane.lifecycle.trials));
     let mut reader = Reader::new(feed, trials, plane.lifecycle.store.clone(), reading)?;
     if let Some(wait) = wait {

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::AdminPlane;
 use super::error::AdminError;
+use super::prepare::AskedPreparation;
 use crate::admin_plane::causes;
 use crate::api::{CauseFigures, TrialStatus};
 use crate::feed;
@@ -72,10 +73,23 @@ pub(super) async fn calls(
     Ok(ndjson(plane.trial(id)?.calls(&plane.lifecycle.store).await))
 }
 
+/// What `GET /v1/trials/{id}/rollout` takes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RolloutQuery {
+    prepare: Option<String>,
+    on_fork: Option<String>,
+    failed: Option<String>,
+    train_constrained: Option<String>,
+}
+
 pub(super) async fn rollout(
     State(plane): State<Arc<AdminPlane>>,
     id: Result<Path<TrialId>, PathRejection>,
+    asked: Result<Query<RolloutQuery>, QueryRejection>,
 ) -> Result<Response, AdminError> {
+    let Query(RolloutQuery { prepare, on_fork, failed, train_constrained }) = asked?;
+    let prepare = AskedPreparation { prepare, on_fork, failed, train_constrained }.options()?;
     let trial = plane.trial(id)?;
     let facts = &trial.opened().facts;
     let Some(reward) = trial.reward_if_sealed() else {
@@ -83,8 +97,14 @@ pub(super) async fn rollout(
         return Err(AdminError::conflict(message));
     };
     let superseded = plane.lifecycle.feed.ledger().standing(&facts.trial_id).superseded;
-    let rows = feed::rows(&trial, &plane.lifecycle.store, reward, superseded).await;
-    Ok(ndjson(rows.map_err(|error| AdminError::internal(format!("the rows were not made: {error}")))?))
+    let store = &plane.lifecycle.store;
+    let failed = |error| AdminError::internal(format!("the rows were not made: {error}"));
+    if let Some(options) = prepare {
+        let prepared = feed::prepared(&trial, store, reward, superseded, options).await;
+        return Ok(ndjson(vec![prepared.map_err(failed)?]));
+    }
+    let rows = feed::rows(&trial, store, reward, superseded).await;
+    Ok(ndjson(rows.map_err(failed)?))
 }
 
 /// One JSON object a line, made as the reader takes them.

@@ -48,12 +48,12 @@ async fn trials_come_whole_in_order_of_completion_from_where_the_reader_stands()
     assert_eq!(names(&all), expected);
     for (line, trial) in all.iter().zip(open.iter().rev()) {
         assert_eq!(
-            (&line.rows, line.rows.len()),
-            (&stage.rollout(trial).await, 2),
+            (line.rows(), line.rows().len()),
+            (&*stage.rollout(trial).await, 2),
             "as the trial's own rollout"
         );
     }
-    assert_eq!((all[3].rows.len(), all[3].reward), (0, Some(1.0)), "a trial without samples is in the feed");
+    assert_eq!((all[3].rows().len(), all[3].reward), (0, Some(1.0)), "a trial without samples is in the feed");
     let mut read = Vec::new();
     let mut after = String::new();
     loop {
@@ -157,7 +157,7 @@ async fn superseded_attempts_come_only_where_they_are_asked_for() {
         assert_eq!(names(&stage.feed(mode).await), std::slice::from_ref(&good));
         let all = stage.feed(&format!("{mode}superseded=true")).await;
         assert_eq!(names(&all), [failed.clone(), good.clone()]);
-        assert!(all[0].superseded && all[0].rows.iter().all(|row| row.superseded) && !all[1].superseded);
+        assert!(all[0].superseded && all[0].rows().iter().all(|row| row.superseded) && !all[1].superseded);
     }
 }
 

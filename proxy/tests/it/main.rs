@@ -22,6 +22,7 @@ mod model_server;
 mod other_trials;
 mod passing;
 mod policy;
+mod prepared;
 mod raw_upstream;
 mod reach;
 mod replicas;

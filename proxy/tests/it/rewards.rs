@@ -25,7 +25,7 @@ async fn an_early_reward_is_stored_and_joins_at_the_seal() {
     let sealed = stage.seal(&trial).await;
     assert!(sealed.state == TrialState::Sealed && sealed.completed_at >= sealed.sealed_at);
     let line = stage.feed("").await.remove(0);
-    assert_eq!((line.trial_id, line.reward, line.rows[0].reward), (trial.trial_id, Some(0.5), Some(0.5)));
+    assert_eq!((&line.trial_id, line.reward, line.rows()[0].reward), (&trial.trial_id, Some(0.5), Some(0.5)));
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn a_reward_that_does_not_come_in_time_is_null_and_comes_no_more() {
     let line = stage.feed("?wait=30").await.remove(0);
     assert_eq!((&line.trial_id, line.reward, line.reward_valid), (&trial.trial_id, None, false));
     assert_eq!(line.failure_cause.as_deref(), Some("reward_deadline"));
-    let row = &line.rows[0];
+    let row = &line.rows()[0];
     assert_eq!(
         (row.reward, row.reward_valid, row.failure_cause.as_deref()),
         (None, false, Some("reward_deadline"))
