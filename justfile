@@ -25,6 +25,10 @@ lint:
     cargo clippy --workspace --all-targets -- -D warnings
     cargo deny check
 
+# Writes the pages and the example file that are generated from the declarations of options.
+docs:
+    ROLLTAP_UPDATE_DOCS=1 cargo test --quiet --bin rolltap docs::
+
 # The main job on embedded parts only.
 demo:
     cargo run --release -- demo

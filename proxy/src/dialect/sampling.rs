@@ -1,6 +1,7 @@
 //! What a request to vLLM says of how tokens are sampled, and what it may not say.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::str::FromStr;
 
 use rolltap_rollout::call::Sampling;
@@ -75,6 +76,21 @@ pub enum ToolStrictLevel {
     Function,
     /// The arguments of every tool call too.
     Parameter,
+}
+
+impl ToolStrictLevel {
+    /// The names, as configurations and flags have them.
+    pub const NAMES: [&str; 3] = ["auto", "function", "parameter"];
+}
+
+impl fmt::Display for ToolStrictLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Function => "function",
+            Self::Parameter => "parameter",
+        })
+    }
 }
 
 impl FromStr for ToolStrictLevel {

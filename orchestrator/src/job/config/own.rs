@@ -39,6 +39,8 @@ pub struct OwnConfig {
     pub default_chat_template_kwargs: Option<Map<String, Value>>,
     /// How they give messages to the template.
     pub chat_template_content_format: Option<String>,
+    /// Whether the upstreams have vLLM's `--exclude-tools-when-tool-choice-none`.
+    pub exclude_tools_when_tool_choice_none: bool,
     /// Where trials run, for the kinds that Harbor does not know.
     pub environment: Option<String>,
     /// How many trials of a task run at once.
@@ -50,7 +52,7 @@ pub struct OwnConfig {
 }
 
 /// The fields above; a test holds them together.
-pub(super) const KEYS: [&str; 16] = [
+pub(super) const KEYS: [&str; 17] = [
     "upstream",
     "upstream_api_key",
     "proxy",
@@ -63,6 +65,7 @@ pub(super) const KEYS: [&str; 16] = [
     "chat_template",
     "default_chat_template_kwargs",
     "chat_template_content_format",
+    "exclude_tools_when_tool_choice_none",
     "environment",
     "n_concurrent_per_task",
     "max_empty_trials",
