@@ -21,13 +21,13 @@ pub(crate) struct PromptOptions {
     /// Choose the prompt tokens for earlier turns, which an agent sends back as text. [default: faithful]
     ///
     /// With `faithful`, a prompt has the sampled tokens of earlier turns where the chat template shows the same answer.
-    /// With `sampled`, it has them in every conversation that only grows. With `off`, the server renders every prompt. A
-    /// trial may override it.
+    /// With `sampled`, it has them in every conversation that only grows. With `off`, the server renders every prompt.
+    /// A trial may override it.
     #[arg(long, env = "ROLLTAP_HISTORY", value_name = "MODE",
           value_parser = PossibleValuesParser::new(History::NAMES).try_map(|name| name.parse::<History>()))]
     pub(crate) history: Option<History>,
-    /// Read the tokenizer and the chat template of the served model from this directory. [default: the directory that the
-    /// upstream names, if it is on this machine]
+    /// Read the tokenizer and the chat template of the served model from this directory. [default: the directory that
+    /// the upstream names, if it is on this machine]
     ///
     /// The proxy continues prompts token for token with tokenizer.json, tokenizer_config.json and the chat template.
     #[arg(long, env = "ROLLTAP_TOKENIZER", value_name = "DIR")]

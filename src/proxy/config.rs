@@ -55,8 +55,8 @@ pub(crate) struct ProxyConfig {
 }
 
 impl ProxyConfig {
-    /// Merges all sources: a flag comes before its environment variable, the variable before the file, and the file before
-    /// the default.
+    /// Merges all sources: a flag comes before its environment variable, the variable before the file, and the file
+    /// before the default.
     pub(super) fn merged(file: Option<&Path>, given: GivenOptions) -> anyhow::Result<Self> {
         let mut config = file.map(Self::read).transpose()?.unwrap_or_default();
         let GivenOptions(mut given) = given;
@@ -68,8 +68,8 @@ impl ProxyConfig {
     /// Reads the file.
     ///
     /// # Errors
-    /// The file cannot be read, or has an unknown key or a wrong value. The error names the nearest known key, or the line
-    /// of the value.
+    /// The file cannot be read, or has an unknown key or a wrong value. The error names the nearest known key, or the
+    /// line of the value.
     fn read(path: &Path) -> anyhow::Result<Self> {
         let text =
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -123,11 +123,12 @@ mod tests {
     #[test]
     fn a_flag_comes_before_the_file_and_the_file_before_the_default() {
         let file = "memory_mib = 7\nlisten = [\"127.0.0.1:1\"]\nallow_media_urls = true\nhistory = \"off\"\n\
-                    model_aliases = { a = \"b\" }";
+                    model_aliases = { a = \"b\" }\nexclude_tools_when_tool_choice_none = true";
         let ProxyConfig { options, prompts, .. } = merged(file, &[]);
         assert_eq!((options.memory_mib, options.listen.len(), options.allow_media_urls), (7, 1, true));
         assert_eq!(options.listen.first().map(std::net::SocketAddr::port), Some(1));
         assert_eq!(prompts.history, Some(rolltap_proxy::History::Off));
+        assert!(prompts.render_settings().unwrap().exclude_tools_when_tool_choice_none);
         assert_eq!(options.max_connections, rolltap_proxy::Settings::DEFAULT_MAX_CONNECTIONS);
 
         let flags = ["--memory-mib", "160", "--history", "sampled", "--model-alias", "c=d"];

@@ -21,8 +21,8 @@ use serde::{Deserialize, Deserializer};
 pub(crate) struct ProxyOptions {
     /// Use the vLLM server at this URL, with or without /v1. Repeat the flag for several replicas of one model.
     ///
-    /// A trial stays with one replica, because that replica has its prefix cache. A replica that fails its health checks
-    /// gets no calls. The admin plane adds and removes replicas at run time. vLLM needs no special flags.
+    /// A trial stays with one replica, because that replica has its prefix cache. A replica that fails its health
+    /// checks gets no calls. The admin plane adds and removes replicas at run time. vLLM needs no special flags.
     #[arg(long, env = "ROLLTAP_UPSTREAM", value_name = "URL", value_delimiter = ',')]
     pub(super) upstream: Vec<String>,
     /// Send this API key to the upstreams (vLLM's --api-key).
@@ -46,7 +46,8 @@ pub(crate) struct ProxyOptions {
     /// agents cannot reach.
     #[arg(long, env = "ROLLTAP_ADMIN", value_name = "ADDRESS", default_value = "127.0.0.1:7071")]
     pub(super) admin: SocketAddr,
-    /// Give agents this URL of the agent plane, in the base_urls of an opened trial. [default: http:// and the first --listen]
+    /// Give agents this URL of the agent plane, in the base_urls of an opened trial. [default: http:// and the first
+    /// --listen]
     ///
     /// It is necessary if agents reach the agent plane by a load balancer or a host name.
     #[arg(long, env = "ROLLTAP_PUBLIC_URL", value_name = "URL")]
@@ -59,22 +60,22 @@ pub(crate) struct ProxyOptions {
     /// Choose when captures become durable against a crash of the machine.
     ///
     /// With `always`, a record is durable before the proxy acknowledges it, at the speed of the disk. With `interval`,
-    /// it is durable at most 50 ms later. With `off`, the operating system decides. Captures survive a crash of the proxy
-    /// in each case.
+    /// it is durable at most 50 ms later. With `off`, the operating system decides. Captures survive a crash of the
+    /// proxy in each case.
     #[arg(long, env = "ROLLTAP_SYNC", value_name = "WHEN", default_value_t = SyncPolicy::default().to_string(),
           value_parser = PossibleValuesParser::new(SyncPolicy::NAMES))]
     pub(super) sync: String,
     /// Remove the captures of a trial after this many days. [default: never]
     ///
-    /// The days count from the completion of the trial, or from the close of its group. They count from one day after the
-    /// seal if the trial has no reward. They count from one day after the completion if its group is open. Captures of an
-    /// open trial stay. Files are removed whole, so a trial stays as long as the other trials in its files.
+    /// The days count from the completion of the trial, or from the close of its group. They count from one day after
+    /// the seal if the trial has no reward. They count from one day after the completion if its group is open. Captures
+    /// of an open trial stay. Files are removed whole, so a trial stays as long as the other trials in its files.
     #[arg(long, env = "ROLLTAP_RETAIN_DAYS", value_name = "DAYS")]
     pub(super) retain_days: Option<u32>,
     /// Remove the oldest captures while all captures together exceed this size in GiB. [default: never]
     ///
-    /// A trial stays for at least one hour from the moment at which its days for --retain-days begin to count. Captures of
-    /// an open trial stay.
+    /// A trial stays for at least one hour from the moment at which its days for --retain-days begin to count. Captures
+    /// of an open trial stay.
     #[arg(long, env = "ROLLTAP_RETAIN_GIB", value_name = "GIB")]
     pub(super) retain_gib: Option<u32>,
     /// Require the token in this file from clients of the admin plane (Authorization: Bearer …).
@@ -91,37 +92,38 @@ pub(crate) struct ProxyOptions {
     pub(super) logprobs_mode: String,
     /// Assume this --tool-strict-level of the upstreams.
     ///
-    /// The answers of vLLM do not contain it. With `function` or `parameter`, vLLM samples tool calls under a grammar, and
-    /// the proxy records these calls as constrained. Models with vLLM's glm47 tool parser have `function` without the flag.
+    /// The answers of vLLM do not contain it. With `function` or `parameter`, vLLM samples tool calls under a grammar,
+    /// and the proxy records these calls as constrained. Models with vLLM's glm47 tool parser have `function` without
+    /// the flag.
     #[arg(long, env = "ROLLTAP_TOOL_STRICT_LEVEL", value_name = "LEVEL",
           default_value_t = ToolStrictLevel::default().to_string(),
           value_parser = PossibleValuesParser::new(ToolStrictLevel::NAMES))]
     pub(super) tool_strict_level: String,
     /// Open a trial for any key that an agent calls with, for experiments. [default: off]
     ///
-    /// With `loopback`, the proxy starts only if no other machine can call the agent plane. With `anywhere`, it starts in
-    /// any case.
+    /// With `loopback`, the proxy starts only if no other machine can call the agent plane. With `anywhere`, it starts
+    /// in any case.
     #[arg(long, env = "ROLLTAP_IMPLICIT_TRIALS", value_name = "WHERE", num_args = 0..=1,
           default_missing_value = "loopback", value_parser = PossibleValuesParser::new(ImplicitTrials::NAMES))]
     pub(super) implicit_trials: Option<String>,
     /// Record these sampling parameters for requests that omit them: temperature, top_p, top_k. [default: those of the
     /// model's generation_config.json, if it is on this machine]
     ///
-    /// The format is that of vLLM's --override-generation-config: `{"temperature": 0.6}`. The parameters are necessary if
-    /// the model is on another machine, or if vLLM has --override-generation-config.
+    /// The format is that of vLLM's --override-generation-config: `{"temperature": 0.6}`. The parameters are necessary
+    /// if the model is on another machine, or if vLLM has --override-generation-config.
     #[arg(long, env = "ROLLTAP_GENERATION_DEFAULTS", value_name = "JSON", value_parser = generation_defaults)]
     pub(super) generation_defaults: Option<GenerationDefaults>,
     /// Fail a call to an upstream that sends no data for this many seconds.
     ///
-    /// The time applies before the answer and within it. The default is long for two reasons. An answer without streaming is
-    /// silent until its end, and a weight update pauses streams.
+    /// The time applies before the answer and within it. The default is long for two reasons. An answer without
+    /// streaming is silent until its end, and a weight update pauses streams.
     #[arg(long, env = "ROLLTAP_UPSTREAM_IDLE_TIMEOUT", value_name = "SECONDS", default_value_t = IDLE_TIMEOUT,
           value_parser = RangedU64ValueParser::<NonZeroU64>::new().range(1..))]
     pub(super) upstream_idle_timeout: NonZeroU64,
     /// Limit the memory of open trials to about this many MiB.
     ///
-    /// Above the limit, the trials that were idle for longest are evicted. The next call of an evicted trial reads it from the
-    /// captures, which takes some milliseconds.
+    /// Above the limit, the trials that were idle for longest are evicted. The next call of an evicted trial reads it
+    /// from the captures, which takes some milliseconds.
     #[arg(long, env = "ROLLTAP_MEMORY_MIB", value_name = "MIB",
           default_value_t = (Settings::DEFAULT_MEMORY >> 20) as u32)]
     pub(super) memory_mib: u32,
@@ -137,7 +139,8 @@ pub(crate) struct ProxyOptions {
     /// Permit web pages of this origin to call the agent plane; `*` permits all origins. Repeat the flag for several.
     /// [default: none]
     ///
-    /// The setting is CORS, like vLLM's --allowed-origins. An origin is like `https://app.example`. Web pages cannot call the admin plane.
+    /// The setting is CORS, like vLLM's --allowed-origins. An origin is like `https://app.example`. Web pages cannot
+    /// call the admin plane.
     #[arg(
         long = "allowed-origin",
         env = "ROLLTAP_ALLOWED_ORIGIN",
@@ -147,9 +150,9 @@ pub(crate) struct ProxyOptions {
     pub(super) allowed_origins: Vec<String>,
     /// Map a model name of agents to a served model or LoRA adapter. Repeat the flag for several. [default: none]
     ///
-    /// A name may end in `*`, and the longest match wins: `claude-haiku-*=qwen3`. A served name may end in `*` too, for the
-    /// rest of the name: `openai/*=*` removes the prefix. Answers contain the name that the agent uses. Aliases of a trial come
-    /// before these.
+    /// A name may end in `*`, and the longest match wins: `claude-haiku-*=qwen3`. A served name may end in `*` too, for
+    /// the rest of the name: `openai/*=*` removes the prefix. Answers contain the name that the agent uses. Aliases of
+    /// a trial come before these.
     #[arg(long = "model-alias", env = "ROLLTAP_MODEL_ALIAS", value_name = "NAME=SERVED", value_delimiter = ',',
           value_parser = alias)]
     #[serde(deserialize_with = "alias_table")]

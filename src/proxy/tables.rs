@@ -5,7 +5,8 @@ use rolltap_proxy::roles::RoleRule;
 use rolltap_proxy::{Settings, TrainingPolicy};
 use serde::Deserialize;
 
-/// Declares the keys, their types, defaults and documentation, and a list of them for [`super::config`] and `just docs`.
+/// Declares the keys, their types, defaults and documentation, and a list of them for [`super::config`] and `just
+/// docs`.
 macro_rules! tables {
     ($($(#[doc = $doc:literal])+ $key:ident: $type:ty = $default:expr,)+) => {
         /// Settings that are a key of the file, and neither a flag nor a variable.
@@ -39,8 +40,8 @@ tables! {
     /// - `model` is the name that the agent uses; it may end in `*`.
     /// - `max_tokens_at_most` is the largest token limit of the request.
     /// - `has_tools` is true or false.
-    /// - `system_contains`, `first_user_contains` and `last_user_contains` are texts in the instructions, in the first and
-    ///   in the last user message.
+    /// - `system_contains`, `first_user_contains` and `last_user_contains` are texts in the instructions, in the first
+    ///   and in the last user message.
     ///
     /// Tables at the end of the file are an alternative: `[[roles]]`.
     roles: Vec<RoleRule> = Vec::new(),
@@ -55,9 +56,9 @@ tables! {
     limits: Limits = Settings::DEFAULT_LIMITS,
     /// Remove these secrets from logs, recorded errors, and errors of the upstreams.
     ///
-    /// `headers` names headers whose values are secret, and `patterns` are regular expressions. The proxy always removes
-    /// trial keys, its own API keys and tokens, and the values of authorization, x-api-key, api-key, x-goog-api-key,
-    /// proxy-authorization, cookie and set-cookie.
+    /// `headers` names headers whose values are secret, and `patterns` are regular expressions. The proxy always
+    /// removes trial keys, its own API keys and tokens, and the values of authorization, x-api-key, api-key,
+    /// x-goog-api-key, proxy-authorization, cookie and set-cookie.
     redact: Redact = Redact::default(),
 }
 
