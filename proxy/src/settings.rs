@@ -88,6 +88,20 @@ pub enum ImplicitTrials {
     Anywhere,
 }
 
+impl ImplicitTrials {
+    /// The names of the places from which any key opens a trial, as configurations and flags have them.
+    pub const NAMES: [&str; 2] = ["loopback", "anywhere"];
+
+    /// The variant of a name in [`Self::NAMES`], or `None` if there is no such name.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "loopback" => Some(Self::OnLoopback),
+            "anywhere" => Some(Self::Anywhere),
+            _ => None,
+        }
+    }
+}
+
 impl Settings {
     /// On free ports that only this machine reaches, all else at its default.
     pub fn on_loopback(upstreams: Vec<Address>, data_dir: PathBuf) -> Self {
@@ -139,5 +153,7 @@ impl Settings {
     /// For [`Settings::reader_patience`].
     pub const DEFAULT_READER_PATIENCE: Duration = Duration::from_mins(1);
     /// vLLM's default for [`Settings::logprobs_mode`]: before temperature and penalties.
-    pub const DEFAULT_LOGPROBS_MODE: &str = "raw_logprobs";
+    pub const DEFAULT_LOGPROBS_MODE: &str = Self::LOGPROBS_MODES[0];
+    /// The values of vLLM's `--logprobs-mode` that give logprobs rather than logits.
+    pub const LOGPROBS_MODES: [&str; 2] = ["raw_logprobs", "processed_logprobs"];
 }

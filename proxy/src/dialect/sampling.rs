@@ -1,6 +1,7 @@
 //! The sampling parameters of a request to vLLM, and the parameters that an agent may not set.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::str::FromStr;
 
 use rolltap_rollout::call::Sampling;
@@ -76,6 +77,21 @@ pub enum ToolStrictLevel {
     Function,
     /// A grammar enforces the form and the arguments of every tool call.
     Parameter,
+}
+
+impl ToolStrictLevel {
+    /// The names, as configurations and flags have them.
+    pub const NAMES: [&str; 3] = ["auto", "function", "parameter"];
+}
+
+impl fmt::Display for ToolStrictLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Function => "function",
+            Self::Parameter => "parameter",
+        })
+    }
 }
 
 impl FromStr for ToolStrictLevel {

@@ -1,5 +1,6 @@
 //! Controls when written records also survive the death of the machine.
 
+use std::fmt;
 use std::fs::File;
 use std::str::FromStr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,6 +17,21 @@ pub enum SyncPolicy {
     Interval,
     /// When the operating system decides, and at shutdown.
     Off,
+}
+
+impl SyncPolicy {
+    /// The names, as configurations and flags have them.
+    pub const NAMES: [&str; 3] = ["always", "interval", "off"];
+}
+
+impl fmt::Display for SyncPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Always => "always",
+            Self::Interval => "interval",
+            Self::Off => "off",
+        })
+    }
 }
 
 impl FromStr for SyncPolicy {
