@@ -3,7 +3,6 @@
 
 mod agent;
 mod agent_reported;
-mod artifacts;
 mod context;
 mod events;
 mod extras;
@@ -13,7 +12,6 @@ mod outcome;
 mod overrides;
 mod place;
 mod plan;
-mod prepare_dirs;
 mod proxy;
 pub(crate) mod records;
 mod retry;
@@ -29,7 +27,6 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 pub use agent::{AgentLimit, AgentTimeouts, JobAgent};
-pub(crate) use artifacts::Artifacts;
 pub(crate) use context::TrialContext;
 pub use events::Events;
 pub use extras::TrialExtras;
@@ -41,9 +38,6 @@ pub(crate) use overrides::resolved;
 pub(crate) use place::TrialHost;
 pub use plan::TrialPlan;
 pub use retry::RetryConfig;
-pub(crate) use runner::collect::run_hook;
-pub(crate) use runner::instruction::verifier_failure;
-pub(crate) use runner::start::environment_failure;
 
 use crate::agents::Assignment;
 use crate::environment::Environment;

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use super::environment_guard::EnvironmentGuard;
 use super::hosts::Hosts;
 use crate::environment::{Environment, EnvironmentKind};
-use crate::failure::{Cause, Phase, TrialFailure, chain};
+use crate::failure::{Cause, Phase, TrialFailure, chain, environment_failure};
 use crate::job_dir::TrialDir;
 use crate::task::{NetworkPlan, SeparateVerifier, Task};
-use crate::trial::{Artifacts, environment_failure, run_hook, verifier_failure};
-use crate::verify::{Rewards, verify};
+use crate::verify::{Artifacts, Rewards, run_hook, verifier_failure, verify};
 
 /// Verifies the work in one environment.
 pub(super) struct Judge<'a> {

@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
 
+use super::tests_run::OUTPUT;
 use super::*;
-use crate::environment::{EnvironmentKind, Host, JobLabel, TrialLabel};
+use crate::environment::{EnvironmentKind, Exec, Host, JobLabel, LogDirs, TrialLabel};
+use crate::task::Task;
 
 /// Returns the result of [`parse`] in short: the rewards, or Harbor's name of the failure.
 fn outcome(json: Option<&str>, text: Option<&str>) -> String {

@@ -6,15 +6,12 @@ use std::time::Duration;
 use rolltap_agent::terminal::Terminal;
 use rolltap_proxy::api::TrialOpened;
 
-use super::start::environment_failure;
 use crate::environment::{Environment, LogDirs};
-use crate::failure::{Cause, Phase, TrialFailure};
+use crate::failure::{Cause, Phase, TrialFailure, environment_failure};
 use crate::job_dir::TrialDir;
 use crate::task::{NetworkPlan, SeparateVerifier, Task};
-use crate::trial::artifacts::Artifacts;
-use crate::trial::prepare_dirs::{Emptied, make_empty};
 use crate::trial::{CANCEL_GRACE, Round, Timing, Trial, in_words};
-use crate::verify::{self, Rewards, VerifierError};
+use crate::verify::{self, Artifacts, Emptied, Rewards, make_empty, verifier_failure};
 
 /// One instruction of a trial.
 pub(crate) struct Instruction<'a> {
@@ -250,12 +247,4 @@ impl Trial<'_> {
 /// Returns whether the verifier got far enough to collect the logs.
 fn left_logs(failure: &TrialFailure) -> bool {
     !matches!(failure.cause, Cause::Environment) && !failure.cause.ends_the_trial()
-}
-
-pub(crate) fn verifier_failure(error: &VerifierError) -> TrialFailure {
-    let cause = match error {
-        VerifierError::Environment(_) => Cause::Environment,
-        _ => Cause::Verifier(error.failure_cause()),
-    };
-    TrialFailure::from_error(Phase::Verifier, cause, error)
 }

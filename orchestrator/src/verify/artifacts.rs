@@ -65,7 +65,7 @@ impl Artifacts {
     }
 
     /// Returns the manifest if all artifacts come with the logs.
-    pub(super) fn come_with_the_logs(&self) -> Vec<Collected> {
+    pub(crate) fn come_with_the_logs(&self) -> Vec<Collected> {
         let come = |entry| Collected::new(entry, &place(entry), Kind::Directory, Status::Ok);
         self.entries.iter().map(come).collect()
     }
@@ -117,7 +117,7 @@ impl Artifacts {
     }
 
     /// Writes the manifest, once it is known whether the logs were downloaded.
-    pub(super) fn write_manifest(
+    pub(crate) fn write_manifest(
         &self,
         mut collected: Vec<Collected>,
         logs_came: bool,
