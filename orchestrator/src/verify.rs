@@ -1,19 +1,30 @@
-//! Runs a task's tests where the agent worked, and reads the reward that they leave, by Harbor's rules.
+//! Verifies the work in an environment by Harbor's rules: the task's own commands, its artifacts, its tests, and the
+//! reward that they leave. The tests run where the agent worked, or in a separate environment.
+//!
+//! Trials, episodes of the environment server and the agent without a job all verify here. [`VerificationContext`] is
+//! the part that differs between a trial and an episode.
 
 mod artifacts;
+mod collect;
+mod context;
 mod hooks;
 mod prepare_dirs;
 mod reward_files;
+mod separate;
 mod tests_run;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub(crate) use artifacts::{Artifacts, Collected};
-pub(crate) use hooks::run_hook;
+pub(crate) use collect::{collect, download_logs};
+pub(crate) use context::VerificationContext;
+pub(crate) use hooks::run_hooks;
 pub(crate) use prepare_dirs::{Emptied, make_empty};
 pub use reward_files::parse;
+pub(crate) use separate::verify_apart;
 pub use tests_run::verify;
+pub(crate) use tests_run::{Tests, run_tests};
 
 use crate::environment::EnvironmentError;
 use crate::failure::{Cause, Phase, TrialFailure};
@@ -108,7 +119,7 @@ impl VerifierError {
     }
 }
 
-pub(crate) fn verifier_failure(error: &VerifierError) -> TrialFailure {
+fn verifier_failure(error: &VerifierError) -> TrialFailure {
     let cause = match error {
         VerifierError::Environment(_) => Cause::Environment,
         _ => Cause::Verifier(error.failure_cause()),

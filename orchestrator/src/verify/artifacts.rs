@@ -60,18 +60,18 @@ impl Artifacts {
     }
 
     /// Returns whether there are artifacts other than those that come with the logs.
-    pub(crate) fn are_named(&self) -> bool {
+    pub(super) fn are_named(&self) -> bool {
         self.entries.iter().any(|entry| !comes_with_the_logs(entry))
     }
 
     /// Returns the manifest if all artifacts come with the logs.
-    pub(crate) fn come_with_the_logs(&self) -> Vec<Collected> {
+    pub(super) fn come_with_the_logs(&self) -> Vec<Collected> {
         let come = |entry| Collected::new(entry, &place(entry), Kind::Directory, Status::Ok);
         self.entries.iter().map(come).collect()
     }
 
     /// Fetches all artifacts except those that come with the logs. Passes each problem to the callback.
-    pub(crate) async fn fetch(&self, environment: &Environment, say: impl Fn(String)) -> Vec<Collected> {
+    pub(super) async fn fetch(&self, environment: &Environment, say: impl Fn(String)) -> Vec<Collected> {
         let mut claims: Vec<(PathBuf, &Artifact)> = Vec::new();
         let mut collected = Vec::new();
         for entry in &self.entries {
@@ -132,7 +132,7 @@ impl Artifacts {
     }
 
     /// Uploads the collected artifacts to their original paths in an environment in which only tests run.
-    pub(crate) async fn hand_over(&self, environment: &Environment) -> Result<(), EnvironmentError> {
+    pub(super) async fn hand_over(&self, environment: &Environment) -> Result<(), EnvironmentError> {
         for entry in &self.entries {
             let host = self.host.join(place(entry));
             let inside = format!("/{}", entry.source.trim_matches('/'));

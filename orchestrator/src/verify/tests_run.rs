@@ -4,13 +4,68 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::reward_files::{self, JSON, TEXT};
-use super::{Rewards, VerifierError};
+use super::{Rewards, VerificationContext, VerifierError, verifier_failure};
 use crate::environment::{Downloaded, Environment, EnvironmentError, Exec, ExecOutput, LogDirs};
+use crate::failure::{Phase, TimeoutPolicy, TrialFailure, environment_failure};
 use crate::task::Task;
 
 pub(super) const OUTPUT: &str = "test-stdout.txt";
 /// A marker that the script prints if the tests did not begin.
 const NOT_READY: &str = "rolltap-not-ready";
+
+/// A task's tests in an environment that has the tests' network access.
+pub(crate) struct Tests<'a> {
+    task: &'a Task,
+    environment: &'a Environment,
+}
+
+impl<'a> Tests<'a> {
+    /// Gives the environment the network access of the tests.
+    ///
+    /// # Errors
+    /// Fails if the environment fails.
+    pub(crate) async fn prepare(
+        task: &'a Task,
+        environment: &'a Environment,
+    ) -> Result<Self, EnvironmentError> {
+        let network = match &task.separate_verifier {
+            Some(separate) => &separate.environment.network,
+            None => &task.network,
+        };
+        environment.set_network(&network.verifier).await?;
+        Ok(Self { task, environment })
+    }
+
+    /// Runs the tests within the task's time limit under this policy.
+    ///
+    /// # Errors
+    /// Those of [`verify`].
+    pub(crate) async fn run(
+        &self,
+        logs: &LogDirs,
+        timeouts: &TimeoutPolicy,
+    ) -> Result<Rewards, VerifierError> {
+        let limit = timeouts.verifier(self.task.config.verifier.timeout_sec);
+        verify(self.task, self.environment, logs, limit).await
+    }
+}
+
+/// Prepares and runs the tests of a trial or an episode. The environment is the task's separate verifier's, if it has
+/// one.
+///
+/// # Errors
+/// Returns the failure if there are no rewards.
+pub(crate) async fn run_tests<C: VerificationContext>(
+    context: &C,
+    environment: &Environment,
+    task: &Task,
+    logs: &LogDirs,
+) -> Result<Rewards, TrialFailure> {
+    let prepared = Tests::prepare(task, environment).await;
+    let tests = prepared.map_err(|error| environment_failure(Phase::Verifier, &error))?;
+    let run = Box::pin(tests.run(logs, context.timeouts()));
+    context.bounded(run).await?.map_err(|error| verifier_failure(&error))
+}
 
 /// Uploads `tests/`, runs `test.sh`, downloads all logs, and reads the reward. The output of the tests goes to
 /// `logs.verifier`, with all files that they left in `/logs/verifier`.
@@ -28,7 +83,7 @@ pub async fn verify(
     let separate = task.separate_verifier.as_deref();
     upload(task, env, logs).await?;
     reward_files::remove_stale(&logs.verifier).await?;
-    let run = run_tests(task, env, limit).await?;
+    let run = run_script(task, env, limit).await?;
     let downloaded = match separate {
         // The other log directories of this environment have no files of the agent.
         Some(_) => env.download(&env.paths().verifier_logs, &logs.verifier).await,
@@ -84,10 +139,10 @@ async fn fetch(env: &Environment, logs: &LogDirs) -> Result<Downloaded, Environm
     }
 }
 
-/// Runs the tests. Before, removes rewards that the agent may have left, and makes the script executable as root. The
+/// Runs `test.sh`. Before, removes rewards that the agent may have left, and makes the script executable as root. The
 /// `stdout` of the result has all output of the tests. If possible this is one command, because each command costs
 /// about 50 ms.
-async fn run_tests(
+async fn run_script(
     task: &Task,
     env: &Environment,
     limit: Option<Duration>,
