@@ -40,7 +40,7 @@ pub use plan::TrialPlan;
 pub use retry::RetryConfig;
 
 use crate::agents::Assignment;
-use crate::environment::Environment;
+use crate::environment::{Environment, STOP_TIMEOUT};
 use crate::failure::{Cause, Phase, TrialFailure, chain};
 use crate::job_dir::{Log, TrialDir, is_of_the_disk};
 use crate::task::{EnvironmentConfig, Task};
@@ -50,8 +50,6 @@ use runner::instruction::Instruction;
 const CANCEL_GRACE: Duration = Duration::from_secs(1);
 /// The time limit for collecting logs and artifacts.
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(300);
-/// The time limit for removing an environment. After it, the end of the job removes the environment.
-const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs a trial from beginning to end. Any failure is in the outcome, and no environment is left behind.
 pub(crate) async fn run(context: &TrialContext, plan: TrialPlan) -> TrialOutcome {

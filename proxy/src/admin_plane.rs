@@ -12,6 +12,7 @@ mod policy;
 pub(crate) mod public_url;
 mod rollouts;
 mod slow_reader;
+pub(crate) mod token_rule;
 mod trial_reads;
 mod trials;
 mod upstreams;
