@@ -1,5 +1,7 @@
 //! Tests Harbor's reward rules row by row, and whole verifications in the local environment.
 
+mod flow;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
