@@ -13,6 +13,7 @@ mod prepare;
 pub(crate) mod public_url;
 mod rollouts;
 mod slow_reader;
+pub(crate) mod token_rule;
 mod trial_reads;
 mod trials;
 mod upstreams;

@@ -24,11 +24,13 @@ mod wire;
 
 pub use admin_plane::admission::{Admission, NotAdmitted};
 pub use admin_plane::public_url::{InvalidPublicUrl, PublicUrl};
+pub use admin_plane::token_rule::UnsafeToken;
 pub use agent_plane::cors::{AllowedOrigins, InvalidOrigin};
 pub use common::history::{History, InvalidHistory};
 pub use common::model_aliases::ModelAliases;
 pub use common::redaction::{InvalidRedaction, Redaction};
 pub use common::seconds::{InvalidSeconds, Seconds};
+pub use common::to_the_end::to_the_end;
 pub use dialect::ToolStrictLevel;
 pub use render::{ContentFormat, LoadError, RenderSettings};
 pub use rolltap_rollout::training::TrainingPolicy;

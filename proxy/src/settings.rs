@@ -148,8 +148,6 @@ impl Settings {
     pub const DEFAULT_MEMORY: u64 = 160 << 20;
     /// For [`Settings::max_connections`].
     pub const DEFAULT_MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(16_383);
-    /// Characters that an admin token has at least.
-    pub const SHORTEST_ADMIN_TOKEN: usize = 16;
     /// For [`Settings::reader_patience`].
     pub const DEFAULT_READER_PATIENCE: Duration = Duration::from_mins(1);
     /// vLLM's default for [`Settings::logprobs_mode`]: before temperature and penalties.

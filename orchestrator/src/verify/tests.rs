@@ -1,13 +1,18 @@
 //! Tests Harbor's reward rules row by row, and whole verifications in the local environment.
 
+mod flow;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
 
+use super::tests_run::OUTPUT;
 use super::*;
-use crate::environment::{EnvironmentKind, Host, JobLabel, TrialLabel};
+use crate::environment::{EnvironmentKind, Exec, Host, JobLabel, LogDirs, TrialLabel};
+use crate::task::Task;
 
 /// Returns the outcome of [`parse`] in short: the rewards, or Harbor's name for the failure.
 fn outcome(json: Option<&str>, text: Option<&str>) -> String {

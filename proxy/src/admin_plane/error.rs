@@ -6,6 +6,7 @@ use axum::http::header::RETRY_AFTER;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use rolltap_rollout::ids::{GroupId, TrialId};
+use tokio::task::JoinError;
 
 use super::prepare::InvalidChoice;
 use crate::api::{ErrorBody, ErrorDetail};
@@ -86,6 +87,12 @@ impl IntoResponse for AdminError {
         // What is unavailable is so for a while: a disk that fails is tried four times a second.
         let retry_after = (self.status == StatusCode::SERVICE_UNAVAILABLE).then_some([(RETRY_AFTER, "5")]);
         (self.status, retry_after, Json(ErrorBody { error })).into_response()
+    }
+}
+
+impl From<JoinError> for AdminError {
+    fn from(died: JoinError) -> Self {
+        Self::internal(format!("it was cut off: {died}"))
     }
 }
 

@@ -12,6 +12,7 @@ use rolltap_rollout::rollout::Reward;
 use super::AdminPlane;
 use super::error::AdminError;
 use crate::api::{OpenTrial, PutReward, TrialOpened, TrialStatus};
+use crate::common::to_the_end::to_the_end;
 use crate::common::trial_key::TrialKey;
 use crate::dialect::chat::request::NOT_SAMPLING;
 use crate::lifecycle::open::Lifecycle;
@@ -31,7 +32,7 @@ pub(super) async fn open(
     let key = TrialKey::generate()
         .map_err(|error| AdminError::internal(format!("no randomness for a key: {error}")))?;
     let opening = plane.lifecycle.clone();
-    let (key, trial) = to_the_end(async move {
+    let (key, trial) = to_the_end::<_, AdminError>(async move {
         let trial = opening.open(asked, &key).await?;
         Ok((key, trial))
     })
@@ -92,14 +93,6 @@ pub(super) async fn reward(
         Ok(Json(plane.status_of(&trial).await))
     })
     .await
-}
-
-/// A client that leaves in the middle must not leave a trial that is sealed or rewarded and known to be so only in part.
-async fn to_the_end<T: Send + 'static>(
-    work: impl Future<Output = Result<T, AdminError>> + Send + 'static,
-) -> Result<T, AdminError> {
-    let ended = tokio::spawn(work).await;
-    ended.unwrap_or_else(|error| Err(AdminError::internal(format!("it was cut off: {error}"))))
 }
 
 /// The reward of this body. Members that the body lacks are those of [`Reward::from_named`].

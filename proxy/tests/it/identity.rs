@@ -1,7 +1,7 @@
 //! Authentication and authorisation of calls.
 
 use reqwest::StatusCode;
-use rolltap_proxy::{Settings, StartError};
+use rolltap_proxy::{Settings, StartError, UnsafeToken};
 use serde_json::{Value, json};
 
 use crate::stage::{self, Stage, request};
@@ -104,11 +104,14 @@ async fn the_admin_plane_wants_its_token_and_never_opens_without_off_loopback() 
     let data = tempfile::tempdir().unwrap();
     let open = stage::settings(&format!("http://{}", upstream.addr()), &data);
     let off_loopback = Settings { admin: ([0, 0, 0, 0], 0).into(), ..open.clone() };
-    assert!(matches!(rolltap_proxy::start(off_loopback).await, Err(StartError::AdminWithoutToken(_))));
+    assert!(matches!(
+        rolltap_proxy::start(off_loopback).await,
+        Err(StartError::Token(UnsafeToken::Missing { .. }))
+    ));
 
     let short = Settings { admin_token: Some("fifteen-letters".into()), ..open.clone() };
     let refused = rolltap_proxy::start(short).await.unwrap_err();
-    assert!(matches!(refused, StartError::AdminTokenTooShort(15)), "{refused}");
+    assert!(matches!(refused, StartError::Token(UnsafeToken::TooShort { length: 15, .. })), "{refused}");
     let proxy = rolltap_proxy::start(Settings { admin_token: Some(TOKEN.into()), ..open }).await.unwrap();
     let http = reqwest::Client::new();
     let status = async |token: &str| {

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 
+use rolltap_proxy::UnsafeToken;
 use serde_json::json;
 
 use super::stage::{Stage, settings, until};
@@ -108,9 +109,9 @@ async fn there_are_no_more_environments_than_may_be() {
 #[tokio::test]
 async fn a_server_that_others_reach_needs_a_token_and_asks_for_it() {
     let open = env_server::start(GymSettings { listen: "0.0.0.0:0".parse().unwrap(), ..settings() }).await;
-    assert!(matches!(open.err(), Some(GymStartError::WithoutToken(_))));
+    assert!(matches!(open.err(), Some(GymStartError::Token(UnsafeToken::Missing { .. }))));
     let short = env_server::start(GymSettings { token: Some("guessable".to_owned()), ..settings() }).await;
-    assert!(matches!(short.err(), Some(GymStartError::TokenTooShort(9))));
+    assert!(matches!(short.err(), Some(GymStartError::Token(UnsafeToken::TooShort { length: 9, .. }))));
 
     let token = "0123456789abcdef".to_owned();
     let stage = Stage::with(GymSettings { token: Some(token.clone()), ..settings() }).await;

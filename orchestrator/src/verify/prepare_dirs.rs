@@ -4,15 +4,15 @@ use crate::common::shell::quoted;
 use crate::environment::{Environment, EnvironmentError};
 
 /// A directory to empty.
-pub(super) struct Emptied<'a> {
+pub(crate) struct Emptied<'a> {
     /// The path as Harbor or the environment writes it.
-    pub(super) dir: &'a str,
+    pub(crate) dir: &'a str,
     /// Whether anyone may write to the directory.
-    pub(super) is_open: bool,
+    pub(crate) is_open: bool,
 }
 
 /// Makes each directory exist and be empty. All are in one command, because each command costs about 50 ms.
-pub(super) async fn make_empty(
+pub(crate) async fn make_empty(
     environment: &Environment,
     dirs: &[Emptied<'_>],
 ) -> Result<(), EnvironmentError> {

@@ -60,7 +60,7 @@ impl Artifacts {
     }
 
     /// Returns whether there are artifacts other than those that come with the logs.
-    pub(crate) fn are_named(&self) -> bool {
+    pub(super) fn are_named(&self) -> bool {
         self.entries.iter().any(|entry| !comes_with_the_logs(entry))
     }
 
@@ -71,7 +71,7 @@ impl Artifacts {
     }
 
     /// Fetches all artifacts except those that come with the logs. Passes each problem to the callback.
-    pub(crate) async fn fetch(&self, environment: &Environment, say: impl Fn(String)) -> Vec<Collected> {
+    pub(super) async fn fetch(&self, environment: &Environment, say: impl Fn(String)) -> Vec<Collected> {
         let mut claims: Vec<(PathBuf, &Artifact)> = Vec::new();
         let mut collected = Vec::new();
         for entry in &self.entries {
@@ -117,7 +117,7 @@ impl Artifacts {
     }
 
     /// Writes the manifest, once it is known whether the logs were downloaded.
-    pub(super) fn write_manifest(
+    pub(crate) fn write_manifest(
         &self,
         mut collected: Vec<Collected>,
         logs_came: bool,
@@ -132,7 +132,7 @@ impl Artifacts {
     }
 
     /// Uploads the collected artifacts to their original paths in an environment in which only tests run.
-    pub(crate) async fn hand_over(&self, environment: &Environment) -> Result<(), EnvironmentError> {
+    pub(super) async fn hand_over(&self, environment: &Environment) -> Result<(), EnvironmentError> {
         for entry in &self.entries {
             let host = self.host.join(place(entry));
             let inside = format!("/{}", entry.source.trim_matches('/'));
