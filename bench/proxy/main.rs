@@ -1,7 +1,7 @@
 //! What the proxy costs: its processor time per unit of work, its latency and its memory per stream, each beside those of
 //! a hyper pass-through that captures nothing, in the same minutes.
 //!
-//! `just bench-proxy` runs it; docs/explanation/performance.md says what the figures mean. It prints them and judges nothing:
+//! `just bench proxy` runs it; docs/explanation/performance.md says what the figures mean. It prints them and judges nothing:
 //! machines are noisy.
 
 #![expect(
@@ -13,6 +13,7 @@
 
 mod load;
 mod pass_through;
+#[path = "../process.rs"]
 mod process;
 mod upstream;
 
