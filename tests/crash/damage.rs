@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use super::chance::Chance;
+use super::harness::{Stage, Trial};
 use super::proxy::Launch;
-use super::stage::{Stage, Trial};
+use super::rng::Chance;
 
 /// Sealed trials, and some that are open, of several calls each; the proxy is gone.
 async fn written(dir: &Path) -> (Stage, Vec<Trial>) {

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::chance::Chance;
+use super::rng::Chance;
 use super::tokens::{self, ASSISTANT, END, SYSTEM, USER};
 
 /// One answer, as it was sampled. How much of it was sent nobody knows, for connections break.

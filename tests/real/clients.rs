@@ -6,7 +6,7 @@ use rolltap_rollout::call::{Call, CallStatus};
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::stage::testbed;
+use crate::harness::testbed;
 
 /// A program of the clients' Python, with none of this machine's own settings for it.
 pub(crate) fn client(program: &str) -> Command {

@@ -11,7 +11,7 @@ use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::stage::{Stage, long_vllm};
+use crate::harness::{Stage, long_vllm};
 
 /// How long vLLM may go on with a call that no client waits for: a quiet machine takes a tenth of a second, and a call that is
 /// not aborted half a minute at least.

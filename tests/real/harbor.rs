@@ -10,8 +10,8 @@ use rolltap_testing::limit;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::harness::testbed;
 use crate::program::{Job, check, text};
-use crate::stage::testbed;
 
 /// It writes a file, then says twice that it is done, since it is asked to confirm.
 const SCRIPT: &str = r#"

@@ -4,8 +4,8 @@ use std::process::Command;
 
 use rolltap_rollout::call::CallStatus;
 
+use crate::harness::vllm;
 use crate::program::{Job, check, text};
-use crate::stage::vllm;
 
 /// Plain bash: the image has no HTTP client. Calls the model at its base URL, then tries the admin plane's paths there, with its key.
 const AGENT: &str = r#"

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::clients::{are_whole, client};
-use crate::stage::Stage;
+use crate::harness::Stage;
 
 /// It looks, writes, reads back, and is done.
 const SCRIPT: &str = r#"

@@ -15,8 +15,8 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::harbor::task_with_tmux;
+use crate::harness::testbed;
 use crate::program::{Job, text};
-use crate::stage::testbed;
 
 /// Writes the file, is asked whether it is sure, and is.
 const SCRIPT: &str = r#"

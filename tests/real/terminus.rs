@@ -6,7 +6,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::clients::{are_whole, printed, script};
-use crate::stage::Stage;
+use crate::harness::Stage;
 
 /// It writes a file, then says twice that it is done, since it is asked to confirm.
 const SCRIPT: &str = r#"

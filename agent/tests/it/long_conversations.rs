@@ -2,8 +2,8 @@
 
 use rolltap_agent::{Role, StopReason, Summarize};
 
+use crate::harness::{run_in, shell, typing};
 use crate::scripted::{Call, Kind, Says, scripted};
-use crate::stage::{run_in, shell, typing};
 use Kind::{Answers, Brief, Questions, Summary, Work};
 
 fn look() -> Says {

@@ -7,7 +7,7 @@ use rolltap_agent::terminal::{Observation, Terminal};
 use rolltap_agent::type_commands;
 use rolltap_testing::limit;
 
-use crate::stage::shell;
+use crate::harness::shell;
 
 /// Looks until the screen has this text; fails only after half a minute.
 async fn until(terminal: &Terminal, text: &str) {

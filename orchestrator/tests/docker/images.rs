@@ -12,7 +12,7 @@ use rolltap_orchestrator::task::Task;
 use rolltap_testing::limit;
 use uuid::Uuid;
 
-use crate::stage::{IMAGE, command, kept, output, prebuilt, remove_images_of, start, task_dir, with_host};
+use crate::harness::{IMAGE, command, kept, output, prebuilt, remove_images_of, start, task_dir, with_host};
 
 /// For the first line of a Dockerfile, so that no test finds what another one has built.
 fn unlike_any() -> String {

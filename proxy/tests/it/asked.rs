@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
+use crate::conversation::{ROOM, staged_before, talk, whole_of, words};
 use crate::model_server::{Ids, ModelServer};
-use crate::talk::{ROOM, staged_before, talk, whole_of, words};
 
 #[tokio::test]
 async fn without_a_tokenizer_the_server_is_asked() {

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::harness::{Stage, answer, request, simulator};
 use crate::raw_upstream::{RawUpstream, sound};
-use crate::stage::{Stage, answer, request, simulator};
 
 /// A proxy before an upstream that answers soundly and remembers what it was sent.
 pub(crate) async fn set() -> (Stage, RawUpstream, TrialOpened) {

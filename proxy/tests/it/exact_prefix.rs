@@ -8,9 +8,9 @@ use rolltap_rollout::continuation::{Class, Continuation};
 use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 
+use crate::conversation::{ROOM, ask, assistant, prompt_of, staged, talk, user, whole_of, word, words};
+use crate::harness::{self, Stage, request};
 use crate::model_server::{Ids, model_dir};
-use crate::stage::{self, Stage, request};
-use crate::talk::{ROOM, ask, assistant, prompt_of, staged, talk, user, whole_of, word, words};
 
 #[tokio::test]
 async fn each_turn_is_asked_for_by_the_tokens_of_those_before() {
@@ -57,7 +57,7 @@ async fn a_conversation_goes_on_in_the_next_process_token_for_token() {
                 // Once behind a turn that was put together here, once behind one that was so before.
                 let Stage { upstream, proxy, data, http } = stage.take().unwrap();
                 proxy.shutdown(limit(5)).await.unwrap();
-                let mut settings = stage::settings(&server.url, &data);
+                let mut settings = harness::settings(&server.url, &data);
                 settings.render.tokenizer = Some(model_dir());
                 let proxy = rolltap_proxy::start(settings).await.unwrap();
                 stage = Some(Stage { upstream, proxy, data, http });

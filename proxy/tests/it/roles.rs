@@ -6,7 +6,7 @@ use rolltap_rollout::call::CallRole::{Compaction, Main, Probe, SubAgent, Title};
 use rolltap_rollout::row::RolloutRow;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, request};
+use crate::harness::{Stage, request};
 
 /// What Claude Code asks with, as far as it matters here.
 async fn message(stage: &Stage, trial: &TrialOpened, extra: Value) {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::chance::Chance;
+use super::rng::Chance;
 
 /// A way to ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
