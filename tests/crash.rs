@@ -5,18 +5,18 @@
 mod crash {
     mod agent;
     mod broken_disk;
-    mod chance;
     mod damage;
+    mod dialects;
+    mod harness;
     mod ledger;
     mod proxy;
+    mod rng;
     mod rounds;
     mod second;
+    mod shared_state;
     mod shim;
     mod small_disk;
-    mod speech;
-    mod stage;
     mod tokens;
     mod upstream;
     mod verify;
-    mod world;
 }

@@ -151,6 +151,19 @@ def test_the_same_for_asyncio() -> None:
         assert asyncio.run(read(url)) == ["1", "2"]
 
 
+def test_the_blocking_client_works_inside_an_event_loop_and_its_reader_may_stop_early() -> None:
+    async def read(url: str) -> str:
+        with Client(url) as client:
+            trials = client.rollouts(wait=0)
+            first = next(trials)
+            trials.close()
+            assert list(trials) == []
+            return first["cursor"]
+
+    with broken_server() as url:
+        assert asyncio.run(read(url)) == "1"
+
+
 def test_lines_come_whole_however_the_stream_is_cut() -> None:
     stream = b'{"a":"\xe2\x80\xa8"}\n\n{"b":2}\nrest'
     for cut in range(len(stream)):

@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::chance::Chance;
+use super::dialects::{Speech, Turn};
 use super::ledger::{Book, Reward, State};
-use super::speech::{Speech, Turn};
+use super::rng::Chance;
+use super::shared_state::{Lost, Moment, Visit, World};
 use super::tokens;
-use super::world::{Lost, Moment, Visit, World};
 
 /// Runs until the task is aborted.
 pub(crate) async fn live(world: Arc<World>, number: u64) {

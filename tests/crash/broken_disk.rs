@@ -8,9 +8,9 @@ use reqwest::Method;
 use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 
+use super::harness::{Refused, Stage, Trial};
 use super::shim::{Fault, Shim};
 use super::small_disk::SmallDisk;
-use super::stage::{Refused, Stage, Trial};
 use super::upstream::HOLD;
 
 #[tokio::test]

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use super::chance::Chance;
+use super::harness::{Stage, Trial};
 use super::proxy::Launch;
-use super::stage::{Stage, Trial};
+use super::rng::Chance;
 
 /// Writes sealed and open trials of several calls each, and stops the proxy.
 async fn written(dir: &Path) -> (Stage, Vec<Trial>) {

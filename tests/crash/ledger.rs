@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::speech::Speech;
+use super::dialects::Speech;
 
 /// A trial's book, shared by the agent that writes it and the code that verifies it.
 #[derive(Clone, Debug)]

@@ -9,13 +9,13 @@ use rolltap_testing::{limit, sample};
 use serde_json::Value;
 
 use super::agent;
-use super::chance::Chance;
 use super::ledger::{Book, State};
 use super::proxy::{Launch, Place, Proxy};
+use super::rng::Chance;
+use super::shared_state::{Moment, World};
 use super::small_disk::SmallDisk;
 use super::upstream::Upstream;
 use super::verify;
-use super::world::{Moment, World};
 
 /// The number of concurrent agents, each with a trial.
 const AGENTS: u64 = 64;

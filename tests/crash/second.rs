@@ -2,7 +2,7 @@
 
 use rolltap_testing::limit;
 
-use super::stage::Stage;
+use super::harness::Stage;
 
 #[tokio::test]
 async fn a_second_proxy_on_the_same_captures_is_refused_and_harms_nothing() {

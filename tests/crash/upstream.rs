@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::chance::Chance;
+use super::rng::Chance;
 use super::tokens::{self, ASSISTANT, END, SYSTEM, USER};
 
 /// An answer as it was sampled. The number of its bytes that arrived is unknown, because connections break.

@@ -6,9 +6,9 @@ use rolltap_rollout::call::{Call, CallStatus};
 use serde_json::Value;
 
 use super::ledger::{Book, Page, Reward, State};
+use super::shared_state::World;
 use super::tokens;
 use super::upstream::Sent;
-use super::world::World;
 
 /// The broken promises about one trial.
 pub(crate) struct Verdict {

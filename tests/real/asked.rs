@@ -8,8 +8,8 @@ use rolltap_rollout::call::Call;
 use rolltap_rollout::continuation::Continuation;
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
-use crate::witness::Witness;
+use crate::harness::Stage;
+use crate::recording_upstream::Witness;
 
 const TURNS: usize = 5;
 

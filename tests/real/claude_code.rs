@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::stage::{Stage, assert_one_branch, long_vllm, testbed};
+use crate::harness::{Stage, assert_one_branch, long_vllm, testbed};
 
 /// Runs Claude Code in `home` until its task is done.
 async fn claude_code(

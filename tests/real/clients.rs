@@ -6,7 +6,7 @@ use rolltap_rollout::call::{Call, CallStatus};
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::stage::testbed;
+use crate::harness::testbed;
 
 /// Returns a command for a program of the clients' Python environment, without this machine's own settings.
 pub(crate) fn client(program: &str) -> Command {

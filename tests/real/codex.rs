@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::stage::{Stage, assert_one_branch, long_vllm, testbed, vllm};
+use crate::harness::{Stage, assert_one_branch, long_vllm, testbed, vllm};
 
 /// Writes a file, reads it twice at once, and reports its content, unless the connection breaks or the server is busy.
 const SCRIPT: &str = r#"

@@ -12,7 +12,7 @@ use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::stage::{Stage, long_vllm};
+use crate::harness::{Stage, long_vllm};
 
 /// The longest time for which vLLM may continue a call without a client. A quiet machine takes a tenth of a second, and
 /// a call that is not aborted takes at least half a minute.

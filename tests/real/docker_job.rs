@@ -6,7 +6,7 @@ use rolltap_rollout::row::RolloutRow;
 use serde_json::Value;
 
 use crate::program::{Job, check, text};
-use crate::witness::Witness;
+use crate::recording_upstream::Witness;
 
 /// The terminal agent accepts a random model's answer under this pattern. Whether it solves the tasks is left to
 /// chance.

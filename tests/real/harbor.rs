@@ -10,8 +10,8 @@ use rolltap_testing::limit;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::harness::testbed;
 use crate::program::{Job, check, text};
-use crate::stage::testbed;
 
 /// The model writes a file, and then sends the completion twice, because the agent asks for a confirmation.
 const SCRIPT: &str = r#"

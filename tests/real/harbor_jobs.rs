@@ -6,8 +6,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::harness::testbed;
 use crate::program::text;
-use crate::stage::testbed;
 
 /// The test script of each task of each dataset. The oracle's solution leaves `/app/state`.
 const TASKS: [(&str, &str); 6] = [

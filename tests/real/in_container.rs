@@ -4,8 +4,8 @@ use std::process::Command;
 
 use rolltap_rollout::call::CallStatus;
 
+use crate::harness::vllm;
 use crate::program::{Job, check, text};
-use crate::stage::vllm;
 
 /// The agent is plain bash, because the image has no HTTP client. It calls the model at its base URL, and then tries
 /// the admin plane's paths there, with its key.

@@ -8,8 +8,8 @@ use rolltap_sim as sim;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::harness::testbed;
 use crate::program::{Job, check, text};
-use crate::stage::testbed;
 
 const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tasks/hello-prebuilt");
 const WITHOUT_NETWORK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tasks/hello-no-network");

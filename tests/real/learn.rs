@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rolltap_testing::limit;
 use serde_json::Value;
 
-use crate::stage::testbed;
+use crate::harness::testbed;
 use crate::trainers;
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/learn");

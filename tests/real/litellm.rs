@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::clients::{are_whole, printed, script};
-use crate::stage::Stage;
+use crate::harness::Stage;
 
 #[tokio::test]
 #[ignore = "needs vLLM and Python: run ./scripts/test"]

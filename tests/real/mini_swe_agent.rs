@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::clients::{are_whole, client};
-use crate::stage::Stage;
+use crate::harness::Stage;
 
 /// The model looks, writes, reads back, and completes the task.
 const SCRIPT: &str = r#"

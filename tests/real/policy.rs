@@ -8,7 +8,7 @@ use rolltap_rollout::row::RolloutRow;
 use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::harness::Stage;
 
 const CHAT: &str = "/chat/completions";
 

@@ -11,7 +11,7 @@ use tokio::process::Command;
 
 use crate::clients::printed;
 use crate::conversation::{Conversation, Echo, Manner, Wire};
-use crate::stage::{Stage, testbed, vllm};
+use crate::harness::{Stage, testbed, vllm};
 
 /// Ten times the largest measured difference (3.1e-5) between two implementations of the same sums in 32 bits.
 const TOLERANCE: f64 = 3e-4;

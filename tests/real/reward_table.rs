@@ -11,8 +11,8 @@ use rolltap_testing::sample;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::harness::testbed;
 use crate::program::{Job, text};
-use crate::stage::testbed;
 use rows::{Row, rows};
 
 /// The outcome of a trial, in the fields that both programs report.

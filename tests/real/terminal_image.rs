@@ -5,8 +5,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use crate::harness::testbed;
 use crate::program::text;
-use crate::stage::testbed;
 
 /// A login shell records every command that it runs, and has no history of earlier ones.
 const DOCKERFILE: &str = r#"

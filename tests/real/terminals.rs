@@ -16,8 +16,8 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::harbor::task_with_tmux;
+use crate::harness::testbed;
 use crate::program::{Job, text};
-use crate::stage::testbed;
 
 /// The model writes the file, is asked for a confirmation, and confirms.
 const SCRIPT: &str = r#"

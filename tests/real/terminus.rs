@@ -6,7 +6,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::clients::{are_whole, printed, script};
-use crate::stage::Stage;
+use crate::harness::Stage;
 
 /// The model writes a file, and then sends the completion twice, because the agent asks for a confirmation.
 const SCRIPT: &str = r#"

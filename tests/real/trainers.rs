@@ -4,7 +4,7 @@
 use rolltap_sim as sim;
 use tokio::process::Command;
 
-use crate::stage::{Stage, testbed};
+use crate::harness::{Stage, testbed};
 
 const PACKAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python");
 

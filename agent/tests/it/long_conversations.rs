@@ -3,7 +3,7 @@
 use rolltap_agent::{Role, StopReason, Summarize};
 
 use crate::scripted::{Call, Kind, Reply, scripted};
-use crate::stage::{run_in, shell, typing};
+use crate::harness::{run_in, shell, typing};
 use Kind::{Answers, Brief, Questions, Summary, Work};
 
 fn observe() -> Reply {

@@ -7,7 +7,7 @@ use rolltap_agent::terminal::{Observation, Terminal};
 use rolltap_agent::type_commands;
 use rolltap_testing::limit;
 
-use crate::stage::shell;
+use crate::harness::shell;
 
 /// Polls the screen until it contains this text. Fails after half a minute.
 async fn until(terminal: &Terminal, text: &str) {

@@ -10,7 +10,7 @@ use rolltap_testing::limit;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::stage::{model, observing, run_in, serve, shell, typing};
+use crate::harness::{model, observing, run_in, serve, shell, typing};
 
 #[tokio::test]
 async fn a_file_is_made_and_completion_is_confirmed_twice() {

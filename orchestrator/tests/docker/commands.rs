@@ -8,7 +8,7 @@ use rolltap_orchestrator::environment::{Exec, ExecOutput, OUTPUT_LIMIT, Terminal
 use rolltap_testing::limit;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::stage::{command, prebuilt, processes, run, start, with_host};
+use crate::harness::{command, prebuilt, processes, run, start, with_host};
 
 #[tokio::test]
 #[ignore = "needs Docker: run scripts/test"]

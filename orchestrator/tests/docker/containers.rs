@@ -9,7 +9,7 @@ use rolltap_orchestrator::environment::EnvironmentError;
 use rolltap_testing::limit;
 use tokio::io::AsyncWriteExt;
 
-use crate::stage::{command, output, prebuilt, run, start, with_host};
+use crate::harness::{command, output, prebuilt, run, start, with_host};
 
 #[tokio::test]
 #[ignore = "needs Docker: run scripts/test"]

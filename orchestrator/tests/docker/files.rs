@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use rolltap_orchestrator::environment::{EnvironmentError, Share, TrialLabel};
 
-use crate::stage::{output, prebuilt, run, start, with_host};
+use crate::harness::{output, prebuilt, run, start, with_host};
 
 #[tokio::test]
 #[ignore = "needs Docker: run scripts/test"]

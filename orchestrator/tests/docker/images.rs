@@ -12,7 +12,7 @@ use rolltap_orchestrator::task::Task;
 use rolltap_testing::limit;
 use uuid::Uuid;
 
-use crate::stage::{
+use crate::harness::{
     IMAGE, command, images_of, output, prebuilt, remove_images_of, start, task_dir, with_host,
 };
 

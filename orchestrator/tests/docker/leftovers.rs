@@ -9,7 +9,7 @@ use rolltap_orchestrator::environment::{EnvironmentKind, Host, JobLabel};
 use rolltap_testing::limit;
 use uuid::Uuid;
 
-use crate::stage::{leftovers, output, prebuilt, run, start, with_host};
+use crate::harness::{leftovers, output, prebuilt, run, start, with_host};
 
 /// Waits until nothing has this label. A neighbouring test's sweep may have begun to remove an object that the test's
 /// own sweep then misses, and the engine lists a network until it is removed.

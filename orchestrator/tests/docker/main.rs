@@ -10,9 +10,9 @@
 mod commands;
 mod containers;
 mod files;
+mod harness;
 mod images;
 mod leftovers;
 mod networks;
 mod services;
-mod stage;
 mod verdicts;

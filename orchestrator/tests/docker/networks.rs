@@ -9,7 +9,7 @@ use rolltap_proxy::api::BaseUrls;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::stage::{output, prebuilt, run, start, with_host};
+use crate::harness::{output, prebuilt, run, start, with_host};
 
 const NO_NETWORK: &str = "network_mode = \"no-network\"\n";
 /// A server in a container. It answers every connection with the same text.

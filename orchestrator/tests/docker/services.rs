@@ -7,8 +7,8 @@ use rolltap_orchestrator::task::Task;
 use tempfile::TempDir;
 use uuid::Uuid;
 
+use crate::harness::{IMAGE, leftovers, output, remove_images_of, start, task_dir, with_host};
 use crate::networks::{asked_model, model, reaches, with_server};
-use crate::stage::{IMAGE, leftovers, output, remove_images_of, start, task_dir, with_host};
 
 /// Fetches a page of a server with plain bash.
 const ASK: &str =

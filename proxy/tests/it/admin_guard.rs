@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::bad_request::status;
-use crate::stage::{Stage, settings, simulator};
+use crate::harness::{Stage, settings, simulator};
 
 /// Sends a request with these header lines to the admin plane, and returns the answer.
 async fn ask(stage: &Stage, request: &str, lines: &str) -> String {

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::harness::{Stage, answer, request, simulator};
 use crate::raw_upstream::{RawUpstream, sound};
-use crate::stage::{Stage, answer, request, simulator};
 
 /// Starts a proxy in front of an upstream that answers correctly and records its requests.
 pub(crate) async fn set() -> (Stage, RawUpstream, TrialOpened) {

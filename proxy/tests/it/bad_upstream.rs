@@ -6,10 +6,10 @@ use rolltap_rollout::call::{Call, CallStatus, Flaw};
 use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 
+use crate::harness::{Stage, request, simulator};
 use crate::raw_upstream::{
     DONE, FIRST, LAST, RawUpstream, STREAM, Script, TOKEN, Then, chunk, chunked, sound, stream, whole,
 };
-use crate::stage::{Stage, request, simulator};
 
 /// The part of an answer that the agent got.
 struct Got {

@@ -5,7 +5,7 @@ use rolltap_proxy::api::{CauseFigures, Cost, TrialOpened};
 use rolltap_rollout::branch_cause::BranchCause::{FirstCall, NoSharedPrefix, OtherChoice};
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, request};
+use crate::harness::{Stage, request};
 
 /// Makes one conversation with two answers, and another conversation.
 async fn calls(stage: &Stage, trial: &TrialOpened, model: &str) {

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
+use crate::harness::{self, Stage, request, simulator};
 use crate::raw_upstream::{FIRST, LAST, RawUpstream, STREAM, Script, TOKEN, Then, chunk};
-use crate::stage::{self, Stage, request, simulator};
 
 async fn only_call(stage: &Stage, trial: &rolltap_proxy::api::TrialOpened) -> Call {
     eventually("the call is kept", async || stage.calls(trial).await.len() == 1).await;
@@ -57,7 +57,8 @@ async fn an_unreachable_upstream_is_a_503_with_its_address() {
     let trial = stage.open(json!({})).await;
     let data = tempfile::tempdir().unwrap();
     let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let proxy = rolltap_proxy::start(stage::settings(&format!("http://{nowhere}/v1"), &data)).await.unwrap();
+    let proxy =
+        rolltap_proxy::start(harness::settings(&format!("http://{nowhere}/v1"), &data)).await.unwrap();
     let elsewhere = Stage { proxy, ..stage };
     let trial_there = elsewhere.open(json!({})).await;
     assert_ne!(trial.key, trial_there.key);

@@ -5,8 +5,8 @@ use rolltap_rollout::call::Call;
 use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
+use crate::harness::{Stage, request, simulator};
 use crate::raw_upstream::{DONE, RawUpstream, stream, whole};
-use crate::stage::{Stage, request, simulator};
 
 fn seeds(calls: &[Call]) -> Vec<Option<i64>> {
     calls.iter().map(|call| call.sampling.params.get("seed").and_then(Value::as_i64)).collect()

@@ -10,8 +10,8 @@ use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 
 use crate::model_server::{Ids, model_dir};
-use crate::stage::{self, Stage, request};
-use crate::talk::{ROOM, ask, assistant, converse, prompt_of, staged, user, whole_of, word, words};
+use crate::harness::{self, Stage, request};
+use crate::conversation::{ROOM, ask, assistant, converse, prompt_of, staged, user, whole_of, word, words};
 
 #[tokio::test]
 async fn each_turn_is_asked_for_by_the_tokens_of_those_before() {
@@ -58,7 +58,7 @@ async fn a_conversation_goes_on_in_the_next_process_token_for_token() {
                 // The proxy restarts twice: after a spliced turn, and after a spliced turn that followed a restart.
                 let Stage { upstream, proxy, data, http } = stage.take().unwrap();
                 proxy.shutdown(limit(5)).await.unwrap();
-                let mut settings = stage::settings(&server.url, &data);
+                let mut settings = harness::settings(&server.url, &data);
                 settings.render.tokenizer = Some(model_dir());
                 let proxy = rolltap_proxy::start(settings).await.unwrap();
                 stage = Some(Stage { upstream, proxy, data, http });

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::stage::{Stage, answer, request};
+use crate::harness::{Stage, answer, request};
 
 /// Makes a trial of one call, seals it and rewards it. Returns its id.
 async fn ended(stage: &Stage, extra: Value) -> String {

@@ -11,8 +11,8 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::harness::{Stage, request, settings, simulator};
 use crate::raw_upstream::{RawUpstream, STREAM, Script, Then};
-use crate::stage::{Stage, request, settings, simulator};
 
 async fn staged(upstream: sim::RunningSim, url: &str, set: impl FnOnce(&mut Settings)) -> Stage {
     let data = tempfile::tempdir().unwrap();

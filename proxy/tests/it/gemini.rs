@@ -5,7 +5,7 @@ use rolltap_proxy::api::TrialOpened;
 use rolltap_rollout::call::{CallStatus, Dialect};
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::harness::Stage;
 
 const WEATHER: &str = r#"content = "Let me see."
 reasoning = "They want weather."

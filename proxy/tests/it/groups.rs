@@ -4,7 +4,7 @@ use rolltap_proxy::api::{ClosingCause, GroupStatus, TrialOpened};
 use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, answer};
+use crate::harness::{Stage, answer};
 
 async fn ended(stage: &Stage, extra: Value) -> TrialOpened {
     let trial = stage.open(extra).await;

@@ -6,7 +6,7 @@ use rolltap_rollout::call::{CallStatus, Dialect};
 use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::harness::Stage;
 
 const SCRIPT: &str = "reasoning = 'A file is wanted.'\ncontent = 'I look.'\n\
     tool_calls = [{ name = 'look', arguments = { at = 'sky' } }, { name = 'look', arguments = { at = 'sea' } }]";

@@ -4,7 +4,7 @@ use rolltap_proxy::api::TrialOpened;
 use serde_json::{Value, json};
 
 use crate::bad_request::set;
-use crate::stage::{Stage, of_each_dialect, request};
+use crate::harness::{Stage, of_each_dialect, request};
 
 async fn answer_of(stage: &Stage, trial: &TrialOpened, path: &str, body: &Value) -> (u16, String) {
     let answer = stage.post(trial, path, body.to_string()).await;

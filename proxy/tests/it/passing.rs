@@ -6,7 +6,7 @@ use rolltap_rollout::token::TokenId;
 use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, request};
+use crate::harness::{Stage, request};
 
 /// Removes the fields that differ between any two requests.
 fn comparable(mut body: Value) -> Value {

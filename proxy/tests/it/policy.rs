@@ -13,7 +13,7 @@ use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::stage::{Stage, request, settings};
+use crate::harness::{Stage, request, settings};
 
 /// Returns a stage whose upstream delays each token.
 async fn slow() -> Stage {

@@ -10,7 +10,7 @@ use rolltap_sim as sim;
 use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, request, settings, simulator};
+use crate::harness::{Stage, request, settings, simulator};
 
 /// A proxy in front of several simulators. The stage's own upstream is not one of them.
 struct Fleet {

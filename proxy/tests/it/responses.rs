@@ -6,7 +6,7 @@ use rolltap_rollout::call::{CallStatus, Dialect};
 use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::harness::Stage;
 
 const SAID: &str = r#"reasoning = "A list is wanted."
 content = "I list."

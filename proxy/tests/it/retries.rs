@@ -11,7 +11,7 @@ use rolltap_rollout::call::CallStatus;
 use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, request};
+use crate::harness::{Stage, request};
 
 async fn send(stage: &Stage, trial: &TrialOpened, body: &Value, retry_count: Option<u32>) -> Response {
     let url = format!("{}/chat/completions", trial.base_urls.openai);

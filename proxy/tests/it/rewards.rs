@@ -4,7 +4,7 @@ use rolltap_proxy::api::TrialState;
 use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, answer, request};
+use crate::harness::{Stage, answer, request};
 
 fn message(body: &Value) -> &str {
     body["error"]["message"].as_str().unwrap()
@@ -98,7 +98,7 @@ async fn the_deadline_goes_on_while_no_proxy_runs() {
     eventually("its time is over", async || jiff::Timestamp::now() > due_at).await;
 
     let url = format!("http://{}", upstream.addr());
-    let proxy = rolltap_proxy::start(crate::stage::settings(&url, &data)).await.unwrap();
+    let proxy = rolltap_proxy::start(crate::harness::settings(&url, &data)).await.unwrap();
     let stage = Stage { upstream, proxy, data, http };
     let (status, body) = stage.reward(&trial, json!({"reward": 1.0})).await;
     assert!(status == 409 && message(&body).contains("reward_deadline passed"), "{body}");

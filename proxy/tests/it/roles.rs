@@ -6,7 +6,7 @@ use rolltap_rollout::call::CallRole::{Compaction, Main, Probe, SubAgent, Title};
 use rolltap_rollout::row::RolloutRow;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, request};
+use crate::harness::{Stage, request};
 
 /// Sends a request like those of Claude Code, as far as the role depends on it.
 async fn message(stage: &Stage, trial: &TrialOpened, extra: Value) {

@@ -6,9 +6,9 @@ use rolltap_testing::eventually;
 use serde_json::json;
 use tempfile::TempDir;
 
+use crate::conversation::{ROOM, ask, assistant, user, words};
+use crate::harness::{Stage, request, settings, simulator};
 use crate::model_server::{Ids, ModelServer, model_dir};
-use crate::stage::{Stage, request, settings, simulator};
-use crate::talk::{ROOM, ask, assistant, user, words};
 
 /// Returns the value of one of the proxy's metrics, or 0 if it is absent.
 async fn metric(stage: &Stage, name: &str) -> u64 {

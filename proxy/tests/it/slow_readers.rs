@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
-use crate::stage::{Stage, request, settings, simulator};
+use crate::harness::{Stage, request, settings, simulator};
 
 #[tokio::test]
 async fn a_reader_that_takes_nothing_is_cut_off_and_agents_do_not_notice() {

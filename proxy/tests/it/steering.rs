@@ -4,7 +4,7 @@ use rolltap_rollout::call::CallStatus;
 use serde_json::{Value, json};
 
 use crate::bad_request::{serves_on, set};
-use crate::stage::{Stage, of_each_dialect, request};
+use crate::harness::{Stage, of_each_dialect, request};
 
 /// Keys by which vLLM would let a request affect more than its own sampling.
 const STEERING: [&str; 10] = [

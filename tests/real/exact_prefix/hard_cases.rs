@@ -4,9 +4,9 @@ use rolltap_proxy::History;
 use rolltap_rollout::branch_cause::BranchCause;
 use serde_json::{Value, json};
 
+use super::conversation::tail;
 use super::models::TINY;
 use super::scene::{Scene, in_each_mode, saying};
-use super::talk::tail;
 
 const CALL: &str = r#"<tool_call>\n\{"n" ?: 1, "name": "look", "arguments": \{"at":"(sky|sea)", "n":  [1-9]\}\}\n</tool_call>"#;
 const PLAIN_CALL: &str =

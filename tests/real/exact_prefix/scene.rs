@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::models::TINY;
 use crate::conversation::{Answer, Conversation, Echo, Manner, Wire};
-use crate::stage::{Stage, testbed, vllm};
+use crate::harness::{Stage, testbed, vllm};
 
 /// A conversation in a trial of its own.
 pub(super) struct Scene<'a> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rolltap_proxy::History;
 use rolltap_rollout::continuation::{Class, Continuation};
 
-use super::talk::{Kind, Plan, Step};
+use super::conversation::{Kind, Plan, Step};
 
 /// Later calls of one kind in one mode.
 #[derive(Default)]

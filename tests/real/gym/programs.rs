@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::server::{Env, Server, task};
-use crate::stage::testbed;
+use crate::harness::testbed;
 
 /// Draws a box with a number in it. The key `+` increases the number.
 const CURSES: &str = "import curses

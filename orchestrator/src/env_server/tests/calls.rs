@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use rolltap_proxy::UnsafeToken;
 use serde_json::json;
 
-use super::stage::{Stage, settings, until};
+use super::harness::{Stage, settings, until};
 use crate::env_server::{self, GymSettings, GymStartError};
 
 #[tokio::test]

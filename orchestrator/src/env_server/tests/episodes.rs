@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::stage::Stage;
+use super::harness::Stage;
 
 fn answer(keystrokes: &str, task_complete: bool) -> String {
     let commands =

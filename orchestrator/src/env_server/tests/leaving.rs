@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rolltap_testing::limit;
 use serde_json::json;
 
-use super::stage::{Stage, settings, until};
+use super::harness::{Stage, settings, until};
 use crate::env_server::GymSettings;
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use super::stage::Stage;
+use super::harness::Stage;
 
 #[tokio::test]
 async fn a_megabyte_of_keystrokes_reaches_a_program_that_reads_and_harms_no_other_environment() {

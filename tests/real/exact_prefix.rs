@@ -2,10 +2,10 @@
 //! for id. This holds in every dialect, streaming or not. If the chat template rewrites history, the prompt is vLLM's
 //! own.
 
+mod conversation;
 mod hard_cases;
 mod models;
 mod scene;
-mod talk;
 mod tally;
 
 use futures_util::StreamExt as _;
@@ -16,9 +16,9 @@ use rolltap_rollout::continuation::{Class, Continuation};
 use rolltap_testing::is_long;
 
 use crate::conversation::{Echo, Manner, Wire};
-use crate::stage::{Stage, bare_vllm, long_vllm, testbed, vllm};
+use crate::harness::{Stage, bare_vllm, long_vllm, testbed, vllm};
+use conversation::{Due, Kind, Plan, Step, hold, is_own_tail, own_rendering};
 use models::{Model, QWEN3, TINY};
-use talk::{Due, Kind, Plan, Step, hold, is_own_tail, own_rendering};
 use tally::Tally;
 
 const AT_ONCE: usize = 8;

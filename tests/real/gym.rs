@@ -1,5 +1,5 @@
 //! `rolltap env` on real containers.
 
-mod hardships;
+mod faults;
 mod programs;
 mod server;

@@ -11,7 +11,7 @@ use axum::response::Response;
 use reqwest::Client;
 use serde_json::Value;
 
-use crate::stage::vllm;
+use crate::harness::vllm;
 
 /// Whole chat answers of vLLM, in the order of their arrival.
 #[derive(Clone, Default)]

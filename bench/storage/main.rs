@@ -1,6 +1,6 @@
 //! The cost of captures on disk, in memory, and at the next start, with real text through the real proxy.
 //!
-//! `just bench-storage` runs it. It prints figures beside the goals and checks none of them.
+//! `just bench storage` runs it. It prints figures beside the goals and checks none of them.
 
 #![expect(
     clippy::unwrap_used,
@@ -10,7 +10,7 @@
 )]
 
 mod conversation;
-#[path = "../cost/process.rs"]
+#[path = "../process.rs"]
 #[expect(dead_code, reason = "processor time is the other benchmark's matter")]
 mod process;
 mod text;

@@ -8,13 +8,13 @@ use reqwest::{Method, Response};
 use rolltap_testing::limit;
 use serde_json::{Value, json};
 
+use super::dialects::Speech;
 use super::ledger::{Book, Reward, State};
 use super::proxy::{Launch, Proxy};
-use super::speech::Speech;
+use super::shared_state::World;
 use super::tokens;
 use super::upstream::{HOLD, Upstream};
 use super::verify;
-use super::world::World;
 
 pub(crate) struct Stage {
     pub(crate) world: Arc<World>,

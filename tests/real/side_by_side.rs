@@ -16,7 +16,7 @@ use model::Model;
 use script::Script;
 
 /// The page that lists every difference.
-const PAGE: &str = include_str!("../../../docs/explanation/terminal-agent-differences.md");
+const PAGE: &str = include_str!("../../docs/explanation/terminal-agent-differences.md");
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Docker and Harbor: run ./scripts/test"]

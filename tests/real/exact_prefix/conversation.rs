@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::models::{Model, Shape};
 use crate::conversation::{Conversation, Echo, Manner, Wire};
-use crate::stage::Stage;
+use crate::harness::Stage;
 
 /// The kind of a conversation, by the model's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

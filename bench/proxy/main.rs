@@ -1,7 +1,7 @@
 //! The cost of the proxy: processor time per unit of work, latency, and memory per stream. Each figure stands beside
 //! that of a hyper pass-through that captures nothing, measured in the same minutes.
 //!
-//! `just bench-proxy` runs it, and docs/explanation/performance.md explains the figures. It checks no threshold,
+//! `just bench proxy` runs it, and docs/explanation/performance.md explains the figures. It checks no threshold,
 //! because machines are noisy.
 
 #![expect(
@@ -13,6 +13,7 @@
 
 mod load;
 mod pass_through;
+#[path = "../process.rs"]
 mod process;
 mod upstream;
 

@@ -7,7 +7,7 @@ use rolltap_proxy::store::StoreError;
 use rolltap_testing::limit;
 use serde_json::{Value, json};
 
-use crate::stage::{self, Stage, request};
+use crate::harness::{self, Stage, request};
 
 #[tokio::test]
 async fn the_record_is_stored_before_the_agent_sees_the_end() {
@@ -34,7 +34,7 @@ async fn an_open_trial_goes_on_in_the_next_process_and_a_sealed_one_stays_sealed
     torn_end(&data);
 
     let proxy =
-        rolltap_proxy::start(stage::settings(&format!("http://{}", upstream.addr()), &data)).await.unwrap();
+        rolltap_proxy::start(harness::settings(&format!("http://{}", upstream.addr()), &data)).await.unwrap();
     let after = Stage { upstream, proxy, data, http };
     assert_eq!((after.status(&open).await, after.calls(&open).await), (status, calls));
     let call = async |key: &str| {
@@ -77,7 +77,7 @@ async fn damage_in_the_middle_is_named_and_gone_on_from() {
     let first_record = &sound[8..usize::try_from(length).unwrap()];
     std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(first_record).unwrap();
     let proxy =
-        rolltap_proxy::start(stage::settings(&format!("http://{}", upstream.addr()), &data)).await.unwrap();
+        rolltap_proxy::start(harness::settings(&format!("http://{}", upstream.addr()), &data)).await.unwrap();
     let after = Stage { proxy, data, upstream, http };
     let behind = after.open(json!({})).await;
     for trial in [&before, &behind] {
@@ -92,7 +92,7 @@ async fn damage_in_the_middle_is_named_and_gone_on_from() {
 #[tokio::test]
 async fn two_proxies_on_one_directory_are_one_too_many() {
     let stage = Stage::random().await;
-    let settings = stage::settings("http://127.0.0.1:1", &stage.data);
+    let settings = harness::settings("http://127.0.0.1:1", &stage.data);
     let error = rolltap_proxy::start(settings).await.unwrap_err();
     let StartError::Store(StoreError::InUse { by, .. }) = &error else { panic!("{error}") };
     assert!(by.contains(&std::process::id().to_string()), "{error}");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::chance::Chance;
+use super::rng::Chance;
 
 /// The form of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use rolltap_rollout::call::CallStatus;
 use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, bare_vllm};
+use crate::harness::{Stage, bare_vllm};
 use together::{comparable, put_together};
 
 /// Headers that differ between any two answers, or depend on such a difference.

@@ -1,9 +1,9 @@
 //! What a trial costs beside its agent's own work: trivial trials in Docker, one at a time, eight at once, and many.
 //!
-//! `just bench-trials` provides Docker and the image, runs this, and then Harbor at the same trials. It prints figures and
+//! `just bench trials` provides Docker and the image, runs this, and then Harbor at the same trials. It prints figures and
 //! judges nothing but that every trial passes and that nothing is left: machines are noisy.
 //!
-//! `BENCH_TRIALS` (200) and `BENCH_AT_ONCE` (32) say how many are many; `BENCH_MANY=only` leaves out the few.
+//! The arguments are the number of trials and how many of them run at once; `--many-only` leaves out the small jobs.
 
 #![expect(
     clippy::unwrap_used,
@@ -39,20 +39,27 @@ async fn main() {
         job("oracle", 8, 8).await;
         return;
     }
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [trials, at_once] => measure(trials.parse().unwrap(), at_once.parse().unwrap(), true).await,
+        [trials, at_once, "--many-only"] => {
+            measure(trials.parse().unwrap(), at_once.parse().unwrap(), false).await;
+        }
+        _ => println!("usage: TRIALS AT_ONCE [--many-only]"),
+    }
+}
+
+async fn measure(trials: u32, at_once: u32, few_too: bool) {
     count_calls().await;
-    if !std::env::var("BENCH_MANY").is_ok_and(|only| only == "only") {
+    if few_too {
         for agent in ["nop", "oracle"] {
             for at_once in [1, 8] {
                 report(agent, at_once, at_once, ROUNDS).await;
             }
         }
     }
-    report("oracle", number("BENCH_TRIALS", 200), number("BENCH_AT_ONCE", 32), 1).await;
+    report("oracle", trials, at_once, 1).await;
     println!("left at the engine: {}", left().await);
-}
-
-fn number(variable: &str, default: u32) -> u32 {
-    std::env::var(variable).map_or(default, |text| text.parse().unwrap())
 }
 
 async fn report(agent: &str, trials: u32, at_once: u32, rounds: usize) {

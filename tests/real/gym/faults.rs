@@ -10,7 +10,7 @@ use rolltap_testing::limit;
 use serde_json::{Value, json};
 
 use super::server::{Server, containers, task};
-use crate::stage::testbed;
+use crate::harness::testbed;
 
 const MANY: usize = 16;
 

@@ -9,8 +9,8 @@ use rolltap_rollout::continuation::Continuation;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::harness::{Stage, request, settings, simulator};
 use crate::model_server::{Ids, ModelServer, model_dir};
-use crate::stage::{Stage, request, settings, simulator};
 
 /// No prompt is too long.
 pub(crate) const ROOM: usize = usize::MAX;

@@ -8,7 +8,7 @@ mod responses;
 use rolltap_proxy::api::TrialOpened;
 use serde_json::{Map, Value, json};
 
-use crate::stage::Stage;
+use crate::harness::Stage;
 
 /// The agent's wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

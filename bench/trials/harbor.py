@@ -1,7 +1,7 @@
-"""The same trials by Harbor, in the configuration that serves it best, for scripts/bench-trials.
+"""The same trials by Harbor, in the configuration that serves it best, for `just bench trials`.
 
 The image is ready, an init makes containers stop at once, and no network is made for each trial, which would also fail at
-the 31st on a stock engine. Prints figures like those of orchestrator/benches/trials.rs.
+the 31st on a stock engine. Prints figures like those of main.rs.
 """
 
 import asyncio

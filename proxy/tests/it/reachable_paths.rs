@@ -4,7 +4,7 @@ use rolltap_proxy::api::TrialState;
 use serde_json::json;
 
 use crate::bad_request::{exchange, head, serves_on, set, status};
-use crate::stage::request;
+use crate::harness::request;
 
 /// Paths that are neither `GET /v1/models` nor a call of any dialect. Each is tried with and without the key in front.
 const ELSEWHERE: [&str; 32] = [

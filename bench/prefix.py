@@ -104,7 +104,7 @@ class Connection:
         answer = response.read()
         took = (time.perf_counter() - begun) * 1000
         if response.status != 200:
-            sys.exit(f"bench_prefix: {response.status}: {answer[:500]!r}")
+            sys.exit(f"bench/prefix.py: {response.status}: {answer[:500]!r}")
         return took, answer
 
 
@@ -235,7 +235,7 @@ def wait_for(url: str, process: Popen[bytes]) -> None:
             return
         except OSError:
             time.sleep(0.1)
-    sys.exit("bench_prefix: rolltap ended before it answered")
+    sys.exit("bench/prefix.py: rolltap ended before it answered")
 
 
 def arguments() -> argparse.Namespace:

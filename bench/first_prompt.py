@@ -1,4 +1,4 @@
-"""Time from a trial's start to its first prompt, for scripts/bench-first-prompt.
+"""Time from a trial's start to its first prompt, for `just bench first-prompt`.
 
 The two sides alternate. Terminus-2 runs in Harbor's own trial, in this process, in the configuration that serves it best: no
 recording of the session, which needs a second program, and an init, so that the container stops at once. A trial's start is
