@@ -25,7 +25,7 @@ use rolltap_rollout::call::{Call, CallStatus, Dialect};
 use rolltap_rollout::ids::CallId;
 use rolltap_rollout::rollout::Reward;
 use tokio::sync::RwLock;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::residency::MemoryUse;
 pub(crate) use self::residency::{Idle, Resident};
@@ -46,6 +46,8 @@ pub(crate) struct Trial {
     opened: Opened,
     state: Mutex<TrialState>,
     sealed: CancellationToken,
+    /// Cancelled once the trial's opening is written or withdrawn.
+    opening: CancellationToken,
     responses: Arc<responses::Memory>,
     /// The conversations that its calls can continue token for token.
     memory: Memory,
@@ -135,6 +137,7 @@ impl Trial {
             opened,
             state: Mutex::default(),
             sealed: CancellationToken::new(),
+            opening: CancellationToken::new(),
             responses: Arc::default(),
             memory: Memory::default(),
             prompts: Arc::default(),
@@ -146,6 +149,7 @@ impl Trial {
     pub(crate) fn restored(found: RecoveredTrial) -> Self {
         let mut trial = Self::new(found.opened);
         trial.is_awake = RwLock::new(false);
+        trial.opening.cancel();
         if found.sealed_at.is_some() {
             trial.sealed.cancel();
         }
@@ -176,6 +180,16 @@ impl Trial {
     /// Returns the token that is cancelled when the trial is sealed.
     pub(crate) fn sealed(&self) -> &CancellationToken {
         &self.sealed
+    }
+
+    /// Returns a guard for the task that writes the trial's opening. The opening ends when the guard drops.
+    pub(crate) fn opening(&self) -> DropGuard {
+        self.opening.clone().drop_guard()
+    }
+
+    /// Waits until the trial's opening is written or withdrawn.
+    pub(crate) async fn opening_ended(&self) {
+        self.opening.cancelled().await;
     }
 
     /// Admits a call, unless the trial is sealed or has reached a limit. The call may go upstream once its intent is durable.
