@@ -1,6 +1,7 @@
 //! Tests of the exact prefix, with the small model directory of the renderer's tests and with templates modelled on
 //! well-known models.
 
+mod audit;
 mod memory;
 mod plan;
 mod splice;
