@@ -221,6 +221,7 @@ mod tests {
             ),
             ("[[files]]\npath = '${state}/x'", "needs one of text, json and toml"),
             ("[[files]]\npath = '/x'\ntext = '${modle}'", "did you mean ${model}?"),
+            ("[[files]]\npath = '/x'\njson = { a = [{ b = { '${modle}' = 1 } }] }", "did you mean ${model}?"),
             ("[mcp]\nkey = 'k'", "[mcp] needs either"),
             ("[mcp]\nkey = 'k'\npath = '/p'\nsse = { url = '${model}' }", "[mcp]: unknown ${model}"),
             ("[options.version]\nhelp = ''\nenv = 'V'", "every agent has that one"),
