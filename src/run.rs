@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
     /// Samples of each task; together they are the task's group. A job has at most 100000 trials. [default: 1]
     #[arg(short = 'k', long, visible_alias = "n-attempts", value_name = "NUMBER")]
     samples: Option<NonZeroU32>,
-    /// Trials at once. [default: 4]
+    /// Trials at once. Another number may be given when a job is resumed. [default: 4]
     #[arg(short = 'n', long, visible_alias = "n-concurrent", value_name = "NUMBER")]
     concurrency: Option<NonZeroUsize>,
     /// Trials of one task at once. [default: as many as the job's]
