@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     /// Run this many samples of each task, which form a group. A job has at most 100000 trials. [default: 1]
     #[arg(short = 'k', long, visible_alias = "n-attempts", value_name = "NUMBER")]
     pub(super) samples: Option<NonZeroU32>,
-    /// Run this many trials at the same time. [default: 4]
+    /// Run this many trials at the same time. A resumed job may have another number. [default: 4]
     #[arg(short = 'n', long, visible_alias = "n-concurrent", value_name = "NUMBER")]
     pub(super) concurrency: Option<NonZeroUsize>,
     /// Run at most this many trials of one task at the same time. [default: the value of --concurrency]

@@ -197,6 +197,17 @@ impl Effective<'_> {
         (!value.is_null()).then_some(value)
     }
 
+    /// Whether `key` is present and not `null`.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.enforced.get(key).map_or_else(|| self.object.has(key), |value| !value.is_null())
+    }
+
+    /// Whether the request turns `key` on. A value that vLLM rejects as a boolean counts as on.
+    pub(crate) fn asks_for(&self, key: &str) -> bool {
+        let is_on = |value: &Value| !value.is_null() && !is_off(value);
+        self.enforced.get(key).map_or_else(|| self.object.asks_for(key), is_on)
+    }
+
     /// Whether the request turns `key` off, by any value that vLLM reads as false.
     pub(crate) fn turns_off(&self, key: &str) -> bool {
         self.get(key).is_some_and(|value| is_off(&value))

@@ -1,6 +1,7 @@
 //! The exact prefix on the small model directory of the renderer's tests, and on templates in the style of well-known
 //! models.
 
+mod audit;
 mod memory;
 mod plan;
 mod splice;

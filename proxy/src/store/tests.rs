@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::format::segment::{self, SegmentId};
 use super::*;
+use crate::trial::Trial;
 
 fn ids(ids: impl IntoIterator<Item = u32>) -> Vec<TokenId> {
     ids.into_iter().map(|id| TokenId::try_from(id).unwrap()).collect()
@@ -346,4 +347,32 @@ async fn a_trial_whose_opening_is_withdrawn_is_not_there_and_its_name_is_free() 
     let [found] = &second.trials[..] else { panic!("one trial: {:?}", second.trials) };
     assert!(found.opened.metadata.contains_key("again"));
     assert_has(dir.path(), "one", &calls);
+}
+
+#[tokio::test]
+async fn an_answer_that_was_not_delivered_is_failed_for_every_reader() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Store::open(dir.path(), StoreSettings::default()).unwrap();
+    let (Event::Opened(one), calls) = (opened("one"), conversation("one", 2)) else { panic!("an opening") };
+    let trial = Trial::new(*one.clone());
+    first.store.keep(Event::Opened(one)).await.unwrap();
+    keep_all(&first.store, &calls).await;
+    let Call { trial_id, call_id, .. } = (*calls[0].call).clone();
+    first.store.keep(Event::Undelivered { trial_id: trial_id.clone(), call_id }).await.unwrap();
+
+    // The calls are only in the store when their trial learns of it.
+    trial.rest();
+    trial.undelivered_calls(&[Arc::clone(&calls[0].call)]);
+    let expected = [CallStatus::Failed, CallStatus::Complete];
+    let statuses = |calls: &[Arc<Call>]| calls.iter().map(|call| call.status).collect::<Vec<_>>();
+    assert_eq!(statuses(&trial.calls(&first.store).await), expected);
+    assert_eq!(trial.summary(&first.store).await.complete, 1);
+    tokio::task::spawn_blocking(|| first.thread.finish()).await.unwrap().unwrap();
+
+    let stored = read_dir(dir.path()).unwrap();
+    let read: Vec<_> = stored.trials[0].calls.iter().map(|call| call.status).collect();
+    assert_eq!(read, expected);
+    let second = Store::open(dir.path(), StoreSettings::default()).unwrap();
+    let read: Vec<_> = second.store.calls(&trial_id).await.iter().map(|kept| kept.call.status).collect();
+    assert_eq!(read, expected);
 }
