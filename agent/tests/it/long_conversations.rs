@@ -2,8 +2,8 @@
 
 use rolltap_agent::{Role, StopReason, Summarize};
 
-use crate::scripted::{Call, Kind, Reply, scripted};
 use crate::harness::{run_in, shell, typing};
+use crate::scripted::{Call, Kind, Reply, scripted};
 use Kind::{Answers, Brief, Questions, Summary, Work};
 
 fn observe() -> Reply {

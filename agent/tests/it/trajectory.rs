@@ -3,8 +3,8 @@
 use rolltap_agent::{AgentSettings, StopReason, TrajectorySettings};
 use serde_json::{Value, json};
 
-use crate::scripted::{Kind, Reply, scripted};
 use crate::harness::{run_in, shell, typing};
+use crate::scripted::{Kind, Reply, scripted};
 
 fn keeping(settings: &AgentSettings, dir: &std::path::Path) -> AgentSettings {
     let path = dir.join("trajectory.json");

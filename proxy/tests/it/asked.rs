@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::model_server::{Ids, ModelServer};
 use crate::conversation::{ROOM, converse, staged_before, whole_of, words};
+use crate::model_server::{Ids, ModelServer};
 
 #[tokio::test]
 async fn without_a_tokenizer_the_server_is_asked() {

@@ -9,9 +9,9 @@ use rolltap_rollout::continuation::{Class, Continuation};
 use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 
-use crate::model_server::{Ids, model_dir};
-use crate::harness::{self, Stage, request};
 use crate::conversation::{ROOM, ask, assistant, converse, prompt_of, staged, user, whole_of, word, words};
+use crate::harness::{self, Stage, request};
+use crate::model_server::{Ids, model_dir};
 
 #[tokio::test]
 async fn each_turn_is_asked_for_by_the_tokens_of_those_before() {

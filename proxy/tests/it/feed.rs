@@ -53,7 +53,11 @@ async fn trials_come_whole_in_order_of_completion_from_where_the_reader_stands()
             "as the trial's own rollout"
         );
     }
-    assert_eq!((all[3].rows().len(), all[3].reward), (0, Some(1.0)), "a trial without samples is in the feed");
+    assert_eq!(
+        (all[3].rows().len(), all[3].reward),
+        (0, Some(1.0)),
+        "a trial without samples is in the feed"
+    );
     let mut read = Vec::new();
     let mut after = String::new();
     loop {
