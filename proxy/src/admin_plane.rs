@@ -4,7 +4,6 @@
 //! what was wrong, where, and what to do; anything else is a defect.
 
 pub(crate) mod admission;
-mod auth;
 pub(crate) mod causes;
 mod error;
 mod groups;
@@ -64,7 +63,7 @@ pub(crate) fn router(plane: AdminPlane) -> Router {
         .route("/v1/policy", post(policy::set).get(policy::status))
         .route("/v1/policy/pause", post(policy::pause))
         .route("/v1/policy/resume", post(policy::resume))
-        .layer(middleware::from_fn_with_state(Arc::clone(&plane), auth::admit));
+        .layer(middleware::from_fn_with_state(Arc::clone(&plane), admission::admit));
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))

@@ -9,9 +9,11 @@ use rolltap_rollout::ids::{GroupId, TrialId};
 
 use crate::api::{ErrorBody, ErrorDetail};
 use crate::feed::CursorError;
+use crate::lifecycle::CutOff;
 use crate::lifecycle::open::OpenError;
+use crate::lifecycle::reward::RewardError;
+use crate::lifecycle::seal::SealError;
 use crate::store::StoreError;
-use crate::trial::RewardConflict;
 use crate::upstream::{AddressTaken, InvalidAddress};
 
 /// An error answer.
@@ -141,12 +143,32 @@ impl From<OpenError> for AdminError {
             OpenError::Refused(refused) => Self::conflict(refused.to_string()),
             OpenError::Store(error) => error.into(),
             OpenError::Name(error) => Self::invalid(error.to_string()),
+            OpenError::CutOff(error) => error.into(),
         }
     }
 }
 
-impl From<RewardConflict> for AdminError {
-    fn from(error: RewardConflict) -> Self {
-        Self::conflict(error.to_string())
+impl From<SealError> for AdminError {
+    fn from(error: SealError) -> Self {
+        match error {
+            SealError::Store(error) => error.into(),
+            SealError::CutOff(error) => error.into(),
+        }
+    }
+}
+
+impl From<RewardError> for AdminError {
+    fn from(error: RewardError) -> Self {
+        match error {
+            RewardError::Conflict(conflict) => Self::conflict(conflict.to_string()),
+            RewardError::Store(error) => error.into(),
+            RewardError::CutOff(error) => error.into(),
+        }
+    }
+}
+
+impl From<CutOff> for AdminError {
+    fn from(error: CutOff) -> Self {
+        Self::internal(error.to_string())
     }
 }

@@ -1,4 +1,4 @@
-//! What changes a trial: opening, sealing, rewarding.
+//! The requests that change a trial: open, seal, reward. `lifecycle` does the work.
 
 use std::sync::Arc;
 
@@ -14,8 +14,6 @@ use super::error::AdminError;
 use crate::api::{OpenTrial, PutReward, TrialOpened, TrialStatus};
 use crate::common::trial_key::TrialKey;
 use crate::dialect::chat::request::NOT_SAMPLING;
-use crate::lifecycle::open::Lifecycle;
-use crate::store::{self, Event};
 use crate::trial::Trial;
 
 pub(super) async fn open(
@@ -30,12 +28,7 @@ pub(super) async fn open(
     }
     let key = TrialKey::generate()
         .map_err(|error| AdminError::internal(format!("no randomness for a key: {error}")))?;
-    let opening = plane.lifecycle.clone();
-    let (key, trial) = to_the_end(async move {
-        let trial = opening.open(asked, &key).await?;
-        Ok((key, trial))
-    })
-    .await?;
+    let trial = plane.lifecycle.open(asked, key.clone()).await?;
     let trial_id = trial.opened().facts.trial_id.clone();
     let base_urls = plane.public_url.base_urls(&key);
     Ok((StatusCode::CREATED, Json(TrialOpened { trial_id, key: key.reveal().to_owned(), base_urls })))
@@ -46,29 +39,8 @@ pub(super) async fn seal(
     id: Result<Path<TrialId>, PathRejection>,
 ) -> Result<Json<TrialStatus>, AdminError> {
     let trial = plane.trial(id)?;
-    to_the_end(async move {
-        let Lifecycle { feed, store, upstream, .. } = &plane.lifecycle;
-        let trial_id = &trial.opened().facts.trial_id;
-        // The place comes first: what is sealed is then kept, however the disk does.
-        let place = store.reserve().await?;
-        let (at, is_new) = trial.seal();
-        upstream.forget(trial_id);
-        // Handed over at once: another request's flush must not overtake it.
-        let sealed = || Event::Sealed { trial_id: trial_id.clone(), at };
-        let event = if is_new { sealed() } else { Event::Flush };
-        store::outcome(place.keep(event).await)?;
-        if is_new {
-            let summary = trial.summary(store).await.as_ref().clone();
-            let trial_id = trial_id.clone();
-            // Without it, whoever asks for the status later has the calls read.
-            drop(store.reserve().await.map(|place| place.keep(Event::Summed { trial_id, summary })));
-        }
-        trial.rest();
-        feed.ledger().sealed(trial_id, at);
-        feed.settled().await;
-        Ok(Json(plane.status_of(&trial).await))
-    })
-    .await
+    plane.lifecycle.seal(&trial).await?;
+    Ok(Json(plane.status_of(&trial).await))
 }
 
 pub(super) async fn reward(
@@ -78,28 +50,8 @@ pub(super) async fn reward(
 ) -> Result<Json<TrialStatus>, AdminError> {
     let trial = plane.trial(id)?;
     let Json(put) = body?;
-    let reward = reward_of(put);
-    to_the_end(async move {
-        let Lifecycle { feed, store, .. } = &plane.lifecycle;
-        let trial_id = &trial.opened().facts.trial_id;
-        let place = store.reserve().await?;
-        let is_new = trial.reward(&reward)?;
-        let rewarded = || Event::Rewarded { trial_id: trial_id.clone(), reward };
-        let event = if is_new { rewarded() } else { Event::Flush };
-        store::outcome(place.keep(event).await)?;
-        feed.ledger().rewarded(trial_id);
-        feed.settled().await;
-        Ok(Json(plane.status_of(&trial).await))
-    })
-    .await
-}
-
-/// A client that leaves in the middle must not leave a trial that is sealed or rewarded and known to be so only in part.
-async fn to_the_end<T: Send + 'static>(
-    work: impl Future<Output = Result<T, AdminError>> + Send + 'static,
-) -> Result<T, AdminError> {
-    let ended = tokio::spawn(work).await;
-    ended.unwrap_or_else(|error| Err(AdminError::internal(format!("it was cut off: {error}"))))
+    plane.lifecycle.reward(&trial, reward_of(put)).await?;
+    Ok(Json(plane.status_of(&trial).await))
 }
 
 /// The one number to train on is the one given, else the one named `reward`, else the only one there is.

@@ -6,6 +6,7 @@ use rolltap_rollout::ids::{InvalidId, TaskId, TrialId};
 use rolltap_rollout::rollout::TrialFacts;
 use rolltap_rollout::training::TrainingPolicy;
 
+use super::{CutOff, to_the_end};
 use crate::api::{Limits, OpenTrial};
 use crate::common::clock;
 use crate::common::history::History;
@@ -18,7 +19,7 @@ use crate::trial::Trial;
 use crate::trial::registry::{NameTaken, Trials};
 use crate::upstream::Pool;
 
-/// The parts of the proxy that open a trial. Both planes use them.
+/// The parts of the proxy that open, seal and reward a trial. Both planes use them.
 #[derive(Clone, Debug)]
 pub(crate) struct Lifecycle {
     pub(crate) trials: Arc<Trials>,
@@ -49,11 +50,19 @@ pub(crate) enum OpenError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Name(#[from] InvalidId),
+    #[error(transparent)]
+    CutOff(#[from] CutOff),
 }
 
 impl Lifecycle {
-    /// Opens a trial for the holder of `key`.
-    pub(crate) async fn open(&self, asked: OpenTrial, key: &TrialKey) -> Result<Arc<Trial>, OpenError> {
+    /// Opens a trial for the holder of `key`, and returns once it is durable. The opening ends also if its caller is
+    /// dropped.
+    pub(crate) async fn open(&self, asked: OpenTrial, key: TrialKey) -> Result<Arc<Trial>, OpenError> {
+        let lifecycle = self.clone();
+        to_the_end(async move { lifecycle.open_durably(asked, &key).await }).await
+    }
+
+    async fn open_durably(&self, asked: OpenTrial, key: &TrialKey) -> Result<Arc<Trial>, OpenError> {
         // The place is reserved first, so that a failing store rejects the opening before anything changes.
         let place = self.store.reserve().await?;
         let opened = self.opened(asked, key).await;
@@ -88,7 +97,7 @@ impl Lifecycle {
         let trial_id = TrialId::new(name)?;
         let asked =
             OpenTrial { trial_id: Some(trial_id.clone()), ..OpenTrial::of_task(TaskId::new("implicit")?) };
-        match self.open(asked, key).await {
+        match self.open_durably(asked, key).await {
             // Another first call has registered the trial.
             Err(OpenError::NameTaken(taken)) => self.trials.by_id(&trial_id).ok_or(taken.into()),
             opened => opened,
