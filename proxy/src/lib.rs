@@ -23,6 +23,7 @@ mod upstream;
 mod wire;
 
 pub use admin_plane::admission::{Admission, NotAdmitted};
+pub use admin_plane::openapi;
 pub use admin_plane::public_url::{InvalidPublicUrl, PublicUrl};
 pub use agent_plane::cors::{AllowedOrigins, InvalidOrigin};
 pub use common::history::{History, InvalidHistory};

@@ -1,7 +1,7 @@
 //! The life of a trial: opening, sealing, rewarding, and eviction from memory.
 //!
-//! Opening, sealing and rewarding are transactions. Each reserves its place in the store, changes the trial, waits until
-//! the change is durable, and informs the feed.
+//! Opening, sealing and rewarding are transactions. Each reserves its place in the store, changes the trial, waits
+//! until the change is durable, and informs the feed.
 
 pub(crate) mod evict;
 pub(crate) mod open;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::continuation::Continuation;
@@ -12,7 +13,7 @@ use crate::token::{Logprob, TokenId};
 use crate::token_list::TokenList;
 
 /// A captured call: one line of `GET /v1/trials/{id}/calls`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Call {
     /// The call's name; names sort by the time at which the calls came in.
     pub call_id: CallId,
@@ -68,7 +69,7 @@ pub struct Call {
 }
 
 /// One sampled answer of a call.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Choice {
     /// vLLM's `choices[].index`.
     pub index: u32,
@@ -86,7 +87,7 @@ pub struct Choice {
 }
 
 /// From which token on other weights sampled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VersionSpan {
     /// Index of the first such token in [`Choice::token_ids`], as it came in: those that were on their way from
     /// upstream when the change was told count to it.
@@ -96,7 +97,7 @@ pub struct VersionSpan {
 }
 
 /// The wire format that an agent speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Dialect {
     /// `POST /v1/chat/completions`
@@ -128,7 +129,7 @@ impl Dialect {
 }
 
 /// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CallStatus {
     /// The whole answer came, and the agent was handed it.
@@ -143,7 +144,9 @@ pub enum CallStatus {
 }
 
 /// What a call was for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum CallRole {
     /// The agent's own work on its task, as far as nothing says otherwise.
@@ -228,7 +231,7 @@ impl CallRole {
 
 /// How tokens were sampled: what the request said or, where it was silent, what the served model's generation
 /// defaults said. `None` where neither is known.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sampling {
     /// Divisor of the logits.
     pub temperature: Option<f64>,
@@ -244,7 +247,7 @@ pub struct Sampling {
 }
 
 /// What a record lacks. A call with a flaw is kept and trains nothing that the flaw touches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Flaw {
     /// Upstream reported no `prompt_token_ids`.

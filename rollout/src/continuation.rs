@@ -3,13 +3,14 @@
 //! It is found when the call comes in, by what the agent sends. It explains; recorded ids alone decide which call
 //! extends which ([`crate::forest`]).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::branch_cause::BranchCause;
 use crate::ids::CallId;
 
 /// What a call continues. Nothing is said of calls that nobody looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Continuation {
     /// No earlier conversation of the trial: a new one.
@@ -41,7 +42,7 @@ pub enum Continuation {
 }
 
 /// One answer of a call.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct AnswerRef {
     /// The call.
     pub call_id: CallId,
@@ -50,7 +51,7 @@ pub struct AnswerRef {
 }
 
 /// What the template would have shown of an answer, against what was sampled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
     /// The same text.

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The value of [`RolloutRow::schema_version`].
@@ -14,7 +15,7 @@ pub const SCHEMA_VERSION: &str = "rollout/1";
 /// One branch of a sealed trial with the trial's reward.
 ///
 /// All per-token lists have the length of `token_ids`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RolloutRow {
     /// [`SCHEMA_VERSION`].
     pub schema_version: String,
@@ -96,7 +97,7 @@ pub struct RolloutRow {
 }
 
 /// Where one call's sampled tokens stand in its branch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CallSpan {
     /// The call.
     pub call_id: String,

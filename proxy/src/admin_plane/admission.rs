@@ -66,7 +66,8 @@ impl Admission {
             .headers()
             .get(header::AUTHORIZATION)
             .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
-        // The hashes are compared instead of the texts, so that the time of the comparison reveals nothing about the token.
+        // The hashes are compared instead of the texts, so that the time of the comparison reveals nothing about the
+        // token.
         if given.is_some_and(|given| Sha256::digest(given) == Sha256::digest(token)) {
             return Ok(());
         }
@@ -76,9 +77,9 @@ impl Admission {
         )))
     }
 
-    /// Rejects web pages. Without a token, every program that reaches loopback may call, and so could pages in a browser
-    /// of this machine: under a name that was rebound to loopback, or with simple requests whose answers they cannot
-    /// read. Browsers reveal the first in `Host`, the second in `Origin`.
+    /// Rejects web pages. Without a token, every program that reaches loopback may call, and so could pages in a
+    /// browser of this machine: under a name that was rebound to loopback, or with simple requests whose answers they
+    /// cannot read. Browsers reveal the first in `Host`, the second in `Origin`.
     fn is_no_web_page<B>(&self, request: &Request<B>) -> Result<(), NotAdmitted> {
         let Self { server, flag, .. } = self;
         if request.headers().contains_key(header::ORIGIN) {

@@ -16,7 +16,7 @@ use crate::lifecycle::seal::SealError;
 use crate::store::StoreError;
 use crate::upstream::{AddressTaken, InvalidAddress};
 
-/// An error answer.
+/// An error answer. `kind` is the `type` of its body.
 #[derive(Debug)]
 pub(crate) struct AdminError {
     status: StatusCode,
@@ -84,7 +84,7 @@ impl IntoResponse for AdminError {
     fn into_response(self) -> Response {
         let error =
             ErrorDetail { message: self.message, kind: self.kind.to_owned(), code: self.status.as_u16() };
-        // What is unavailable is so for a while: a disk that fails is tried four times a second.
+        // Unavailability is transient: the store retries a failing disk four times per second.
         let retry_after = (self.status == StatusCode::SERVICE_UNAVAILABLE).then_some([(RETRY_AFTER, "5")]);
         (self.status, retry_after, Json(ErrorBody { error })).into_response()
     }
@@ -111,6 +111,7 @@ impl From<QueryRejection> for AdminError {
 impl From<CursorError> for AdminError {
     fn from(error: CursorError) -> Self {
         match error {
+            // Retention removed the trials for good, so a retry is useless.
             CursorError::Gap { .. } => Self::gone(error.to_string()),
             _ => Self::invalid(error.to_string()),
         }

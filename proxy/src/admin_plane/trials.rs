@@ -5,11 +5,11 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::rollout::Reward;
 
 use super::AdminPlane;
+use super::endpoint::Created;
 use super::error::AdminError;
 use crate::api::{OpenTrial, PutReward, TrialOpened, TrialStatus};
 use crate::common::trial_key::TrialKey;
@@ -19,8 +19,9 @@ use crate::trial::Trial;
 pub(super) async fn open(
     State(plane): State<Arc<AdminPlane>>,
     body: Result<Json<OpenTrial>, JsonRejection>,
-) -> Result<(StatusCode, Json<TrialOpened>), AdminError> {
+) -> Result<Created<TrialOpened>, AdminError> {
     let Json(asked) = body?;
+    // Such a key belongs to the agent's own request, or the proxy sets it for its record.
     if let Some(key) = NOT_SAMPLING.into_iter().find(|&key| asked.sampling.contains_key(key)) {
         return Err(AdminError::invalid(format!(
             "sampling.{key} is not how tokens are sampled: it cannot be enforced"
@@ -31,7 +32,7 @@ pub(super) async fn open(
     let trial = plane.lifecycle.open(asked, key.clone()).await?;
     let trial_id = trial.opened().facts.trial_id.clone();
     let base_urls = plane.public_url.base_urls(&key);
-    Ok((StatusCode::CREATED, Json(TrialOpened { trial_id, key: key.reveal().to_owned(), base_urls })))
+    Ok(Created(TrialOpened { trial_id, key: key.reveal().to_owned(), base_urls }))
 }
 
 pub(super) async fn seal(
@@ -63,13 +64,13 @@ fn reward_of(put: PutReward) -> Reward {
 }
 
 impl AdminPlane {
-    /// The trial named in the path.
+    /// Returns the trial that the path names.
     pub(super) fn trial(&self, id: Result<Path<TrialId>, PathRejection>) -> Result<Arc<Trial>, AdminError> {
         let Path(id) = id?;
         self.lifecycle.trials.by_id(&id).ok_or_else(|| AdminError::unknown_trial(&id))
     }
 
-    /// How a trial stands, by itself and among others.
+    /// Returns the status of a trial, including its place among the attempts of its sample.
     pub(super) async fn status_of(&self, trial: &Trial) -> TrialStatus {
         let standing = self.lifecycle.feed.ledger().standing(&trial.opened().facts.trial_id);
         trial.status(&self.lifecycle.store, standing).await
