@@ -1,7 +1,7 @@
-//! Reading a model's answer: what it thinks, what it wants typed, and whether it is done.
+//! Parses a model's answer: its thoughts, the keystrokes to type, and whether the task is complete.
 //!
-//! The formats and the tolerance are those of Terminus-2's parsers: what can be understood without guessing is carried
-//! out and remarked on in a warning; what cannot is an error, and nothing of such an answer is carried out.
+//! The formats and the tolerance are those of Terminus-2's parsers. A defect with an unambiguous meaning is a warning,
+//! and the answer is executed. Any other defect is an error, and nothing of such an answer is executed.
 
 mod json;
 mod json_object;
@@ -14,57 +14,57 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// How a model is asked to write its answers.
+/// The format in which a model must write its answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerFormat {
-    /// One JSON object with `analysis`, `plan`, `commands` and perhaps `task_complete`.
+    /// One JSON object with `analysis`, `plan`, `commands` and optionally `task_complete`.
     #[default]
     Json,
-    /// The same as XML elements in a `response`, with keystrokes as they are: nothing is escaped.
+    /// The same as XML elements in a `response`. Keystrokes are literal: nothing is escaped.
     Xml,
 }
 
-/// What the model wants done.
+/// A parsed answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelAnswer {
-    /// What the model sees; empty if it did not say.
+    /// The model's view of the terminal. Empty if missing.
     pub analysis: String,
-    /// What the model intends; empty if it did not say.
+    /// The model's intention. Empty if missing.
     pub plan: String,
-    /// What to type, in order.
+    /// The commands to type, in order.
     pub commands: Vec<Command>,
-    /// The model thinks that the task is solved.
+    /// Whether the model considers the task solved.
     pub task_complete: bool,
-    /// What the model should do better next time, each a sentence.
+    /// Remarks on the form of the answer for the model, a sentence each.
     pub warnings: Vec<String>,
 }
 
-/// Keystrokes, and how long to wait after typing them.
+/// Keystrokes, and the wait after typing these.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Command {
-    /// Text as it stands, or the name of one key. Empty for nothing but the wait.
+    /// Literal text, or the name of one key. Empty for a wait only.
     pub keystrokes: String,
     /// Between zero and [`LONGEST_WAIT`].
     pub wait: Duration,
 }
 
-/// Why an answer cannot be carried out.
+/// Why an answer cannot be executed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{problem}")]
 pub struct AnswerError {
-    /// What is wrong, in a sentence or two for the model.
+    /// The problem, in one or two sentences for the model.
     pub problem: String,
-    /// What else was noticed.
+    /// The warnings apart from the problem.
     pub warnings: Vec<String>,
 }
 
-/// Longest time that a command may ask to wait; whoever wants more looks again.
+/// The longest wait of a command. For a longer wait the model must send another command.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// How long a command waits that does not say.
+/// The wait of a command without a duration.
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 
-/// What a format's reader finds.
+/// The parsed parts of an answer in either format.
 #[derive(Debug, Default)]
 struct Parts {
     analysis: String,
@@ -74,10 +74,10 @@ struct Parts {
 }
 
 impl AnswerFormat {
-    /// Reads the answer in `text`.
+    /// Parses the answer in `text`.
     ///
     /// # Errors
-    /// The text is no answer of this format, or one that could only be carried out by guessing.
+    /// The text is not an answer in this format, or is ambiguous.
     pub fn parse(self, text: &str) -> Result<ModelAnswer, AnswerError> {
         let mut warnings = Vec::new();
         let read = match self {
@@ -92,11 +92,12 @@ impl AnswerFormat {
         }
     }
 
-    /// The answer in a text that a limit on tokens cut off, if all of it came before the cut. Of JSON one cannot tell:
-    /// what was cut off may have been another object.
+    /// Returns the answer of a truncated text if the answer is complete before the cut. For JSON this is unknown: the
+    /// missing part may have been another object.
     pub(crate) fn salvage(self, cut_off: &str) -> Option<ModelAnswer> {
         match self {
             Self::Json => None,
+            // The text after the whole response is ignored: it was cut off, and the response is complete without it.
             Self::Xml => self.parse(xml::whole_response(cut_off)?).ok(),
         }
     }
@@ -124,23 +125,25 @@ impl fmt::Display for AnswerFormat {
 }
 
 impl Command {
-    /// A command that waits for so many seconds, if that is a time at all: less than none is none, and at most it is
-    /// [`LONGEST_WAIT`].
+    /// Returns a command with a wait in seconds. A negative number counts as 0, the maximum is [`LONGEST_WAIT`], and
+    /// NaN gives the default wait.
     pub fn new(keystrokes: impl Into<String>, seconds: f64) -> Self {
         Self { keystrokes: keystrokes.into(), wait: wait_of(seconds) }
     }
 
-    /// Whether nothing typed later can end up on this command's line.
+    /// Whether later keystrokes cannot continue this command's line.
     fn ends_a_line(&self) -> bool {
         self.keystrokes.ends_with(['\n', '\r']) || crate::keys::is_key(&self.keystrokes)
     }
 }
 
 fn wait_of(seconds: f64) -> Duration {
+    // NaN passes `clamp` and fails the conversion.
     Duration::try_from_secs_f64(seconds.clamp(0.0, LONGEST_WAIT.as_secs_f64())).unwrap_or(DEFAULT_WAIT)
 }
 
-/// Only a line break makes a shell run what was typed; without one the next command lands on the same line.
+/// Warns of commands without a line break. Only a line break makes a shell run a command, and without it the next
+/// command is on the same line.
 fn warn_of_run_on_lines(commands: &[Command], warnings: &mut Vec<String>) {
     for (index, command) in commands.iter().enumerate().take(commands.len().saturating_sub(1)) {
         if !command.keystrokes.is_empty() && !command.ends_a_line() {

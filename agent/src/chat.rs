@@ -1,4 +1,4 @@
-//! A plain client of OpenAI-compatible chat completions: one request, one whole answer.
+//! A client of OpenAI-compatible chat completions without streaming: one request, one whole answer.
 
 mod context_length;
 mod error;
@@ -17,7 +17,7 @@ pub use self::error::ChatError;
 use self::error::{excerpt, failed_request, refused};
 use crate::settings::AgentSettings;
 
-/// Who wrote a message.
+/// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -30,39 +30,39 @@ pub enum Role {
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// Who wrote it.
+    /// The author of the message.
     pub role: Role,
-    /// Its text; that of the model exactly as it was received.
+    /// The text. The model's text is unchanged.
     pub content: String,
 }
 
-/// One message of a conversation, as it is sent.
+/// A borrowed message of a conversation, for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Said<'a> {
     pub(crate) role: Role,
     pub(crate) content: &'a str,
 }
 
-/// What the model answered.
+/// The model's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) content: String,
-    /// What it thought, where the server tells that apart.
+    /// The reasoning, if the server reports it separately.
     pub(crate) reasoning: Option<String>,
-    /// The server cut the answer off at its token limit (`finish_reason: "length"`).
+    /// Whether the server's token limit truncated the answer (`finish_reason: "length"`).
     pub(crate) cut_off: bool,
-    /// The model's name, as the server gives it.
+    /// The model's name in the server's answer.
     pub(crate) model: Option<String>,
-    /// None where the server does not count.
+    /// `None` if the server does not count.
     pub(crate) usage: Option<Usage>,
 }
 
-/// Tokens of one call, as the server counted them.
+/// The tokens of one call, as counted by the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) prompt_tokens: u64,
     pub(crate) completion_tokens: u64,
-    /// Those of the prompt that it had computed before.
+    /// The prompt tokens from the server's cache.
     pub(crate) cached_tokens: u64,
 }
 
@@ -101,7 +101,7 @@ struct Choice {
 #[derive(Deserialize)]
 struct ReplyMessage {
     content: Option<String>,
-    /// vLLM's name for it, and the one that it had before.
+    /// vLLM's current name of the field. The alias is its earlier name.
     #[serde(alias = "reasoning_content")]
     reasoning: Option<String>,
 }
@@ -120,9 +120,9 @@ struct PromptTokens {
     cached_tokens: Option<u64>,
 }
 
-/// Longest wait that a server's `Retry-After` can ask for.
+/// The longest wait that a server's `Retry-After` can cause.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
-/// Most bytes of an answer; far above any real one.
+/// The maximal size of an answer in bytes, far above any real answer.
 const LARGEST_ANSWER: usize = 64 << 20;
 
 impl ChatClient {
@@ -136,9 +136,10 @@ impl ChatClient {
             .and_then(|_| Url::parse(&format!("{base_url}/chat/completions")).ok())
             .ok_or_else(|| bad_url("write it as http://HOST:PORT/v1"))?;
         let http = reqwest::Client::builder()
-            // The base URL is the proxy that records the trial; going around it loses tokens.
+            // The base URL is the proxy that records the trial, and a call that bypasses it is not recorded.
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
+            // A connection needs far less time than an answer, so a dead server is found sooner.
             .connect_timeout(settings.call_timeout.min(Duration::from_secs(10)))
             .read_timeout(settings.call_timeout)
             .build()
@@ -146,7 +147,7 @@ impl ChatClient {
         Ok(Self { http, url, settings, first_wait: Duration::from_millis(500), spent: Mutex::default() })
     }
 
-    /// Asks for the next message. Connection errors, 429 and 5xx are tried again, with growing waits between.
+    /// Requests the next message. Retries connection errors, 429 and 5xx, with increasing waits.
     pub(crate) async fn complete(&self, messages: &[Said<'_>]) -> Result<Reply, ChatError> {
         let mut retries_left = self.settings.retries;
         let mut wait = self.first_wait;
@@ -161,6 +162,7 @@ impl ChatClient {
             let Some(asked) = failure.retry.filter(|_| retries_left > 0) else {
                 return Err(failure.error);
             };
+            // The server's request is a minimum. The backoff applies if it is longer.
             let pause = asked.min(LONGEST_RETRY_AFTER).max(jittered(wait));
             tracing::info!(error = %failure.error, pause_ms = pause.as_millis(), "asking the model again");
             tokio::time::sleep(pause).await;
@@ -173,7 +175,7 @@ impl ChatClient {
         &self.settings
     }
 
-    /// Tokens of all calls until now, as far as the server counts them.
+    /// Returns the tokens of all calls so far, as counted by the server.
     pub(crate) fn spent(&self) -> Usage {
         *self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -198,6 +200,7 @@ impl ChatClient {
         let response = sent.map_err(|error| self.failed(&error))?;
         let status = response.status();
         let asked = retry_after(&response);
+        // The body of an error is read too, because it has the server's message.
         let body = self.read(response).await?;
         if status.is_success() {
             return self.reply(&body).map_err(Failure::fatal);
@@ -229,6 +232,7 @@ impl ChatClient {
         });
         Ok(Reply {
             content: choice.message.content.unwrap_or_default(),
+            // Some servers send an empty text instead of no reasoning.
             reasoning: choice.message.reasoning.filter(|reasoning| !reasoning.is_empty()),
             cut_off: choice.finish_reason.as_deref() == Some("length"),
             model: response.model,
@@ -238,6 +242,7 @@ impl ChatClient {
 
     fn failed(&self, error: &reqwest::Error) -> Failure {
         let error = failed_request(self.url.as_str(), self.settings.call_timeout, error);
+        // A timeout is not retried: the server may still be computing the answer.
         let retry = matches!(error, ChatError::Unreachable { .. }).then_some(Duration::ZERO);
         Failure { error, retry }
     }
@@ -247,7 +252,7 @@ impl ChatClient {
     }
 }
 
-/// One attempt that failed, and how long to wait at least before the next one, if another makes sense.
+/// A failed attempt. `retry` is the minimal wait before the next one, or `None` if a retry has no use.
 struct Failure {
     error: ChatError,
     retry: Option<Duration>,
@@ -259,14 +264,14 @@ impl Failure {
     }
 }
 
-/// The wait in seconds that the server asks for; the form with a date is not used by model servers.
+/// Returns the wait in seconds that the server requests. Model servers do not use the form with a date.
 fn retry_after(response: &Response) -> Duration {
     let seconds =
         response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
     Duration::from_secs(seconds.unwrap_or(0))
 }
 
-/// `wait` and up to a quarter more, so that trials that failed together do not come back together.
+/// Returns `wait` plus up to 25 %, so that trials that failed together do not retry together.
 fn jittered(wait: Duration) -> Duration {
     let random = RandomState::new().hash_one(()) % 256;
     wait + wait.mul_f64(random as f64 / 1024.0)

@@ -1,4 +1,4 @@
-//! What the model is shown with each question, and how much of its context that takes.
+//! The conversation that the model sees with each question, and its number of tokens.
 
 use crate::chat::{Reply, Role, Said};
 
@@ -7,9 +7,9 @@ use crate::chat::{Reply, Role, Said};
 struct Exchange {
     asked: String,
     answered: String,
-    /// Tokens of the conversation up to and with the question.
+    /// The tokens of the conversation up to and including the question.
     tokens_asked: u64,
-    /// Tokens of the conversation up to and with the answer.
+    /// The tokens of the conversation up to and including the answer.
     tokens: u64,
 }
 
@@ -22,11 +22,12 @@ impl Exchange {
     }
 }
 
-/// Exchanges with the model, in order. The question that waits for its answer is not among them.
+/// Exchanges with the model, in order. A question without an answer is not among them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Exchanges(Vec<Exchange>);
 
-/// Bytes of one token, where a server does not count: less than most texts have, so that a full context is not missed.
+/// The assumed bytes per token if the server does not count. Most texts have more, so the estimate is too high rather
+/// than too low, and a full context is not missed.
 const BYTES_PER_TOKEN: usize = 3;
 
 impl Exchanges {
@@ -34,32 +35,33 @@ impl Exchanges {
         self.0.is_empty()
     }
 
-    /// Whether something would be left out by a summary.
+    /// Whether a summary would replace anything.
     pub(crate) fn is_long(&self) -> bool {
         self.0.len() > 1
     }
 
-    /// All of it, and then this question.
+    /// Returns all messages, and then this question.
     pub(crate) fn with<'a>(&'a self, question: &'a str) -> Vec<Said<'a>> {
         let mut messages = self.messages();
         messages.push(Said { role: Role::User, content: question });
         messages
     }
 
-    /// All of it.
+    /// Returns all messages.
     pub(crate) fn messages(&self) -> Vec<Said<'_>> {
         self.0.iter().flat_map(Exchange::messages).collect()
     }
 
-    /// Tokens that it takes, by the server's own count where it counts.
+    /// Returns the number of tokens, as counted by the server if it counts.
     pub(crate) fn tokens(&self) -> u64 {
         self.0.last().map_or(0, |exchange| exchange.tokens)
     }
 
-    /// Adds what was asked last, and the answer to it.
+    /// Adds the last question and its answer.
     pub(crate) fn add(&mut self, asked: String, reply: &Reply) {
         let tokens_asked = match reply.usage {
             Some(usage) => usage.prompt_tokens,
+            // Only the new question is estimated: earlier exchanges already have their number.
             None => self.tokens() + estimate(&asked),
         };
         let answer = reply.usage.map_or_else(|| estimate(&reply.content), |usage| usage.completion_tokens);
@@ -67,24 +69,26 @@ impl Exchanges {
         self.0.push(Exchange { asked, answered: reply.content.clone(), tokens_asked, tokens });
     }
 
-    /// Drops the latest exchanges until it takes at most so many tokens, but never the first question with its answer.
-    /// Returns how many were dropped.
+    /// Removes the latest exchanges until at most `at_most` tokens remain. The first question and its answer always
+    /// remain. Returns the number of removed exchanges.
     pub(crate) fn unwind(&mut self, at_most: u64) -> usize {
         let before = self.0.len();
+        // The latest exchanges go first, because the first one has the rules and the task.
         while self.0.len() > 1 && self.tokens() > at_most {
             self.0.pop();
         }
         before - self.0.len()
     }
 
-    /// Begins anew: the first question stays, with the rules and the task; what another conversation began with follows
-    /// on it in the same message, since templates of models want the roles to alternate.
+    /// Starts a new conversation. The first question, which has the rules and the task, remains. The first question of
+    /// the other conversation follows in the same message, because templates of models require alternating roles.
     pub(crate) fn hand_over(&mut self, asked: &str, reply: &Reply) {
         let Some(first) = self.0.first().cloned() else { return };
         let mut taken_over = Self::default();
         taken_over.add(asked.to_owned(), reply);
         for exchange in &mut taken_over.0 {
             exchange.asked = format!("{}\n\n{}", first.asked.trim_end(), exchange.asked);
+            // The answer's tokens are already part of the sums that `add` made, so the first question is added to both.
             exchange.tokens_asked += first.tokens_asked;
             exchange.tokens += first.tokens_asked;
         }

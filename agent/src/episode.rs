@@ -1,4 +1,4 @@
-//! The loop of a trial: show the terminal to the model, type what it answers, until one of them ends it.
+//! The loop of a trial: shows the terminal to the model and types the answers, until an end condition holds.
 
 mod asking;
 
@@ -21,16 +21,16 @@ pub(crate) struct Episode<'a> {
     settings: &'a AgentSettings,
     terminal: &'a Terminal,
     instruction: &'a str,
-    /// Tokens that the model can see at once, if that is known.
+    /// The number of tokens in the model's context, if known.
     context_length: Option<u64>,
     conversation: Exchanges,
-    /// What the model is told next.
+    /// The next message to the model.
     next: String,
-    /// The last answer that could be read said that the task is complete.
+    /// Whether the last readable answer declared the task complete.
     completion_pending: bool,
     turns: u32,
     summaries: u32,
-    /// Prompts in a row that the model had no room for.
+    /// The number of consecutive prompts that did not fit into the model's context.
     unanswered: u32,
     transcript: Vec<Message>,
     recorder: Option<Recorder>,
@@ -59,6 +59,7 @@ impl<'a> Episode<'a> {
     /// Runs to the end, or until cancelled.
     pub(crate) async fn run(mut self, cancel: CancellationToken) -> Result<AgentReport, AgentError> {
         let ended = cancel.run_until_cancelled(Box::pin(self.take_turns())).await;
+        // Outside the cancelled future: a cancelled run also leaves its trajectory.
         self.keep_trajectory().await;
         match ended {
             None => Ok(self.report(StopReason::Cancelled)),
@@ -88,17 +89,20 @@ impl<'a> Episode<'a> {
 
     async fn take_turns(&mut self) -> Result<StopReason, ChatError> {
         let ready = type_commands::wait_for_prompt(self.terminal);
+        // The two waits are independent, and each may take seconds.
         let ((), context_length) = tokio::join!(ready, self.find_context_length());
         self.context_length = context_length;
         let observation = self.terminal.observe().await;
         self.say(prompt::first(self.settings.format, self.instruction, &observation));
         loop {
+            // Checked before each request, because an answer for a closed terminal would waste a call.
             if self.terminal.is_closed() {
                 return Ok(StopReason::TerminalClosed);
             }
             if self.turns >= self.settings.max_turns {
                 return Ok(StopReason::MaxTurns);
             }
+            // Before the request: a summary needs free context, which a rejected request no longer has.
             self.hand_over_ahead().await;
             let Some(reply) = self.ask().await? else { continue };
             let ended = self.take(&reply).await;
@@ -109,11 +113,11 @@ impl<'a> Episode<'a> {
         }
     }
 
-    /// Does what the model's answer says and tells it what came of it.
+    /// Executes the model's answer and queues the result as the next message.
     async fn take(&mut self, reply: &Reply) -> ControlFlow<StopReason> {
         let answer = match self.read(reply) {
             Ok(answer) => answer,
-            // Whether completion is pending stays as it is: the answer that could not be read may confirm it.
+            // A pending completion stays pending, because the repeated answer may confirm it.
             Err(correction) => {
                 self.record(|recorder, turn| recorder.answered(turn, reply, None));
                 self.respond(correction);
@@ -123,8 +127,10 @@ impl<'a> Episode<'a> {
         self.record(|recorder, turn| recorder.answered(turn, reply, Some(&answer)));
         let ModelAnswer { plan, commands, task_complete, mut warnings, .. } = answer;
         tracing::info!(turn = self.turns, commands = commands.len(), task_complete, plan, "answer");
+        // The observation comes after the output has settled, so that it shows the result of the commands.
         warnings.extend(type_commands::carry_out(self.terminal, &commands).await);
         let observation = self.terminal.observe().await;
+        // The commands of the confirming answer were typed too, so the last observation has their result.
         if task_complete && self.completion_pending {
             self.record(|recorder, _| recorder.observed(observation.text()));
             return ControlFlow::Break(StopReason::Completed);
@@ -138,7 +144,7 @@ impl<'a> Episode<'a> {
         ControlFlow::Continue(())
     }
 
-    /// What the model wants, or else what it is told about its answer.
+    /// Parses the model's answer. The error is the correction for the model.
     fn read(&self, reply: &Reply) -> Result<ModelAnswer, String> {
         let format = self.settings.format;
         let read = format.parse(&reply.content);
@@ -148,19 +154,20 @@ impl<'a> Episode<'a> {
                 prompt::unreadable(format, &error)
             });
         }
+        // A truncated answer may look complete although commands are missing, so only a provably whole answer counts.
         format.salvage(&reply.content).ok_or_else(|| {
             let noticed = read.map_or_else(|error| error.warnings, |answer| answer.warnings);
             prompt::cut_off(&noticed)
         })
     }
 
-    /// Tells the model what came of its answer.
+    /// Queues the result of the model's answer.
     fn respond(&mut self, content: String) {
         self.record(|recorder, _| recorder.observed(&content));
         self.put(content);
     }
 
-    /// Tells the model what is no response to an answer of its own.
+    /// Queues a message that is not the result of an answer.
     fn say(&mut self, content: String) {
         self.record(|recorder, _| recorder.asked(&content));
         self.put(content);
@@ -171,7 +178,7 @@ impl<'a> Episode<'a> {
         self.next = content;
     }
 
-    /// Lets the recorder know, if there is one. It is told the turn, from one.
+    /// Calls the recorder, if there is one, with the number of the turn from 1.
     fn record(&mut self, what: impl FnOnce(&mut Recorder, u32)) {
         let turn = self.turns;
         if let Some(recorder) = &mut self.recorder {

@@ -1,11 +1,11 @@
-//! From the keystrokes a model writes to the bytes a program in a terminal reads.
+//! Converts the keystrokes of a model to the bytes that a program in a terminal reads.
 
 use std::borrow::Cow;
 
-/// The bytes of `keystrokes`: those of one key if the whole string is a key's name as tmux spells it (`C-c`, `Enter`,
-/// `Up`, `F5`), else the text as it stands.
+/// Returns the bytes of `keystrokes`. These are the bytes of one key if the whole string is its name in tmux's spelling
+/// (`C-c`, `Enter`, `Up`, `F5`). Otherwise they are the text itself.
 ///
-/// `application_cursor` is the mode in which programs want arrow keys as `ESC O A` instead of `ESC [ A`.
+/// `application_cursor` is the mode in which programs expect arrow keys as `ESC O A` instead of `ESC [ A`.
 pub(crate) fn encode(keystrokes: &str, application_cursor: bool) -> Cow<'_, [u8]> {
     named(keystrokes, application_cursor).unwrap_or(Cow::Borrowed(keystrokes.as_bytes()))
 }
@@ -21,6 +21,7 @@ fn named(name: &str, application_cursor: bool) -> Option<Cow<'static, [u8]>> {
         return modifiers.of_character(b' ').map(Cow::Owned);
     }
     if let Some(byte) = single(key) {
+        // A single character is text. Only with a modifier is it the name of a key.
         return if modifiers == Modifiers::default() {
             None
         } else {
@@ -31,7 +32,7 @@ fn named(name: &str, application_cursor: bool) -> Option<Cow<'static, [u8]>> {
     special.bytes(modifiers, application_cursor)
 }
 
-/// Keys that are held down with another one.
+/// The modifiers of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Modifiers {
     shift: bool,
@@ -40,7 +41,7 @@ struct Modifiers {
 }
 
 impl Modifiers {
-    /// Takes them off a key's name: `C-M-x`, and `^x` for `C-x`.
+    /// Splits the modifiers off a key's name: `C-M-x`, and `^x` for `C-x`.
     fn split(name: &str) -> (Self, &str) {
         let mut modifiers = Self::default();
         let mut key = name;
@@ -54,6 +55,7 @@ impl Modifiers {
                 "S-" | "s-" => &mut modifiers.shift,
                 _ => return (modifiers, key),
             };
+            // `C-` alone and `^` alone are text, because no key follows.
             if rest.is_empty() {
                 return (modifiers, key);
             }
@@ -71,17 +73,17 @@ impl Modifiers {
         Some(if self.meta { vec![0x1b, byte] } else { vec![byte] })
     }
 
-    /// As xterm counts them in what special keys send.
+    /// Returns the number of the modifiers in the sequences of special keys, as in xterm.
     fn number(self) -> u8 {
         1 + u8::from(self.shift) + 2 * u8::from(self.meta) + 4 * u8::from(self.control)
     }
 }
 
-/// What a key sends that is no character.
+/// The bytes of a key that is not a character.
 enum Special {
     /// These bytes.
     Bytes(&'static str),
-    /// `ESC [` and this letter, or `ESC O` where programs ask for that.
+    /// `ESC [` and this letter, or `ESC O` and the letter in application mode.
     Cursor(char),
     /// `ESC [`, this number and `~`.
     Numbered(u8),
@@ -89,7 +91,7 @@ enum Special {
     Function(char),
 }
 
-/// By the names that tmux has for them.
+/// The special keys, by tmux's names.
 const SPECIAL: [(&str, Special); 33] = [
     ("Enter", Special::Bytes("\r")),
     ("Escape", Special::Bytes("\x1b")),
@@ -127,12 +129,13 @@ const SPECIAL: [(&str, Special); 33] = [
 ];
 
 impl Special {
-    /// None where a modifier changes nothing that a program could tell.
+    /// Returns `None` if the key has no bytes with these modifiers, so that no program could see them.
     fn bytes(&self, modifiers: Modifiers, application_cursor: bool) -> Option<Cow<'static, [u8]>> {
         let number = modifiers.number();
         let bytes = match (self, number) {
             (Self::Bytes(bytes), 1) => return Some(Cow::Borrowed(bytes.as_bytes())),
             (Self::Bytes(bytes), _) => {
+                // Terminals encode only Meta with these keys, as an escape before the bytes.
                 let only_meta = modifiers == Modifiers { meta: true, ..Modifiers::default() };
                 return only_meta.then(|| Cow::Owned(format!("\x1b{bytes}").into_bytes()));
             }
@@ -147,7 +150,7 @@ impl Special {
     }
 }
 
-/// The control character of a key: `c` → 0x03.
+/// Returns the control character of a key: `c` → 0x03.
 fn control(byte: u8) -> Option<u8> {
     match byte {
         b' ' => Some(0),
@@ -157,7 +160,7 @@ fn control(byte: u8) -> Option<u8> {
     }
 }
 
-/// The one printable ASCII character that `key` is.
+/// Returns the character if `key` is a single printable ASCII character.
 fn single(key: &str) -> Option<u8> {
     match key.as_bytes() {
         [byte @ 0x21..=0x7e] => Some(*byte),
@@ -188,7 +191,7 @@ mod tests {
             ("PageDown", b"\x1b[6~"),
             ("F3", b"\x1bOR"),
             ("F12", b"\x1b[24~"),
-            // tmux does not mind case, and takes modifiers.
+            // tmux ignores the case of names, and accepts modifiers.
             ("enter", b"\r"),
             ("^c", b"\x03"),
             ("C-M-a", b"\x1b\x01"),

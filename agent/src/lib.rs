@@ -1,9 +1,8 @@
 //! A terminal over any byte stream, and the agent that works in it.
 //!
-//! The agent shows a terminal to a model, types what the model answers, and ends when the model twice in a row says that
-//! the task is complete. Its behaviour follows Terminus-2, the reference agent of Harbor; so do its formats of
-//! answers. It knows neither Docker nor any other part of this project: it is handed the bytes of a terminal and the
-//! address of a model.
+//! The agent shows a terminal to a model and types the model's answers. It ends when the model confirms that the task
+//! is complete. Its behaviour and its answer formats follow Terminus-2, the reference agent of Harbor. It knows neither
+//! Docker nor any other part of this project: its inputs are the byte stream of a terminal and the address of a model.
 #![forbid(unsafe_code)]
 
 use futures_util::future::BoxFuture;
@@ -30,17 +29,18 @@ pub use report::{AgentError, AgentReport, StopReason};
 pub use settings::{AgentSettings, Summarize, TrajectorySettings};
 use terminal::Terminal;
 
-/// Works on `instruction` in `terminal` until the model has confirmed that it is done, a limit is reached, the terminal
-/// closes or `cancel` is cancelled. All of these are reports; of a cancelled run it holds what was done so far.
+/// Works on `instruction` in `terminal` until the model has confirmed completion, a limit is reached, the terminal
+/// closes, or `cancel` is cancelled. Each of these gives a report. The report of a cancelled run has the work so far.
 ///
-/// The terminal stays the caller's: closing it hangs up on what the agent left running, which its tests may look for.
+/// The caller still owns the terminal. Closing it sends a hang-up to processes of the agent, for which the tests of the
+/// task may look.
 ///
 /// # Errors
-/// The base URL cannot be used, or the model failed for good: unreachable, or an error that trying again did not cure.
-/// The latter error carries the report up to there.
+/// The base URL is invalid, or the model failed permanently: it is unreachable, or an error persisted after
+/// all retries. The latter error contains the report up to that point.
 ///
-/// The returned future is boxed so that this crate compiles the agent once. The body of an `async fn` is compiled by every
-/// crate that polls it, with that crate's settings.
+/// The returned future is boxed so that this crate compiles the agent once. Every crate that polls an `async fn` would
+/// compile its body again, with that crate's settings.
 pub fn run<'a>(
     settings: AgentSettings,
     instruction: &'a str,

@@ -1,5 +1,6 @@
-//! The character set of lines and corners that programs switch to where they may not take the terminal to know UTF-8:
-//! ncurses does in a container's plain locale. The emulator has no character sets, so it is given the characters themselves.
+//! DEC's character set of lines and corners. Programs select it if the terminal may not support UTF-8, such as ncurses
+//! in a container's plain locale. The emulator has no character sets, so this module gives it the characters
+//! themselves.
 
 use std::borrow::Cow;
 
@@ -8,23 +9,23 @@ const SHIFT_OUT: u8 = 0x0e;
 const SHIFT_IN: u8 = 0x0f;
 const BELL: u8 = 0x07;
 
-/// What `` ` `` to `~` stand for in DEC's set of special graphics.
+/// The characters for the bytes `` ` `` to `~` in DEC's special graphics set.
 const GRAPHICS: [char; 31] = [
     '◆', '▒', '␉', '␌', '␍', '␊', '°', '±', '␤', '␋', '┘', '┐', '┌', '└', '┼', '⎺', '⎻', '─', '⎼', '⎽', '├',
     '┤', '┴', '┬', '│', '≤', '≥', 'π', '≠', '£', '·',
 ];
 
-/// Follows a program's output as far as its character sets go.
+/// Tracks the character sets in a program's output.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LineDrawing {
     place: EscapeState,
-    /// Whether each of the two sets that can be shifted to is that of lines.
+    /// Whether each of the two selectable sets is the line-drawing set.
     sets: [bool; 2],
-    /// The second set is the one in use.
+    /// Whether the second set is active.
     shifted: bool,
 }
 
-/// Where in an escape sequence the next byte stands.
+/// The position of the next byte in an escape sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum EscapeState {
     #[default]
@@ -33,18 +34,19 @@ enum EscapeState {
     Escape,
     /// The next byte names the first or second set.
     Naming(usize),
-    /// In another sequence of two bytes or more, until its last.
+    /// In another sequence of two or more bytes, until its last byte.
     Intermediate,
     /// In a control sequence, until its last byte.
     Control,
-    /// In a title and the like, until a bell or the next escape.
+    /// In a string such as a title, until a bell or the next escape.
     String,
 }
 
 impl LineDrawing {
-    /// The same output with lines and corners as characters.
+    /// Returns the output with lines and corners as Unicode characters.
     pub(crate) fn drawn<'a>(&mut self, output: &'a [u8]) -> Cow<'a, [u8]> {
         let is_plain = |byte: &u8| ![ESCAPE, SHIFT_OUT, SHIFT_IN].contains(byte);
+        // The fast path: most output has no escape and needs no copy.
         if self.place == EscapeState::Text && !self.is_drawing() && output.iter().all(is_plain) {
             return Cow::Borrowed(output);
         }
@@ -63,8 +65,9 @@ impl LineDrawing {
         if self.shifted { second } else { first }
     }
 
-    /// The character that this byte stands for, where it is another one.
+    /// Returns the replacement of this byte, or `None` if the byte is unchanged.
     fn next(&mut self, byte: u8) -> Option<char> {
+        // An escape aborts any unfinished sequence, as in a VT100.
         if byte == ESCAPE {
             self.place = EscapeState::Escape;
             return None;
@@ -75,6 +78,7 @@ impl LineDrawing {
             (EscapeState::Escape, b')') => EscapeState::Naming(1),
             (EscapeState::Escape, b'[') => EscapeState::Control,
             (EscapeState::Escape, b']' | b'P' | b'X' | b'^' | b'_') => EscapeState::String,
+            // `ESC c` resets the terminal, and its character sets.
             (EscapeState::Escape, b'c') => {
                 *self = Self::default();
                 EscapeState::Text

@@ -1,4 +1,4 @@
-//! What the agent says to the model at its work, in one place.
+//! The agent's messages to the model during its work.
 
 pub(crate) mod summarize;
 
@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use crate::answer::{AnswerError, AnswerFormat};
 use crate::terminal::Observation;
 
-/// The first message: the rules of the game, the task, and what the terminal shows.
+/// Returns the first message: the rules, the task, and the terminal.
 pub fn first(format: AnswerFormat, instruction: &str, observation: &Observation) -> String {
     format!("{}\n# Task\n\n{instruction}\n\n{}", rules(format), terminal(observation))
 }
@@ -79,12 +79,12 @@ only the beginning and the end are shown, so write it to a file and look at the 
 for input that you do not type.
 ";
 
-/// What follows on commands that were run.
+/// Returns the message after executed commands.
 pub fn after_commands(observation: &Observation, warnings: &[String]) -> String {
     format!("{}{}", remarks(warnings), terminal(observation))
 }
 
-/// What follows on the first answer that says the task is complete.
+/// Returns the message after the first answer that declares the task complete.
 pub fn confirm_completion(format: AnswerFormat, observation: &Observation, warnings: &[String]) -> String {
     let (complete, incomplete) = match format {
         AnswerFormat::Json => ("\"task_complete\": true", "\"task_complete\": false"),
@@ -99,7 +99,7 @@ pub fn confirm_completion(format: AnswerFormat, observation: &Observation, warni
     )
 }
 
-/// What follows on an answer that could not be read.
+/// Returns the message after an unreadable answer.
 pub fn unreadable(format: AnswerFormat, error: &AnswerError) -> String {
     let wanted = match format {
         AnswerFormat::Json => "one JSON object that has \"analysis\", \"plan\" and \"commands\"",
@@ -112,7 +112,7 @@ pub fn unreadable(format: AnswerFormat, error: &AnswerError) -> String {
     )
 }
 
-/// What follows on an answer that the model's limit on output tokens cut off.
+/// Returns the message after an answer that the token limit truncated.
 pub(crate) fn cut_off(warnings: &[String]) -> String {
     format!(
         "{}Your answer was longer than allowed and was cut off, and nothing was typed. Answer again in fewer words; do \

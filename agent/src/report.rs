@@ -5,22 +5,22 @@ use thiserror::Error;
 
 use crate::chat::{ChatError, Message};
 
-/// What became of a run.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AgentReport {
-    /// Answers of the model.
+    /// The number of the model's answers.
     pub turns: u32,
-    /// The model said that the task is complete, and confirmed it.
+    /// Whether the model declared the task complete and confirmed this.
     pub completed: bool,
     /// Why the run ended.
     pub stop: StopReason,
-    /// How often a shorter conversation took the place of one that had grown too long.
+    /// How often a shorter conversation replaced a conversation that had grown too long.
     pub summaries: u32,
-    /// Prompt tokens of all calls together, as the server counted them.
+    /// The prompt tokens of all calls together, as counted by the server.
     pub prompt_tokens: u64,
-    /// Completion tokens of all calls together, as the server counted them.
+    /// The completion tokens of all calls together, as counted by the server.
     pub completion_tokens: u64,
-    /// Every message of the main conversation, in order; those of helper conversations are in the trajectory.
+    /// Every message of the main conversation, in order. The trajectory has those of the helper conversations.
     pub transcript: Vec<Message>,
 }
 
@@ -38,22 +38,22 @@ pub enum StopReason {
     TerminalClosed,
     /// The run was cancelled from outside.
     Cancelled,
-    /// The model gave no answer; the [`AgentError`] says why.
+    /// The model gave no answer. The [`AgentError`] has the reason.
     ModelFailed,
 }
 
 /// Why a run failed.
 #[derive(Debug, Error)]
 pub enum AgentError {
-    /// The settings cannot be used; nothing was started.
+    /// The settings are invalid, and nothing was started.
     #[error(transparent)]
     Settings(ChatError),
-    /// The model failed in mid-run.
+    /// The model failed during the run.
     #[error("{source} (turn {})", report.turns + 1)]
     Model {
-        /// What the model's side said.
+        /// The error from the client or the server.
         source: ChatError,
-        /// What was done until then; its `stop` is [`StopReason::ModelFailed`].
+        /// The work until then. Its `stop` is [`StopReason::ModelFailed`].
         report: Box<AgentReport>,
     },
 }

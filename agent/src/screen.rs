@@ -1,7 +1,7 @@
-//! What a terminal shows: the pure half of [`Terminal`](crate::terminal::Terminal).
+//! The screen of a terminal, without I/O: the pure part of [`Terminal`](crate::terminal::Terminal).
 //!
-//! Bytes go in, text comes out. Rows that scroll off the top are kept from one observation to the next, so that an
-//! observation holds all output since the last one, within fixed memory however much a program prints.
+//! Its input is bytes and its output is text. Rows that scroll off the top are stored until the next observation, so an
+//! observation has all output since the last one. The memory is bounded for any amount of output.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU16;
@@ -14,33 +14,33 @@ use vt100::capture::{
 use crate::line_drawing::LineDrawing;
 use crate::truncate::{Clipped, LIMIT};
 
-/// Rows and columns of a terminal; a zero counts as one.
+/// The size of a terminal. A zero counts as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TerminalSize {
-    /// Lines on the screen.
+    /// The number of lines on the screen.
     pub rows: u16,
-    /// Characters on a line.
+    /// The number of characters on a line.
     pub cols: u16,
 }
 
 impl Default for TerminalSize {
-    /// 40 rows of 160 columns, Terminus-2's window.
+    /// 40 rows of 160 columns, the size of Terminus-2's window.
     fn default() -> Self {
         Self { rows: 40, cols: 160 }
     }
 }
 
-/// What an observation saw.
+/// The result of an observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observation {
-    /// Output since the last observation, from the start of the line that the cursor's prompt stood on.
+    /// The output since the last observation, from the start of the line with the cursor at that time.
     NewOutput(String),
-    /// The whole screen: nothing new came, or a program redrew what was there before.
+    /// The whole screen, because there is no new output, or because a program redrew earlier text.
     Screen(String),
 }
 
 impl Observation {
-    /// The text seen, at most about 10 000 bytes of it.
+    /// Returns the text, at most about 10 000 bytes.
     pub fn text(&self) -> &str {
         match self {
             Self::NewOutput(text) | Self::Screen(text) => text,
@@ -53,17 +53,17 @@ pub(crate) struct Screen {
     emulator: vt100::Parser<Effects>,
     line_drawing: LineDrawing,
     size: TerminalSize,
-    /// The main screen as the last observation left it; `None` before the first one.
+    /// The main screen at the last observation, or `None` before the first one.
     seen: Option<String>,
 }
 
-/// Output given to the emulator at once; at most this much is lost with a reset.
+/// The number of bytes per call of the emulator. A reset loses at most this much.
 const PIECE: usize = 1024;
 
 fn emulator(size: TerminalSize) -> vt100::Parser<Effects> {
     let rows = NonZeroU16::new(size.rows).unwrap_or(NonZeroU16::MIN);
     let cols = NonZeroU16::new(size.cols).unwrap_or(NonZeroU16::MIN);
-    // No scrollback inside the emulator: rows that leave the screen go to `Effects::on_scroll`.
+    // The emulator stores no scrollback: rows that leave the screen go to `Effects::on_scroll`.
     vt100::Parser::new_with_callbacks(rows, cols, 0, Effects::new(0))
 }
 
@@ -72,11 +72,12 @@ impl Screen {
         Self { emulator: emulator(size), line_drawing: LineDrawing::default(), size, seen: None }
     }
 
-    /// Takes program output; returns what the terminal has to answer to it (usually nothing).
+    /// Processes program output. Returns the terminal's replies, which are usually empty.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
         for piece in self.line_drawing.drawn(bytes).chunks(PIECE) {
-            // Found by the property test below: the emulator panics on rare output (a variation selector that widens
-            // the character in the last column). A program in a terminal must not be able to end the trial with that.
+            // The emulator panics on rare output, such as a variation selector that widens the character in the last
+            // column. The property test below found this. A program in a terminal must not be able to end the trial
+            // with such output.
             let fed = catch_unwind(AssertUnwindSafe(|| self.emulator.process(piece)));
             if fed.is_err() {
                 self.reset();
@@ -85,7 +86,7 @@ impl Screen {
         std::mem::take(&mut self.emulator.callbacks_mut().replies)
     }
 
-    /// Starts over with an empty screen that says so.
+    /// Replaces the emulator with an empty one and shows a message.
     fn reset(&mut self) {
         tracing::warn!("the terminal emulator failed on some output and was reset");
         self.emulator = emulator(self.size);
@@ -94,20 +95,20 @@ impl Screen {
         self.emulator.process(b"[the terminal could not show some output and was cleared]\r\n");
     }
 
-    /// The screen as text, without trailing blank lines.
+    /// Returns the screen as text, without trailing blank lines.
     pub(crate) fn text(&self) -> String {
         self.rows_after(&mut BasicFormattedCaptureState::new())
     }
 
-    /// Whether the program asked for the application form of the arrow keys.
+    /// Whether the program requested the application mode of the arrow keys.
     pub(crate) fn application_cursor(&self) -> bool {
         self.emulator.screen().application_cursor()
     }
 
-    /// Output since the last observation, else the screen.
+    /// Returns the output since the last observation, or else the screen.
     pub(crate) fn observe(&mut self) -> Observation {
         if self.emulator.screen().alternate_screen() {
-            // Full-screen programs have no history; the main screen's mark waits until they leave.
+            // Full-screen programs have no history. The position in the main screen remains until they end.
             return Observation::Screen(Clipped::whole(&self.text()).to_string());
         }
         let new = self.new_output();
@@ -116,16 +117,18 @@ impl Screen {
             Some(text) => Observation::NewOutput(text),
             None => Observation::Screen(Clipped::whole(&screen).to_string()),
         };
-        // The head of the next observation begins with this screen and still has to hold a whole report after it.
+        // The head of the next observation begins with this screen, and must have room for a whole observation after
+        // it.
         *self.emulator.callbacks_mut() = Effects::new(screen.len() + LIMIT);
         self.seen = Some(screen);
         observation
     }
 
-    /// The text after the last observation, if that is still where it was and something came after it.
+    /// Returns the text after the last observation, if that is unchanged and there is new text.
     fn new_output(&self) -> Option<String> {
         let seen = self.seen.as_deref()?;
         let effects = self.emulator.callbacks();
+        // A copy of the capture state, because the rows on the screen may still change.
         let rest = self.rows_after(&mut effects.capture.clone());
         if effects.scrolled.dropped == 0 {
             let mut all = effects.scrolled.head.clone();
@@ -140,7 +143,7 @@ impl Screen {
         }
     }
 
-    /// The screen's rows as plain text that continues what `capture` has written.
+    /// Returns the screen's rows as plain text that continues the text already written with `capture`.
     fn rows_after(&self, capture: &mut BasicFormattedCaptureState) -> String {
         let mut formatted = String::new();
         let range = BasicFormattedCaptureRange::Full(capture);
@@ -152,23 +155,24 @@ impl Screen {
     }
 }
 
-/// The part of `all` that was not there when a terminal showed `seen`, if that is still where it was and something came
-/// after it. It begins with the line of the prompt.
+/// Returns the part of `all` after the text `seen` of an earlier observation. `None` if the earlier text changed or
+/// there is no new text. The result begins with the line of the prompt.
 pub(crate) fn new_since<'a>(seen: &str, all: &'a str) -> Option<&'a str> {
     let (above, line) = split_prompt(seen);
     let new = all.strip_prefix(above)?;
+    // Trailing blanks are no output: they come and go with the cursor.
     let unchanged = new.trim_end() == line.trim_end();
     (!unchanged && !new.trim().is_empty()).then_some(new)
 }
 
-/// The lines above the last one, and that one: the line of the prompt grows while the user types, so only what is above it
-/// must be unchanged.
+/// Splits off the last line. Only the lines above it must be unchanged, because the line of the prompt grows while the
+/// user types.
 fn split_prompt(seen: &str) -> (&str, &str) {
     let last_line = seen.rfind('\n').map_or(0, |newline| newline + 1);
     seen.split_at_checked(last_line).unwrap_or(("", seen))
 }
 
-/// What the emulator reports beside the picture.
+/// The emulator's output apart from the screen.
 struct Effects {
     scrolled: Scrolled,
     capture: BasicFormattedCaptureState,
@@ -184,7 +188,8 @@ impl Effects {
         }
     }
 
-    /// Answers are a few bytes each and taken after every chunk of output; more than this is a program gone wild.
+    /// The maximal number of reply bytes. Replies have a few bytes each and are taken after every chunk of output, so
+    /// only a program out of control exceeds this.
     const REPLY_LIMIT: usize = 4096;
 
     fn reply(&mut self, answer: &str) {
@@ -205,8 +210,8 @@ impl vt100::Callbacks for Effects {
         }
     }
 
-    /// Programs such as editors and line editors ask these and wait for the answer; the values are those of a VT100
-    /// with advanced video, which is what tmux says too.
+    /// Replies to requests for which programs such as editors and line editors wait. The values are those of a VT100
+    /// with advanced video, as in tmux.
     fn unhandled_csi(
         &mut self,
         screen: &mut vt100::Screen,
@@ -232,7 +237,7 @@ impl vt100::Callbacks for Effects {
     }
 }
 
-/// Text that scrolled off: its beginning, its end, and how many bytes between the two were let go.
+/// Text that scrolled off: its beginning, its end, and the number of dropped bytes between these.
 struct Scrolled {
     head: String,
     head_limit: usize,
@@ -247,7 +252,7 @@ impl Scrolled {
             return;
         }
         self.tail.push_str(text);
-        // Cut at twice the limit, so that each byte is moved once at most.
+        // Truncates at twice the limit, so that each byte is moved at most once.
         if self.tail.len() > 2 * LIMIT {
             let cut = self.tail.ceil_char_boundary(self.tail.len() - LIMIT);
             self.tail.drain(..cut);

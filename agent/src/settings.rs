@@ -1,61 +1,62 @@
-//! Where the model is, how it is asked, and how long the agent goes on.
+//! The settings of an agent: the model, its sampling, and the limits of a run.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::answer::AnswerFormat;
 
-/// What an agent is told besides its task.
+/// The settings of an agent, apart from its task.
 #[derive(Clone)]
 pub struct AgentSettings {
-    /// Base URL of an OpenAI-compatible server, up to and with `/v1`.
+    /// The base URL of an OpenAI-compatible server, including `/v1`.
     pub base_url: String,
-    /// Sent as a bearer token.
+    /// The bearer token of requests.
     pub api_key: String,
-    /// Name of the model to ask for.
+    /// The name of the model.
     pub model: String,
-    /// How the model writes its answers.
+    /// The format of the model's answers.
     pub format: AnswerFormat,
-    /// The run ends after this many answers of the model. Helper conversations do not count.
+    /// The maximal number of the model's answers. Helper conversations do not count.
     pub max_turns: u32,
-    /// Sampling temperature; the server's default if `None`.
+    /// The sampling temperature. `None` for the server's default.
     pub temperature: Option<f64>,
-    /// Most tokens of one answer; the server's default if `None`.
+    /// The maximal number of tokens of one answer. `None` for the server's default.
     pub max_tokens: Option<u32>,
-    /// How long a call may go without a byte from the server.
+    /// How long a call may wait for the next byte from the server.
     pub call_timeout: Duration,
-    /// How often a call is tried again after a connection error, a 429 or a 5xx.
+    /// The number of retries of a call after a connection error, a 429 or a 5xx.
     pub retries: u32,
-    /// What becomes of a conversation that grows too long; `None` to end the run there.
+    /// The treatment of a conversation that grows too long. `None` ends the run there.
     pub summarize: Option<Summarize>,
-    /// Where the trajectory is kept; `None` for nowhere.
+    /// Where the trajectory is written. `None` for no trajectory.
     pub trajectory: Option<TrajectorySettings>,
 }
 
-/// When a conversation is summed up, so that a shorter one can take its place.
+/// When a conversation is summarised and replaced with a shorter one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summarize {
-    /// Tokens that the model can see at once; `None` to ask the server.
+    /// The number of tokens in the model's context. `None` to ask the server.
     pub context_length: Option<u64>,
-    /// Done ahead when fewer tokens than this are free; zero to wait until the server refuses. `None` for 8000, or a
-    /// quarter of a context that is shorter than four times that.
+    /// Summarises when fewer tokens than this are free. Zero waits until the server rejects a prompt. `None` stands for
+    /// 8000, or a quarter of a context shorter than four times that.
     pub when_free_below: Option<u64>,
 }
 
-/// Where and how a trajectory is kept.
+/// Where and how a trajectory is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrajectorySettings {
-    /// The file, written anew after each turn.
+    /// The file, which is replaced after each turn.
     pub path: PathBuf,
-    /// Names the run in it.
+    /// The name of the run in the file.
     pub session_id: String,
-    /// Steps hold the model's answers as they came, instead of what was read in them.
+    /// Whether steps have the model's answers unchanged, instead of their parsed content.
     pub raw_content: bool,
 }
 
 impl AgentSettings {
-    /// Settings with the defaults: answers in JSON, 100 turns, 600 seconds of idle time per call, 4 retries (about 8
-    /// seconds in all), sampling left to the server, conversations summed up, no trajectory.
+    /// Returns settings with the defaults: answers in JSON, 100 turns, 600 seconds without a byte per call, and 4
+    /// retries (about 8 seconds in total). The server decides the sampling, conversations are summarised, and no
+    /// trajectory is written.
     pub fn new(base_url: impl Into<String>, api_key: impl Into<String>, model: impl Into<String>) -> Self {
         Self {
             base_url: base_url.into(),
@@ -74,15 +75,16 @@ impl AgentSettings {
 }
 
 impl Summarize {
-    /// Whether a conversation of so many tokens is to be summed up ahead.
+    /// Whether a conversation with this number of tokens must be summarised now.
     pub(crate) fn is_due(self, tokens: u64, context_length: Option<u64>) -> bool {
+        // Without a known length, the server's rejection is the only sign of a full context.
         let Some(length) = context_length else { return false };
         let below = self.when_free_below.unwrap_or_else(|| FREE_BELOW.min(length / 4));
         length.saturating_sub(tokens) < below
     }
 }
 
-/// Terminus-2's default. On a context hardly longer than that it would sum up after every turn.
+/// Terminus-2's default. With a context not much longer than this, it would cause a summary after every turn.
 const FREE_BELOW: u64 = 8000;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A terminal: keystrokes in, observations out.
 //!
-//! It is either over a stream of bytes, with a screen emulator of our own, which needs nothing inside; or a session of
-//! tmux inside, which a human can share.
+//! There are two kinds. One is a byte stream with rolltap's own screen emulator, which needs nothing inside the
+//! environment. The other is a tmux session in the environment, which a human can share.
 
 mod streams;
 mod tmux;
@@ -16,13 +16,13 @@ use self::tmux::TmuxTerminal;
 pub use self::tmux::{CommandOutput, Ran, RunCommand, TmuxError, TmuxSession};
 pub use crate::screen::{Observation, TerminalSize};
 
-/// Why keystrokes could not be sent.
+/// Why keystrokes were not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SendError {
     /// The terminal has ended, in either direction.
     #[error("the terminal is closed")]
     Closed,
-    /// Earlier input is still waiting: nothing of this one was sent.
+    /// Earlier input is still waiting, and no part of the new input was sent.
     #[error("the program in the terminal is not reading its input")]
     NotReading,
 }
@@ -36,7 +36,8 @@ enum Kind {
 }
 
 impl Terminal {
-    /// A terminal whose program writes to `reader` and reads from `writer`. Must be called inside a tokio runtime.
+    /// Returns a terminal whose program writes to `reader` and reads from `writer`. Must be called inside a tokio
+    /// runtime.
     pub fn new(
         reader: impl AsyncRead + Send + Unpin + 'static,
         writer: impl AsyncWrite + Send + Unpin + 'static,
@@ -45,7 +46,7 @@ impl Terminal {
         Self(Kind::Streams(StreamTerminal::new(reader, writer, size)))
     }
 
-    /// A shell in a new session of tmux, which has to be there.
+    /// Starts a shell in a new tmux session. tmux must be installed.
     ///
     /// # Errors
     /// The session does not start.
@@ -53,12 +54,13 @@ impl Terminal {
         Ok(Self(Kind::Tmux(TmuxTerminal::start(Box::new(runner), session).await?)))
     }
 
-    /// Types `keystrokes`: text as it stands, or one key if the whole string is the name of one as tmux spells it
-    /// (`C-c`, `Enter`, `Up`). Returns once the keystrokes are on their way, not when the program has read them.
+    /// Types `keystrokes`: literal text, or one key if the whole string is a key's name in tmux's spelling (`C-c`,
+    /// `Enter`, `Up`). Returns once the keystrokes are queued or sent, not when the program has read them.
     ///
     /// # Errors
     /// The terminal is closed, or the program has not read earlier input for ten seconds.
     pub async fn send_keys(&self, keystrokes: &str) -> Result<(), SendError> {
+        // An empty command is only a wait.
         if keystrokes.is_empty() {
             return Ok(());
         }
@@ -68,8 +70,9 @@ impl Terminal {
         }
     }
 
-    /// Output since the last observation (lines that scrolled off the screen included), else the current screen. Of
-    /// more than 10 000 bytes it holds the first and the last 5 000. Works on a closed terminal too.
+    /// Returns the output since the last observation, including lines that scrolled off the screen, or else the current
+    /// screen. A result of more than 10 000 bytes is reduced to the first and the last 5 000. A closed terminal can
+    /// also be observed.
     pub async fn observe(&self) -> Observation {
         match &self.0 {
             Kind::Streams(streams) => streams.observe(),
@@ -77,7 +80,7 @@ impl Terminal {
         }
     }
 
-    /// The current screen as plain text, without trailing blank lines. Does not count as an observation.
+    /// Returns the current screen as plain text, without trailing blank lines. This does not count as an observation.
     pub async fn screen(&self) -> String {
         match &self.0 {
             Kind::Streams(streams) => streams.screen(),
@@ -85,8 +88,8 @@ impl Terminal {
         }
     }
 
-    /// Returns when some output has come and then none for `quiet`; at the latest after `at_most`, or when the
-    /// terminal closes.
+    /// Returns when there was some output and then none for `quiet`. Returns after `at_most`, or when the terminal
+    /// closes, at the latest.
     pub async fn settled(&self, quiet: Duration, at_most: Duration) {
         let settling = async {
             match &self.0 {
@@ -94,11 +97,11 @@ impl Terminal {
                 Kind::Tmux(tmux) => tmux.settled(quiet).await,
             }
         };
-        // Running out of time is one of the two good ends.
+        // A timeout is a normal result here.
         let _in_time = tokio::time::timeout(at_most, settling).await;
     }
 
-    /// Whether it has ended. Of tmux this is what the last look told.
+    /// Whether the terminal has ended. For tmux this is the state at the last command.
     pub fn is_closed(&self) -> bool {
         match &self.0 {
             Kind::Streams(streams) => streams.is_closed(),
@@ -106,7 +109,7 @@ impl Terminal {
         }
     }
 
-    /// Returns when it has ended; all of a stream's output is on the screen by then.
+    /// Returns when the terminal has ended. All output of a stream is on the screen then.
     pub async fn closed(&self) {
         match &self.0 {
             Kind::Streams(streams) => streams.closed().await,

@@ -1,5 +1,5 @@
-//! What the agent did, as a trajectory in ATIF (Harbor's Agent Trajectory Interchange Format), version 1.8. Keys that have
-//! nothing to say are left out.
+//! The record of a run as a trajectory in ATIF (Harbor's Agent Trajectory Interchange Format), version 1.8. Empty keys
+//! are omitted.
 
 mod recorder;
 
@@ -42,7 +42,7 @@ enum Source {
 
 #[derive(Clone, Debug, Serialize)]
 struct TrajectoryStep {
-    /// From one, without gaps.
+    /// The number of the step from 1, without gaps.
     step_id: usize,
     timestamp: String,
     source: Source,
@@ -55,7 +55,7 @@ struct TrajectoryStep {
     extra: Map<String, Value>,
 }
 
-/// What only a step of the agent has.
+/// The fields that only a step of the agent has.
 #[derive(Clone, Debug, Serialize)]
 struct OfAgent {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,7 +83,7 @@ struct Observation {
 
 #[derive(Clone, Debug, Default, Serialize)]
 struct ObservationResult {
-    /// Of the one command that it is the outcome of; several commands share one outcome.
+    /// The command with this result. `None` if several commands share one result.
     #[serde(skip_serializing_if = "Option::is_none")]
     source_call_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

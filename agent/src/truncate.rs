@@ -1,15 +1,16 @@
-//! How much of a long text the model gets to see: its beginning and its end.
+//! Shortens a long text for the model to its beginning and its end.
 
 use std::fmt;
 
-/// Longest terminal text that is shown whole, in bytes (Terminus-2's limit); of a longer one, half of this from
-/// either end.
+/// The maximal size in bytes of a terminal text that is shown whole (Terminus-2's limit). A longer text is shown as
+/// half of this from either end.
 pub(crate) const LIMIT: usize = 10_000;
 
-/// A text, possibly with a hole, that is displayed whole or as its first and last [`LIMIT`]/2 bytes.
+/// A text, possibly with a gap, that is displayed whole or as its first and last [`LIMIT`]/2 bytes.
 pub(crate) struct Clipped<'a> {
     pub(crate) front: &'a str,
-    /// Bytes between front and back that nobody kept. If any, front and back are each at least half the limit long.
+    /// The number of dropped bytes between front and back. If it is not 0, front and back are each at least half the
+    /// limit long.
     pub(crate) missing: usize,
     pub(crate) back: &'a str,
 }
@@ -27,6 +28,7 @@ impl fmt::Display for Clipped<'_> {
             return write!(f, "{}{}", self.front, self.back);
         }
         let first = first_bytes(self.front, LIMIT / 2);
+        // A text without a gap and without a back has its end in `front`.
         let last = if self.missing == 0 && self.back.is_empty() {
             last_bytes(self.front, LIMIT / 2)
         } else {
@@ -37,12 +39,12 @@ impl fmt::Display for Clipped<'_> {
     }
 }
 
-/// The longest beginning of `text` of at most `limit` bytes.
+/// Returns the longest prefix of `text` with at most `limit` bytes.
 fn first_bytes(text: &str, limit: usize) -> &str {
     text.get(..text.floor_char_boundary(limit)).unwrap_or(text)
 }
 
-/// The longest end of `text` of at most `limit` bytes.
+/// Returns the longest suffix of `text` with at most `limit` bytes.
 fn last_bytes(text: &str, limit: usize) -> &str {
     text.get(text.ceil_char_boundary(text.len().saturating_sub(limit))..).unwrap_or(text)
 }

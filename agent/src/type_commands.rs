@@ -1,25 +1,26 @@
-//! The agent's hands and eyes: waiting for a first prompt, and typing what an answer says. For whoever has the model's
-//! answers from elsewhere, too.
+//! Waits for the first prompt and types the commands of an answer. Also used by callers that get a model's answers from
+//! another source.
 
 use std::time::Duration;
 
 use crate::answer::Command;
 use crate::terminal::{SendError, Terminal};
 
-/// How long the shell gets to show its first prompt.
+/// The time limit for the shell's first prompt.
 const FIRST_PROMPT: Duration = Duration::from_secs(5);
-/// Output that pauses for this long is taken as done.
+/// The pause after which output counts as complete.
 const QUIET: Duration = Duration::from_millis(50);
-/// How long output that is still coming is waited for, beyond what the model asked for.
+/// The time limit for output to pause, after the wait that the model requested.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// Returns when a shell that was just started shows its prompt, or takes too long to.
+/// Returns when a new shell shows its prompt, or after a time limit.
 pub async fn wait_for_prompt(terminal: &Terminal) {
     terminal.settled(2 * QUIET, FIRST_PROMPT).await;
 }
 
-/// Types the commands, waits after each as long as it says, and lets the output settle. Ends early if the terminal closes.
-/// What could not be typed is a warning for the model. Dropped half-way it has typed no part of a command.
+/// Types the commands, waits after each for its duration, and lets the output settle. Ends early if the terminal
+/// closes. Returns warnings for the model about commands that were not typed. If it is dropped early, no command was
+/// typed in part.
 pub async fn carry_out(terminal: &Terminal, commands: &[Command]) -> Vec<String> {
     let warning = type_all(terminal, commands).await;
     terminal.settled(QUIET, SETTLE).await;
@@ -29,7 +30,7 @@ pub async fn carry_out(terminal: &Terminal, commands: &[Command]) -> Vec<String>
 async fn type_all(terminal: &Terminal, commands: &[Command]) -> Option<String> {
     for (index, Command { keystrokes, wait }) in commands.iter().enumerate() {
         match terminal.send_keys(keystrokes).await {
-            // Ends early if the terminal closes; both ends of the wait are good.
+            // The wait ends early if the terminal closes. Both ends are normal.
             Ok(()) => drop(tokio::time::timeout(*wait, terminal.closed()).await),
             Err(SendError::Closed) => return None,
             Err(SendError::NotReading) => {

@@ -45,7 +45,7 @@ enum Effect {
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     /// The URL cannot be the address of an admin plane.
-    #[error("{url:?} is no admin address of a proxy: give http://HOST:PORT as its --admin says")]
+    #[error("{url:?} is no admin address of a proxy: give http://HOST:PORT, the address of its --admin")]
     InvalidUrl {
         /// The given URL.
         url: String,

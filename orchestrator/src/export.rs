@@ -63,7 +63,7 @@ pub enum ExportFailure {
         problem: String,
     },
     /// The captures are damaged, so the lost records are unknown.
-    #[error("the captures are damaged: {0}; `rolltap check` tells all of it")]
+    #[error("the captures are damaged: {0}; `rolltap check` lists all damage")]
     Damaged(Damage),
     /// A trial is in the input twice, as after two sources were joined.
     #[error(transparent)]
@@ -81,7 +81,7 @@ pub enum ExportFailure {
     #[error("nothing to export: {0}")]
     Nothing(String),
     /// The input changed between the two passes.
-    #[error("the input changed while it was read; export again when nobody writes to it")]
+    #[error("the input changed while it was read; export again when no process writes to it")]
     Changed,
     /// The user stopped the export.
     #[error("stopped; nothing was written")]

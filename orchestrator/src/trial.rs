@@ -218,7 +218,7 @@ impl Trial<'_> {
     /// cleans up once more.
     async fn stop(&self, environment: Environment) {
         let gone = match environment.kept_as() {
-            Some(name) => format!("environment ended; its container {name} is kept"),
+            Some(name) => format!("environment ended; its container {name} is not removed"),
             None => "environment removed".to_owned(),
         };
         match tokio::time::timeout(STOP_TIMEOUT, environment.stop()).await {

@@ -30,6 +30,7 @@ pub use common::history::{History, InvalidHistory};
 pub use common::model_aliases::ModelAliases;
 pub use common::redaction::{InvalidRedaction, Redaction};
 pub use common::seconds::{InvalidSeconds, Seconds};
+pub use common::to_the_end::to_the_end;
 pub use dialect::ToolStrictLevel;
 pub use render::{ContentFormat, LoadError, RenderSettings};
 pub use rolltap_rollout::training::TrainingPolicy;

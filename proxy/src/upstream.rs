@@ -12,6 +12,8 @@ pub(crate) mod policy;
 mod pool;
 mod replica;
 mod schema;
+mod send_error;
+mod served_by;
 mod settings;
 
 pub use address::{Address, InvalidAddress};
@@ -19,9 +21,11 @@ pub(crate) use body::UpstreamBody;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 pub(crate) use model_card::ModelCard;
 pub use model_card::SamplingDefaults;
-pub(crate) use pool::{AddressTaken, Pool, SendError};
-pub(crate) use replica::{Replica, ReplicaId, ServedBy};
+pub(crate) use pool::{AddressTaken, Pool};
+pub(crate) use replica::{Replica, ReplicaId};
 pub(crate) use schema::IdsPlace;
+pub(crate) use send_error::SendError;
+pub(crate) use served_by::ServedBy;
 pub use settings::PoolSettings;
 
 /// Removes the headers of one connection alone (RFC 9110 §7.6.1), and those that describe the framing of a body.

@@ -1,4 +1,4 @@
-//! Why a trial's tokens are not one sequence: the cause of each branch.
+//! The cause of each branch: why the tokens of a trial are not one sequence.
 
 use std::fmt;
 
@@ -9,41 +9,41 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BranchCause {
-    /// The trial's first call, or that of its main conversation where only titles, probes and the like came before.
+    /// The first call of the trial, or of its main conversation if only titles, probes and similar calls precede it.
     FirstCall,
-    /// Another answer (`n > 1`) of a call whose first answer is on an earlier branch.
+    /// A further answer (`n > 1`) of a call whose first answer is on an earlier branch.
     OtherChoice,
-    /// Extends an answer that an earlier call extends already.
+    /// The prompt extends an answer that an earlier call already extends.
     Fork,
-    /// Another conversation than the ones before: other instructions, another task.
+    /// A separate conversation, with other instructions or another task than the earlier ones.
     SubAgent,
-    /// A new conversation that holds what an earlier answer said: the agent has summarised its context.
+    /// A new conversation that contains an earlier answer: the agent has summarised its context.
     Compaction,
-    /// The messages begin like an earlier conversation's and then differ: truncated, edited, rolled back.
+    /// The messages begin like an earlier conversation and then differ: they were truncated, edited or rolled back.
     HistoryEdited,
-    /// The same messages once more, where no answer precedes them: a first turn that was retried.
+    /// The same messages again, before any answer: the retry of a first turn.
     Resampled,
-    /// The messages continue an earlier conversation, but something else that the prompt is made of is not the same:
-    /// tools, template arguments, reasoning effort.
+    /// The messages continue an earlier conversation, but another input of the prompt has changed: tools, template
+    /// arguments, or reasoning effort.
     InputsChanged,
-    /// The chat template no longer shows what it showed, or does not show what was sampled: earlier reasoning removed, a
-    /// date changed.
+    /// The chat template renders earlier turns differently than before, or differently from the sampled tokens: it
+    /// removed earlier reasoning, or a date changed.
     TemplateRewroteHistory,
-    /// The answer was ended by a stop string, which was sampled and which the conversation does not show.
+    /// A stop string ended the answer. It was sampled, but the conversation does not contain it.
     StopStringRemoved,
-    /// The server does not take prompts as token ids, or refused this one.
+    /// The server does not accept prompts as token ids, or rejected this one.
     UpstreamUnable,
-    /// The prompt that continues the tokens could not be proven to be the template's own.
+    /// There is no proof that the prompt that continues the tokens equals the template's own rendering.
     Unproven,
-    /// Several answers fit what the messages say, and their tokens differ.
+    /// Several answers match the messages, and their tokens differ.
     Ambiguous,
-    /// Its prompt begins with no earlier answer, and nobody looked into why: `history` is `off`, or the dialect has no
-    /// messages.
+    /// The prompt begins with no earlier answer, and the cause was not determined: `history` is `off`, or the dialect
+    /// has no messages.
     NoSharedPrefix,
 }
 
 impl BranchCause {
-    /// Every cause, for those who count.
+    /// Every cause, for counters.
     pub const ALL: [Self; 14] = [
         Self::FirstCall,
         Self::OtherChoice,

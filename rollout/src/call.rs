@@ -1,4 +1,4 @@
-//! One model request of an agent and its answer, as captured. Never completed by guessing.
+//! One model request of an agent and its answer, as captured. Missing data is never filled in by a guess.
 
 use std::collections::BTreeMap;
 
@@ -15,56 +15,58 @@ use crate::token_list::TokenList;
 /// A captured call: one line of `GET /v1/trials/{id}/calls`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Call {
-    /// The call's name; names sort by the time at which the calls came in.
+    /// The call's name. Names sort by the time at which the calls arrived.
     pub call_id: CallId,
     /// The trial whose key the agent used.
     pub trial_id: TrialId,
-    /// The wire format that the agent spoke.
+    /// The wire format of the agent's request.
     pub dialect: Dialect,
     /// The model as the agent named it.
     pub model: String,
-    /// The model as its answer names it, where that is another name: agents know it by an alias, or leave it out.
+    /// The model as the answer named it, if that is another name: agents use an alias, or name no model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub served_model: Option<String>,
     /// How the call ended.
     pub status: CallStatus,
-    /// What a rule said that the call was for. [`crate::roles`] has the last word.
+    /// The role that a rule gave the call at admission. [`crate::roles`] makes the final decision.
     pub role: CallRole,
-    /// What its messages continue; none where nobody looked (`history` is `off`, no messages).
+    /// The conversation that the messages continue. `None` if it was not determined (`history` is `off`, or no
+    /// messages).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation: Option<Continuation>,
-    /// The prompt that vLLM reported for this call (`prompt_token_ids`). Empty where it reported none.
+    /// The prompt that vLLM reported for this call (`prompt_token_ids`). Empty if vLLM reported none.
     pub prompt_token_ids: TokenList,
-    /// The sampled answers, by `index`; `n` of them in a complete call.
+    /// The sampled answers by `index`. A complete call has `n` of these.
     pub choices: Vec<Choice>,
-    /// How the tokens were sampled.
+    /// The sampling parameters.
     pub sampling: Sampling,
-    /// The weights that upstream had when the call was sent there, an ordinal of ours. They sampled every token but
-    /// those that [`Choice::versions`] says otherwise of.
+    /// The policy version of the upstream when the call was sent: an ordinal of rolltap. It applies to every token
+    /// except those in [`Choice::versions`].
     pub policy_version: i32,
-    /// The weights changed before the answer was whole. Where the answer came as a stream, [`Choice::versions`] says
-    /// from which token on; where it came whole nobody can tell, and its tokens bear the older version.
+    /// Whether the weights changed before the answer was complete. For a streamed answer, [`Choice::versions`] has the
+    /// first token of each newer version. For an answer in one piece that token is unknown, and all tokens bear the
+    /// older version.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub straddles_versions: bool,
-    /// The trainer's or upstream's own names of the versions that the tokens bear, for those that have a name.
+    /// The names that the trainer or the upstream gives to the versions of the tokens, for versions with a name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub version_labels: BTreeMap<i32, String>,
-    /// The replica that answered, by its URL.
+    /// The URL of the replica that answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,
-    /// The messages held images, audio or video, so `prompt_token_ids` holds placeholders for them.
+    /// Whether the messages contained images, audio or video. `prompt_token_ids` then has placeholders for these.
     pub has_media: bool,
-    /// What makes this record less than complete; empty for a call that can be trained on.
+    /// The defects of this record. Empty for a call that can be trained.
     pub flaws: Vec<Flaw>,
-    /// The HTTP status that upstream answered, if it answered.
+    /// The HTTP status of the upstream's answer, if there was an answer.
     pub http_status: Option<u16>,
-    /// What went wrong, in words.
+    /// A readable description of the error.
     pub error: Option<String>,
     /// When the request was received.
     pub started_at: Timestamp,
-    /// When the first sampled token was received; with all others, where the answer came whole.
+    /// When the first sampled token was received. For an answer in one piece, this is when all tokens were received.
     pub first_token_at: Option<Timestamp>,
-    /// When the last of the answer was received.
+    /// When the end of the answer was received.
     pub ended_at: Timestamp,
 }
 
@@ -73,30 +75,30 @@ pub struct Call {
 pub struct Choice {
     /// vLLM's `choices[].index`.
     pub index: u32,
-    /// The sampled tokens, stop tokens and those of stop strings included (`choices[].token_ids`).
+    /// The sampled tokens (`choices[].token_ids`), including stop tokens and the tokens of stop strings.
     pub token_ids: Vec<TokenId>,
-    /// As long as `token_ids` in a sound record; `None` where vLLM gave no usable number.
+    /// The logprob of each token, `None` if vLLM gave no usable number. A sound record has as many as `token_ids`.
     pub logprobs: Vec<Option<Logprob>>,
-    /// `stop`, `length`, `tool_calls`, `abort`, …; none if the answer broke off.
+    /// `stop`, `length`, `tool_calls`, `abort`, …, or `None` if the answer is incomplete.
     pub finish_reason: Option<String>,
     /// vLLM's `stop_reason`: the stop string or stop token id that ended the answer.
     pub stop_reason: Option<serde_json::Value>,
-    /// Where the weights changed while the tokens came, in order; empty where one version sampled them all.
+    /// The changes of weights during the answer, in order. Empty if one version sampled all tokens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<VersionSpan>,
 }
 
-/// From which token on other weights sampled.
+/// The part of an answer that newer weights sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VersionSpan {
-    /// Index of the first such token in [`Choice::token_ids`], as it came in: those that were on their way from
-    /// upstream when the change was told count to it.
+    /// The index in [`Choice::token_ids`] of the first token of this version. Tokens that were on their way from
+    /// upstream when the change was announced count as tokens of the new version.
     pub start: u32,
-    /// The version, up to the next span or the end.
+    /// The policy version, up to the next span or the end of the answer.
     pub version: i32,
 }
 
-/// The wire format that an agent speaks.
+/// The wire format of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Dialect {
@@ -110,12 +112,12 @@ pub enum Dialect {
     Messages,
     /// `POST /v1beta/models/{model}:generateContent` (Gemini)
     GenerateContent,
-    /// None that was seen: the agent handed the call's tokens back itself ([`crate::agent_reported`]).
+    /// No wire format: the agent recorded the tokens itself ([`crate::agent_reported`]).
     Returned,
 }
 
 impl Dialect {
-    /// Who kept the tokens of calls in this dialect.
+    /// Returns which side recorded the tokens of calls in this dialect.
     pub fn origin(self) -> Origin {
         match self {
             Self::ChatCompletions
@@ -132,38 +134,38 @@ impl Dialect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CallStatus {
-    /// The whole answer came, and the agent was handed it.
+    /// The whole answer arrived and was sent to the agent.
     Complete,
-    /// Upstream answered an error, could not be reached, or broke off; or the agent was answered an error instead of a whole
-    /// answer.
+    /// The upstream answered with an error, was unreachable or broke off, or the agent got an error instead of the
+    /// whole answer.
     Failed,
-    /// The agent left, or the trial was sealed, before the answer was whole.
+    /// The agent disconnected, or the trial was sealed, before the answer was complete.
     Cancelled,
-    /// The proxy ended while the call was under way.
+    /// The proxy ended while the call was in flight.
     Interrupted,
 }
 
-/// What a call was for.
+/// The purpose of a call.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum CallRole {
-    /// The agent's own work on its task, as far as nothing says otherwise.
+    /// The agent's own work at its task. The default if no rule determines another role.
     #[default]
     Main,
-    /// Work that the agent gave to another conversation, with instructions of its own.
+    /// Work that the agent delegated to another conversation with its own instructions.
     SubAgent,
-    /// Its answer is a summary that takes the place of the conversation so far.
+    /// The answer is a summary that replaces the conversation so far.
     Compaction,
-    /// Names a conversation, for people to read.
+    /// The call names a conversation for a user interface.
     Title,
-    /// Asks for next to nothing, to see whether it would be answered.
+    /// A request for almost nothing, to find out whether the model answers.
     Probe,
 }
 
 impl Call {
-    /// A call of which nothing is known but that it came in.
+    /// Returns the record of a call that has only arrived.
     pub fn begun(call_id: CallId, trial_id: TrialId, policy_version: i32, started_at: Timestamp) -> Self {
         Self {
             call_id,
@@ -171,6 +173,7 @@ impl Call {
             dialect: Dialect::ChatCompletions,
             model: String::new(),
             served_model: None,
+            // The status until the call ends: it is correct if the agent disconnects before an answer.
             status: CallStatus::Cancelled,
             role: CallRole::Main,
             continuation: None,
@@ -191,13 +194,13 @@ impl Call {
         }
     }
 
-    /// The model or adapter that sampled the answer, as far as it is known.
+    /// Returns the name of the model or adapter that sampled the answer, if known, or the name in the request.
     #[must_use]
     pub fn served_model(&self) -> &str {
         self.served_model.as_deref().unwrap_or(&self.model)
     }
 
-    /// A call that was under way when its proxy ended, which was found out at `noted_at`.
+    /// Returns the record of a call that was in flight when its proxy ended. The next proxy found it at `noted_at`.
     pub fn interrupted(
         call_id: CallId,
         trial_id: TrialId,
@@ -229,45 +232,45 @@ impl CallRole {
     }
 }
 
-/// How tokens were sampled: what the request said or, where it was silent, what the served model's generation
-/// defaults said. `None` where neither is known.
+/// The sampling parameters: those of the request, or else the generation defaults of the served model. `None` if both
+/// are unknown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sampling {
-    /// Divisor of the logits.
+    /// The divisor of the logits.
     pub temperature: Option<f64>,
-    /// Nucleus size.
+    /// The nucleus size.
     pub top_p: Option<f64>,
-    /// Number of candidates; 0 or −1 for all.
+    /// The number of candidates. 0 and −1 stand for all.
     pub top_k: Option<i64>,
-    /// Structured output, a forced tool choice and the like: the recorded logprob is not that of the distribution
-    /// sampled from.
+    /// Whether sampling was constrained, such as by structured output or a forced tool choice. The recorded logprob is
+    /// then not that of the distribution that was sampled from.
     pub constrained: bool,
-    /// Every sampling key of the request as it was sent upstream.
+    /// Every sampling key of the request as sent upstream.
     pub params: serde_json::Map<String, serde_json::Value>,
 }
 
-/// What a record lacks. A call with a flaw is kept and trains nothing that the flaw touches.
+/// A defect of a record. A call with a flaw stays in the record, and its affected tokens are not trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Flaw {
-    /// Upstream reported no `prompt_token_ids`.
+    /// The upstream reported no `prompt_token_ids`.
     MissingPromptIds,
-    /// A choice came without `token_ids`.
+    /// A choice had no `token_ids`.
     MissingTokenIds,
-    /// A choice came without logprobs.
+    /// A choice had no logprobs.
     MissingLogprobs,
-    /// A choice has a different number of ids and logprobs, so which belongs to which is unknown.
+    /// The numbers of ids and logprobs of a choice differ, so their correspondence is unknown.
     LengthMismatch,
     /// A logprob was not the logarithm of a probability.
     InvalidLogprob,
-    /// Fewer or more choices came than were asked for, or one never finished.
+    /// The answer had fewer or more choices than requested, or a choice without an end.
     MissingChoice,
-    /// Something in the answer was not of vLLM's form.
+    /// Part of the answer was not in vLLM's format.
     Unreadable,
 }
 
 impl Flaw {
-    /// The name that serialised records have.
+    /// The name in serialised records.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -283,18 +286,20 @@ impl Flaw {
 }
 
 impl Choice {
-    /// One logprob per token, if the record has exactly that.
+    /// Returns the logprobs if there is exactly one per token.
     pub fn aligned_logprobs(&self) -> Option<&[Option<Logprob>]> {
+        // Lists of different lengths cannot be matched, so no part of the logprobs is usable.
         (self.logprobs.len() == self.token_ids.len()).then_some(&self.logprobs)
     }
 }
 
 impl Call {
-    /// The version that sampled each token of a choice of this call.
+    /// Returns the policy version of each token of a choice of this call.
     pub fn token_versions<'a>(&self, choice: &'a Choice) -> impl Iterator<Item = i32> + use<'a> {
         let mut version = self.policy_version;
         let mut spans = choice.versions.iter().peekable();
         (0..choice.token_ids.len()).map(move |index| {
+            // Several spans may start at one token if no token arrived between two changes. The last one counts.
             while let Some(span) = spans.next_if(|span| span.start as usize <= index) {
                 version = span.version;
             }
@@ -302,16 +307,18 @@ impl Call {
         })
     }
 
-    /// Makes a failed call of a complete one whose agent got an error instead of the answer.
+    /// Turns a complete call into a failed one, because the agent got an error instead of the answer.
     pub fn is_undelivered(&mut self) {
         self.status = CallStatus::Failed;
         self.error =
             Some("the agent was answered 503: the capture store could not write the record".to_owned());
     }
 
-    /// Whether the record's sampled tokens may be trained on at all (each still needs a logprob of its own, and the
-    /// call's role must be one that is trained).
+    /// Whether the call's sampled tokens may be trained. Each token must also have a logprob, and the trial must train
+    /// the call's role.
     pub fn is_trainable(&self) -> bool {
+        // An invalid logprob affects a single token, which has no logprob then. Every other flaw affects the whole
+        // call.
         let blocking = |flaw: &Flaw| !matches!(flaw, Flaw::InvalidLogprob);
         self.status == CallStatus::Complete && !self.flaws.iter().any(blocking)
     }

@@ -1,8 +1,8 @@
-//! Every invariant of `rollout/1` as code: when rows are written, in `rolltap check`, and in tests.
+//! Every invariant of `rollout/1` as code, for the export of rows, for `rolltap check`, and for tests.
 //!
-//! [`Checker`] takes the rows of a file one after the other and says of each what is wrong with it. It holds the
-//! sampled tokens of one trial, never whole rows, so a file of any size can be checked. What was captured of a trial
-//! can be handed along; then the rows are held against that too. [`Invariant`] names what is checked.
+//! [`Checker`] takes the rows of a file one after the other and returns the breaches of each. It stores the sampled
+//! tokens of one trial and never whole rows, so it can check a file of any size. If the caller passes the captured
+//! calls of a trial, the rows are compared with these too. [`Invariant`] names each check.
 
 mod captured;
 mod invariant;
@@ -19,20 +19,20 @@ use crate::ids::TrialId;
 use crate::row::RolloutRow;
 use trial::TrialState;
 
-/// One way in which a row, or a trial's rows together, are not what they should be.
+/// One breach of an invariant by a row, or by the rows of a trial together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breach {
     /// The trial.
     pub trial_id: String,
-    /// The row's `branch_index`; none where it is about the trial's rows together.
+    /// The row's `branch_index`, or `None` if the breach concerns the rows of the trial together.
     pub branch_index: Option<i32>,
-    /// What does not hold.
+    /// The invariant that does not hold.
     pub invariant: Invariant,
-    /// Where exactly, and the values found there.
+    /// The exact position, and the values there.
     pub detail: String,
 }
 
-/// One line, whatever a foreign file's names hold.
+/// Writes one line, because names in a foreign file may contain control characters.
 impl fmt::Display for Breach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let branch = self.branch_index.map_or_else(String::new, |index| format!(", branch {index}"));
@@ -43,13 +43,13 @@ impl fmt::Display for Breach {
     }
 }
 
-/// How to check.
+/// The options of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Token ids must lie below this, beside what the rows themselves say in `vocab_size`.
+    /// The exclusive upper bound of token ids, in addition to the rows' own `vocab_size`.
     pub vocab_size: Option<u32>,
-    /// So many breaches of one invariant are told of one row (or of one trial's rows together); the others are
-    /// counted in one last breach of that invariant. A row shifted by one token would otherwise fill a terminal.
+    /// The number of reported breaches per invariant and row (or per trial, for its rows together). One last breach
+    /// counts the others. A row that is shifted by one token would otherwise fill a terminal.
     pub details_per_invariant: usize,
 }
 
@@ -59,7 +59,7 @@ impl Default for Options {
     }
 }
 
-/// Checks rows as they come, those of one trial next to each other.
+/// Checks rows one after the other. The rows of a trial must be adjacent.
 ///
 /// ```
 /// # fn rows() -> Vec<rolltap_rollout::row::RolloutRow> { Vec::new() }
@@ -81,17 +81,18 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// A checker that has seen no row.
+    /// Returns a checker before its first row.
     pub fn new(options: Options) -> Self {
         Self { options, trial: None, finished: HashSet::new() }
     }
 
-    /// The breaches that this row makes known: its own and, where it begins another trial, those of the trial before
-    /// as a whole. `captured` holds every call of the row's trial, where they are at hand.
-    #[must_use = "these breaches are not told again"]
+    /// Returns the breaches of this row. If the row begins another trial, the breaches of the previous trial as a whole
+    /// come first. `captured` has every call of the row's trial, if available.
+    #[must_use = "further breaches of this kind are not listed"]
     pub fn row(&mut self, row: &RolloutRow, captured: Option<&Captured<'_>>) -> Vec<Breach> {
         let mut breaches = Vec::new();
         let mut found = Findings::new(&row.trial_id, Some(row.branch_index), self.options);
+        // Only one trial is in memory, so the next trial completes the previous one.
         let is_same_trial = self.trial.as_ref().is_some_and(|trial| trial.trial_id() == row.trial_id);
         if !is_same_trial {
             breaches = self.finish_trial();
@@ -102,6 +103,7 @@ impl Checker {
             }
         }
         let trial = self.trial.get_or_insert_with(|| TrialState::new(row));
+        // First the row alone: a misaligned row must not reach the checks of its tokens.
         let is_aligned = row::check(row, self.options.vocab_size, &mut found);
         trial.add(row, is_aligned, &mut found);
         if let Some(captured) = captured {
@@ -112,14 +114,15 @@ impl Checker {
         breaches
     }
 
-    /// The breaches of the last trial as a whole.
-    #[must_use = "these breaches are not told again"]
+    /// Returns the breaches of the last trial as a whole.
+    #[must_use = "further breaches of this kind are not listed"]
     pub fn finish(mut self) -> Vec<Breach> {
         self.finish_trial()
     }
 
     fn finish_trial(&mut self) -> Vec<Breach> {
         let Some(trial) = self.trial.take() else { return Vec::new() };
+        // The names of finished trials show rows of one trial that are not adjacent.
         self.finished.insert(trial.trial_id().to_owned());
         let mut found = Findings::new(trial.trial_id(), None, self.options);
         trial.finish(&mut found);
@@ -127,7 +130,7 @@ impl Checker {
     }
 }
 
-/// Checks all rows of one trial, which may be none, against all that was captured of it.
+/// Checks all rows of one trial against its complete capture. The list of rows may be empty.
 pub fn check_trial(
     trial_id: &TrialId,
     rows: &[RolloutRow],
@@ -137,6 +140,7 @@ pub fn check_trial(
     let mut checker = Checker::new(options);
     let mut breaches: Vec<_> = rows.iter().flat_map(|row| checker.row(row, captured)).collect();
     breaches.extend(checker.finish());
+    // Without a row the checker has no trial, so it cannot report captured answers that are missing.
     if let (true, Some(captured)) = (rows.is_empty(), captured) {
         let mut found = Findings::new(trial_id.as_str(), None, options);
         captured::check_presence(&captured.answers(), &HashSet::new(), &mut found);
@@ -145,7 +149,7 @@ pub fn check_trial(
     breaches
 }
 
-/// The breaches of one row, or of one trial's rows together, while they are collected.
+/// The breaches of one row, or of the rows of one trial together, during a check.
 struct Findings<'a> {
     trial_id: &'a str,
     branch_index: Option<i32>,
@@ -168,7 +172,7 @@ impl<'a> Findings<'a> {
         }
     }
 
-    /// Adds unless `holds`.
+    /// Adds a breach unless `holds`.
     fn require(&mut self, holds: bool, invariant: Invariant, detail: impl FnOnce() -> String) {
         if !holds {
             self.add(invariant, detail);

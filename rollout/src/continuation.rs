@@ -1,7 +1,7 @@
-//! How a call's messages relate to the conversations before it in its trial, and what was made of that.
+//! How the messages of a call relate to the earlier conversations of its trial, and how the prompt was made from that.
 //!
-//! It is found when the call comes in, by what the agent sends. It explains; recorded ids alone decide which call
-//! extends which ([`crate::forest`]).
+//! The proxy determines this at admission, from the request of the agent. It is an explanation only: the recorded ids
+//! alone decide which call extends which ([`crate::forest`]).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,33 +9,34 @@ use serde::{Deserialize, Serialize};
 use crate::branch_cause::BranchCause;
 use crate::ids::CallId;
 
-/// What a call continues. Nothing is said of calls that nobody looked at.
+/// The conversation that a call continues. Calls whose messages were not compared have no `Continuation`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Continuation {
-    /// No earlier conversation of the trial: a new one.
+    /// A new conversation: the call continues no earlier conversation of the trial.
     Fresh {
-        /// What came before it, if anything.
+        /// The relation to the earlier conversations, if there are any.
         cause: BranchCause,
     },
-    /// An earlier conversation, token for token: the prompt was sent as its ids and what is new.
+    /// The call continues an earlier conversation token for token: its ids and those of the new tail were sent as the
+    /// prompt.
     Spliced {
-        /// The answer that it goes on from.
+        /// The answer that the prompt extends.
         parent: AnswerRef,
-        /// How the template would have shown that answer.
+        /// How the template's rendering of that answer compares with the sampled tokens.
         class: Class,
-        /// What is new holds an answer that the agent changed after it was sampled: the messages go on from the answer before
-        /// that one.
+        /// The new tail contains an answer that the agent edited after sampling. `parent` is the answer before it.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_edited: bool,
     },
-    /// An earlier conversation, but the prompt is what the server made of the messages.
+    /// The call continues an earlier conversation, but the server rendered the prompt from the messages.
     Rendered {
-        /// The answer that it goes on from.
+        /// The answer that the messages continue.
         parent: AnswerRef,
-        /// Why its ids were not kept. Where the server's rendering has them all the same, the branch goes on.
+        /// Why the ids of that answer were not reused. If the rendering has the same ids, the branch continues all the
+        /// same.
         cause: BranchCause,
-        /// How the template shows that answer, if that was found out.
+        /// How the template's rendering of that answer compares with the sampled tokens, if it was compared.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         class: Option<Class>,
     },
@@ -46,24 +47,26 @@ pub enum Continuation {
 pub struct AnswerRef {
     /// The call.
     pub call_id: CallId,
-    /// Which of its choices.
+    /// The index of the choice.
     pub choice: u32,
 }
 
-/// What the template would have shown of an answer, against what was sampled.
+/// How the template's rendering of an answer compares with the sampled text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
-    /// The same text.
+    /// The text is the same.
     Equal,
-    /// The same answer in another spelling: trimmed, tool arguments written anew, an empty reasoning block more or less.
+    /// The same answer with another spelling: trimmed, tool arguments serialised again, or an empty reasoning block
+    /// added or removed.
     Respelled,
-    /// Something with meaning is dropped, added or moved.
+    /// Meaningful content is dropped, added or moved.
     Rewritten,
 }
 
 impl Continuation {
-    /// Why the call would start a branch, where its ids extend no earlier answer, or one that an earlier call extends.
+    /// Returns the cause of the branch that the call starts if its ids extend no answer, or an answer that another call
+    /// already extends.
     pub fn cause(&self) -> Option<BranchCause> {
         match self {
             Self::Fresh { cause } | Self::Rendered { cause, .. } => Some(*cause),
@@ -71,12 +74,12 @@ impl Continuation {
         }
     }
 
-    /// Whether the agent changed an answer behind the one that the ids go on from.
+    /// Whether the agent edited an answer after the parent.
     pub(crate) fn is_edited(&self) -> bool {
         matches!(self, Self::Spliced { is_edited: true, .. })
     }
 
-    /// The answer that the messages go on from.
+    /// Returns the answer that the messages continue.
     pub fn parent(&self) -> Option<&AnswerRef> {
         match self {
             Self::Fresh { .. } => None,

@@ -1,7 +1,8 @@
-//! The file formats that rollouts leave in, one file each. All are made from [`crate::row::RolloutRow`].
+//! The file formats of exports, one file per export. Every format is made from [`crate::row::RolloutRow`].
 //!
-//! An export takes two passes: [`survey`] looks at all trials, [`plan`] decides what becomes of each by the user's
-//! [`rules`], [`choice`] checks, chooses and masks the rows of one after the other, and a [`format`](mod@format) writes them.
+//! An export takes two passes. [`pipeline::survey`] surveys all trials, and [`pipeline::plan`] decides how to export
+//! each trial by the user's [`pipeline::rules`]. [`pipeline::select`] then checks, selects and masks the rows trial by
+//! trial, and a [`format`](mod@format) writes these.
 
 pub mod choices;
 pub mod exporter;

@@ -1,11 +1,11 @@
-//! How the calls of a trial hang together: the forest, and its branches.
+//! The forest that the calls of a trial form, and its branches.
 //!
-//! A call extends another where its prompt begins with that one's prompt and answer, token for token; of the calls that
-//! were asked for before it the deepest such one is its parent. Recorded ids and times alone decide, so the same set of
-//! calls gives the same forest whatever the order they are handed in. Where two answers are the same tokens, nobody can
-//! tell which one a later call extends: it hangs on the earlier one and is marked [`Node::is_ambiguous`].
+//! A call extends an earlier one of the same model if its prompt begins with that call's prompt and answer, token for
+//! token. The longest such call that started before it is its parent. Only recorded ids and times decide, so the order
+//! in which the calls are passed in does not matter. If two answers have the same tokens, the data does not show which
+//! of the two a later call extends. The earlier one is then its parent, and the node is marked [`Node::is_ambiguous`].
 //!
-//! Nothing is copied: a node points to its call, and a branch to its two ends.
+//! Nothing is copied: a node refers to its call, and a branch to its two ends.
 
 mod links;
 mod sequence;
@@ -18,29 +18,29 @@ use crate::branch_cause::BranchCause;
 use crate::call::{Call, Choice};
 use crate::continuation::Continuation;
 
-/// A sampled answer and its place in the forest. Calls without prompt ids or sampled tokens have none.
+/// A sampled answer and its place in the forest. Calls without prompt ids or sampled tokens have no node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Node<'a> {
-    /// The call that sampled.
+    /// The call that sampled the answer.
     pub call: &'a Call,
-    /// Which of its choices.
+    /// The choice of the call.
     pub choice: &'a Choice,
-    /// Index of the node that this one extends; always a smaller one than its own.
+    /// The index of the parent node, always less than the node's own index.
     pub parent: Option<usize>,
-    /// Other answers have exactly the tokens of the parent, so the parentage is a guess.
+    /// Other answers have exactly the tokens of the parent, so the parent is one of several candidates.
     pub is_ambiguous: bool,
-    /// How many tokens of the prompt some earlier answer of the trial, with its prompt, begins with: those that an
-    /// engine could know.
+    /// The number of prompt tokens that some earlier sequence (prompt and answer) of the trial begins with. An engine
+    /// may have these in its prefix cache.
     pub shared: usize,
 }
 
 impl<'a> Node<'a> {
-    /// Index of the first sampled token in the branch.
+    /// The index of the first sampled token in the branch.
     pub fn start(&self) -> usize {
         self.call.prompt_token_ids.len()
     }
 
-    /// One past the last sampled token.
+    /// One past the index of the last sampled token.
     pub fn end(&self) -> usize {
         self.start() + self.choice.token_ids.len()
     }
@@ -53,25 +53,25 @@ impl<'a> Node<'a> {
 /// One contiguous token sequence of a trial: the path from a root to a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// Index of the node that it starts with: what comes before it on the path is of an earlier branch.
+    /// The index of the first node of the branch. The nodes before it on the path belong to an earlier branch.
     pub start: usize,
-    /// Index of its last node.
+    /// The index of the last node.
     pub leaf: usize,
-    /// Why it is a branch of its own.
+    /// Why the branch is separate.
     pub cause: BranchCause,
-    /// What that cost: tokens of the first call's prompt that no earlier sequence of the trial began with.
+    /// The tokens of the first call's prompt that no earlier sequence of the trial begins with.
     pub reprefilled: usize,
 }
 
-/// The calls of one trial, linked.
+/// The linked calls of one trial.
 #[derive(Debug)]
 pub struct Forest<'a> {
     nodes: Vec<Node<'a>>,
 }
 
 impl<'a> Forest<'a> {
-    /// Links the calls of one trial. Prompts that share memory are compared where they do not share it; the number of
-    /// comparisons grows with calls × log(calls).
+    /// Links the calls of one trial. Shared memory of prompts is not compared. The number of comparisons grows with
+    /// calls × log(calls).
     pub fn build(calls: impl IntoIterator<Item = &'a Call>) -> Self {
         let mut nodes = nodes_in_order(calls);
         let links = links::links(&nodes);
@@ -81,12 +81,12 @@ impl<'a> Forest<'a> {
         Self { nodes }
     }
 
-    /// Every sampled answer, in order of start (then call id, then choice index).
+    /// Returns every sampled answer, in order of start, then call id, then choice index.
     pub fn nodes(&self) -> &[Node<'a>] {
         &self.nodes
     }
 
-    /// The nodes from the root to this one, in that order.
+    /// Returns the indices of the nodes from the root to `leaf`, in that order.
     pub fn path_to(&self, leaf: usize) -> Vec<usize> {
         let parent_of = |&index: &usize| self.nodes.get(index).and_then(|node| node.parent);
         let mut path: Vec<_> = std::iter::successors(Some(leaf), parent_of).collect();
@@ -94,13 +94,14 @@ impl<'a> Forest<'a> {
         path
     }
 
-    /// Every branch, in order of the call it starts with. The first to extend an answer continues its branch, each
-    /// later one starts another.
+    /// Returns every branch, in order of its first call. The first call that extends an answer continues its branch,
+    /// and each later one starts a new branch.
     pub fn branches(&self) -> Vec<Branch> {
-        // For each answer that ends a branch so far, which branch.
+        // The branch that each last answer belongs to so far. An answer leaves the map when a call extends it.
         let mut ended_by: HashMap<usize, usize> = HashMap::new();
         let mut branches: Vec<Branch> = Vec::new();
         for (index, node) in self.nodes.iter().enumerate() {
+            // Removal gives the branch to the first extension. A later one finds no entry and starts a branch.
             let continued = node.parent.and_then(|parent| ended_by.remove(&parent));
             match continued.and_then(|at| branches.get_mut(at).map(|branch| (at, branch))) {
                 Some((at, branch)) => {
@@ -117,9 +118,10 @@ impl<'a> Forest<'a> {
         branches
     }
 
-    /// Structure wins where ids go on; where they do not, what was found when the call came in.
+    /// Determines the cause from the ids if they extend an answer, and otherwise from the messages as compared at
+    /// admission.
     fn cause_of(&self, start: usize, node: &Node<'_>) -> BranchCause {
-        // Choices of one call stand next to each other.
+        // Choices of one call are adjacent in the order of nodes.
         let previous = start.checked_sub(1).and_then(|previous| self.nodes.get(previous));
         match previous {
             None => BranchCause::FirstCall,
@@ -130,7 +132,8 @@ impl<'a> Forest<'a> {
             }
             Some(_) => {
                 let told = node.call.continuation.as_ref().and_then(Continuation::cause);
-                // Of two calls that came in at once before any was answered, one is the first.
+                // If two calls are concurrent before the first answer, only one is the trial's first call. The cause of
+                // the other one is unknown.
                 told.filter(|&cause| cause != BranchCause::FirstCall).unwrap_or(BranchCause::NoSharedPrefix)
             }
         }
@@ -144,6 +147,7 @@ fn nodes_in_order<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Vec<Node<'a>
         .flat_map(|call| call.choices.iter().map(move |choice| (call, choice)))
         .filter(|(_, choice)| !choice.token_ids.is_empty())
         .map(|(call, choice)| Node { call, choice, parent: None, is_ambiguous: false, shared: 0 })
+        // The order is total, so equal timestamps cannot change the forest between two builds.
         .collect();
     nodes.sort_by(|a, b| order_key(a).cmp(&order_key(b)));
     nodes

@@ -1,11 +1,11 @@
-//! Names of things: validated text that cannot be mistaken for one another.
+//! Names as validated text, with a type for each kind.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Why a text is no name of the kind asked for.
+/// The error for a text that is not a name of the requested kind.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{kind} {text:?} is not usable: {rule}")]
 pub struct InvalidId {
@@ -23,7 +23,7 @@ macro_rules! text_id {
         pub struct $name(String);
 
         impl $name {
-            /// Takes the text if it fits the rule of this kind of name.
+            /// Accepts the text if it fits the rule of this kind of name.
             pub fn new(text: impl Into<String>) -> Result<Self, InvalidId> {
                 let text = text.into();
                 if $valid(&text) {
@@ -33,7 +33,7 @@ macro_rules! text_id {
                 }
             }
 
-            /// The name as text.
+            /// Returns the name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -67,55 +67,57 @@ const NAME_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$";
 const LABEL_PATTERN: &str = r"^[^\u0000-\u001f\u007f-\u009f]{1,512}$";
 
 text_id!(
-    /// A trial's public name. It stands in URL paths and names a folder, so it has no separators.
+    /// A trial's public name. It is part of URL paths and names a directory, so it has no separators.
     TrialId, is_name, NAME_RULE, NAME_PATTERN
 );
 text_id!(
-    /// A call's name: unique, and in order of time (UUID version 7).
+    /// A call's name. It is unique, and names sort by time (UUID version 7).
     CallId, is_name, NAME_RULE, NAME_PATTERN
 );
 text_id!(
-    /// The group of samples that a trainer compares with each other.
+    /// The group of samples that a trainer compares.
     GroupId, is_label, LABEL_RULE, LABEL_PATTERN
 );
 text_id!(
-    /// A task's name, as Harbor writes it (`org/name`, or the directory's name).
+    /// A task's name, as Harbor writes it: `org/name`, or the name of the directory.
     TaskId, is_label, LABEL_RULE, LABEL_PATTERN
 );
 
 impl CallId {
-    /// A new name, later in order than every one made before it.
+    /// Returns a new name that sorts after every earlier name of this process.
     pub fn generate() -> Self {
         Self(uuid::Uuid::now_v7().to_string())
     }
 
-    /// The bytes that a generated name spells; none of another name.
+    /// Returns the bytes of a generated name, or `None` for another name.
     pub fn as_bytes(&self) -> Option<[u8; 16]> {
         let uuid = uuid::Uuid::try_parse(&self.0).ok()?;
-        // A UUID has several spellings.
+        // A UUID has several spellings. Only the generated one can be restored from the bytes.
         (*uuid.hyphenated().encode_lower(&mut uuid::Uuid::encode_buffer()) == *self.0)
             .then_some(uuid.into_bytes())
     }
 
-    /// The name that spells these bytes, the other way round.
+    /// Returns the generated name with these bytes. It is the inverse of `as_bytes`.
     pub fn of_bytes(bytes: [u8; 16]) -> Self {
         Self(uuid::Uuid::from_bytes(bytes).to_string())
     }
 }
 
 impl TrialId {
-    /// A new name for a trial whose opener gave it none.
+    /// Returns a new name for a trial whose opener named none.
     pub fn generate() -> Self {
         Self(uuid::Uuid::now_v7().to_string())
     }
 }
 
 fn is_name(text: &str) -> bool {
+    // A first character other than a letter or digit could make the name `..`, a hidden file or an option.
     let starts_well = text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
     starts_well && text.len() <= 128 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
 fn is_label(text: &str) -> bool {
+    // A control character could forge a line in reports and logs.
     !text.is_empty() && text.chars().count() <= 512 && !text.chars().any(char::is_control)
 }
 

@@ -1,8 +1,9 @@
-//! The domain of rolltap, pure and synchronous: what was captured of a trial and what a trainer gets of it.
+//! The domain of rolltap, pure and synchronous: captured calls, and the rollouts that a trainer gets.
 //!
-//! [`call`]s form a [`forest`], its leaves are branches, and a sealed trial's branches with its reward are a
-//! [`rollout`]: one [`row::RolloutRow`] per branch (`rollout/1`). [`check`] holds every invariant of such rows,
-//! [`export`] their file formats. [`returned`] reads what agents that keep tokens themselves hand back. Nothing here does I/O beyond the writers and readers that it is handed.
+//! [`call`]s form a [`forest`], and its leaves are branches. The branches of a sealed trial and its reward are a
+//! [`rollout`]: one [`row::RolloutRow`] per branch (`rollout/1`). [`check`] verifies every invariant of these rows, and
+//! [`export`] writes them in the trainers' file formats. [`agent_reported`] reads the token records of agents that
+//! record tokens themselves. Nothing here does I/O except through the readers and writers that the caller passes in.
 
 pub mod agent_reported;
 pub mod branch_cause;

@@ -1,13 +1,13 @@
-//! Who kept the tokens of a call.
+//! Which side recorded the tokens of a call.
 
 use crate::row::RolloutRow;
 
-/// Who kept the tokens of a call.
+/// The side that recorded the tokens of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
-    /// The proxy: they are what vLLM said.
+    /// The proxy recorded the tokens that vLLM reported.
     Captured,
-    /// The agent, which handed them back after its work: they are what it says.
+    /// The agent recorded the tokens and reported them after its work.
     Agent,
 }
 
@@ -23,7 +23,7 @@ impl Origin {
         }
     }
 
-    /// That of a row; none where it says something unknown. Rows that say nothing were captured.
+    /// Returns the origin of a row, or `None` if the name is unknown. A row without the field was captured.
     pub fn of(row: &RolloutRow) -> Option<Self> {
         let Some(name) = &row.origin else { return Some(Self::Captured) };
         Self::ALL.into_iter().find(|origin| origin.as_str() == name)

@@ -1,4 +1,4 @@
-//! A sealed trial with its reward, as the rows that a trainer gets: one per branch.
+//! The rows of a sealed trial with its reward: one row per branch.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -12,46 +12,46 @@ use crate::roles::{self, roles};
 use crate::row::{CallSpan, RolloutRow, SCHEMA_VERSION};
 use crate::training::TrainingPolicy;
 
-/// What a trial is, beside its calls.
+/// The properties of a trial, apart from its calls and its reward.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialFacts {
     /// The trial's name.
     pub trial_id: TrialId,
     /// Harbor's task name.
     pub task_id: TaskId,
-    /// The samples that a trainer compares with this one.
+    /// The group of samples that a trainer compares.
     pub group_id: Option<GroupId>,
-    /// How many samples the group has when whole.
+    /// The number of samples in the complete group.
     pub group_size: Option<u32>,
-    /// Which sample of its group.
+    /// The index of the sample in its group, from 0.
     pub sample_index: u32,
-    /// Which try at this sample.
+    /// The number of the attempt at this sample, from 0.
     pub attempt: u32,
-    /// Who worked at it.
+    /// The agent that worked at the task.
     #[serde(default)]
     pub agent: Option<String>,
-    /// Where the agent worked.
+    /// The environment in which the agent worked.
     pub environment: Option<String>,
-    /// The model that the trial was meant to call.
+    /// The model that the opener of the trial named.
     pub model: Option<String>,
     /// vLLM's `--logprobs-mode`.
     pub logprobs_mode: String,
-    /// Of the served model's tokenizer, where it is at hand: the first 16 hexadecimal digits of the SHA-256 of its file.
+    /// The first 16 hexadecimal digits of the SHA-256 of the served model's tokenizer file, if the file is available.
     #[serde(default)]
     pub tokenizer_hash: Option<String>,
-    /// Ids lie below this, where it is known.
+    /// The exclusive upper bound of token ids, if known.
     pub vocab_size: Option<u32>,
-    /// Which calls are trained on, by their role.
+    /// The roles whose calls are trained.
     #[serde(default)]
     pub training: TrainingPolicy,
 }
 
-/// What the verifier said of a trial, or why it said nothing.
+/// The verifier's result for a trial, or the reason why there is none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reward {
     /// Every number that the verifier gave, by name.
     pub rewards: BTreeMap<String, f64>,
-    /// The one number to train on; none (never 0) where there is none.
+    /// The number to train on. `None` (never 0) if there is no reward.
     pub reward: Option<f64>,
     /// Whether the reward measures the agent.
     pub valid: bool,
@@ -59,21 +59,21 @@ pub struct Reward {
     pub failure_cause: Option<String>,
 }
 
-/// How a branch ended, in the words that trainers use.
+/// How a branch ended, in the terms that trainers use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BranchStatus {
-    /// Its last answer ended by itself.
+    /// The last answer ended by itself.
     Completed,
-    /// Its last answer was cut by the length limit.
+    /// The length limit truncated the last answer.
     Truncated,
-    /// Its last answer was cut off from outside: the agent left, the trial was sealed, the server aborted.
+    /// The last answer was cut off from outside: the agent disconnected, the trial was sealed, or the server aborted.
     Aborted,
-    /// Its last call failed.
+    /// The last call failed.
     Failed,
 }
 
 impl BranchStatus {
-    /// Every status, for those who check.
+    /// Every status, for checks.
     pub const ALL: [Self; 4] = [Self::Completed, Self::Truncated, Self::Aborted, Self::Failed];
 
     /// The name in rows.
@@ -88,6 +88,8 @@ impl BranchStatus {
 
     fn of(node: &Node<'_>) -> Self {
         match (node.call.status, node.choice.finish_reason.as_deref()) {
+            // The call's status decides before the finish reason: an incomplete call may bear a finish reason of one of
+            // its choices.
             (CallStatus::Failed, _) => Self::Failed,
             (CallStatus::Cancelled | CallStatus::Interrupted, _) | (CallStatus::Complete, Some("abort")) => {
                 Self::Aborted
@@ -98,7 +100,7 @@ impl BranchStatus {
     }
 }
 
-/// The rows of a sealed trial, in order of branch. A trial without a single sampled token has none.
+/// Returns the rows of a sealed trial in order of branch. A trial without any sampled token has no rows.
 pub fn rows<'a>(
     facts: &TrialFacts,
     reward: &Reward,
@@ -107,6 +109,7 @@ pub fn rows<'a>(
     let forest = Forest::build(calls);
     let branches = forest.branches();
     let source = TrialSource { facts, reward, roles: roles(&forest), forest, branches: branches.len() };
+    // Shared across rows: the first branch that has a token owns it, so no token is trained twice.
     let mut owned = HashSet::new();
     branches
         .iter()
@@ -115,14 +118,14 @@ pub fn rows<'a>(
         .collect()
 }
 
-/// What all rows of a trial are made of.
+/// The source of all rows of one trial.
 struct TrialSource<'a> {
     facts: &'a TrialFacts,
     reward: &'a Reward,
     forest: Forest<'a>,
-    /// Of each node.
+    /// The role of each node, by its index in the forest.
     roles: Vec<CallRole>,
-    /// How many.
+    /// The number of branches.
     branches: usize,
 }
 
@@ -144,7 +147,8 @@ impl<'a> TrialSource<'a> {
     }
 }
 
-/// `owned` holds the nodes whose tokens a branch of lower index has in its loss mask already.
+/// Builds the row of one branch. `owned` holds the nodes whose tokens are in the loss mask of a branch with a lower
+/// index.
 fn row(
     source: &TrialSource<'_>,
     index: usize,
@@ -158,6 +162,7 @@ fn row(
     for turn in &path {
         tokens.mark_sampled(turn.node, facts.training.trains(turn.role), owned.insert(turn.index));
     }
+    // The status of the last call only: an earlier call of the branch was continued, so it had an answer.
     let status = BranchStatus::of(last);
     Some(RolloutRow {
         schema_version: SCHEMA_VERSION.to_owned(),
@@ -200,7 +205,7 @@ fn row(
     })
 }
 
-/// The per-token columns of one row while they are filled in.
+/// The per-token columns of one row during construction.
 struct PerToken {
     ids: Vec<i32>,
     sampled: Vec<u8>,
@@ -240,6 +245,7 @@ impl PerToken {
             .zip(node.call.token_versions(node.choice));
         for (offset, (((((sampled, trainable), loss), logprob), version), sampled_by)) in span.enumerate() {
             let captured = logprobs.get(offset).copied().flatten();
+            // A token without a usable logprob stays in the row as sampled and is not trained.
             let is_trainable = call_is_trainable && captured.is_some();
             *sampled = 1;
             *trainable = u8::from(is_trainable);
@@ -263,6 +269,8 @@ fn span(forest: &Forest<'_>, &Turn { node, role, .. }: &Turn<'_>) -> CallSpan {
         start: saturating_i32(node.start()),
         end: saturating_i32(node.end()),
         finish_reason: node.choice.finish_reason.clone(),
+        // The first token may have another version than the one at the call's start: the weights can change before it
+        // is sampled.
         version: node.call.token_versions(node.choice).next().unwrap_or(node.call.policy_version),
         sampled_at: node.call.ended_at,
         temperature: sampling.temperature,
@@ -274,24 +282,24 @@ fn span(forest: &Forest<'_>, &Turn { node, role, .. }: &Turn<'_>) -> CallSpan {
     }
 }
 
-/// Names of the versions along a branch, by version.
+/// Returns the names of the versions along a branch, by version.
 fn labels(path: &[Turn<'_>]) -> BTreeMap<String, String> {
     let labels = path.iter().flat_map(|turn| &turn.node.call.version_labels);
     labels.map(|(version, label)| (version.to_string(), label.clone())).collect()
 }
 
-/// What an agent handed back is not captured, whatever stands beside it.
+/// Returns `Agent` if any call of the branch is agent-reported, because then the whole row is not the proxy's capture.
 fn origin(path: &[Turn<'_>]) -> Origin {
     let is_agents = |turn: &Turn<'_>| turn.node.call.dialect.origin() == Origin::Agent;
     if path.iter().any(is_agents) { Origin::Agent } else { Origin::Captured }
 }
 
-/// A call that names no model was still meant for one.
+/// Returns the model of the call, or the trial's model if the call names none.
 fn model_of(call: &Call, facts: &TrialFacts) -> String {
     if call.model.is_empty() { facts.model.clone().unwrap_or_default() } else { call.model.clone() }
 }
 
-/// Counts and indices never come near the bound; a wrong number there would be caught by the checks.
+/// Converts a count or an index. Real values are far below `i32::MAX`, and the checks would find a saturated one.
 fn saturating_i32(number: impl TryInto<i32>) -> i32 {
     number.try_into().unwrap_or(i32::MAX)
 }

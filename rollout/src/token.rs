@@ -1,4 +1,4 @@
-//! What a sampled token is: an id and the logarithm of its probability.
+//! A sampled token: an id and the logarithm of its probability.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 #[schemars(extend("maximum" = i32::MAX))]
 pub struct TokenId(u32);
 
-/// A number that is no token id.
+/// The error for a number that is too large for a token id.
 #[derive(Debug, thiserror::Error)]
 #[error("token id {0} is over 2147483647")]
 pub struct TokenIdTooLarge(u32);
 
 impl TokenId {
-    /// The id as trainers hold it.
+    /// Returns the id as a signed number, as trainers use it.
     pub fn as_i32(self) -> i32 {
         self.0 as i32
     }
@@ -42,13 +42,13 @@ impl From<TokenId> for u32 {
 #[schemars(extend("maximum" = 0))]
 pub struct Logprob(f32);
 
-/// A number that is no logprob.
+/// The error for a number that is not a logprob.
 #[derive(Debug, thiserror::Error)]
 #[error("{0} is not the logarithm of a probability")]
 pub struct NotALogprob(f32);
 
 impl Logprob {
-    /// The value, in nats.
+    /// Returns the value in nats.
     pub fn get(self) -> f32 {
         self.0
     }
@@ -57,6 +57,7 @@ impl Logprob {
 impl TryFrom<f32> for Logprob {
     type Error = NotALogprob;
     fn try_from(value: f32) -> Result<Self, NotALogprob> {
+        // vLLM replaces minus infinity with -9999, so a real logprob is always finite.
         if value.is_finite() && value <= 0.0 { Ok(Self(value)) } else { Err(NotALogprob(value)) }
     }
 }

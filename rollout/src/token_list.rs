@@ -1,7 +1,7 @@
-//! A long list of token ids that shares its beginning with another.
+//! A long list of token ids that shares its beginning with other lists.
 //!
-//! Each turn of an agent repeats the conversation so far. Held in chunks that lists have in common, the prompts of a
-//! trial need memory for what is new in each, not for turns times context.
+//! Each turn of an agent repeats the conversation so far. The ids are in chunks that lists share, so the prompts of a
+//! trial need memory for their new tokens only, and not for turns × context.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -15,35 +15,36 @@ use serde::ser::{Serialize, Serializer};
 
 use crate::token::TokenId;
 
-/// Ids in a shared chunk: 4 KiB, so that what a list does not share stays small beside any prompt.
+/// Ids in a shared chunk (4 KiB). The unshared rest of a list stays small compared with a prompt.
 const CHUNK: usize = 1024;
 
-/// A list of token ids; cheap to clone, and cheap to build on the beginning of another ([`TokenList::prefix`]).
+/// A list of token ids. It is cheap to clone, and cheap to build on the beginning of another list
+/// ([`TokenList::prefix`]).
 #[derive(Clone, Default)]
 pub struct TokenList {
-    /// Each of exactly [`CHUNK`] ids.
+    /// Chunks of exactly [`CHUNK`] ids.
     full: Vec<Arc<[TokenId]>>,
-    /// Fewer than [`CHUNK`].
+    /// The last ids, fewer than [`CHUNK`].
     rest: Vec<TokenId>,
 }
 
 impl TokenList {
-    /// An empty list.
+    /// Returns an empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many ids there are.
+    /// The number of ids.
     pub fn len(&self) -> usize {
         self.full.len() * CHUNK + self.rest.len()
     }
 
-    /// Whether there are none.
+    /// Whether the list has no ids.
     pub fn is_empty(&self) -> bool {
         self.full.is_empty() && self.rest.is_empty()
     }
 
-    /// The id at that place.
+    /// Returns the id at `index`.
     pub fn get(&self, index: usize) -> Option<&TokenId> {
         match self.full.get(index / CHUNK) {
             Some(chunk) => chunk.get(index % CHUNK),
@@ -51,12 +52,12 @@ impl TokenList {
         }
     }
 
-    /// The ids in order.
+    /// Iterates over the ids in order.
     pub fn iter(&self) -> impl Iterator<Item = &TokenId> {
         self.slices().flatten()
     }
 
-    /// The ids from that place on, in order.
+    /// Iterates over the ids from `start` to the end.
     pub fn iter_from(&self, start: usize) -> impl Iterator<Item = &TokenId> {
         let begun = self.full.get(start / CHUNK).map_or(self.rest.as_slice(), Arc::as_ref);
         let first = (start / CHUNK).min(self.full.len());
@@ -64,12 +65,12 @@ impl TokenList {
         begun.iter().chain(self.slices().skip(first + 1).flatten())
     }
 
-    /// The ids in order, in slices of whatever length.
+    /// Iterates over the ids in order, in slices of any length.
     pub fn slices(&self) -> impl Iterator<Item = &[TokenId]> {
         self.full.iter().map(Arc::as_ref).chain([self.rest.as_slice()])
     }
 
-    /// The first `length` ids (all of them, where there are fewer), sharing memory with this list.
+    /// Returns the first `length` ids, or all if there are fewer. The result shares memory with this list.
     #[must_use]
     pub fn prefix(&self, length: usize) -> Self {
         let whole = (length / CHUNK).min(self.full.len());
@@ -80,21 +81,23 @@ impl TokenList {
         }
     }
 
-    /// How many ids the two lists have in common from their beginning.
+    /// Returns the number of leading ids that are equal in both lists.
     pub fn common_prefix(&self, other: &Self) -> usize {
+        // Two prompts of one trial mostly share chunks. Equal pointers save the comparison of their ids.
         let alike =
             self.full.iter().zip(&other.full).take_while(|(a, b)| Arc::ptr_eq(a, b) || a == b).count();
         let (rest, other_rest) = (self.slices().nth(alike), other.slices().nth(alike));
         alike * CHUNK + common_prefix(rest.unwrap_or_default(), other_rest.unwrap_or_default())
     }
 
-    /// Whether the list begins with all of `beginning`.
+    /// Whether the list begins with all ids of `beginning`.
     pub fn starts_with(&self, beginning: &Self) -> bool {
         self.common_prefix(beginning) == beginning.len()
     }
 
     /// Appends ids.
     pub fn extend_from_slice(&mut self, ids: &[TokenId]) {
+        // `rest` always has fewer than `CHUNK` ids, so there is room for at least one.
         let room = CHUNK - self.rest.len();
         let Some((fits, mut more)) = ids.split_at_checked(room) else {
             self.rest.extend_from_slice(ids);
@@ -111,17 +114,17 @@ impl TokenList {
     }
 }
 
-/// How much memory some lists take together: a chunk that several have counts once.
+/// The memory that several lists use together. A chunk in several lists counts once.
 #[derive(Debug, Default)]
 pub struct Footprint {
-    /// Addresses of the chunks that are counted.
+    /// The addresses of the counted chunks.
     chunks: HashSet<usize>,
     bytes: usize,
 }
 
 impl Footprint {
-    /// Counts one more list. Each list that was counted must live as long as this does: another one may else come to lie at
-    /// its address and count as known.
+    /// Counts one more list. Each counted list must outlive this value. Otherwise a new chunk may get the address of a
+    /// freed one and not be counted.
     pub fn add(&mut self, list: &TokenList) {
         for chunk in &list.full {
             self.bytes += size_of::<Arc<[TokenId]>>();
@@ -132,19 +135,20 @@ impl Footprint {
         self.bytes += size_of_val(list.rest.as_slice());
     }
 
-    /// The sum, in bytes.
+    /// The sum in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// How many ids two slices have in common from their beginning.
+/// Returns the number of leading ids that are equal in both slices.
 pub fn common_prefix(a: &[TokenId], b: &[TokenId]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 impl From<Vec<TokenId>> for TokenList {
     fn from(ids: Vec<TokenId>) -> Self {
+        // A short list has no chunk, so its vector is used without a copy.
         if ids.len() < CHUNK {
             return Self { full: Vec::new(), rest: ids };
         }
@@ -213,6 +217,7 @@ impl<'de> Deserialize<'de> for TokenList {
                 f.write_str("a list of token ids")
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<TokenList, A::Error> {
+                // The size hint comes from the input, so it must not decide an allocation without a bound.
                 let mut ids = Vec::with_capacity(items.size_hint().unwrap_or(0).min(CHUNK));
                 while let Some(id) = items.next_element()? {
                     ids.push(id);

@@ -1,4 +1,4 @@
-//! Which calls a trial's training data teaches, by what they were for.
+//! The choice of the calls to train, by their role.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::CallRole;
 
-/// Whether the tokens of a call are trained on.
+/// Whether the tokens of a call are trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Training {
-    /// They are, where nothing else speaks against it.
+    /// The tokens are trained if no other rule masks them.
     Train,
-    /// They are in the rows as sampled, and train nothing.
+    /// The tokens are in the rows as sampled, and are not trained.
     Mask,
 }
 
-/// What becomes of the calls of each role.
+/// The treatment of the calls of each role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainingPolicy {
@@ -29,9 +29,9 @@ pub struct TrainingPolicy {
 }
 
 impl Default for TrainingPolicy {
-    /// What the reward depends on is trained: the work, that of sub-agents, and the summaries that later work is based
-    /// on. A title is read by nobody who works at the task, and a probe's one token says nothing: the reward would praise
-    /// or blame them for what they had no part in.
+    /// Trains the calls that influence the reward: the main work, the sub-agents', and the summaries that later work
+    /// depends on. No later work reads a title, and a probe's single token has no content. The reward would credit or
+    /// blame them without a reason.
     fn default() -> Self {
         let (train, mask) = (Training::Train, Training::Mask);
         Self { main: train, sub_agent: train, compaction: train, title: mask, probe: mask }
@@ -39,7 +39,7 @@ impl Default for TrainingPolicy {
 }
 
 impl TrainingPolicy {
-    /// What becomes of calls of that role.
+    /// Returns the treatment of calls with this role.
     pub fn of(&self, role: CallRole) -> Training {
         match role {
             CallRole::Main => self.main,
@@ -50,12 +50,12 @@ impl TrainingPolicy {
         }
     }
 
-    /// Whether tokens of calls of that role are trained on.
+    /// Whether tokens of calls with this role are trained.
     pub fn trains(&self, role: CallRole) -> bool {
         self.of(role) == Training::Train
     }
 
-    /// This policy, but for the roles that are named.
+    /// Returns this policy with the treatment of the named roles replaced.
     #[must_use]
     pub fn with(mut self, named: &BTreeMap<CallRole, Training>) -> Self {
         for (&role, &training) in named {

@@ -41,7 +41,7 @@ pub struct Stats {
 
 /// An error that cuts the connection without an answer.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the simulator cuts this connection, as its script says")]
+#[error("the simulator closes this connection, as its script demands")]
 pub(super) struct Cut;
 
 impl Server {

@@ -250,7 +250,7 @@ fn what_a_task_gives_its_agent_is_given_or_refused() {
     let task = task(dir.path(), &files);
     let ended = run_agent(dir.path(), &task, &["-a", "terminal"]);
     assert_eq!(ended.code, Some(2), "{ended:?}");
-    let refusal = "gives its agent the trajectory to go on from, and agent \"terminal\" takes none";
+    let refusal = "gives its agent the trajectory to continue, and agent \"terminal\" takes none";
     assert!(ended.stderr.contains(refusal), "{}", ended.stderr);
     let agent = "echo \"$ROLLTAP_MCP_SERVERS $ROLLTAP_SKILLS_DIR\"; cat \"$ROLLTAP_TRAJECTORY_FILE\"";
     assert_eq!(run_command(dir.path(), &task, agent).code, Some(0));

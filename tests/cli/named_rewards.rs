@@ -29,7 +29,7 @@ fn several_rewards_of_which_none_is_the_reward_are_shown_and_warned_of() {
     let warnings = ended.stderr.lines().filter(|line| line.starts_with("warning: ")).count();
     assert_eq!(warnings, 1, "while the job runs, once: {}", ended.stderr);
     let log = std::fs::read_to_string(dir.path().join("jobs/it/job.log")).unwrap();
-    assert!(log.contains("none of them is named \"reward\": correctness 1, speed 0.5"), "{log}");
+    assert!(log.contains("but no entry is named \"reward\": correctness 1, speed 0.5"), "{log}");
     for result in results(&dir.path().join("jobs/it")) {
         assert_eq!(result["rolltap"]["reward"], Value::Null, "nothing is made up");
     }

@@ -1,11 +1,12 @@
-//! The JSON format: one object with `analysis`, `plan`, `commands` and perhaps `task_complete`, wherever it stands in
-//! the text.
+//! The JSON format: one object with `analysis`, `plan`, `commands` and optionally `task_complete`, anywhere in the
+//! text.
 
 use serde_json::{Map, Value};
 
 use super::{Command, DEFAULT_WAIT, Parts, json_object, wait_of, warn_of_run_on_lines};
 
 pub(super) fn read(text: &str, warnings: &mut Vec<String>) -> Result<Parts, String> {
+    // One known field identifies the answer among other objects, such as JSON in the prose.
     let found = json_object::find(text, |object| FIELDS.iter().any(|name| object.contains_key(*name)))
         .map_err(|error| error.to_string())?;
     if !found.before.trim().is_empty() {
@@ -20,6 +21,7 @@ pub(super) fn read(text: &str, warnings: &mut Vec<String>) -> Result<Parts, Stri
     let object = &found.object;
 
     let missing: Vec<_> = REQUIRED.iter().filter(|name| !object.contains_key(**name)).copied().collect();
+    // Before the types, so that the model gets the complete list of missing fields.
     if !missing.is_empty() {
         return Err(format!("These required fields are missing: {}.", missing.join(", ")));
     }
@@ -37,7 +39,7 @@ pub(super) fn read(text: &str, warnings: &mut Vec<String>) -> Result<Parts, Stri
     let task_complete = read_task_complete(object, warnings);
     let commands = match read_commands(list, warnings) {
         Ok(commands) => commands,
-        // An answer that only wants to end needs no commands.
+        // An answer that only declares completion needs no commands.
         Err(problem) if task_complete => {
             warnings.push(format!("The commands were not run. {problem}"));
             Vec::new()
@@ -47,7 +49,7 @@ pub(super) fn read(text: &str, warnings: &mut Vec<String>) -> Result<Parts, Stri
     Ok(Parts { analysis: said("analysis"), plan: said("plan"), commands, task_complete })
 }
 
-/// Top-level fields in their proper order, the required ones first.
+/// The top-level fields in their required order. The required fields come first.
 const FIELDS: [&str; 4] = ["analysis", "plan", "commands", "task_complete"];
 const REQUIRED: [&str; 3] = ["analysis", "plan", "commands"];
 
@@ -62,6 +64,7 @@ fn read_task_complete(object: &Map<String, Value>, warnings: &mut Vec<String>) -
     match object.get("task_complete") {
         None | Some(Value::Null) => false,
         Some(Value::Bool(complete)) => *complete,
+        // Models write these strings often, and their meaning is clear.
         Some(Value::String(word)) => ["true", "1", "yes"].contains(&word.trim().to_lowercase().as_str()),
         Some(Value::Number(number)) => {
             warnings.push("The field \"task_complete\" should be true or false.".into());
@@ -85,7 +88,7 @@ fn read_commands(list: &[Value], warnings: &mut Vec<String>) -> Result<Vec<Comma
     Ok(commands)
 }
 
-/// `number` counts from one, as the model is told.
+/// Parses a command. `number` counts from one, as in the messages to the model.
 fn read_command(number: usize, value: &Value, warnings: &mut Vec<String>) -> Result<Command, String> {
     let Value::Object(fields) = value else {
         return Err(format!("Command {number} must be an object."));

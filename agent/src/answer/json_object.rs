@@ -1,15 +1,15 @@
-//! Finding the one JSON object that matters in a text that may hold other things.
+//! Finds the relevant JSON object in a text with other content.
 
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-/// An object and what stood around it.
+/// An object and the text around it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct FoundObject<'a> {
     pub(crate) object: Map<String, Value>,
     pub(crate) before: &'a str,
     pub(crate) after: &'a str,
-    /// Closing brackets that were missing at the end of the text; normally empty.
+    /// The closing brackets that were missing at the end of the text. Normally empty.
     pub(crate) appended: String,
 }
 
@@ -22,12 +22,11 @@ pub(crate) enum NotFound {
     Invalid { problem: String, line: usize, column: usize },
 }
 
-/// Finds the first object in `text` that is `wanted`, also one that only lacks closing brackets at the end of the text.
-/// If there is none, the result is about the first place that looks like JSON: an object of another kind, or what is
-/// wrong there.
+/// Finds the first object in `text` that is `wanted`. The object may lack closing brackets at the end of the text. If
+/// there is none, the result describes the first position that resembles JSON: another object, or its syntax error.
 ///
-/// Every opening brace is tried, so braces and quotes in the prose around do not matter. What stands inside a valid
-/// object or in a string is never taken for an answer of its own.
+/// The search starts at every opening brace, so braces and quotes in the surrounding prose have no effect. The content
+/// of a valid object or of a string is never taken as a separate answer.
 pub(crate) fn find(
     text: &str,
     wanted: impl Fn(&Map<String, Value>) -> bool,
@@ -39,16 +38,18 @@ pub(crate) fn find(
         let outcome = read_at(text, start);
         from = match &outcome {
             Ok(found) if wanted(&found.object) => return outcome,
+            // Continues after the object, so that its content is not taken as an answer.
             Ok(found) => text.len() - found.after.len(),
             Err(_) => start + 1,
         };
+        // A brace before a quote is probably JSON, and its error helps the model more than that of a brace in prose.
         let has_a_key = text.get(start + 1..).is_some_and(|rest| rest.trim_start().starts_with('"'));
         if has_a_key { &mut plausible } else { &mut implausible }.get_or_insert(outcome);
     }
     plausible.or(implausible).unwrap_or(Err(NotFound::NoObject))
 }
 
-/// Reads the object whose brace stands at `start`.
+/// Parses the object whose opening brace is at `start`.
 fn read_at(text: &str, start: usize) -> Result<FoundObject<'_>, NotFound> {
     let (before, candidate) = text.split_at_checked(start).unwrap_or(("", text));
     let mut values = serde_json::Deserializer::from_str(candidate).into_iter::<Map<String, Value>>();
@@ -58,6 +59,7 @@ fn read_at(text: &str, start: usize) -> Result<FoundObject<'_>, NotFound> {
             Ok(FoundObject { object, before, after, appended: String::new() })
         }
         Some(Err(error)) => {
+            // Only a text that ends too early can be completed. Any other syntax error is final.
             if error.is_eof()
                 && let Some((object, appended)) = close(candidate)
             {
@@ -69,8 +71,8 @@ fn read_at(text: &str, start: usize) -> Result<FoundObject<'_>, NotFound> {
     }
 }
 
-/// The object that `unclosed` becomes with the brackets that are open at its end, and those brackets. Text that ends
-/// inside a string is not closed: nobody knows what is missing.
+/// Closes the brackets that are open at the end of `unclosed`. Returns the object and the added brackets. A text that
+/// ends inside a string is not closed, because the missing part is unknown.
 fn close(unclosed: &str) -> Option<(Map<String, Value>, String)> {
     let mut open = Vec::new();
     let (mut in_string, mut escaped) = (false, false);
@@ -83,6 +85,8 @@ fn close(unclosed: &str) -> Option<(Map<String, Value>, String)> {
             (false, '{') => open.push('}'),
             (false, '[') => open.push(']'),
             (false, '}' | ']') => {
+                // A bracket that closes another kind than the open one is an error that brackets at the end cannot
+                // repair.
                 open.pop().filter(|expected| *expected == character)?;
             }
             (false, _) => {}
@@ -93,7 +97,7 @@ fn close(unclosed: &str) -> Option<(Map<String, Value>, String)> {
     Some((object, appended))
 }
 
-/// What is wrong, with its place in the whole text.
+/// Returns the error with its position in the whole text.
 fn invalid(before: &str, error: &serde_json::Error) -> NotFound {
     let problem = error.to_string();
     let problem = problem.split(" at line ").next().unwrap_or_default().to_owned();

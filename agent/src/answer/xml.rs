@@ -1,7 +1,7 @@
-//! The XML format: `response` with `analysis`, `plan`, `commands` of `keystrokes`, and perhaps `task_complete`.
+//! The XML format: `response` with `analysis`, `plan`, `commands` of `keystrokes`, and optionally `task_complete`.
 //!
-//! It only looks like XML. Nothing is escaped, so that a model can write a shell's `<`, `>` and `&` as they are; an
-//! element ends where its closing tag stands first.
+//! The format only resembles XML. Nothing is escaped, so that a model can write a shell's `<`, `>` and `&` literally.
+//! An element ends at its first closing tag.
 
 use super::{Command, DEFAULT_WAIT, Parts, wait_of, warn_of_run_on_lines};
 
@@ -17,7 +17,7 @@ pub(super) fn read(text: &str, warnings: &mut Vec<String>) -> Result<Parts, Stri
     }
     let commands = match sections.commands {
         Some(content) => read_commands(content, warnings),
-        // An answer that only wants to end needs no commands.
+        // An answer that only declares completion needs no commands.
         None if task_complete => {
             warnings.push("There is no <commands>.".into());
             Vec::new()
@@ -33,7 +33,8 @@ pub(super) fn read(text: &str, warnings: &mut Vec<String>) -> Result<Parts, Stri
     Ok(Parts { analysis: said(sections.analysis), plan: said(sections.plan), commands, task_complete })
 }
 
-/// The text up to the end of the first response, if its commands are closed too and no second ones follow them.
+/// Returns the text up to the end of the first response. `None` if its commands are not closed, or if there is a second
+/// response or a second list of commands.
 pub(super) fn whole_response(text: &str) -> Option<&str> {
     let commands = text.find("</commands>")?;
     let end = commands + text.get(commands..)?.find(RESPONSE_END)? + RESPONSE_END.len();
@@ -45,7 +46,7 @@ pub(super) fn whole_response(text: &str) -> Option<&str> {
 const RESPONSE: &str = "<response>";
 const RESPONSE_END: &str = "</response>";
 
-/// What stands in the first response; to the end of the text if it is not closed.
+/// Returns the content of the first response, which ends with the text if it is not closed.
 fn response<'a>(text: &'a str, warnings: &mut Vec<String>) -> Result<&'a str, String> {
     let (before, rest) = text.split_once(RESPONSE).ok_or("There is no <response> in the answer.")?;
     if !before.trim().is_empty() {
@@ -58,6 +59,7 @@ fn response<'a>(text: &'a str, warnings: &mut Vec<String>) -> Result<&'a str, St
     if !after.trim().is_empty() {
         warnings.push("There is text after </response>; send the response alone.".into());
     }
+    // A second response was written without a view of the terminal after the first.
     if after.contains(RESPONSE) {
         warnings.push("There is more than one <response>; only the first was carried out.".into());
     }
@@ -68,7 +70,7 @@ fn non_empty(content: &str) -> Result<&str, String> {
     if content.trim().is_empty() { Err("The <response> is empty.".into()) } else { Ok(content) }
 }
 
-/// The contents of a response's elements, none for those that are not there.
+/// The contents of a response's elements, `None` for missing elements.
 #[derive(Default)]
 struct Sections<'a> {
     analysis: Option<&'a str>,
@@ -77,12 +79,12 @@ struct Sections<'a> {
     task_complete: Option<&'a str>,
 }
 
-/// Elements of a response in their proper order.
+/// The elements of a response in their required order.
 const SECTIONS: [&str; 4] = ["analysis", "plan", "commands", "task_complete"];
 
 impl<'a> Sections<'a> {
-    /// What stands inside one element is never taken for another, so that keystrokes may hold any tags but the closing
-    /// ones of what they stand in.
+    /// Parses the sections. The content of an element is not searched for other elements, so keystrokes may contain any
+    /// tags except the closing tags of the elements around them.
     fn of(content: &'a str, warnings: &mut Vec<String>) -> Self {
         let mut sections = Self::default();
         let mut order = Vec::new();
@@ -106,13 +108,14 @@ impl<'a> Sections<'a> {
             }
             section.get_or_insert(inside);
         }
+        // The position of `task_complete` does not matter.
         if !order.iter().filter(|place| **place < 3).is_sorted() {
             warnings.push("The elements should come in this order: analysis, plan, commands.".into());
         }
         sections
     }
 
-    /// Of this place in [`SECTIONS`].
+    /// Returns the section at this index of [`SECTIONS`].
     fn section(&mut self, place: usize) -> &mut Option<&'a str> {
         match place {
             0 => &mut self.analysis,
@@ -127,11 +130,11 @@ impl<'a> Sections<'a> {
 struct Tag<'a> {
     name: &'a str,
     attributes: &'a str,
-    /// It closes itself.
+    /// Whether the tag is self-closing.
     is_empty: bool,
 }
 
-/// The next opening tag and what follows on it. A `<` that begins no tag is text.
+/// Returns the next opening tag and the text after it. A `<` that does not begin a tag is text.
 fn next_tag(text: &str) -> Option<(Tag<'_>, &str)> {
     let mut rest = text;
     loop {
@@ -153,7 +156,7 @@ fn next_tag(text: &str) -> Option<(Tag<'_>, &str)> {
     }
 }
 
-/// What stands before an element's closing tag, and what after it.
+/// Returns the text before an element's closing tag, and the text after it.
 fn up_to_end<'a>(text: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
     text.split_once(format!("</{name}>").as_str())
 }
@@ -171,6 +174,7 @@ fn read_commands(content: &str, warnings: &mut Vec<String>) -> Vec<Command> {
         let inside = if tag.is_empty { Some(("", rest)) } else { up_to_end(rest, KEYSTROKES) };
         let Some((keystrokes, after)) = inside else {
             warnings.push(format!("The <keystrokes> of command {number} are not closed and were not typed."));
+            // Without a closing tag the end of the keystrokes is unknown, and so is everything after it.
             break;
         };
         rest = after;
@@ -184,7 +188,7 @@ fn read_commands(content: &str, warnings: &mut Vec<String>) -> Vec<Command> {
 
 const KEYSTROKES: &str = "keystrokes";
 
-/// The seconds that a command's attributes ask to wait; none for the default, which a warning tells.
+/// Returns the seconds in a command's attributes. `None` stands for the default, and a warning explains this.
 fn read_duration(number: usize, attributes: &str, warnings: &mut Vec<String>) -> Option<f64> {
     let mut rest = attributes;
     let mut duration = None;
@@ -197,6 +201,7 @@ fn read_duration(number: usize, attributes: &str, warnings: &mut Vec<String>) ->
             Some(quote) => after.get(1..).and_then(|value| value.split_once(quote)),
             None => None,
         };
+        // Skips an unquoted value, so that the attributes after it are still parsed.
         rest = match value {
             Some((_, after)) => after,
             None => after.find(char::is_whitespace).and_then(|end| after.get(end..)).unwrap_or_default(),
@@ -225,7 +230,7 @@ fn read_duration(number: usize, attributes: &str, warnings: &mut Vec<String>) ->
     duration
 }
 
-/// Models that know XML escape what they should not.
+/// Warns of escapes, which models with knowledge of XML may write.
 fn warn_of_escapes(commands: &[Command], warnings: &mut Vec<String>) {
     let typed = |text: &str| commands.iter().any(|command| command.keystrokes.contains(text));
     for entity in ["&lt;", "&gt;", "&amp;", "&quot;", "&apos;"] {

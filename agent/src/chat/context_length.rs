@@ -1,4 +1,4 @@
-//! How many tokens the model can see at once, where the server tells.
+//! The number of tokens in the model's context, if the server reports it.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::ChatClient;
 
-/// The rest of a list of models is no matter.
+/// The server's list of models. Other fields are ignored.
 #[derive(Deserialize)]
 struct Models {
     data: Vec<Model>,
@@ -16,17 +16,17 @@ struct Models {
 #[derive(Deserialize)]
 struct Model {
     id: String,
-    /// vLLM's own.
+    /// vLLM's own field.
     max_model_len: Option<u64>,
 }
 
-/// A list that takes longer is done without: nothing depends on it but when a conversation is summed up.
+/// The time limit for the list. Without the list, only the time of summaries changes.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Most bytes of a list of models.
+/// The maximal size in bytes of a list of models.
 const LARGEST: usize = 4 << 20;
 
 impl ChatClient {
-    /// As the server tells it with its models; none where it does not.
+    /// Returns the context length in the server's list of models, or `None` if it is not there.
     pub(crate) async fn context_length(&self) -> Option<u64> {
         let url = Url::parse(&format!("{}/models", self.settings.base_url.trim_end_matches('/'))).ok()?;
         match tokio::time::timeout(PATIENCE, self.list(url)).await.ok()? {
@@ -45,6 +45,7 @@ impl ChatClient {
         while let Some(chunk) = response.chunk().await? {
             body.extend_from_slice(&chunk);
             if body.len() > LARGEST {
+                // A truncated list would not parse, so a list that is too large counts as no list.
                 body.clear();
                 break;
             }
@@ -53,7 +54,7 @@ impl ChatClient {
     }
 }
 
-/// Of the model that is asked for; of the only one where the server knows it by another name.
+/// Returns the length of the requested model. A server with one model may list it under another name.
 fn length_in(body: &[u8], model: &str) -> Option<u64> {
     let models: Models = serde_json::from_slice(body).ok()?;
     let asked_for = models.data.iter().find(|listed| listed.id == model);

@@ -1,4 +1,4 @@
-//! What can go wrong between the agent and its model, and how to tell from what a server says.
+//! The errors between the agent and its model, and their detection in a server's answer.
 
 use std::error::Error as _;
 use std::fmt::Write as _;
@@ -11,68 +11,70 @@ use thiserror::Error;
 /// Why the model gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ChatError {
-    /// The base URL is not one.
+    /// The base URL is invalid.
     #[error("the model's address {url:?} cannot be used: {cause}")]
     BadUrl {
-        /// The address given.
+        /// The given address.
         url: String,
-        /// What is wrong with it.
+        /// The problem of the address.
         cause: String,
     },
-    /// No connection, or one that broke off.
+    /// There was no connection, or it broke off.
     #[error(
         "no answer from the model at {url}: {cause}; check that the server runs and that the address is right"
     )]
     Unreachable {
-        /// The address called.
+        /// The called address.
         url: String,
-        /// What the network said.
+        /// The network error.
         cause: String,
     },
-    /// Nothing came for as long as a call may be idle.
+    /// The server sent nothing for longer than the idle limit of a call.
     #[error("the model at {url} sent nothing for {} seconds", idle.as_secs_f64())]
     Timeout {
-        /// The address called.
+        /// The called address.
         url: String,
         /// The limit.
         idle: Duration,
     },
-    /// The conversation has outgrown the model's context.
+    /// The conversation is longer than the model's context.
     #[error("the conversation does not fit into the model's context: {message}")]
     ContextExceeded {
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// Any other answer that is an error.
+    /// Any other error answer.
     #[error("the model at {url} answered {status}: {message}")]
     Refused {
-        /// The address called.
+        /// The called address.
         url: String,
         /// The HTTP status.
         status: u16,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// A success that is no chat completion.
+    /// A successful answer that is not a chat completion.
     #[error(
         "the model at {url} answered something that is no chat completion: {cause}; it begins with {body:?}"
     )]
     Malformed {
-        /// The address called.
+        /// The called address.
         url: String,
-        /// What is wrong with it.
+        /// The problem of the answer.
         cause: String,
-        /// How the answer begins.
+        /// The beginning of the answer.
         body: String,
     },
 }
 
-/// The error of a request that got no whole answer.
+/// Returns the error of a request without a complete answer.
 pub(crate) fn failed_request(url: &str, idle: Duration, error: &reqwest::Error) -> ChatError {
+    // A timeout during the connection counts as unreachable, so the call is retried.
     if error.is_timeout() && !error.is_connect() {
         return ChatError::Timeout { url: url.to_owned(), idle };
     }
     let mut cause = String::new();
+    // reqwest's own message omits the cause, such as a refused connection.
     let mut source = error.source();
     while let Some(inner) = source {
         let separator = if cause.is_empty() { "" } else { ": " };
@@ -89,7 +91,7 @@ pub(crate) fn failed_request(url: &str, idle: Duration, error: &reqwest::Error) 
     ChatError::Unreachable { url: url.to_owned(), cause }
 }
 
-/// The error of an answer whose status says that it is one.
+/// Returns the error of an answer with an error status.
 pub(crate) fn refused(url: &str, status: StatusCode, body: &[u8]) -> ChatError {
     let json: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
     let message = ["/error/message", "/message", "/detail", "/error"]
@@ -97,13 +99,15 @@ pub(crate) fn refused(url: &str, status: StatusCode, body: &[u8]) -> ChatError {
         .find_map(|path| json.pointer(path)?.as_str().map(str::to_owned))
         .unwrap_or_else(|| excerpt(body));
     let code = json.pointer("/error/code").and_then(Value::as_str).unwrap_or_default();
+    // A server error is transient, whatever its message.
     if status.is_client_error() && is_context_overflow(&message, code) {
         return ChatError::ContextExceeded { message };
     }
     ChatError::Refused { url: url.to_owned(), status: status.as_u16(), message }
 }
 
-/// There is no common form: OpenAI has a code, vLLM has had several wordings, and each means the same to an agent.
+/// Whether the error is an overflow of the context. There is no common format: OpenAI has a code, and vLLM has had
+/// several messages.
 fn is_context_overflow(message: &str, code: &str) -> bool {
     const WORDINGS: [&str; 4] = [
         "maximum context length",
@@ -115,7 +119,7 @@ fn is_context_overflow(message: &str, code: &str) -> bool {
     code == "context_length_exceeded" || WORDINGS.iter().any(|wording| message.contains(wording))
 }
 
-/// The beginning of a body, for an error message.
+/// Returns the beginning of a body for an error message.
 pub(crate) fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     text.trim().chars().take(300).collect()

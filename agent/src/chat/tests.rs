@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A server that gives these answers in turn, the last one for ever; returns its base URL, the number of calls that it
-/// got, and the last request's bearer token and body.
+/// Starts a server with these answers in order, of which the last one repeats. Returns its base URL, the number of its
+/// calls, and the last request's bearer token and body.
 async fn server(
     answers: Vec<(u16, HeaderMap, String)>,
 ) -> (String, Arc<AtomicUsize>, Arc<Mutex<(String, Value)>>) {
@@ -42,7 +42,7 @@ fn completion(content: &str) -> (u16, HeaderMap, String) {
     answer(200, json!({"choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": 3}}))
 }
 
-/// A client that does not wait between attempts.
+/// Returns a client that does not wait between attempts.
 fn client(base_url: &str) -> ChatClient {
     let mut client = ChatClient::new(AgentSettings::new(base_url, "secret", "tiny")).unwrap();
     client.first_wait = Duration::ZERO;
@@ -142,7 +142,7 @@ async fn an_answer_that_is_no_completion_says_how_it_begins() {
 
 #[tokio::test]
 async fn nobody_there_names_the_address_and_the_cause() {
-    // A port that was just free and that nobody listens on.
+    // A port that was free just now and has no listener.
     let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     let error =
         client(&format!("http://127.0.0.1:{port}/v1")).complete(&hello()).await.unwrap_err().to_string();

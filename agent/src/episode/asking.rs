@@ -1,17 +1,17 @@
-//! Asking the model, and making room where its context has none left.
+//! Requests to the model, and recovery when its context is full.
 
 use super::Episode;
 use crate::chat::{ChatError, Message, Reply, Role};
 use crate::prompt::summarize as prompt;
 use crate::summarize::{self, HandoverError, Work, end_of};
 
-/// Tokens that are free after the latest exchanges were dropped, besides those of an answer whose length was asked for.
+/// The number of free tokens after the latest exchanges were removed, in addition to the requested length of an answer.
 const FREE_AFTER_UNWINDING: u64 = 4000;
-/// Prompts in a row that do not fit, after everything that can be done; then the run ends.
+/// The maximal number of consecutive prompts that do not fit after all measures. Then the run ends.
 const MOST_UNANSWERED: u32 = 3;
 
 impl Episode<'_> {
-    /// As it was said, or as the server says, where that matters.
+    /// Returns the configured context length, or the server's, if it is needed for summaries.
     pub(super) async fn find_context_length(&self) -> Option<u64> {
         match self.settings.summarize {
             Some(summarize) if summarize.context_length.is_none() => self.chat.context_length().await,
@@ -19,8 +19,8 @@ impl Episode<'_> {
         }
     }
 
-    /// The model's answer to what it is told next. None where there was no room for it in spite of everything; the model
-    /// is then told so next.
+    /// Returns the model's answer to the next message. `None` if the message did not fit despite all measures. The next
+    /// message then informs the model.
     pub(super) async fn ask(&mut self) -> Result<Option<Reply>, ChatError> {
         match self.complete().await {
             Err(refused @ ChatError::ContextExceeded { .. }) if self.settings.summarize.is_some() => {
@@ -30,9 +30,10 @@ impl Episode<'_> {
         }
     }
 
-    /// Keeps the model's words exactly as they came: the tokens of the next prompt begin with those of this answer only
-    /// if its text does.
+    /// Completes the next message. Stores the model's text unchanged: the tokens of the next prompt begin with those of
+    /// this answer only if its text is the same.
     async fn complete(&mut self) -> Result<Reply, ChatError> {
+        // State changes only after the answer, so that a failed request can be repeated with a shorter conversation.
         let reply = self.chat.complete(&self.conversation.with(&self.next)).await?;
         self.turns += 1;
         self.unanswered = 0;
@@ -41,9 +42,10 @@ impl Episode<'_> {
         Ok(reply)
     }
 
-    /// Sums up before there is no room for it. Where that fails, the conversation goes on as it is.
+    /// Summarises the conversation before the context is full. On an error the conversation continues unchanged.
     pub(super) async fn hand_over_ahead(&mut self) {
         let Some(summarize) = self.settings.summarize else { return };
+        // A single exchange has nothing that a summary could replace.
         if !self.conversation.is_long() || !summarize.is_due(self.conversation.tokens(), self.context_length)
         {
             return;
@@ -54,13 +56,15 @@ impl Episode<'_> {
         }
     }
 
-    /// Makes room and asks again, with less and less of what was said.
+    /// Frees space and asks again, with a shorter conversation each time.
     async fn recover(&mut self, refused: ChatError) -> Result<Option<Reply>, ChatError> {
         if self.conversation.is_empty() || self.unanswered >= MOST_UNANSWERED {
             return Err(refused);
         }
         tracing::info!(turn = self.turns, %refused, "making room");
+        // Without a known length, the size of the conversation that last fitted is the estimate.
         let length = self.context_length.unwrap_or_else(|| self.conversation.tokens());
+        // The server counts the requested length of the answer against the context too.
         let free = FREE_AFTER_UNWINDING + self.settings.max_tokens.map_or(0, u64::from);
         let dropped = self.conversation.unwind(length.saturating_sub(free));
         if let Err(error) = Box::pin(self.hand_over(dropped)).await {
@@ -77,7 +81,7 @@ impl Episode<'_> {
         }
     }
 
-    /// Puts a summary in the place of the conversation. On an error nothing has changed.
+    /// Replaces the conversation with a summary. An error changes nothing.
     async fn hand_over(&mut self, dropped: usize) -> Result<(), HandoverError> {
         let screen = self.terminal.screen().await;
         let work = Work { instruction: self.instruction, screen: &screen };
@@ -95,7 +99,8 @@ impl Episode<'_> {
         Ok(())
     }
 
-    /// What is left where there is no room for a summary: what to do next in a few words, or the screen alone.
+    /// Continues without a summary if there is no room for one, with the next steps in a few words, or with the screen
+    /// only.
     async fn go_on_with_less(&mut self, dropped: usize) {
         let screen = self.terminal.screen().await;
         let work = Work { instruction: self.instruction, screen: &screen };

@@ -1,7 +1,8 @@
-//! What is said when a conversation grows too long: the one who knows it is asked for a summary, one who knows only that
-//! asks what is missing, and the first answers. The work goes on with the questions and the answers.
+//! The messages for a conversation that grows too long. The model with the conversation writes a summary, a model
+//! without the conversation asks for missing information, and the first one answers. The work continues with the
+//! questions and the answers.
 
-/// To the model that has the conversation.
+/// Asks the model that has the conversation for a summary.
 pub(crate) fn summarize(instruction: &str) -> String {
     format!(
         "{SUMMARIZE} Someone else takes over, who sees nothing of this conversation but what you write now.\n\n\
@@ -15,7 +16,7 @@ pub(crate) fn summarize(instruction: &str) -> String {
     )
 }
 
-/// To a model that has nothing else.
+/// Asks a model that has only the summary for questions.
 pub(crate) fn ask(instruction: &str, summary: &str, screen: &str) -> String {
     format!(
         "{ASK} This is the task, the report of the one who worked at it before you, and what the terminal shows.\n\n\
@@ -25,12 +26,12 @@ pub(crate) fn ask(instruction: &str, summary: &str, screen: &str) -> String {
     )
 }
 
-/// To the model that has the conversation, and wrote the summary.
+/// Asks the model that has the conversation and wrote the summary for answers.
 pub(crate) fn answer(questions: &str) -> String {
     format!("{ANSWER} Answer them one by one, with all the details.\n\n{questions}\n")
 }
 
-/// The first prompt after the change.
+/// Returns the first prompt of the shorter conversation.
 pub(crate) fn go_on(answers: &str) -> String {
     format!(
         "These are the answers to your questions:\n\n{answers}\n\n\
@@ -39,7 +40,7 @@ pub(crate) fn go_on(answers: &str) -> String {
     )
 }
 
-/// To a model that has nothing else, where there was no room for a summary.
+/// Asks a model that has only the screen for the next steps, if there is no room for a summary.
 pub(crate) fn summarize_briefly(instruction: &str, screen: &str) -> String {
     format!(
         "{BRIEFLY} All that is left of the work is what the terminal shows.\n\n# Task\n\n{instruction}\n\n\
@@ -47,7 +48,7 @@ pub(crate) fn summarize_briefly(instruction: &str, screen: &str) -> String {
     )
 }
 
-/// The next prompt after that.
+/// Returns the next prompt with those next steps.
 pub(crate) fn go_on_briefly(instruction: &str, next_steps: &str) -> String {
     format!(
         "The conversation grew too long and part of it was dropped. Go on with the task.\n\n\
@@ -55,7 +56,7 @@ pub(crate) fn go_on_briefly(instruction: &str, next_steps: &str) -> String {
     )
 }
 
-/// The next prompt where the model could not even say that.
+/// Returns the next prompt if the model could not name the next steps either.
 pub(crate) fn go_on_alone(instruction: &str, screen: &str) -> String {
     format!(
         "The conversation grew too long and part of it was dropped. Go on with the task.\n\n\
@@ -63,14 +64,14 @@ pub(crate) fn go_on_alone(instruction: &str, screen: &str) -> String {
     )
 }
 
-/// The next prompt where that did not fit either.
+/// Returns the next prompt if the previous one did not fit either.
 pub(crate) fn lost() -> String {
     "The conversation grew too long and its end was dropped, with your last answer. Nothing of that was typed. Look at \
      the terminal and go on with the task.\n"
         .to_owned()
 }
 
-// By the beginnings of these, calls are known that are not the work itself.
+// The proxy's role rules recognise helper conversations by the beginnings of these texts.
 const SUMMARIZE: &str = "This conversation is about to be handed over to another agent.";
 const ASK: &str = "You take over a terminal task that another agent has begun.";
 const ANSWER: &str = "The agent that takes over has these questions about your report.";

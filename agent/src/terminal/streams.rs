@@ -1,8 +1,9 @@
-//! A terminal over a stream of bytes and a screen emulator.
+//! A terminal over a byte stream, with a screen emulator.
 //!
-//! One task per terminal moves the bytes both ways and feeds the screen emulator. A program that floods its output is
-//! held back by the stream itself; a program that does not read its input fills a short queue, and then
-//! [`StreamTerminal::send_keys`] says so. The task ends when the stream does or the terminal is dropped.
+//! One task per terminal moves the bytes in both directions and feeds the screen emulator. The stream's own
+//! back-pressure slows a program that floods its output. A program that does not read its input fills a short queue,
+//! and then [`StreamTerminal::send_keys`] returns an error. The task ends with the stream, or when the terminal is
+//! dropped.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,18 +22,18 @@ use crate::screen::Screen;
 pub(super) struct StreamTerminal {
     screen: Arc<Mutex<Screen>>,
     keys: mpsc::Sender<Bytes>,
-    /// Bytes read so far.
+    /// The number of bytes read so far.
     output: watch::Receiver<u64>,
     closed: CancellationToken,
     _pump: AbortOnDropHandle<()>,
 }
 
-/// Keystroke strings that may wait behind the one being written.
+/// The number of keystroke strings that may wait behind the current one.
 const QUEUED_KEYS: usize = 16;
-/// How long a full queue may stay full before sending gives up.
+/// The time for which the queue may be full before sending fails.
 const SEND_PATIENCE: Duration = Duration::from_secs(10);
-/// Most bytes taken from the stream at once, and so the most that the screen is locked for. A pseudo-terminal gives no
-/// more either.
+/// The maximal number of bytes per read, and so the longest work under the lock of the screen. A pseudo-terminal also
+/// gives no more at once.
 const READ_CHUNK: usize = 4096;
 
 impl StreamTerminal {
@@ -48,7 +49,7 @@ impl StreamTerminal {
         let end = closed.clone().drop_guard();
         let pump_screen = Arc::clone(&screen);
         let pump = tokio::spawn(async move {
-            // Held here, so that the terminal counts as closed however this task ends.
+            // The task owns the guard, so the terminal counts as closed however the task ends.
             let _end = end;
             pump(reader, writer, keys_taken, &pump_screen, &output_read).await;
         });
@@ -56,6 +57,7 @@ impl StreamTerminal {
     }
 
     pub(super) async fn send_keys(&self, keystrokes: &str) -> Result<(), SendError> {
+        // The lock ends with this statement, so that the pump can feed the screen during the wait.
         let bytes = keys::encode(keystrokes, lock(&self.screen).application_cursor()).into_owned();
         match tokio::time::timeout(SEND_PATIENCE, self.keys.send(bytes.into())).await {
             Ok(Ok(())) => Ok(()),
@@ -73,6 +75,7 @@ impl StreamTerminal {
     }
 
     pub(super) async fn settled(&self, quiet: Duration) {
+        // The receiver may have missed output before this call. Only the first output matters here, not its time.
         let mut output = self.output.clone();
         if *output.borrow_and_update() == 0 && output.changed().await.is_err() {
             return;
@@ -89,7 +92,7 @@ impl StreamTerminal {
     }
 }
 
-/// Moves bytes both ways until the program's side ends.
+/// Moves bytes in both directions until the program's side ends.
 async fn pump(
     mut reader: impl AsyncRead + Unpin,
     mut writer: impl AsyncWrite + Unpin,
@@ -105,12 +108,13 @@ async fn pump(
                 match read {
                     Ok(0) => return,
                     Ok(_) => {}
-                    // A pseudo-terminal ends with EIO when its last program is gone.
+                    // A pseudo-terminal ends with EIO when its last program has ended.
                     Err(error) => {
                         tracing::debug!(%error, "terminal stream ended");
                         return;
                     }
                 }
+                // The screen before the counter: a waiter that sees new output must also find it on the screen.
                 let replies = lock(screen).feed(&chunk);
                 input.reply(&replies);
                 output.send_modify(|bytes| *bytes += chunk.len() as u64);
@@ -120,17 +124,18 @@ async fn pump(
                 Ok(count) => input.wrote(count),
                 Err(error) => {
                     tracing::debug!(%error, "terminal takes no more input");
+                    // Only the input ends. A program may close its input and still write output.
                     input.close(&mut keys);
                 }
             },
             Some(bytes) = keys.recv(), if input.wants_keys() => input.pending.extend_from_slice(&bytes),
         }
-        // Streams that are always ready must not keep this task on its thread.
+        // A stream that is always ready must not block other tasks of this thread.
         tokio::task::consume_budget().await;
     }
 }
 
-/// What is on its way to the program.
+/// The input on its way to the program.
 struct Input {
     pending: BytesMut,
     unflushed: bool,
@@ -138,15 +143,16 @@ struct Input {
 }
 
 impl Input {
-    /// Answers wait behind keystrokes only up to this many bytes; a program that asks without reading gets no more.
+    /// The limit of waiting bytes for terminal replies. A program that sends requests without reading gets no further
+    /// replies.
     const PENDING_REPLIES: usize = 4096;
 
     fn wants_writer(&self) -> bool {
         self.open && (self.unflushed || !self.pending.is_empty())
     }
 
-    /// Writes some of the pending bytes and returns how many, or flushes and returns 0. Dropped half-way it has done
-    /// nothing.
+    /// Writes some of the pending bytes and returns their number, or flushes and returns 0. Cancellation-safe: if it is
+    /// dropped early, no bytes were written.
     async fn write_some(&self, writer: &mut (impl AsyncWrite + Unpin)) -> io::Result<usize> {
         if self.pending.is_empty() {
             writer.flush().await.map(|()| 0)
@@ -159,6 +165,7 @@ impl Input {
     }
 
     fn wants_keys(&self) -> bool {
+        // One keystroke string at a time, so that a full queue shows that the program does not read.
         self.open && self.pending.is_empty() && !self.unflushed
     }
 
@@ -173,7 +180,7 @@ impl Input {
         self.unflushed = count > 0;
     }
 
-    /// The program takes no more input; its output may still come.
+    /// Stops input after the program closed its side. Its output may still arrive.
     fn close(&mut self, keys: &mut mpsc::Receiver<Bytes>) {
         self.open = false;
         self.pending.clear();
@@ -181,7 +188,7 @@ impl Input {
     }
 }
 
-/// The screen stays usable even if the emulator panicked on some output.
+/// Locks the screen. A poisoned lock is usable, because the emulator may have panicked on some output.
 fn lock(screen: &Mutex<Screen>) -> MutexGuard<'_, Screen> {
     screen.lock().unwrap_or_else(PoisonError::into_inner)
 }

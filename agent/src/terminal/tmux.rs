@@ -1,4 +1,4 @@
-//! A terminal that is a session of tmux, reached by running tmux's commands.
+//! A terminal that is a tmux session, controlled by tmux commands.
 
 mod script;
 
@@ -18,21 +18,21 @@ use crate::truncate::Clipped;
 
 /// Runs shell commands where the session is: in a container, or on this host.
 pub trait RunCommand: Send + Sync {
-    /// Runs `command` by a POSIX shell, to its end. It may be 100 kB long.
+    /// Runs `command` with a POSIX shell until it ends. The command may have 100 kB.
     fn run(&self, command: String) -> Ran<'_>;
 }
 
-/// A command on its way. It fails where it could not be run at all.
+/// A running command. It fails only if the command could not be started.
 pub type Ran<'a> = Pin<Box<dyn Future<Output = io::Result<CommandOutput>> + Send + 'a>>;
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandOutput {
-    /// It ended with exit code 0.
+    /// Whether the command ended with exit code 0.
     pub success: bool,
-    /// What it wrote, of which a few megabytes are enough.
+    /// The standard output. A limit of a few megabytes is sufficient.
     pub stdout: Vec<u8>,
-    /// Its complaints.
+    /// The standard error.
     pub stderr: Vec<u8>,
 }
 
@@ -42,7 +42,7 @@ pub enum TmuxError {
     /// tmux's commands cannot be run.
     #[error("tmux could not be run")]
     Run(#[from] io::Error),
-    /// tmux is not there, or does not want to.
+    /// tmux is not installed, or failed to start.
     #[error("tmux did not start a session: {0}")]
     Start(String),
 }
@@ -54,20 +54,20 @@ pub(super) struct TmuxTerminal {
     closed: AtomicBool,
 }
 
-/// What the last observation saw.
+/// The state at the last observation.
 #[derive(Default)]
 struct Seen {
-    /// The screen; none before the first one.
+    /// The screen, or `None` before the first observation.
     screen: Option<String>,
-    /// Lines that had scrolled off by then.
+    /// The number of lines that had scrolled off.
     scrolled: u64,
-    /// What a look that fails shows.
+    /// The screen to show if a later command fails.
     last: String,
 }
 
-/// How often it is looked whether the session still lives.
+/// The interval between checks of whether the session still exists.
 const PULSE: Duration = Duration::from_secs(2);
-/// Shorter pauses than this between two looks are none to speak of: each runs a command.
+/// The shortest interval between two looks, because each look runs a command.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
 impl TmuxTerminal {
@@ -98,10 +98,12 @@ impl TmuxTerminal {
             None => Observation::Screen(Clipped::whole(&look.screen).to_string()),
         };
         seen.last.clone_from(&look.screen);
-        // Full-screen programs have no history; the main screen's mark waits until they leave.
+        // Full-screen programs have no history. The position in the main screen remains until they end.
         if !look.alternate {
             seen.screen = Some(look.screen);
             seen.scrolled = look.scrolled;
+            // Clear the history at half its limit, because tmux discards its oldest lines at the limit and the count
+            // would no longer match.
             if look.scrolled > HISTORY_LIMIT / 2 && self.run(self.session.forget()).await.is_some() {
                 seen.scrolled = 0;
             }
@@ -114,6 +116,7 @@ impl TmuxTerminal {
         output.map(|text| script::plain(&text)).unwrap_or_default()
     }
 
+    // tmux reports no new output, so two equal screens show that the program is quiet.
     pub(super) async fn settled(&self, quiet: Duration) {
         let mut before = self.screen().await;
         while !self.is_closed() {
@@ -137,7 +140,7 @@ impl TmuxTerminal {
         }
     }
 
-    /// What the command wrote. One that fails means that the session is gone.
+    /// Returns the command's output. A command that fails means that the session has ended.
     async fn run(&self, command: String) -> Option<String> {
         if self.is_closed() {
             return None;

@@ -1,4 +1,4 @@
-//! Keeping a trajectory while the agent works, so that it is there however the run ends.
+//! Writes a trajectory during the run, so that it exists however the run ends.
 
 use std::io;
 use std::path::Path;
@@ -15,12 +15,12 @@ use crate::chat::{Reply, Usage};
 use crate::settings::{AgentSettings, TrajectorySettings};
 use crate::summarize::{Helper, Purpose};
 
-/// Writes a trajectory down.
+/// The recorder of one run.
 pub(crate) struct Recorder {
     place: TrajectorySettings,
     trajectory: Trajectory,
     handovers: u32,
-    /// A failure to write is told once.
+    /// Whether a write has failed, because a failure is only logged once.
     failed: bool,
 }
 
@@ -48,13 +48,14 @@ impl Recorder {
         Self { place, trajectory, handovers: 0, failed: false }
     }
 
-    /// The model is asked what is no outcome of its own answer.
+    /// Records a question that is not the result of an answer.
     pub(crate) fn asked(&mut self, message: &str) {
         self.trajectory.push(Source::User, message.to_owned());
     }
 
-    /// The model answered, for the `turn`th time; without an `answer` where it could not be read.
+    /// Records the model's answer of a turn. `answer` is `None` if the reply was unreadable.
     pub(crate) fn answered(&mut self, turn: u32, reply: &Reply, answer: Option<&ModelAnswer>) {
+        // A raw step has the reply unchanged, and no tool calls that repeat its content.
         let answer = answer.filter(|_| !self.place.raw_content);
         let message = answer.map_or_else(|| reply.content.clone(), thoughts);
         let tool_calls = answer.map(|answer| tool_calls(turn, answer)).unwrap_or_default();
@@ -62,12 +63,13 @@ impl Recorder {
         step.of_agent = Some(OfAgent { tool_calls, ..of_agent(reply) });
     }
 
-    /// What came of the last answer.
+    /// Records the result of the last answer.
     pub(crate) fn observed(&mut self, content: &str) {
         let Some(step) = self.trajectory.steps.last_mut() else { return };
         let calls = step.of_agent.iter().flat_map(|of_agent| &of_agent.tool_calls);
         let mut commands = calls.filter(|call| call.function_name == BASH_COMMAND);
         let source_call_id = match (commands.next(), commands.next()) {
+            // With several commands, the shared observation does not show which command caused it.
             (Some(only), None) => Some(only.tool_call_id.clone()),
             _ => None,
         };
@@ -79,8 +81,8 @@ impl Recorder {
         step.observation = Some(Observation { results: vec![result] });
     }
 
-    /// The conversation was replaced by a shorter one, with the help of these; its latest exchanges, so many, were
-    /// dropped before.
+    /// Records that a shorter conversation replaced this one, with these helper conversations. `dropped` exchanges were
+    /// removed before.
     pub(crate) fn handed_over(&mut self, dropped: usize, helpers: &[Helper]) {
         self.handovers += 1;
         let mut references = Vec::new();
@@ -100,7 +102,8 @@ impl Recorder {
         }
     }
 
-    /// What was said before the question is not copied: it stands in the main trajectory.
+    /// Returns the trajectory of a helper conversation. The messages before its question are not copied, because the
+    /// main trajectory has them.
     fn helper_trajectory(&self, helper: &Helper) -> Trajectory {
         let purpose = match helper.purpose {
             Purpose::Summary => "summary",
@@ -120,6 +123,7 @@ impl Recorder {
         };
         let asked = trajectory.push(Source::User, helper.asked.clone());
         if matches!(helper.purpose, Purpose::Summary | Purpose::Answers) {
+            // A reference instead of a copy of the conversation, which would double the file with each summary.
             let before = json!({"trajectory_id": trajectory_id, "steps": steps.len()});
             asked.extra.insert("conversation_before".to_owned(), before);
         }
@@ -128,8 +132,8 @@ impl Recorder {
         trajectory
     }
 
-    /// Puts the trajectory in its place, whole: whoever reads it meanwhile sees that of the turn before. `spent` is that of
-    /// all calls until now.
+    /// Replaces the file atomically: a concurrent reader sees the complete trajectory of the previous turn. `spent` is
+    /// the usage of all calls until now.
     pub(crate) async fn write(&mut self, spent: Usage) {
         if self.trajectory.steps.is_empty() {
             return;
@@ -139,6 +143,7 @@ impl Recorder {
             Ok(text) => replace(&self.place.path, &text).await,
             Err(error) => Err(error.into()),
         };
+        // A trajectory is not essential: a failed write must not end the run.
         if let Err(error) = written
             && !std::mem::replace(&mut self.failed, true)
         {
@@ -180,7 +185,8 @@ fn thoughts(answer: &ModelAnswer) -> String {
     said.map(|(name, text)| format!("{name}: {text}")).collect::<Vec<_>>().join("\n")
 }
 
-/// Harbor's names. Keystrokes are no calls of tools; they are written as such so that other programs understand them.
+/// Returns the keystrokes as tool calls with Harbor's names. They are not real tool calls, but other programs expect
+/// this form.
 fn tool_calls(turn: u32, answer: &ModelAnswer) -> Vec<ToolCall> {
     let of_command = |(number, command): (usize, &Command)| ToolCall {
         tool_call_id: format!("call_{turn}_{number}"),
@@ -210,6 +216,7 @@ fn of_agent(reply: &Reply) -> OfAgent {
 }
 
 async fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    // The rename is atomic only within one file system, so the temporary file is beside the target.
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     tokio::fs::write(&beside, text).await?;

@@ -15,7 +15,7 @@ impl AgentSpec {
         let environment = &task.config.environment;
         let server = || environment.mcp_servers.first().map(|server| format!("MCP server {:?}", server.name));
         let skills = || environment.skills_dir.as_ref().map(|dir| format!("the skills in {dir}"));
-        let trajectory = || task.trajectory.as_ref().map(|_| "the trajectory to go on from".to_owned());
+        let trajectory = || task.trajectory.as_ref().map(|_| "the trajectory to continue".to_owned());
         match self {
             Self::Oracle | Self::Nop | Self::Command { .. } => None,
             // Harbor passes these to its agents or refuses the job.

@@ -170,7 +170,7 @@ impl InstalledAgent {
     fn refuses_server(&self, server: &str) -> TrialFailure {
         let name = &self.definition.name;
         let message =
-            format!("agent {name} cannot be told of MCP server {server:?}: it takes none of that kind");
+            format!("agent {name} does not support MCP server {server:?}: it accepts no server of that kind");
         TrialFailure::new(Phase::AgentSetup, Cause::Environment, message)
     }
 
@@ -285,7 +285,7 @@ impl InstalledAgent {
                 OutcomeCause::ContextWindowExceeded => Cause::ContextWindowExceeded,
                 OutcomeCause::ModelApi => Cause::UnknownApi,
             };
-            Some((cause, format!("the agent said: {}", tail(found.as_str().as_bytes(), COMPLAINT))))
+            Some((cause, format!("the agent's last output: {}", tail(found.as_str().as_bytes(), COMPLAINT))))
         })
     }
 }

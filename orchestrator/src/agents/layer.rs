@@ -177,7 +177,7 @@ async fn make(definition: &Definition, version: &str, host: &Path, partial: &Pat
     }
     fs::create_dir(partial).map_err(LayerError::io("create", partial))?;
     let begun = std::time::Instant::now();
-    tracing::info!("installing agent {} {version} (once; kept in {})", definition.name, host.display());
+    tracing::info!("installing agent {} {version} (once; cached in {})", definition.name, host.display());
     let installer = installer::Installer { agent: &definition.name, version, dir: partial };
     let installed = match &definition.install {
         Install::Image => Ok(()),

@@ -36,7 +36,7 @@ pub(super) enum GymError {
     Reset,
     /// The lease ended without a call.
     #[error(
-        "the environment was removed: nobody called within its lease of {0} s. Make another, or ask for a longer lease_seconds"
+        "the environment was removed: no call came within its lease of {0} s. Create another, or request a longer lease_seconds"
     )]
     Expired(String),
     #[error("the environment is closed")]

@@ -82,7 +82,7 @@ impl Registry {
             for slot in self.all().into_iter().filter(|slot| slot.is_forgotten()) {
                 let registry = Arc::clone(&self);
                 tokio::spawn(async move {
-                    tracing::info!(env = slot.facts.id, "removing an environment that nobody calls");
+                    tracing::info!(env = slot.facts.id, "removing an environment whose lease expired");
                     registry.remove(&slot, Removed::Expired).await;
                 });
             }

@@ -45,7 +45,7 @@ impl ExportReport {
             lines.push(match settings.rules.failed {
                 Failed::Zero => format!("counted as 0: {trials} failed (--failed zero)"),
                 Failed::Mask | Failed::Drop | Failed::DropGroup => {
-                    format!("masked: {trials} failed (--failed says what else can become of them)")
+                    format!("masked: {trials} failed (see --failed for the alternatives)")
                 }
             });
         }

@@ -117,7 +117,7 @@ pub enum JobError {
     #[error(transparent)]
     Agent(#[from] LayerError),
     /// The user pressed Ctrl-C while an agent was being installed.
-    #[error("cancelled while agent {0:?} was being installed; nothing of it is kept")]
+    #[error("cancelled while agent {0:?} was being installed; the partial installation is removed")]
     Cancelled(String),
     /// The user pressed Ctrl-C while the job was being planned.
     #[error("stopped before any trial began")]

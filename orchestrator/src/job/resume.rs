@@ -44,7 +44,7 @@ pub enum ResumeError {
         task: String,
     },
     /// A file of the job directory cannot be read, or its content is not rolltap's.
-    #[error("cannot go on with the job in {}: {} {problem}", dir.display(), file.display())]
+    #[error("cannot resume the job in {}: {} {problem}", dir.display(), file.display())]
     Unreadable {
         /// The job directory.
         dir: PathBuf,

@@ -34,7 +34,7 @@ pub struct RolloutFiles {
 /// Why the rollouts could not be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GatherError {
-    #[error("cannot write {}: {source}; what was captured is kept, and running the job again writes the file", path.display())]
+    #[error("cannot write {}: {source}; the captures are complete, and running the job again writes the file", path.display())]
     File { path: PathBuf, source: io::Error },
     #[error("cannot write rollouts.jsonl")]
     Jsonl(#[from] jsonl::WriteError),

@@ -184,7 +184,7 @@ impl Job {
         });
         self.run_trials().await;
         self.progress.end();
-        let goes_on = "no further trial was begun; put it right and run the job again: it goes on";
+        let goes_on = "no further trial was started; correct this and run the job again to resume it";
         let mut problems: Vec<_> = self.halted.iter().map(|why| format!("{why}; {goes_on}")).collect();
         let rollouts = match rollouts::gather(&self.context, &self.attempts.all()).await {
             Ok((files, missing)) => {

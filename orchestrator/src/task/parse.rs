@@ -81,7 +81,7 @@ impl EnvironmentConfig {
             let size = mebibytes(&old).ok_or_else(|| wrong("a size like \"2G\", \"512M\" or \"1024K\""))?;
             // Both spellings may be set if they agree.
             if new.is_some_and(|new| new != size) {
-                return Err(wrong("the same size as the key with _mb says, or no such key"));
+                return Err(wrong("the same size as the key with _mb, or no such key"));
             }
             *new = Some(size);
         }

@@ -23,7 +23,7 @@ impl TrialOutcome {
                 format!("ended without a reward: {failure}")
             }
             (None, _) if !self.rewards.is_empty() => format!(
-                "ended without a reward: the tests gave several, and none of them is named \"reward\": {}{}",
+                "ended without a reward: the tests gave several, but no entry is named \"reward\": {}{}",
                 in_words(&self.rewards, f64::to_string),
                 failure.map(|failure| format!("; {failure}")).unwrap_or_default()
             ),

@@ -99,7 +99,7 @@ impl Trial<'_> {
         let none_answered = calls.total > 0 && calls.complete == 0;
         match failure {
             None if none_answered => {
-                let message = format!("none of the agent's {} model calls was answered", calls.total);
+                let message = format!("the agent's {} model calls all failed", calls.total);
                 let failure = TrialFailure::new(Phase::Agent, Cause::ModelApi, message);
                 self.log.line(format!("failed: {failure}"));
                 Some(failure)

@@ -6,10 +6,10 @@ use axum::http::header::RETRY_AFTER;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use rolltap_rollout::ids::{GroupId, TrialId};
+use tokio::task::JoinError;
 
 use crate::api::{ErrorBody, ErrorDetail};
 use crate::feed::CursorError;
-use crate::lifecycle::CutOff;
 use crate::lifecycle::open::OpenError;
 use crate::lifecycle::reward::RewardError;
 use crate::lifecycle::seal::SealError;
@@ -90,6 +90,12 @@ impl IntoResponse for AdminError {
     }
 }
 
+impl From<JoinError> for AdminError {
+    fn from(died: JoinError) -> Self {
+        Self::internal(format!("it was cut off: {died}"))
+    }
+}
+
 impl From<JsonRejection> for AdminError {
     fn from(rejection: JsonRejection) -> Self {
         Self::new(rejection.status(), "invalid_request", rejection.body_text())
@@ -165,11 +171,5 @@ impl From<RewardError> for AdminError {
             RewardError::Store(error) => error.into(),
             RewardError::CutOff(error) => error.into(),
         }
-    }
-}
-
-impl From<CutOff> for AdminError {
-    fn from(error: CutOff) -> Self {
-        Self::internal(error.to_string())
     }
 }

@@ -86,7 +86,7 @@ impl FromStr for ToolStrictLevel {
             "auto" => Ok(Self::Auto),
             "function" => Ok(Self::Function),
             "parameter" => Ok(Self::Parameter),
-            other => Err(format!("{other:?} is none of auto, function, parameter")),
+            other => Err(format!("{other:?} is not one of auto, function, parameter")),
         }
     }
 }

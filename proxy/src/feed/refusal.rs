@@ -17,10 +17,10 @@ pub(crate) enum OpenRefusal {
          sample_index of its own or, for a retry, a higher attempt"
     )]
     AttemptTaken { group: GroupId, sample_index: u32, attempt: u32, trial: TrialId },
-    #[error("group {group} has group_size {known}, and this trial says {said}: say the same or nothing")]
+    #[error("group {group} has group_size {known}, and this trial gives {said}: give the same value or none")]
     OtherSize { group: GroupId, known: u32, said: u32 },
     #[error(
-        "group {group} has group_deadline {known} s, and this trial says {said}: say the same or nothing"
+        "group {group} has group_deadline {known} s, and this trial gives {said}: give the same value or none"
     )]
     OtherDeadline { group: GroupId, known: f64, said: f64 },
     #[error("group_size is 0: a group has one sample at least")]

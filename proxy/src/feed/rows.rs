@@ -11,7 +11,8 @@ use crate::trial::Trial;
 
 /// Builds the rows of a sealed trial. A long trial takes a while, so this runs outside the threads that serve agents.
 ///
-/// # Errors Returns an error if the runtime shuts down meanwhile, or if building the rows panics.
+/// # Errors
+/// Returns an error if the runtime shuts down meanwhile, or if building the rows panics.
 pub(crate) async fn rows(
     trial: &Arc<Trial>,
     store: &Store,

@@ -56,7 +56,7 @@ impl Sequencer {
             if let Err(error) = &settled
                 && !is_behind
             {
-                tracing::warn!(%error, "complete trials wait until they can be kept");
+                tracing::warn!(%error, "complete trials wait until the store can write");
             }
             is_behind = settled.is_err();
             let nap = if is_behind { RETRY_AFTER } else { self.nap() };

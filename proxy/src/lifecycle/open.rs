@@ -5,12 +5,13 @@ use std::sync::Arc;
 use rolltap_rollout::ids::{InvalidId, TaskId, TrialId};
 use rolltap_rollout::rollout::TrialFacts;
 use rolltap_rollout::training::TrainingPolicy;
+use tokio::task::JoinError;
 
-use super::{CutOff, to_the_end};
 use crate::api::{Limits, OpenTrial};
 use crate::common::clock;
 use crate::common::history::History;
 use crate::common::redaction::Redaction;
+use crate::common::to_the_end::to_the_end;
 use crate::common::trial_key::TrialKey;
 use crate::feed::{Feed, OpenRefusal};
 use crate::prefix::ExactPrefix;
@@ -50,8 +51,9 @@ pub(crate) enum OpenError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Name(#[from] InvalidId),
-    #[error(transparent)]
-    CutOff(#[from] CutOff),
+    /// The runtime is shutting down, or the task panicked.
+    #[error("it was cut off: {0}")]
+    CutOff(#[from] JoinError),
 }
 
 impl Lifecycle {

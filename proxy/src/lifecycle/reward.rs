@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use rolltap_rollout::rollout::Reward;
+use tokio::task::JoinError;
 
 use super::open::Lifecycle;
-use super::{CutOff, to_the_end};
+use crate::common::to_the_end::to_the_end;
 use crate::store::{self, Event, StoreError};
 use crate::trial::{RewardConflict, Trial};
 
@@ -16,8 +17,9 @@ pub(crate) enum RewardError {
     Conflict(#[from] RewardConflict),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error(transparent)]
-    CutOff(#[from] CutOff),
+    /// The runtime is shutting down, or the task panicked.
+    #[error("it was cut off: {0}")]
+    CutOff(#[from] JoinError),
 }
 
 impl Lifecycle {

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use tokio::task::JoinError;
+
 use super::open::Lifecycle;
-use super::{CutOff, to_the_end};
+use crate::common::to_the_end::to_the_end;
 use crate::store::{self, Event, StoreError};
 use crate::trial::Trial;
 
@@ -12,8 +14,9 @@ use crate::trial::Trial;
 pub(crate) enum SealError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error(transparent)]
-    CutOff(#[from] CutOff),
+    /// The runtime is shutting down, or the task panicked.
+    #[error("it was cut off: {0}")]
+    CutOff(#[from] JoinError),
 }
 
 impl Lifecycle {

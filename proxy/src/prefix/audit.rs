@@ -77,7 +77,7 @@ impl ExactPrefix {
             }
             // A local rendering that fails counts as different.
             _ => {
-                let reason = "the server, asked for its rendering of the messages, says other ids";
+                let reason = "the server rendered the messages to other ids";
                 self.refuted(shape, trial, reason);
                 Audit::Different
             }

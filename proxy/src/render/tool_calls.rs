@@ -60,7 +60,7 @@ fn arguments(arguments: &Json) -> Result<Value, RenderError> {
             Ok(_) => Ok(empty()),
             // vLLM may read these arguments, so an empty object could give another prompt.
             Err(_) if python_may_read(text) => {
-                Err(unreadable("its arguments are JSON to Python, but to nobody else"))
+                Err(unreadable("its arguments are JSON for Python's parser only"))
             }
             Err(_) => Ok(empty()),
         },

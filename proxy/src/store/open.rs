@@ -57,7 +57,7 @@ impl Store {
         };
         let lock = lock::DirLock::take(data_dir)?;
         // The lock comes first: another process could otherwise still append during the scan.
-        let looked = recovery::look(data_dir).map_err(Arc::new)?;
+        let looked = recovery::scan(data_dir).map_err(Arc::new)?;
         looked
             .damage
             .iter()

@@ -10,7 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::sync::Notify;
 
-use super::replica::{Replica, ServedBy};
+use super::{Replica, ServedBy};
 
 /// The body of an answer. Its call counts as in flight until the body is dropped.
 #[derive(Debug)]

@@ -10,7 +10,8 @@ use http_body_util::{BodyExt, Limited};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::replica::{Connections, Outgoing, Replica, SendFailure};
+use super::replica::{Connections, Outgoing, Replica};
+use super::send_error::SendFailure;
 use super::{IdsPlace, ModelCard, Pool, parser_question};
 use crate::store::Store;
 use crate::upstream::policy::ReportedWeights;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dashmap::DashMap;
-use http::{HeaderMap, Method, Response, StatusCode, header};
+use http::{HeaderMap, Method, Response, StatusCode};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -14,7 +14,8 @@ use rolltap_rollout::ids::TrialId;
 
 use super::body::{Lease, Load, UpstreamBody};
 use super::health::watch;
-use super::replica::{Connections, Outgoing, Replica, ReplicaId, SendFailure};
+use super::replica::{Connections, Outgoing, Replica, ReplicaId};
+use super::send_error::{SendError, SendFailure};
 use super::{Address, IdsPlace, ModelCard};
 use crate::common::metrics::FlawCounts;
 use crate::store::{Durable, QueueSlot, Store};
@@ -50,25 +51,6 @@ pub(crate) struct Pool {
 struct Replicas {
     all: Vec<Arc<Replica>>,
     next_id: ReplicaId,
-}
-
-/// The reason why a call got no answer.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SendError {
-    /// No server could be asked. Contains the reasons by server.
-    #[error("no upstream takes calls: {0}")]
-    NoneTakesCalls(String),
-    /// The server did not answer, and may have worked on the call.
-    #[error("the upstream at {address} gave no answer: {reason}")]
-    NoAnswer { address: String, reason: String },
-    /// The server was silent for too long.
-    #[error("the upstream at {address} gave no answer: {reason}")]
-    Silent { address: String, reason: String },
-    /// The server redirects. An agent that followed the redirect would bypass the proxy.
-    #[error(
-        "the upstream at {address} redirects with {status} to {location}: give that address to --upstream"
-    )]
-    Redirects { address: String, status: StatusCode, location: String },
 }
 
 /// An upstream with that address exists already.
@@ -340,26 +322,5 @@ impl Pool {
 
     pub(super) fn store(&self) -> &Store {
         &self.store
-    }
-}
-
-impl SendError {
-    fn redirects<B>(replica: &Replica, response: &Response<B>) -> Self {
-        let location = response.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
-        Self::Redirects {
-            address: replica.address().to_string(),
-            status: response.status(),
-            location: location.unwrap_or("nowhere").to_owned(),
-        }
-    }
-
-    fn of(replica: &Replica, failure: &SendFailure) -> Self {
-        let (address, reason) = (replica.address().to_string(), failure.to_string());
-        match failure {
-            SendFailure::Silent(_) => Self::Silent { address, reason },
-            SendFailure::Connect(_) | SendFailure::Closed(_) | SendFailure::Broken(_) => {
-                Self::NoAnswer { address, reason }
-            }
-        }
     }
 }

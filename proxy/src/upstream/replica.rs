@@ -1,7 +1,6 @@
 //! One vLLM server: whether it gets calls, its load, its weights, and how a request is sent to it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,6 +15,7 @@ use rolltap_rollout::call::Flaw;
 use tokio::sync::{Notify, watch};
 
 use super::ids_support::IdsSupport;
+use super::send_error::SendFailure;
 use super::{Address, IdsPlace, ModelCard};
 use crate::common::metrics::FlawCounts;
 use crate::upstream::policy::Policy;
@@ -75,23 +75,6 @@ enum Eligibility {
     In { failed: u32 },
     /// It gets no calls, for this reason. `passed` checks in a row have passed since.
     Out { reason: String, passed: u32 },
-}
-
-/// The reason why no response began.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum SendFailure {
-    /// The request was never sent.
-    #[error("{0}")]
-    Connect(String),
-    /// The connection closed before a response began.
-    #[error("it closed the connection before it answered: {0}")]
-    Closed(String),
-    /// Any other failure, such as a response that is not HTTP.
-    #[error("{0}")]
-    Broken(String),
-    /// No response began within this time.
-    #[error("it did not begin to answer within {0:?}")]
-    Silent(Duration),
 }
 
 impl Replica {
@@ -261,6 +244,20 @@ impl Replica {
         }
     }
 
+    /// Notes that the replica accepted an id prompt.
+    pub(super) fn ids_accepted(&self) {
+        self.ids_support.begin_anew();
+    }
+
+    /// Notes that the replica rendered the messages instead of an id prompt. True if that settles that it takes no ids.
+    pub(super) fn ids_ignored(&self) -> bool {
+        self.ids_support.ignored()
+    }
+
+    pub(super) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
     fn lock(&self) -> MutexGuard<'_, Eligibility> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -279,87 +276,6 @@ impl Outgoing<'_> {
     /// Whether the request samples nothing: it asks for the models, or for the tokens of a text.
     pub(super) fn is_question(&self) -> bool {
         self.method != Method::POST || matches!(self.path, "/tokenize" | "/detokenize")
-    }
-}
-
-impl SendFailure {
-    fn of(error: &hyper_util::client::legacy::Error) -> Self {
-        let reason = root_cause(error);
-        if error.is_connect() {
-            return Self::Connect(reason);
-        }
-        // A server may close an idle connection while a request is being sent on it.
-        let is_closed = |cause: &(dyn std::error::Error + 'static)| {
-            cause.is::<io::Error>()
-                || cause.downcast_ref::<hyper::Error>().is_some_and(|error| {
-                    error.is_incomplete_message() || error.is_canceled() || error.is_closed()
-                })
-        };
-        let causes = std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |e| e.source());
-        if causes.into_iter().any(is_closed) { Self::Closed(reason) } else { Self::Broken(reason) }
-    }
-
-    /// Whether no server listens there. An immediate retry would fail too.
-    fn is_conclusive(&self) -> bool {
-        matches!(self, Self::Connect(_))
-    }
-}
-
-/// Returns the innermost error, without the layers around it.
-fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
-}
-
-/// The replica that answers a call, and its version when the call was sent.
-#[derive(Clone, Debug)]
-pub(crate) struct ServedBy {
-    pub(super) replica: Arc<Replica>,
-    version_sent: i32,
-}
-
-impl ServedBy {
-    pub(super) fn new(replica: Arc<Replica>) -> Self {
-        let version_sent = replica.version();
-        Self { replica, version_sent }
-    }
-
-    /// The replica's URL.
-    pub(crate) fn upstream(&self) -> String {
-        self.replica.address.to_string()
-    }
-
-    /// Notes that the replica accepted an id prompt.
-    pub(crate) fn took_ids(&self) {
-        self.replica.ids_support.begin_anew();
-    }
-
-    /// Notes that the replica rendered the messages instead of an id prompt.
-    pub(crate) fn ignored_ids(&self) {
-        if self.replica.ids_support.ignored() {
-            tracing::warn!(
-                upstream = %self.replica.address,
-                "the upstream does not take prompts as token ids, so it renders every prompt anew; vLLM does since 0.31"
-            );
-        }
-    }
-
-    /// Returns the replica's version at the time when the call was sent.
-    pub(crate) fn version_sent(&self) -> i32 {
-        self.version_sent
-    }
-
-    /// Returns the replica's version now.
-    pub(crate) fn version_now(&self) -> i32 {
-        self.replica.version()
-    }
-
-    /// Returns the labels of those versions that have a label.
-    pub(crate) fn labels_of(&self, versions: impl IntoIterator<Item = i32>) -> BTreeMap<i32, String> {
-        self.replica.policy.labels_of(versions)
     }
 }
 

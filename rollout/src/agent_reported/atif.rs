@@ -1,5 +1,5 @@
-//! Trajectories of ATIF. A step of the agent with token metrics is a turn; a step copied from another trajectory is not,
-//! because it stands there.
+//! Reads trajectories of ATIF. A step of the agent with token metrics is a turn. A step that was copied from another
+//! trajectory is not a turn, because that trajectory has it.
 
 use std::borrow::Cow;
 
@@ -10,14 +10,14 @@ use super::Unreadable;
 use super::turn::{RawTurn, ReportedTurn, Segment};
 use crate::call::{CallRole, Flaw};
 
-/// What a trajectory file holds of tokens.
+/// The tokens of a trajectory file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Document {
-    /// The file's own conversation, then those of the sub-agents that are embedded in it.
+    /// The file's own conversation, then those of its embedded sub-agents.
     pub segments: Vec<Segment>,
-    /// The file that goes on where this one ends, as it is named there.
+    /// The file that continues this one, as named in this file.
     pub continued_in: Option<String>,
-    /// Files with the trajectories of sub-agents, as they are named there.
+    /// Files with the trajectories of sub-agents, as named in this file.
     pub sub_agents_in: Vec<String>,
 }
 
@@ -81,10 +81,10 @@ struct AtifMetrics<'a> {
     logprobs: Option<&'a RawValue>,
 }
 
-/// Reads one trajectory file. Keys that it does not know are passed over.
+/// Reads one trajectory file. Unknown keys are ignored.
 ///
 /// # Errors
-/// The bytes are no JSON, not a trajectory, or of a version beyond 1.8.
+/// The bytes are not JSON, not a trajectory, or of a version beyond 1.8.
 pub fn trajectory(json: &[u8]) -> Result<Document, Unreadable> {
     let root: AtifTrajectory<'_> = serde_json::from_slice(json)?;
     let mut document = Document::default();
@@ -94,6 +94,7 @@ pub fn trajectory(json: &[u8]) -> Result<Document, Unreadable> {
 }
 
 fn add(trajectory: &AtifTrajectory<'_>, role: CallRole, document: &mut Document) -> Result<(), Unreadable> {
+    // A later minor version may change the meaning of a list, so it is rejected rather than guessed.
     let minor = trajectory.schema_version.strip_prefix("ATIF-v1.").and_then(|minor| minor.parse().ok());
     if minor.is_none_or(|minor: u8| minor > 8) {
         return Err(Unreadable::Version(trajectory.schema_version.clone().into_owned()));
@@ -112,10 +113,12 @@ impl AtifTrajectory<'_> {
         let mut has_media = false;
         for step in &self.steps {
             if let Some(turn) = step.turn(turns.last()) {
+                // The model of the step overrides that of the agent: an agent may use several models.
                 let named = step.model_name.as_ref();
                 let model = named.or_else(|| self.agent.as_ref()?.model_name.as_ref()).cloned();
                 turns.push(ReportedTurn { model, has_media, ..turn });
             }
+            // Added after the turn: a step's own media are in the prompt of the next turn, and of all later ones.
             has_media |= step.has_media();
         }
         turns
@@ -128,6 +131,7 @@ impl<'a> AtifStep<'a> {
     }
 
     fn turn(&self, before: Option<&ReportedTurn>) -> Option<ReportedTurn> {
+        // Steps of the user or the system may have metrics too, but the policy did not sample those.
         let metrics = self.metrics.as_ref().filter(|_| self.source == "agent")?;
         let raw = RawTurn {
             prompt: metrics.prompt_token_ids,
@@ -137,7 +141,7 @@ impl<'a> AtifStep<'a> {
         if self.is_copied_context == Some(true) || raw.is_silent() {
             return None;
         }
-        // Of several calls in one step nobody can tell what was sampled where.
+        // A step with several calls does not show which call sampled which tokens.
         let is_several = self.llm_call_count.is_some_and(|count| count != 1);
         Some(raw.read(before, if is_several { vec![Flaw::Unreadable] } else { Vec::new() }))
     }
@@ -148,7 +152,7 @@ impl<'a> AtifStep<'a> {
     }
 }
 
-/// A list of parts with one that is not text.
+/// Whether the content is a list with a part that is not text.
 fn is_media(content: &RawValue) -> bool {
     #[derive(Deserialize)]
     struct Part<'a> {
@@ -157,5 +161,6 @@ fn is_media(content: &RawValue) -> bool {
     }
     content.get().starts_with('[')
         && serde_json::from_str::<Vec<Part<'_>>>(content.get())
+            // A list of another form may contain media, so it counts as media.
             .map_or(true, |parts| parts.iter().any(|part| part.r#type != "text"))
 }

@@ -1,4 +1,4 @@
-//! What was captured of a trial beside what its agent handed back of it.
+//! Compares the captured calls of a trial with the agent's own record.
 
 use std::fmt;
 
@@ -8,66 +8,66 @@ use crate::call::{Call, CallStatus, Choice};
 use crate::forest::Forest;
 use crate::token_list::common_prefix;
 
-/// How far two records of one trial agree. An answer is the same where its prompt and its tokens are.
+/// The agreement of two records of one trial. Two answers are the same if their prompts and their tokens are equal.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// Answers that were captured whole.
+    /// The number of complete captured answers.
     pub captured: usize,
-    /// Turns that were handed back.
+    /// The number of turns in the agent's record.
     pub returned: usize,
-    /// How many of both are the same.
+    /// The number of answers that both records have.
     pub same: usize,
-    /// Turns handed back without prompt or answer, which nothing can be held against.
+    /// The number of reported turns without prompt or answer, which cannot be compared.
     pub incomplete: usize,
-    /// Same answers with another logprob somewhere.
+    /// The number of same answers with a different logprob.
     pub other_logprobs: usize,
-    /// Where the records first differ, in the order of the turns handed back.
+    /// The first difference, in the order of the reported turns.
     pub first_difference: Option<Difference>,
 }
 
-/// One place where the records differ. Turns and tokens are counted from 0.
+/// One difference between the records. Turns and tokens are counted from 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Difference {
-    /// A turn has other tokens than the first captured answer that no turn is the same as.
+    /// A turn has other tokens than the first captured answer without a matching turn.
     Token {
-        /// Among those handed back.
+        /// The index among the reported turns.
         turn: usize,
-        /// Among those captured.
+        /// The index among the captured answers.
         captured_turn: usize,
-        /// Which list.
+        /// The list that differs.
         part: TurnList,
-        /// Index in it.
+        /// The index in that list.
         position: usize,
-        /// None where the list has ended.
+        /// `None` if the list has ended.
         captured: Option<i32>,
-        /// None where the list has ended.
+        /// `None` if the list has ended.
         returned: Option<i32>,
     },
-    /// A turn has another logprob.
+    /// A turn has a different logprob.
     Logprob {
-        /// Among those handed back.
+        /// The index among the reported turns.
         turn: usize,
-        /// Index in the answer.
+        /// The index in the answer.
         position: usize,
-        /// None where there is none.
+        /// `None` if there is no logprob.
         captured: Option<f32>,
-        /// None where there is none.
+        /// `None` if there is no logprob.
         returned: Option<f32>,
     },
-    /// A turn lacks its prompt or its answer.
+    /// A turn has no prompt or no answer.
     Incomplete {
-        /// Among those handed back.
+        /// The index among the reported turns.
         turn: usize,
     },
-    /// A turn beyond all that was captured.
+    /// A turn without a matching answer, after every captured answer was matched.
     NotCaptured {
-        /// Among those handed back.
+        /// The index among the reported turns.
         turn: usize,
     },
-    /// A captured answer beyond all turns.
+    /// A captured answer without a matching turn, after every turn was matched.
     NotReturned {
-        /// Among those captured.
+        /// The index among the captured answers.
         captured_turn: usize,
     },
 }
@@ -76,28 +76,31 @@ pub enum Difference {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnList {
-    /// What was asked with.
+    /// The prompt.
     Prompt,
-    /// What was sampled.
+    /// The sampled tokens.
     Answer,
 }
 
-/// An answer and what it answers.
+/// An answer with its call.
 #[derive(Clone, Copy)]
 struct ReportedAnswer<'a> {
     call: &'a Call,
     choice: &'a Choice,
 }
 
-/// Holds what an agent handed back against what was captured, token for token. Agents tell their main conversation before
-/// those of sub-agents, whatever happened first, so that an answer may stand elsewhere; but each is the same as one at most.
+/// Compares an agent's record with the captured calls, token for token. Agents report their main conversation before
+/// those of sub-agents, whatever the order of time. So a turn may match an answer at any position, and each answer
+/// matches at most one turn.
 pub fn compare(captured: &[Call], returned: &[Call]) -> Comparison {
+    // Only complete calls: an agent has no record of an answer that was cut off.
     let forest = Forest::build(captured.iter().filter(|call| call.status == CallStatus::Complete));
     let answers: Vec<_> =
         forest.nodes().iter().map(|node| ReportedAnswer { call: node.call, choice: node.choice }).collect();
     let mut free = Free::new(&answers);
     let turns: Vec<_> = returned.iter().map(ReportedAnswer::of).collect();
     let found: Vec<_> = turns.iter().map(|turn| free.take(turn.as_ref()?)).collect();
+    // After all matches: the first unmatched answer is the one to compare an unmatched turn with.
     let left = free.first();
     let differs = |(turn, (answer, found)): (usize, (&Option<ReportedAnswer<'_>>, &Option<usize>))| {
         let Some(answer) = answer else { return Some(Difference::Incomplete { turn }) };
@@ -122,11 +125,11 @@ pub fn compare(captured: &[Call], returned: &[Call]) -> Comparison {
     }
 }
 
-/// The captured answers that no turn is the same as yet.
+/// The captured answers without a matching turn so far.
 struct Free<'a> {
     answers: &'a [ReportedAnswer<'a>],
     is_taken: Vec<bool>,
-    /// After the one that was taken last: where the next turn's is, mostly.
+    /// The index after the last match. The next turn mostly matches there, so the search starts there.
     next: usize,
 }
 
@@ -135,8 +138,9 @@ impl<'a> Free<'a> {
         Self { answers, is_taken: vec![false; answers.len()], next: 0 }
     }
 
-    /// Which of them is the same as this turn; it is no longer free.
+    /// Returns the index of the answer that equals this turn, and removes it from the free answers.
     fn take(&mut self, turn: &ReportedAnswer<'_>) -> Option<usize> {
+        // The search wraps around, because the agents' order may differ from the order of time.
         let order = (self.next..self.answers.len()).chain(0..self.next);
         let is_same = |&at: &usize| {
             let is_free = self.is_taken.get(at) == Some(&false);
@@ -154,14 +158,15 @@ impl<'a> Free<'a> {
 }
 
 impl<'a> ReportedAnswer<'a> {
-    /// None where prompt or answer are missing.
+    /// Returns `None` if the prompt or the answer is missing.
     fn of(call: &'a Call) -> Option<Self> {
         let choice = call.choices.first().filter(|choice| !choice.token_ids.is_empty())?;
         (!call.prompt_token_ids.is_empty()).then_some(Self { call, choice })
     }
 
     fn is_same(&self, other: &Self) -> bool {
-        // Lists of different lengths differ without being looked at.
+        // The comparison of the cheaper list comes first. Lists of different lengths differ without a comparison of
+        // their ids.
         self.choice.token_ids == other.choice.token_ids
             && self.call.prompt_token_ids == other.call.prompt_token_ids
     }
@@ -180,7 +185,7 @@ impl<'a> ReportedAnswer<'a> {
         Some(Difference::Token { turn: number, captured_turn, part, position, captured, returned })
     }
 
-    /// Both have the same tokens.
+    /// Returns the first difference of logprobs between two answers with the same tokens.
     fn other_logprob(&self, turn: &Self, number: usize) -> Option<Difference> {
         let at = |answer: &Self, position: usize| {
             let logprob = answer.choice.aligned_logprobs()?.get(position).copied().flatten()?;
@@ -189,13 +194,14 @@ impl<'a> ReportedAnswer<'a> {
         let pair = |position| (position, at(self, position), at(turn, position));
         let mut pairs = (0..self.choice.token_ids.len()).map(pair);
         let (position, captured, returned) =
+            // Bits, so that a lost digit counts as a difference.
             pairs.find(|(_, captured, returned)| captured.map(f32::to_bits) != returned.map(f32::to_bits))?;
         Some(Difference::Logprob { turn: number, position, captured, returned })
     }
 }
 
 impl Comparison {
-    /// Whether the records hold the same.
+    /// Whether the records agree.
     pub fn agrees(&self) -> bool {
         self.first_difference.is_none()
     }
@@ -239,7 +245,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// A value that may not be there.
+/// An optional value in a message.
 struct Told<T>(Option<T>);
 
 impl<T: fmt::Display> fmt::Display for Told<T> {

@@ -11,7 +11,7 @@ use crate::row::RolloutRow;
 use crate::token::TokenId;
 use crate::training::TrainingPolicy;
 
-/// As Terminus-2 hands it back after it summarised its context: its own turns, then the call that wrote the summary.
+/// The record of Terminus-2 after it summarised its context: its own turns, then the call that wrote the summary.
 const TERMINUS: &str = r#"{"n_input_tokens": 9, "cost_usd": null, "metadata": {"n_episodes": 2}, "rollout_details": [
     {"prompt_token_ids": [[1, 2], [1, 2, 3, 4, 5]], "completion_token_ids": [[3, 4], [6]],
      "logprobs": [[-0.5, -0.25], [-0.125]]},
@@ -33,7 +33,7 @@ fn made(segments: Vec<Segment>) -> Vec<Call> {
     calls(&trial(), Timestamp::UNIX_EPOCH, segments)
 }
 
-/// Rows of these calls, which must pass every check against them.
+/// Returns the rows of these calls, after every check against the calls.
 fn checked(calls: &[Call]) -> Vec<RolloutRow> {
     let facts = TrialFacts {
         trial_id: trial(),
@@ -223,7 +223,7 @@ fn calls_have_names_in_order_that_no_other_trial_has() {
     assert_ne!(name(&long, 0), name(&TrialId::new("x".repeat(128)).unwrap(), 0));
 }
 
-/// Three turns as captured: the second with a sub-agent's between it and the third.
+/// Returns three captured turns of one conversation.
 fn record() -> Vec<Call> {
     let steps = [step(&[1], &[2]), step(&[1, 2, 3], &[4, 5]), step(&[1, 2, 3, 4, 5, 6], &[7])];
     atif(&document(&steps))
@@ -260,7 +260,7 @@ fn the_first_difference_is_placed() {
     assert_eq!(seen, (2, "turn 0 lacks its prompt or its answer".to_owned()));
 }
 
-/// JSON with the keys that are looked for, in any nesting, and numbers that are ids, none, or out of range.
+/// JSON with the known keys in any nesting, and numbers that are ids, null, or out of range.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

@@ -1,4 +1,4 @@
-//! One turn as an agent tells it: the lists that are there, and what is wrong with them.
+//! One turn of an agent's own record: its lists, and their defects.
 
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -10,31 +10,31 @@ use crate::token_list::{TokenList, common_prefix};
 /// Turns of one conversation, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Segment {
-    /// Whose conversation it is: `main` or `sub_agent`.
+    /// The owner of the conversation: `main` or `sub_agent`.
     pub role: CallRole,
-    /// Each with tokens, or the claim of some.
+    /// The turns that have tokens, or a list for tokens.
     pub turns: Vec<ReportedTurn>,
 }
 
-/// One request of the agent and its answer, as far as it tells.
+/// One request of the agent and its answer, as far as the agent recorded it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReportedTurn {
-    /// The model, where it is named.
+    /// The model, if named.
     pub model: Option<String>,
-    /// All that was asked with. Empty where it is not known.
+    /// All tokens of the prompt. Empty if unknown.
     pub prompt: TokenList,
-    /// What was sampled.
+    /// The sampled tokens.
     pub answer: Vec<TokenId>,
-    /// Of the answer's tokens; `None` in place of a number that is no logprob.
+    /// The logprobs of the answer's tokens, `None` for a number that is not a logprob.
     pub logprobs: Vec<Option<Logprob>>,
-    /// The prompt's ids stand for images or sounds that are not there.
+    /// Whether the prompt's ids are placeholders for images or sounds.
     pub has_media: bool,
-    /// What is missing or wrong.
+    /// The missing or invalid parts.
     pub flaws: Vec<Flaw>,
 }
 
 impl ReportedTurn {
-    /// That call, which happened as this turn says.
+    /// Returns `call` with the content of this turn.
     pub(super) fn told_in(self, call: Call) -> Call {
         let choice = Choice { token_ids: self.answer, logprobs: self.logprobs, ..Choice::default() };
         Call {
@@ -48,7 +48,7 @@ impl ReportedTurn {
     }
 }
 
-/// The lists of a turn as they stand in the JSON, not looked into yet.
+/// The undecoded JSON lists of a turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RawTurn<'a> {
     pub(super) prompt: Option<&'a RawValue>,
@@ -57,13 +57,13 @@ pub(super) struct RawTurn<'a> {
 }
 
 impl RawTurn<'_> {
-    /// Whether it says nothing of tokens.
+    /// Whether the turn has no list of tokens.
     pub(super) fn is_silent(&self) -> bool {
         [self.prompt, self.answer, self.logprobs].into_iter().all(|list| list.is_none_or(is_null))
     }
 
-    /// The turn, its prompt sharing memory with that of the turn before as far as they are the same. `flaws` are known
-    /// already.
+    /// Decodes the turn. Its prompt shares memory with that of the turn before as far as both are equal. `flaws` are
+    /// the flaws that the caller already knows.
     pub(super) fn read(&self, before: Option<&ReportedTurn>, mut flaws: Vec<Flaw>) -> ReportedTurn {
         let mut take = |flaw: Flaw| {
             if !flaws.contains(&flaw) {
@@ -72,20 +72,23 @@ impl RawTurn<'_> {
         };
         let prompt: Vec<TokenId> = list(self.prompt, Flaw::MissingPromptIds, &mut take);
         if prompt.is_empty() {
-            take(Flaw::MissingPromptIds); // no model answers to nothing
+            take(Flaw::MissingPromptIds); // A model cannot answer an empty prompt.
         }
         let answer: Vec<TokenId> = list(self.answer, Flaw::MissingTokenIds, &mut take);
         let logprobs: Vec<Option<f64>> = list(self.logprobs, Flaw::MissingLogprobs, &mut take);
         let logprobs: Vec<_> = logprobs.into_iter().map(logprob).collect();
+        // Missing logprobs are a separate flaw, so an empty list is no mismatch.
         if !logprobs.is_empty() && logprobs.len() != answer.len() {
             take(Flaw::LengthMismatch);
         }
         if logprobs.is_empty() && !answer.is_empty() {
             take(Flaw::MissingLogprobs);
         }
+        // An invalid logprob affects its own token only, so the other tokens remain trainable.
         if logprobs.contains(&None) {
             take(Flaw::InvalidLogprob);
         }
+        // A turn repeats the prompt of the turn before, and a copy of each would need memory for turns × context.
         let prompt = match before {
             Some(before) => sharing(&before.prompt, &prompt),
             None => prompt.into(),
@@ -94,7 +97,7 @@ impl RawTurn<'_> {
     }
 }
 
-/// The list; empty where it is not there or holds something else, which `take` is told.
+/// Returns the list, or an empty one if it is missing or invalid, and then reports the flaw to `take`.
 fn list<T: DeserializeOwned>(raw: Option<&RawValue>, missing: Flaw, take: &mut impl FnMut(Flaw)) -> Vec<T> {
     match raw.filter(|raw| !is_null(raw)).map(|raw| serde_json::from_str(raw.get())) {
         Some(Ok(list)) => list,
@@ -114,12 +117,12 @@ fn is_null(raw: &RawValue) -> bool {
     raw.get() == "null"
 }
 
-/// Upstream's logprobs are 32-bit floats, which agents keep in 64 bits without loss.
+/// Converts a logprob. The upstream's values are 32-bit floats, and 64 bits represent these exactly.
 fn logprob(value: Option<f64>) -> Option<Logprob> {
     Logprob::try_from(value? as f32).ok()
 }
 
-/// The ids as a list that has its beginning in common with another.
+/// Returns the ids as a list that shares its beginning with `other`.
 fn sharing(other: &TokenList, ids: &[TokenId]) -> TokenList {
     let mut shared = 0;
     for slice in other.slices() {

@@ -1,4 +1,4 @@
-//! Rows held against the calls that they were made of.
+//! Compares rows with the calls that they came from.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,7 +17,7 @@ use crate::training::TrainingPolicy;
 #[derive(Debug)]
 pub struct Captured<'a> {
     calls: HashMap<&'a str, &'a Call>,
-    /// By call and choice.
+    /// By call and choice index.
     roles: HashMap<(&'a str, u32), CallRole>,
     training: Option<TrainingPolicy>,
 }
@@ -32,13 +32,14 @@ impl<'a> Captured<'a> {
         Self { calls, roles, training: None }
     }
 
-    /// Which roles the trial trains, where that is known too.
+    /// Adds the trial's training policy, if known.
     #[must_use]
     pub fn training(self, training: TrainingPolicy) -> Self {
         Self { training: Some(training), ..self }
     }
 
-    /// What the answer of a span was for. Answers without tokens are none's work.
+    /// Returns the role of an answer. The forest has no node for an answer without tokens, and then the call's own role
+    /// counts.
     fn role(&self, call: &Call, choice: &Choice) -> CallRole {
         self.roles.get(&(call.call_id.as_str(), choice.index)).copied().unwrap_or(call.role)
     }
@@ -50,7 +51,7 @@ impl<'a> Captured<'a> {
         Some((call, choice))
     }
 
-    /// The answers that must be in some branch: those of complete calls, with prompt and sampled ids.
+    /// Returns the answers that must be in a branch: those of complete calls, with prompt ids and sampled ids.
     pub(super) fn answers(&self) -> Vec<AnswerKey> {
         let is_whole =
             |call: &&Call| call.status == CallStatus::Complete && !call.prompt_token_ids.is_empty();
@@ -65,7 +66,7 @@ impl<'a> Captured<'a> {
     }
 }
 
-/// Tells of every expected answer that no row named.
+/// Reports every expected answer that no row names.
 pub(super) fn check_presence(expected: &[AnswerKey], named: &HashSet<AnswerKey>, found: &mut Findings<'_>) {
     for answer in expected.iter().filter(|answer| !named.contains(*answer)) {
         let (call_id, choice_index) = answer;
@@ -75,7 +76,7 @@ pub(super) fn check_presence(expected: &[AnswerKey], named: &HashSet<AnswerKey>,
     }
 }
 
-/// Holds one row against what was captured of its trial.
+/// Compares one row with the captured calls of its trial.
 pub(super) fn check(row: &RolloutRow, is_aligned: bool, captured: &Captured<'_>, found: &mut Findings<'_>) {
     for (index, span) in row.calls.iter().enumerate() {
         let Some((call, choice)) = captured.answer(span) else {
@@ -89,6 +90,7 @@ pub(super) fn check(row: &RolloutRow, is_aligned: bool, captured: &Captured<'_>,
         origin(index, row, call, found);
         facts(index, span, (choice, role), found);
         model(index, span, call, found);
+        // Positions have no meaning if the lists differ in length. That breach is already reported.
         if is_aligned {
             prompt(index, span, row, call, found);
             answer(index, span, row, choice, found);
@@ -103,14 +105,14 @@ pub(super) fn check(row: &RolloutRow, is_aligned: bool, captured: &Captured<'_>,
 
 fn origin(index: usize, row: &RolloutRow, call: &Call, found: &mut Findings<'_>) {
     let (here, of_call) = (Origin::of(row), call.dialect.origin());
-    // One that is not known is told as such.
+    // An unknown origin is a breach of another invariant.
     found.require(here.is_none_or(|here| here == of_call), Invariant::CapturedOrigin, || {
         format!("origin is {:?}, that of calls[{index}] is {:?}", row.origin, of_call.as_str())
     });
 }
 
 fn model(index: usize, span: &CallSpan, call: &Call, found: &mut Findings<'_>) {
-    // Files of an earlier rolltap name none.
+    // Files of an earlier rolltap version name no model.
     let Some(here) = &span.model else { return };
     found.require(here == call.served_model(), Invariant::CapturedModel, || {
         format!("calls[{index}].model is {here:?}, captured was {:?}", call.served_model())
@@ -129,7 +131,7 @@ fn facts(index: usize, span: &CallSpan, (choice, role): (&Choice, CallRole), fou
 
 fn prompt(index: usize, span: &CallSpan, row: &RolloutRow, call: &Call, found: &mut Findings<'_>) {
     let before = usize::try_from(span.start).ok().and_then(|start| row.token_ids.get(..start));
-    // A start outside the row is told as such.
+    // A start outside the row is a breach of `SpanBounds`.
     let Some(before) = before else { return };
     if let Some(at) = first_difference(&ids(call.prompt_token_ids.iter()), before) {
         found.add(Invariant::CapturedPrompt, || {
@@ -158,6 +160,7 @@ fn answer(index: usize, span: &CallSpan, row: &RolloutRow, choice: &Choice, foun
     for (offset, &logprob) in span_tokens(span, &row.logprobs).unwrap_or_default().iter().enumerate() {
         let captured = captured.get(offset).copied().flatten();
         let expected = captured.map_or(0.0, |logprob| logprob.get());
+        // Rows must have the captured bits: a rounded logprob would pass a comparison with a tolerance.
         found.require(logprob.to_bits() == expected.to_bits(), Invariant::CapturedAnswer, || {
             let captured = captured.map(|logprob| logprob.get());
             format!(

@@ -1,4 +1,4 @@
-//! What must hold of each row by itself.
+//! Checks each row alone.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use crate::origin::Origin;
 use crate::rollout::BranchStatus;
 use crate::row::{CallSpan, RolloutRow, SCHEMA_VERSION};
 
-/// Whether the row's per-token lists have one length, so that its tokens could be looked at.
+/// Checks the row. Returns whether its per-token lists have equal lengths, so that its tokens were checked.
 pub(super) fn check(row: &RolloutRow, vocab_size: Option<u32>, found: &mut Findings<'_>) -> bool {
     schema_version(row, found);
     rewards(row, found);
@@ -56,6 +56,7 @@ fn list_lengths(row: &RolloutRow, found: &mut Findings<'_>) -> bool {
             format!("{name} has {length} values, token_ids has {expected}")
         });
     }
+    // Values of lists with different lengths cannot be matched, so every check of tokens would report noise.
     lengths.iter().all(|&(_, length)| length == expected)
 }
 
@@ -103,6 +104,7 @@ fn token_versions(row: &RolloutRow, found: &mut Findings<'_>) {
 }
 
 fn token_ids(row: &RolloutRow, vocab_size: Option<u32>, found: &mut Findings<'_>) {
+    // The smaller bound applies: a row's own `vocab_size` may be as wrong as the rest of the row.
     let bounds = [row.vocab_size.map(i64::from), vocab_size.map(i64::from)];
     let bound = bounds.into_iter().flatten().min();
     for (index, &id) in row.token_ids.iter().enumerate() {
@@ -117,6 +119,7 @@ fn token_ids(row: &RolloutRow, vocab_size: Option<u32>, found: &mut Findings<'_>
 }
 
 fn prompt_len(row: &RolloutRow, found: &mut Findings<'_>) {
+    // A row without a sampled token is a breach too: such a branch has no row.
     let first = row.sampled_mask.iter().position(|&sampled| sampled != 0);
     let holds = first.is_some_and(|first| usize::try_from(row.prompt_len) == Ok(first));
     found.require(holds, Invariant::PromptLen, || match first {
@@ -125,7 +128,7 @@ fn prompt_len(row: &RolloutRow, found: &mut Findings<'_>) {
     });
 }
 
-/// The spans one by one, and each beside the one before it.
+/// Checks each span, and its order relative to the span before it.
 fn spans(row: &RolloutRow, found: &mut Findings<'_>) {
     let mut seen = HashMap::new();
     let mut before: Option<&CallSpan> = None;
@@ -195,7 +198,7 @@ fn sampling(index: usize, span: &CallSpan, found: &mut Findings<'_>) {
     }
 }
 
-/// The tokens of two models are no one sequence of either.
+/// Requires one model for all spans that name one, because two models' tokens are not one sequence of either policy.
 fn models(row: &RolloutRow, found: &mut Findings<'_>) {
     let mut named = row.calls.iter().enumerate().filter_map(|(at, span)| Some((at, span.model.as_deref()?)));
     let Some((first, model)) = named.next() else { return };
@@ -207,6 +210,7 @@ fn models(row: &RolloutRow, found: &mut Findings<'_>) {
 }
 
 fn role(index: usize, span: &CallSpan, found: &mut Findings<'_>) {
+    // The role is text in a file, so it may be the name of a future role.
     let is_known = CallRole::ALL.into_iter().any(|role| role.as_str() == span.role);
     found.require(is_known, Invariant::SpanRole, || {
         let known = CallRole::ALL.map(CallRole::as_str).join(", ");
@@ -251,6 +255,7 @@ fn ending(row: &RolloutRow, found: &mut Findings<'_>) {
         let holds = match status {
             BranchStatus::Completed => !matches!(stop_reason, Some("length" | "abort")),
             BranchStatus::Truncated => stop_reason == Some("length"),
+            // These answers broke off, and may have any stop reason or none.
             BranchStatus::Aborted | BranchStatus::Failed => true,
         };
         found.require(holds, Invariant::Truncation, || {
@@ -277,7 +282,7 @@ fn positions(row: &RolloutRow, found: &mut Findings<'_>) {
     found.require(*is_last_branch == is_last, Invariant::BranchPosition, || {
         format!("is_last_branch is {is_last_branch} on branch {branch_index} of {num_branches}")
     });
-    // The branch starts with one of its calls.
+    // The branch starts with one of its calls, so this bounds the tokens that were prefilled again.
     let longest_prompt = row.calls.iter().map(|span| span.prompt_len).max().unwrap_or(i32::MAX);
     let reprefilled = row.branch_reprefilled;
     let holds = reprefilled.is_none_or(|tokens| (0..=longest_prompt).contains(&tokens));
@@ -291,7 +296,7 @@ fn positions(row: &RolloutRow, found: &mut Findings<'_>) {
     found.require(*attempt >= 0, Invariant::GroupPosition, || format!("attempt is {attempt}"));
 }
 
-/// The part of a per-token list that a span covers; none if the span is empty or not within the list.
+/// Returns the part of a per-token list that a span covers, or `None` if the span is empty or not within the list.
 pub(super) fn span_tokens<'a, T>(span: &CallSpan, list: &'a [T]) -> Option<&'a [T]> {
     list.get(range(span)?)
 }
@@ -301,10 +306,10 @@ fn range(span: &CallSpan) -> Option<std::ops::Range<usize>> {
     (start < end).then_some(start..end)
 }
 
-/// Which answer of the trial a span is.
+/// The key of an answer within its trial: call id and choice index.
 pub(super) type AnswerKey = (String, i32);
 
-/// The answers that a row names.
+/// Returns the answers that a row names.
 pub(super) fn answers(row: &RolloutRow) -> HashSet<AnswerKey> {
     row.calls.iter().map(|span| (span.call_id.clone(), span.choice_index)).collect()
 }

@@ -1,4 +1,4 @@
-//! What must hold of the rows of one trial together.
+//! Checks the rows of one trial together.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,7 +8,7 @@ use super::row::{AnswerKey, answers, span_tokens};
 use super::{Findings, Invariant};
 use crate::row::{CallSpan, RolloutRow};
 
-/// What is kept of a trial's rows while more of them may come: its answers, each once.
+/// The state of a trial while further rows may follow: its answers, each once.
 #[derive(Debug)]
 pub(super) struct TrialState {
     trial_id: String,
@@ -18,12 +18,12 @@ pub(super) struct TrialState {
     answers: BTreeMap<AnswerKey, SampledAnswer>,
     named: HashSet<AnswerKey>,
     expected: Option<Vec<AnswerKey>>,
-    /// Some row's answers could not be told apart, so nothing is known of who owns what.
+    /// Whether the answers of a row were unreadable. The owners of tokens are then unknown.
     has_unreadable_tokens: bool,
 }
 
 impl TrialState {
-    /// A trial whose first row is `row`; [`Self::add`] it next.
+    /// Returns the state before the trial's first row `row`. The caller must [`Self::add`] that row next.
     pub(super) fn new(row: &RolloutRow) -> Self {
         Self {
             trial_id: row.trial_id.clone(),
@@ -41,7 +41,7 @@ impl TrialState {
         &self.trial_id
     }
 
-    /// From now on the captured answers must be found in the trial's rows.
+    /// Requires that the captured answers are in the trial's rows.
     pub(super) fn expect(&mut self, captured: &Captured<'_>) {
         self.expected.get_or_insert_with(|| captured.answers());
     }
@@ -50,6 +50,7 @@ impl TrialState {
         found.require(row.branch_index == self.rows, Invariant::BranchOrder, || {
             format!("branch_index is {} on row {} of the trial, counted from 0", row.branch_index, self.rows)
         });
+        // Counted after the check, so that the first row must have index 0.
         self.rows = self.rows.saturating_add(1);
         for ((name, value), (_, first)) in trial_columns(row).iter().zip(&self.columns) {
             found.require(value == first, Invariant::TrialColumns, || {
@@ -65,7 +66,7 @@ impl TrialState {
         let mut seen = HashSet::new();
         for (index, span) in row.calls.iter().enumerate() {
             let key = (span.call_id.clone(), span.choice_index);
-            // Spans out of bounds or out of order, and answers that stand twice in a row, are told elsewhere.
+            // Spans out of bounds or out of order, and repeated answers within a row, are breaches of other invariants.
             let Some(answer) = SampledAnswer::of(span, row, &mut prefix) else {
                 self.has_unreadable_tokens = true;
                 continue;
@@ -84,11 +85,12 @@ impl TrialState {
         }
     }
 
-    /// What only all rows of the trial together can tell.
+    /// Checks the invariants that need all rows of the trial.
     pub(super) fn finish(&self, found: &mut Findings<'_>) {
         found.require(self.rows == self.num_branches, Invariant::BranchOrder, || {
             format!("num_branches is {}, and the trial has {} rows", self.num_branches, self.rows)
         });
+        // An unread row may own or share any token, so a breach of ownership cannot be proven.
         if !self.has_unreadable_tokens {
             self.answers.iter().for_each(|(key, answer)| answer.check_owners(key, found));
         }
@@ -100,7 +102,7 @@ impl TrialState {
 
 type Columns = Vec<(&'static str, String)>;
 
-/// The columns that say something of the trial rather than of one branch.
+/// Returns the columns that describe the trial rather than one branch.
 fn trial_columns(row: &RolloutRow) -> Columns {
     vec![
         ("group_id", format!("{:?}", row.group_id)),
@@ -121,7 +123,7 @@ fn trial_columns(row: &RolloutRow) -> Columns {
     ]
 }
 
-/// One sampled answer as the first row with it has it, and who trains on its tokens.
+/// One sampled answer as in the first row that has it, with the owners of its tokens.
 #[derive(Clone, Debug)]
 struct SampledAnswer {
     start: i32,
@@ -133,12 +135,12 @@ struct SampledAnswer {
     owners: Vec<Owners>,
 }
 
-/// The branches of one trainable token.
+/// The branches that have one trainable token.
 #[derive(Clone, Debug, Default)]
 struct Owners {
     lowest_sharer: Option<i32>,
     in_loss_of: Option<i32>,
-    /// Further ones, of which a sound trial has none: a list for each token would be most of what checking costs.
+    /// Further branches. A sound trial has none, and a list per token would dominate the memory of a check.
     also_in_loss_of: Vec<i32>,
 }
 
@@ -157,10 +159,12 @@ impl SampledAnswer {
     }
 
     fn difference(&self, other: &Self) -> Option<String> {
+        // Bits, because NaN never equals itself and 0.0 equals −0.0.
         let bits = |logprobs: &[f32]| logprobs.iter().map(|logprob| logprob.to_bits()).collect::<Vec<_>>();
         if self.start != other.start {
             return Some(format!("starts at {} rather than {}, elsewhere", other.start, self.start));
         }
+        // A hash of the prefix: the prefixes of all shared answers would need memory for turns × context.
         if self.prefix_hash != other.prefix_hash {
             return Some("stands after other tokens".to_owned());
         }
@@ -191,6 +195,7 @@ impl SampledAnswer {
 
     fn check_owners(&self, (call_id, choice_index): &AnswerKey, found: &mut Findings<'_>) {
         for (offset, owners) in self.owners.iter().enumerate() {
+            // A token that is trainable in no branch has no owner.
             let Some(lowest) = owners.lowest_sharer else { continue };
             let token = || format!("token {offset} of choice {choice_index} of call {call_id}");
             match (owners.in_loss_of, owners.also_in_loss_of.as_slice()) {
@@ -207,13 +212,13 @@ impl SampledAnswer {
     }
 }
 
-/// Where two lists begin to differ, if they do.
+/// Returns the first index at which two lists differ, or `None` if they are equal.
 pub(super) fn first_difference<T: PartialEq>(left: &[T], right: &[T]) -> Option<usize> {
     let differs = left.iter().zip(right).position(|(left, right)| left != right);
     differs.or_else(|| (left.len() != right.len()).then(|| left.len().min(right.len())))
 }
 
-/// Hashes of ever longer beginnings of one row's tokens, in one pass.
+/// Hashes of increasing prefixes of one row's tokens, in one pass.
 struct PrefixHash<'a> {
     token_ids: &'a [i32],
     hashed: usize,
@@ -225,7 +230,8 @@ impl<'a> PrefixHash<'a> {
         Self { token_ids, hashed: 0, hasher: DefaultHasher::new() }
     }
 
-    /// The hash of the first `length` tokens; none if there are fewer, or if a longer beginning was asked for before.
+    /// Returns the hash of the first `length` tokens. `None` if there are fewer tokens, or if an earlier request was
+    /// longer.
     fn up_to(&mut self, length: usize) -> Option<u64> {
         let tokens = self.token_ids.get(self.hashed..length)?;
         tokens.iter().for_each(|token| token.hash(&mut self.hasher));

@@ -1,23 +1,23 @@
-//! Choices that a user makes by name, and reads about in help and documentation.
+//! Choices that a user makes by name, with a description for help and documentation.
 
-/// A choice among a few, each with a name and a line that says what it does.
+/// A choice among several, each with a name and a description of one line.
 pub trait Named: Copy + 'static {
-    /// Every choice, in the order in which they are told.
+    /// Every choice, in the order of the help.
     const ALL: &'static [Self];
 
-    /// What a user writes.
+    /// The name that a user writes.
     fn name(self) -> &'static str;
 
-    /// What it does, in one line.
+    /// A description of one line.
     fn about(self) -> &'static str;
 
-    /// The choice of this name.
+    /// Returns the choice with this name.
     fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|choice| choice.name() == name)
     }
 }
 
-/// Makes an enum of names. What the documentation of a variant says is what its users read.
+/// Defines an enum of named choices. The doc comment of a variant is its description in help and documentation.
 macro_rules! named {
     ($(#[$doc:meta])* pub enum $choice:ident { $(#[doc = $about:literal] $variant:ident = $name:literal,)* }) => {
         $(#[$doc])*

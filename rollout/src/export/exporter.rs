@@ -1,81 +1,82 @@
-//! What every export writes, and what every format gives: trials one after the other into one file, and at the end an
-//! honest account of what the format could not hold.
+//! The input and the output of every format: trials one after the other into one file. At the end the format reports
+//! what it could not represent.
 
 use std::io;
 
 use crate::row::RolloutRow;
 
-/// A trial as it is exported: chosen, weighed, and checked. Nothing in it is for a format to decide.
+/// A selected, weighed and checked trial. A format has nothing left to decide.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
-    /// Its branches that are exported, in order of their index; at least one. `trainable_mask` and `loss_mask` are those
-    /// of this export: what it does not train is 0 in both, and a token whose owner is not exported is given to the
-    /// first branch here that has it.
+    /// The exported branches in order of their index, at least one. `trainable_mask` and `loss_mask` are those of this
+    /// export: tokens that it does not train are 0 in both. If the owner of a token is not exported, the first branch
+    /// here that has the token owns it.
     pub rows: Vec<RolloutRow>,
-    /// What is trained on: the rows' reward, or what stands in its place where the trial failed. None where there is
-    /// none, and then nothing of the trial is trained.
+    /// The reward to train on: that of the rows, or its substitute if the trial failed. `None` if there is none, and
+    /// then nothing of the trial is trained.
     pub reward: Option<f64>,
-    /// The trial's advantage within its group, the same for each of its branches; none where none was asked for.
+    /// The trial's advantage within its group, the same for each of its branches. `None` if the export has no
+    /// advantages.
     pub advantage: Option<f64>,
-    /// The group, where it has one.
+    /// The place in the trial's group, if it has a group.
     pub group: Option<GroupPlace>,
-    /// Branches that the trial has beyond those in `rows`.
+    /// The number of branches of the trial that are not in `rows`.
     pub left_out: usize,
 }
 
-/// A trial's place among those that are compared with it.
+/// A trial's place among the trials that are compared with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupPlace {
-    /// Counts groups of this export from 0, in the order in which their first trials come.
+    /// The index of the group in this export, from 0, in the order of the groups' first trials.
     pub ordinal: usize,
-    /// How many trials of it are exported in all.
+    /// The number of exported trials of the group.
     pub trials: usize,
 }
 
-/// What a format has no place for, and in how many rows (or trials) it was there.
+/// A property that the format cannot represent, and the number of rows or trials that had it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Omission {
-    /// In words that go on from a number: `rows: their policy versions` is told as `12 rows: their policy versions`.
+    /// Text that continues a number: `rows: their policy versions` becomes `12 rows: their policy versions`.
     pub what: String,
-    /// How many.
+    /// The number of rows or trials.
     pub count: u64,
 }
 
-/// Why an export ends early. Nothing of it is left behind.
+/// Why an export ends early. The caller removes its output.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// The format cannot take this trial, and leaving it out would be wrong without being asked.
+    /// The format cannot represent this trial. Omitting the trial without the user's request would be wrong.
     #[error("trial {trial_id}, branch {branch_index}: {problem}")]
     Refused {
         /// The trial.
         trial_id: String,
         /// The branch.
         branch_index: i32,
-        /// What is wrong, where, and what to do.
+        /// The defect, its position, and the remedy.
         problem: String,
     },
-    /// The row has no form in JSON or in Parquet.
+    /// The row cannot be represented in JSON or in Parquet.
     #[error("trial {trial_id}: {source}")]
     Form {
         /// The trial.
         trial_id: String,
-        /// What the writer said.
+        /// The writer's error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The output did not take the bytes.
+    /// Writing to the output failed.
     #[error("cannot write the export: {0}")]
     Io(#[from] io::Error),
 }
 
-/// A format on its way into a file.
+/// The writer of one format into one file.
 pub trait Exporter {
-    /// Appends a trial. A format that writes whole groups holds it back until its group's last one.
+    /// Appends a trial. A format that writes whole groups buffers a trial until the last one of its group.
     ///
     /// # Errors
-    /// The format cannot hold it, or the output failed; the export is over then.
+    /// The format cannot represent the trial, or the output failed. The export cannot continue then.
     fn write(&mut self, trial: Trial) -> Result<(), ExportError>;
 
-    /// Ends the file; says what could not be held.
+    /// Completes the file. Returns what the format could not represent.
     ///
     /// # Errors
     /// The output failed.

@@ -1,8 +1,8 @@
-//! Every format that an export can have, by name: what it is, and what it takes where a user did not say.
+//! Every export format by name, with its description and its defaults.
 //!
-//! **Forks.** All branches go where the trainer takes several sequences of one trial without taking each for a trial; the
-//! longest alone where it would. **Advantages** are made, by GRPO's rule, where the trainer takes them; not where it makes
-//! them of rewards.
+//! **Forks.** The default is all branches if the trainer accepts several sequences of one trial as one trial, and
+//! otherwise the longest branch alone. **Advantages.** If the trainer takes advantages, the default is a rule that
+//! computes them (such as GRPO's). If the trainer computes these from rewards, the default is none.
 
 use std::io::{Seek, Write};
 
@@ -26,41 +26,42 @@ use super::formats::whole_rows::{JsonlExporter, ParquetExporter};
 use super::pipeline::advantage::Advantage;
 use super::pipeline::rules::OnFork;
 
-/// What single formats ask beside the rollouts.
+/// Options of single formats, in addition to the rules.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FormatOptions {
-    /// Of `prime-rl`.
+    /// The options of `prime-rl`.
     pub prime_rl: PrimeRlOptions,
 }
 
-/// A line per format: what its users read, its name, what becomes of forks and how trials are weighed by default, and what
-/// writes it.
+/// Defines the formats, one line per format: description, name, default for forks, default for advantages, and
+/// exporter.
 macro_rules! formats {
     ($(
         #[doc = $about:literal]
         $format:ident = $name:literal, $on_fork:ident, $advantage:ident, |$out:ident, $options:pat_param| $exporter:expr;
     )*) => {
         named! {
-            /// A form in which rollouts leave for a trainer.
+            /// A file format for a trainer.
             pub enum Format { $(#[doc = $about] $format = $name,)* }
         }
 
         impl Format {
-            /// What becomes of forked trials where nobody said.
+            /// The default treatment of forked trials.
             pub fn on_fork(self) -> OnFork {
                 match self {
                     $(Self::$format => OnFork::$on_fork,)*
                 }
             }
 
-            /// How trials are weighed where nobody said.
+            /// The default rule for advantages.
             pub fn advantage(self) -> Advantage {
                 match self {
                     $(Self::$format => Advantage::$advantage,)*
                 }
             }
 
-            /// Starts a file of this format. Some write at its end what stands at its beginning, so it can seek.
+            /// Starts a file of this format. The output must be seekable, because some formats write their header at
+            /// the end.
             ///
             /// # Errors
             /// The output failed.
@@ -81,9 +82,9 @@ macro_rules! formats {
 }
 
 formats! {
-    /// rollout/1: all that a row holds, a JSON line per branch
+    /// rollout/1: complete rows, one JSON line per branch
     Jsonl = "jsonl", All, None, |out, _| JsonlExporter::new(out);
-    /// rollout/1: the same, a Parquet row per branch
+    /// rollout/1: complete rows, one Parquet row per branch
     Parquet = "parquet", All, None, |out, _| ParquetExporter::new(out)?;
     /// verifiers 0.4: a trace of its v1 interface per trial
     Verifiers = "verifiers", All, None, |out, _| VerifiersExporter::new(out);
@@ -99,7 +100,7 @@ formats! {
     Verl = "verl", All, None, |out, _| VerlExporter::new(out);
     /// slime (624b824): a Sample per branch
     Slime = "slime", All, None, |out, _| SlimeExporter::new(out);
-    /// miles (31f1ca9): the same, which it reads too
+    /// miles (31f1ca9): a Sample of slime per branch
     Miles = "miles", All, None, |out, _| SlimeExporter::new(out);
     /// OpenRLHF 0.11: the response of an agent executor per trial
     Openrlhf = "openrlhf", Longest, None, |out, _| OpenrlhfExporter::new(out);
@@ -136,7 +137,8 @@ mod tests {
         assert_eq!(Format::named("csv"), None);
     }
 
-    /// A straight trial, and of a forked one what the format takes by default, weighed as it wants.
+    /// Exports a straight trial and the default branches of a forked trial, with the advantage that the format
+    /// requires.
     #[test]
     fn every_format_takes_a_fork_as_it_does_by_default() {
         let mut options = FormatOptions::default();

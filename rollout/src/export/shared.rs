@@ -1,4 +1,4 @@
-//! Parts that several formats share.
+//! Parts that several formats use.
 
 pub(super) mod compared;
 pub(super) mod float_text;

@@ -1,4 +1,4 @@
-//! Trials, properties and readers for the tests of formats.
+//! Trials, strategies and readers for the tests of formats.
 
 pub(super) mod any_trial;
 pub(super) mod arbitrary;

@@ -1,24 +1,25 @@
-//! Which answer each call extends, and how much of its prompt had been there before. A call extends only an answer of its own
-//! model: what adapters of one base sample begins with the same tokens, and is of another policy.
+//! Finds the answer that each call extends, and the part of its prompt that earlier sequences have. A call extends only
+//! an answer of its own model. Sequences of two adapters of one base model begin with the same tokens, but belong to
+//! different policies.
 //!
-//! All answers are put in the order of their tokens. Answers that one begins with then stand before it, and what it has
-//! most in common with stands right beside it, so that nothing needs to be compared with everything.
+//! All sequences are sorted by their tokens. Every prefix of a sequence then precedes it, and the sequence with the
+//! longest common prefix is adjacent. This avoids the comparison of every pair.
 
 use super::Node;
 use super::sequence::Sequence;
 
-/// What is found of one node.
+/// The link of one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Link {
-    /// The answer that it extends.
+    /// The answer that the node extends.
     pub(super) parent: Option<usize>,
-    /// Further answers, asked for before it was, have exactly the tokens of the parent.
+    /// Whether further answers that started before the node have exactly the tokens of the parent.
     pub(super) is_ambiguous: bool,
-    /// How many tokens of its prompt an earlier answer's tokens begin with.
+    /// The number of leading prompt tokens that an earlier sequence begins with too.
     pub(super) shared: usize,
 }
 
-/// Links nodes that stand in order of time.
+/// Links nodes that are in order of time.
 pub(super) fn links(nodes: &[Node<'_>]) -> Vec<Link> {
     let sorted = Sorted::new(nodes);
     let mut links = vec![Link::default(); nodes.len()];
@@ -27,14 +28,14 @@ pub(super) fn links(nodes: &[Node<'_>]) -> Vec<Link> {
     links
 }
 
-/// The nodes in order of their tokens, equal ones in order of time.
+/// The nodes in order of their tokens. Nodes with equal tokens are in order of time.
 struct Sorted {
     order: Vec<usize>,
-    /// How many tokens each has in common with the one before it.
+    /// The number of leading tokens that each node shares with the one before it.
     shared_with_previous: Vec<usize>,
 }
 
-/// Nodes of the same tokens.
+/// Nodes with the same tokens.
 struct Alike {
     tokens: usize,
     nodes: Vec<usize>,
@@ -52,11 +53,12 @@ impl Sorted {
         Self { order: sequences.into_iter().map(|(index, _)| index).collect(), shared_with_previous }
     }
 
-    /// Walks along the order with all answers at hand that the current one begins with.
+    /// Finds the parents. Walks along the order with a stack of all sequences that are prefixes of the current one.
     fn link_parents(&self, nodes: &[Node<'_>], links: &mut [Link]) {
         let mut beginnings: Vec<Alike> = Vec::new();
         for (&index, &shared) in self.order.iter().zip(&self.shared_with_previous) {
             let (Some(node), Some(link)) = (nodes.get(index), links.get_mut(index)) else { continue };
+            // A stacked sequence that is longer than the common prefix is no prefix of this or any later sequence.
             while beginnings.pop_if(|alike| alike.tokens > shared).is_some() {}
             (link.parent, link.is_ambiguous) = deepest(&beginnings, nodes, index, node.start());
             match beginnings.last_mut().filter(|alike| alike.tokens == node.end()) {
@@ -66,8 +68,8 @@ impl Sorted {
         }
     }
 
-    /// Takes the nodes out one after the other, the latest first: what then stands beside a node is earlier than it, and
-    /// of all that is earlier nothing has more in common with it.
+    /// Measures the shared prefixes. Removes the nodes one after the other, the latest first. The remaining neighbours
+    /// of a node are then earlier than it, and no earlier node has a longer common prefix.
     fn measure_shared(&self, nodes: &[Node<'_>], links: &mut [Link]) {
         let mut row = Neighbours::new(self, nodes.len());
         for (index, (node, link)) in nodes.iter().zip(links).enumerate().rev() {
@@ -76,13 +78,13 @@ impl Sorted {
     }
 }
 
-/// The longest of these beginnings that fits into a prompt, of those of the same model that were asked for before it; and
-/// whether there are several such answers.
+/// Returns the longest prefix that fits into the prompt, among nodes of the same model that started before `index`, and
+/// whether several answers qualify.
 fn deepest(beginnings: &[Alike], nodes: &[Node<'_>], index: usize, prompt: usize) -> (Option<usize>, bool) {
     let model = |index: usize| nodes.get(index).map(|node| node.call.served_model());
     let fitting = beginnings.iter().rev().filter(|alike| alike.tokens <= prompt);
     for alike in fitting {
-        // They are in order of time.
+        // The sort puts nodes with equal tokens in order of time.
         let earlier = alike.nodes.iter().copied().take_while(|&other| other < index);
         let mut earlier = earlier.filter(|&other| model(other) == model(index));
         if let Some(parent) = earlier.next() {
@@ -92,7 +94,7 @@ fn deepest(beginnings: &[Alike], nodes: &[Node<'_>], index: usize, prompt: usize
     (None, false)
 }
 
-/// Nodes that stand beside each other, and how many tokens neighbours share.
+/// A list of adjacent nodes, with the number of tokens that neighbours share.
 struct Neighbours {
     nodes: Vec<Neighbour>,
 }
@@ -101,7 +103,7 @@ struct Neighbours {
 struct Neighbour {
     previous: Option<usize>,
     next: Option<usize>,
-    /// With `previous`.
+    /// The number of tokens shared with `previous`.
     shared: usize,
 }
 
@@ -119,7 +121,7 @@ impl Neighbours {
         Self { nodes }
     }
 
-    /// Takes a node out; how many tokens it shares with the neighbour that is most like it.
+    /// Removes a node. Returns the number of tokens that it shares with its closest neighbour.
     fn take_out(&mut self, index: usize) -> usize {
         let node = self.nodes.get(index).copied().unwrap_or_default();
         if let Some(previous) = node.previous.and_then(|previous| self.nodes.get_mut(previous)) {
@@ -128,6 +130,7 @@ impl Neighbours {
         let Some(next) = node.next.and_then(|next| self.nodes.get_mut(next)) else { return node.shared };
         let most = node.shared.max(next.shared);
         next.previous = node.previous;
+        // The common prefix of the two new neighbours, as in any sorted list.
         next.shared = node.shared.min(next.shared);
         most
     }

@@ -1,4 +1,4 @@
-//! The whole token sequence of an answer: its call's prompt, then what was sampled.
+//! The whole token sequence of an answer: the prompt of its call, then the sampled tokens.
 
 use std::cmp::Ordering;
 
@@ -6,7 +6,7 @@ use crate::call::{Call, Choice};
 use crate::token::TokenId;
 use crate::token_list::TokenList;
 
-/// A prompt and an answer to it, borrowed from where they lie.
+/// A borrowed prompt and an answer to it.
 #[derive(Clone, Copy)]
 pub(super) struct Sequence<'a> {
     prompt: &'a TokenList,
@@ -18,7 +18,7 @@ impl<'a> Sequence<'a> {
         Self { prompt: &call.prompt_token_ids, answer: &choice.token_ids }
     }
 
-    /// How many tokens the two have in common from their beginning. Prompts that share memory are not read there.
+    /// Returns the number of leading tokens that both sequences share. Shared memory of prompts is not read.
     pub(super) fn common_prefix(&self, other: &Self) -> usize {
         let of_prompts = self.prompt.common_prefix(other.prompt);
         if of_prompts < self.prompt.len().min(other.prompt.len()) {
@@ -28,7 +28,7 @@ impl<'a> Sequence<'a> {
         of_prompts + rest.take_while(|(a, b)| a == b).count()
     }
 
-    /// Token by token, so that a sequence comes right before those that begin with it.
+    /// Compares token by token, so that a sequence directly precedes its extensions.
     pub(super) fn cmp(&self, other: &Self) -> Ordering {
         let shared = self.common_prefix(other);
         self.iter_from(shared).next().cmp(&other.iter_from(shared).next())

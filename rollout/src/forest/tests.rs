@@ -9,7 +9,7 @@ use crate::continuation::{AnswerRef, Class};
 use crate::ids::{CallId, TrialId};
 use crate::token::{Logprob, TokenId};
 
-/// A complete call, the `n`th of its trial, with these ids and a logprob for each sampled token.
+/// Returns a complete call, the `n`th of its trial, with these ids and a logprob for each sampled token.
 pub(crate) fn call(n: u32, prompt: &[u32], answers: &[&[u32]]) -> Call {
     let at = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(i64::from(n));
     let ids = |ids: &[u32]| ids.iter().map(|&id| TokenId::try_from(id).unwrap()).collect::<Vec<_>>();
@@ -47,7 +47,7 @@ pub(crate) fn call(n: u32, prompt: &[u32], answers: &[&[u32]]) -> Call {
     }
 }
 
-/// Each branch as its cause and the calls along it.
+/// Returns each branch as its cause and the calls along it.
 fn told(calls: &[Call]) -> Vec<(BranchCause, Vec<String>)> {
     let forest = Forest::build(calls);
     let name = |&i: &usize| format!("{}.{}", forest.nodes()[i].call.call_id, forest.nodes()[i].choice.index);
@@ -96,7 +96,7 @@ fn every_choice_is_a_branch_until_one_is_extended() {
 
 #[test]
 fn the_deepest_answer_is_the_parent() {
-    // The second call's prompt begins with the first's answer too, but the longer match counts.
+    // The second call's prompt also begins with the first's answer, but the longer match counts.
     let calls = [call(0, &[1], &[&[2]]), call(1, &[1, 2], &[&[3]]), call(2, &[1, 2, 3], &[&[4]])];
     let forest = Forest::build(&calls);
     assert_eq!(forest.nodes().iter().map(|node| node.parent).collect::<Vec<_>>(), [None, Some(0), Some(1)]);
@@ -118,10 +118,10 @@ fn calls_without_tokens_have_no_place() {
 
 #[test]
 fn an_answer_asked_for_later_is_no_ones_parent() {
-    // The agent came with an answer of its own making, went back to the start and got just that answer.
+    // The agent sent an invented answer first, then started again and got exactly that answer.
     let calls = [call(0, &[1, 2, 3], &[&[4]]), call(1, &[1], &[&[2]])];
     branches(&calls, &[(FirstCall, &["c0000.0"]), (NoSharedPrefix, &["c0001.0"])]);
-    // Nor does what came later make a parentage ambiguous.
+    // A later answer does not make a parent ambiguous either.
     let calls = [call(0, &[1], &[&[2]]), call(1, &[1, 2, 3], &[&[4]]), call(2, &[1], &[&[2]])];
     assert!(Forest::build(&calls).nodes().iter().all(|node| !node.is_ambiguous));
 }
@@ -144,7 +144,7 @@ fn a_retried_turn_is_a_fork_and_what_follows_it_is_anyones() {
     assert_eq!(ambiguous, [false, false, false, true, false], "only whose answer it extends is unknown");
 }
 
-/// A call whose messages were looked at when it came in.
+/// Returns the call with a continuation, as determined at admission.
 pub(crate) fn looked_at(call: Call, continuation: Continuation) -> Call {
     Call { continuation: Some(continuation), ..call }
 }
@@ -162,7 +162,7 @@ fn a_cause_that_was_found_out_counts_where_ids_do_not_go_on() {
     let calls = [
         first.clone(),
         looked_at(call(1, &[1, 9, 3], &[&[4]]), edited.clone()),
-        // The server's own rendering kept the ids, twice.
+        // The server's own rendering has the same ids, twice.
         looked_at(call(2, &[1, 2, 3], &[&[4]]), edited.clone()),
         looked_at(call(3, &[1, 2, 7], &[&[4]]), edited),
         looked_at(call(4, &[8], &[&[8]]), Continuation::Fresh { cause: BranchCause::SubAgent }),
@@ -200,17 +200,17 @@ fn a_branch_costs_what_no_earlier_sequence_began_with() {
     };
     let first = call(0, &[1, 2, 3], &[&[4, 5], &[6]]);
     assert_eq!(costs(std::slice::from_ref(&first)), [3, 0], "a further choice has its prompt for nothing");
-    // An answer that is only begun with counts as far as it goes; what comes later counts for nothing.
+    // A partial match of an answer counts up to the first difference, and a later answer does not count.
     let calls = [first, call(1, &[1, 2, 3, 4, 9, 9], &[&[7]]), call(2, &[1, 2, 3, 4, 9, 8], &[&[7]])];
     assert_eq!(costs(&calls), [3, 0, 2, 1]);
     let retried = [call(0, &[1, 2], &[&[3]]), call(1, &[1, 2], &[&[3]])];
     assert_eq!(costs(&retried), [2, 0]);
 }
 
-/// What a turn of a generated trial does.
+/// The action of a turn in a generated trial.
 #[derive(Clone, Debug)]
 enum Turn {
-    /// Extends an answer, or starts a conversation where there is none yet.
+    /// Extends an answer, or starts a conversation if there is none yet.
     Extend(prop::sample::Index),
     /// Starts a conversation.
     Fresh,
@@ -230,8 +230,8 @@ fn turn() -> impl Strategy<Value = Turn> {
     ]
 }
 
-/// A trial as agents make them: turns that extend an earlier answer, fork, restart, are retried, edit their history or
-/// sample several answers. Few different tokens, so that prefixes also meet by chance.
+/// A trial like those of agents: turns that extend an earlier answer, fork, restart, are retried, edit their history or
+/// sample several answers. There are few different tokens, so that prefixes also coincide by chance.
 pub(crate) fn trial() -> impl Strategy<Value = Vec<Call>> {
     let token = 0..3u32;
     let answers = prop::collection::vec(prop::collection::vec(token.clone(), 0..3), 1..3);
@@ -283,7 +283,7 @@ fn tokens(node: &Node<'_>) -> Vec<TokenId> {
     node.call.prompt_token_ids.iter().chain(&node.choice.token_ids).copied().collect()
 }
 
-/// A node's parent, whether that is ambiguous, and how much of its prompt was there before: by comparing everything.
+/// Returns a node's parent, whether that is ambiguous, and the shared part of its prompt, by comparing every pair.
 fn slow_link(forest: &Forest<'_>, index: usize) -> (Option<usize>, bool, usize) {
     let node = &forest.nodes()[index];
     let prompt: Vec<_> = node.call.prompt_token_ids.iter().copied().collect();
@@ -345,7 +345,7 @@ proptest! {
         }
         let forest = Forest::build(&calls);
         let begins_at = |node: &Node<'_>| node.parent.map_or(0, |parent| forest.nodes()[parent].end());
-        // Calls that start over from the first token share it by chance; each has it once.
+        // Conversations from the first token share it by chance, and each of these has the token once.
         let roots = forest.nodes().iter().filter(|node| node.parent.is_none()).count();
         let added: usize = forest.nodes().iter().map(|node| node.end() - begins_at(node)).sum();
         prop_assert!(added < new + roots, "{} tokens for {} new ones", added, new);

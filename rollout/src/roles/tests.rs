@@ -14,7 +14,7 @@ fn fresh(call: Call, cause: BranchCause) -> Call {
     looked_at(call, Continuation::Fresh { cause })
 }
 
-/// A call whose messages go on from the first answer of another, and whose ids do not.
+/// A call whose messages continue the first answer of another call, but whose ids do not.
 fn rendered(call: Call, parent: u32) -> Call {
     let parent = AnswerRef { call_id: CallId::new(format!("c{parent:04}")).unwrap(), choice: 0 };
     let cause = BranchCause::TemplateRewroteHistory;
@@ -70,7 +70,7 @@ fn the_conversation_that_goes_on_is_main_and_the_question_before_it_is_not() {
     let roles = roles(&forest);
     let causes: Vec<_> = forest.branches().iter().map(|branch| cause_of(branch, &roles)).collect();
     assert_eq!(causes, [BranchCause::FirstCall, BranchCause::FirstCall, BranchCause::SubAgent]);
-    // It waits for a tool: a sub-agent is the tool.
+    // The call waits for a tool, and the sub-agent is that tool.
     assert_eq!(of(&after(ended(call(0, &[1], &[&[2]]), "tool_calls"))), [Main, SubAgent, SubAgent, SubAgent]);
     let goes_on =
         [&after(ended(call(0, &[1], &[&[2]]), "stop"))[..], &[call(4, &[1, 2, 3], &[&[4]])]].concat();
@@ -89,7 +89,7 @@ fn compacted(role_of_work: Option<BranchCause>) -> Vec<Call> {
         role_of_work.map_or(work.clone(), |cause| fresh(work, cause)),
         call(2, &[10, 11, 12], &[&SUMMARY]),
         call(3, &[&asked[..], &[13]].concat(), &[&[14]]),
-        // Without its first and last tokens, and in other words.
+        // The summary without its first and last tokens, and within other text.
         fresh(call(4, &[&[50, 51], &SUMMARY[2..15], &[52]].concat(), &[&[53]]), BranchCause::Compaction),
         rendered(call(5, &[50, 54], &[&[55]]), 4),
     ]
@@ -111,7 +111,7 @@ fn a_summary_that_is_not_there_was_written_by_nobody() {
     let mut calls = compacted(None);
     calls[4].prompt_token_ids = call(4, &[50, 51, 52], &[]).prompt_token_ids;
     assert!(!of(&calls).contains(&Compaction));
-    // Nor is one that came only later.
+    // An answer that came only later is not the summary either.
     let mut calls = compacted(None);
     calls[2].ended_at = jiff::Timestamp::MAX;
     assert!(!of(&calls).contains(&Compaction));

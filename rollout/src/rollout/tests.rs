@@ -142,7 +142,7 @@ fn a_role_that_is_masked_is_sampled_and_not_trained() {
     assert_eq!(masks(&made[1]), ["0101", "0100", "0000"], "the shared token is trained once");
 }
 
-/// A trial whose calls have any role, status and flaws, and a policy for it.
+/// A trial whose calls have any role, status and flaws, and a training policy for it.
 fn trial_with_roles() -> impl Strategy<Value = (Vec<Call>, TrainingPolicy)> {
     let facts = (0..CallRole::ALL.len(), prop::bool::weighted(0.1), prop::bool::weighted(0.1));
     let training = prop::sample::select(vec![Training::Train, Training::Mask]);
@@ -183,7 +183,7 @@ proptest! {
             for at in node.start()..node.end() {
                 prop_assert!(of_node.iter().all(|row| row.sampled_mask[at] == 1));
                 prop_assert!(of_node.iter().all(|row| row.trainable_mask[at] == u8::from(is_trainable)));
-                // The first of them has the lowest index.
+                // The first row with the token has the lowest index.
                 let loss: Vec<_> = of_node.iter().map(|row| row.loss_mask[at]).collect();
                 prop_assert_eq!(loss[0], u8::from(is_trainable));
                 prop_assert!(loss[1..].iter().all(|&loss| loss == 0));

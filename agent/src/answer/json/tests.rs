@@ -12,7 +12,7 @@ fn command(keystrokes: &str, seconds: f64) -> Command {
     Command::new(keystrokes, seconds)
 }
 
-/// An answer with these commands, as JSON text.
+/// Returns an answer with these commands, as JSON text.
 fn answer(commands: &serde_json::Value) -> String {
     json!({"analysis": "a", "plan": "p", "commands": commands}).to_string()
 }

@@ -7,7 +7,7 @@ fn parse(text: &str) -> Result<ModelAnswer, AnswerError> {
     AnswerFormat::Xml.parse(text)
 }
 
-/// A response with these commands.
+/// Returns a response with these commands.
 fn response_of(commands: &str) -> String {
     format!("<response><analysis>a</analysis><plan>p</plan><commands>{commands}</commands></response>")
 }

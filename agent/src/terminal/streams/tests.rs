@@ -6,14 +6,14 @@ use tokio::io::DuplexStream;
 use super::super::Terminal;
 use super::*;
 
-/// A terminal and the program's side of it.
+/// A terminal, and the program's end of its streams.
 fn terminal() -> (Terminal, DuplexStream) {
     let (ours, program) = tokio::io::duplex(1024);
     let (reader, writer) = tokio::io::split(ours);
     (Terminal::new(reader, writer, TerminalSize { rows: 5, cols: 40 }), program)
 }
 
-/// Waits for a condition; fails only if it has not come true for half a minute.
+/// Waits for a condition, and fails after half a minute.
 async fn until(what: &str, condition: impl AsyncFn() -> bool) {
     in_time(what, async {
         while !condition().await {
@@ -109,7 +109,7 @@ async fn a_flood_goes_through_while_others_run() {
         program.write_all(b"END").await.unwrap();
         program
     });
-    // On this single-threaded runtime the observation below can only run if the pump lets others in.
+    // On this single-threaded runtime, the observation below can only run if the pump yields.
     until("the end of the flood", async || {
         terminal.observe().await;
         terminal.screen().await.ends_with("END")

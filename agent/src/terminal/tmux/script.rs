@@ -1,4 +1,4 @@
-//! tmux's commands, as a shell runs them, and what they print.
+//! tmux's commands as shell scripts, and the parser of their output.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,26 +9,28 @@ use base64::engine::general_purpose::STANDARD;
 use super::super::TerminalSize;
 use crate::keys;
 
-/// A session to be started.
+/// The configuration of a new session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TmuxSession {
-    /// Its name: letters, digits, `-` and `_`.
+    /// The name: letters, digits, `-` and `_`.
     pub name: String,
-    /// The server's socket, if not the default one, under which a human finds the session with `tmux attach`.
+    /// The socket of the server, if not the default socket, where a human finds the session with `tmux attach`.
     pub socket: Option<String>,
-    /// Its window.
+    /// The size of the window.
     pub size: TerminalSize,
-    /// Environment variables of its shell.
+    /// Environment variables of the shell.
     pub env: BTreeMap<String, String>,
 }
 
-/// Lines kept that have scrolled off: more than an observation shows, and little enough to be read at once.
+/// The number of stored lines that have scrolled off. It is more than an observation shows, and small enough to read at
+/// once.
 pub(super) const HISTORY_LIMIT: u64 = 10_000;
-/// Longer text does not fit into one message to tmux's server, which takes 16 kB.
+/// The maximal length of typed text in bytes. Longer text does not fit into one message to tmux's server, which accepts
+/// 16 kB.
 const LONGEST_TEXT: usize = 8_000;
-/// Base64 of so many bytes fits into an argument of a command, which Linux limits to 128 KiB.
+/// The number of bytes whose Base64 form fits into one argument of a command, which Linux limits to 128 KiB.
 const CHUNK: usize = 48 * 1024;
-/// Stands between the two pictures of a look. No line of a terminal holds one.
+/// The separator between the two captures of a look. No line of a terminal contains this character.
 const BETWEEN: char = '\u{c}';
 
 impl TmuxSession {
@@ -43,15 +45,17 @@ impl TmuxSession {
         format!("-t {}", quoted(&self.name))
     }
 
-    /// The history's limit counts for windows that are made later, so it comes first.
+    /// Starts the session. The history limit applies to windows that are created later, so it comes first.
     pub(super) fn start(&self) -> String {
         let mut script = String::from("export TERM=xterm-256color\n");
         for (name, value) in &self.env {
             let _ = writeln!(script, "export {name}={}", quoted(value));
         }
         let TerminalSize { rows, cols } = self.size;
+        // A zero counts as one, as in the emulator.
         let (rows, cols) = (rows.max(1), cols.max(1));
         let name = quoted(&self.name);
+        // A login shell, so that the environment's profile applies. Not every image has bash.
         let shell = quoted("if command -v bash >/dev/null 2>&1; then exec bash --login; fi; exec sh -l");
         let _ = write!(
             script,
@@ -70,13 +74,14 @@ impl TmuxSession {
         format!("{} clear-history {}", self.tmux(), self.target())
     }
 
-    /// The screen alone.
+    /// Prints the screen only.
     pub(super) fn screen(&self) -> String {
         format!("{} capture-pane -p -J {}", self.tmux(), self.target())
     }
 
-    /// Prints how many lines have scrolled off, whether a program has the alternate screen, everything from where the
-    /// screen began when `scrolled` lines had, and the screen.
+    /// Prints the number of lines that have scrolled off, and whether a program uses the alternate screen. Then prints
+    /// everything from the start of the screen at the time when `scrolled` lines had scrolled off, and the current
+    /// screen.
     pub(super) fn look(&self, scrolled: u64) -> String {
         let (tmux, target) = (self.tmux(), self.target());
         format!(
@@ -86,7 +91,7 @@ impl TmuxSession {
         )
     }
 
-    /// The commands that type these keystrokes, which are not empty.
+    /// Returns the commands that type these keystrokes, which must not be empty.
     pub(super) fn send_keys(&self, keystrokes: &str) -> Vec<String> {
         let (tmux, target) = (self.tmux(), self.target());
         if keys::is_key(keystrokes) {
@@ -95,7 +100,7 @@ impl TmuxSession {
         if keystrokes.len() > LONGEST_TEXT || keystrokes.contains('\0') {
             return self.paste(keystrokes);
         }
-        // tmux takes a semicolon at the end of an argument for the end of its command.
+        // tmux takes a semicolon at the end of an argument as the end of its command.
         let text = match keystrokes.strip_suffix(';') {
             Some(text) => format!("{text}\\;"),
             None => keystrokes.to_owned(),
@@ -103,12 +108,13 @@ impl TmuxSession {
         vec![format!("{tmux} send-keys -l {target} -- {}", quoted(&text))]
     }
 
-    /// Through a file and a buffer of tmux's, which may be of any size.
+    /// Types through a file and a tmux buffer, both of which can have any size.
     fn paste(&self, text: &str) -> Vec<String> {
         let (tmux, target) = (self.tmux(), self.target());
         let file = quoted(&format!("/tmp/.{}-keystrokes", self.name));
         let mut commands = Vec::new();
         for (number, chunk) in text.as_bytes().chunks(CHUNK).enumerate() {
+            // The first chunk truncates the file, which an interrupted paste may have left.
             let redirect = if number == 0 { ">" } else { ">>" };
             commands.push(format!("printf %s {} | base64 -d {redirect} {file}", STANDARD.encode(chunk)));
         }
@@ -120,25 +126,26 @@ impl TmuxSession {
     }
 }
 
-/// A text as one word of a shell.
+/// Quotes a text as one shell word.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// What a look saw.
+/// The result of a look.
 #[derive(Debug, PartialEq)]
 pub(super) struct Look {
-    /// Lines that have scrolled off.
+    /// The number of lines that have scrolled off.
     pub(super) scrolled: u64,
-    /// A program has the alternate screen.
+    /// Whether a program uses the alternate screen.
     pub(super) alternate: bool,
-    /// From where the screen began at the last look.
+    /// The text from the start of the screen at the last look.
     pub(super) since: String,
     pub(super) screen: String,
 }
 
 impl Look {
     pub(super) fn read(printed: &str) -> Option<Self> {
+        // Malformed output counts as a failed look rather than as an empty screen.
         let (head, pictures) = printed.split_once('\n')?;
         let (scrolled, alternate) = head.split_once(' ')?;
         let (since, screen) = pictures.split_once(BETWEEN)?;
@@ -151,7 +158,7 @@ impl Look {
     }
 }
 
-/// Lines without blanks at their ends, and without blank lines at the end.
+/// Removes blanks at the ends of lines and blank lines at the end.
 pub(super) fn plain(text: &str) -> String {
     let lines: Vec<_> = text.lines().map(|line| line.trim_end_matches(' ')).collect();
     lines.join("\n").trim_end_matches('\n').to_owned()

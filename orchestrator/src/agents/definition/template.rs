@@ -16,7 +16,7 @@ pub const PLACES: [(&str, &str); 14] = [
     ("instruction", "the task, in run.command alone"),
     ("instruction_file", "the file that the task is in"),
     ("layer", "where the agent is installed, read-only"),
-    ("state", "a directory of this trial for the agent's own files, kept with its logs"),
+    ("state", "a directory of this trial for the agent's own files, stored with its logs"),
     ("logs", "Harbor's /logs/agent"),
     ("workdir", "where the agent works"),
     ("version", "the agent's version"),

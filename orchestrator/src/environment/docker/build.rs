@@ -142,7 +142,7 @@ impl Job {
         let Some((repository, tag)) = name.split_once(':') else { return };
         let options = TagImageOptionsBuilder::default().repo(repository).tag(tag).build();
         if let Err(error) = self.engine.api.tag_image(name, Some(options)).await {
-            tracing::debug!(name, %error, "cannot note that a kept image is used");
+            tracing::debug!(name, %error, "cannot record the use of a cached image");
         }
     }
 

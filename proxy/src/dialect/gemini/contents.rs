@@ -98,8 +98,9 @@ impl ContentsReader {
                     self.unanswered.push((id, name));
                 }
                 PartBody::Image(_) | PartBody::Response(_) => {
-                    let message =
-                        format!("{place} cannot be of the model: it says text, thoughts and function calls");
+                    let message = format!(
+                        "{place} cannot be a part of the model: the model sends text, thoughts and function calls"
+                    );
                     return Err(BadRequest::at(place, message));
                 }
             }
@@ -112,7 +113,7 @@ impl ContentsReader {
         if parts.is_empty() {
             return Err(BadRequest::at(
                 place,
-                format!("{place} has no parts: say something or leave it out"),
+                format!("{place} has no parts: add a part or leave the content out"),
             ));
         }
         let mut said = Vec::new();

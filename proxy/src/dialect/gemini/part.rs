@@ -69,13 +69,13 @@ pub(super) fn read(mut fields: ObjectFields<'_>) -> Result<SignedPart, BadReques
         (None, None) if is_thought || signature.is_some() => PartBody::Text(String::new()),
         (None, _) => {
             let message = format!(
-                "{place} says nothing: give text, inlineData, fileData, functionCall or functionResponse"
+                "{place} is empty: give text, inlineData, fileData, functionCall or functionResponse"
             );
             // An unknown field is a more helpful error than an empty part.
             return Err(fields.end().err().unwrap_or_else(|| BadRequest::at(place, message)));
         }
         (Some(_), Some(_)) => {
-            let message = format!("{place} says two things at once: make it two parts");
+            let message = format!("{place} has two kinds of content: send two parts");
             return Err(BadRequest::at(place, message));
         }
     };

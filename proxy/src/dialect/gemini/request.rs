@@ -27,7 +27,7 @@ const WITHOUT_EFFECT: [&str; 5] = ["safetySettings", "labels", "model", "store",
 pub(crate) fn translate(body: &str, model: &str, delivery: Delivery) -> Result<Translated, BadRequest> {
     let mut fields = ObjectFields::read("", body)?;
     fields.without_effect(&WITHOUT_EFFECT);
-    fields.refuse(&["cachedContent"], "names content kept at Google: send it in contents")?;
+    fields.refuse(&["cachedContent"], "names content that Google's servers store: send it in contents")?;
     let mut chat = Map::new();
     chat.insert("model".to_owned(), model.into());
     chat.insert("messages".to_owned(), messages(&mut fields)?);

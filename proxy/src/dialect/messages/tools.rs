@@ -78,7 +78,7 @@ fn function(tool: Tool, place: &str) -> Result<Value, BadRequest> {
     if !tool.input_examples.is_empty() {
         return Err(refusal(
             &format!("{place}.input_examples"),
-            "cannot be carried to the model: say it in the description",
+            "has no equivalent in a chat request: put it into the description",
         ));
     }
     let Some(mut schema) = tool.input_schema else {

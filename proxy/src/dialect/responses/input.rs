@@ -89,7 +89,7 @@ impl<'a> InputReader<'a> {
             "system" | "developer" => self.system(item, said)?,
             other => {
                 return Err(item.refuse(format_args!(
-                    "the role {other:?} is none of user, assistant, system and developer"
+                    "the role {other:?} is not one of user, assistant, system and developer"
                 )));
             }
         }

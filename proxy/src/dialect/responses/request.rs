@@ -117,7 +117,7 @@ struct Request<'a> {
 impl Request<'_> {
     fn refuse_unknown(&self) -> Result<(), BadRequest> {
         if self.keys.flag("background")? == Some(true) {
-            let message = "background responses are not kept here: leave background out, and read the answer as it comes";
+            let message = "background responses are not supported: leave background out and read the answer as it arrives";
             return Err(BadRequest::at("background", message));
         }
         if self.keys.get("top_logprobs").is_some_and(|top| top.as_u64() != Some(0)) {
@@ -205,7 +205,7 @@ impl Request<'_> {
             }
             other => {
                 return Err(format_at.refuse(format_args!(
-                    "the format {other:?} is none of text, json_schema and json_object"
+                    "the format {other:?} is not one of text, json_schema and json_object"
                 )));
             }
         };
@@ -244,9 +244,9 @@ impl Request<'_> {
 fn refusal(key: &str) -> String {
     match key {
         "conversation" => {
-            "conversations are not kept here: send previous_response_id, or the whole input".to_owned()
+            "stored conversations are not supported: send previous_response_id, or the whole input".to_owned()
         }
-        "prompt" => "prompt templates are not kept here: send instructions and input".to_owned(),
+        "prompt" => "stored prompt templates are not supported: send instructions and input".to_owned(),
         "context_management" => {
             "nothing changes a conversation here: leave context_management out, and compact in the agent"
                 .to_owned()

@@ -177,7 +177,7 @@ impl Tools {
             Some(Value::String(mode)) => match mode.as_str() {
                 "auto" | "none" | "required" => Ok(mode.as_str().into()),
                 _ => {
-                    let message = format!("tool_choice {mode:?} is none of auto, none and required");
+                    let message = format!("tool_choice {mode:?} is not one of auto, none and required");
                     Err(BadRequest::at(AT, message))
                 }
             },

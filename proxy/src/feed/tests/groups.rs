@@ -130,8 +130,8 @@ fn what_cannot_stand_beside_the_group_is_refused_and_says_why() {
     let mut of_no_group = trial("x", (None, 0, 0));
     of_no_group.group_deadline = seconds(1.0);
     for (opened, said) in [
-        (with(Some(8), None), "has group_size 4, and this trial says 8"),
-        (with(None, seconds(1.5)), "has group_deadline 60 s, and this trial says 1.5"),
+        (with(Some(8), None), "has group_size 4, and this trial gives 8"),
+        (with(None, seconds(1.5)), "has group_deadline 60 s, and this trial gives 1.5"),
         (with(Some(0), None), "group_size is 0"),
         (of_no_group, "give a group_id with it"),
         (trial("x", (Some("g"), 0, 0)), "attempt 0 of sample 0 of group g is trial first already"),

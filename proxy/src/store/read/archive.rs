@@ -70,9 +70,10 @@ pub struct Stored {
 impl Archive {
     /// Scans a data directory. The archive is empty if the directory does not exist.
     ///
-    /// # Errors Returns an error if the directory cannot be read, or if a segment is not a capture file of rolltap.
+    /// # Errors
+    /// Returns an error if the directory cannot be read, or if a segment is not a capture file of rolltap.
     pub fn open(data_dir: &Path) -> Result<Self, ReadError> {
-        let looked = recovery::look(data_dir)?;
+        let looked = recovery::scan(data_dir)?;
         let mut samples = Samples::default();
         // All attempts are known after the scan, so that superseded trials are recognized.
         for opened in looked.trials.iter().map(|found| &found.opened) {
@@ -177,7 +178,8 @@ impl StoredTrial {
 
 /// Reads a whole data directory. Half-written and unreadable parts are skipped, and listed in `damage`.
 ///
-/// # Errors Returns an error if the directory cannot be read, or if a segment is not a capture file of rolltap.
+/// # Errors
+/// Returns an error if the directory cannot be read, or if a segment is not a capture file of rolltap.
 pub fn read_dir(data_dir: &Path) -> Result<Stored, ReadError> {
     let archive = Archive::open(data_dir)?;
     let mut stored = Stored { trials: Vec::new(), damage: archive.damage().to_vec() };

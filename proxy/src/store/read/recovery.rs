@@ -1,5 +1,7 @@
 //! Scans a data directory at start-up. Finds each trial and the positions of its calls without decoding the calls.
 
+mod record;
+
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -16,6 +18,7 @@ use crate::store::format::event::{Completion, Event, GroupClosed, Opened, Policy
 use crate::store::format::record::{Next, Records};
 use crate::store::format::segment::{self, Format, HEAD, SegmentId};
 use crate::store::format::varint::Numbers;
+use crate::store::read::recovery::record::{BadRecord, Intent};
 use crate::store::write::encoder::Mark;
 use crate::store::{Damage, ReadError, Summary};
 
@@ -62,74 +65,36 @@ pub(crate) struct Unfinished {
 }
 
 /// Scans a data directory. The result is empty if the directory does not exist.
-pub(crate) fn look(dir: &Path) -> Result<Scan, ReadError> {
+pub(crate) fn scan(dir: &Path) -> Result<Scan, ReadError> {
     let failed = |path: PathBuf| move |source| ReadError { path, source };
     let segments = segment::list(dir).map_err(failed(dir.to_owned()))?;
-    let mut looking = Looking::default();
-    looking.looked.latest = segments.last().copied();
+    let mut scanner = Scanner::default();
+    scanner.scan.latest = segments.last().copied();
     for &id in &segments {
         let path = id.path(dir);
-        looking.segment(id, &path).map_err(failed(path))?;
+        scanner.segment(id, &path).map_err(failed(path))?;
     }
-    Ok(looking.finish())
+    Ok(scanner.finish())
 }
 
 #[derive(Default)]
-struct Looking {
-    looked: Scan,
+struct Scanner {
+    scan: Scan,
     by_id: HashMap<TrialId, usize>,
     /// The indices of trials that are forgotten or withdrawn.
     forgotten: HashSet<usize>,
     /// Possible damage. A later event can show that it belongs to forgotten trials and is expected.
-    doubts: Vec<(Wrong, Damage)>,
+    doubts: Vec<(BadRecord, Damage)>,
     /// The marks of calls whose records were read.
     ended: HashSet<Mark>,
     intents: HashMap<Mark, Intent>,
 }
 
-/// The defect of a record.
-#[derive(Debug)]
-enum Wrong {
-    /// The record cannot be read.
-    Unreadable(String),
-    /// The record concerns a trial that was never opened.
-    Unopened(TrialId),
-    /// A policy version before this one is missing.
-    Policy(String),
-}
-
-impl Wrong {
-    fn reason(&self) -> String {
-        match self {
-            Self::Unreadable(reason) | Self::Policy(reason) => reason.clone(),
-            Self::Unopened(trial) => format!("trial {trial} was never opened"),
-        }
-    }
-}
-
-impl From<String> for Wrong {
-    fn from(reason: String) -> Self {
-        Self::Unreadable(reason)
-    }
-}
-
-impl From<&str> for Wrong {
-    fn from(reason: &str) -> Self {
-        Self::Unreadable(reason.to_owned())
-    }
-}
-
-struct Intent {
-    trial: TrialNumber,
-    call_id: CallId,
-    at: Timestamp,
-}
-
-impl Looking {
+impl Scanner {
     fn segment(&mut self, id: SegmentId, path: &Path) -> io::Result<()> {
         let mut file = BufReader::with_capacity(1 << 20, File::open(path)?);
         // Only the last segment is appended to, and only if its head is valid.
-        self.looked.last = None;
+        self.scan.last = None;
         let Some(format) = segment::read_head(&mut file)? else { return Ok(()) };
         let mut records = Records::new(file, HEAD);
         let mut content = Vec::new();
@@ -148,26 +113,26 @@ impl Looking {
                     }
                 },
             };
-            self.looked.damage.push(damage(path, at.offset, reason));
+            self.scan.damage.push(damage(path, at.offset, reason));
         };
         if is_torn {
             let torn = damage(path, records.position(), "the last record was half written".to_owned());
-            self.looked.damage.push(Damage { is_torn_end: true, ..torn });
+            self.scan.damage.push(Damage { is_torn_end: true, ..torn });
         }
         // A segment of an earlier format is never appended to.
         if format == Format::V3 {
-            self.looked.last = Some((id, records.position()));
+            self.scan.last = Some((id, records.position()));
         }
         Ok(())
     }
 
-    fn take(&mut self, at: At, format: Format, content: &[u8]) -> Result<(), Wrong> {
+    fn take(&mut self, at: At, format: Format, content: &[u8]) -> Result<(), BadRecord> {
         if format == Format::V1 {
             return self.take_v1(at, content);
         }
         let content = Content::read(content)?;
-        self.looked.index.is_used(content.trial);
-        self.looked.index.is_in(at.segment, content.trial);
+        self.scan.index.is_used(content.trial);
+        self.scan.index.is_in(at.segment, content.trial);
         match content.kind {
             Kind::Text => Ok(()),
             Kind::Event => {
@@ -179,7 +144,7 @@ impl Looking {
                 self.intents.remove(&mark);
                 // A write that was retried after a disk error may have left the record twice.
                 if self.ended.insert(mark) {
-                    self.looked.index.add_call(content.trial, at);
+                    self.scan.index.add_call(content.trial, at);
                 }
                 Ok(())
             }
@@ -187,7 +152,7 @@ impl Looking {
                 let (mark, rest) = content.split_plain()?;
                 let body = rest.body()?;
                 let intent =
-                    read_intent(content.trial, mark, &body).ok_or("an intent that cannot be read")?;
+                    Intent::read(content.trial, mark, &body).ok_or("an intent that cannot be read")?;
                 // A retried write may also repeat an intent after its record.
                 if !self.ended.contains(&mark) {
                     self.intents.insert(mark, intent);
@@ -198,13 +163,12 @@ impl Looking {
     }
 
     /// Reads a record of the first format. Its first byte is 1 before an event in JSON, and 2 before a call.
-    fn take_v1(&mut self, at: At, content: &[u8]) -> Result<(), Wrong> {
+    fn take_v1(&mut self, at: At, content: &[u8]) -> Result<(), BadRecord> {
         match content.split_first() {
             Some((1, json)) => {
                 let event: Event = serde_json::from_slice(json).map_err(|error| error.to_string())?;
-                let number =
-                    event.trial_id().map(|trial| self.looked.index.number(trial)).unwrap_or_default();
-                self.looked.index.is_in(at.segment, number);
+                let number = event.trial_id().map(|trial| self.scan.index.number(trial)).unwrap_or_default();
+                self.scan.index.is_in(at.segment, number);
                 self.take_event(at.segment, event, number)
             }
             Some((2, call)) => {
@@ -212,9 +176,9 @@ impl Looking {
                 let small = numbers.number().and_then(|length| numbers.bytes(length));
                 let small = small.ok_or("the record of a call ends too early")?;
                 let call: Call = serde_json::from_slice(small).map_err(|error| error.to_string())?;
-                let number = self.looked.index.number(&call.trial_id);
-                self.looked.index.is_in(at.segment, number);
-                self.looked.index.add_call(number, at);
+                let number = self.scan.index.number(&call.trial_id);
+                self.scan.index.is_in(at.segment, number);
+                self.scan.index.add_call(number, at);
                 Ok(())
             }
             Some((kind, _)) => {
@@ -224,24 +188,24 @@ impl Looking {
         }
     }
 
-    fn take_event(&mut self, segment: SegmentId, event: Event, number: TrialNumber) -> Result<(), Wrong> {
+    fn take_event(&mut self, segment: SegmentId, event: Event, number: TrialNumber) -> Result<(), BadRecord> {
         match event {
             Event::Opened(opened) => self.open(*opened, number)?,
             Event::Withdrawn { trial_id } => {
                 // The name is free again: a later trial may be opened under it.
-                self.looked.index.forget(std::slice::from_ref(&trial_id), &[]);
+                self.scan.index.forget(std::slice::from_ref(&trial_id), &[]);
                 self.forgotten.extend(self.by_id.remove(&trial_id));
             }
-            Event::Undelivered { call_id, .. } => self.looked.index.is_undelivered(number, call_id),
+            Event::Undelivered { call_id, .. } => self.scan.index.is_undelivered(number, call_id),
             Event::Policy(change) => self.policy(change)?,
             Event::Forgotten { trials, policy, sequence, through } => {
-                self.looked.last_sequence = self.looked.last_sequence.max(sequence);
-                self.looked.forgotten_through = self.looked.forgotten_through.max(through);
+                self.scan.last_sequence = self.scan.last_sequence.max(sequence);
+                self.scan.forgotten_through = self.scan.forgotten_through.max(through);
                 self.forget(&trials, policy);
             }
             Event::Summed { trial_id, summary } => self.trial(&trial_id)?.summary = Some(summary),
             Event::Sealed { trial_id, at } => {
-                self.looked.index.is_sealed(number, at);
+                self.scan.index.is_sealed(number, at);
                 self.trial(&trial_id)?.sealed_at = Some(at);
             }
             Event::Rewarded { trial_id, reward } => self.trial(&trial_id)?.reward = Some(reward),
@@ -250,14 +214,14 @@ impl Looking {
                 if self.trial(&trial_id)?.completion != Some(completion) {
                     self.follows(completion.sequence)?;
                     self.trial(&trial_id)?.completion = Some(completion);
-                    self.looked.index.is_complete(number, completion);
+                    self.scan.index.is_complete(number, completion);
                 }
             }
             Event::GroupClosed(closed) => {
-                if !self.looked.closed_groups.contains(&closed) {
+                if !self.scan.closed_groups.contains(&closed) {
                     self.follows(closed.sequence)?;
-                    self.looked.index.is_closed(segment, &closed.group_id, closed.at);
-                    self.looked.closed_groups.push(closed);
+                    self.scan.index.is_closed(segment, &closed.group_id, closed.at);
+                    self.scan.closed_groups.push(closed);
                 }
             }
             Event::Intent { .. }
@@ -271,18 +235,18 @@ impl Looking {
     }
 
     /// Checks that feed numbers grow. Readers use them as cursors, and would miss a trial if a number were given twice.
-    fn follows(&mut self, sequence: u64) -> Result<(), Wrong> {
-        if sequence <= self.looked.last_sequence {
-            let last = self.looked.last_sequence;
+    fn follows(&mut self, sequence: u64) -> Result<(), BadRecord> {
+        if sequence <= self.scan.last_sequence {
+            let last = self.scan.last_sequence;
             return Err(format!("number {sequence} of the feed comes after {last}").into());
         }
-        self.looked.last_sequence = sequence;
+        self.scan.last_sequence = sequence;
         Ok(())
     }
 
-    fn open(&mut self, opened: Opened, number: TrialNumber) -> Result<(), Wrong> {
+    fn open(&mut self, opened: Opened, number: TrialNumber) -> Result<(), BadRecord> {
         let trial_id = opened.facts.trial_id.clone();
-        if let Some(known) = self.by_id.get(&trial_id).and_then(|&index| self.looked.trials.get(index)) {
+        if let Some(known) = self.by_id.get(&trial_id).and_then(|&index| self.scan.trials.get(index)) {
             // A retried write may repeat an opening. The key is the same then.
             let is_same = known.opened.key == opened.key;
             return if is_same {
@@ -291,10 +255,10 @@ impl Looking {
                 Err(format!("trial {trial_id} is opened a second time").into())
             };
         }
-        self.looked.index.is(trial_id.clone(), number);
-        opened.facts.group_id.iter().for_each(|group| self.looked.index.is_of_group(number, group));
-        self.by_id.insert(trial_id, self.looked.trials.len());
-        self.looked.trials.push(RecoveredTrial {
+        self.scan.index.is(trial_id.clone(), number);
+        opened.facts.group_id.iter().for_each(|group| self.scan.index.is_of_group(number, group));
+        self.by_id.insert(trial_id, self.scan.trials.len());
+        self.scan.trials.push(RecoveredTrial {
             opened,
             sealed_at: None,
             summary: None,
@@ -306,36 +270,36 @@ impl Looking {
 
     fn forget(&mut self, trials: &[TrialId], policy: Vec<PolicyChange>) {
         // The event contains all policy versions so far, because some of their segments may be removed.
-        self.looked.policy = policy;
-        self.looked.index.forget(trials, &[]);
+        self.scan.policy = policy;
+        self.scan.index.forget(trials, &[]);
         self.forgotten.extend(trials.iter().filter_map(|trial| self.by_id.remove(trial)));
         let trials: HashSet<_> = trials.iter().collect();
         // Leftover records of forgotten trials, and gaps among the earlier policy versions, are expected.
         self.doubts.retain(|(wrong, _)| match wrong {
-            Wrong::Unreadable(_) => true,
-            Wrong::Unopened(trial) => !trials.contains(trial),
-            Wrong::Policy(_) => false,
+            BadRecord::Unreadable(_) => true,
+            BadRecord::Unopened(trial) => !trials.contains(trial),
+            BadRecord::Policy(_) => false,
         });
     }
 
-    fn policy(&mut self, change: PolicyChange) -> Result<(), Wrong> {
-        let newest = self.looked.policy.iter().map(|change| change.version).max().unwrap_or(0);
+    fn policy(&mut self, change: PolicyChange) -> Result<(), BadRecord> {
+        let newest = self.scan.policy.iter().map(|change| change.version).max().unwrap_or(0);
         if !(0..=newest.saturating_add(1)).contains(&change.version) {
             let reason = format!("policy version {} comes after version {newest}", change.version);
-            return Err(Wrong::Policy(reason));
+            return Err(BadRecord::Policy(reason));
         }
-        self.looked.policy.push(change);
+        self.scan.policy.push(change);
         Ok(())
     }
 
-    fn trial(&mut self, id: &TrialId) -> Result<&mut RecoveredTrial, Wrong> {
-        let found = self.by_id.get(id).and_then(|&index| self.looked.trials.get_mut(index));
-        found.ok_or_else(|| Wrong::Unopened(id.clone()))
+    fn trial(&mut self, id: &TrialId) -> Result<&mut RecoveredTrial, BadRecord> {
+        let found = self.by_id.get(id).and_then(|&index| self.scan.trials.get_mut(index));
+        found.ok_or_else(|| BadRecord::Unopened(id.clone()))
     }
 
     fn finish(mut self) -> Scan {
         let names: HashMap<TrialNumber, &TrialId> =
-            self.by_id.keys().map(|id| (self.looked.index.number_of(id), id)).collect();
+            self.by_id.keys().map(|id| (self.scan.index.number_of(id), id)).collect();
         let mut unfinished: Vec<_> = self
             .intents
             .into_values()
@@ -345,29 +309,18 @@ impl Looking {
             })
             .collect();
         unfinished.sort_by(|a, b| a.call_id.cmp(&b.call_id));
-        self.looked.unfinished = unfinished;
-        self.looked.damage.extend(self.doubts.into_iter().map(|(_, damage)| damage));
-        self.looked.damage.sort_by(|a, b| (&a.path, a.at).cmp(&(&b.path, b.at)));
+        self.scan.unfinished = unfinished;
+        self.scan.damage.extend(self.doubts.into_iter().map(|(_, damage)| damage));
+        self.scan.damage.sort_by(|a, b| (&a.path, a.at).cmp(&(&b.path, b.at)));
         let mut place = 0;
-        self.looked.trials.retain(|_| {
+        self.scan.trials.retain(|_| {
             place += 1;
             !self.forgotten.contains(&(place - 1))
         });
-        self.looked
+        self.scan
     }
 }
 
 fn damage(path: &Path, at: u64, reason: String) -> Damage {
     Damage { path: path.to_owned(), at, reason, is_torn_end: false }
-}
-
-fn read_intent(trial: TrialNumber, mark: Mark, body: &[u8]) -> Option<Intent> {
-    let (micros, name) = body.split_first_chunk()?;
-    let at = Timestamp::from_microsecond(i64::from_le_bytes(*micros)).ok()?;
-    let call_id = match name {
-        // Without a name, the mark is the id.
-        [] => CallId::of_bytes(mark),
-        name => CallId::new(std::str::from_utf8(name).ok()?).ok()?,
-    };
-    Some(Intent { trial, call_id, at })
 }

@@ -26,7 +26,7 @@ impl FromStr for SyncPolicy {
             "always" => Ok(Self::Always),
             "interval" => Ok(Self::Interval),
             "off" => Ok(Self::Off),
-            other => Err(format!("{other:?} is none of always, interval, off")),
+            other => Err(format!("{other:?} is not one of always, interval, off")),
         }
     }
 }

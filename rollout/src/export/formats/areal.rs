@@ -1,14 +1,16 @@
 //! AReaL (commit 4aef98d, not in a package index): one line per trial, the tensors that a workflow's `arun_episode`
 //! returns.
 //!
-//! `{trial_id, group_id, sample_index, input_ids, loss_mask, logprobs, versions, rewards}`: the last five have an entry per
-//! branch; all but `rewards` are lists of its tokens, unshifted, to be padded to the longest. `attention_mask` is 1 on
-//! every token. `versions` are −1 where nothing was sampled. A branch ends with its last trained token: AReaL puts the
-//! reward on the last of all, and passes over it where it is masked.
+//! A line is `{trial_id, group_id, sample_index, input_ids, loss_mask, logprobs, versions, rewards}`. The last five
+//! have an entry per branch. All of these except `rewards` are lists of its tokens, unshifted, which the reader pads to
+//! the longest. `attention_mask` is 1 for every token. `versions` are −1 for tokens that were not sampled. A branch
+//! ends with its last trained token: AReaL puts the reward on the very last token, and ignores it if that token is
+//! masked.
 //!
-//! AReaL compares rewards by place: each `group_size` rows in a row. So where `rewards` are the trials' own, a trial of
-//! several branches is refused, as are groups of several sizes. Exported with an advantage (`--advantage grpo`), `rewards`
-//! holds that instead, the same for each branch of a trial; then it is to be trained without `reward_norm`.
+//! AReaL compares rewards by position: each `group_size` consecutive rows. If `rewards` are the trials' own, a trial
+//! with several branches is rejected, and so are groups of different sizes. In an export with advantages (`--advantage
+//! grpo`), `rewards` has these instead, the same for each branch of a trial. Such a file must be trained without
+//! `reward_norm`.
 
 use std::io::Write;
 
@@ -30,7 +32,7 @@ pub type ArealExporter<W> = ComparedExporter<W, Areal>;
 #[derive(Debug, Default)]
 pub struct Areal {
     positions: Positions,
-    /// Whether `rewards` are advantages; none as long as no trial has come.
+    /// Whether `rewards` are advantages. `None` before the first trial.
     are_advantages: Option<bool>,
 }
 
@@ -55,6 +57,7 @@ struct Versions<'a> {
 impl Serialize for Versions<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(Some(self.row.token_version.len()))?;
+        // Runs, because the lookup of a label per token would be slow.
         for run in self.row.token_version.chunk_by(|a, b| a == b) {
             let number = match run.first() {
                 Some(&version) if version >= 0 => self.numbers.number(self.row, version),
@@ -74,11 +77,13 @@ impl ComparedShape for Areal {
     ) -> Result<(), ExportError> {
         let Some(first) = trial.rows.first() else { return Ok(()) };
         let has_advantage = trial.advantage.is_some();
+        // The trainer cannot distinguish a reward from an advantage in one column.
         if *self.are_advantages.get_or_insert(has_advantage) != has_advantage {
             let problem = "some trials of the export have an advantage and some have none, and this format holds \
                            either the advantages or the rewards of all";
             return Err(refused(first, problem));
         }
+        // Advantages are already relative to the group, so the position in the file has no effect.
         if !has_advantage {
             self.positions.take(trial)?;
         }

@@ -1,15 +1,16 @@
-//! Trajectories of the Agent Trajectory Interchange Format, ATIF-v1.8 as `harbor` 0.25.0 checks it, one JSON line per
-//! trial.
+//! Trajectories of the Agent Trajectory Interchange Format, ATIF-v1.8 as `harbor` 0.25.0 validates it, one JSON line
+//! per trial.
 //!
-//! The first branch is the trajectory, each further one (a sub-agent's, a fork, what came after a compaction) is embedded
-//! in its `subagent_trajectories`, with `branch_cause` in `extra`. An answer is a step with the ids of its whole prompt
-//! and its own, of the first branch that has it, so each stands once. What was said is not in the step: `message` is
-//! empty, and `notes` says so. Where a call's messages were kept they are in its step's `extra.messages` as they were
-//! sent.
+//! The first branch is the trajectory. Each further branch (a sub-agent's, a fork, the part after a compaction) is
+//! embedded in its `subagent_trajectories`, with `branch_cause` in `extra`. An answer is a step with the ids of its
+//! whole prompt and its own ids. Only the first branch that has an answer has its step. The text is not in the step:
+//! `message` is empty, as `notes` explains. If the messages of a call were recorded, its step has them in
+//! `extra.messages` as they were sent.
 //!
-//! The format has no mask. `logprobs` are there where something of the answer is trained, and nowhere else, so that no
-//! reader trains on the others; `extra.loss_mask` of the step's metrics has 1 for each token that is. What a trainer
-//! needs beside is in the root's `extra`: reward, advantage, group, failure. Who the agent was no rollout says.
+//! The format has no mask. `logprobs` are present only if a token of the answer is trained, so that no reader trains on
+//! the other answers. `extra.loss_mask` of the step's metrics is 1 for each trained token. The root's `extra` has the
+//! other data for a trainer: reward, advantage, group, failure. A rollout does not record the agent's name, so it is
+//! `unknown`.
 
 mod step;
 mod trajectory;
@@ -22,7 +23,7 @@ use crate::export::shared::refusal::refuse_unfit;
 use step::Step;
 use trajectory::Trajectory;
 
-/// Writes trajectories of ATIF-v1.8; see the module.
+/// Writes trajectories of ATIF-v1.8. The module describes the format.
 #[derive(Debug)]
 pub struct AtifExporter<W: Write> {
     lines: Lines<W>,
@@ -30,7 +31,7 @@ pub struct AtifExporter<W: Write> {
 }
 
 impl<W: Write> AtifExporter<W> {
-    /// Nothing is written yet.
+    /// Returns an exporter. Nothing is written yet.
     pub fn new(out: W) -> Self {
         Self { lines: Lines::new(out), told: Tally::default() }
     }
@@ -38,14 +39,16 @@ impl<W: Write> AtifExporter<W> {
 
 impl<W: Write> Exporter for AtifExporter<W> {
     /// # Errors
-    /// Also refused: images, messages that are no JSON, and a reward that is no number.
+    /// The trial has images, messages that are not JSON, or a reward that is not finite.
     fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
         refuse_unfit(&trial)?;
         let Some(trajectory) = Trajectory::of(&trial)? else { return Ok(()) };
         let Some(first) = trial.rows.first() else { return Ok(()) };
         self.lines.write(&first.trial_id, &trajectory)?;
-        self.told
-            .add("calls: their messages, which were not kept", trajectory.steps_without(Step::has_messages));
+        self.told.add(
+            "calls: their messages, which were not recorded",
+            trajectory.steps_without(Step::has_messages),
+        );
         self.told.add(
             "calls: the logprobs of answers that are not trained",
             trajectory.steps_without(Step::is_trained),

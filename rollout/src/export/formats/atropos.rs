@@ -1,17 +1,19 @@
 //! Scored groups of Atropos, one JSON line per group: the body of `POST /scored_data` as of `atroposlib` 0.4.0.
 //!
-//! The lists have an entry per branch. `tokens` are unshifted; `masks` repeats them, with −100 where nothing is trained;
-//! `inference_logprobs` has 1.0 there. `scores` has the trial's reward, and where each trial of the group has an
-//! advantage `advantages` has it per token. A post is the group: Atropos knows neither groups nor versions, makes
-//! advantages of the scores of one post, and deals groups out by how many sequences they have. So
+//! The lists have an entry per branch. `tokens` are unshifted. `masks` repeats these, with −100 for tokens that are not
+//! trained, and `inference_logprobs` is 1.0 for those. `scores` has the trial's reward. If every trial of the group has
+//! an advantage, `advantages` has it per token. A post is the group: Atropos has neither groups nor versions, computes
+//! advantages from the scores of one post, and distributes groups by their number of sequences. The consequences are:
 //!
-//! - a trial of several branches is refused unless there are advantages: its score would count once per branch;
-//! - a trial of which nothing is trained stays in its group, with a mask of −100 and `set_advantage_to_zero` in
-//!   `overrides`; where it has no reward its score is the mean of the others, which leaves that mean as it is (and
-//!   their spread a little smaller);
-//! - a group without a single reward is left out.
+//! - A trial with several branches is rejected unless there are advantages, because its score would count once per
+//!   branch.
+//! - A trial without trained tokens stays in its group, with a mask of −100 and `set_advantage_to_zero` in `overrides`.
+//!   If it has no reward, its score is the mean of the others. That preserves the mean, and makes the spread slightly
+//!   smaller.
+//! - A group without any reward is omitted.
 //!
-//! `overrides` says the temperature too, which trainers divide the logits by, where it is known and one for the branch.
+//! `overrides` also has the temperature, by which trainers divide the logits, if it is known and the same for the
+//! branch.
 
 mod body;
 
@@ -24,17 +26,17 @@ use crate::export::shared::refusal::refuse_unfit;
 use crate::export::shared::row_queries::{has_versions, is_trained};
 use body::Body;
 
-/// Writes bodies of `POST /scored_data` as of `atroposlib` 0.4.0; see the module.
+/// Writes bodies of `POST /scored_data` as of `atroposlib` 0.4.0. The module describes the format.
 #[derive(Debug)]
 pub struct AtroposExporter<W: Write> {
     lines: Lines<W>,
-    /// Groups of which trials are still to come.
+    /// The trials of incomplete groups, by the group's ordinal.
     open: BTreeMap<usize, Vec<Trial>>,
     told: Tally,
 }
 
 impl<W: Write> AtroposExporter<W> {
-    /// Nothing is written yet.
+    /// Returns an exporter. Nothing is written yet.
     pub fn new(out: W) -> Self {
         Self { lines: Lines::new(out), open: BTreeMap::new(), told: Tally::default() }
     }
@@ -45,6 +47,7 @@ impl<W: Write> AtroposExporter<W> {
             self.told.add("groups: without a single reward", 1);
             return Ok(());
         };
+        // A score counts once per branch. Advantages do not depend on the number of branches.
         if !body.has_advantages() {
             refuse_forked(trials)?;
         }
@@ -77,7 +80,7 @@ impl<W: Write> AtroposExporter<W> {
     }
 }
 
-/// The score of a trial with several branches would count as often.
+/// Rejects trials with several branches, because the score of such a trial would count once per branch.
 fn refuse_forked(trials: &[Trial]) -> Result<(), ExportError> {
     let second = trials.iter().find_map(|trial| trial.rows.get(1));
     second.map_or(Ok(()), |row| {
@@ -89,10 +92,11 @@ fn refuse_forked(trials: &[Trial]) -> Result<(), ExportError> {
 
 impl<W: Write> Exporter for AtroposExporter<W> {
     /// # Errors
-    /// Also refused: images, and trials of several branches without advantages.
+    /// The trial has images, or a trial of its group has several branches and no advantage.
     fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
         refuse_unfit(&trial)?;
         let Some(GroupPlace { ordinal, trials }) = trial.group else { return self.write_group(&[trial]) };
+        // A post is a whole group, so its trials wait for the last one.
         let group = self.open.entry(ordinal).or_default();
         group.push(trial);
         if group.len() < trials {

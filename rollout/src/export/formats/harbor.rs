@@ -1,10 +1,10 @@
-//! Harbor's two shapes of rollouts. They are two formats, because a reader of one does not expect the other.
+//! Harbor's two shapes of rollouts. They are separate formats, because a reader of one does not expect the other.
 //!
 //! [`HarborExporter`] writes the generic rollout of Harbor's documentation on training: one JSON line per branch,
-//! `{"reward", "token_ids", "mask_ids"}`. It has no place for logprobs, which is told; `mask_ids` is 1 where the loss
-//! has a token. A trial without a reward has `null` there and a mask of 0.
+//! `{"reward", "token_ids", "mask_ids"}`. It cannot represent logprobs, and the export reports this. `mask_ids` is the
+//! loss mask. A trial without a reward has `null` as its reward and a mask of 0.
 //!
-//! [`HarborDetailsExporter`] writes what Harbor's own agents give back: see [`details`].
+//! [`HarborDetailsExporter`] writes the record that Harbor's own agents return: see [`details`].
 
 pub mod details;
 
@@ -19,7 +19,8 @@ use crate::export::shared::refusal::refuse_unfit;
 use crate::export::shared::row_queries::has_versions;
 pub use details::HarborDetailsExporter;
 
-/// Writes the generic rollout `{"reward", "token_ids", "mask_ids"}` of Harbor's documentation; see the module.
+/// Writes the generic rollout `{"reward", "token_ids", "mask_ids"}` of Harbor's documentation. The module describes the
+/// format.
 #[derive(Debug)]
 pub struct HarborExporter<W: Write> {
     lines: Lines<W>,
@@ -27,7 +28,7 @@ pub struct HarborExporter<W: Write> {
 }
 
 impl<W: Write> HarborExporter<W> {
-    /// Nothing is written yet.
+    /// Returns an exporter. Nothing is written yet.
     pub fn new(out: W) -> Self {
         Self { lines: Lines::new(out), told: Tally::default() }
     }
@@ -43,7 +44,7 @@ struct Generic<'a> {
 
 impl<W: Write> Exporter for HarborExporter<W> {
     /// # Errors
-    /// Also refused: images, and a reward that is no number.
+    /// The trial has images, or a reward that is not finite.
     fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
         refuse_unfit(&trial)?;
         for row in &trial.rows {

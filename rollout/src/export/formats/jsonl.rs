@@ -1,7 +1,7 @@
-//! `rollout/1` as JSON Lines: one row a line, keys as in [`RolloutRow`].
+//! `rollout/1` as JSON Lines: one row per line, with the keys of [`RolloutRow`].
 //!
-//! Numbers are written with as many digits as bring back the same bits. JSON has no NaN and no infinities, so a row
-//! that holds one is refused rather than written as `null`, which a reader would take for "no reward".
+//! Numbers have enough digits to restore the same bits. JSON has no NaN and no infinities. A row with such a value is
+//! rejected, because a reader would take `null` for "no reward".
 
 use std::io::{self, BufRead, Write};
 use std::marker::PhantomData;
@@ -13,7 +13,7 @@ use crate::row::RolloutRow;
 /// Why a row was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// JSON has no form for NaN and the infinities.
+    /// JSON cannot represent NaN and the infinities.
     #[error(
         "trial {trial_id}, branch {branch_index}: {field} is {value}, which JSON cannot hold; correct it before export"
     )]
@@ -22,41 +22,41 @@ pub enum WriteError {
         trial_id: String,
         /// The row's branch.
         branch_index: i32,
-        /// The field, with its index or key where it has several values.
+        /// The field, with its index or key if it has several values.
         field: String,
-        /// What stands there.
+        /// The value.
         value: f64,
     },
-    /// The row has no JSON form.
+    /// The row cannot be represented in JSON.
     #[error("cannot turn a row into JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// The output did not take the bytes.
+    /// Writing to the output failed.
     #[error("cannot write rows: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Why a line is no row.
+/// Why a line is not a row.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The line is no JSON, or not the JSON of a row.
+    /// The line is not JSON, or not the JSON of a row.
     #[error("line {line}: {problem}")]
     Line {
-        /// Counted from 1, blank lines included.
+        /// The number of the line from 1, counting blank lines.
         line: u64,
-        /// Which field was wrong and how.
+        /// The wrong field and its problem.
         problem: String,
     },
-    /// The input broke off.
+    /// Reading the input failed.
     #[error("line {line}: cannot read on: {source}")]
     Io {
-        /// The line that was being read.
+        /// The number of the line that was being read.
         line: u64,
-        /// What the input said.
+        /// The input's error.
         source: io::Error,
     },
 }
 
-/// Writes rows as they come. Each goes to `out` whole, so buffering is the caller's choice.
+/// Writes rows one after the other. Each row is one `write` to `out`, so buffering is up to the caller.
 #[derive(Debug)]
 pub struct JsonlWriter<W: Write> {
     out: W,
@@ -64,13 +64,14 @@ pub struct JsonlWriter<W: Write> {
 }
 
 impl<W: Write> JsonlWriter<W> {
-    /// A writer of rows; nothing is written yet.
+    /// Returns a writer. Nothing is written yet.
     pub fn new(out: W) -> Self {
         Self { out, line: Vec::new() }
     }
 
-    /// Writes one row and its line feed in one go. A row that is refused leaves no trace in the output.
+    /// Writes one row and its line feed in one call. A rejected row leaves no bytes in the output.
     pub fn write(&mut self, row: &RolloutRow) -> Result<(), WriteError> {
+        // Before any output: a rejected row must leave no partial line.
         refuse_non_finite(row)?;
         self.line.clear();
         json::append(&mut self.line, row)?;
@@ -78,7 +79,7 @@ impl<W: Write> JsonlWriter<W> {
         Ok(self.out.write_all(&self.line)?)
     }
 
-    /// Flushes, and gives the output back.
+    /// Flushes, and returns the output.
     pub fn finish(mut self) -> Result<W, WriteError> {
         self.out.flush()?;
         Ok(self.out)
@@ -117,10 +118,10 @@ fn not_finite(value: &f64) -> bool {
     !value.is_finite()
 }
 
-/// Reads rows as they are asked for. Blank lines are skipped, unknown keys ignored.
+/// Reads rows on demand. Blank lines are skipped, and unknown keys are ignored.
 ///
-/// A line that is no row is an error of its own, and the lines after it can still be read; after a failure of the
-/// input itself the iterator is at its end.
+/// A line that is not a row is a single error, and the following lines are still readable. After an error of the input
+/// the iterator ends.
 #[derive(Debug)]
 pub struct JsonlReader<R, T = RolloutRow> {
     input: R,
@@ -131,14 +132,14 @@ pub struct JsonlReader<R, T = RolloutRow> {
 }
 
 impl<R: BufRead> JsonlReader<R> {
-    /// A reader at line 1.
+    /// Returns a reader at line 1.
     pub fn new(input: R) -> Self {
         Self::of_parts(input)
     }
 }
 
 impl<R: BufRead, T: RowPart> JsonlReader<R, T> {
-    /// A reader at line 1 that takes of each row only what `T` holds. What else stands in the row is not looked at.
+    /// Returns a reader at line 1 that decodes only the fields of `T` from each row.
     pub fn of_parts(input: R) -> Self {
         Self { input, line: 0, buffer: Vec::new(), has_failed: false, part: PhantomData }
     }
@@ -149,6 +150,7 @@ impl<R: BufRead, T: RowPart> Iterator for JsonlReader<R, T> {
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.has_failed {
+            // Blank lines count, so that the number matches an editor's.
             self.line += 1;
             self.buffer.clear();
             match self.input.read_until(b'\n', &mut self.buffer) {
@@ -165,7 +167,8 @@ impl<R: BufRead, T: RowPart> Iterator for JsonlReader<R, T> {
     }
 }
 
-/// To know where in a row one is takes time at each of its values, and only matters where one of them is wrong.
+/// Parses a line. Tracking the path of each value is slow, so only a line with an error is parsed a second time with
+/// paths.
 fn parse<T: RowPart>(text: &[u8], line: u64) -> Result<T, ReadError> {
     serde_json::from_slice(text).or_else(|_| parse_with_path(text, line))
 }
@@ -175,14 +178,15 @@ fn parse_with_path<T: RowPart>(text: &[u8], line: u64) -> Result<T, ReadError> {
     let row = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
         let problem = without_line(error.inner());
-        // serde names a missing field itself; "." is the row as a whole.
+        // serde names a missing field itself, and "." is the whole row.
         ReadError::Line { line, problem: if path == "." { problem } else { format!("{path}: {problem}") } }
     })?;
     json.end().map_err(|error| ReadError::Line { line, problem: without_line(&error) })?;
     Ok(row)
 }
 
-/// serde_json counts lines within what it was given, which is always line 1 here and would contradict ours.
+/// Replaces the line number in the message. serde_json counts lines within the slice, which would always give line 1
+/// here.
 fn without_line(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());

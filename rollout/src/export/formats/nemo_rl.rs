@@ -1,15 +1,16 @@
-//! NeMo-RL (commit 7ea279a, no usable release in a package index): one line per trial, the result that its Gym environment
-//! hands to the trainer.
+//! NeMo-RL (commit 7ea279a, without a usable release in a package index): one line per trial, the result of its Gym
+//! environment for the trainer.
 //!
-//! `message_log` is the branch in pieces that follow each other: `user` with `token_ids` alone, which train nothing, and
-//! `assistant` with `token_ids` and `generation_logprobs`, which are trained. `input_message_log` is the first piece, the
-//! prompt up to the first sampled token; it is not written twice. `full_result.reward` is the reward, `loss_multiplier` 0.0
-//! where nothing is trained. `trial_id`, `task_id`, `group_id` and `sample_index` say what the line is of.
+//! `message_log` is the branch as consecutive pieces. `user` pieces have `token_ids` only and are not trained.
+//! `assistant` pieces have `token_ids` and `generation_logprobs` and are trained. The first piece is the prompt up to
+//! the first sampled token, which the trainer calls `input_message_log`, so it is not written again.
+//! `full_result.reward` is the reward, and `loss_multiplier` is 0.0 if nothing is trained. `trial_id`, `task_id`,
+//! `group_id` and `sample_index` identify the trial.
 //!
-//! The trainer asserts that each turn goes on where the one before ended, so a trial of several branches is refused. It
-//! compares trials whose first piece is the same tokens: of a group whose prompts differ (a date, a container's name)
-//! each trial is its own baseline and teaches nothing, which is told by count. So is the other way round: of two groups
-//! whose first piece is the same the trainer makes one.
+//! The trainer asserts that each turn continues the one before, so a trial with several branches is rejected. It
+//! compares trials with the same first piece. If the prompts of a group differ (a date, a container's name), each trial
+//! is its own baseline and is not trained effectively. The export reports the number of such trials. It also reports
+//! the reverse: the trainer merges two groups with the same first piece.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -30,18 +31,18 @@ pub type NemoRlExporter<W> = ComparedExporter<W, NemoRl>;
 /// The shape of a result.
 #[derive(Debug, Default)]
 pub struct NemoRl {
-    /// The group of the trial before, and the first prompt in it.
+    /// The group of the previous trial, and the first prompt of that group.
     group: Option<(usize, Vec<i32>)>,
-    /// Who had a prompt first, by the prompt's hash: the prompts of all groups are too much to keep.
+    /// The first owner of each prompt, by the prompt's hash. The prompts of all groups would need too much memory.
     owners: HashMap<u64, Owner>,
     hasher: RandomState,
 }
 
-/// Those that a trainer has to compare with each other alone.
+/// The trials that the trainer must compare only with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     Group(usize),
-    /// Of a trial without a group.
+    /// A trial without a group, by its ordinal.
     Trial(usize),
 }
 
@@ -101,17 +102,19 @@ impl ComparedShape for NemoRl {
 }
 
 impl NemoRl {
-    /// Whether no trial before, but those of its group, has the trial's prompt.
+    /// Whether no earlier trial of another group has the same prompt.
     fn has_prompt_of_its_own(&mut self, trial: &ComparedTrial, branch: &Sequence<'_>) -> bool {
         let owner = trial.group.map_or(Owner::Trial(trial.ordinal), |group| Owner::Group(group.ordinal));
+        // A hash collision only adds one to a reported count, so the prompts themselves are not stored.
         *self.owners.entry(self.hasher.hash_one(branch.prompt)).or_insert(owner) == owner
     }
 
-    /// Whether the trial's prompt is that of the first trial of its group.
+    /// Whether the trial's prompt equals that of the first trial of its group.
     fn has_prompt_of_group(&mut self, trial: &ComparedTrial, branch: &Sequence<'_>) -> bool {
         let Some(group) = trial.group else { return true };
         match &self.group {
             Some((ordinal, prompt)) if *ordinal == group.ordinal => prompt == branch.prompt,
+            // The first trial of its group. The trials of a group are consecutive, so one prompt is enough.
             _ => {
                 self.group = Some((group.ordinal, branch.prompt.to_vec()));
                 true
@@ -120,12 +123,13 @@ impl NemoRl {
     }
 }
 
-/// The branch from its first token to its last, each once.
+/// Splits the branch into pieces that cover each of its tokens once.
 fn messages<'a>(branch: &Sequence<'a>) -> Vec<NemoRlMessage<'a>> {
     let user = |token_ids| NemoRlMessage::User { content: "", token_ids };
     let mut messages = vec![user(branch.prompt)];
     let mut end = 0;
     for run in trained_runs(branch.mask) {
+        // The masked tokens before the run, such as tool output, become a piece that is not trained.
         messages.extend(between(branch, end, run.start).map(user));
         end = run.end;
         let token_ids = branch.response.get(run.clone()).unwrap_or_default();
@@ -136,7 +140,7 @@ fn messages<'a>(branch: &Sequence<'a>) -> Vec<NemoRlMessage<'a>> {
     messages
 }
 
-/// Those tokens of the response, if they are any: the trainer cannot take a piece without a token.
+/// Returns the tokens of that range of the response, or `None` if there are none: the trainer rejects an empty piece.
 fn between<'a>(branch: &Sequence<'a>, start: usize, end: usize) -> Option<&'a [i32]> {
     branch.response.get(start..end).filter(|tokens| !tokens.is_empty())
 }

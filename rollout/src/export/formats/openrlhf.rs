@@ -1,12 +1,12 @@
 //! OpenRLHF (package `openrlhf` 0.11.2): one line per trial, the response that an agent executor's `execute` returns.
 //!
-//! `observation_tokens` and `rollout_log_probs` are of the branch up to its last trained token, unshifted (the trainer
-//! drops the first of each); `action_ranges` are the stretches `[start, end)` that are trained; `reward`, `scores` (the
-//! same), `truncated`. `prompt` and `label`, which are text, are empty; `images` and `mm_train_inputs` are null and
-//! `extra_logs` empty. `trial_id`, `task_id`, `group_id` and `sample_index` say what the line is of.
+//! `observation_tokens` and `rollout_log_probs` have the branch up to its last trained token, unshifted (the trainer
+//! drops the first of each). `action_ranges` are the trained runs `[start, end)`. The line also has `reward`, `scores`
+//! (the same number) and `truncated`. `prompt` and `label`, which are text, are empty. `images` and `mm_train_inputs`
+//! are null, and `extra_logs` is empty. `trial_id`, `task_id`, `group_id` and `sample_index` identify the trial.
 //!
-//! The trainer compares each `n_samples_per_prompt` lines in a row. So a trial of several branches is refused, as are
-//! groups of several sizes.
+//! The trainer compares each `n_samples_per_prompt` consecutive lines. For this reason a trial with several branches is
+//! rejected, and so are groups of different sizes.
 
 use std::io::Write;
 use std::ops::Range;
@@ -61,6 +61,7 @@ impl ComparedShape for Openrlhf {
         trial: &ComparedTrial,
         out: &mut TrialLines<'_, W>,
     ) -> Result<(), ExportError> {
+        // The position in the file defines the group, so the trial must be exactly one line.
         let Some(Sequence { row, .. }) = self.positions.take(trial)? else { return Ok(()) };
         out.leave_out_advantage(trial);
         out.leave_out_versions(row);
@@ -133,7 +134,7 @@ mod tests {
         assert!(refusal.contains("its group has 1 trials here and the first one 2"), "{refusal}");
     }
 
-    /// Two of three are left, and of every group: the sizes agree, and the trainer still counts threes.
+    /// Every group has two of its three trials. The sizes agree, and the trainer still counts three lines per group.
     #[test]
     fn groups_that_lack_a_trial_are_refused() {
         let lacking = [straight(), one_branch(forked())].map(|mut trial| {

@@ -1,8 +1,8 @@
-//! `rollout/1` as Parquet: one row per branch, columns as in [`RolloutRow`](crate::row::RolloutRow).
+//! `rollout/1` as Parquet: one row per branch, with the columns of [`RolloutRow`](crate::row::RolloutRow).
 //!
-//! `column` and `scalar` say how a Rust type is held in Arrow, `record` lists the columns. Compressed with zstd and without
-//! dictionaries: token lists repeat as long runs, not as few values, and a dictionary more than doubles them.
-//! Times are nanoseconds of UTC, which Parquet holds from 1677 to 2262.
+//! `column` and `scalar` map Rust types to Arrow, and `record` lists the columns. Files are compressed with zstd and
+//! have no dictionaries. Token lists have long repeated runs rather than few distinct values, so a dictionary more than
+//! doubles their size. Times are nanoseconds in UTC, which Parquet can represent from 1677 to 2262.
 
 mod column;
 mod read;

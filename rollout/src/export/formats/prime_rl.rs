@@ -1,18 +1,18 @@
-//! Packed micro-batches of prime-rl: a list of `MicroBatch` in positional msgpack, as its trainer reads from
-//! `rollouts/step_N/rank_R.bin` (prime-rl of August 2026, commit 559b447; the layout is internal to prime-rl and bears
-//! no version, so it holds for that).
+//! Packed micro-batches of prime-rl: a list of `MicroBatch` in positional msgpack, which its trainer reads from
+//! `rollouts/step_N/rank_R.bin`. The layout is that of August 2026, commit 559b447. It is internal to prime-rl and has
+//! no version number, so other commits may differ.
 //!
-//! A branch is a sample: its own positions from 0, a mask, an advantage and a logprob per token (0.0 where not trained),
-//! and the temperature to divide the logits by. Samples are packed one after the other up to the sequence length, each
-//! into the first of a few open micro-batches with room. A file is what one rank trains in one step; for several ranks
-//! deal its micro-batches out in equal numbers.
+//! A branch is a sample. It has its own positions from 0. Per token it has a mask, an advantage, a logprob (0.0 for
+//! tokens that are not trained) and the divisor of the logits. Samples are packed one after the other up to the
+//! sequence length, each into the first of several open micro-batches with room. A file has the data of one rank for
+//! one step. For several ranks, distribute its micro-batches in equal numbers.
 //!
-//! - prime-rl's orchestrator has made advantages of rewards before this point: a trial without one is refused. Rewards
-//!   and groups have no place. A branch of which nothing is trained is left out.
-//! - A sample longer than the sequence length is cut, as prime-rl does.
-//! - The trainer divides the logits at a position, which predict the token **after** it. So a token's temperature stands
-//!   one place before it. With `raw_logprobs` it is 1, because those logprobs are of logits that nothing divided.
-//! - The list's length comes before the micro-batches, so the output must be one that can seek.
+//! - prime-rl's orchestrator has computed advantages from rewards before this point, so a trial without an advantage is
+//!   rejected. The format cannot represent rewards and groups. A branch without trained tokens is omitted.
+//! - A sample longer than the sequence length is truncated, as in prime-rl.
+//! - The trainer divides the logits at a position, which predict the token **after** it. A token's temperature is
+//!   one position before it for this reason. With `raw_logprobs` it is 1, because those logits were not divided.
+//! - The list's length comes before the micro-batches, so the output must be seekable.
 
 mod pack;
 mod wire;
@@ -28,16 +28,16 @@ use crate::export::shared::turn::turns;
 use crate::row::RolloutRow;
 use pack::{MicroBatch, Packer, Sample};
 
-/// What prime-rl's own configuration says beside the samples.
+/// The options from prime-rl's own configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PrimeRlOptions {
-    /// Tokens of a micro-batch at most: the trainer's `model.seq_len`.
+    /// The maximal number of tokens of a micro-batch: the trainer's `model.seq_len`.
     pub seq_len: usize,
-    /// Micro-batches are filled up to a multiple of this; 1 for no filling.
+    /// Micro-batches are padded to a multiple of this number of tokens. 1 for no padding.
     pub pad_to_multiple_of: usize,
-    /// The name under which prime-rl tells of these samples; it keeps `all` for itself.
+    /// The name under which prime-rl reports these samples. It reserves `all` for itself.
     pub env_name: String,
-    /// Taken where nobody recorded a temperature; none to refuse.
+    /// The temperature of calls without a recorded one. `None` to reject such calls.
     pub assumed_temperature: Option<f64>,
 }
 
@@ -52,13 +52,13 @@ impl Default for PrimeRlOptions {
     }
 }
 
-/// Writes a list of `MicroBatch` as of prime-rl 559b447; see the module.
+/// Writes a list of `MicroBatch` as of prime-rl 559b447. The module describes the format.
 #[derive(Debug)]
 pub struct PrimeRlExporter<W: Write + Seek> {
     out: W,
     options: PrimeRlOptions,
     packer: Packer,
-    /// Where the list begins in `out`; none while nothing is written.
+    /// The position of the list in `out`, or `None` before the first write.
     start: Option<u64>,
     batches: u32,
     buffer: Vec<u8>,
@@ -66,13 +66,14 @@ pub struct PrimeRlExporter<W: Write + Seek> {
 }
 
 impl<W: Write + Seek> PrimeRlExporter<W> {
-    /// Nothing is written yet.
+    /// Returns an exporter. Nothing is written yet.
     pub fn new(out: W, options: PrimeRlOptions) -> Self {
         let packer = Packer::new(options.seq_len);
         Self { out, options, packer, start: None, batches: 0, buffer: Vec::new(), told: Tally::default() }
     }
 
     fn add(&mut self, row: RolloutRow, advantage: f64) -> Result<(), ExportError> {
+        // prime-rl truncates longer samples too, so the loss of tokens is only reported.
         let kept = row.token_ids.len().min(self.options.seq_len);
         let told = &mut self.told;
         let trained_of = |masks: &[u8]| masks.iter().filter(|&&mask| mask == 1).count();
@@ -80,6 +81,7 @@ impl<W: Write + Seek> PrimeRlExporter<W> {
         let is_cut = usize::from(kept < row.token_ids.len());
         told.add("rows: what of them is beyond the sequence length", is_cut);
         told.add("trained tokens: beyond the sequence length", trained_of(&row.loss_mask) - trained);
+        // After truncation: the trained tokens may all be beyond the limit.
         if trained == 0 {
             told.add("rows: nothing in them is trained", 1);
             return Ok(());
@@ -102,7 +104,7 @@ impl<W: Write + Seek> PrimeRlExporter<W> {
         Ok(())
     }
 
-    /// A list of a length that is not known yet.
+    /// Writes the header of a list with a preliminary length.
     fn begin(&mut self) -> Result<(), ExportError> {
         if self.start.is_none() {
             self.start = Some(self.out.stream_position()?);
@@ -114,7 +116,8 @@ impl<W: Write + Seek> PrimeRlExporter<W> {
 
 impl<W: Write + Seek> Exporter for PrimeRlExporter<W> {
     /// # Errors
-    /// Also refused: images, trained tokens without an advantage, and logprobs of a temperature that is unknown or 0.
+    /// The trial has images, trained tokens without an advantage, or logprobs with a temperature that is
+    /// unknown or 0.
     fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
         refuse_unfit(&trial)?;
         let advantage = advantage(&trial)?.unwrap_or_default();
@@ -126,6 +129,7 @@ impl<W: Write + Seek> Exporter for PrimeRlExporter<W> {
         while let Some(batch) = self.packer.take() {
             self.write_batch(&batch)?;
         }
+        // The number of micro-batches is known only now, so it replaces the preliminary length.
         self.out.seek(SeekFrom::Start(self.start.unwrap_or_default()))?;
         self.out.write_all(&wire::list_header(self.batches))?;
         self.out.seek(SeekFrom::End(0))?;
@@ -134,7 +138,7 @@ impl<W: Write + Seek> Exporter for PrimeRlExporter<W> {
     }
 }
 
-/// Per position, the divisor of the logits there, which is that of the token after it; 1 where that is not trained.
+/// Returns the divisor of the logits per position, which is that of the next token. 1 if that token is not trained.
 fn temperatures(row: &RolloutRow, assumed: Option<f64>) -> Result<Vec<f64>, ExportError> {
     let mut temperatures = vec![1.0; row.token_ids.len()];
     for turn in turns(row)?.iter().filter(|turn| turn.loss_mask().contains(&1)) {

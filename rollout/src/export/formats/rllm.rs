@@ -1,18 +1,19 @@
 //! rLLM (commit 9beb6e0, not in a package index): one line per trial, an `Episode` as `Episode.from_dict` reads it.
 //!
-//! The trial is the episode and its one trajectory; a step is a stretch of tokens that are trained. `model_output` of a
-//! step has `prompt_ids` (all that stands before it on its branch), `completion_ids` and `logprobs`, from where a `EpisodeStep`
-//! fills its own; `weight_version` is the oldest policy version that sampled one of its tokens. Steps of a branch extend
-//! each other, and the trainer merges those into one sequence, in which what is between them is masked. The line writes a
-//! prompt for each step, though, so it grows with the square of their number.
+//! The trial is the episode and its only trajectory, and a step is a run of trained tokens. `model_output` of a step
+//! has `prompt_ids` (all earlier tokens of its branch), `completion_ids` and `logprobs`, from which rLLM's `Step` fills
+//! its own fields. `weight_version` is the oldest policy version that sampled one of its tokens. Steps of a branch
+//! extend each other. The trainer merges these into one sequence and masks the tokens between them. A line nevertheless
+//! has a prompt for each step, so its size grows with the square of their number.
 //!
-//! rLLM has no masks: what is not trained stands in prompts alone. It compares trajectories of the same task, which is what
-//! comes before the `:` in the episode's `id`: here the group, with `%` and `:` written as `%25` and `%3A`. All steps of a
-//! trajectory get its one advantage, however often the trial forked; a loss averaged per sequence counts each branch. A
-//! trajectory without steps takes no part in its group, so neither does the reward of a trial of which nothing is trained.
-//! `is_correct` is a reward above 0, for nobody else says what solved means: rLLM's rejection sampling takes a group in
-//! which some episode is correct and some is not, and tells pass rates by it.
-//! `advantage` is that of the export where one was asked for, which `use_precomputed_advantage` trains as it is.
+//! rLLM has no masks: tokens that are not trained appear in prompts only. It compares trajectories of the same task,
+//! which is the part before the `:` in the episode's `id`. That part is the group here, with `%` and `:` written as
+//! `%25` and `%3A`. All steps of a trajectory have its one advantage, with any number of forks. A loss that is averaged
+//! per sequence counts each branch. A trajectory without steps does not count in its group, so the reward of a trial
+//! without trained tokens does not count either. `is_correct` is a reward above 0, because no other field defines
+//! "solved". rLLM's rejection sampling accepts a group with correct and incorrect episodes, and computes pass rates
+//! from `is_correct`. `advantage` is that of the export, if it has advantages. `use_precomputed_advantage` trains with
+//! it unchanged.
 
 use std::io::Write;
 use std::ops::Range;
@@ -107,6 +108,7 @@ impl ComparedShape for Rllm {
         out: &mut TrialLines<'_, W>,
     ) -> Result<(), ExportError> {
         let branches = trial.rows.iter().map(Sequence::of).collect::<Result<Vec<_>, _>>()?;
+        // The last branch has the ending of the trial, on which the termination reason depends.
         let Some(row) = branches.last().map(|branch| branch.row) else { return Ok(()) };
         self.samples.add(row)?;
         let steps = steps(&branches, trial);
@@ -120,6 +122,7 @@ impl ComparedShape for Rllm {
             usize::from(!trial.is_stand_in && trial.reward != 0.0 && trial.reward != 1.0),
         );
         let episode = Episode {
+            // The part before the colon is the group in which rLLM compares, so it must not contain a colon.
             id: format!("{}:{}", encoded(group_name(row)), row.sample_index),
             task: &row.task_id,
             termination_reason: termination_reason(row),
@@ -143,7 +146,7 @@ impl ComparedShape for Rllm {
     }
 }
 
-/// The trained stretches of all branches; the last one is where the episode was done.
+/// Returns the trained runs of all branches. The last one ends the episode.
 fn steps<'a>(branches: &[Sequence<'a>], trial: &ComparedTrial) -> Vec<EpisodeStep<'a>> {
     let versions = PolicyNumbers::of(&trial.rows);
     let runs = branches
@@ -151,6 +154,7 @@ fn steps<'a>(branches: &[Sequence<'a>], trial: &ComparedTrial) -> Vec<EpisodeSte
         .flat_map(|branch| trained_runs(&branch.row.loss_mask).map(move |run| (branch.row, run)));
     let mut steps: Vec<_> = runs.map(|(row, run)| step(row, run, versions, trial.advantage)).collect();
     if let Some(last) = steps.last_mut() {
+        // Only one step ends the episode, even if the trial forked.
         last.done = true;
     }
     steps
@@ -189,12 +193,13 @@ fn step(
     }
 }
 
-/// rLLM cuts an episode's name at its first colon.
+/// Escapes the group's name, because rLLM splits an episode's id at its first colon.
 fn encoded(group: &str) -> String {
     group.replace('%', "%25").replace(':', "%3A")
 }
 
-/// In rLLM's words. An agent that left, and one whose trial was sealed, are not told apart.
+/// Returns rLLM's name of the ending. A disconnected agent and a sealed trial have the same status, so the cause is
+/// `unknown`.
 fn termination_reason(row: &RolloutRow) -> &'static str {
     match row.status.as_str() {
         "completed" => "env_done",
@@ -245,7 +250,7 @@ mod tests {
         assert_eq!(omissions, []);
     }
 
-    /// rLLM's rejection sampling drops a group of which none, or all, are correct.
+    /// rLLM's rejection sampling drops a group in which no trial, or every trial, is correct.
     #[test]
     fn an_episode_is_correct_where_its_reward_is_above_0() {
         let rewarded = |reward: f64| Trial { reward: Some(reward), group: None, ..straight() };

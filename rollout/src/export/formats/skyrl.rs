@@ -1,14 +1,15 @@
 //! SkyRL (package `skyrl` 0.4.0): one line per trial, a step-wise `GeneratorOutput` of one trajectory.
 //!
-//! A step is a branch: what SkyRL's own `merge_stepwise_output` makes of a branch's turns, with the observations between
-//! them as tokens of the response with a loss mask of 0. Lists of lines go through `concatenate_generator_outputs` with
-//! `step_wise=True` once each `trajectory_ids` is made a `TrajectoryID`; the key `trial_id`, no list, it passes over.
-//! Keys: `prompt_token_ids`, `response_ids`, `rewards`, `loss_masks`, `stop_reasons`, `rollout_logprobs`,
-//! `trajectory_ids`, `is_last_step`, each a list with an entry per step.
+//! A step is a branch, as SkyRL's own `merge_stepwise_output` makes from the turns of a branch. The observations
+//! between turns are tokens of the response with a loss mask of 0. `concatenate_generator_outputs` with
+//! `step_wise=True` accepts a list of lines, after each entry of `trajectory_ids` becomes a `TrajectoryID`. It ignores
+//! the key `trial_id`, which is not a list. The keys are `prompt_token_ids`, `response_ids`, `rewards`, `loss_masks`,
+//! `stop_reasons`, `rollout_logprobs`, `trajectory_ids` and `is_last_step`. Each is a list with an entry per step.
 //!
-//! SkyRL takes the advantage from the last step's reward and gives it to every step of the trajectory, so a trial counts
-//! once in its group however often it forked. The reward stands on every step all the same: the filter of groups without
-//! variance looks at them all. A loss averaged per sequence counts a forked trial once per branch; per token it does not.
+//! SkyRL computes the advantage from the reward of the last step and gives it to every step of the trajectory. So a
+//! trial counts once in its group, with any number of forks. The reward is nevertheless on every step, because the
+//! filter of groups without variance reads all of these. A loss that is averaged per sequence counts a forked trial
+//! once per branch. A loss per token does not.
 
 use std::io::Write;
 
@@ -56,6 +57,7 @@ impl ComparedShape for Skyrl {
     ) -> Result<(), ExportError> {
         let steps = trial.rows.iter().map(Sequence::of).collect::<Result<Vec<_>, _>>()?;
         let Some(first) = steps.first() else { return Ok(()) };
+        // A second trajectory with this name would count as a further part of the first one.
         self.samples.add(first.row)?;
         out.leave_out_advantage(trial);
         out.leave_out_rewards_by_name(first.row);
@@ -66,6 +68,7 @@ impl ComparedShape for Skyrl {
             trial_id: &first.row.trial_id,
             prompt_token_ids: steps.iter().map(|step| step.prompt).collect(),
             response_ids: steps.iter().map(|step| step.response).collect(),
+            // On every step, because the filter of groups without variance reads the rewards of all steps.
             rewards: vec![trial.reward; steps.len()],
             loss_masks: steps.iter().map(|step| step.mask).collect(),
             stop_reasons: steps.iter().map(stop_reason).collect(),
@@ -77,7 +80,7 @@ impl ComparedShape for Skyrl {
     }
 }
 
-/// vLLM's, or how the branch ended where it gave none: SkyRL takes a text there, never nothing.
+/// Returns vLLM's stop reason, or else the branch's status. SkyRL requires a text and rejects null.
 fn stop_reason<'a>(step: &Sequence<'a>) -> &'a str {
     step.row.stop_reason.as_deref().unwrap_or(&step.row.status)
 }

@@ -1,17 +1,17 @@
-//! slime (commit 624b824) and miles (commit 31f1ca9), neither of which is in a package index: one line per branch, the
-//! dictionary of a `Sample`, as `Sample.from_dict` of either reads it.
+//! slime (commit 624b824) and miles (commit 31f1ca9): one line per branch, the dictionary of a `Sample`, which
+//! `Sample.from_dict` of both reads. Neither trainer is in a package index.
 //!
-//! `tokens` are of the branch up to its last trained token; `response_length`, `loss_mask` and `rollout_log_probs` from
-//! the first sampled token on. `reward`, `status`, and `weight_versions`: the names of the policy versions of what is
-//! trained, oldest first. `group_index` numbers groups, `rollout_id` trials and `index` lines, each within the file;
-//! they start anew in another file. `remove_sample` is true where the trial has no reward, so that what stands in its
-//! place is no reward either. `prompt` and `response`, which are text, are left empty. `metadata` says what the line is
-//! of and holds the verifier's rewards by name, and the advantage where one was asked for. A list of these dictionaries
-//! under `samples` is what `--load-debug-rollout-data` reads, once `torch.save` has written it.
+//! `tokens` has the branch up to its last trained token. `response_length`, `loss_mask` and `rollout_log_probs` begin
+//! at the first sampled token. `weight_versions` has the names of the policy versions of the trained tokens, oldest
+//! first. `group_index` numbers groups, `rollout_id` trials and `index` lines, each within the file, and each file
+//! starts again. `remove_sample` is true if the trial has no reward, because `reward` is a substitute then. `prompt`
+//! and `response`, which are text, are empty. `metadata` identifies the line. It also has the verifier's rewards by
+//! name, and the advantage if the export has advantages. `--load-debug-rollout-data` reads a list of these dictionaries
+//! under `samples`, after `torch.save` has written it.
 //!
-//! Branches of a trial share its `rollout_id`, so the loss counts the trial once. miles compares rewards by it too. slime
-//! does not: as soon as a trial of the batch has forked it compares all of the batch as one group, unless it is given a
-//! function to do so by `group_index` and `rollout_id` (`--custom-reward-post-process-path`).
+//! Branches of a trial share its `rollout_id`, so the loss counts the trial once. miles also compares rewards by it.
+//! slime does not: if any trial of the batch has forked, slime compares the whole batch as one group. A function for
+//! `--custom-reward-post-process-path` that groups by `group_index` and `rollout_id` avoids this.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -70,6 +70,7 @@ impl ComparedShape for Slime {
     ) -> Result<(), ExportError> {
         for row in &trial.rows {
             let line = self.line(&Sequence::of(row)?, trial);
+            // The names of several versions do not show which token belongs to which.
             let mixed = usize::from(line.weight_versions.len() > 1);
             out.tally.add("branches: which of their tokens are of which policy version", mixed);
             out.lines.write(&row.trial_id, &line)?;
@@ -95,6 +96,7 @@ impl Slime {
             loss_mask: branch.mask,
             weight_versions: names(row),
             rollout_log_probs: branch.logprobs,
+            // The reward is a substitute, which the trainer must not learn from.
             remove_sample: trial.is_stand_in,
             status: &row.status,
             metadata: Metadata {

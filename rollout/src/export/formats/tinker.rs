@@ -1,14 +1,14 @@
-//! Training data of Tinker, one JSON line per branch: the `Datum` of `tinker` 0.38.0, for its losses over sampled tokens
-//! (`importance_sampling`, `ppo`, `cispo` and the like).
+//! Training data of Tinker, one JSON line per branch: the `Datum` of `tinker` 0.38.0, for its losses over sampled
+//! tokens (`importance_sampling`, `ppo`, `cispo` and similar ones).
 //!
-//! `model_input` is the branch without its last token. `loss_fn_inputs` has, for each of its positions, what belongs to
-//! the token after it: `target_tokens`, `logprobs` and `advantages`. There is no mask: an advantage of 0 is one, so
-//! what is not trained has that, and 0.0 for its logprob. It is the datum that tinker-cookbook 0.6.1 makes of the same
-//! turns, without the `mask` that it takes out again before it sends.
+//! `model_input` is the branch without its last token. For each of its positions, `loss_fn_inputs` has the values of
+//! the next token: `target_tokens`, `logprobs` and `advantages`. There is no mask. An advantage of 0 has that effect,
+//! so tokens that are not trained have 0 as advantage and 0.0 as logprob. tinker-cookbook 0.6.1 makes the same datum
+//! from the same turns, apart from the `mask` that it removes before sending.
 //!
-//! A datum has the advantage already, so a trial without one is refused. A branch of which nothing is trained has no
-//! datum: all its advantages would be 0. Losses that ask for provenance (`stable_reinforce`) refuse tokens from
-//! elsewhere, these among them.
+//! A datum contains the advantage, so a trial without an advantage is rejected. A branch without trained tokens has no
+//! datum, because all its advantages would be 0. Losses that require provenance (`stable_reinforce`) reject tokens from
+//! elsewhere, and so reject these.
 
 use std::io::Write;
 use std::iter::Zip;
@@ -23,7 +23,7 @@ use crate::export::shared::refusal::{advantage, refuse_unfit};
 use crate::export::shared::row_queries::{has_versions, is_trained};
 use crate::row::RolloutRow;
 
-/// Writes `Datum`s as of `tinker` 0.38.0; see the module.
+/// Writes `Datum`s as of `tinker` 0.38.0. The module describes the format.
 #[derive(Debug)]
 pub struct TinkerExporter<W: Write> {
     lines: Lines<W>,
@@ -31,7 +31,7 @@ pub struct TinkerExporter<W: Write> {
 }
 
 impl<W: Write> TinkerExporter<W> {
-    /// Nothing is written yet.
+    /// Returns an exporter. Nothing is written yet.
     pub fn new(out: W) -> Self {
         Self { lines: Lines::new(out), told: Tally::default() }
     }
@@ -39,11 +39,12 @@ impl<W: Write> TinkerExporter<W> {
 
 impl<W: Write> Exporter for TinkerExporter<W> {
     /// # Errors
-    /// Also refused: images, and trained tokens without an advantage or without a token before them.
+    /// The trial has images, or trained tokens without an advantage or without a token before them.
     fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
         refuse_unfit(&trial)?;
         let advantage = advantage(&trial)?.unwrap_or_default();
         for row in &trial.rows {
+            // All advantages would be 0, so the datum would have no effect.
             if !is_trained(row) {
                 self.told.add("rows: nothing in them is trained", 1);
                 continue;
@@ -99,6 +100,7 @@ impl<'a> Datum<'a> {
         else {
             return Err(refused(row, "it has no tokens"));
         };
+        // The first token has no preceding position, so its mask must be 0.
         let (Some((0, mask)), Some((_, logprobs))) =
             (row.loss_mask.split_first(), row.logprobs.split_first())
         else {
@@ -118,14 +120,14 @@ impl<'a> Datum<'a> {
             loss_fn_inputs: LossInputs {
                 target_tokens: Tensor { data: targets, dtype: "int64", shape },
                 logprobs: floats(None),
-                // Tinker's tensors of floats are 32 bits wide.
+                // Tinker's float tensors have 32 bits per value.
                 advantages: floats(Some(advantage as f32)),
             },
         })
     }
 }
 
-/// A float per position: `on` (or the logprob) where the loss has a token, 0.0 elsewhere.
+/// A float per position: `on` (or the logprob) for trained tokens, and 0.0 for the others.
 #[derive(Clone)]
 struct OnMask<'a> {
     values: Zip<Iter<'a, f32>, Iter<'a, u8>>,

@@ -1,15 +1,15 @@
 //! TRL (package `trl` 1.16.0): one line per branch, a `RolloutSample` of its asynchronous GRPO trainer.
 //!
-//! `input_ids`, `completion_mask` and `old_log_probs` are of the branch up to its last trained token, unshifted;
-//! `advantage`, `model_version`, `group_id` and `metrics` as there. `prompt` and `completion`, which TRL only shows to
-//! people, are not in the line. For `GRPOTrainer(rollout_func=…)`, cut the three lists at `prompt_len`: what is before
-//! are its `prompt_ids`, what is after its `completion_ids`, `env_mask` and `logprobs`. `trial_id`, `task_id`,
-//! `sample_index` and `branch_index` say what the line is of.
+//! `input_ids`, `completion_mask` and `old_log_probs` have the branch up to its last trained token, unshifted.
+//! `advantage`, `model_version`, `group_id` and `metrics` are as in TRL. `prompt` and `completion`, which TRL only
+//! displays, are omitted. For `GRPOTrainer(rollout_func=…)`, split the three lists at `prompt_len`: the first part is
+//! its `prompt_ids`, the second its `completion_ids`, `env_mask` and `logprobs`. `trial_id`, `task_id`, `sample_index`
+//! and `branch_index` identify the line.
 //!
-//! The trainer takes the advantage as it is and a mean over tokens, so a trial's branches all bear the trial's advantage
-//! and a fork does not weigh more for being two. It drops a sample by `model_version`, which is the oldest that sampled a
-//! token that is trained. A branch on which nothing is trained has no line: a batch of only such breaks the trainer's
-//! step, and TRL's own worker writes none either.
+//! The trainer uses the advantage unchanged and a mean over tokens. All branches of a trial have the trial's advantage,
+//! so a fork has no higher weight. The trainer drops a sample by `model_version`, which is the oldest version that
+//! sampled a trained token. A branch without trained tokens has no line. A batch with only such lines breaks the
+//! trainer's step, and TRL's own worker does not write these either.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -50,7 +50,7 @@ struct TrlLine<'a> {
 }
 
 impl<W: Write> TrlExporter<W> {
-    /// Nothing is written yet.
+    /// Returns an exporter. Nothing is written yet.
     pub fn new(out: W) -> Self {
         Self { lines: Lines::new(out), tally: Tally::default(), trials: 0 }
     }
@@ -65,7 +65,7 @@ impl<W: Write> TrlExporter<W> {
         let sequence = Sequence::of(row)?;
         let (oldest, newest) = versions.span(row);
         self.tally.add(
-            "branches: that they are of several policy versions (the oldest is told)",
+            "branches: that they are of several policy versions (the oldest is given)",
             usize::from(oldest != newest),
         );
         let line = TrlLine {
@@ -86,7 +86,7 @@ impl<W: Write> TrlExporter<W> {
     }
 }
 
-/// Under the names that TRL's own worker gives them.
+/// Returns the rewards under the names that TRL's own worker uses.
 fn metrics(trial: &Trial, row: &RolloutRow) -> BTreeMap<String, f64> {
     let named = row.rewards.iter().map(|(name, &value)| (format!("rewards/{name}"), value));
     named.chain(trial.reward.map(|reward| ("reward".to_owned(), reward))).collect()
@@ -98,8 +98,10 @@ impl<W: Write> Exporter for TrlExporter<W> {
         let tails = trial.rows.iter_mut().map(cut_tail).filter(|&had_tail| had_tail).count();
         self.tally.add("branches: tokens after the last one that is trained", tails);
         let group_id = group_number(trial.group, self.trials);
+        // Counted for trials without a sample too, so that the numbers do not depend on the masks.
         self.trials += 1;
         let (trained, masked): (Vec<_>, Vec<_>) = trial.rows.iter().partition(|row| is_trained(row));
+        // The trainer takes the advantage from the sample, so a trained trial must have one.
         let Some(advantage) = advantage(&trial)?.filter(|_| !trained.is_empty()) else {
             self.tally.add("trials: nothing of them is trained, so that they have no sample", 1);
             return Ok(());
@@ -171,7 +173,7 @@ mod tests {
         let (_, omissions) = written(TrlExporter::new, [trial]).unwrap();
         assert_eq!(
             told(&omissions),
-            ["1 branches: that they are of several policy versions (the oldest is told)"]
+            ["1 branches: that they are of several policy versions (the oldest is given)"]
         );
     }
 

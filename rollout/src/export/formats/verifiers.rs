@@ -1,19 +1,19 @@
 //! Traces of verifiers' v1 interface, one JSON line per trial: the shape of `verifiers` 0.4.0 (`Trace`, version 1).
 //!
-//! A trace is a graph of nodes. A node holds the tokens that it adds to the sequence, and each path from a root to a
-//! leaf is a branch: rows that begin alike share the nodes of what they share, so a token stands in the line once, and
-//! a trainer trains a shared answer in the first branch that has it, which is the one that owns it here. Each call
-//! gives two nodes: a `user` node with all that the conversation grew by, template and all, and an `assistant` node with
-//! the answer. Which message a token of the prompt belongs to nobody recorded.
+//! A trace is a graph of nodes. A node has the tokens that it adds to the sequence, and each path from a root to a leaf
+//! is a branch. Rows with a common beginning share its nodes, so each token appears once in the line. A trainer trains
+//! a shared answer in the first branch that has it, which is also its owner here. Each call has two nodes. A `user`
+//! node has everything that the conversation gained, with the text of the template, and an `assistant` node has the
+//! answer. It is not recorded which message a prompt token belongs to.
 //!
-//! `mask` is 1 where this export trains. `logprobs` and `advantages` have a value per 1 in `mask`, so a sampled token
-//! that is not trained has none. A trial without a reward, or one that is kept for its group's sake, has `ok: false`:
-//! trainers of such traces drop those. `rewards` holds what is trained on, as `reward`; all that the verifier said is in
-//! `metrics`. What verifiers has no field for is in `info.rolltap`: group, branches, and of each entry of `calls`
-//! its role and policy version.
+//! `mask` is 1 for the trained tokens of this export. `logprobs` and `advantages` have a value per 1 in `mask`, so a
+//! sampled token that is not trained has none. A trial has `ok: false` if it has no reward, or if it is only present
+//! for its group. Trainers drop such traces. `rewards` has the reward to train on as `reward`, and `metrics` has all
+//! numbers of the verifier. `info.rolltap` has the data for which verifiers has no field: group, branches, and the role
+//! and policy version of each entry of `calls`.
 //!
-//! Read a line with `WireTrace.model_validate_json`. verifiers itself writes records with four decimals unless told
-//! `float_decimals=None`; these are exact.
+//! Read a line with `WireTrace.model_validate_json`. verifiers itself writes records with four decimals by default
+//! (`float_decimals=None` disables this). The numbers here are exact.
 
 mod graph;
 mod trace;
@@ -26,7 +26,7 @@ use crate::export::shared::refusal::refuse_unfit;
 use graph::Graph;
 use trace::Trace;
 
-/// Writes `Trace` records as of `verifiers` 0.4.0; see the module.
+/// Writes `Trace` records as of `verifiers` 0.4.0. The module describes the format.
 #[derive(Debug)]
 pub struct VerifiersExporter<W: Write> {
     lines: Lines<W>,
@@ -34,7 +34,7 @@ pub struct VerifiersExporter<W: Write> {
 }
 
 impl<W: Write> VerifiersExporter<W> {
-    /// Nothing is written yet.
+    /// Returns an exporter. Nothing is written yet.
     pub fn new(out: W) -> Self {
         Self { lines: Lines::new(out), told: Tally::default() }
     }
@@ -42,7 +42,8 @@ impl<W: Write> VerifiersExporter<W> {
 
 impl<W: Write> Exporter for VerifiersExporter<W> {
     /// # Errors
-    /// Also refused: images, which a trace of tokens lacks, and branches that disagree about a call they share.
+    /// The trial has images, which a trace of tokens cannot represent, or branches that disagree about a
+    /// shared call.
     fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
         refuse_unfit(&trial)?;
         let Some(row) = trial.rows.first() else { return Ok(()) };

@@ -1,16 +1,18 @@
 //! verl (package `verl` 0.9.1): one line per trial, the list of `AgentLoopOutput`s that an agent loop's `run` returns.
 //!
-//! `{trial_id, uid, session_id, outputs}`: verl keeps an output under `{uid}_{session_id}_{index in outputs}`, where `uid`
-//! is the group and `session_id` the sample. An output is a branch: `prompt_ids`, and `response_ids`, `response_mask` and
-//! `response_logprobs` from the first sampled token on; `reward_score`; `num_turns` (a prompt and an answer for each call);
-//! `metrics`, empty; `extra_fields` with `min_global_steps` and `max_global_steps` (the oldest and the newest policy
-//! version of what is trained) and `reward_extra_info`, the verifier's rewards by name. verl wants the same names on every
-//! sample of a batch, so fill in those that a failed trial lacks.
+//! A line is `{trial_id, uid, session_id, outputs}`. verl stores an output as `{uid}_{session_id}_{index in outputs}`,
+//! where `uid` is the group and `session_id` the sample. An output is a branch. It has `prompt_ids`, and from the first
+//! sampled token on `response_ids`, `response_mask` and `response_logprobs`. It also has `reward_score`, `num_turns` (a
+//! prompt and an answer for each call) and an empty `metrics`. `extra_fields` has `min_global_steps` and
+//! `max_global_steps` (the oldest and the newest policy version of the trained tokens) and `reward_extra_info`, the
+//! verifier's rewards by name. verl requires the same names on every sample of a batch, so the reader must add those
+//! that a failed trial lacks.
 //!
-//! GRPO takes a trial's score from its last output, at the first token that is trained there, and gives it to all of them:
-//! a trial counts once however often it forked, but trains nothing if that last output is masked. So no masked output
-//! stands in the list. Other estimators treat each output as a trial of its own, and those that go token by token lose the
-//! reward, which verl puts on an output's last token, where that is masked. So each ends with its last trained token.
+//! GRPO takes a trial's score from its last output, at the first trained token there, and gives it to all outputs. So a
+//! trial counts once with any number of forks, but is not trained if its last output is masked. For this reason the
+//! list contains no masked output. Other estimators treat each output as a trial. Those per token lose the reward if
+//! the last token of an output is masked, because verl puts the reward there. For this reason each output ends with its
+//! last trained token.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -72,6 +74,7 @@ impl ComparedShape for Verl {
         let Some(row) = branches.first().map(|branch| branch.row) else { return Ok(()) };
         self.samples.add(row)?;
         out.leave_out_advantage(trial);
+        // One numbering for all branches of the trial, because labels and counts are not comparable.
         let versions = PolicyNumbers::of(&trial.rows);
         let outputs: Vec<_> = branches.iter().map(|branch| output(branch, trial.reward, versions)).collect();
         let mixed = outputs.iter().filter(|output| output.extra_fields.is_mixed()).count();
@@ -96,6 +99,7 @@ fn output<'a>(branch: &Sequence<'a>, reward: f64, versions: PolicyNumbers) -> Ou
         response_mask: branch.mask,
         response_logprobs: branch.logprobs,
         reward_score: reward,
+        // verl counts a prompt and an answer as two turns.
         num_turns: 2 * branch.row.calls.len(),
         metrics: Empty {},
         extra_fields: ExtraFields {

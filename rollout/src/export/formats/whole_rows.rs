@@ -1,4 +1,4 @@
-//! `rollout/1` as an export: everything that a row holds, in JSON Lines or Parquet. These two leave nothing out.
+//! `rollout/1` as an export: complete rows in JSON Lines or Parquet. These two formats omit nothing.
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ pub struct JsonlExporter<W: Write> {
 }
 
 impl<W: Write> JsonlExporter<W> {
-    /// Writes to `out`, a row at a time.
+    /// Writes to `out`, one row at a time.
     pub fn new(out: W) -> Self {
         Self { rows: JsonlWriter::new(out) }
     }
@@ -45,7 +45,7 @@ pub struct ParquetExporter<W: Write + Send> {
 }
 
 impl<W: Write + Send> ParquetExporter<W> {
-    /// Writes to `out`, a row group at a time.
+    /// Writes to `out`, one row group at a time.
     ///
     /// # Errors
     /// The output failed.
@@ -58,6 +58,7 @@ impl<W: Write + Send> Exporter for ParquetExporter<W> {
     fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
         for row in &trial.rows {
             self.rows.write(row).map_err(|error| match error {
+                // An error of the row names its trial. Any other error concerns the output.
                 error @ parquet::WriteError::Row { .. } => {
                     ExportError::Form { trial_id: row.trial_id.clone(), source: error.into() }
                 }

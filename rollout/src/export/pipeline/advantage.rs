@@ -1,9 +1,10 @@
-//! How much better or worse than the others of its group a trial did.
+//! The advantage of a trial: how its reward compares with those of its group.
 
 use crate::export::choices::named;
 
 named! {
-    /// How the trials of a group are weighed against each other. With `r` a trial's reward and `n` trials that count:
+    /// How the advantages of a group are computed. With `r` as a trial's reward and `n` as the number of trials that
+    /// count:
     ///
     /// | | |
     /// |---|---|
@@ -11,7 +12,7 @@ named! {
     /// | `mean` | `r - mean` |
     /// | `rloo` | `r` less the mean of the others: `(r - mean) * n / (n - 1)` |
     ///
-    /// Where all rewards are equal, and where there is but one, each advantage is 0.
+    /// If all rewards are equal, or there is only one, each advantage is 0.
     pub enum Advantage {
         /// no advantages: the trainer weighs trials itself
         None = "none",
@@ -24,21 +25,23 @@ named! {
     }
 }
 
-/// What stands beside the deviation, as in the trainers: keeps a group of nearly equal rewards from being blown up.
+/// The constant added to the standard deviation, as in the trainers. It bounds the advantages of a group with nearly
+/// equal rewards.
 const EPSILON: f64 = 1e-6;
 
 impl Advantage {
-    /// The advantage of each of these rewards among them; none where none was asked for.
+    /// Returns the advantage of each of these rewards, or `None` if the rule is no advantages.
     ///
-    /// Not finite where rewards are so large that their sum or squares are not.
+    /// The advantages are not finite if the sum or the squares of the rewards overflow.
     pub(crate) fn of(self, rewards: &[f64]) -> Option<Vec<f64>> {
         let weigh: fn(&Moments, f64) -> f64 = match self {
             Self::None => return None,
             Self::Grpo => |group, distance| distance / (group.deviation() + EPSILON),
+            // The distance to the mean of the others, expressed by the distance to the mean of all.
             Self::Rloo => |group, distance| distance * group.count / (group.count - 1.0),
             Self::Mean => |_, distance| distance,
         };
-        // Rounding would make of equal rewards ones that differ a little from their mean.
+        // Rounding could give equal rewards a small difference from their mean.
         if rewards.windows(2).all(|pair| matches!(pair, [left, right] if left == right)) {
             return Some(vec![0.0; rewards.len()]);
         }
@@ -62,6 +65,7 @@ impl Moments {
     }
 
     fn deviation(&self) -> f64 {
+        // `count` is at least 2 here: a single reward returned above.
         (self.squares / (self.count - 1.0)).sqrt()
     }
 }

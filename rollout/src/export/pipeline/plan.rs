@@ -1,4 +1,4 @@
-//! What becomes of each trial: decided of all of them together, after a first pass and before the second.
+//! The plan of an export: how each trial is exported. It considers all trials together, between the two passes.
 
 mod selection;
 mod weighing;
@@ -12,13 +12,13 @@ use super::survey::Survey;
 use crate::export::choices::Named;
 use crate::export::exporter::GroupPlace;
 
-/// What becomes of each trial of an input.
+/// How each trial of an input is exported.
 #[derive(Debug)]
 pub struct Plan {
     pub(crate) rules: Rules,
-    /// Of those that are exported.
+    /// The verdicts of the exported trials, by trial.
     pub(crate) verdicts: HashMap<String, Verdict>,
-    /// Every other trial of the input.
+    /// The number of other trials, by reason.
     left_out: BTreeMap<LeftOut, u64>,
     groups: usize,
     failed: u64,
@@ -39,15 +39,15 @@ pub(crate) struct Verdict {
 pub enum LeftOut {
     /// A later attempt counts.
     Superseded,
-    /// Others of its group are missing.
+    /// Other trials of its group are missing.
     OpenGroup,
-    /// It failed, and failed ones are dropped.
+    /// The trial failed, and failed trials are dropped.
     Failed,
-    /// Another one of its group failed, and with it goes the group.
+    /// Another trial of its group failed, and the whole group is dropped.
     FailedGroup,
-    /// It holds tokens of too old a policy.
+    /// It has tokens of a policy that is too old.
     Stale,
-    /// It sampled nothing.
+    /// The trial sampled nothing.
     WithoutTokens,
 }
 
@@ -64,10 +64,10 @@ impl fmt::Display for LeftOut {
     }
 }
 
-/// Why nothing can be decided.
+/// Why there is no plan.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum PlanError {
-    /// Nothing can be trained on that, and no mean be taken of it.
+    /// The reward is not finite, so it cannot be trained and has no mean.
     #[error(
         "trial {trial_id}: the reward is {value}, which is no number to train on; correct it before export"
     )]
@@ -77,9 +77,9 @@ pub enum PlanError {
         /// Its reward.
         value: f64,
     },
-    /// Nobody could tell which counts.
+    /// Two trials are the same attempt at a sample, and nothing decides which of these counts.
     #[error(
-        "trials {first} and {second} are both attempt {attempt} at sample {sample_index} of group {group_id}; a group's samples have to be told apart"
+        "trials {first} and {second} are both attempt {attempt} at sample {sample_index} of group {group_id}; the samples of a group must be distinguishable"
     )]
     OneSampleTwice {
         /// The group.
@@ -93,7 +93,7 @@ pub enum PlanError {
         /// The other.
         second: String,
     },
-    /// One list of ids would be of two vocabularies.
+    /// Trials have different tokenizers, so their ids would belong to two vocabularies.
     #[error(
         "trials {first} and {second} are of two tokenizers ({known} and {said}), whose ids mean different tokens; export them apart"
     )]
@@ -102,40 +102,40 @@ pub enum PlanError {
         first: String,
         /// The hash of its tokenizer.
         known: String,
-        /// The other.
+        /// The other trial.
         second: String,
-        /// The hash of that one's.
+        /// The hash of the other trial's tokenizer.
         said: String,
     },
-    /// Nobody could tell when it is whole.
-    #[error("trial {trial_id} says that group {group_id} has {said:?} trials, another one says {known:?}")]
+    /// Trials of a group name different sizes, so nothing decides when the group is complete.
+    #[error("trial {trial_id} has group_size {said:?} for group {group_id}, another trial has {known:?}")]
     GroupSize {
         /// The trial.
         trial_id: String,
         /// The group.
         group_id: String,
-        /// What the trial says.
+        /// The size that the trial names.
         said: Option<i32>,
-        /// What others say.
+        /// The size that an earlier trial names.
         known: Option<i32>,
     },
-    /// There is nothing that it could be weighed against.
+    /// The trial has no group in which an advantage can be computed.
     #[error("trial {trial_id} has no group in which --advantage {} could weigh it; use --advantage none, or open trials with a group_id", .advantage.name())]
     Ungrouped {
         /// The trial.
         trial_id: String,
-        /// What was asked for.
+        /// The requested advantage.
         advantage: Advantage,
     },
-    /// A misspelt name would make failures of all trials.
+    /// No trial has the requested reward. A misspelt name would turn all trials into failures.
     #[error("no trial has a reward named {name:?}; the names are: {}", .known.join(", "))]
     NoSuchReward {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The existing names.
         known: Vec<String>,
     },
-    /// The rewards are too large for arithmetic.
+    /// The rewards are too large for floating-point arithmetic.
     #[error("group {group_id}: the rewards are too large to be weighed against each other")]
     Advantage {
         /// The group.
@@ -144,37 +144,37 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// How many trials are exported.
+    /// The number of exported trials.
     pub fn trials(&self) -> usize {
         self.verdicts.len()
     }
 
-    /// How many groups they are of.
+    /// The number of their groups.
     pub fn groups(&self) -> usize {
         self.groups
     }
 
-    /// How many trials are not exported, and why.
+    /// The numbers of trials that are not exported, by reason.
     pub fn left_out(&self) -> impl Iterator<Item = (LeftOut, u64)> {
         self.left_out.iter().map(|(why, count)| (*why, *count))
     }
 
-    /// How many failed trials are exported, which train nothing or count as 0.
+    /// The number of exported failed trials, which are not trained or count as 0.
     pub fn failed(&self) -> u64 {
         self.failed
     }
 
-    /// How many trials have an advantage of 0 because no other one of their group counts.
+    /// The number of trials with an advantage of 0 because no other trial of their group counts.
     pub fn alone(&self) -> u64 {
         self.alone
     }
 }
 
 impl Survey {
-    /// Decides what becomes of each trial.
+    /// Decides how each trial is exported.
     ///
     /// # Errors
-    /// What the trials say of themselves does not let anybody decide.
+    /// The data of the trials do not allow a decision.
     pub fn plan(self) -> Result<Plan, PlanError> {
         weighing::weigh(&selection::select(&self)?, &self.rules)
     }

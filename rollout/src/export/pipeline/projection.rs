@@ -1,4 +1,4 @@
-//! Parts of rows: what is asked of a whole file before its rows are taken one by one. The rest is not read.
+//! Parts of rows, for passes over a whole file before its rows are processed one by one. Other fields are not read.
 
 use std::collections::BTreeMap;
 
@@ -8,60 +8,60 @@ use serde::{Deserialize, Serialize};
 use crate::export::formats::parquet::Column;
 use crate::row::{CallSpan, RolloutRow};
 
-/// A row, or a part of one, that can be read by itself from either format.
+/// A row, or a part of one, that both file formats can read separately.
 pub trait RowPart: Column + DeserializeOwned {
-    /// Which trial the row is of.
+    /// Returns the trial of the row.
     fn trial_id(&self) -> &str;
 }
 
-/// Which trial a row is of, and how that one went.
+/// The trial of a row, and its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RowFacts {
-    /// The trial that the row is of.
+    /// The trial of the row.
     pub trial_id: String,
     /// Harbor's task name.
     pub task_id: String,
-    /// The samples that a trainer compares with this one.
+    /// The group of samples that a trainer compares.
     pub group_id: Option<String>,
-    /// How many samples the group has when whole.
+    /// The number of samples in the complete group.
     pub group_size: Option<i32>,
-    /// Which sample of its group, from 0.
+    /// The index of the sample in its group, from 0.
     pub sample_index: i32,
-    /// Which try at this sample, from 0.
+    /// The number of the attempt at this sample, from 0.
     pub attempt: i32,
-    /// A later attempt at the same sample counts instead.
+    /// Whether a later attempt at the same sample counts instead.
     pub superseded: bool,
-    /// The verifier's reward; none where there is none.
+    /// The verifier's reward, or `None` if there is none.
     pub reward: Option<f64>,
     /// Every number that the verifier gave, by name.
     pub rewards: BTreeMap<String, f64>,
     /// Whether the reward measures the agent.
     pub reward_valid: bool,
-    /// Hash of the tokenizer, where it is known.
+    /// The hash of the tokenizer, if known.
     pub tokenizer_hash: Option<String>,
 }
 
-/// How old a row's tokens are.
+/// The age of a row's tokens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RowAge {
-    /// The trial that the row is of.
+    /// The trial of the row.
     pub trial_id: String,
-    /// 1 where the token can be trained.
+    /// 1 if the token may be trained.
     pub trainable_mask: Vec<u8>,
-    /// The policy version that sampled the token; −1 where it was not sampled.
+    /// The policy version that sampled the token, or −1 if it was not sampled.
     pub token_version: Vec<i32>,
     /// The calls along the branch.
     pub calls: Vec<SpanAge>,
 }
 
-/// What of a call decides whether its tokens are trained.
+/// The properties of a call that decide whether its tokens are trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SpanAge {
-    /// First sampled token.
+    /// The index of the first sampled token.
     pub start: i32,
-    /// One past the last sampled token.
+    /// One past the index of the last sampled token.
     pub end: i32,
-    /// The recorded logprob is not that of the distribution sampled from.
+    /// Whether the recorded logprob differs from that of the distribution that was sampled from.
     pub constrained: bool,
 }
 

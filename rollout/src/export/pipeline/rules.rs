@@ -1,10 +1,10 @@
-//! What an export takes of its input, and what becomes of what it does not train.
+//! The rules of an export: which trials it takes, and how it treats those that it does not train.
 
 use super::advantage::Advantage;
 use crate::export::choices::named;
 
 named! {
-    /// What becomes of a trial of several branches.
+    /// The treatment of a trial with several branches.
     pub enum OnFork {
         /// the branch with the most trainable tokens, the first of those that have as many
         Longest = "longest",
@@ -16,7 +16,7 @@ named! {
 }
 
 named! {
-    /// What becomes of a failed trial: one without a reward, or whose reward does not measure the agent.
+    /// The treatment of a failed trial: a trial without a reward, or with a reward that does not measure the agent.
     pub enum Failed {
         /// stays in its group, and trains nothing
         Mask = "mask",
@@ -29,32 +29,32 @@ named! {
     }
 }
 
-/// What an export takes of its input.
+/// The rules of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// What becomes of trials of several branches.
+    /// The treatment of trials with several branches.
     pub on_fork: OnFork,
-    /// What becomes of failed trials.
+    /// The treatment of failed trials.
     pub failed: Failed,
-    /// How trials of a group are weighed against each other.
+    /// The rule for the advantages within a group.
     pub advantage: Advantage,
-    /// Groups are taken of which trials are still missing.
+    /// Whether to export groups with missing trials.
     pub open_groups: bool,
-    /// Superseded attempts are taken too.
+    /// Whether to export superseded attempts too.
     pub superseded: bool,
-    /// Calls are trained whose logprobs are not those of the distribution that they were sampled from.
+    /// Whether to train calls whose logprobs are not those of the distribution that was sampled from.
     pub train_constrained: bool,
-    /// The one of a trial's `rewards` to train on, instead of its `reward`.
+    /// The name of the entry in `rewards` to train on, instead of `reward`.
     pub reward: Option<String>,
-    /// How old the oldest trained token may be.
+    /// The maximal age of the oldest trained token.
     pub staleness: Option<Staleness>,
 }
 
-/// How old the oldest trained token of a trial may be. A trial that holds an older one is left out.
+/// The maximal age of the oldest trained token of a trial. A trial with an older token is omitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Staleness {
-    /// In policy versions.
+    /// The limit in policy versions.
     pub limit: u32,
-    /// What age is counted from; none for the newest version of the input.
+    /// The version from which the age is counted. `None` for the newest version of the input.
     pub policy_version: Option<i32>,
 }

@@ -1,8 +1,8 @@
-//! How the tokens that an export trains were sampled, as far as a trainer cannot see it.
+//! How the trained tokens of an export were sampled, in ways that a trainer cannot detect.
 //!
-//! A trainer recomputes logprobs as the softmax over all tokens, at one temperature of its own. Captured ones are
-//! something else where another temperature, a truncation or a penalty shaped what was sampled from, and then the ratio
-//! of the two is off from the first step on. Hardly any format has a place for that, so all of it is told, by name and
+//! A trainer recomputes logprobs as the softmax over all tokens, at one temperature of its own. The captured logprobs
+//! differ if another temperature, a truncation or a penalty shaped the distribution. The ratio of the two is then wrong
+//! from the first step on. Hardly any format can represent this, so the export reports each deviation, by name and
 //! count.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,27 +11,28 @@ use serde_json::{Map, Value};
 
 use crate::row::{CallSpan, RolloutRow};
 
-/// Rows with trained tokens, by how those were sampled. A row with calls of several kinds counts for each.
+/// Counts of rows with trained tokens, by how those were sampled. A row with calls of several kinds counts for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sampled {
     processed: Shapes,
     raw: Shapes,
-    /// Rows by the model that the agent named.
+    /// The number of rows by the model that the agent named.
     models: BTreeMap<String, u64>,
 }
 
 /// The rows of one kind of logprobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Shapes {
-    /// By the bits of the temperature, which sort as temperatures do.
+    /// By the bits of the temperature, which have the same order as temperatures.
     temperatures: BTreeMap<u64, u64>,
     others: BTreeMap<&'static str, u64>,
 }
 
 impl Sampled {
-    /// Takes in a row as it is exported.
+    /// Counts an exported row.
     pub(crate) fn add(&mut self, row: &RolloutRow) {
         let shapes = if row.logprobs_mode == "raw_logprobs" { &mut self.raw } else { &mut self.processed };
+        // Sets, so that a row counts once per kind, with any number of calls.
         let (mut temperatures, mut others) = (BTreeSet::new(), BTreeSet::new());
         for call in row.calls.iter().filter(|call| is_trained(row, call)) {
             temperatures.extend(call.temperature.map(f64::to_bits));
@@ -48,7 +49,8 @@ impl Sampled {
         }
     }
 
-    /// What a trainer has to be told, a fact a line; nothing where all was sampled as it computes logprobs at 1.
+    /// Returns the messages for the user, one line per fact. Empty if everything was sampled as a trainer computes
+    /// logprobs at temperature 1.
     pub fn told(&self) -> Vec<String> {
         let mut told = Vec::new();
         let processed = self.processed.temperatures();
@@ -68,6 +70,7 @@ impl Sampled {
             )),
         }
         let mut raw = self.raw.temperatures();
+        // At temperature 1 the raw logprobs are those that were sampled from.
         raw.retain(|(temperature, _)| *temperature != 1.0);
         if !raw.is_empty() {
             told.push(format!(
@@ -115,14 +118,16 @@ fn counted(rows: u64) -> String {
     format!("{rows} {}", if rows == 1 { "row" } else { "rows" })
 }
 
+// A span without a trained token has no effect on a trainer, whatever its parameters were.
 fn is_trained(row: &RolloutRow, call: &CallSpan) -> bool {
     let place = usize::try_from(call.start).ok().zip(usize::try_from(call.end).ok());
     place.and_then(|(start, end)| row.loss_mask.get(start..end)).is_some_and(|mask| mask.contains(&1))
 }
 
-/// What beside the temperature shaped the distribution that the call was sampled from, in vLLM's words.
+/// Returns the parameters other than the temperature that shaped the call's distribution, by vLLM's names.
 fn others_of(call: &CallSpan) -> impl Iterator<Item = &'static str> {
     let asked: Map<String, Value> = serde_json::from_str(&call.sampling).unwrap_or_default();
+    // `off` is the value that disables the parameter in vLLM.
     let is_other = |name: &str, off: f64| {
         let value = asked.get(name).and_then(Value::as_f64);
         value.is_some_and(|value| value != off)

@@ -1,4 +1,4 @@
-//! The second pass over an export's input: each trial's rows are checked, chosen and masked as was decided of it.
+//! The second pass over an export's input: checks, selects and masks the rows of each trial by the plan.
 
 use super::mask::{longest, mask_all, mask_constrained, trained};
 use super::plan::{Plan, Verdict};
@@ -11,45 +11,45 @@ use crate::row::RolloutRow;
 /// Why an export ends at a trial.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum SelectionError {
-    /// Its rows are not what they should be.
+    /// The rows break invariants.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Breaches(Vec<Breach>),
-    /// It forked, and that was not to be.
+    /// The trial forked, and the rules do not allow forks.
     #[error(
         "trial {trial_id} has {branches} branches, and forked trials are to be no part of this export: --on-fork longest or all takes them"
     )]
     Forked {
         /// The trial.
         trial_id: String,
-        /// How many.
+        /// The number of its branches.
         branches: usize,
     },
 }
 
-/// What was exported.
+/// The counts of an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Trials.
+    /// The number of trials.
     pub trials: u64,
-    /// Branches, which are rows.
+    /// The number of branches, which are rows.
     pub branches: u64,
-    /// Branches of those trials that were not taken.
+    /// The number of branches of those trials that were not exported.
     pub branches_left_out: u64,
-    /// Tokens, prompts included.
+    /// The number of tokens, including prompts.
     pub tokens: u64,
-    /// Tokens that are trained.
+    /// The number of trained tokens.
     pub trained: u64,
-    /// Tokens that would be trained, had they been sampled freely.
+    /// The number of tokens that would be trained without constraints on their sampling.
     pub constrained: u64,
-    /// How those that are trained were sampled.
+    /// How the trained tokens were sampled.
     pub sampled: Sampled,
 }
 
 impl Plan {
-    /// A trial as it is exported, of all of its rows; none where it is left out.
+    /// Returns a trial for the export, from all of its rows. `None` if the plan omits the trial.
     ///
     /// # Errors
-    /// It cannot be exported, and leaving it out would be wrong without being asked.
+    /// The trial cannot be exported, and omitting it without the user's request would be wrong.
     pub fn take(
         &self,
         mut rows: Vec<RolloutRow>,
@@ -58,8 +58,10 @@ impl Plan {
         let Some(verdict) = rows.first().and_then(|row| self.verdicts.get(&row.trial_id)) else {
             return Ok(None);
         };
+        // Before any mask changes, so that a breach is the input's and not the export's.
         check(&rows)?;
         let all = rows.len();
+        // Before the selection: which branch is the longest depends on the masks.
         if !self.rules.train_constrained {
             let before = trained_of(&rows);
             rows.iter_mut().for_each(mask_constrained);
@@ -86,14 +88,14 @@ impl Plan {
         Ok(Some(Trial { rows, reward, advantage, group, left_out }))
     }
 
-    /// What was decided of a trial is what its rows say. The verifier's own words stay where the trial trains nothing.
+    /// Applies the verdict to a row. The verifier's own reward remains if the trial is not trained.
     fn lay(&self, verdict: &Verdict, row: &mut RolloutRow) {
         row.advantage = verdict.advantage;
         if verdict.is_masked {
             mask_all(row);
         } else {
             row.reward = verdict.reward;
-            // Who reads the rows next would take a failed trial that counts as 0 for one that has to be masked.
+            // Otherwise the next reader would mask a failed trial that counts as 0.
             row.reward_valid = true;
         }
     }
@@ -106,8 +108,8 @@ fn check(rows: &[RolloutRow]) -> Result<(), SelectionError> {
     if breaches.is_empty() { Ok(()) } else { Err(SelectionError::Breaches(breaches)) }
 }
 
-/// The branch with the most trainable tokens, which trains all of them: those that it shares with branches that are not
-/// exported would be trained nowhere otherwise.
+/// Returns the branch with the most trainable tokens, and trains all of these. The tokens that it shares with branches
+/// that are not exported would otherwise not be trained anywhere.
 fn only_longest(rows: Vec<RolloutRow>) -> Vec<RolloutRow> {
     let longest = longest(rows.iter().map(|row| trained(&row.trainable_mask)));
     let row = longest.and_then(|index| rows.into_iter().nth(index));

@@ -1,4 +1,4 @@
-//! The first pass over an export's input: which trials there are, how they went and how old they are. No tokens are kept.
+//! The first pass over an export's input: the trials, their results and the age of their tokens. It stores no tokens.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,85 +6,86 @@ use super::mask::{self, BranchAge};
 use super::projection::{RowAge, RowFacts};
 use super::rules::{OnFork, Rules};
 
-/// What is known of an export's input before any of it is written.
+/// The properties of an export's input before any output is written.
 #[derive(Debug)]
 pub struct Survey {
     pub(crate) rules: Rules,
-    /// In the order of the input.
+    /// The trials in the order of the input.
     pub(crate) trials: Vec<Seen>,
     by_id: HashMap<String, usize>,
-    /// Groups that take no further trial.
+    /// The groups to which no further trial is added.
     pub(crate) closed: HashSet<String>,
-    /// The newest policy version that sampled anything.
+    /// The newest policy version that sampled any token.
     pub(crate) newest: Option<i32>,
 }
 
-/// A trial as the first pass knows it.
+/// A trial after the first pass.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) facts: RowFacts,
-    /// A trial that sampled nothing is there, and there is nothing of it to export.
+    /// False for a trial that sampled nothing. Such a trial counts, but there is nothing to export.
     pub(crate) has_rows: bool,
-    /// The oldest policy version of what would be trained, where ages were asked for.
+    /// The oldest policy version of the tokens that would be trained, if the rules require ages.
     pub(crate) oldest: Option<i32>,
 }
 
-/// The input cannot be exported from.
+/// The error that a trial appears twice in the input.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "trial {0} is in the input twice, with another in between; what comes of two sources has to be told apart by trial_id"
+    "trial {0} is in the input twice, with another in between; trials of two sources must differ in trial_id"
 )]
 pub struct SeenTwice(pub String);
 
 impl Survey {
-    /// Of an input of which nothing was seen yet.
+    /// Returns a survey of an empty input.
     pub fn new(rules: Rules) -> Self {
         Self { rules, trials: Vec::new(), by_id: HashMap::new(), closed: HashSet::new(), newest: None }
     }
 
-    /// Whether [`Self::age`] has to be told of each trial: it takes a look at every token.
+    /// Whether [`Self::age`] must be called for each trial. It reads every token.
     pub fn asks_for_ages(&self) -> bool {
         self.rules.staleness.is_some()
     }
 
-    /// How many trials were seen.
+    /// The number of trials.
     pub fn len(&self) -> usize {
         self.trials.len()
     }
 
-    /// Whether this trial was seen.
+    /// Whether the survey has this trial.
     pub fn has(&self, trial_id: &str) -> bool {
         self.by_id.contains_key(trial_id)
     }
 
-    /// Whether no trial was seen.
+    /// Whether the survey has no trial.
     pub fn is_empty(&self) -> bool {
         self.trials.is_empty()
     }
 
-    /// Takes a trial in, by the first of its rows.
+    /// Adds a trial by the first of its rows.
     ///
     /// # Errors
-    /// It was there before.
+    /// The survey already has this trial.
     pub fn trial(&mut self, facts: RowFacts) -> Result<(), SeenTwice> {
         self.add(facts, true)
     }
 
-    /// Takes a trial in that sampled nothing and so has no rows.
+    /// Adds a trial that sampled nothing and so has no rows.
     ///
     /// # Errors
-    /// It was there before.
+    /// The survey already has this trial.
     pub fn trial_without_rows(&mut self, facts: RowFacts) -> Result<(), SeenTwice> {
         self.add(facts, false)
     }
 
-    /// Whether it matters which groups are closed: some group has not as many trials as it has to have.
+    /// Whether closed groups affect the plan: some group has fewer trials than its size.
     pub fn asks_for_closed_groups(&self) -> bool {
         let mut groups: HashMap<&str, (HashSet<i32>, Option<usize>)> = HashMap::new();
         for Seen { facts, .. } in self.trials.iter().filter(|seen| !seen.facts.superseded) {
             let Some(group_id) = facts.group_id.as_deref() else { continue };
             let (samples, size) = groups.entry(group_id).or_default();
             samples.insert(facts.sample_index);
+            // The plan verifies later that all trials of a group name the same size.
             *size = facts.group_size.and_then(|size| usize::try_from(size).ok());
         }
         let is_open =
@@ -100,19 +101,21 @@ impl Survey {
         Ok(())
     }
 
-    /// No further trial of this group will come.
+    /// Marks a group to which no further trial is added.
     pub fn group_is_closed(&mut self, group_id: String) {
         self.closed.insert(group_id);
     }
 
-    /// Takes in how old a trial's tokens are: all of its rows together.
+    /// Adds the ages of a trial's tokens, from all of its rows together.
     pub fn age(&mut self, rows: &[RowAge]) {
         let Some(trial) = rows.first().and_then(|row| self.by_id.get(&row.trial_id)) else { return };
         let Some(trial) = self.trials.get_mut(*trial) else { return };
         let branches: Vec<_> =
             rows.iter().map(|row| BranchAge::of(row, self.rules.train_constrained)).collect();
+        // The newest version is that of every sampled token: a masked token also shows that these weights existed.
         self.newest = self.newest.max(branches.iter().filter_map(|branch| branch.newest).max());
         trial.oldest = match self.rules.on_fork {
+            // Only the exported branches can be too old.
             OnFork::All | OnFork::Error => branches.iter().filter_map(|branch| branch.oldest).min(),
             OnFork::Longest => {
                 let longest = mask::longest(branches.iter().map(|branch| branch.trainable));

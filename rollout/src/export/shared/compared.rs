@@ -1,16 +1,17 @@
-//! Trials for a trainer that compares them itself: whole groups, each trial with a reward, and only the branches that
-//! train something.
+//! Prepares trials for a trainer that compares trials itself: whole groups, each trial with a reward, and only the
+//! branches with trained tokens.
 //!
 //! Such a trainer takes a number as the reward of every trial and the group's mean as its baseline. A trial without a
-//! reward is masked, but the number that stands in the reward's place would still move the baseline of all the others:
-//! with 0.0 there, a group that solved its task every time but for one failed container learns from nothing. The mean of
-//! the group's rewards leaves the baseline where it is. (Where the trainer divides by the group's standard deviation too,
-//! that comes out smaller by the root of the share of trials with a reward, so that advantages come out larger.)
+//! reward is masked, but the substitute for its reward would still move the baseline of all others. With 0.0, a group
+//! that solved its task every time except for one failed container would be trained on a difference that does not
+//! exist. The mean of the group's rewards does not move the baseline. (A trainer may also divide by the group's
+//! standard deviation. That is smaller by the root of the share of trials with a reward, and the advantages are
+//! larger.)
 //!
-//! A branch on which nothing is trained costs a forward pass and can do harm: one trainer takes a trial's advantage from
-//! its last branch, and finds none if that is masked. Such branches are left out, all but one where a trial has no others.
-//! So is what stands on a branch after its last trained token: a trainer that puts the reward on the last token of all
-//! loses it where that one is masked.
+//! A branch without trained tokens costs a forward pass and can do harm. One trainer takes a trial's advantage from its
+//! last branch, and finds none if that branch is masked. Such branches are omitted, except one if a trial has no other
+//! branches. The tokens after the last trained token of a branch are omitted too. A trainer that puts the reward on the
+//! very last token loses it if that token is masked.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -22,14 +23,14 @@ use super::sequence::cut_tail;
 use crate::export::exporter::{ExportError, Exporter, GroupPlace, Omission, Trial};
 use crate::row::RolloutRow;
 
-/// A trial of a group that is whole.
+/// A trial of a complete group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ComparedTrial {
-    /// Counts the trials of the export from 0.
+    /// The index of the trial in the export, from 0.
     pub(crate) ordinal: usize,
-    /// Those that train something; one, where none does.
+    /// The rows with trained tokens, or one row if there are none.
     pub(crate) rows: Vec<RolloutRow>,
-    /// The trial's, or what stands in its place and trains nothing.
+    /// The trial's reward, or its substitute, which is not trained.
     pub(crate) reward: f64,
     /// Whether the trial has no reward of its own.
     pub(crate) is_stand_in: bool,
@@ -37,12 +38,12 @@ pub struct ComparedTrial {
     pub(crate) group: Option<GroupPlace>,
 }
 
-/// What a trainer that compares trials itself reads: the shape of a trial as lines.
+/// The format of a trainer that compares trials itself: how a trial becomes lines.
 pub trait ComparedShape {
-    /// Writes a trial. Those of a group follow each other.
+    /// Writes a trial. The trials of a group are consecutive.
     ///
     /// # Errors
-    /// The format cannot hold it, or the output failed.
+    /// The format cannot represent the trial, or the output failed.
     fn write<W: Write>(
         &mut self,
         trial: &ComparedTrial,
@@ -50,7 +51,7 @@ pub trait ComparedShape {
     ) -> Result<(), ExportError>;
 }
 
-/// Where a trial's lines go, and what of it could not be held.
+/// The output of a trial's lines, and the counts of omissions.
 #[derive(Debug)]
 pub struct TrialLines<'a, W> {
     pub(crate) lines: &'a mut Lines<W>,
@@ -58,24 +59,24 @@ pub struct TrialLines<'a, W> {
 }
 
 impl<W> TrialLines<'_, W> {
-    /// Counts the advantage of a trial, which was asked for and which the trainer makes itself.
+    /// Counts a trial's advantage, which the export computed but the trainer computes itself.
     pub(crate) fn leave_out_advantage(&mut self, trial: &ComparedTrial) {
         let asked = usize::from(trial.advantage.is_some());
         self.tally.add("trials: their advantage, which the trainer works out itself", asked);
     }
 
-    /// Counts a trial whose verifier gave several numbers by name, of which the format has one.
+    /// Counts a trial with several named rewards, because the format has one.
     pub(crate) fn leave_out_rewards_by_name(&mut self, row: &RolloutRow) {
         self.tally.add("trials: their rewards by name", usize::from(!row.rewards.is_empty()));
     }
 
-    /// Counts a trial whose policy versions say something.
+    /// Counts a trial with meaningful policy versions.
     pub(crate) fn leave_out_versions(&mut self, row: &RolloutRow) {
         self.tally.add("trials: the policy versions of their tokens", usize::from(has_versions(row)));
     }
 }
 
-/// Writes trials, group by group, in a shape. It holds those of groups that are not whole yet.
+/// Writes trials group by group in one format. It buffers the trials of incomplete groups.
 #[derive(Debug)]
 pub struct ComparedExporter<W, S> {
     lines: Lines<W>,
@@ -86,7 +87,7 @@ pub struct ComparedExporter<W, S> {
 }
 
 impl<W: Write, S: ComparedShape + Default> ComparedExporter<W, S> {
-    /// Nothing is written yet.
+    /// Returns an exporter. Nothing is written yet.
     pub fn new(out: W) -> Self {
         Self {
             lines: Lines::new(out),
@@ -130,6 +131,7 @@ impl<W: Write, S: ComparedShape> ComparedExporter<W, S> {
     fn write_group(&mut self, mut group: Vec<ComparedTrial>) -> Result<(), ExportError> {
         let rewards: Vec<f64> =
             group.iter().filter(|trial| !trial.is_stand_in).map(|trial| trial.reward).collect();
+        // A group without any reward has no mean, and its substitute remains 0.
         if !rewards.is_empty() {
             let mean = rewards.iter().sum::<f64>() / rewards.len() as f64;
             group.iter_mut().filter(|trial| trial.is_stand_in).for_each(|trial| trial.reward = mean);
@@ -145,6 +147,7 @@ impl<W: Write, S: ComparedShape> Exporter for ComparedExporter<W, S> {
         let Some(group) = trial.group else { return self.write_group(vec![trial]) };
         let mut held = self.open.remove(&group.ordinal).unwrap_or_default();
         held.push(trial);
+        // The mean of the rewards needs the whole group.
         if held.len() < group.trials {
             self.open.insert(group.ordinal, held);
             return Ok(());
@@ -153,6 +156,7 @@ impl<W: Write, S: ComparedShape> Exporter for ComparedExporter<W, S> {
     }
 
     fn finish(mut self: Box<Self>) -> Result<Vec<Omission>, ExportError> {
+        // A group is incomplete here only if the input has fewer of its trials than the plan counted.
         for group in std::mem::take(&mut self.open).into_values() {
             self.write_group(group)?;
         }
@@ -161,7 +165,8 @@ impl<W: Write, S: ComparedShape> Exporter for ComparedExporter<W, S> {
     }
 }
 
-/// What of a trial's rows waits for its group: those that train something, or the first one, without the texts of calls.
+/// Returns the rows that wait for their group: those with trained tokens, or the first one. The texts of calls are
+/// removed to save memory.
 fn held(mut rows: Vec<RolloutRow>) -> Vec<RolloutRow> {
     if rows.iter().any(is_trained) {
         rows.retain(is_trained);

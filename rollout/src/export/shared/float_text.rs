@@ -1,9 +1,9 @@
-//! Lists of numbers on their way into JSON, without a value for the list: exact, or an error.
+//! Serialises lists of numbers without an intermediate JSON value: exactly, or with an error.
 
 use serde::ser::{Error, SerializeSeq};
 use serde::{Serialize, Serializer};
 
-/// What an iterator gives, as a list.
+/// The items of an iterator as a list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Each<I>(pub(crate) I);
 
@@ -13,8 +13,8 @@ impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
     }
 }
 
-/// Floats as a list, each with as many digits as bring back the same bits. JSON has no NaN and no infinities, and would
-/// hold `null` in their place, which a reader takes for "none": an error instead.
+/// A list of floats, each with enough digits to restore the same bits. JSON has no NaN and no infinities. Such a value
+/// is an error, because a reader would take `null` for "none".
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exact<I>(pub(crate) I);
 
@@ -32,7 +32,7 @@ impl<I: Iterator<Item: Serialize + Copy + Into<f64>> + Clone> Serialize for Exac
     }
 }
 
-/// A reward or the like, where there is one: an error if it is no number.
+/// Serialises an optional number, such as a reward. A number that is not finite is an error.
 pub(crate) fn finite<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
     match value {
         Some(number) if !number.is_finite() => Err(S::Error::custom(format_args!("a number is {number}"))),

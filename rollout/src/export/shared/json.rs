@@ -1,7 +1,7 @@
-//! JSON of what is mostly numbers. The text is serde_json's own, to the byte; only how it comes about is quicker.
+//! A faster JSON serialiser for data that is mostly numbers. Its output equals that of serde_json byte for byte.
 //!
-//! serde_json hands each number and each comma on by itself, as many bytes as it has. Copying so few bytes costs more than
-//! making them where their number is not known when the program is built, so here it always is.
+//! serde_json writes each number and each comma separately, with a length that is not known at compile time. Copying so
+//! few bytes costs more than formatting them. Here every length is a constant.
 
 use std::io::{self, Write};
 
@@ -9,15 +9,15 @@ use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
-/// Appends the JSON of `value` to `out`. Numbers get as many digits as bring back the same bits.
+/// Appends the JSON of `value` to `out`. Numbers have enough digits to restore the same bits.
 pub(crate) fn append(out: &mut Vec<u8>, value: &impl Serialize) -> Result<(), serde_json::Error> {
     value.serialize(&mut Serializer::with_formatter(out, Numbers::default()))
 }
 
-/// serde_json's compact form.
+/// serde_json's compact format, with faster numbers.
 #[derive(Default)]
 struct Numbers {
-    /// The bits and the text of the float before: advantages are the same for each token of a trial.
+    /// The bits and the text of the previous float, because each token of a trial has the same advantage.
     last: (u32, Vec<u8>),
 }
 
@@ -34,11 +34,13 @@ impl Formatter for Numbers {
     }
 
     fn write_f32<W: ?Sized + Write>(&mut self, out: &mut W, value: f32) -> io::Result<()> {
-        // What stands wherever nothing was sampled. The other zero is written with its sign.
+        // The most common value: tokens that were not sampled have 0.0. Negative zero has other bits and is written
+        // with its sign.
         if value.to_bits() == 0 {
             return out.write_all(b"0.0");
         }
         let (bits, text) = &mut self.last;
+        // Compares bits, because two equal floats may have different texts: 0.0 and -0.0.
         if *bits != value.to_bits() {
             text.clear();
             serde_json::ser::CompactFormatter.write_f32(text, value)?;
@@ -48,7 +50,7 @@ impl Formatter for Numbers {
     }
 }
 
-/// Token ids have six digits or fewer; longer numbers are rare.
+/// Writes a number. Token ids have at most six digits, and longer numbers are rare.
 fn write_digits<W: ?Sized + Write>(out: &mut W, value: u32) -> io::Result<()> {
     let [a, b, c] = three_digits(value % 1000);
     let [x, y, z] = three_digits(value / 1000 % 1000);
@@ -59,11 +61,12 @@ fn write_digits<W: ?Sized + Write>(out: &mut W, value: u32) -> io::Result<()> {
         1000..10_000 => out.write_all(&[z, a, b, c]),
         10_000..100_000 => out.write_all(&[y, z, a, b, c]),
         100_000..1_000_000 => out.write_all(&[x, y, z, a, b, c]),
+        // Longer numbers are rare, so the general path is sufficient.
         _ => serde_json::ser::CompactFormatter.write_u32(out, value),
     }
 }
 
-/// The digits of a number below 1000.
+/// Returns the digits of a number below 1000.
 fn three_digits(value: u32) -> [u8; 3] {
     DIGITS.get(value as usize).copied().unwrap_or_default()
 }

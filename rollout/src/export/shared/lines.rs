@@ -1,4 +1,4 @@
-//! What the formats that are JSON Lines have in common: an object goes out as one line, and what it cannot hold is counted.
+//! The common part of the JSON Lines formats: it writes an object per line and counts what the format cannot represent.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use super::json;
 use crate::export::exporter::{ExportError, Omission, Trial};
 use crate::row::RolloutRow;
 
-/// An output of one JSON object a line, written by way of one buffer that is used again.
+/// An output with one JSON object per line. It reuses one buffer.
 #[derive(Debug)]
 pub(crate) struct Lines<W> {
     out: W,
@@ -20,7 +20,7 @@ impl<W: Write> Lines<W> {
         Self { out, line: Vec::new() }
     }
 
-    /// Appends an object of that trial. Numbers get as many digits as bring back the same bits.
+    /// Appends an object of that trial. Numbers have enough digits to restore the same bits.
     pub(crate) fn write(&mut self, trial_id: &str, object: &impl Serialize) -> Result<(), ExportError> {
         self.line.clear();
         let formed = json::append(&mut self.line, object);
@@ -35,16 +35,17 @@ impl<W: Write> Lines<W> {
     }
 }
 
-/// Counts what a format could not hold, in the order in which it was first met.
+/// Counts of the omissions of a format, in the order of the first occurrence.
 #[derive(Debug, Default)]
 pub(crate) struct Tally(Vec<(&'static str, u64)>);
 
 impl Tally {
-    /// Adds to the count of `what`, which goes on from a number: see [`Omission::what`].
+    /// Adds to the count of `what`, a text that continues a number: see [`Omission::what`].
     pub(crate) fn add(&mut self, what: &'static str, count: usize) {
         let count = u64::try_from(count).unwrap_or(u64::MAX);
         match self.0.iter_mut().find(|(known, _)| *known == what) {
             Some((_, total)) => *total = total.saturating_add(count),
+            // A property that never occurred is not an omission.
             None if count > 0 => self.0.push((what, count)),
             None => {}
         }
@@ -55,7 +56,7 @@ impl Tally {
     }
 }
 
-/// That a format cannot take the row's trial.
+/// Returns the error that a format cannot represent the row's trial.
 pub(crate) fn refused(row: &RolloutRow, problem: impl Into<String>) -> ExportError {
     ExportError::Refused {
         trial_id: row.trial_id.clone(),
@@ -64,8 +65,8 @@ pub(crate) fn refused(row: &RolloutRow, problem: impl Into<String>) -> ExportErr
     }
 }
 
-/// Refuses a trial of which a number is none: JSON has no form for it, and a reader would take the `null` that stands
-/// there for "no number". (Numbers of tokens are looked at in [`super::sequence`].)
+/// Rejects a trial with a number that is not finite. JSON cannot represent it, and a reader would take the `null` for
+/// "no number". [`super::refusal`] checks the numbers of tokens.
 pub(crate) fn refuse_numbers(trial: &Trial) -> Result<(), ExportError> {
     let Some(row) = trial.rows.first() else { return Ok(()) };
     let named = row.rewards.iter().map(|(name, &value)| (format!("rewards[{name:?}]"), Some(value)));

@@ -1,4 +1,4 @@
-//! How trainers name groups and trials.
+//! The names and numbers of groups and trials for trainers.
 
 use std::collections::HashSet;
 
@@ -6,25 +6,25 @@ use super::lines::refused;
 use crate::export::exporter::{ExportError, GroupPlace};
 use crate::row::RolloutRow;
 
-/// A number for what a trial is compared within. Trials of no group have one of their own each, below 0: a trainer that
-/// meets a sample without a group may take a whole batch for one.
+/// Returns a number for the group in which a trial is compared. Trials without a group get distinct numbers below 0,
+/// because a trainer may treat samples without a group as one group of the whole batch.
 pub(crate) fn group_number(group: Option<GroupPlace>, trial_ordinal: usize) -> i64 {
     let number = |ordinal: usize| i64::try_from(ordinal).unwrap_or(i64::MAX);
     group.map_or_else(|| -1 - number(trial_ordinal), |group| number(group.ordinal))
 }
 
-/// The name of what a trial is compared within: its group or, where it has none, itself.
+/// Returns the name of the group in which a trial is compared, or the trial's own name if it has no group.
 pub(crate) fn group_name(row: &RolloutRow) -> &str {
     row.group_id.as_deref().unwrap_or(&row.trial_id)
 }
 
-/// The trials written so far, for trainers that know a trial by its group and which sample of it it is.
+/// The trials written so far, for trainers that identify a trial by its group and sample index.
 #[derive(Debug, Default)]
 pub(crate) struct Samples(HashSet<(String, i32)>);
 
 impl Samples {
     /// # Errors
-    /// The trial of that row is the second of its name; a trainer would take the two for one.
+    /// An earlier trial has the same name. A trainer would treat both as one trial.
     pub(crate) fn add(&mut self, row: &RolloutRow) -> Result<(), ExportError> {
         let group = group_name(row);
         if self.0.insert((group.to_owned(), row.sample_index)) {

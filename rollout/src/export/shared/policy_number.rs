@@ -1,14 +1,14 @@
-//! The number by which a trainer knows the weights that sampled a token.
+//! The number by which a trainer identifies the weights that sampled a token.
 //!
-//! rolltap counts policy versions from 0 in the order in which it meets them. A trainer that tells rolltap its own step
-//! at each update of the weights finds that step in the label, and measures staleness by it; our count would be off by
-//! wherever it began. Where not every version of a trial bears a whole number as its label, the count is all there is.
+//! rolltap counts policy versions from 0 in the order of their first use. A trainer that reports its own step with each
+//! update of the weights finds that step in the label, and measures staleness by it. rolltap's count would differ from
+//! the step by a constant. If any version of a trial has no whole number as its label, only the count is available.
 
 use std::collections::BTreeSet;
 
 use crate::row::RolloutRow;
 
-/// How the versions of one trial are told.
+/// How the versions of one trial are numbered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PolicyNumbers {
     /// By their labels, each of which is a whole number.
@@ -18,15 +18,16 @@ pub(crate) enum PolicyNumbers {
 }
 
 impl PolicyNumbers {
-    /// For the rows of one trial.
+    /// Returns the numbering for the rows of one trial.
     pub(crate) fn of(rows: &[RolloutRow]) -> Self {
         let is_labelled = |row: &RolloutRow| {
             versions(row, &row.sampled_mask).iter().all(|&version| label_number(row, version).is_some())
         };
+        // All rows of a trial use one numbering: labels and counts are not comparable.
         if rows.iter().all(is_labelled) { Self::Labels } else { Self::Count }
     }
 
-    /// The number of a version that sampled a token of the row.
+    /// Returns the number of a version that sampled a token of the row.
     pub(crate) fn number(self, row: &RolloutRow, version: i32) -> i64 {
         let label = match self {
             Self::Labels => label_number(row, version),
@@ -35,16 +36,16 @@ impl PolicyNumbers {
         label.unwrap_or_else(|| version.into())
     }
 
-    /// The lowest and the highest number of what is trained on the row, or was sampled where nothing is trained; −1
-    /// where nothing was.
+    /// Returns the lowest and the highest number of the trained tokens of the row, or of its sampled tokens if none is
+    /// trained. −1 if nothing was sampled.
     pub(crate) fn span(self, row: &RolloutRow) -> (i64, i64) {
         let numbers = || telling_versions(row).into_iter().map(|version| self.number(row, version));
         (numbers().min().unwrap_or(-1), numbers().max().unwrap_or(-1))
     }
 }
 
-/// The names of the versions that sampled what is trained on the row (all of it, where nothing is), each once, oldest
-/// first: the label, or rolltap's count.
+/// Returns the names of the versions of the row's trained tokens (of all sampled tokens if none is trained). Each name
+/// appears once, oldest first, and is the label or rolltap's count.
 pub(crate) fn names(row: &RolloutRow) -> Vec<String> {
     let name = |version: i32| {
         let count = version.to_string();
@@ -62,7 +63,7 @@ fn versions(row: &RolloutRow, mask: &[u8]) -> BTreeSet<i32> {
     let masked = row.token_version.iter().zip(mask).filter(|&(_, &mask)| mask != 0);
     let mut versions = BTreeSet::new();
     let mut last = None;
-    // Nearly all tokens have the version of the one before, and a set of one is asked for each of them otherwise.
+    // Nearly all tokens have the version of the previous token. Skipping these avoids a set lookup per token.
     for (&version, _) in masked {
         if last.replace(version) != Some(version) {
             versions.insert(version);
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
     use crate::export::testing::fixture::forked;
 
-    /// The second branch's own tokens are of version 1.
+    /// The tokens that only the second branch has are of version 1.
     fn rows(labels: &[(&str, &str)]) -> Vec<RolloutRow> {
         let mut rows = forked().rows;
         rows[1].token_version = vec![-1, -1, 0, -1, 1, 1];

@@ -1,25 +1,26 @@
-//! For trainers that tell which trials to compare by their place in a batch: so many rows from the first on are a group.
+//! Support for trainers that group trials by their position in a batch: a fixed number of consecutive rows is a group.
 //!
-//! A row too many shifts every group after it, and none of the trainer's checks sees that. So such a file has one row for
-//! each trial, and groups that are all of one size: the one that they were opened with, where it is known, for that is the
-//! size that the trainer cuts the file by.
+//! One extra row shifts every later group, and no check of the trainer detects this. So a file for such a trainer has
+//! one row per trial, and all its groups have the same size. If the size with which the group was opened is known, it
+//! must be that size, because the trainer splits the file by it.
 
 use super::compared::ComparedTrial;
 use super::lines::refused;
 use super::sequence::Sequence;
 use crate::export::exporter::ExportError;
 
-/// The places taken so far.
+/// The size of the groups written so far.
 #[derive(Debug, Default)]
 pub(crate) struct Positions {
     group_size: Option<usize>,
 }
 
 impl Positions {
-    /// The trial's one row.
+    /// Returns the trial's single row.
     ///
     /// # Errors
-    /// It has more rows than one, or its group is not of its own full size or not of the size of those before.
+    /// The trial has more than one row, or its group does not have its full size, or not the size of the
+    /// earlier groups.
     pub(crate) fn take<'a>(&mut self, trial: &'a ComparedTrial) -> Result<Option<Sequence<'a>>, ExportError> {
         let Some(branch) = only_branch(trial)? else { return Ok(None) };
         let size = trial.group.map_or(1, |group| group.trials);
@@ -43,10 +44,10 @@ impl Positions {
     }
 }
 
-/// The trial's one row.
+/// Returns the trial's single row.
 ///
 /// # Errors
-/// It has more rows than one.
+/// The trial has more than one row.
 pub(crate) fn only_branch(trial: &ComparedTrial) -> Result<Option<Sequence<'_>>, ExportError> {
     let [row, others @ ..] = trial.rows.as_slice() else { return Ok(None) };
     if !others.is_empty() {

@@ -1,15 +1,15 @@
-//! Reasons to refuse a trial that several formats share.
+//! Reasons for which several formats reject a trial.
 
 use super::lines::{refuse_numbers, refused};
 use super::row_queries::is_trained;
 use crate::export::exporter::{ExportError, Trial};
 
-/// What formats rely on, and no trainer looks for: numbers, lists of one length, logprobs that are logprobs, and no
-/// images where something is trained. Those stand in the ids as placeholders; a trainer without the images would
-/// compute other logprobs than were sampled.
+/// Rejects a trial that breaks an assumption of formats that no trainer checks. Numbers must be finite, lists must have
+/// equal lengths, and logprobs must be valid. A row with trained tokens must not contain images: their ids are
+/// placeholders, and a trainer without the images would compute other logprobs than those sampled.
 ///
 /// # Errors
-/// Something of that does not hold.
+/// One of these does not hold.
 pub(crate) fn refuse_unfit(trial: &Trial) -> Result<(), ExportError> {
     refuse_numbers(trial)?;
     trial.rows.iter().try_for_each(|row| {
@@ -37,8 +37,8 @@ fn is_logprob(value: f32) -> bool {
     value.is_finite() && value <= 0.0
 }
 
-/// The advantage of a trial, for a format that has no reward for the trainer to make one of. None where nothing of the
-/// trial is trained, so that none is needed.
+/// Returns the advantage of a trial, for a format without a reward from which a trainer could compute it. `None` if
+/// nothing of the trial is trained, because no advantage is needed then.
 ///
 /// # Errors
 /// Tokens are trained and there is no advantage.

@@ -1,13 +1,13 @@
-//! What formats ask of a row before they tell, or leave out, something of it.
+//! Questions about a row that decide what a format writes or omits.
 
 use crate::row::RolloutRow;
 
-/// Whether the row's policy versions say more than that nobody ever named one.
+/// Whether the row has policy versions other than the default, an unnamed version 0.
 pub(crate) fn has_versions(row: &RolloutRow) -> bool {
     !row.version_labels.is_empty() || row.token_version.iter().any(|&version| version > 0)
 }
 
-/// Whether the loss has a token in the row.
+/// Whether the loss has a token of the row.
 pub(crate) fn is_trained(row: &RolloutRow) -> bool {
     row.loss_mask.contains(&1)
 }

@@ -1,8 +1,8 @@
-//! Stretches of tokens, for trainers that are told what is trained as pieces rather than by a mask.
+//! Runs of trained tokens, for trainers that take ranges instead of a mask.
 
 use std::ops::Range;
 
-/// The longest stretches of a mask that are all trained, in order.
+/// Returns the maximal ranges of a mask in which every token is trained, in order.
 pub(crate) fn trained_runs(mask: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut end = 0;
     let stretches = mask.chunk_by(|a, b| a == b).map(move |stretch| {

@@ -1,30 +1,31 @@
-//! A row as trainers split it: the prompt, which ends where the policy first spoke, and all that follows. That its lists
-//! fit each other is made sure before: see [`super::refusal`].
+//! Splits a row as trainers do: the prompt up to the first sampled token, and everything after it. [`super::refusal`]
+//! has already checked that the lists fit each other.
 
 use super::lines::refused;
 use crate::export::exporter::ExportError;
 use crate::row::RolloutRow;
 
-/// A row, cut where its prompt ends.
+/// A row, split at the end of its prompt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sequence<'a> {
     pub(crate) row: &'a RolloutRow,
-    /// What stands before the first sampled token.
+    /// The tokens before the first sampled one.
     pub(crate) prompt: &'a [i32],
-    /// The first sampled token and all after it, those of the environment included.
+    /// The tokens from the first sampled one on, including those of the environment.
     pub(crate) response: &'a [i32],
     /// `loss_mask` of the response.
     pub(crate) mask: &'a [u8],
-    /// Of the response: nats, 0.0 where nothing was sampled.
+    /// The logprobs of the response in nats, 0.0 for tokens that were not sampled.
     pub(crate) logprobs: &'a [f32],
 }
 
 impl<'a> Sequence<'a> {
     /// # Errors
-    /// The prompt has no end within the row, or no token, or one that is trained and that a trainer of the response alone
-    /// would pass over.
+    /// The prompt ends outside the row, or is empty, or has a trained token, which a trainer of the response
+    /// alone would skip.
     pub(crate) fn of(row: &'a RolloutRow) -> Result<Self, ExportError> {
         let split =
+            // A trainer needs at least one token of each part.
             usize::try_from(row.prompt_len).ok().filter(|&split| 0 < split && split < row.token_ids.len());
         let parts = split.and_then(|split| {
             let (prompt, response) = row.token_ids.split_at_checked(split)?;
@@ -50,12 +51,13 @@ impl<'a> Sequence<'a> {
     }
 }
 
-/// Takes off a row what stands after its last trained token, if anything is trained; says whether there was something.
-/// `calls` stay as they are.
+/// Truncates a row after its last trained token, if there is a trained token. Returns whether it removed tokens.
+/// `calls` remain unchanged.
 ///
-/// It would cost a forward pass for nothing, and worse: trainers that put the reward on the last token of a row lose it
-/// where that token is masked, and train the row on nothing.
+/// The tail would cost a forward pass without a benefit. Trainers that put the reward on the last token of a row would
+/// also lose it if that token is masked.
 pub(crate) fn cut_tail(row: &mut RolloutRow) -> bool {
+    // A row without trained tokens remains whole, because its end has no other definition.
     let Some(last) = row.loss_mask.iter().rposition(|&mask| mask == 1) else { return false };
     let length = last + 1;
     if length == row.token_ids.len() {
@@ -83,7 +85,7 @@ mod tests {
         assert_eq!((sequence.mask, sequence.logprobs), (&[1, 0, 1, 1][..], &[-3.0, 0.0, -5.0, -6.0][..]));
     }
 
-    /// What spoils a row, and what is told of it.
+    /// A function that spoils a row, and the expected error.
     type Case = (fn(&mut RolloutRow), &'static str);
 
     #[test]

@@ -1,15 +1,16 @@
-//! What a trainer has to divide the logits by, so that its logprobs are those that were recorded.
+//! The number by which a trainer divides the logits to reproduce the recorded logprobs.
 
 use super::lines::refused;
 use super::turn::BranchTurn;
 use crate::export::exporter::ExportError;
 use crate::row::RolloutRow;
 
-/// The divisor of a turn's logits. vLLM's `raw_logprobs` are of the logits as they are, whatever was sampled with;
-/// all other modes divide first.
+/// Returns the divisor of a turn's logits. vLLM's `raw_logprobs` are those of the undivided logits, at any temperature.
+/// All other modes divide first.
 ///
 /// # Errors
-/// The temperature is unknown and none is `assumed`, or it is no divisor: at 0 the token of the largest logit is taken.
+/// The temperature is unknown and none is `assumed`, or it is not a divisor: at 0 vLLM takes the token with
+/// the largest logit.
 pub(crate) fn divisor(
     row: &RolloutRow,
     turn: &BranchTurn<'_>,

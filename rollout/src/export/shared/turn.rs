@@ -1,4 +1,4 @@
-//! A branch cut at its calls: what the conversation grew by before each, and what was answered.
+//! Splits a branch at its calls: the new context before each call, and its answer.
 
 use std::ops::Range;
 
@@ -10,20 +10,20 @@ use crate::row::{CallSpan, RolloutRow};
 #[derive(Clone, Debug)]
 pub(crate) struct BranchTurn<'a> {
     pub(crate) span: &'a CallSpan,
-    /// From the end of the answer before, or the branch's start, to this answer.
+    /// The tokens from the end of the previous answer, or the start of the branch, to this answer.
     pub(crate) context: Range<usize>,
-    /// The answer's tokens.
+    /// The tokens of the answer.
     pub(crate) answer: Range<usize>,
     row: &'a RolloutRow,
 }
 
 impl<'a> BranchTurn<'a> {
-    /// All that the call was asked with.
+    /// Returns the whole prompt of the call.
     pub(crate) fn prompt_ids(&self) -> &'a [i32] {
         self.row.token_ids.get(..self.answer.start).unwrap_or_default()
     }
 
-    /// What its prompt has beyond the turns before.
+    /// Returns the prompt's tokens after the previous turns.
     pub(crate) fn context_ids(&self) -> &'a [i32] {
         self.row.token_ids.get(self.context.clone()).unwrap_or_default()
     }
@@ -32,33 +32,34 @@ impl<'a> BranchTurn<'a> {
         self.row.token_ids.get(self.answer.clone()).unwrap_or_default()
     }
 
-    /// Of the answer's tokens.
+    /// Returns the logprobs of the answer's tokens.
     pub(crate) fn logprobs(&self) -> &'a [f32] {
         self.row.logprobs.get(self.answer.clone()).unwrap_or_default()
     }
 
-    /// Of the answer's tokens.
+    /// Returns the loss mask of the answer's tokens.
     pub(crate) fn loss_mask(&self) -> &'a [u8] {
         self.row.loss_mask.get(self.answer.clone()).unwrap_or_default()
     }
 
-    /// Of the answer's tokens.
+    /// Returns the trainable mask of the answer's tokens.
     pub(crate) fn trainable_mask(&self) -> &'a [u8] {
         self.row.trainable_mask.get(self.answer.clone()).unwrap_or_default()
     }
 
-    /// Of the answer's tokens.
+    /// Returns the policy versions of the answer's tokens.
     pub(crate) fn versions(&self) -> &'a [i32] {
         self.row.token_version.get(self.answer.clone()).unwrap_or_default()
     }
 }
 
-/// The row's turns in order.
+/// Returns the row's turns in order.
 ///
 /// # Errors
-/// Its spans overlap or go beyond its tokens.
+/// The row's spans overlap or exceed its tokens.
 pub(crate) fn turns(row: &RolloutRow) -> Result<Vec<BranchTurn<'_>>, ExportError> {
     let mut end_before = 0;
+    // The checks of rows run before an export, but a fixture or a later format may skip them.
     let turn = |(index, span)| {
         let answer = answer(span).filter(|answer| {
             end_before <= answer.start && answer.start <= answer.end && answer.end <= row.token_ids.len()

@@ -1,5 +1,5 @@
-//! Trials of every form for the property tests of formats: retries, sub-agents, masked calls, several policy versions,
-//! logprobs down to the last bit, groups that are whole, failed trials.
+//! Random trials for the property tests of formats: retries, sub-agents, masked calls, several policy versions,
+//! arbitrary logprob bits, complete groups, failed trials.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -11,8 +11,8 @@ use crate::forest::tests::call;
 use crate::row::RolloutRow;
 use crate::token::Logprob;
 
-/// One call: which earlier answer it extends, if any; ids after that; ids sampled; the bits of the first logprob; how
-/// many versions later than the call before; whether it only gives a title.
+/// One call. It has the earlier answer that it extends (if any), the new ids, the sampled ids, and the bits of the
+/// first logprob. The last two fields are the increase of the policy version and whether the call is a title.
 type Turn = (Option<prop::sample::Index>, Vec<u32>, Vec<u32>, u32, i32, bool);
 
 fn turn() -> impl Strategy<Value = Turn> {
@@ -35,10 +35,10 @@ fn calls(turns: &[Turn]) -> Vec<Call> {
         let parent = parent
             .filter(|_| !sequences.is_empty())
             .map(|index| sequences[index.index(sequences.len())].clone());
-        // No prompt of one conversation begins like another by chance.
+        // A unique first id, so that no prompt of one conversation begins like another by chance.
         let prompt = [parent.unwrap_or_else(|| vec![100 + n]), tail.clone()].concat();
         let mut call = call(n, &prompt, &[sampled]);
-        // The sign bit set: no logprob is above 0.
+        // The sign bit is set, because no logprob is above 0.
         let logprob = Logprob::try_from(f32::from_bits(bits | 1 << 31)).ok();
         call.choices[0].logprobs[0] = logprob;
         version += later;
@@ -50,7 +50,7 @@ fn calls(turns: &[Turn]) -> Vec<Call> {
     calls
 }
 
-/// A group of one to three trials of one to three branches or so, whole; some of them masked and without a reward.
+/// A complete group of one to three trials with about one to three branches. Some trials are masked and have no reward.
 pub(crate) fn any_group() -> impl Strategy<Value = Vec<Trial>> {
     let trial = (vec(turn(), 1..6), proptest::option::weighted(0.8, -1.0..1.0_f64));
     vec(trial, 1..4).prop_map(|trials| {
@@ -81,7 +81,7 @@ fn trial_of(index: u32, reward: Option<f64>, calls: &[Call]) -> Trial {
     trial
 }
 
-/// The rows of a trial on which something is trained, each up to its last trained token.
+/// Returns the rows of a trial with trained tokens, each up to its last trained token.
 pub(crate) fn trained_rows(trial: &Trial) -> Vec<RolloutRow> {
     let trained = trial.rows.iter().filter(|row| row.loss_mask.contains(&1)).cloned();
     let cut = trained.map(|mut row| {
@@ -97,13 +97,13 @@ pub(crate) fn trained_rows(trial: &Trial) -> Vec<RolloutRow> {
     cut.collect()
 }
 
-/// The rows that a format of [`crate::export::shared::compared`] writes of a trial.
+/// Returns the rows that a format of [`crate::export::shared::compared`] writes for a trial.
 pub(crate) fn compared_rows(trial: &Trial) -> Vec<RolloutRow> {
     let trained = trained_rows(trial);
     if trained.is_empty() { vec![trial.rows[0].clone()] } else { trained }
 }
 
-/// The trial with no more than one branch on which something is trained, as for `--on-fork longest`.
+/// Returns the trial with only its first branch, as after `--on-fork longest`.
 pub(crate) fn one_branch(mut trial: Trial) -> Trial {
     trial.rows.truncate(1);
     trial

@@ -1,5 +1,5 @@
-//! For tests of formats: trials of any shape (turns, forks, starts over, answers of no tokens, logprobs that are
-//! missing), failed ones, and what an exporter makes of them.
+//! Trials of any shape for tests of formats (turns, forks, new conversations, empty answers, missing logprobs), failed
+//! trials, and the output of an exporter for these.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use crate::export::exporter::{ExportError, Exporter, GroupPlace, Trial};
 use crate::forest::tests::call;
 use crate::token::Logprob;
 
-/// What a call goes on from (none: it starts over), what it adds, and its answer with the logprobs that are known.
+/// The call that a call extends (`None` for a new conversation), its new ids, and its answer with the known logprobs.
 type Drawn = (Option<prop::sample::Index>, Vec<u32>, Vec<(u32, Option<f32>)>);
 
 fn drawn() -> impl Strategy<Value = Drawn> {
@@ -19,7 +19,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
     (parent, vec(0..9_u32, 1..5), vec((0..9_u32, logprob), 0..5))
 }
 
-/// A trial with a reward, an advantage, and at least one row; of a group of its own.
+/// A trial with a reward, an advantage, and at least one row, in its own group.
 pub(crate) fn trial() -> impl Strategy<Value = Trial> {
     let numbers = (-2.0..2.0_f64, -2.0..2.0_f64, 0.1..2.0_f64);
     (vec(drawn(), 1..8), numbers).prop_filter_map("it has a sampled token", |(drawn, numbers)| {
@@ -49,7 +49,7 @@ fn built(drawn: &[Drawn], (reward, advantage, temperature): (f64, f64, f64)) -> 
     Trial { group: Some(GroupPlace { ordinal: 0, trials: 1 }), ..trial }
 }
 
-/// A trial, as it comes out where it failed and is kept for its group's sake.
+/// Returns the trial as a failed trial that is only present for its group.
 pub(crate) fn masked(mut trial: Trial) -> Trial {
     for row in &mut trial.rows {
         row.trainable_mask.fill(0);
@@ -61,7 +61,7 @@ pub(crate) fn masked(mut trial: Trial) -> Trial {
     Trial { reward: None, advantage: None, ..trial }
 }
 
-/// What an exporter writes of trials, as text, and what it says at the end. `new` makes it on an output.
+/// Exports trials with the exporter that `new` makes on `out`. Returns the messages of the omissions.
 pub(crate) fn exported<'a, E: Exporter>(
     out: &'a mut Vec<u8>,
     new: impl FnOnce(&'a mut Vec<u8>) -> E,

@@ -1,4 +1,4 @@
-//! What all formats do with rows that are none: they refuse them, and leave nothing.
+//! Tests that all formats reject invalid rows and write nothing for these.
 
 use std::io::Cursor;
 
@@ -9,7 +9,7 @@ use crate::export::format::{Format, FormatOptions};
 use crate::export::formats::parquet::ParquetReader;
 use crate::export::pipeline::advantage::Advantage;
 
-/// What an exporter made of a trial that is alone, weighed as the format wants: why it was refused, and what there is.
+/// Exports a single spoiled trial, with the advantage that the format requires. Returns the rejection and the output.
 fn refusal(format: Format, spoil: fn(&mut Trial)) -> (Option<String>, Vec<u8>) {
     let mut options = FormatOptions::default();
     options.prime_rl.assumed_temperature = Some(1.0);
@@ -25,10 +25,10 @@ fn refusal(format: Format, spoil: fn(&mut Trial)) -> (Option<String>, Vec<u8>) {
     (refusal, file.into_inner())
 }
 
-/// What spoils a trial, and what is told of it.
+/// A function that spoils a trial, and the expected error.
 type Spoil = (fn(&mut Trial), &'static str);
 
-/// Several trainers take each of these without a word.
+/// Each of these errors passes unnoticed in several trainers.
 #[test]
 fn broken_rows_are_refused_by_trial_and_place_and_leave_nothing() {
     let spoil: [Spoil; 5] = [
@@ -38,7 +38,7 @@ fn broken_rows_are_refused_by_trial_and_place_and_leave_nothing() {
         (|trial| trial.rows[0].has_media = true, "it held images, audio or video"),
         (|trial| trial.reward = Some(f64::NAN), "its reward is NaN"),
     ];
-    // rollout/1 holds whatever a row is; what it may be is checked when rows are chosen.
+    // `rollout/1` represents any row. Its validity is checked when rows are selected.
     let trainers = Format::ALL.iter().filter(|format| !matches!(format, Format::Jsonl | Format::Parquet));
     for (&format, (spoil, told)) in trainers.flat_map(|format| spoil.iter().map(move |spoil| (format, spoil)))
     {
@@ -51,7 +51,7 @@ fn broken_rows_are_refused_by_trial_and_place_and_leave_nothing() {
     }
 }
 
-/// Without this, a format that refuses all would pass.
+/// Otherwise a format that rejects everything would pass the test above.
 #[test]
 fn what_is_not_broken_is_taken() {
     for &format in Format::ALL {

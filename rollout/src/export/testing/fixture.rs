@@ -1,4 +1,4 @@
-//! Trials that the tests of formats write: two of one group, the second one forked.
+//! Trials for the tests of formats: two of one group, the second one with a fork.
 
 use crate::call::Call;
 use crate::export::exporter::{GroupPlace, Trial};
@@ -7,12 +7,13 @@ use crate::ids::{GroupId, TaskId, TrialId};
 use crate::rollout::{Reward, TrialFacts, rows};
 use crate::training::TrainingPolicy;
 
-/// A trial of one branch with two turns: ids 1 2 [3] 4 [5 6], sampled ones in brackets, each with its negative as logprob.
+/// A trial of one branch with two turns: ids 1 2 [3] 4 [5 6], with sampled ids in brackets. The logprob of a sampled id
+/// is its negative.
 pub(crate) fn straight() -> Trial {
     trial("straight", 0, 1.0, 0.5, &[call(0, &[1, 2], &[&[3]]), call(1, &[1, 2, 3, 4], &[&[5, 6]])])
 }
 
-/// A trial of two branches: 1 2 [3] 4 [5] and 1 2 [3] 7 [8 9], where the first one owns the shared 3.
+/// A trial of two branches, 1 2 [3] 4 [5] and 1 2 [3] 7 [8 9]. The first one owns the shared 3.
 pub(crate) fn forked() -> Trial {
     let calls =
         [call(0, &[1, 2], &[&[3]]), call(1, &[1, 2, 3, 4], &[&[5]]), call(2, &[1, 2, 3, 7], &[&[8, 9]])];

@@ -1,4 +1,4 @@
-//! How the tests of formats write trials and read what was written.
+//! Helpers for the tests of formats that write trials and read the output.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use crate::export::exporter::{ExportError, Exporter, Omission, Trial};
 
-/// An output that can still be read when its exporter is gone.
+/// An output that is readable after its exporter is dropped.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Output(Rc<RefCell<Vec<u8>>>);
 
 impl Output {
-    /// All that was written.
+    /// Returns all written bytes.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         self.0.borrow().clone()
     }
@@ -29,7 +29,7 @@ impl Write for Output {
     }
 }
 
-/// Has these trials written; what is left out.
+/// Exports these trials. Returns the omissions.
 pub(crate) fn run<E: Exporter>(
     exporter: E,
     trials: impl IntoIterator<Item = Trial>,
@@ -39,7 +39,7 @@ pub(crate) fn run<E: Exporter>(
     exporter.finish()
 }
 
-/// The lines of a file with these trials, and what it leaves out.
+/// Returns the lines of a file with these trials, and the omissions.
 pub(crate) fn written<E: Exporter>(
     new: impl FnOnce(Output) -> E,
     trials: impl IntoIterator<Item = Trial>,
@@ -50,7 +50,7 @@ pub(crate) fn written<E: Exporter>(
     Ok((text.lines().map(str::to_owned).collect(), omissions))
 }
 
-/// The same, read.
+/// Returns the parsed lines of a file with these trials.
 pub(crate) fn objects<E: Exporter>(
     new: impl FnOnce(Output) -> E,
     trials: impl IntoIterator<Item = Trial>,
@@ -59,22 +59,22 @@ pub(crate) fn objects<E: Exporter>(
     lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// A list of whole numbers.
+/// Returns a list of integers.
 pub(crate) fn ints(list: &Value) -> Vec<i32> {
     list.as_array().unwrap().iter().map(|id| i32::try_from(id.as_i64().unwrap()).unwrap()).collect()
 }
 
-/// A list of 32-bit floats, as their bits: 0.0 and -0.0 are two things.
+/// Returns a list of 32-bit floats as bits, because 0.0 and -0.0 are equal as floats.
 pub(crate) fn float_bits(list: &Value) -> Vec<u32> {
     list.as_array().unwrap().iter().map(|value| (value.as_f64().unwrap() as f32).to_bits()).collect()
 }
 
-/// What [`float_bits`] gives for these.
+/// Returns the same as [`float_bits`] for these floats.
 pub(crate) fn bits(floats: &[f32]) -> Vec<u32> {
     floats.iter().map(|value| value.to_bits()).collect()
 }
 
-/// What is left out, as it is told.
+/// Returns the messages of the omissions.
 pub(crate) fn told(omissions: &[Omission]) -> Vec<String> {
     omissions.iter().map(|Omission { what, count }| format!("{count} {what}")).collect()
 }

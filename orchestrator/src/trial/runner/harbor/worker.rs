@@ -205,7 +205,7 @@ async fn read(stdout: impl AsyncRead + Unpin, routes: Arc<Routes>, log: Arc<Log>
         match serde_json::from_slice(&line) {
             Ok(news) => routes.deliver(news),
             Err(error) => {
-                log.line(format!("harbor's worker said what cannot be understood: {error}"));
+                log.line(format!("harbor's worker sent a message that cannot be read: {error}"));
                 break;
             }
         }

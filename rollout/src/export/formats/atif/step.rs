@@ -35,7 +35,7 @@ struct Metrics<'a> {
     extra: TokenExtra<'a>,
 }
 
-/// Per token of the answer.
+/// Lists with a value per token of the answer.
 #[derive(Serialize)]
 struct TokenExtra<'a> {
     loss_mask: &'a [u8],
@@ -60,9 +60,10 @@ struct StepExtra<'a> {
 
 impl<'a> Step<'a> {
     /// # Errors
-    /// The call's messages are no JSON.
+    /// The call's messages are not JSON.
     pub(super) fn new(step_id: usize, turn: BranchTurn<'a>, row: &RolloutRow) -> Result<Self, ExportError> {
         let span = turn.span;
+        // The messages are checked, because invalid JSON would make the whole line unreadable.
         let messages = span.messages.as_deref().map(serde_json::from_str).transpose().map_err(|error| {
             refused(row, format!("the messages of call {} are no JSON: {error}", span.call_id))
         })?;
@@ -77,6 +78,7 @@ impl<'a> Step<'a> {
                 completion_tokens: turn.answer.len(),
                 prompt_token_ids: turn.prompt_ids(),
                 completion_token_ids: turn.answer_ids(),
+                // Without a mask, the absence of logprobs is the only sign that an answer is not trained.
                 logprobs: is_trained.then(|| Exact(turn.logprobs().iter().copied())),
                 extra: TokenExtra { loss_mask: turn.loss_mask(), token_version: turn.versions() },
             },

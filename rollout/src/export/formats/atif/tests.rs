@@ -56,7 +56,7 @@ fn a_straight_trial_is_one_trajectory() {
     assert_eq!(line["final_metrics"], metrics);
     assert_eq!((&line["extra"]["reward"], &line["extra"]["advantage"]), (&json!(1.0), &json!(0.5)));
     assert_eq!(line.get("subagent_trajectories"), None);
-    assert_eq!(told, ["2 calls: their messages, which were not kept"]);
+    assert_eq!(told, ["2 calls: their messages, which were not recorded"]);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn messages_that_were_kept_are_in_the_step() {
     };
     let (lines, told) = with(r#"[{"role":"user","content":"hello"}]"#).unwrap();
     assert_eq!(lines[0]["steps"][0]["extra"]["messages"], json!([{"role": "user", "content": "hello"}]));
-    assert_eq!(told, ["1 calls: their messages, which were not kept"]);
+    assert_eq!(told, ["1 calls: their messages, which were not recorded"]);
     let error = with("[{").unwrap_err().to_string();
     assert!(error.contains("the messages of call c0000 are no JSON"), "{error}");
 }
@@ -101,7 +101,7 @@ fn what_is_no_number_is_refused() {
     assert!(written([Trial { advantage: Some(f64::NAN), ..straight() }]).is_err());
 }
 
-/// What Harbor's own classes ask of a trajectory and of those in it.
+/// Asserts the requirements of Harbor's own classes for a trajectory and its embedded ones.
 fn is_valid(trajectory: &Value) -> bool {
     let steps = trajectory["steps"].as_array().unwrap();
     let embedded = trajectory.get("subagent_trajectories").map_or(&[][..], |list| list.as_array().unwrap());

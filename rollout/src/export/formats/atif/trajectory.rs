@@ -1,4 +1,4 @@
-//! The trajectory itself: names and order of fields are ATIF's.
+//! The trajectory, with ATIF's names and order of fields.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -50,7 +50,7 @@ struct Extra<'a> {
     trial: Option<TrialExtra<'a>>,
 }
 
-/// What is the same for all branches stands at the root.
+/// The data of the trial, which is the same for all branches. Only the root has it.
 #[derive(Serialize)]
 struct TrialExtra<'a> {
     task_id: &'a str,
@@ -71,26 +71,29 @@ struct TrialExtra<'a> {
 }
 
 impl<'a> Trajectory<'a> {
-    /// All branches of the trial; none where no branch has an answer of its own.
+    /// Returns the trajectory with all branches of the trial, or `None` if no branch has its own answer.
     ///
     /// # Errors
-    /// Spans are not in order, or messages are no JSON.
+    /// Spans are not in order, or messages are not JSON.
     pub(super) fn of(trial: &'a Trial) -> Result<Option<Self>, ExportError> {
         let mut told = HashSet::new();
         let branches = trial.rows.iter().map(|row| Self::of_branch(row, &mut told));
         let mut branches = branches.filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()?.into_iter();
         let Some(root) = branches.next() else { return Ok(None) };
+        // Only the first branch is the root, so that the data of the trial appear once.
         let extra = Extra { trial: TrialExtra::of(trial), ..root.extra };
         Ok(Some(Self { extra, subagent_trajectories: branches.collect(), ..root }))
     }
 
-    /// `told` holds the answers that an earlier branch has, by call and choice.
+    /// Returns the trajectory of one branch. `told` has the answers of earlier branches, by call and choice.
     fn of_branch(
         row: &'a RolloutRow,
         told: &mut HashSet<(&'a str, i32)>,
     ) -> Result<Option<Self>, ExportError> {
         let mut turns = turns(row)?;
+        // An answer belongs to the first branch that has it, so that its tokens appear once in the line.
         turns.retain(|turn| told.insert((&turn.span.call_id, turn.span.choice_index)));
+        // Every answer of this branch is in an earlier branch, so it has no steps of its own.
         if turns.is_empty() {
             return Ok(None);
         }
@@ -118,7 +121,7 @@ impl<'a> Trajectory<'a> {
         }))
     }
 
-    /// How many steps of all branches are not so.
+    /// Returns the number of steps of all branches for which `is_so` is false.
     pub(super) fn steps_without(&self, is_so: fn(&Step<'a>) -> bool) -> usize {
         let here = self.steps.iter().filter(|step| !is_so(step)).count();
         here + self.subagent_trajectories.iter().map(|other| other.steps_without(is_so)).sum::<usize>()

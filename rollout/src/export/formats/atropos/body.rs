@@ -1,4 +1,4 @@
-//! The body of a post: lists with an entry per branch, written straight from the rows.
+//! The body of a post: lists with an entry per branch, written directly from the rows.
 
 use serde::{Serialize, Serializer};
 
@@ -9,12 +9,12 @@ use crate::export::shared::temperature::divisor;
 use crate::export::shared::turn::turns;
 use crate::row::RolloutRow;
 
-/// What stands in `masks` for a token that is not trained.
+/// The value of `masks` for a token that is not trained.
 const OFF_MASK: i32 = -100;
-/// And in `inference_logprobs`; no logprob is positive.
+/// The value of `inference_logprobs` for a token that is not trained. No logprob is positive.
 const NO_LOGPROB: f32 = 1.0;
 
-/// Names are Atropos's.
+/// The body, with Atropos's names.
 #[derive(Serialize)]
 pub(super) struct Body<'a> {
     tokens: Vec<&'a [i32]>,
@@ -26,7 +26,7 @@ pub(super) struct Body<'a> {
     overrides: Vec<Overrides>,
 }
 
-/// A branch, and the trial that it is of.
+/// A branch, and the trial that it belongs to.
 #[derive(Clone, Copy)]
 struct Sequence<'a> {
     trial: &'a Trial,
@@ -34,7 +34,7 @@ struct Sequence<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// None where no trial of the group has a reward.
+    /// Returns the body of a group, or `None` if no trial of the group has a reward.
     pub(super) fn of(trials: &'a [Trial]) -> Option<Self> {
         let sequences: Vec<_> = trials
             .iter()
@@ -44,6 +44,7 @@ impl<'a> Body<'a> {
         if given.is_empty() {
             return None;
         }
+        // The mean over sequences rather than trials, because Atropos computes its own mean over sequences.
         let mean = given.iter().sum::<f64>() / given.len() as f64;
         let rows = || sequences.iter().map(|sequence| sequence.row);
         Some(Self {
@@ -69,7 +70,7 @@ impl Serialize for Score {
     }
 }
 
-/// A token's id where it is trained.
+/// The ids of trained tokens, and −100 for the others.
 struct Masks<'a>(&'a RolloutRow);
 
 impl Serialize for Masks<'_> {
@@ -79,7 +80,7 @@ impl Serialize for Masks<'_> {
     }
 }
 
-/// A token's logprob where it is trained.
+/// The logprobs of trained tokens, and 1.0 for the others.
 struct Logprobs<'a>(&'a RolloutRow);
 
 impl Serialize for Logprobs<'_> {
@@ -90,15 +91,16 @@ impl Serialize for Logprobs<'_> {
     }
 }
 
-/// The trial's advantage where a token is trained, 0.0 elsewhere.
+/// The trial's advantage for trained tokens, and 0.0 for the others.
 struct Advantages<'a> {
     row: &'a RolloutRow,
     advantage: f64,
 }
 
 impl<'a> Advantages<'a> {
-    /// None where the trial needs an advantage and has none.
+    /// Returns `None` if the trial needs an advantage and has none.
     fn of(&Sequence { trial, row }: &Sequence<'a>) -> Option<Self> {
+        // A trial without trained tokens needs no advantage, and must not remove those of its group.
         let advantage = trial.advantage.or_else(|| (!trial.rows.iter().any(is_trained)).then_some(0.0))?;
         Some(Self { row, advantage })
     }
@@ -111,7 +113,7 @@ impl Serialize for Advantages<'_> {
     }
 }
 
-/// What a trainer has to know of one sequence.
+/// The properties of one sequence that differ from the group's defaults.
 #[derive(Serialize)]
 struct Overrides {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -127,10 +129,11 @@ impl Overrides {
     }
 }
 
-/// What the logits of all trained turns were divided by, if that is known and one number.
+/// Returns the divisor of the logits of all trained turns, if it is known and the same for all.
 pub(super) fn temperature(row: &RolloutRow) -> Option<f64> {
     let turns = turns(row).ok()?;
     let trained = turns.iter().filter(|turn| turn.loss_mask().contains(&1));
+    // One unknown divisor makes the whole branch unknown, because the field has one number per branch.
     let divisors: Option<Vec<f64>> = trained.map(|turn| divisor(row, turn, None).ok()).collect();
     let divisors = divisors?;
     let first = *divisors.first()?;

@@ -41,7 +41,7 @@ fn a_group_is_one_body() {
     assert!(told.contains(&told_of.to_owned()), "{told:?}");
 }
 
-/// A fork would shift the mean that the trainer takes off the scores.
+/// A fork would shift the mean that the trainer subtracts from the scores.
 #[test]
 fn forks_need_advantages() {
     let error = written([without_advantage(straight()), without_advantage(forked())]).unwrap_err();

@@ -1,12 +1,12 @@
-//! Rollout details, one JSON line per trial, as `harbor` 0.25.0 keeps them in a trial's `result.json`: `trial_name`,
+//! Rollout details, one JSON line per trial, as `harbor` 0.25.0 stores them in a trial's `result.json`: `trial_name`,
 //! `task_name`, `agent_result.rollout_details` and `verifier_result.rewards`.
 //!
-//! A detail is a branch: lists with an entry per turn, `prompt_token_ids` (each time from the first token on, so a line
-//! grows with the square of the turns), `completion_token_ids` and `logprobs`, and in `extra` the turn's `call_id`,
-//! `role` and `token_version`. There is no mask: readers train every completion. So only turns that are trained are
-//! listed (the others stand in the prompts after them), a shared turn in one branch, and a turn of which some tokens are
-//! trained and some are not is refused. A trial of which nothing is trained has an empty list, and one without a
-//! reward `verifier_result: null`.
+//! A detail is a branch with lists that have an entry per turn. `prompt_token_ids` begins with the first token each
+//! time, so a line grows with the square of the turns. The other lists are `completion_token_ids`, `logprobs`, and in
+//! `extra` the turn's `call_id`, `role` and `token_version`. There is no mask, because readers train every completion.
+//! For this reason only trained turns are listed, a shared turn in one branch. The other turns are part of later
+//! prompts. A turn with both trained and masked tokens is rejected. A trial without trained tokens has an empty list,
+//! and a trial without a reward has `verifier_result: null`.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -23,7 +23,7 @@ use crate::export::shared::row_queries::is_trained;
 use crate::export::shared::turn::{BranchTurn, turns};
 use crate::row::RolloutRow;
 
-/// Writes `rollout_details` as of `harbor` 0.25.0; see the module.
+/// Writes `rollout_details` as of `harbor` 0.25.0. The module describes the format.
 #[derive(Debug)]
 pub struct HarborDetailsExporter<W: Write> {
     lines: Lines<W>,
@@ -31,7 +31,7 @@ pub struct HarborDetailsExporter<W: Write> {
 }
 
 impl<W: Write> HarborDetailsExporter<W> {
-    /// Nothing is written yet.
+    /// Returns an exporter. Nothing is written yet.
     pub fn new(out: W) -> Self {
         Self { lines: Lines::new(out), told: Tally::default() }
     }
@@ -39,7 +39,7 @@ impl<W: Write> HarborDetailsExporter<W> {
 
 impl<W: Write> Exporter for HarborDetailsExporter<W> {
     /// # Errors
-    /// Also refused: images, a call of which only some tokens are trained, and a reward that is no number.
+    /// The trial has images, a call with both trained and masked tokens, or a reward that is not finite.
     fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
         refuse_unfit(&trial)?;
         let Some(first) = trial.rows.first() else { return Ok(()) };
@@ -69,10 +69,11 @@ impl<W: Write> HarborDetailsExporter<W> {
     }
 }
 
-/// The row's turns that are trained here, to the last token.
+/// Returns the row's trained turns, in which every token must be trained.
 fn trained_turns(row: &RolloutRow) -> Result<Vec<BranchTurn<'_>>, ExportError> {
     let mut turns = turns(row)?;
     turns.retain(|turn| turn.loss_mask().contains(&1));
+    // A reader trains every completion, so a masked token in a turn would be trained.
     let in_part = turns.iter().find(|turn| turn.loss_mask().iter().any(|&mask| mask != 1));
     match in_part {
         None => Ok(turns),
@@ -109,7 +110,7 @@ struct VerifierResult<'a> {
 #[serde(transparent)]
 struct Number(#[serde(serialize_with = "finite")] Option<f64>);
 
-/// An entry of each list per turn.
+/// One branch. Each list has an entry per turn.
 #[derive(Serialize)]
 struct Detail<'a> {
     prompt_token_ids: Vec<&'a [i32]>,
@@ -126,10 +127,11 @@ struct Extra<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// `first` is a row of the trial's.
+    /// Returns the line of a trial. `first` is any of its rows.
     fn new(trial: &'a Trial, first: &'a RolloutRow, branches: &[Vec<BranchTurn<'a>>]) -> Self {
         let rewards = |reward| {
             let named = first.rewards.iter().map(|(name, &number)| (name.as_str(), number));
+            // The reward of the export comes last, so it replaces a verifier's number with the same name.
             let all = named.chain([("reward", reward)]);
             VerifierResult { rewards: all.map(|(name, number)| (name, Number(Some(number)))).collect() }
         };

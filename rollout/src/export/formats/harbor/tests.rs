@@ -80,7 +80,7 @@ fn a_shared_turn_is_in_the_details_of_one_branch() {
     );
 }
 
-/// There is nothing in a detail that would keep a reader from training the 5.
+/// A detail has no mask, so a reader would train the 5.
 #[test]
 fn a_turn_that_is_trained_in_part_is_refused() {
     let mut trial = straight();
@@ -115,7 +115,7 @@ proptest! {
         }
     }
 
-    /// Each trained token of a row is in one turn, at the end of a prompt that is the row up to it.
+    /// Each trained token of a row is in one turn, and the turn's prompt is the row up to it.
     #[test]
     fn details_read_back_equal(trial in trial()) {
         let Ok((text, _)) = details([trial.clone()]) else {

@@ -1,4 +1,4 @@
-//! How the Rust types of a row are held in Arrow arrays, and read back from arrays that may be foreign.
+//! Maps the Rust types of a row to Arrow arrays, and reads them back from arrays of any writer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,41 +10,41 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
 
 use super::scalar::Scalar;
 
-/// The type of a column, or of what a list, map or struct holds.
+/// The type of a column, or of the values in a list, map or struct.
 pub trait Column: Sized {
-    /// Whether the type has a value that Parquet holds as null.
+    /// Whether the type has a value that is null in Parquet.
     const IS_NULLABLE: bool = false;
 
-    /// The Arrow type that is written, and that must be found when reading.
+    /// The Arrow type for writing, which is also required for reading.
     fn data_type() -> DataType;
 
-    /// The values as one array.
+    /// Returns the values as one array.
     fn to_array<'a>(values: impl Iterator<Item = &'a Self>) -> Result<ArrayRef, ArrowError>
     where
         Self: 'a;
 
-    /// The value at `index`, which is below the array's length.
+    /// Returns the value at `index`, which is below the array's length.
     fn from_array(array: &dyn Array, index: usize) -> Result<Self, Mismatch>;
 
-    /// Every value of an array that is the elements of a list.
+    /// Returns every value of an array that has the elements of a list.
     fn all_from_array(array: &dyn Array) -> Result<Vec<Self>, Mismatch> {
         let element = |i| Self::from_array(array, i).map_err(|mismatch| mismatch.inside(&format!("[{i}]")));
         (0..array.len()).map(element).collect()
     }
 
-    /// The value where a file has no such column: files of an earlier rolltap lack what came later. As in JSON Lines,
-    /// only what can be null can be left out.
+    /// Returns the value for a file without this column: files of earlier rolltap versions lack newer columns. As in
+    /// JSON Lines, only a nullable column may be absent.
     fn absent() -> Option<Self> {
         None
     }
 }
 
-/// What was found is not what a row holds.
+/// The error that an array does not have a row's type.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// The column, then indices, keys and inner fields. Empty until it is seen from a struct.
+    /// The column, then indices, keys and inner fields. Empty until `inside` adds the enclosing struct.
     pub(super) path: String,
-    /// What was found and what was expected.
+    /// The actual and the expected type or value.
     pub(super) problem: String,
 }
 
@@ -53,10 +53,11 @@ impl Mismatch {
         Self { path: String::new(), problem: problem.into() }
     }
 
-    /// The same, seen from the struct, list or map that it is in.
+    /// Returns the same error with the enclosing struct, list or map in its path.
     pub(super) fn inside(self, field: &str) -> Self {
         let path = match self.path.as_str() {
             "" => field.to_owned(),
+            // An index follows the field without a dot.
             index if index.starts_with('[') => format!("{field}{index}"),
             inner => format!("{field}.{inner}"),
         };
@@ -70,12 +71,12 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// The Arrow field of a column.
+/// Returns the Arrow field of a column.
 pub(super) fn field<C: Column>(name: &str) -> Field {
     Field::new(name, C::data_type(), C::IS_NULLABLE)
 }
 
-/// The value of the field `name` in row `index` of a struct.
+/// Returns the value of the field `name` in row `index` of a struct.
 pub(super) fn cell<C: Column>(record: &StructArray, name: &str, index: usize) -> Result<C, Mismatch> {
     match record.column_by_name(name) {
         Some(array) => C::from_array(array, index).map_err(|mismatch| mismatch.inside(name)),
@@ -87,8 +88,8 @@ fn missing<C: Column>() -> Mismatch {
     Mismatch::new(format!("missing, {} is expected", C::data_type()))
 }
 
-/// Whether a file's type can be read as `expected`. Nullability and the names of list elements and map entries are
-/// free, because other writers choose them differently; unknown fields of structs are ignored.
+/// Checks whether a file's type can be read as `expected`. Nullability and the names of list elements and map entries
+/// may differ, because other writers choose other ones. Unknown fields of structs are ignored.
 pub(super) fn compatible(expected: &DataType, found: &DataType) -> Result<(), Mismatch> {
     match (expected, found) {
         (DataType::List(expected), DataType::List(found)) => {
@@ -114,6 +115,7 @@ pub(super) fn compatible(expected: &DataType, found: &DataType) -> Result<(), Mi
 fn field_compatible(expected: &Field, found: &Fields) -> Result<(), Mismatch> {
     let name = expected.name();
     match found.iter().find(|field| field.name() == name) {
+        // A file of an earlier version has no column for a newer optional field.
         None if expected.is_nullable() => Ok(()),
         None => Err(Mismatch::new(format!("missing, {} is expected", expected.data_type())).inside(name)),
         Some(found) => compatible(expected.data_type(), found.data_type()).map_err(|m| m.inside(name)),
@@ -168,6 +170,7 @@ impl<S: Scalar> Column for S {
 }
 
 impl<S: Scalar> Column for Option<S> {
+    // Lists and maps are never null: an empty one has the same meaning.
     const IS_NULLABLE: bool = true;
 
     fn data_type() -> DataType {
@@ -243,6 +246,7 @@ impl<V: Column> Column for BTreeMap<String, V> {
                 <String as Column>::from_array(keys, entry).map_err(|mismatch| mismatch.inside("key"))?;
             let value =
                 V::from_array(values, entry).map_err(|mismatch| mismatch.inside(&format!("[{key:?}]")))?;
+            // Parquet allows duplicate keys, but a row has one value per name.
             if map.insert(key.clone(), value).is_some() {
                 return Err(Mismatch::new(format!("the key {key:?} stands twice in one map")));
             }

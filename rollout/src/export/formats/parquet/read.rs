@@ -1,7 +1,7 @@
-//! Rows out of a Parquet file, which may be foreign or damaged.
+//! Reads rows from a Parquet file, which may be foreign or damaged.
 //!
-//! The Parquet decoder panics on some damaged pages. What it does to a file of unknown origin must not end a proxy or a
-//! job, so each call of it is [`contained`] and its panic becomes an error like any other.
+//! The Parquet decoder panics on some damaged pages. A file of unknown origin must not end a proxy or a job. For this
+//! reason each call of the decoder is [`contained`], and its panic becomes an ordinary error.
 
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,50 +19,50 @@ use super::column::compatible;
 use crate::export::pipeline::projection::RowPart;
 use crate::row::RolloutRow;
 
-/// A row can hold a million tokens, so few are decoded at a time.
+/// The number of rows that are decoded together. It is small, because a row can have a million tokens.
 const ROWS_AT_A_TIME: usize = 16;
 
-/// Why a file, or a row of it, was not read.
+/// Why a file, or one of its rows, was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The file is no Parquet, or is cut off or damaged.
+    /// The file is not Parquet, or is truncated or damaged.
     #[error("not a readable Parquet file: {0}")]
     File(#[from] ParquetError),
-    /// The file is Parquet, but not of rollout rows.
+    /// The file is Parquet, but does not have rollout rows.
     #[error("not a file of rollout/1 rows: column {column}: {problem}")]
     Schema {
-        /// The column, inner fields joined by dots.
+        /// The column, with inner fields joined by dots.
         column: String,
-        /// What was found and what was expected.
+        /// The actual and the expected type.
         problem: String,
     },
     /// A row group is damaged.
     #[error("row group {row_group}: cannot read on from row {row} of the file: {problem}")]
     RowGroup {
-        /// Counted from 0.
+        /// The index of the row group, from 0.
         row_group: usize,
-        /// The first row that could not be read, counted from 0 through the whole file.
+        /// The first unreadable row, counted from 0 through the whole file.
         row: u64,
-        /// What the decoder said.
+        /// The decoder's error.
         problem: String,
     },
-    /// A value is not what a row holds.
+    /// A value does not have the type of a row's column.
     #[error("row group {row_group}, row {row} of the file, column {column}: {problem}")]
     Value {
-        /// Counted from 0.
+        /// The index of the row group, from 0.
         row_group: usize,
-        /// Counted from 0 through the whole file.
+        /// The index of the row, from 0 through the whole file.
         row: u64,
-        /// The column, inner fields joined by dots.
+        /// The column, with inner fields joined by dots.
         column: String,
-        /// What was found and what was expected.
+        /// The actual and the expected value.
         problem: String,
     },
 }
 
-/// Reads rows as they are asked for. Columns may stand in any order; unknown ones are ignored.
+/// Reads rows on demand. Columns may be in any order, and unknown columns are ignored.
 ///
-/// The first error ends the iterator: after it nothing tells where the next row begins.
+/// The first error ends the iterator, because the start of the next row is unknown then.
 #[derive(Debug)]
 pub struct ParquetReader<T = RolloutRow> {
     batches: ParquetRecordBatchReader,
@@ -81,9 +81,9 @@ impl ParquetReader {
 }
 
 impl<T: RowPart> ParquetReader<T> {
-    /// Opens a file, checks its columns, and reads only those that `T` holds.
+    /// Opens a file, checks its columns, and reads only the columns of `T`.
     pub fn of_parts(input: impl ChunkReader + 'static) -> Result<Self, ReadError> {
-        // Another writer's Arrow schema would name its own variants of the same Parquet types.
+        // The Arrow schema of another writer may name other Arrow types for the same Parquet types.
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let open = || ParquetRecordBatchReaderBuilder::try_new_with_options(input, options);
         let builder = contained(open).unwrap_or_else(|panic| Err(ParquetError::General(panic)))?;
@@ -92,6 +92,7 @@ impl<T: RowPart> ParquetReader<T> {
             .map_err(|m| ReadError::Schema { column: m.path, problem: m.problem })?;
         let known = known_columns(&expected, &found);
         let projection = ProjectionMask::roots(builder.parquet_schema(), known);
+        // Before the projection, which consumes the builder.
         let row_groups = RowGroups::new(builder.metadata().row_groups().iter().map(|group| group.num_rows()));
         let build = || builder.with_projection(projection).with_batch_size(ROWS_AT_A_TIME).build();
         let batches = contained(build).unwrap_or_else(|panic| Err(ParquetError::General(panic)))?;
@@ -110,6 +111,7 @@ impl<T: RowPart> ParquetReader<T> {
             match contained(|| self.batches.next()) {
                 Ok(Some(Ok(batch))) => self.batch = Batch::new(batch),
                 Ok(Some(Err(error))) => return Some(Err(self.damaged(error.to_string()))),
+                // A truncated row group ends the decoder without an error, so the row count of the index decides.
                 Ok(None) if self.rows_read < self.row_groups.rows() => {
                     return Some(Err(self.damaged("the rows end here, the index promises more".to_owned())));
                 }
@@ -141,13 +143,14 @@ impl<T: RowPart> Iterator for ParquetReader<T> {
             return None;
         }
         let row = self.read_next();
+        // A decoder that failed is not called again.
         self.has_failed = matches!(row, Some(Err(_)));
         row
     }
 }
 
-/// Runs the decoder; its panic is told in words. A decoder that panicked is not called again, so the state that it
-/// left behind is never seen.
+/// Runs the decoder and converts its panic into a text. A decoder that panicked is not called again, so its broken
+/// state has no effect.
 fn contained<T>(decode: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(decode)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -156,7 +159,7 @@ fn contained<T>(decode: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// Decoded rows, and which of them comes next.
+/// Decoded rows, and the index of the next one.
 #[derive(Debug)]
 struct Batch {
     rows: StructArray,
@@ -179,7 +182,7 @@ impl Default for Batch {
     }
 }
 
-/// Where each row group ends, in rows of the file.
+/// The end of each row group, as a row index of the file.
 #[derive(Debug)]
 struct RowGroups {
     ends: Vec<u64>,

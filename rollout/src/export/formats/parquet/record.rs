@@ -1,4 +1,4 @@
-//! The columns of `rollout/1`, in the order of the file. A new column is a new field of the row and one line here.
+//! The columns of `rollout/1`, in the order of the file. A new column needs a new field of the row and one line here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::column::{Column, Mismatch, cell, downcast, field, not_null};
 use crate::export::pipeline::projection::{RowAge, RowFacts, SpanAge};
 use crate::row::{CallSpan, RolloutRow};
 
-/// Makes a struct of Rust a struct of Arrow. A field that is forgotten here does not compile.
+/// Maps a Rust struct to an Arrow struct. A missing field is a compile error.
 macro_rules! record {
     ($record:ident { $($name:ident: $column:ty),* $(,)? }) => {
         impl Column for $record {
@@ -96,7 +96,7 @@ record!(CallSpan {
     messages: Option<String>,
 });
 
-// Parts of a row: only these columns are read of a file.
+// Parts of a row: only these columns of a file are read.
 
 record!(RowFacts {
     trial_id: String,

@@ -1,4 +1,4 @@
-//! Numbers, texts and times: the values at the leaves of a row, which alone can be null.
+//! Numbers, texts and times: the leaves of a row, which are its only nullable values.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use jiff::Timestamp;
 
 use super::column::{Mismatch, downcast};
 
-/// A value that is no list, map or struct, and so can be null.
+/// A value that is not a list, map or struct, and so may be null.
 pub(super) trait Scalar: Sized {
-    /// As of [`Column`](super::column::Column).
+    /// The Arrow type, as in [`Column`](super::column::Column).
     fn data_type() -> DataType;
 
-    /// The values as one array, null where there is none.
+    /// Returns the values as one array, with null for `None`.
     fn to_array<'a>(values: impl Iterator<Item = Option<&'a Self>>) -> Result<ArrayRef, ArrowError>
     where
         Self: 'a;
 
-    /// The values as one array, of which none is null.
+    /// Returns the values as one array without nulls.
     fn all_to_array<'a>(values: impl Iterator<Item = &'a Self>) -> Result<ArrayRef, ArrowError>
     where
         Self: 'a,
@@ -30,10 +30,10 @@ pub(super) trait Scalar: Sized {
         Self::to_array(values.map(Some))
     }
 
-    /// The value at `index`, which is not null.
+    /// Returns the value at `index`, which must not be null.
     fn from_array(array: &dyn Array, index: usize) -> Result<Self, Mismatch>;
 
-    /// Every value at once, where the type has a shortcut and none is null: lists of tokens are long.
+    /// Returns all values at once, if the type has a fast path and no value is null. Lists of tokens are long.
     fn all_from_array(_: &dyn Array) -> Option<Vec<Self>> {
         None
     }
@@ -60,6 +60,7 @@ macro_rules! primitive {
 
             fn all_from_array(array: &dyn Array) -> Option<Vec<Self>> {
                 let array: &PrimitiveArray<$arrow> = downcast(array).ok()?;
+                // A null value has an arbitrary number in the buffer, so the fast path must not copy it.
                 (array.null_count() == 0).then(|| array.values().to_vec())
             }
         }
@@ -95,7 +96,7 @@ impl Scalar for String {
         let mut texts = StringBuilder::new();
         let mut bytes = 0_usize;
         for text in values {
-            // The builder would panic; one row's messages can be that long.
+            // The builder would panic. The messages of a single row can be that long.
             bytes = bytes.saturating_add(text.map_or(0, String::len));
             if i32::try_from(bytes).is_err() {
                 return Err(ArrowError::InvalidArgumentError(
@@ -119,6 +120,7 @@ impl Scalar for Timestamp {
 
     fn to_array<'a>(values: impl Iterator<Item = Option<&'a Self>>) -> Result<ArrayRef, ArrowError> {
         let nanoseconds = |time: &Timestamp| {
+            // 64 bits of nanoseconds end in 2262.
             let out_of_range = |_| {
                 ArrowError::InvalidArgumentError(format!(
                     "the time {time} is outside 1677 to 2262, which Parquet holds"

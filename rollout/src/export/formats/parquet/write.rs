@@ -1,4 +1,4 @@
-//! Rows into a Parquet file.
+//! Writes rows into a Parquet file.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use parquet::schema::types::ColumnPath;
 use super::column::{Column, downcast};
 use crate::row::{RolloutRow, SCHEMA_VERSION};
 
-/// A row group is closed at this many encoded bytes, so that neither writer nor reader holds much of a file.
+/// The maximal encoded size of a row group in bytes. It bounds the memory of the writer and of readers.
 const MAX_ROW_GROUP_BYTES: usize = 64 << 20;
 
-/// Small rows: enough of them in a group for the column chunks to compress.
+/// The maximal number of rows of a row group. It is high enough for the column chunks of small rows to compress.
 const MAX_ROW_GROUP_ROWS: usize = 16_384;
 
-/// Lists whose least and greatest value tell nothing, and texts too long to repeat in the footer.
+/// Columns without statistics: lists whose minimum and maximum have no use, and texts too long for the footer.
 const WITHOUT_STATISTICS: [&[&str]; 8] = [
     &["token_ids", "list", "element"],
     &["sampled_mask", "list", "element"],
@@ -36,24 +36,24 @@ const WITHOUT_STATISTICS: [&[&str]; 8] = [
 /// Why a row, or the file, was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The row holds something for which Parquet has no form.
+    /// The row has a value that Parquet cannot represent.
     #[error("trial {trial_id}, branch {branch_index}: cannot write the row as Parquet: {source}")]
     Row {
         /// The row's trial.
         trial_id: String,
         /// The row's branch.
         branch_index: i32,
-        /// What was in the way.
+        /// The encoder's error.
         source: ArrowError,
     },
-    /// The output did not take the bytes, or the file could not be laid out.
+    /// Writing to the output failed, or the file could not be encoded.
     #[error("cannot write Parquet: {0}")]
     File(#[from] ParquetError),
 }
 
-/// Writes rows as they come. Rows are encoded at once and held, compressed, until their row group is full.
+/// Writes rows one after the other. Rows are encoded at once and buffered, compressed, until their row group is full.
 ///
-/// A file is whole only after [`Self::finish`]: Parquet has its index at the end.
+/// A file is complete only after [`Self::finish`], because Parquet has its index at the end.
 #[derive(Debug)]
 pub struct ParquetWriter<W: Write + Send> {
     file: ArrowWriter<W>,
@@ -65,7 +65,7 @@ impl<W: Write + Send> ParquetWriter<W> {
         Self::with_row_groups_of(out, MAX_ROW_GROUP_ROWS)
     }
 
-    /// Starts a file of row groups of at most `rows` rows (at least 1), for readers that take a file in pieces.
+    /// Starts a file with row groups of at most `rows` rows (at least 1), for readers that process a file in pieces.
     pub fn with_row_groups_of(out: W, rows: usize) -> Result<Self, WriteError> {
         let DataType::Struct(fields) = RolloutRow::data_type() else {
             return Err(ParquetError::General("a row is not a struct".into()).into());
@@ -74,7 +74,7 @@ impl<W: Write + Send> ParquetWriter<W> {
         Ok(Self { file: ArrowWriter::try_new(out, schema, Some(properties(rows)))? })
     }
 
-    /// Adds one row. A row that is refused leaves no trace in the file.
+    /// Adds one row. A rejected row leaves no trace in the file.
     pub fn write(&mut self, row: &RolloutRow) -> Result<(), WriteError> {
         let batch = one_row(row).map_err(|source| WriteError::Row {
             trial_id: row.trial_id.clone(),
@@ -84,7 +84,7 @@ impl<W: Write + Send> ParquetWriter<W> {
         Ok(self.file.write(&batch)?)
     }
 
-    /// Writes the last row group and the index, and gives the output back.
+    /// Writes the last row group and the index, and returns the output.
     pub fn finish(self) -> Result<W, WriteError> {
         Ok(self.file.into_inner()?)
     }
@@ -108,9 +108,11 @@ fn properties(max_rows: usize) -> WriterProperties {
         .set_created_by(concat!("rolltap version ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_key_value_metadata(Some(about.to_vec()))
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(3).unwrap_or_default()))
+        // A dictionary more than doubles the size of token lists, which have long runs and many values.
         .set_dictionary_enabled(false)
         .set_max_row_group_row_count(Some(max_rows.max(1)))
         .set_max_row_group_bytes(Some(MAX_ROW_GROUP_BYTES))
+        // Chunk statistics are enough for readers that skip row groups.
         .set_statistics_enabled(EnabledStatistics::Chunk);
     let without_statistics = WITHOUT_STATISTICS
         .iter()

@@ -1,24 +1,24 @@
-//! Samples into micro-batches. prime-rl sorts a whole step by length first; here samples come one by one, so a few
-//! micro-batches are kept open for the short ones to fill.
+//! Packs samples into micro-batches. prime-rl sorts a whole step by length first. Here samples arrive one by one, so
+//! several micro-batches stay open for short samples.
 
 use crate::row::RolloutRow;
 
-/// So many are open at once: what is held in memory is this times the sequence length.
+/// The number of open micro-batches. The memory limit is this number times the sequence length.
 const OPEN: usize = 8;
 
-/// A branch as it is trained.
+/// A branch as a training sample.
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) row: RolloutRow,
-    /// So many of its tokens, from the first.
+    /// The number of its first tokens that are packed.
     pub(super) kept: usize,
-    /// Of each trained token.
+    /// The advantage of each trained token.
     pub(super) advantage: f64,
-    /// Per position, what the logits there are divided by.
+    /// The divisor of the logits per position.
     pub(super) temperatures: Vec<f64>,
 }
 
-/// Samples that are trained as one sequence, each with positions of its own.
+/// Samples that are trained as one sequence, each with its own positions.
 #[derive(Debug, Default)]
 pub(super) struct MicroBatch {
     pub(super) samples: Vec<Sample>,
@@ -43,13 +43,14 @@ impl Packer {
         Self { seq_len, open: Vec::new() }
     }
 
-    /// Puts a sample where it has room; gives a micro-batch that had to make room for it.
+    /// Packs a sample. Returns a micro-batch if it was removed to make room.
     pub(super) fn add(&mut self, sample: Sample) -> Option<MicroBatch> {
         let has_room = |batch: &&mut MicroBatch| batch.tokens + sample.kept <= self.seq_len;
         if let Some(batch) = self.open.iter_mut().find(has_room) {
             batch.add(sample);
             return None;
         }
+        // The fullest batch has the least room for later samples, so its removal costs least.
         let full = if self.open.len() < OPEN { None } else { self.take() };
         let mut batch = MicroBatch::default();
         batch.add(sample);
@@ -57,7 +58,7 @@ impl Packer {
         full
     }
 
-    /// The fullest, the first of them where several are.
+    /// Removes the fullest micro-batch, the first one if several are equally full.
     pub(super) fn take(&mut self) -> Option<MicroBatch> {
         let most = self.open.iter().map(|batch| batch.tokens).max()?;
         let index = self.open.iter().position(|batch| batch.tokens == most)?;

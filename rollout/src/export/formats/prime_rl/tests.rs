@@ -24,7 +24,7 @@ fn refusal(options: &PrimeRlOptions, trial: Trial) -> String {
     written(options, [trial]).unwrap_err().to_string()
 }
 
-/// A `MicroBatch` as prime-rl reads it.
+/// A `MicroBatch` as prime-rl decodes it.
 #[derive(Debug, Default, PartialEq)]
 struct Read {
     input_ids: Vec<i64>,
@@ -78,7 +78,7 @@ fn names(count: usize) -> Vec<String> {
     vec!["e".to_owned(); count]
 }
 
-/// 1 2 [3] 4 [5 6]: the logits that predict 3, 5 and 6 stand at 2, 4 and 5.
+/// 1 2 [3] 4 [5 6]: the logits that predict 3, 5 and 6 are at 2, 4 and 5.
 #[test]
 fn a_straight_trial_is_one_sample() {
     let (bytes, told) = written(&options(), [straight()]).unwrap();

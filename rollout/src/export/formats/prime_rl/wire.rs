@@ -1,4 +1,4 @@
-//! A micro-batch in msgpack: an array of sixteen, names left out, in the order of prime-rl's `MicroBatch`.
+//! Encodes a micro-batch in msgpack: an array of sixteen fields without names, in the order of prime-rl's `MicroBatch`.
 
 use std::io;
 
@@ -8,25 +8,28 @@ use super::PrimeRlOptions;
 use super::pack::{MicroBatch, Sample};
 use crate::export::exporter::ExportError;
 
-/// Fields of `MicroBatch`.
+/// The number of fields of `MicroBatch`.
 const FIELDS: u32 = 16;
-/// Those at its end that stand for none here: reference logprobs, routed experts, multimodal inputs (2), and weights of
-/// the loss's components (3).
+/// The number of last fields that are nil here: reference logprobs, routed experts, multimodal inputs (2), and weights
+/// of the loss's components (3).
 const ABSENT: usize = 7;
 
-/// The header of a list in the form whose length can be set afterwards.
+/// Returns the header of a list in the msgpack form (`array 32`) with a fixed size, so that its length can be replaced
+/// later.
 pub(super) fn list_header(length: u32) -> [u8; 5] {
     let [a, b, c, d] = length.to_be_bytes();
+    // The short forms of msgpack depend on the length, which is not known yet.
     [0xdd, a, b, c, d]
 }
 
-/// Appends `batch`, filled up as the options say.
+/// Appends `batch`, padded by the options.
 pub(super) fn encode(
     out: &mut Vec<u8>,
     batch: &MicroBatch,
     options: &PrimeRlOptions,
 ) -> Result<(), ExportError> {
     let multiple = options.pad_to_multiple_of.max(1);
+    // The padding depends on the sum of the samples, so it is added only when a batch is complete.
     let filling = batch.tokens.next_multiple_of(multiple) - batch.tokens;
     encode_fields(&mut Fields { out, batch, filling }, &options.env_name).map_err(ExportError::Io)
 }
@@ -46,16 +49,16 @@ fn encode_fields(fields: &mut Fields<'_>, env_name: &str) -> io::Result<()> {
     (0..ABSENT).try_for_each(|_| msgpack::write_nil(fields.out))
 }
 
-/// A list field is written straight from the samples, and then its filling.
+/// The fields of a micro-batch. A list is written directly from the samples, and then its padding.
 struct Fields<'a> {
     out: &'a mut Vec<u8>,
     batch: &'a MicroBatch,
-    /// Tokens after the last sample that nothing is trained on.
+    /// The number of padding tokens after the last sample. They are not trained.
     filling: usize,
 }
 
 impl<'a> Fields<'a> {
-    /// One value per token.
+    /// Writes a list with one value per token.
     fn tokens<T: Copy>(
         &mut self,
         value: impl Fn(&'a Sample, usize) -> Option<T>,
@@ -75,7 +78,7 @@ impl<'a> Fields<'a> {
         lengths.flat_map(|length| 0..length).try_for_each(|position| unsigned(self.out, position))
     }
 
-    /// Tokens of each sample; the filling counts for the last one.
+    /// Returns the number of tokens of each sample. The padding belongs to the last one.
     fn seq_lens(&self) -> Vec<usize> {
         let mut lengths: Vec<_> = self.batch.samples.iter().map(|sample| sample.kept).collect();
         lengths.iter_mut().next_back().into_iter().for_each(|last| *last += self.filling);

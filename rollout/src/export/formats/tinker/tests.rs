@@ -16,7 +16,7 @@ fn refusal(trial: Trial) -> String {
     written([trial]).unwrap_err().to_string()
 }
 
-/// The straight trial's ids are 1 2 [3] 4 [5 6]; each place says what belongs to the token after it.
+/// The straight trial's ids are 1 2 [3] 4 [5 6]. Each position has the values of the next token.
 #[test]
 fn a_straight_trial_is_one_datum() {
     let (text, told) = written([straight()]).unwrap();

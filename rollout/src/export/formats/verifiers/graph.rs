@@ -1,4 +1,4 @@
-//! The rows of a trial as a graph of nodes, each with the tokens that it adds.
+//! Converts the rows of a trial into a graph of nodes, each with the tokens that it adds.
 
 use std::collections::HashMap;
 
@@ -7,21 +7,21 @@ use crate::export::shared::lines::refused;
 use crate::export::shared::turn::{BranchTurn, turns};
 use crate::row::RolloutRow;
 
-/// A node and the one before it.
+/// A node and its predecessor.
 #[derive(Debug)]
 pub(super) struct Node<'a> {
-    /// Index of the node before; none for a root.
+    /// The index of the previous node, or `None` for a root.
     pub(super) parent: Option<usize>,
     pub(super) turn: BranchTurn<'a>,
     pub(super) part: Part,
 }
 
-/// What of a call a node holds.
+/// The part of a call in a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// What the conversation grew by before it.
+    /// The tokens that the conversation gained before the answer.
     Context,
-    /// What was sampled.
+    /// The sampled tokens.
     Answer,
 }
 
@@ -34,19 +34,19 @@ impl<'a> Node<'a> {
     }
 }
 
-/// All branches of a trial; its leaves come in the order of the rows.
+/// All branches of a trial. The leaves are in the order of the rows.
 #[derive(Debug, Default)]
 pub(super) struct Graph<'a> {
     pub(super) nodes: Vec<Node<'a>>,
-    /// By the node before and the call.
+    /// By the previous node and the call.
     contexts: HashMap<(Option<usize>, &'a str), usize>,
-    /// By call and choice.
+    /// By call and choice index.
     answers: HashMap<(&'a str, i32), usize>,
 }
 
 impl<'a> Graph<'a> {
     /// # Errors
-    /// Spans are not in order, or two rows disagree about what a call was asked or answered.
+    /// Spans are not in order, or two rows disagree about the prompt or the answer of a call.
     pub(super) fn of(rows: &'a [RolloutRow]) -> Result<Self, ExportError> {
         let mut graph = Self::default();
         for row in rows {
@@ -58,7 +58,7 @@ impl<'a> Graph<'a> {
         Ok(graph)
     }
 
-    /// The node of the turn's answer.
+    /// Adds a turn. Returns the node of its answer.
     fn add(
         &mut self,
         before: Option<usize>,
@@ -67,7 +67,7 @@ impl<'a> Graph<'a> {
     ) -> Result<Option<usize>, ExportError> {
         let call_id = turn.span.call_id.as_str();
         let mut parent = before;
-        // A root stands even for an empty prompt: a trace's branches begin with what was asked.
+        // A root exists even for an empty prompt, because a branch of a trace begins with a prompt.
         if before.is_none() || !turn.context.is_empty() {
             let known = self.contexts.get(&(before, call_id)).copied();
             let index = self.take(known, Node { parent, turn: turn.clone(), part: Part::Context }, row)?;
@@ -81,12 +81,13 @@ impl<'a> Graph<'a> {
         Ok(Some(index))
     }
 
-    /// The node that is there already, or a new one.
+    /// Returns the existing node, or adds a new one.
     fn take(&mut self, known: Option<usize>, node: Node<'a>, row: &RolloutRow) -> Result<usize, ExportError> {
         let Some((index, there)) = known.and_then(|index| Some((index, self.nodes.get(index)?))) else {
             self.nodes.push(node);
             return Ok(self.nodes.len() - 1);
         };
+        // Two rows that disagree about a call would merge into a branch that never existed.
         let is_same = there.parent == node.parent
             && there.token_ids() == node.token_ids()
             && there.turn.trainable_mask() == node.turn.trainable_mask();
@@ -94,24 +95,28 @@ impl<'a> Graph<'a> {
             return Ok(index);
         }
         let call_id = &node.turn.span.call_id;
-        Err(refused(row, format!("call {call_id} is not what an earlier branch of the trial says it is")))
+        Err(refused(
+            row,
+            format!("call {call_id} differs from the same call in an earlier branch of the trial"),
+        ))
     }
 
     pub(super) fn turns(&self) -> usize {
         self.answers.len()
     }
 
-    /// How many calls hold tokens of several policy versions.
+    /// Returns the number of calls with tokens of several policy versions.
     pub(super) fn straddling(&self) -> usize {
         let straddles = |versions: &[i32]| versions.windows(2).any(|pair| pair.first() != pair.last());
         let answers = self.nodes.iter().filter(|node| node.part == Part::Answer);
         answers.filter(|node| straddles(node.turn.versions())).count()
     }
 
-    /// Indices of answers, in order of time.
+    /// Returns the indices of answers in order of time.
     pub(super) fn calls(&self) -> Vec<(usize, &BranchTurn<'a>)> {
         let answers = self.nodes.iter().enumerate().filter(|(_, node)| node.part == Part::Answer);
         let mut calls: Vec<_> = answers.map(|(index, node)| (index, &node.turn)).collect();
+        // A stable sort: calls that ended at the same time remain in the order of the branches.
         calls.sort_by_key(|(_, turn)| turn.span.sampled_at);
         calls
     }

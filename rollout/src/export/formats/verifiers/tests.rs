@@ -63,7 +63,7 @@ fn branches_share_the_nodes_of_what_they_share() {
     assert_eq!(branches[1], json!({"branch_index": 1, "branch_cause": "fork", "status": "completed"}));
 }
 
-/// In the order of the fields that the package gives them.
+/// The fields of the package, in its order.
 #[test]
 fn the_line_is_this() {
     let mut out = Vec::new();
@@ -107,7 +107,10 @@ fn branches_that_disagree_are_refused() {
     trial.rows[1].token_ids[2] = 4;
     let mut out = Vec::new();
     let error = exported(&mut out, VerifiersExporter::new, [trial]).unwrap_err();
-    assert!(error.to_string().contains("call c0000 is not what an earlier branch"), "{error}");
+    assert!(
+        error.to_string().contains("call c0000 differs from the same call in an earlier branch"),
+        "{error}"
+    );
     assert!(out.is_empty());
 }
 
@@ -133,8 +136,8 @@ fn a_logprob_that_is_no_number_leaves_no_line() {
     assert!(out.is_empty());
 }
 
-/// A leaf's path, as verifiers itself walks it: ids, trained ones (an answer in the first branch that has it), logprobs
-/// spread over the trained ones and 0.0 elsewhere.
+/// Returns a leaf's path as verifiers itself computes it: the ids, the trained mask, and the logprobs with 0.0 for
+/// tokens that are not trained. An answer is trained in the first branch that has it.
 fn walked(line: &Value, leaf: usize, seen: &mut Vec<usize>) -> (Vec<i32>, Vec<u8>, Vec<f32>) {
     let nodes = line["nodes"].as_array().unwrap();
     let mut path = vec![leaf];

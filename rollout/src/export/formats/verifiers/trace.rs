@@ -1,4 +1,4 @@
-//! The record itself: names and order of fields are verifiers'.
+//! The record, with verifiers' names and order of fields.
 
 use std::collections::BTreeMap;
 use std::iter::repeat_n;
@@ -32,7 +32,7 @@ pub(super) struct Trace<'a> {
     errors: Vec<TraceError<'a>>,
 }
 
-/// The version of verifiers whose shape this is.
+/// The version of verifiers that defines this shape.
 #[derive(Serialize)]
 struct Build {
     version: &'static str,
@@ -61,7 +61,7 @@ struct AgentConfig<'a> {
     model: &'a str,
 }
 
-/// `reward` is null where there is none: verifiers' word for a score that was not given.
+/// `reward` is null if there is none, which verifiers reads as a missing score.
 #[derive(Serialize)]
 struct Rewards {
     reward: Option<Score>,
@@ -85,7 +85,7 @@ struct Info<'a> {
     rolltap: About<'a>,
 }
 
-/// What verifiers has no field for.
+/// The data for which verifiers has no field.
 #[derive(Serialize)]
 struct About<'a> {
     group_id: Option<&'a str>,
@@ -136,7 +136,7 @@ struct TraceUsage {
     completion_tokens: usize,
 }
 
-/// Seconds since 1970; a start of 0 is verifiers' word for unknown.
+/// Seconds since 1970. A start of 0 means unknown in verifiers.
 #[derive(Serialize)]
 struct TimeSpan {
     start: f64,
@@ -144,9 +144,10 @@ struct TimeSpan {
 }
 
 impl<'a> Trace<'a> {
-    /// `row` is the first of the trial's.
+    /// Returns the trace. `row` is the first row of the trial.
     pub(super) fn new(trial: &'a Trial, row: &'a RolloutRow, graph: &'a Graph<'a>) -> Self {
         let calls = graph.calls();
+        // A failed trial that is only present for its group must not be trained as a trial with this reward.
         let is_kept_for_its_group = !row.reward_valid && !trial.rows.iter().any(is_trained);
         let node = |node| GraphNode { node, advantage: trial.advantage };
         Self {
@@ -168,6 +169,7 @@ impl<'a> Trace<'a> {
             calls: calls.iter().map(|&(node, turn)| ModelCall::new(node, turn, &row.model)).collect(),
             is_completed: true,
             ok: trial.reward.is_some() && !is_kept_for_its_group,
+            // Only `error` is known: a rollout does not record other stop conditions of verifiers.
             stop_condition: row.failure_cause.as_ref().map(|_| "error"),
             errors: row.failure_cause.iter().map(|cause| TraceError { r#type: cause, message: "" }).collect(),
         }
@@ -204,7 +206,7 @@ impl<'a> About<'a> {
 impl<'a> ModelCall<'a> {
     fn new(node: usize, turn: &BranchTurn<'a>, model: &'a str) -> Self {
         let span = turn.span;
-        // verifiers knows these and no other; it would not load the record.
+        // verifiers accepts only these reasons and would reject the record with another one.
         let is_known = |reason: &&str| matches!(*reason, "stop" | "length" | "tool_calls");
         Self {
             node,
@@ -212,6 +214,7 @@ impl<'a> ModelCall<'a> {
             sampling: Sampling { temperature: span.temperature, top_p: span.top_p, top_k: span.top_k },
             finish_reason: span.finish_reason.as_deref().filter(is_known),
             usage: TraceUsage { prompt_tokens: turn.answer.start, completion_tokens: turn.answer.len() },
+            // A row has the end of a call only.
             time: TimeSpan { start: 0.0, end: seconds(span.sampled_at) },
         }
     }
@@ -221,7 +224,7 @@ fn seconds(at: Timestamp) -> f64 {
     at.as_duration().as_secs_f64()
 }
 
-/// A node as it is written; token lists go straight from the row into the line.
+/// A serialised node. Token lists are written directly from the row.
 struct GraphNode<'a> {
     node: &'a Node<'a>,
     advantage: Option<f64>,
@@ -249,6 +252,7 @@ impl Serialize for GraphNode<'_> {
             }
             Part::Answer => {
                 let mask = turn.trainable_mask().iter().map(|&trained| trained == 1);
+                // Logprobs and advantages have a value per trained token only, and readers spread these over the mask.
                 let trained = mask.clone().zip(turn.logprobs()).filter(|&(trained, _)| trained);
                 let advantage = self.advantage.map(|advantage| trained.clone().map(move |_| advantage));
                 fields.serialize_field("message", &TraceMessage { role: "assistant", content: None })?;

@@ -1,4 +1,4 @@
-//! Which trials are exported.
+//! Selects the trials of an export.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -6,7 +6,7 @@ use super::{LeftOut, PlanError};
 use crate::export::pipeline::rules::{Failed, Rules};
 use crate::export::pipeline::survey::{Seen, Survey};
 
-/// A trial on its way to a verdict.
+/// A trial during the selection.
 pub(super) struct Candidate<'a> {
     pub(super) seen: &'a Seen,
     pub(super) reward: Option<f64>,
@@ -19,7 +19,8 @@ impl Candidate<'_> {
         self.seen.facts.group_id.as_deref()
     }
 
-    /// What it is an attempt at, as the feed has it: a sample of its group, or of its task where it has none.
+    /// Returns the sample of this attempt, as the feed defines it: a sample of its group, or of its task if it has no
+    /// group.
     fn sample(&self) -> (Option<&str>, Option<&str>, i32) {
         let facts = &self.seen.facts;
         let task = self.group().is_none().then_some(facts.task_id.as_str());
@@ -27,10 +28,12 @@ impl Candidate<'_> {
     }
 }
 
-/// Every trial of the input; why it is left out, if it is.
+/// Returns every trial of the input, with the reason if it is not exported.
 pub(super) fn select(survey: &Survey) -> Result<Vec<Candidate<'_>>, PlanError> {
     let mut candidates = candidates(survey)?;
     sizes(&candidates)?;
+    // Each step only considers trials that the earlier steps did not omit, so this order determines the reported
+    // reason.
     supersede(&mut candidates, survey.rules.superseded)?;
     if !survey.rules.open_groups {
         leave_out_open_groups(&mut candidates, &survey.closed);
@@ -47,6 +50,7 @@ fn candidates(survey: &Survey) -> Result<Vec<Candidate<'_>>, PlanError> {
     if let Some(name) = &survey.rules.reward {
         let known: BTreeSet<&String> =
             survey.trials.iter().flat_map(|seen| seen.facts.rewards.keys()).collect();
+        // An empty input has no names, and must not be an error of the name.
         if !survey.is_empty() && !known.contains(name) {
             let known = known.into_iter().cloned().collect();
             return Err(PlanError::NoSuchReward { name: name.clone(), known });
@@ -67,7 +71,7 @@ fn candidate<'a>(seen: &'a Seen, rules: &Rules) -> Result<Candidate<'a>, PlanErr
     Ok(Candidate { seen, reward, is_failed: reward.is_none() || !facts.reward_valid, left_out: None })
 }
 
-/// All trials of a group say the same of its size.
+/// Requires that all trials of a group name the same size.
 fn sizes(candidates: &[Candidate<'_>]) -> Result<(), PlanError> {
     let mut sizes: HashMap<&str, Option<i32>> = HashMap::new();
     for candidate in candidates {
@@ -82,7 +86,7 @@ fn sizes(candidates: &[Candidate<'_>]) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Rows say what was known when they were made; a later attempt may stand beside them.
+/// Marks superseded attempts. A row has the state at the time of its export, so a later attempt may exist beside it.
 fn supersede(candidates: &mut [Candidate<'_>], takes_superseded: bool) -> Result<(), PlanError> {
     let mut attempts = HashMap::new();
     let mut last: HashMap<_, i32> = HashMap::new();
@@ -117,7 +121,7 @@ fn supersede(candidates: &mut [Candidate<'_>], takes_superseded: bool) -> Result
     Ok(())
 }
 
-/// A group is whole when it has as many samples as it has to have, or when it takes no further trial.
+/// Omits incomplete groups. A group is complete if it has as many samples as its size, or if it is closed.
 fn leave_out_open_groups(candidates: &mut [Candidate<'_>], closed: &HashSet<String>) {
     let mut samples: HashMap<String, BTreeSet<i32>> = HashMap::new();
     for candidate in candidates.iter().filter(|candidate| candidate.left_out.is_none()) {
@@ -146,6 +150,7 @@ fn leave_out_failed(candidates: &mut [Candidate<'_>], failed: Failed) {
         |candidate: &&mut Candidate<'_>| candidate.left_out.is_none() && candidate.is_failed;
     let mut groups = HashSet::new();
     for candidate in candidates.iter_mut().filter(is_taken_and_failed) {
+        // A failed trial without a group has nothing else to drop.
         groups.extend(candidate.group().map(str::to_owned));
         candidate.left_out = alone.then_some(LeftOut::Failed);
     }
@@ -158,9 +163,10 @@ fn leave_out_failed(candidates: &mut [Candidate<'_>], failed: Failed) {
     }
 }
 
-/// A failed trial that trains nothing trains nothing old.
+/// Omits trials with old tokens. A masked failed trial is not trained, so its age has no effect.
 fn leave_out_stale(candidates: &mut [Candidate<'_>], survey: &Survey) {
     let Some(staleness) = survey.rules.staleness else { return };
+    // Without a version in the input nothing is stale.
     let Some(now) = staleness.policy_version.or(survey.newest).map(i64::from) else { return };
     let is_masked = |candidate: &Candidate<'_>| candidate.is_failed && survey.rules.failed == Failed::Mask;
     for candidate in candidates {

@@ -17,7 +17,7 @@ fn rules() -> Rules {
     }
 }
 
-/// A trial of group `g`, which has three.
+/// Returns a trial of group `g`, which has the size three.
 fn trial(name: &str, sample_index: i32, reward: Option<f64>) -> RowFacts {
     RowFacts {
         trial_id: name.to_owned(),
@@ -44,7 +44,7 @@ fn planned(rules: Rules, trials: impl IntoIterator<Item = RowFacts>) -> Result<P
     survey.plan()
 }
 
-/// The advantage of each trial that is exported, by name.
+/// Returns the advantage of each exported trial, by name.
 fn advantages(plan: &Plan) -> BTreeMap<&str, Option<f64>> {
     plan.verdicts.iter().map(|(trial, verdict)| (trial.as_str(), verdict.advantage)).collect()
 }
@@ -170,7 +170,7 @@ fn trials_of_a_group_agree_on_its_size() {
     assert!(matches!(error, PlanError::GroupSize { said: Some(4), known: Some(3), .. }), "{error}");
 }
 
-/// One member of a group: an advantage of it would be made of nothing.
+/// A group with one member has nothing to compare its reward with.
 #[test]
 fn a_trial_that_alone_counts_has_no_advantage_and_is_told() {
     for advantage in [Advantage::Grpo, Advantage::Rloo, Advantage::Mean] {
@@ -215,7 +215,7 @@ fn another_of_a_trials_rewards_can_be_trained_on() {
     assert_eq!(error, PlanError::NoSuchReward { name: "test".to_owned(), known: vec!["tests".to_owned()] });
 }
 
-/// Their ids are of two vocabularies, and no trainer looks.
+/// The ids belong to two vocabularies, and no trainer checks this.
 #[test]
 fn trials_of_two_tokenizers_are_refused() {
     let with = |trial: RowFacts, hash: &str| RowFacts { tokenizer_hash: Some(hash.to_owned()), ..trial };
@@ -230,7 +230,7 @@ fn trials_of_two_tokenizers_are_refused() {
     assert_eq!(plan.trials(), 2, "what is left out is of no matter");
 }
 
-/// A branch whose trainable tokens were sampled by these versions.
+/// Returns a branch whose trainable tokens were sampled by these versions.
 fn branch(trial_id: &str, versions: &[i32]) -> RowAge {
     let trainable_mask = vec![1; versions.len()];
     RowAge { trial_id: trial_id.to_owned(), trainable_mask, token_version: versions.to_vec(), calls: vec![] }

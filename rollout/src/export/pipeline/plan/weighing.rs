@@ -1,4 +1,4 @@
-//! What the trials that are exported weigh: each alone, then against the others of its group.
+//! Determines the reward of each exported trial, and its advantage within its group.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,13 +8,14 @@ use crate::export::exporter::GroupPlace;
 use crate::export::pipeline::advantage::Advantage;
 use crate::export::pipeline::rules::{Failed, Rules};
 
-/// What becomes of each of these.
+/// Returns the plan of these candidates.
 pub(super) fn weigh(candidates: &[Candidate<'_>], rules: &Rules) -> Result<Plan, PlanError> {
     let mut left_out = BTreeMap::new();
     for why in candidates.iter().filter_map(|candidate| candidate.left_out) {
         *left_out.entry(why).or_default() += 1;
     }
     let taken: Vec<_> = candidates.iter().filter(|candidate| candidate.left_out.is_none()).collect();
+    // The selection comes first: trials that are not exported may have other tokenizers.
     one_tokenizer(&taken)?;
     let (groups, ungrouped) = grouped(&taken);
     let mut verdicts = HashMap::new();
@@ -39,7 +40,7 @@ pub(super) fn weigh(candidates: &[Candidate<'_>], rules: &Rules) -> Result<Plan,
     Ok(Plan { rules: rules.clone(), verdicts, left_out, groups: groups.len(), failed, alone })
 }
 
-/// Of those that are known.
+/// Rejects two different tokenizers. Trials without a known tokenizer do not count.
 fn one_tokenizer(taken: &[&Candidate<'_>]) -> Result<(), PlanError> {
     let facts = taken.iter().map(|candidate| &candidate.seen.facts);
     let mut known = facts.filter_map(|facts| Some((&facts.trial_id, facts.tokenizer_hash.as_ref()?)));
@@ -57,7 +58,7 @@ fn one_tokenizer(taken: &[&Candidate<'_>]) -> Result<(), PlanError> {
 
 type Members<'a> = Vec<&'a Candidate<'a>>;
 
-/// The trials of each group, groups in the order of their first trials; and those that have none.
+/// Returns the trials of each group, in the order of the groups' first trials, and the trials without a group.
 fn grouped<'a>(taken: &[&'a Candidate<'a>]) -> (Vec<Members<'a>>, Members<'a>) {
     let mut ordinals = HashMap::new();
     let (mut groups, mut ungrouped) = (Vec::<Members<'a>>::new(), Vec::new());
@@ -75,23 +76,24 @@ fn grouped<'a>(taken: &[&'a Candidate<'a>]) -> (Vec<Members<'a>>, Members<'a>) {
     (groups, ungrouped)
 }
 
-/// Of a trial by itself.
+/// Returns the verdict of a trial without its group.
 fn verdict(candidate: &Candidate<'_>, rules: &Rules) -> Verdict {
     let (reward, is_masked) = match (candidate.is_failed, rules.failed) {
         (false, _) => (candidate.reward, false),
         (true, Failed::Zero) => (Some(0.0), false),
+        // Dropped trials are never exported, so these variants need no case of their own.
         (true, Failed::Mask | Failed::Drop | Failed::DropGroup) => (None, true),
     };
     Verdict { reward, is_masked, advantage: None, group: None }
 }
 
 struct Weighed {
-    /// In the order of the members.
+    /// The advantages in the order of the members.
     advantages: Vec<Option<f64>>,
     is_alone: bool,
 }
 
-/// Only trials that are trained count; the others have an advantage of 0.
+/// Computes the advantages of a group. Only trained trials count, and the others have an advantage of 0.
 fn weigh_group(members: &[&Candidate<'_>], rules: &Rules) -> Result<Weighed, PlanError> {
     let rewards = members.iter().map(|member| verdict(member, rules));
     let rewards: Vec<_> = rewards.map(|verdict| verdict.reward.filter(|_| !verdict.is_masked)).collect();
@@ -103,6 +105,7 @@ fn weigh_group(members: &[&Candidate<'_>], rules: &Rules) -> Result<Weighed, Pla
         let group_id = members.first().and_then(|member| member.group()).unwrap_or_default().to_owned();
         return Err(PlanError::Advantage { group_id });
     }
+    // The advantages exist for counted rewards only, in the same order.
     let mut counted = advantages.into_iter();
     let advantages = rewards.iter().map(|reward| match reward {
         Some(_) => counted.next(),

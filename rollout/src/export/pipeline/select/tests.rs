@@ -20,7 +20,7 @@ fn rules() -> Rules {
     }
 }
 
-/// The fixtures' rows, changed, as they are exported.
+/// Returns the rows of the fixtures after `change`, as an export has them.
 fn exported(
     rules: Rules,
     change: impl Fn(&mut RolloutRow),
@@ -45,7 +45,7 @@ fn fork(on_fork: OnFork) -> Trial {
     exported(Rules { on_fork, ..rules() }, |_| {}).unwrap().0.remove(1).unwrap()
 }
 
-/// An advantage is the trial's, whatever number of branches it has: 1 and 0 are weighed, not 1, 0 and 0.
+/// An advantage belongs to a trial with any number of branches: the rewards are 1 and 0, not 1, 0 and 0.
 #[test]
 fn a_fork_does_not_weigh_twice() {
     let (trials, tally) = exported(rules(), |_| {}).unwrap();
@@ -67,7 +67,7 @@ fn both(row: &RolloutRow) -> (Vec<u8>, Vec<u8>) {
     (row.trainable_mask.clone(), row.loss_mask.clone())
 }
 
-/// The token that it shares is owned by the branch that is left out, and would be trained nowhere.
+/// The omitted branch owns the shared token, which would otherwise not be trained.
 #[test]
 fn the_longest_branch_trains_what_it_shares() {
     let trial = fork(OnFork::Longest);
@@ -88,7 +88,7 @@ fn of_equally_long_branches_the_first_is_taken() {
     assert_eq!(trials[1].as_ref().unwrap().rows[0].branch_index, 0);
 }
 
-/// As a tool that asserts on forks would, but before anything is written.
+/// Like the assertion of a trainer that rejects forks, but before any output.
 #[test]
 fn forks_can_be_refused() {
     let refusal = exported(Rules { on_fork: OnFork::Error, ..rules() }, |_| {}).unwrap_err();
@@ -130,7 +130,7 @@ fn a_failed_trial_that_counts_as_zero_is_trained() {
     assert_eq!(masks(failed), forked().rows.iter().map(both).collect::<Vec<_>>());
 }
 
-/// The first call, which both branches share, was held to a schema.
+/// The first call, which both branches share, had structured output.
 fn constrain(row: &mut RolloutRow) {
     row.calls[0].constrained = row.trial_id == "forked";
 }
@@ -200,7 +200,7 @@ fn a_trial_that_is_left_out_is_not_taken() {
 }
 
 proptest! {
-    /// Whatever is chosen, no trainable token is trained twice and none of what is exported is lost.
+    /// With any rules, no trainable token is trained twice, and no exported one is lost.
     #[test]
     fn each_token_is_trained_in_one_branch(
         on_fork in prop::sample::select(vec![OnFork::All, OnFork::Longest]),
@@ -208,7 +208,7 @@ proptest! {
     ) {
         let change = |row: &mut RolloutRow| {
             for (at, call) in row.calls.iter_mut().enumerate() {
-                // A call that branches share is one call.
+                // A call that branches share counts once.
                 let bit = at + if at == 0 { 0 } else { row.branch_index as usize };
                 call.constrained = constrained & (1 << bit) != 0;
             }
@@ -230,7 +230,7 @@ proptest! {
     }
 }
 
-/// Whoever exports the rows again need not be told again what was decided.
+/// A second export of the rows needs no further rules.
 #[test]
 fn a_failed_trial_that_counts_as_0_does_so_in_what_is_made_of_its_rows() {
     let fail = |row: &mut RolloutRow| {

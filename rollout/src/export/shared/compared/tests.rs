@@ -1,7 +1,7 @@
 use super::*;
 use crate::export::testing::fixture::{forked, straight};
 
-/// Writes each trial as its name, its group, its reward and the branches that are left of it.
+/// Writes each trial as its name, its group, its reward and its remaining branches.
 #[derive(Debug, Default)]
 struct Told;
 
