@@ -1,7 +1,7 @@
-//! The agent plane: the HTTP API that agents call, and the only one that they can reach.
+//! The agent plane: the HTTP API of agents, and the only API that they can reach.
 //!
-//! A request names its trial by a key ([`identity`]) and its endpoint by a path ([`crate::dialect::route`]). The steps of a
-//! model call are in [`call`].
+//! A request names its trial by a key ([`identity`]) and its endpoint by a path ([`crate::dialect::route`]). The steps
+//! of a model call are in [`call`].
 
 mod answer;
 pub(crate) mod body_budget;
@@ -43,27 +43,27 @@ use crate::prefix::ExactPrefix;
 use crate::roles::RoleRules;
 use crate::trial::{CallRefusal, Trial};
 
-/// By which a client, vLLM and their logs name one request.
+/// The header by which a client, vLLM and their logs identify one request.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The error of the bodies that we answer with; what is wrong is in the record by then.
+/// The error of an answer's body. Its cause is in the record of the call by then.
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
 /// The body of every answer.
 pub(crate) type AnswerBody = UnsyncBoxBody<Bytes, BodyError>;
 
-/// What every connection of the agent plane works with.
+/// The state that every connection of the agent plane uses.
 #[derive(Debug)]
 pub(crate) struct AgentPlane {
     pub(crate) lifecycle: Lifecycle,
-    /// A key that nobody opened a trial for opens one.
+    /// Whether an unknown key opens a trial.
     pub(crate) opens_for_any_key: bool,
     pub(crate) model_aliases: ModelAliases,
     pub(crate) prefix: Arc<ExactPrefix>,
-    /// What tells what calls are for.
+    /// The rules that give each call its role.
     pub(crate) roles: RoleRules,
-    /// How long upstream may send nothing.
+    /// The longest time in which upstream may send nothing.
     pub(crate) longest_silence: Duration,
-    /// Whether upstream may be made to fetch media.
+    /// Whether a request may make upstream fetch media.
     pub(crate) media: Fetching,
     pub(crate) tool_strict_level: ToolStrictLevel,
     pub(crate) allowed_origins: AllowedOrigins,
@@ -72,7 +72,7 @@ pub(crate) struct AgentPlane {
 }
 
 impl AgentPlane {
-    /// Answers one request, of an agent or of the browser that an agent is in.
+    /// Answers one request of an agent, or of the browser in which the agent runs.
     pub(crate) async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
@@ -92,13 +92,14 @@ impl AgentPlane {
         let (mut answer, request_id) = match answered {
             Ok(answer) => (answer, request_id),
             Err(error) => {
+                // The answer must wait for the rest of the body: see `discard`.
                 request_body::discard(&parts.headers, &mut body).await;
                 let error = error.without_secrets(&self.lifecycle.redaction);
                 let refusal = error.into_response(ErrorShape::of_path(path)).map(boxed);
                 (refusal, request_id.or_else(new_request_id))
             }
         };
-        // vLLM sends it back only where it was started with `--enable-request-id-headers`.
+        // vLLM returns the id only if it was started with `--enable-request-id-headers`.
         if let Some(request_id) = request_id {
             answer.headers_mut().entry(&REQUEST_ID).or_insert(request_id);
         }
@@ -147,6 +148,7 @@ impl AgentPlane {
         let (head, body) = sent.await?.into_parts();
         let head = head_for_agent(head);
         let names = self.names(trial);
+        // Without aliases the list passes through unread, like every other answer without an edit.
         if !head.status.is_success() || names.are_none() {
             return Ok(Response::from_parts(head, boxed(body)));
         }
@@ -155,18 +157,18 @@ impl AgentPlane {
         Ok(Response::from_parts(head, whole(with_aliases.unwrap_or(models))))
     }
 
-    /// The model names that hold for a trial.
+    /// Returns the model aliases that apply to a trial.
     pub(crate) fn names<'a>(&'a self, trial: &'a Trial) -> Names<'a> {
         Names { of_trial: &trial.opened().model_aliases, of_proxy: &self.model_aliases }
     }
 }
 
-/// For a refusal of ours whose request has none.
+/// Returns a new id for an error of the proxy, if the request has no id.
 fn new_request_id() -> Option<HeaderValue> {
     HeaderValue::from_str(&uuid::Uuid::now_v7().simple().to_string()).ok()
 }
 
-/// A body for an agent.
+/// Boxes a body for an agent.
 pub(crate) fn boxed<B>(body: B) -> AnswerBody
 where
     B: Body<Data = Bytes> + Send + 'static,
@@ -175,7 +177,7 @@ where
     body.map_err(Into::into).boxed_unsync()
 }
 
-/// A whole body for an agent.
+/// Returns a body for an agent from its bytes.
 pub(crate) fn whole(body: impl Into<Bytes>) -> AnswerBody {
     boxed(Full::new(body.into()))
 }

@@ -1,4 +1,7 @@
-//! The admin plane's contract: what it takes and gives, as JSON. A client of it needs nothing else of this crate.
+//! The JSON types of the admin plane's requests and answers. A client needs nothing else of this crate.
+//!
+//! The documentation of the types and their fields is the text of the OpenAPI document, so it addresses users of the
+//! API.
 
 mod feed;
 mod upstreams;
@@ -11,6 +14,7 @@ use rolltap_rollout::branch_cause::BranchCause;
 use rolltap_rollout::call::{CallRole, Flaw};
 use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
 use rolltap_rollout::training::Training;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use upstreams::{
     AddUpstream, Label, PauseMode, PausePolicy, PolicyStatus, PolicyVersion, SetPolicy, UpstreamState,
@@ -21,68 +25,71 @@ use crate::common::history::History;
 use crate::common::model_aliases::ModelAliases;
 use crate::common::seconds::Seconds;
 
-/// `POST /v1/trials`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A trial to open. Only `task_id` is required.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OpenTrial {
-    /// Harbor's task name.
+    /// The name of the task.
     pub task_id: TaskId,
-    /// The trial's name; made up where none is given.
+    /// The name of the trial. Generated if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trial_id: Option<TrialId>,
-    /// The samples that a trainer compares with this one.
+    /// The group: the samples that a trainer compares with each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_id: Option<GroupId>,
-    /// How many samples the group has when whole.
+    /// The number of samples in the complete group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_size: Option<u32>,
-    /// Which sample of its group, from 0.
+    /// The sample within the group, from 0.
     #[serde(default)]
     pub sample_index: u32,
-    /// Which try at this sample, from 0.
+    /// The attempt at this sample, from 0.
     #[serde(default)]
     pub attempt: u32,
-    /// The agent's name, for the record and to sum up by.
+    /// The name of the agent, for the record and for statistics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// The model that the trial is meant to call, for the record where no call names one.
+    /// The model that the trial is meant to call, for the record. It counts for calls that name no model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Where the agent works (`docker`, `local`, …), for the record.
+    /// The environment of the agent (`docker`, `local`, …), for the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
-    /// Keys laid over every request of the trial, vLLM's own extras included: `temperature`, `structured_outputs`, ….
+    /// Overrides keys of every request of the trial, vLLM's own keys included: `temperature`, `structured_outputs`, ….
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub sampling: serde_json::Map<String, serde_json::Value>,
-    /// The first call is sampled with this `seed`, each further one with the next. Laid over the agent's own.
+    /// The `seed` of the first call. Each further call gets the next integer, so that equal prompts do not get equal
+    /// samples. It overrides the seed of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<i64>,
-    /// Model names that the agent says, each with the served model or LoRA adapter that it gets; before those of the
-    /// proxy. `{"*": "my-adapter"}` makes every call one of `my-adapter`.
+    /// Model names that the agent requests, each with the served model or LoRA adapter that answers. They have
+    /// precedence over the aliases of the proxy. `{"*": "my-adapter"}` sends every call to `my-adapter`.
     #[serde(default, skip_serializing_if = "ModelAliases::is_empty")]
     pub model_aliases: ModelAliases,
-    /// What becomes of earlier turns' tokens: `faithful`, `sampled` or `off`. Absent: as the proxy is set.
+    /// How the tokens of earlier turns are treated. If absent, the setting of the proxy applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<History>,
-    /// Whether calls of a role are trained on, where the trial wants it otherwise than the proxy: `{"title": "train"}`.
+    /// Whether calls of a role are trained, such as `{"title": "train"}`. For absent roles the setting of the proxy
+    /// applies.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub training: BTreeMap<CallRole, Training>,
-    /// Bounds on what the trial may use.
+    /// The limits of this trial. For absent limits those of the proxy apply.
     #[serde(default)]
     pub limits: Limits,
-    /// How long after the seal a reward is waited for, at most. Without one the trial is complete then, with no reward.
+    /// The longest time from the seal to the reward, in seconds. If no reward arrives in time, the trial is complete
+    /// without a reward.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reward_deadline: Option<Seconds>,
-    /// How long after the first seal of its trials the group closes, at the latest.
+    /// The longest time from the first seal of a trial of the group to the close of the group, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_deadline: Option<Seconds>,
-    /// Kept as given and handed back.
+    /// Any object. The status of the trial returns it unchanged.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub metadata: serde_json::Map<String, serde_json::Value>,
 }
 
 impl OpenTrial {
-    /// A trial of that task, all else left out.
+    /// Returns a request for a trial of this task, without any optional field.
     pub fn of_task(task_id: TaskId) -> Self {
         Self {
             task_id,
@@ -107,26 +114,26 @@ impl OpenTrial {
     }
 }
 
-/// Bounds on what a trial may use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The limits of a trial.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Calls beyond this many are answered 429.
+    /// The number of calls, including requests that are answered 400. Further calls are answered 429.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_calls: Option<u64>,
-    /// Once this many tokens are sampled, further calls are answered 429.
+    /// The number of sampled tokens. Once it is reached, further calls are answered 429.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_completion_tokens: Option<u64>,
-    /// Calls beyond this many at once are answered 429, with `Retry-After`.
+    /// The number of calls in flight. Calls beyond it are answered 429, with `Retry-After`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_calls_in_flight: Option<u64>,
-    /// Larger request bodies are answered 413.
+    /// The size of a request body in bytes. Larger bodies are answered 413.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_body_bytes: Option<u64>,
 }
 
 impl Limits {
-    /// These, and `others` where these say nothing.
+    /// Returns these limits, completed by `others` for absent ones.
     pub fn or(self, others: Self) -> Self {
         Self {
             max_calls: self.max_calls.or(others.max_calls),
@@ -137,174 +144,177 @@ impl Limits {
     }
 }
 
-/// The answer to `POST /v1/trials`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// An opened trial.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TrialOpened {
-    /// The trial's name.
+    /// The name of the trial.
     pub trial_id: TrialId,
-    /// The secret that its agent calls with.
+    /// The key that identifies the calls of its agent. It is a secret, and only this answer contains it.
     pub key: String,
-    /// Where its agent calls, the key in the path; per family of clients.
+    /// The base URLs of the agent plane with the key in the path.
     pub base_urls: BaseUrls,
 }
 
-/// The same agent plane as each family of clients wants it written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The URL of the agent plane in the form that each family of clients expects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BaseUrls {
-    /// Ends in `/v1`.
+    /// For OpenAI clients: ends in `/v1`.
     pub openai: String,
-    /// Without `/v1`.
+    /// For Anthropic clients: without `/v1`.
     pub anthropic: String,
-    /// Without a version.
+    /// For Gemini clients: without a version.
     pub gemini: String,
 }
 
-/// `PUT /v1/trials/{id}/reward`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// The reward of a trial.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PutReward {
-    /// Every number that the verifier gave, by name.
+    /// All numbers of the verifier, by name.
     #[serde(default)]
     pub rewards: BTreeMap<String, f64>,
-    /// The one number to train on. Absent: `rewards.reward`, or the only entry of `rewards`, or none.
+    /// The number to train on. If absent, it is `rewards.reward`, else the only entry of `rewards`, else null.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reward: Option<f64>,
-    /// Whether the reward measures the agent. Absent: true if there is a reward.
+    /// Whether the reward measures the agent. If absent, it is true if there is a reward.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid: Option<bool>,
-    /// Why the trial failed, in Harbor's words.
+    /// The reason why the trial failed, such as the name of Harbor's exception.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_cause: Option<String>,
 }
 
-/// `GET /v1/trials/{id}`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// The status of a trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TrialStatus {
-    /// The trial.
+    /// The name of the trial.
     pub trial_id: TrialId,
-    /// Its task.
+    /// The name of its task.
     pub task_id: TaskId,
-    /// Its group.
+    /// The name of its group.
     pub group_id: Option<GroupId>,
-    /// Which sample of the group.
+    /// The sample within the group, from 0.
     pub sample_index: u32,
-    /// Which try at the sample.
+    /// The attempt at the sample, from 0.
     pub attempt: u32,
-    /// Its agent's name, if the opener gave one.
+    /// The name of its agent, as given when it was opened.
     pub agent: Option<String>,
-    /// Whether it still takes calls.
+    /// Whether it still accepts calls.
     pub state: TrialState,
-    /// How many calls it made, by how they ended.
+    /// The numbers of its calls.
     pub calls: CallCounts,
-    /// Prompt tokens of all calls together.
+    /// The prompt tokens of all calls.
     pub prompt_tokens: u64,
-    /// Sampled tokens of all calls together.
+    /// The sampled tokens of all calls.
     pub completion_tokens: u64,
-    /// Complete calls whose record lacks something, so that nothing or not all of them can be trained, by what it lacks.
+    /// The number of complete calls whose record lacks something, by flaw. Such calls are trained in part or not at
+    /// all.
     #[serde(default)]
     pub flaws: BTreeMap<Flaw, u64>,
-    /// How many branches its calls form so far.
+    /// The number of branches that its calls form so far.
     pub branches: u64,
-    /// Why they started, and what each cause cost.
+    /// The causes of the branches, each with its cost.
     pub branch_causes: BTreeMap<BranchCause, Cost>,
-    /// The one number to train on, once the reward has come.
+    /// The number to train on. Null without a reward.
     pub reward: Option<f64>,
-    /// Every number that the verifier gave.
+    /// All numbers of the verifier, by name.
     pub rewards: BTreeMap<String, f64>,
-    /// Whether the reward measures the agent; none before it has come.
+    /// Whether the reward measures the agent. Null without a reward.
     pub reward_valid: Option<bool>,
-    /// Why the trial failed.
+    /// The reason why the trial failed.
     pub failure_cause: Option<String>,
-    /// When it was opened.
+    /// The time of its opening.
     pub opened_at: Timestamp,
-    /// When it was sealed.
+    /// The time of its seal. Null while it is open.
     pub sealed_at: Option<Timestamp>,
-    /// When it was complete: sealed, and its reward there or given up.
+    /// The time at which it became complete: sealed, and rewarded or past its reward deadline. Null before.
     pub completed_at: Option<Timestamp>,
-    /// A later attempt at the same sample counts instead.
+    /// Whether a later attempt at the same sample counts instead.
     pub superseded: bool,
-    /// As given when it was opened.
+    /// The metadata that was given when it was opened.
     pub metadata: serde_json::Map<String, serde_json::Value>,
 }
 
-/// How many branches started, and what that cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The cost of branches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Cost {
-    /// Branches.
+    /// The number of branches.
     pub branches: u64,
-    /// Tokens of their first calls' prompts that no earlier sequence of their trial began with.
+    /// The tokens in the prompts of their first calls that extend no earlier sequence of the trial.
     pub tokens: u64,
 }
 
 impl Cost {
-    /// Adds what others cost.
+    /// Adds the cost of other branches.
     pub fn add(&mut self, other: Self) {
         self.branches += other.branches;
         self.tokens += other.tokens;
     }
 }
 
-/// A line of `GET /v1/causes`: why branches started in all trials of an agent with a model.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// How often branches started for one cause, in all trials of one agent with one model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CauseFigures {
-    /// As the trials' openers named it.
+    /// The agent as named when the trials were opened.
     pub agent: Option<String>,
-    /// As the agent named it.
+    /// The model as the agent named it.
     pub model: String,
-    /// Why the branches started.
+    /// The cause of the branches.
     pub cause: BranchCause,
-    /// How many did, and what that cost.
+    /// The number of branches and their cost.
     #[serde(flatten)]
     pub cost: Cost,
-    /// In how many trials.
+    /// The number of trials with such branches.
     pub trials: u64,
 }
 
-/// Whether a trial still takes calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Whether a trial still accepts calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TrialState {
-    /// It does.
+    /// It accepts calls.
     Open,
-    /// Never again.
+    /// It never accepts a call again.
     Sealed,
 }
 
-/// A trial's calls by how they ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The numbers of calls of a trial.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CallCounts {
-    /// All that ended.
+    /// Calls that ended.
     pub total: u64,
-    /// Answered whole.
+    /// Calls with a complete answer.
     pub complete: u64,
-    /// Answered an error, broken off, or cancelled.
+    /// Calls that were answered with an error, were interrupted, or were cancelled.
     pub failed: u64,
-    /// Under way now.
+    /// Calls in flight.
     pub in_flight: u64,
 }
 
 impl TrialStatus {
-    /// Complete calls of which nothing can be trained: at least as many as these.
+    /// Returns a lower bound of the number of complete calls without any trainable token.
     #[must_use]
     pub fn empty_calls(&self) -> u64 {
+        // One call may have several of these flaws, so their numbers cannot be added up.
         let lost = [Flaw::MissingPromptIds, Flaw::MissingTokenIds, Flaw::MissingLogprobs];
         lost.iter().filter_map(|flaw| self.flaws.get(flaw)).copied().max().unwrap_or_default()
     }
 }
 
-/// Every error of the admin plane.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The body of every error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorBody {
     /// The error.
     pub error: ErrorDetail,
 }
 
-/// What went wrong.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The description of an error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorDetail {
-    /// What was wrong, where, and what to do.
+    /// The problem, its place, and the remedy.
     pub message: String,
-    /// A fixed word per kind of error: `invalid_request`, `not_found`, `conflict`, `unauthorized`, ….
+    /// The kind of the error: `invalid_request`, `unauthorized`, `forbidden`, `not_found`, `conflict`, `gone`,
+    /// `unavailable` or `internal`.
     #[serde(rename = "type")]
     pub kind: String,
     /// The HTTP status.

@@ -23,6 +23,7 @@ mod upstream;
 mod wire;
 
 pub use admin_plane::admission::{Admission, NotAdmitted};
+pub use admin_plane::openapi;
 pub use admin_plane::public_url::{InvalidPublicUrl, PublicUrl};
 pub use admin_plane::token_rule::UnsafeToken;
 pub use agent_plane::cors::{AllowedOrigins, InvalidOrigin};

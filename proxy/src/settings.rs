@@ -1,4 +1,4 @@
-//! What a proxy is started with.
+//! The settings of a proxy.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -20,71 +20,73 @@ use crate::roles::RoleRules;
 use crate::store::StoreSettings;
 use crate::upstream::{Address, PoolSettings};
 
-/// Everything that [`crate::start`] needs to know.
+/// All settings for [`crate::start`].
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The vLLM servers, replicas of one model. A trial stays with one of them, for the sake of its prefix cache. Without
-    /// any, every call is answered 503: enough for agents that call no model.
+    /// The vLLM servers, replicas of one model. A trial stays with one replica, because of its prefix cache. Without
+    /// any upstream, every call is answered 503, which suffices for agents that call no model.
     pub upstreams: Vec<Address>,
-    /// Where agents reach the agent plane; port 0 takes a free one.
+    /// The addresses of the agent plane. Port 0 means a free port.
     pub listen: Vec<SocketAddr>,
-    /// Where runners and trainers reach the admin plane; never where agents can.
+    /// The address of the admin plane, for runners and trainers. Agents must not reach it.
     pub admin: SocketAddr,
-    /// The agent plane as it is told to agents; `http://` and the first of `listen` where none is given.
+    /// The URL of the agent plane that agents get. `None` means `http://` and the first address of `listen`.
     pub public_url: Option<PublicUrl>,
-    /// Where captures are kept.
+    /// The directory of the captures.
     pub data_dir: PathBuf,
-    /// How they are written, and for how long they are kept.
+    /// How captures are written, and how long they are retained.
     pub store: StoreSettings,
-    /// What clients of the admin plane must bear. Off loopback there must be one.
+    /// The token that clients of the admin plane must send. Required if the admin plane is not on loopback.
     pub admin_token: Option<String>,
-    /// Whether a key that nobody opened a trial for opens one.
+    /// Whether an unknown key opens a trial.
     pub implicit_trials: ImplicitTrials,
-    /// Model names that agents say, each with the served model that they get.
+    /// Model names that agents request, each with the served model that answers.
     pub model_aliases: ModelAliases,
-    /// An upstream that has sent nothing for this long is given up. Long, because an answer that does not stream is
-    /// silent until it is whole, and a server that takes new weights is silent too.
+    /// The longest time in which an upstream may send nothing during a call. It is long, because an answer that does
+    /// not stream is silent until it is complete, and so is a server that loads new weights.
     pub upstream_idle_timeout: Duration,
-    /// The upstreams' `--logprobs-mode`, which their answers do not tell.
+    /// The `--logprobs-mode` of the upstreams, which their answers do not contain.
     pub logprobs_mode: String,
-    /// The upstreams' `--tool-strict-level`, which their answers do not tell either.
+    /// The `--tool-strict-level` of the upstreams, which their answers do not contain either.
     pub tool_strict_level: ToolStrictLevel,
-    /// What becomes of earlier turns' tokens, for trials that do not say.
+    /// How tokens of earlier turns are treated, for trials without a mode of their own.
     pub history: History,
-    /// What the served model's prompts are rendered with, to continue them token for token.
+    /// The files with which prompts of the served model are rendered, to continue them token for token.
     pub render: RenderSettings,
-    /// What tells what calls are for.
+    /// The rules that give each call its role.
     pub roles: RoleRules,
-    /// Which calls are trained on, by what they are for; trials may say otherwise.
+    /// Whether calls of each role are trained, for roles that a trial leaves out.
     pub training: TrainingPolicy,
-    /// How the servers are looked after.
+    /// The checks of the upstreams, and the sampling defaults of their model.
     pub pool: PoolSettings,
-    /// Bounds on trials, where a trial does not say.
+    /// The limits of trials, for limits that a trial leaves out.
     pub limits: Limits,
-    /// What open trials may take of memory, in bytes, about: those that nobody has called for longest are read from the store
-    /// when they are called for again.
+    /// The approximate memory of open trials, in bytes. Beyond it, trials with the longest idle time are evicted. Their
+    /// next call loads them from the store.
     pub memory: u64,
-    /// Connections that agents may hold at once; further ones wait to be taken.
+    /// The number of simultaneous connections of agents. Further connections wait.
     pub max_connections: NonZeroUsize,
-    /// Whether requests may name URLs of images, audio and video, which the servers then fetch in the agent's place.
+    /// Whether requests may contain URLs of images, audio and video. The upstreams would fetch them on behalf of the
+    /// agent.
     pub allow_media_urls: bool,
     /// Origins whose web pages may call the agent plane from a browser.
     pub allowed_origins: AllowedOrigins,
-    /// What is taken out of records and of what upstream says of errors.
+    /// The secrets that are removed from records and from upstream's errors.
     pub redaction: Arc<Redaction>,
-    /// A client of the admin plane that takes nothing of its answer for this long is cut off.
+    /// The longest time in which a client of the admin plane may read nothing of its answer. Then its connection is
+    /// closed.
     pub reader_patience: Duration,
 }
 
-/// Whether any key opens a trial: for trying things out, where nobody opens trials.
+/// Whether any key opens a trial. This is meant for experiments without a runner that opens trials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ImplicitTrials {
-    /// Only keys of opened trials count.
+    /// Only keys of opened trials are valid.
     #[default]
     Never,
-    /// Any key does, while only this machine can call.
+    /// Any key opens a trial, if only this machine can call.
     OnLoopback,
-    /// Any key does, whoever can call.
+    /// Any key opens a trial, also if other machines can call.
     Anywhere,
 }
 
@@ -103,7 +105,7 @@ impl ImplicitTrials {
 }
 
 impl Settings {
-    /// On free ports that only this machine reaches, all else at its default.
+    /// Returns settings for free ports that only this machine reaches, with defaults for everything else.
     pub fn on_loopback(upstreams: Vec<Address>, data_dir: PathBuf) -> Self {
         let free_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         Self {
@@ -124,6 +126,7 @@ impl Settings {
             roles: RoleRules::default(),
             training: TrainingPolicy::default(),
             pool: PoolSettings::default(),
+            // The only limit is that of calls in flight: a bound on calls or tokens would depend on the task.
             limits: Self::DEFAULT_LIMITS,
             memory: Self::DEFAULT_MEMORY,
             max_connections: Self::DEFAULT_MAX_CONNECTIONS,
@@ -134,23 +137,24 @@ impl Settings {
         }
     }
 
-    /// For [`Settings::upstream_idle_timeout`].
+    /// The default of [`Settings::upstream_idle_timeout`].
     pub const DEFAULT_UPSTREAM_IDLE_TIMEOUT: Duration = Duration::from_mins(30);
-    /// For [`Settings::limits`]: no agent that works has so many calls under way, and one that floods leaves most of the
-    /// store's places to others.
+    /// The default of [`Settings::limits`]. A working agent has fewer calls in flight, and an agent that floods the
+    /// proxy leaves most places in the store's queue to others.
     pub const DEFAULT_LIMITS: Limits = Limits {
         max_calls: None,
         max_completion_tokens: None,
         max_calls_in_flight: Some(256),
         max_body_bytes: None,
     };
-    /// For [`Settings::memory`].
+    /// The default of [`Settings::memory`]: 160 MiB.
     pub const DEFAULT_MEMORY: u64 = 160 << 20;
-    /// For [`Settings::max_connections`].
+    /// The default of [`Settings::max_connections`]: 16,384.
+    // A sum, because the constructor of the type returns an option.
     pub const DEFAULT_MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(16_383);
-    /// For [`Settings::reader_patience`].
+    /// The default of [`Settings::reader_patience`].
     pub const DEFAULT_READER_PATIENCE: Duration = Duration::from_mins(1);
-    /// vLLM's default for [`Settings::logprobs_mode`]: before temperature and penalties.
+    /// The default of [`Settings::logprobs_mode`], which is vLLM's own: logprobs before temperature and penalties.
     pub const DEFAULT_LOGPROBS_MODE: &str = Self::LOGPROBS_MODES[0];
     /// The values of vLLM's `--logprobs-mode` that give logprobs rather than logits.
     pub const LOGPROBS_MODES: [&str; 2] = ["raw_logprobs", "processed_logprobs"];

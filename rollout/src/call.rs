@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::continuation::Continuation;
@@ -12,7 +13,7 @@ use crate::token::{Logprob, TokenId};
 use crate::token_list::TokenList;
 
 /// A captured call: one line of `GET /v1/trials/{id}/calls`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Call {
     /// The call's name. Names sort by the time at which the calls arrived.
     pub call_id: CallId,
@@ -70,7 +71,7 @@ pub struct Call {
 }
 
 /// One sampled answer of a call.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Choice {
     /// vLLM's `choices[].index`.
     pub index: u32,
@@ -88,7 +89,7 @@ pub struct Choice {
 }
 
 /// The part of an answer that newer weights sampled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VersionSpan {
     /// The index in [`Choice::token_ids`] of the first token of this version. Tokens that were on their way from
     /// upstream when the change was announced count as tokens of the new version.
@@ -98,7 +99,7 @@ pub struct VersionSpan {
 }
 
 /// The wire format of an agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Dialect {
     /// `POST /v1/chat/completions`
@@ -130,7 +131,7 @@ impl Dialect {
 }
 
 /// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CallStatus {
     /// The whole answer arrived and was sent to the agent.
@@ -145,7 +146,9 @@ pub enum CallStatus {
 }
 
 /// The purpose of a call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum CallRole {
     /// The agent's own work at its task. The default if no rule determines another role.
@@ -231,7 +234,7 @@ impl CallRole {
 
 /// The sampling parameters: those of the request, or else the generation defaults of the served model. `None` if both
 /// are unknown.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sampling {
     /// The divisor of the logits.
     pub temperature: Option<f64>,
@@ -247,7 +250,7 @@ pub struct Sampling {
 }
 
 /// A defect of a record. A call with a flaw stays in the record, and its affected tokens are not trained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Flaw {
     /// The upstream reported no `prompt_token_ids`.

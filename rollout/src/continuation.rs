@@ -3,13 +3,14 @@
 //! The proxy determines this at admission, from the request of the agent. It is an explanation only: the recorded ids
 //! alone decide which call extends which ([`crate::forest`]).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::branch_cause::BranchCause;
 use crate::ids::CallId;
 
 /// The conversation that a call continues. Calls whose messages were not compared have no `Continuation`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Continuation {
     /// A new conversation: the call continues no earlier conversation of the trial.
@@ -42,7 +43,7 @@ pub enum Continuation {
 }
 
 /// One answer of a call.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct AnswerRef {
     /// The call.
     pub call_id: CallId,
@@ -51,7 +52,7 @@ pub struct AnswerRef {
 }
 
 /// How the template's rendering of an answer compares with the sampled text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
     /// The text is the same.

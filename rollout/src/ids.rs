@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The error for a text that is not a name of the requested kind.
@@ -14,10 +15,11 @@ pub struct InvalidId {
 }
 
 macro_rules! text_id {
-    ($(#[$doc:meta])* $name:ident, $valid:path, $rule:expr) => {
+    ($(#[$doc:meta])* $name:ident, $valid:path, $rule:expr, $pattern:expr) => {
         $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
         #[serde(try_from = "String", into = "String")]
+        #[schemars(extend("pattern" = $pattern))]
         pub struct $name(String);
 
         impl $name {
@@ -60,22 +62,25 @@ macro_rules! text_id {
 
 const NAME_RULE: &str = "1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit";
 const LABEL_RULE: &str = "1 to 512 characters without control characters";
+/// The rules as patterns of JSON Schema, whose regular expressions are those of ECMA-262.
+const NAME_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$";
+const LABEL_PATTERN: &str = r"^[^\u0000-\u001f\u007f-\u009f]{1,512}$";
 
 text_id!(
     /// A trial's public name. It is part of URL paths and names a directory, so it has no separators.
-    TrialId, is_name, NAME_RULE
+    TrialId, is_name, NAME_RULE, NAME_PATTERN
 );
 text_id!(
     /// A call's name. It is unique, and names sort by time (UUID version 7).
-    CallId, is_name, NAME_RULE
+    CallId, is_name, NAME_RULE, NAME_PATTERN
 );
 text_id!(
     /// The group of samples that a trainer compares.
-    GroupId, is_label, LABEL_RULE
+    GroupId, is_label, LABEL_RULE, LABEL_PATTERN
 );
 text_id!(
     /// A task's name, as Harbor writes it: `org/name`, or the name of the directory.
-    TaskId, is_label, LABEL_RULE
+    TaskId, is_label, LABEL_RULE, LABEL_PATTERN
 );
 
 impl CallId {

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The value of [`RolloutRow::schema_version`].
@@ -15,8 +16,7 @@ pub const SCHEMA_VERSION: &str = "rollout/1";
 /// One branch of a sealed trial with the trial's reward.
 ///
 /// All per-token lists have the length of `token_ids`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RolloutRow {
     /// [`SCHEMA_VERSION`].
     #[cfg_attr(test, schemars(extend("const" = SCHEMA_VERSION)))]
@@ -101,8 +101,7 @@ pub struct RolloutRow {
 }
 
 /// The position of one call's sampled tokens in its branch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CallSpan {
     /// The call.
     pub call_id: String,

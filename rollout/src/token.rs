@@ -1,12 +1,14 @@
 //! A sampled token: an id and the logarithm of its probability.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A token's number in the model's vocabulary, as vLLM reports it in `prompt_token_ids` and `token_ids`.
 ///
 /// At most `i32::MAX`, because trainers and Parquet hold ids as signed 32-bit numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "u32", into = "u32")]
+#[schemars(extend("maximum" = i32::MAX))]
 pub struct TokenId(u32);
 
 /// The error for a number that is too large for a token id.
@@ -35,8 +37,9 @@ impl From<TokenId> for u32 {
 }
 
 /// The natural logarithm of the probability with which a token was sampled: finite, at most 0.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "f32", into = "f32")]
+#[schemars(extend("maximum" = 0))]
 pub struct Logprob(f32);
 
 /// The error for a number that is not a logprob.

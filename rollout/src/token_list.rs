@@ -3,11 +3,13 @@
 //! Each turn of an agent repeats the conversation so far. The ids are in chunks that lists share, so the prompts of a
 //! trial need memory for their new tokens only, and not for turns × context.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 use std::mem::size_of;
 use std::sync::Arc;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
@@ -177,6 +179,21 @@ impl PartialEq<Vec<TokenId>> for TokenList {
 impl fmt::Debug for TokenList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl JsonSchema for TokenList {
+    // A list of ids in each place rather than one definition: no reader needs to know how the list is held in memory.
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        Vec::<TokenId>::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Vec::<TokenId>::json_schema(generator)
     }
 }
 

@@ -1,38 +1,59 @@
-//! Who may call a server that is meant for programs: with a token whoever bears it, without one the programs of this
-//! machine.
+//! Decides who may call a server that is meant for programs, and guards the admin plane with the decision.
+//!
+//! With a token, every client that sends the token may call. Without a token, programs of this machine may call.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use axum::extract::State;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use http::{Request, header};
 use sha2::{Digest, Sha256};
 
-/// Who is admitted to a server.
+use super::AdminPlane;
+use super::error::AdminError;
+
+/// The rule for the clients of a server.
 #[derive(Debug)]
 pub struct Admission {
-    /// What the server is called, in answers to those who are not.
+    /// The name of the server in its error messages.
     pub server: &'static str,
-    /// The option that names the file with the token.
+    /// The command-line option that names the file with the token.
     pub flag: &'static str,
-    /// What clients must bear; none where only this machine can call.
+    /// The token that clients must send. `None` if only this machine can call.
     pub token: Option<String>,
 }
 
-/// Why somebody is not admitted, in words for them.
+/// The reason why a client is rejected, as a message for the client.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAdmitted {
-    /// No token, or another one: 401.
+    /// The token is missing or wrong: 401.
     #[error("{0}")]
     Unauthorized(String),
-    /// A web page: 403.
+    /// The client is a web page: 403.
     #[error("{0}")]
     Forbidden(String),
 }
 
+/// Middleware of the admin plane: passes on the requests of admitted clients, and answers all others with an error.
+pub(super) async fn admit(
+    State(plane): State<Arc<AdminPlane>>,
+    request: axum::extract::Request,
+    next: Next,
+) -> Response {
+    match plane.admission.check(&request) {
+        Ok(()) => next.run(request).await,
+        Err(NotAdmitted::Unauthorized(message)) => AdminError::unauthorized(message).into_response(),
+        Err(NotAdmitted::Forbidden(message)) => AdminError::forbidden(message).into_response(),
+    }
+}
+
 impl Admission {
-    /// Whether a request may be answered.
+    /// Checks whether the client of a request may call.
     ///
     /// # Errors
-    /// It may not, and why.
+    /// The reason why the client may not call.
     pub fn check<B>(&self, request: &Request<B>) -> Result<(), NotAdmitted> {
         match &self.token {
             Some(token) => self.bears(request, token),
@@ -45,7 +66,8 @@ impl Admission {
             .headers()
             .get(header::AUTHORIZATION)
             .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
-        // Of equal hashes, not of equal text: how long the comparison takes tells nothing about the token.
+        // The hashes are compared instead of the texts, so that the time of the comparison reveals nothing about the
+        // token.
         if given.is_some_and(|given| Sha256::digest(given) == Sha256::digest(token)) {
             return Ok(());
         }
@@ -55,8 +77,9 @@ impl Admission {
         )))
     }
 
-    /// Without a token, who reaches loopback may call. So may pages in a browser of this machine: under a name that was
-    /// rebound to loopback, or with simple requests whose answers they cannot read. Browsers tell of both.
+    /// Rejects web pages. Without a token, every program that reaches loopback may call, and so could pages in a
+    /// browser of this machine: under a name that was rebound to loopback, or with simple requests whose answers they
+    /// cannot read. Browsers reveal the first in `Host`, the second in `Origin`.
     fn is_no_web_page<B>(&self, request: &Request<B>) -> Result<(), NotAdmitted> {
         let Self { server, flag, .. } = self;
         if request.headers().contains_key(header::ORIGIN) {
@@ -64,6 +87,7 @@ impl Admission {
                 "a web page may not call {server}: it has no token ({flag})"
             )));
         }
+        // HTTP permits a repeated header and an absolute target, so every host that the request names is checked.
         let of_headers =
             request.headers().get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
         let of_target = request.uri().authority().map(|authority| authority.as_str());
@@ -76,7 +100,7 @@ impl Admission {
     }
 }
 
-/// Whether a `Host` header, with or without a port, names this machine whatever name servers say.
+/// Whether a `Host` header, with or without a port, names this machine independently of any name server.
 fn is_loopback(host: &str) -> bool {
     let is_port = |port: &str| port.bytes().all(|digit| digit.is_ascii_digit());
     let name = match host.rsplit_once(':') {

@@ -1,4 +1,4 @@
-//! Why branches started and what that cost, of all trials together.
+//! Sums the causes of branches and their cost over all trials.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use crate::api::{CauseFigures, Cost};
 use crate::store::{CauseOfModel, Store};
 use crate::trial::Trial;
 
-/// The figures of all these trials, by agent, model and cause.
+/// Returns the sums of these trials by agent, model and cause, sorted by these three.
 pub(crate) async fn figures(trials: &[Arc<Trial>], store: &Store) -> Vec<CauseFigures> {
     let mut figures: BTreeMap<_, (Cost, u64)> = BTreeMap::new();
     for trial in trials {
         let facts = &trial.opened().facts;
         for CauseOfModel { model, cause, cost } in &trial.summary(store).await.causes {
-            // A call that names no model was still meant for one.
+            // A call that names no model counts for the model that the trial was opened with.
             let model =
                 if model.is_empty() { facts.model.clone().unwrap_or_default() } else { model.clone() };
             let (sum, trials) = figures.entry((facts.agent.clone(), model, *cause)).or_default();

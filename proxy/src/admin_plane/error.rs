@@ -12,11 +12,12 @@ use super::prepare::InvalidChoice;
 use crate::api::{ErrorBody, ErrorDetail};
 use crate::feed::CursorError;
 use crate::lifecycle::open::OpenError;
+use crate::lifecycle::reward::RewardError;
+use crate::lifecycle::seal::SealError;
 use crate::store::StoreError;
-use crate::trial::RewardConflict;
 use crate::upstream::{AddressTaken, InvalidAddress};
 
-/// An error answer.
+/// An error answer. `kind` is the `type` of its body.
 #[derive(Debug)]
 pub(crate) struct AdminError {
     status: StatusCode,
@@ -84,7 +85,7 @@ impl IntoResponse for AdminError {
     fn into_response(self) -> Response {
         let error =
             ErrorDetail { message: self.message, kind: self.kind.to_owned(), code: self.status.as_u16() };
-        // What is unavailable is so for a while: a disk that fails is tried four times a second.
+        // Unavailability is transient: the store retries a failing disk four times per second.
         let retry_after = (self.status == StatusCode::SERVICE_UNAVAILABLE).then_some([(RETRY_AFTER, "5")]);
         (self.status, retry_after, Json(ErrorBody { error })).into_response()
     }
@@ -117,6 +118,7 @@ impl From<QueryRejection> for AdminError {
 impl From<CursorError> for AdminError {
     fn from(error: CursorError) -> Self {
         match error {
+            // Retention removed the trials for good, so a retry is useless.
             CursorError::Gap { .. } => Self::gone(error.to_string()),
             _ => Self::invalid(error.to_string()),
         }
@@ -155,12 +157,26 @@ impl From<OpenError> for AdminError {
             OpenError::Refused(refused) => Self::conflict(refused.to_string()),
             OpenError::Store(error) => error.into(),
             OpenError::Name(error) => Self::invalid(error.to_string()),
+            OpenError::CutOff(error) => error.into(),
         }
     }
 }
 
-impl From<RewardConflict> for AdminError {
-    fn from(error: RewardConflict) -> Self {
-        Self::conflict(error.to_string())
+impl From<SealError> for AdminError {
+    fn from(error: SealError) -> Self {
+        match error {
+            SealError::Store(error) => error.into(),
+            SealError::CutOff(error) => error.into(),
+        }
+    }
+}
+
+impl From<RewardError> for AdminError {
+    fn from(error: RewardError) -> Self {
+        match error {
+            RewardError::Conflict(conflict) => Self::conflict(conflict.to_string()),
+            RewardError::Store(error) => error.into(),
+            RewardError::CutOff(error) => error.into(),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Groups: how they stand, and that no further sample of one will come.
+//! The requests for groups: their status, and closing.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) async fn status(
     plane.group(&id).map(Json)
 }
 
-/// Closes a group; one that is closed stays as it is.
+/// Closes a group. A closed group does not change.
 pub(super) async fn close(
     State(plane): State<Arc<AdminPlane>>,
     id: Result<Path<GroupId>, PathRejection>,
@@ -33,6 +33,7 @@ pub(super) async fn close(
     if !feed.ledger().close(&id) {
         return Err(AdminError::unknown_group(&id));
     }
+    // The ledger only plans the closing. It counts once the sequencer has written it to the store.
     feed.settled().await;
     let group = plane.group(&id)?;
     if group.closed.is_none() {

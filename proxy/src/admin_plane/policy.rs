@@ -1,4 +1,4 @@
-//! The policy version that tokens are stamped with, and the gate around weight updates.
+//! The requests for the policy version of tokens, and for the pause around weight updates.
 
 use std::sync::Arc;
 
@@ -25,19 +25,21 @@ pub(super) async fn set(
     if label.is_empty() {
         return Err(AdminError::invalid("version is empty: name the weights, like 17 or \"step-17\""));
     }
+    // The place is reserved first, so that a failing store rejects the version before it takes effect.
     let place = plane.lifecycle.store.reserve().await?;
     let (_, kept) = plane.lifecycle.upstream.set_version(&label, place);
     store::outcome(kept.await)?;
     Ok(Json(plane.policy_status()))
 }
 
-/// Without a body it holds new calls and answers at once.
+/// Holds new calls. Without a body it answers at once.
 pub(super) async fn pause(
     State(plane): State<Arc<AdminPlane>>,
     body: Result<Option<Json<PausePolicy>>, JsonRejection>,
 ) -> Result<Json<PolicyStatus>, AdminError> {
     let Json(asked) = body?.unwrap_or_default();
     plane.lifecycle.upstream.policy().hold(true);
+    // Calls are held before the wait, so that none can start in between.
     if asked.wait {
         plane.lifecycle.upstream.load().ended().await;
     }

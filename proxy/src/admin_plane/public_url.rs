@@ -1,4 +1,4 @@
-//! Where agents reach the agent plane, as it is told to them.
+//! The URL at which agents reach the agent plane.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,11 +9,11 @@ use http::Uri;
 use crate::api::BaseUrls;
 use crate::common::trial_key::TrialKey;
 
-/// The URL in front of `/t/KEY`.
+/// The part of a base URL before `/t/KEY`, without a trailing slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicUrl(String);
 
-/// A text that is no public URL.
+/// A text that is not a usable public URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no URL for agents: write it like http://gateway.example:7070")]
 pub struct InvalidPublicUrl(String);
@@ -23,6 +23,7 @@ impl FromStr for PublicUrl {
 
     fn from_str(text: &str) -> Result<Self, InvalidPublicUrl> {
         let uri: Option<Uri> = text.trim().parse().ok();
+        // A key is appended to the path, so a query cannot follow it.
         let is_usable = uri.is_some_and(|uri| {
             matches!(uri.scheme_str(), Some("http" | "https"))
                 && uri.host().is_some()
@@ -49,9 +50,10 @@ impl fmt::Display for PublicUrl {
 }
 
 impl PublicUrl {
-    /// A trial's base URLs, as each family of clients wants them written.
+    /// Returns the base URLs of the trial with this key, in the form that each family of clients expects.
     pub(crate) fn base_urls(&self, key: &TrialKey) -> BaseUrls {
         let base = format!("{self}/t/{}", key.reveal());
+        // The clients of Anthropic and Gemini append the version themselves.
         BaseUrls { openai: format!("{base}/v1"), anthropic: base.clone(), gemini: base }
     }
 }

@@ -6,42 +6,52 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use axum::response::Response;
 use futures_util::stream;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::AdminPlane;
 use super::error::AdminError;
+use super::ndjson::Lines;
 use super::prepare::AskedPreparation;
-use super::trial_reads::ndjson_body;
+use crate::api::RolloutLine;
 use crate::common::seconds::Seconds;
 use crate::feed::{Reader, Reading};
 
-/// What `GET /v1/rollouts` takes.
-#[derive(Debug, Deserialize)]
+/// The query of `GET /v1/rollouts`.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RolloutsQuery {
+    /// Only trials after the line with this cursor. If absent, from the first trial.
     after: Option<String>,
+    /// Long poll: the time to wait for the first trial, in seconds. The answer is empty if no trial becomes complete.
     wait: Option<Seconds>,
+    /// Only trials whose group is closed. Trials of a group come together.
     #[serde(default)]
     closed_groups: bool,
+    /// Superseded attempts too.
     #[serde(default)]
     superseded: bool,
+    /// Continue past trials that retention removed before this reader had them. If false, the answer is a 410.
     #[serde(default)]
     allow_gap: bool,
+    /// The largest number of trials. If absent, all that exist when the answer begins.
     limit: Option<NonZeroU64>,
+    /// Prepared rows in place of plain rows: `train` for the part that is trained, `mask` for complete rows with a mask.
     prepare: Option<String>,
+    /// With `prepare`: the treatment of a trial with several branches, `longest`, `all` or `error`.
     on_fork: Option<String>,
+    /// With `prepare`: the treatment of a failed trial, `mask` or `zero`.
     failed: Option<String>,
+    /// With `prepare`: `true` trains calls whose logprobs are not those of the distribution that was sampled from.
     train_constrained: Option<String>,
 }
 
-/// A line per trial, made as the reader takes them. A line that cannot be made ends the answer in the middle, so that a
-/// client notices.
+/// Returns a line per trial. Each line is made when the client reads it.
 pub(super) async fn rollouts(
     State(plane): State<Arc<AdminPlane>>,
     asked: Result<Query<RolloutsQuery>, QueryRejection>,
-) -> Result<Response, AdminError> {
+) -> Result<Lines<RolloutLine>, AdminError> {
     let Query(asked) = asked?;
     let RolloutsQuery { after, wait, closed_groups, superseded, allow_gap, limit, .. } = asked;
     let RolloutsQuery { prepare, on_fork, failed, train_constrained, .. } = asked;
@@ -53,10 +63,11 @@ pub(super) async fn rollouts(
     if let Some(wait) = wait {
         reader.wait(wait.into(), &plane.draining).await;
     }
+    // The status is sent already when a line fails. The answer then breaks off without its end, so the client notices.
     let lines = stream::try_unfold(reader, |mut reader| async {
         let line =
             reader.next_line().await.inspect_err(|error| tracing::error!(%error, "a reader's answer ends"));
         Ok::<_, crate::feed::LineError>(line?.map(|line| (line, reader)))
     });
-    Ok(ndjson_body(Body::from_stream(lines)))
+    Ok(Lines::of_body(Body::from_stream(lines)))
 }

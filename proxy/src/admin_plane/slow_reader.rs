@@ -1,5 +1,5 @@
-//! The admin plane's socket, which cuts off clients that ask for much and take nothing of it: what waits for them takes
-//! memory.
+//! The socket of the admin plane. It closes the connections of clients that do not read their answers, because unread
+//! answers take memory.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::common::metrics::Metrics;
 
-/// Takes connections, each of them [`Patient`].
+/// Accepts connections and limits how long each may block ([`Patient`]).
 #[derive(Debug)]
 pub(crate) struct PatientListener {
     pub(crate) listener: TcpListener,
@@ -29,7 +29,7 @@ impl Listener for PatientListener {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        // As axum itself does: it goes on where connections cannot be taken for a while.
+        // axum's own accept retries after errors, for example if file descriptors run out.
         let (stream, client) = <TcpListener as Listener>::accept(&mut self.listener).await;
         let metrics = Arc::clone(&self.metrics);
         let patience = self.patience;
@@ -45,11 +45,12 @@ impl Listener for PatientListener {
     }
 }
 
-/// A connection on which a write fails that had to wait for too long.
+/// A connection whose writes fail once the client has read nothing for `patience`.
 pub(crate) struct Patient<S> {
     stream: S,
     patience: Duration,
-    /// Since the other side has had no room; over when patience is.
+    /// The timer of a blocked write. It starts when a write blocks and fires after `patience`. `None` if no write
+    /// blocks.
     blocked: Option<Pin<Box<Sleep>>>,
     cut_off: Box<dyn Fn() + Send>,
 }
@@ -62,6 +63,7 @@ impl<S: fmt::Debug> fmt::Debug for Patient<S> {
 
 impl<S> Patient<S> {
     fn waited(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        // Any progress restarts the timer: a slow client is allowed, a stopped one is not.
         if written.is_ready() {
             self.blocked = None;
             return written;

@@ -1,45 +1,76 @@
-//! What tells of trials: status, calls, rollouts.
+//! The requests that read trials: status, calls, rollouts, causes.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::body::{Body, Bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use rolltap_rollout::call::Call;
+use rolltap_rollout::export::pipeline::prepare::PreparedTrial;
 use rolltap_rollout::ids::TrialId;
+use rolltap_rollout::row::RolloutRow;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::AdminPlane;
+use super::endpoint::Answer;
 use super::error::AdminError;
+use super::ndjson::Lines;
+use super::openapi::Operation;
 use super::prepare::AskedPreparation;
 use crate::admin_plane::causes;
 use crate::api::{CauseFigures, TrialStatus};
 use crate::feed;
 
-/// What `GET /v1/trials` takes.
-#[derive(Debug, Deserialize)]
+/// The query of `GET /v1/trials`.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Page {
-    /// Trials whose name comes behind this one.
+    /// Only trials whose name sorts after this name.
     after: Option<TrialId>,
+    /// The largest number of trials in the answer.
     #[serde(default = "page_size")]
     limit: NonZeroUsize,
 }
 
-/// Trials in one answer where the request names no limit.
+/// The default limit of trials per answer.
 fn page_size() -> NonZeroUsize {
     const { NonZeroUsize::new(1000).unwrap() }
 }
 
-/// Trials by name. Where there are more, the `Link` header names the next page, as on GitHub.
+/// One page of trials, sorted by name.
+pub(super) struct TrialPage {
+    trials: Vec<TrialStatus>,
+    /// The path of the next page. `None` if this page is the last.
+    next: Option<String>,
+}
+
+impl IntoResponse for TrialPage {
+    fn into_response(self) -> Response {
+        let next = self.next.map(|path| [(header::LINK, format!("<{path}>; rel=\"next\""))]);
+        (next, Json(self.trials)).into_response()
+    }
+}
+
+impl Answer for TrialPage {
+    fn describe(operation: &mut Operation<'_>) {
+        Json::<Vec<TrialStatus>>::describe(operation);
+        // The form is that of RFC 8288, as on GitHub.
+        operation.header(
+            "200",
+            "Link",
+            "`<PATH>; rel=\"next\"` names the next page. Absent on the last page.",
+        );
+    }
+}
+
 pub(super) async fn list(
     State(plane): State<Arc<AdminPlane>>,
     page: Result<Query<Page>, QueryRejection>,
-) -> Result<Response, AdminError> {
+) -> Result<TrialPage, AdminError> {
     let Query(Page { after, limit }) = page?;
     let (trials, has_more) = plane.lifecycle.trials.page(after.as_ref(), limit.get());
     let mut listed = Vec::with_capacity(trials.len());
@@ -47,11 +78,8 @@ pub(super) async fn list(
         listed.push(plane.status_of(trial).await);
     }
     let last = trials.last().filter(|_| has_more);
-    let next = last.map(|trial| {
-        let after = &trial.opened().facts.trial_id;
-        [(header::LINK, format!("</v1/trials?limit={limit}&after={after}>; rel=\"next\""))]
-    });
-    Ok((next, Json(listed)).into_response())
+    let next = last.map(|trial| format!("/v1/trials?limit={limit}&after={}", trial.opened().facts.trial_id));
+    Ok(TrialPage { trials: listed, next })
 }
 
 pub(super) async fn status(
@@ -69,17 +97,31 @@ pub(super) async fn causes(State(plane): State<Arc<AdminPlane>>) -> Json<Vec<Cau
 pub(super) async fn calls(
     State(plane): State<Arc<AdminPlane>>,
     id: Result<Path<TrialId>, PathRejection>,
-) -> Result<Response, AdminError> {
-    Ok(ndjson(plane.trial(id)?.calls(&plane.lifecycle.store).await))
+) -> Result<Lines<Arc<Call>>, AdminError> {
+    Ok(Lines::of(plane.trial(id)?.calls(&plane.lifecycle.store).await))
 }
 
-/// What `GET /v1/trials/{id}/rollout` takes.
-#[derive(Debug, Deserialize)]
+/// A line of a rollout.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(super) enum RolloutItem {
+    /// A branch, without `prepare`.
+    Row(Box<RolloutRow>),
+    /// The whole trial, with `prepare`.
+    Prepared(PreparedTrial),
+}
+
+/// The query of `GET /v1/trials/{id}/rollout`.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RolloutQuery {
+    /// Prepared rows in place of plain rows: `train` for the part that is trained, `mask` for complete rows with a mask.
     prepare: Option<String>,
+    /// With `prepare`: the treatment of a trial with several branches, `longest`, `all` or `error`.
     on_fork: Option<String>,
+    /// With `prepare`: the treatment of a failed trial, `mask` or `zero`.
     failed: Option<String>,
+    /// With `prepare`: `true` trains calls whose logprobs are not those of the distribution that was sampled from.
     train_constrained: Option<String>,
 }
 
@@ -87,7 +129,7 @@ pub(super) async fn rollout(
     State(plane): State<Arc<AdminPlane>>,
     id: Result<Path<TrialId>, PathRejection>,
     asked: Result<Query<RolloutQuery>, QueryRejection>,
-) -> Result<Response, AdminError> {
+) -> Result<Lines<RolloutItem>, AdminError> {
     let Query(RolloutQuery { prepare, on_fork, failed, train_constrained }) = asked?;
     let prepare = AskedPreparation { prepare, on_fork, failed, train_constrained }.options()?;
     let trial = plane.trial(id)?;
@@ -101,22 +143,8 @@ pub(super) async fn rollout(
     let failed = |error| AdminError::internal(format!("the rows were not made: {error}"));
     if let Some(options) = prepare {
         let prepared = feed::prepared(&trial, store, reward, superseded, options).await;
-        return Ok(ndjson(vec![prepared.map_err(failed)?]));
+        return Ok(Lines::of(vec![RolloutItem::Prepared(prepared.map_err(failed)?)]));
     }
-    let rows = feed::rows(&trial, store, reward, superseded).await;
-    Ok(ndjson(rows.map_err(failed)?))
-}
-
-/// One JSON object a line, made as the reader takes them.
-fn ndjson<T: Serialize + Send + 'static>(items: Vec<T>) -> Response {
-    let lines = items.into_iter().map(|item| {
-        let mut line = serde_json::to_vec(&item)?;
-        line.push(b'\n');
-        Ok::<_, serde_json::Error>(Bytes::from(line))
-    });
-    ndjson_body(Body::from_stream(stream::iter(lines)))
-}
-
-pub(super) fn ndjson_body(lines: Body) -> Response {
-    ([(header::CONTENT_TYPE, "application/x-ndjson")], lines).into_response()
+    let rows = feed::rows(&trial, store, reward, superseded).await.map_err(failed)?;
+    Ok(Lines::of(rows.into_iter().map(|row| RolloutItem::Row(Box::new(row))).collect()))
 }

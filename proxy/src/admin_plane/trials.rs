@@ -1,29 +1,27 @@
-//! What changes a trial: opening, sealing, rewarding.
+//! The requests that change a trial: open, seal, reward. `lifecycle` does the work.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::rollout::Reward;
 
 use super::AdminPlane;
+use super::endpoint::Created;
 use super::error::AdminError;
 use crate::api::{OpenTrial, PutReward, TrialOpened, TrialStatus};
-use crate::common::to_the_end::to_the_end;
 use crate::common::trial_key::TrialKey;
 use crate::dialect::chat::request::NOT_SAMPLING;
-use crate::lifecycle::open::Lifecycle;
-use crate::store::{self, Event};
 use crate::trial::Trial;
 
 pub(super) async fn open(
     State(plane): State<Arc<AdminPlane>>,
     body: Result<Json<OpenTrial>, JsonRejection>,
-) -> Result<(StatusCode, Json<TrialOpened>), AdminError> {
+) -> Result<Created<TrialOpened>, AdminError> {
     let Json(asked) = body?;
+    // Such a key belongs to the agent's own request, or the proxy sets it for its record.
     if let Some(key) = NOT_SAMPLING.into_iter().find(|&key| asked.sampling.contains_key(key)) {
         return Err(AdminError::invalid(format!(
             "sampling.{key} is not how tokens are sampled: it cannot be enforced"
@@ -31,15 +29,10 @@ pub(super) async fn open(
     }
     let key = TrialKey::generate()
         .map_err(|error| AdminError::internal(format!("no randomness for a key: {error}")))?;
-    let opening = plane.lifecycle.clone();
-    let (key, trial) = to_the_end::<_, AdminError>(async move {
-        let trial = opening.open(asked, &key).await?;
-        Ok((key, trial))
-    })
-    .await?;
+    let trial = plane.lifecycle.open(asked, key.clone()).await?;
     let trial_id = trial.opened().facts.trial_id.clone();
     let base_urls = plane.public_url.base_urls(&key);
-    Ok((StatusCode::CREATED, Json(TrialOpened { trial_id, key: key.reveal().to_owned(), base_urls })))
+    Ok(Created(TrialOpened { trial_id, key: key.reveal().to_owned(), base_urls }))
 }
 
 pub(super) async fn seal(
@@ -47,29 +40,8 @@ pub(super) async fn seal(
     id: Result<Path<TrialId>, PathRejection>,
 ) -> Result<Json<TrialStatus>, AdminError> {
     let trial = plane.trial(id)?;
-    to_the_end(async move {
-        let Lifecycle { feed, store, upstream, .. } = &plane.lifecycle;
-        let trial_id = &trial.opened().facts.trial_id;
-        // The place comes first: what is sealed is then kept, however the disk does.
-        let place = store.reserve().await?;
-        let (at, is_new) = trial.seal();
-        upstream.forget(trial_id);
-        // Handed over at once: another request's flush must not overtake it.
-        let sealed = || Event::Sealed { trial_id: trial_id.clone(), at };
-        let event = if is_new { sealed() } else { Event::Flush };
-        store::outcome(place.keep(event).await)?;
-        if is_new {
-            let summary = trial.summary(store).await.as_ref().clone();
-            let trial_id = trial_id.clone();
-            // Without it, whoever asks for the status later has the calls read.
-            drop(store.reserve().await.map(|place| place.keep(Event::Summed { trial_id, summary })));
-        }
-        trial.rest();
-        feed.ledger().sealed(trial_id, at);
-        feed.settled().await;
-        Ok(Json(plane.status_of(&trial).await))
-    })
-    .await
+    plane.lifecycle.seal(&trial).await?;
+    Ok(Json(plane.status_of(&trial).await))
 }
 
 pub(super) async fn reward(
@@ -79,23 +51,11 @@ pub(super) async fn reward(
 ) -> Result<Json<TrialStatus>, AdminError> {
     let trial = plane.trial(id)?;
     let Json(put) = body?;
-    let reward = reward_of(put);
-    to_the_end(async move {
-        let Lifecycle { feed, store, .. } = &plane.lifecycle;
-        let trial_id = &trial.opened().facts.trial_id;
-        let place = store.reserve().await?;
-        let is_new = trial.reward(&reward)?;
-        let rewarded = || Event::Rewarded { trial_id: trial_id.clone(), reward };
-        let event = if is_new { rewarded() } else { Event::Flush };
-        store::outcome(place.keep(event).await)?;
-        feed.ledger().rewarded(trial_id);
-        feed.settled().await;
-        Ok(Json(plane.status_of(&trial).await))
-    })
-    .await
+    plane.lifecycle.reward(&trial, reward_of(put)).await?;
+    Ok(Json(plane.status_of(&trial).await))
 }
 
-/// The reward of this body. Members that the body lacks are those of [`Reward::from_named`].
+/// Returns the reward of this body. [`Reward::from_named`] supplies the members that the body lacks.
 fn reward_of(put: PutReward) -> Reward {
     let named = Reward::from_named(put.rewards);
     let reward = put.reward.or(named.reward);
@@ -104,13 +64,13 @@ fn reward_of(put: PutReward) -> Reward {
 }
 
 impl AdminPlane {
-    /// The trial named in the path.
+    /// Returns the trial that the path names.
     pub(super) fn trial(&self, id: Result<Path<TrialId>, PathRejection>) -> Result<Arc<Trial>, AdminError> {
         let Path(id) = id?;
         self.lifecycle.trials.by_id(&id).ok_or_else(|| AdminError::unknown_trial(&id))
     }
 
-    /// How a trial stands, by itself and among others.
+    /// Returns the status of a trial, including its place among the attempts of its sample.
     pub(super) async fn status_of(&self, trial: &Trial) -> TrialStatus {
         let standing = self.lifecycle.feed.ledger().standing(&trial.opened().facts.trial_id);
         trial.status(&self.lifecycle.store, standing).await

@@ -1,4 +1,4 @@
-//! The vLLM servers at run time: which there are, how they stand, adding and removing.
+//! The requests for replicas at run time: status, adding, removing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
 
 use super::AdminPlane;
+use super::endpoint::Created;
 use super::error::AdminError;
 use crate::api::{AddUpstream, UpstreamState, UpstreamStatus};
 use crate::upstream::{Address, Replica, ReplicaId};
@@ -20,17 +20,18 @@ pub(super) async fn list(State(plane): State<Arc<AdminPlane>>) -> Json<Vec<Upstr
 pub(super) async fn add(
     State(plane): State<Arc<AdminPlane>>,
     body: Result<Json<AddUpstream>, JsonRejection>,
-) -> Result<(StatusCode, Json<UpstreamStatus>), AdminError> {
+) -> Result<Created<UpstreamStatus>, AdminError> {
     let Json(asked) = body?;
     let address: Address = asked.url.parse()?;
     let address = match asked.api_key {
         Some(key) => {
+            // First of all, so that no error or log that follows can contain the key.
             plane.lifecycle.redaction.learn(&key);
             address.with_api_key(&key)?
         }
         None => address,
     };
-    Ok((StatusCode::CREATED, Json(plane.lifecycle.upstream.add(address)?.status())))
+    Ok(Created(plane.lifecycle.upstream.add(address)?.status()))
 }
 
 pub(super) async fn remove(
@@ -50,6 +51,7 @@ impl Replica {
             id: self.id,
             url: self.address().to_string(),
             state: match reason {
+                // A drained replica may be ejected too. It never returns, so draining has precedence.
                 _ if self.is_draining() => UpstreamState::Draining,
                 Some(_) => UpstreamState::Ejected,
                 None => UpstreamState::Healthy,

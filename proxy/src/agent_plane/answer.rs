@@ -25,7 +25,7 @@ use crate::trial::replay::Replay;
 use crate::trial::retry::Fingerprint;
 use crate::upstream::{self, UpstreamBody};
 
-/// A million tokens with logprobs and alternatives need less.
+/// The largest answer in bytes. A million tokens with logprobs and alternatives need less.
 const LARGEST_ANSWER: usize = 1 << 30;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -39,8 +39,8 @@ pub(super) fn is_stream(answer: &Response<UpstreamBody>) -> bool {
     answer.status().is_success() && is_event_stream
 }
 
-/// Hands a streaming answer over to the call, which records it while the agent's connection polls it. Returns the head for
-/// the agent.
+/// Hands a streaming answer over to the call, which records it while the agent's connection polls it. Returns the head
+/// for the agent.
 pub(super) fn stream(
     call: &InFlightCall,
     answer: Response<UpstreamBody>,
@@ -143,7 +143,8 @@ async fn failure(
     Ok(for_agent.map(Bytes::from))
 }
 
-/// Reads a whole answer of at most [`LARGEST_ANSWER`] bytes. `longest_silence` limits the time between two of its frames.
+/// Reads a whole answer of at most [`LARGEST_ANSWER`] bytes. `longest_silence` limits the time between two of its
+/// frames.
 pub(super) async fn read_answer(body: UpstreamBody, longest_silence: Duration) -> Result<Bytes, AgentError> {
     let broke_off = |status, reason: &dyn std::fmt::Display| {
         AgentError::new(status, "UpstreamError", format!("the upstream's answer broke off: {reason}"))

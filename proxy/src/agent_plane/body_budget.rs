@@ -1,19 +1,21 @@
-//! Reservation for request bodies in memory, from their first byte until their call is answered or streams: a flood of them is
-//! refused before it fills the machine, and none of one trial keeps out those of all others.
+//! The memory budget of request bodies, from their first byte until their call is answered or streams.
+//!
+//! A flood of bodies is rejected before it fills the memory of the machine, and one trial cannot use up the whole
+//! budget.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rolltap_rollout::ids::TrialId;
 
-/// Bytes of all trials.
+/// The budget of all trials, in bytes.
 const ROOM: u64 = 8 << 30;
-/// Bytes of one: four bodies of the largest size.
+/// The budget of one trial, in bytes: four bodies of the largest size.
 const SHARE: u64 = 1 << 30;
-/// Reservation is taken in steps, so that small pieces cost no more than large ones.
+/// The granularity of reservations, in bytes. Steps limit how often small pieces take the lock.
 const STEP: u64 = 1 << 20;
 
-/// The bodies that are held.
+/// The memory that bodies take at present.
 #[derive(Debug, Default)]
 pub(crate) struct BodyBudget {
     held: Mutex<Held>,
@@ -25,7 +27,7 @@ struct Held {
     of: HashMap<TrialId, u64>,
 }
 
-/// The room of one body, given back when this goes.
+/// The memory of one body. It is released on drop.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     inbox: Arc<BodyBudget>,
@@ -33,7 +35,7 @@ pub(crate) struct Reservation {
     taken: u64,
 }
 
-/// Why there is no room for more of a body. It passes.
+/// The reason why a request body may not grow. Transient: the client may retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BudgetFull {
     #[error(
@@ -45,12 +47,12 @@ pub(crate) enum BudgetFull {
 }
 
 impl Reservation {
-    /// For a body of that trial, none of which has come.
+    /// Returns an empty reservation for a body of this trial.
     pub(crate) fn of(inbox: &Arc<BodyBudget>, trial: &TrialId) -> Self {
         Self { inbox: Arc::clone(inbox), trial: trial.clone(), taken: 0 }
     }
 
-    /// Makes room for so many bytes in all.
+    /// Grows the reservation to `to` bytes in total. It never shrinks.
     pub(crate) fn grow(&mut self, to: u64) -> Result<(), BudgetFull> {
         if to <= self.taken {
             return Ok(());
@@ -58,6 +60,7 @@ impl Reservation {
         let more = (to - self.taken).next_multiple_of(STEP);
         let mut held = self.inbox.held.lock().unwrap_or_else(PoisonError::into_inner);
         let of_trial = held.of.get(&self.trial).copied().unwrap_or_default();
+        // The trial's own share first: an agent at its share must wait for its own calls, however full the proxy is.
         if of_trial + more > SHARE {
             return Err(BudgetFull::OfTrial);
         }
@@ -77,6 +80,7 @@ impl Drop for Reservation {
         held.total -= self.taken;
         if let Some(of_trial) = held.of.get_mut(&self.trial) {
             *of_trial -= self.taken;
+            // Without this, the map would grow with every trial of the process.
             if *of_trial == 0 {
                 held.of.remove(&self.trial);
             }

@@ -23,7 +23,7 @@ use crate::trial::tap::{TapBody, WholeBody};
 use crate::trial::{CallRefusal, Candidate};
 use crate::upstream::UpstreamBody;
 
-/// The statuses with which vLLM refuses a request as wrong.
+/// The statuses with which vLLM rejects an invalid request.
 const REFUSALS: [StatusCode; 3] =
     [StatusCode::BAD_REQUEST, StatusCode::PAYLOAD_TOO_LARGE, StatusCode::UNPROCESSABLE_ENTITY];
 
@@ -160,8 +160,8 @@ impl AgentPlane {
         Ok(by_ids)
     }
 
-    /// Sends the request and records the head of its answer. A request by ids that upstream refuses is sent again with its
-    /// messages: vLLM's error then has the words that agents expect, above all for a prompt that is too long.
+    /// Sends the request and records the head of its answer. A request by ids that upstream refuses is sent again with
+    /// its messages: vLLM's error then has the words that agents expect, above all for a prompt that is too long.
     async fn send(
         &self,
         call: &InFlightCall,

@@ -1,6 +1,6 @@
 //! Agents in web pages: the origins from which browsers may call the agent plane.
 //!
-//! As with vLLM's `--allowed-origins` there is none by default, and an allowed origin may send any header.
+//! As with vLLM's `--allowed-origins`, no origin is allowed by default, and an allowed origin may send any header.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use http::header::ORIGIN;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
-/// So long a browser need not ask again, as with vLLM.
+/// The time for which a browser may cache the answer to a preflight request. vLLM has the same value.
 const ASKED_AGAIN: Duration = Duration::from_secs(600);
 
 /// Origins whose pages may call the agent plane.
 #[derive(Clone, Debug, Default)]
 pub struct AllowedOrigins(Option<CorsLayer>);
 
-/// Text that is no origin.
+/// A text that is not an origin.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{0:?} is no origin: write it as the browser does (https://app.example, http://localhost:3000), or * for all"
@@ -23,7 +23,10 @@ pub struct AllowedOrigins(Option<CorsLayer>);
 pub struct InvalidOrigin(String);
 
 impl AllowedOrigins {
-    /// These origins, `*` for all.
+    /// Allows these origins, or all origins if `*` is in the list.
+    ///
+    /// # Errors
+    /// The first text that is neither an origin nor `*`.
     pub fn new(origins: &[String]) -> Result<Self, InvalidOrigin> {
         if origins.is_empty() {
             return Ok(Self(None));
@@ -33,6 +36,7 @@ impl AllowedOrigins {
         } else {
             AllowOrigin::list(origins.iter().map(|text| origin(text)).collect::<Result<Vec<_>, _>>()?)
         };
+        // Mirrored, because SDKs send headers of their own that no fixed list would cover.
         let layer = CorsLayer::new()
             .allow_origin(allowed)
             .allow_methods([Method::GET, Method::POST])
@@ -41,7 +45,7 @@ impl AllowedOrigins {
         Ok(Self(Some(layer)))
     }
 
-    /// What answers a request of a browser; none for every other, and where no origin is allowed.
+    /// Returns the layer that answers a request of a browser. `None` for other requests, and if no origin is allowed.
     pub(crate) fn layer_for(&self, headers: &HeaderMap) -> Option<&CorsLayer> {
         self.0.as_ref().filter(|_| headers.contains_key(ORIGIN))
     }
@@ -51,6 +55,7 @@ fn origin(text: &str) -> Result<HeaderValue, InvalidOrigin> {
     let invalid = || InvalidOrigin(text.to_owned());
     let uri: Uri = text.parse().map_err(|_| invalid())?;
     let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else { return Err(invalid()) };
+    // Browsers send an origin without a path and without credentials, and compare it as text.
     if text != format!("{scheme}://{authority}") || authority.as_str().contains('@') {
         return Err(invalid());
     }

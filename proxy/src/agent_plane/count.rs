@@ -1,4 +1,4 @@
-//! Requests that count a prompt's tokens. They sample nothing, so they are not recorded.
+//! Requests that count the tokens of a prompt. They sample nothing, so the proxy does not record them.
 
 use bytes::Bytes;
 use http::{Method, Response};
@@ -29,6 +29,7 @@ impl AgentPlane {
         let answer = if head.status.is_success() {
             dialect::count_answer(endpoint, &body)
         } else {
+            // Upstream's error may contain a secret, as in the answers to calls.
             let text = String::from_utf8_lossy(&body);
             let text = self.lifecycle.redaction.redacted(&text);
             ErrorShape::of_path(request.path).translated(&UpstreamError::of_answer(head.status, &text))

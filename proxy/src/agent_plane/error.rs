@@ -1,4 +1,4 @@
-//! Errors of our own on the agent plane, in the shape that the agent's client reads.
+//! The proxy's own errors on the agent plane, in the shape that the agent's client reads.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ use crate::trial::CallRefusal;
 use crate::trial::call::CallEnded;
 use crate::upstream::SendError;
 
-/// An answer that comes from us and not from upstream.
+/// An error answer of the proxy itself, not of upstream.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {message}", status.as_u16())]
 pub(crate) struct AgentError {
@@ -30,7 +30,7 @@ pub(crate) struct AgentError {
     param: Option<String>,
     message: String,
     retry_after_secs: Option<u32>,
-    /// The method that the path has, where another was used.
+    /// The method that the path accepts, if the request used another.
     allowed: Option<Method>,
 }
 
@@ -61,17 +61,17 @@ impl AgentError {
         }
     }
 
-    /// As vLLM words what is wrong with a request.
+    /// Returns the error of an invalid request, with the `type` that vLLM uses.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequestError", message)
     }
 
-    /// The body is larger than we take.
+    /// Returns the error of a request body that is too large.
     pub(crate) fn too_large(message: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "BadRequestError", message)
     }
 
-    /// Without what the agent may have put where no secret belongs, its key in a path above all.
+    /// Removes secrets that the agent may have put in the wrong place, above all its key in a path.
     pub(crate) fn without_secrets(mut self, redaction: &Redaction) -> Self {
         if let Cow::Owned(message) = redaction.redacted(&self.message) {
             self.message = message;
@@ -102,7 +102,7 @@ impl AgentError {
     }
 
     fn body(&self, shape: ErrorShape) -> Vec<u8> {
-        // Our own words have a place and a code that OpenAI's shape keeps.
+        // OpenAI's shape has members for the code and the parameter of the error, which a translation would lose.
         let is_openai = matches!(shape, ErrorShape::OpenAi | ErrorShape::Responses);
         let translated = || shape.translated(&UpstreamError::new(self.status, self.message.as_str()));
         if let Some(body) = (!is_openai).then(translated).flatten() {
@@ -163,7 +163,7 @@ impl From<CallRefusal> for AgentError {
                 Self::new(StatusCode::GONE, "TrialSealedError", refusal.to_string()).with_code("trial_sealed")
             }
             CallRefusal::TooManyCalls(_) | CallRefusal::TooManyTokens(_) => rate_limit("trial_limit_reached"),
-            // Those under way end: the only limit that passes.
+            // The only transient limit: calls in flight end.
             CallRefusal::TooManyInFlight(_) => rate_limit("trial_calls_in_flight").retry_after(1),
             CallRefusal::BodyTooLarge(_) => {
                 Self::too_large(refusal.to_string()).with_code("trial_limit_reached")
@@ -190,7 +190,7 @@ impl From<CallEnded> for AgentError {
 
 impl From<StoreError> for AgentError {
     fn from(error: StoreError) -> Self {
-        // It is tried four times a second whether the disk takes anything again.
+        // The store retries a failing disk four times per second, so a retry soon makes sense.
         let code = "captures_unavailable";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError", error.to_string())
             .with_code(code)
@@ -211,7 +211,7 @@ impl From<SendError> for AgentError {
     fn from(error: SendError) -> Self {
         let of = |status, code| Self::new(status, "UpstreamError", error.to_string()).with_code(code);
         match error {
-            // One that is back is noticed within that time.
+            // Health checks notice a recovered replica within this time.
             SendError::NoneTakesCalls(_) => of(StatusCode::SERVICE_UNAVAILABLE, "no_upstream").retry_after(5),
             SendError::NoAnswer { .. } => of(StatusCode::BAD_GATEWAY, "upstream_unreachable"),
             SendError::Redirects { .. } => of(StatusCode::BAD_GATEWAY, "upstream_redirects"),

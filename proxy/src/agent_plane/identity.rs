@@ -1,10 +1,10 @@
-//! Which trial a request belongs to: the key in its path or its headers.
+//! Finds the key that identifies the trial of a request, in its path or its headers.
 
 use http::{HeaderMap, header};
 
 use crate::common::trial_key::{IdentityError, TrialKey};
 
-/// A request path without its key: `/t/KEY/v1/models` → (`KEY`, `/v1/models`).
+/// Splits a request path into its key and the rest: `/t/KEY/v1/models` → (`KEY`, `/v1/models`).
 pub(crate) fn split_path(path: &str) -> (Option<&str>, &str) {
     let Some(rest) = path.strip_prefix("/t/") else { return (None, path) };
     match rest.find('/') {
@@ -13,17 +13,19 @@ pub(crate) fn split_path(path: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// The key of a request. The path wins; a header counts only if it has the form of a rolltap key.
+/// Returns the key of a request. The path has precedence. A header counts only if it has the form of a rolltap key.
 pub(crate) fn key_of(in_path: Option<&str>, headers: &HeaderMap) -> Result<TrialKey, IdentityError> {
     if let Some(text) = in_path {
         return TrialKey::parse(text).ok_or(IdentityError::Malformed);
     }
+    // Clients send dummy credentials beside the key. So texts of another form are ignored.
     let mut keys = credentials(headers).filter_map(TrialKey::parse);
     let key = keys.next().ok_or(IdentityError::Missing)?;
+    // Two keys could mean two trials, and a guess would record the call in the wrong one.
     if keys.all(|other| other == key) { Ok(key) } else { Err(IdentityError::Conflicting) }
 }
 
-/// The key of a request where any text is one. Those of our own form still come before dummies.
+/// Returns the key of a request if any text is a valid key. Keys of rolltap's form have precedence over dummies.
 pub(crate) fn any_key_of(in_path: Option<&str>, headers: &HeaderMap) -> Result<TrialKey, IdentityError> {
     match key_of(in_path, headers) {
         Err(IdentityError::Malformed) => in_path.and_then(TrialKey::of_any).ok_or(IdentityError::Malformed),

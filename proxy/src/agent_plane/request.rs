@@ -14,7 +14,7 @@ use crate::agent_plane::request_body;
 use crate::common::clock;
 use crate::trial::Trial;
 
-/// The head of a request and the trial that it belongs to.
+/// The head of a request, and its trial.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestHead<'a> {
     pub(super) trial: &'a Arc<Trial>,
@@ -31,7 +31,7 @@ pub(super) struct AgentRequest<'a, E> {
     pub(super) parts: &'a Parts,
     pub(super) endpoint: E,
     pub(super) body: Bytes,
-    /// When the head arrived.
+    /// The time at which the head arrived.
     pub(super) received_at: Timestamp,
     /// The body's share of the memory budget, released when the answer's head is ready.
     _memory: Reservation,
@@ -45,6 +45,7 @@ impl<'a> RequestHead<'a> {
         body: &mut Incoming,
         budget: &Arc<BodyBudget>,
     ) -> Result<AgentRequest<'a, E>, AgentError> {
+        // Taken before the body is read, so that the record covers the whole request.
         let received_at = clock::now();
         self.check_encoding()?;
         let opened = self.trial.opened();
@@ -54,7 +55,7 @@ impl<'a> RequestHead<'a> {
         Ok(AgentRequest { trial, path, parts, endpoint, body, received_at, _memory: memory })
     }
 
-    /// Refuses a compressed body: the record holds the request as JSON.
+    /// Rejects a compressed body: the proxy edits and records the request as JSON.
     fn check_encoding(&self) -> Result<(), AgentError> {
         let headers = &self.parts.headers;
         let encoding = headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The bodies of agents' requests: read whole, or discarded where a request is refused before.
+//! Reads the bodies of agents' requests, or discards them if a request is rejected before.
 
 use std::time::Duration;
 
@@ -12,20 +12,21 @@ use crate::agent_plane::body_budget::Reservation;
 use crate::agent_plane::error::AgentError;
 use crate::trial::CallRefusal;
 
-/// Long contexts with images; vLLM itself has no limit.
+/// The largest body in bytes: enough for long contexts with images. vLLM itself has no limit.
 const LARGEST_REQUEST: u64 = 256 << 20;
-/// A client that has sent nothing of its body for this long is gone or means harm.
+/// The longest pause within a body. A client that pauses longer has vanished or is hostile.
 const REQUEST_SILENCE: Duration = Duration::from_secs(60);
-/// One that has not sent all of it within this time is on no line that calls could be made over, and holds memory.
+/// The longest time for a whole body. A slower connection is useless for calls, and the unfinished body holds memory.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(10);
-/// Of the body of a refused request, as much is read. A client that sends more may find the connection closed before it has the
-/// answer.
+/// The largest part of a rejected request's body that is read, in bytes. A client that sends more may find the
+/// connection closed before it has the answer.
 const DISCARDED: u64 = 32 << 20;
-/// For at most so long.
+/// The longest time for which the body of a rejected request is read.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reads a body of at most `largest` bytes, whose room in memory it takes meanwhile. A request whose body is too large, too slow
-/// or breaks off is no call.
+/// Reads a body of at most `largest` bytes, and grows its memory reservation with each piece.
+///
+/// Fails if the body is too large, too slow or incomplete. Such a request is not a call.
 pub(crate) async fn read(
     body: &mut Incoming,
     largest: Option<u64>,
@@ -37,7 +38,7 @@ pub(crate) async fn read(
 }
 
 async fn read_whole(body: &mut Incoming, largest: u64, room: &mut Reservation) -> Result<Bytes, AgentError> {
-    // Where the head tells the size, nothing of it needs to be read.
+    // If the head contains a size that is too large, no byte of the body needs to be read.
     if body.size_hint().lower() > largest {
         return Err(CallRefusal::BodyTooLarge(largest).into());
     }
@@ -51,6 +52,7 @@ async fn read_whole(body: &mut Incoming, largest: u64, room: &mut Reservation) -
             Some(Ok(frame)) => {
                 let Ok(piece) = frame.into_data() else { continue };
                 size += piece.len() as u64;
+                // The reservation grows with the received bytes, because a declared size may be a lie.
                 room.grow(size)?;
                 pieces.push(piece);
             }
@@ -64,10 +66,10 @@ async fn read_whole(body: &mut Incoming, largest: u64, room: &mut Reservation) -
     }
 }
 
-/// Reads what is left of a refused request's body. A connection that is closed with bytes unread is reset, and a client that
-/// still sends then never reads why it was refused.
+/// Reads the rest of a rejected request's body. The kernel resets a connection that is closed with unread bytes, and a
+/// client that still sends would then never read the error.
 pub(crate) async fn discard(headers: &HeaderMap, body: &mut Incoming) {
-    // Such a client waits for the 100 before it sends the body, and reads the refusal instead.
+    // A client with `Expect: 100-continue` has not sent the body yet, and reads the error instead of the 100.
     if body.is_end_stream() || headers.contains_key(header::EXPECT) {
         return;
     }
@@ -79,7 +81,7 @@ pub(crate) async fn discard(headers: &HeaderMap, body: &mut Incoming) {
             left = rest;
         }
     };
-    // Where the time is over, the answer goes out all the same.
+    // After the timeout the answer is sent all the same.
     let _ = tokio::time::timeout(DISCARD_TIMEOUT, read).await;
 }
 
@@ -88,7 +90,7 @@ fn too_slow(what: &str, time: Duration) -> AgentError {
     AgentError::new(StatusCode::REQUEST_TIMEOUT, "BadRequestError", message)
 }
 
-/// The pieces of a body as one.
+/// Joins the pieces of a body. A single piece is not copied.
 pub(crate) fn joined(mut pieces: Vec<Bytes>) -> Bytes {
     match (pieces.pop(), pieces.is_empty()) {
         (None, _) => Bytes::new(),

@@ -1,4 +1,4 @@
-//! The agent plane's sockets: taking connections, and letting them finish.
+//! The sockets of the agent plane: accepts connections, and lets them finish at shutdown.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,12 +18,12 @@ use tokio_util::sync::CancellationToken;
 use crate::agent_plane::AgentPlane;
 use crate::agent_plane::silent_connections::{Connection, SilentConnections};
 
-/// A client that has not sent its request's head within this time is gone or means harm.
+/// The longest time for the head of a request. A slower client has vanished or is hostile.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// Out of file descriptors and the like: connections that end make room.
+/// The pause after a failed accept, for example if file descriptors run out. Connections that end free some.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Binds every address; the error names the one that failed.
+/// Binds every address. The error contains the address that failed.
 pub(crate) async fn bind(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, (SocketAddr, io::Error)> {
     let mut listeners = Vec::with_capacity(addresses.len());
     for &address in addresses {
@@ -32,7 +32,7 @@ pub(crate) async fn bind(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, (
     Ok(listeners)
 }
 
-/// Serves until `stop`, then lets the calls under way finish. Dropping the future cuts them off.
+/// Serves until `stop`, and then waits for the calls in flight. Dropping the future cuts them off.
 pub(crate) async fn serve(
     listeners: Vec<TcpListener>,
     plane: Arc<AgentPlane>,
@@ -59,7 +59,7 @@ async fn accept(
 ) {
     let graceful = GracefulShutdown::new();
     let mut tasks = JoinSet::new();
-    // A connection that was taken and has no permit yet.
+    // An accepted connection without a permit. While there is one, no other connection is accepted.
     let mut waiting = None;
     loop {
         tokio::select! {
@@ -81,7 +81,7 @@ async fn accept(
                     drop(permit);
                 });
             }
-            // Finished connections leave nothing behind.
+            // Finished tasks are removed, so that the set does not grow for as long as the proxy runs.
             Some(_) = tasks.join_next() => {}
             () = stop.cancelled() => break,
         }
@@ -91,17 +91,17 @@ async fn accept(
     while tasks.join_next().await.is_some() {}
 }
 
-/// ConnectionPermits for connections.
+/// Permits for connections. The listeners share them.
 #[derive(Clone, Debug)]
 struct ConnectionPermits {
-    /// A permit for each.
+    /// One permit per connection.
     connections: Arc<Semaphore>,
     silent: Arc<SilentConnections>,
 }
 
 impl ConnectionPermits {
-    /// Where there is none, closes the oldest connection over which no request has come. Where all have had one, the next
-    /// connection waits until another ends.
+    /// Frees a permit if none is available: closes the oldest connection without a request. If every connection has had
+    /// a request, the next connection waits until another ends.
     fn make(&self) {
         if self.connections.available_permits() > 0 {
             return;
@@ -121,7 +121,7 @@ fn connection(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "an agent's connection has no TCP_NODELAY");
     }
-    // Boxed, so that its memory goes when the answer begins: a stream lasts much longer than that.
+    // Boxed, so that the memory of the future is freed when the answer begins: a stream lasts much longer.
     let connection = Arc::new(connection);
     let of_service = Arc::clone(&connection);
     let service = service_fn(move |request| {

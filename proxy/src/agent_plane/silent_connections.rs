@@ -1,5 +1,5 @@
-//! Connections over which no request has come yet: where there is no room for another, the oldest of them is closed. So an
-//! agent that opens connections and says nothing keeps nobody out.
+//! Connections without a request so far. If the limit of connections is reached, the oldest of these is closed. So an
+//! agent that opens connections without using them cannot exclude others.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-/// The silent connections, oldest first.
+/// The connections without a request, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct SilentConnections(Mutex<Connections>);
 
@@ -17,7 +17,7 @@ struct Connections {
     next: u64,
 }
 
-/// A connection; silent until [`Self::speaks`].
+/// A connection. It is silent until [`Self::speaks`].
 #[derive(Debug)]
 pub(crate) struct Connection {
     all: Arc<SilentConnections>,
@@ -37,7 +37,7 @@ impl SilentConnections {
         Connection { all: Arc::clone(self), number, has_spoken: AtomicBool::new(false), closed }
     }
 
-    /// Closes the oldest; false where none is silent.
+    /// Closes the oldest silent connection. Returns false if there is none.
     pub(crate) fn close_oldest(&self) -> bool {
         let oldest = self.lock().silent.pop_first();
         oldest.map(|(_, connection)| connection.cancel()).is_some()
@@ -49,14 +49,15 @@ impl SilentConnections {
 }
 
 impl Connection {
-    /// A request has come.
+    /// Records that a request has arrived.
     pub(crate) fn speaks(&self) {
+        // Every request comes here, but only the first one takes the lock that all connections share.
         if !self.has_spoken.swap(true, Ordering::Relaxed) {
             self.all.lock().silent.remove(&self.number);
         }
     }
 
-    /// Resolves when the connection is to be closed for another.
+    /// Resolves when the connection must close to make room for another.
     pub(crate) async fn closed(&self) {
         self.closed.cancelled().await;
     }
@@ -64,6 +65,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        // A connection that never sent a request is still listed.
         self.all.lock().silent.remove(&self.number);
     }
 }

@@ -1,4 +1,4 @@
-//! Groups, and the feed of complete trials.
+//! The JSON types of the feed of complete trials, and of groups.
 
 use std::collections::BTreeMap;
 
@@ -6,42 +6,44 @@ use jiff::Timestamp;
 use rolltap_rollout::export::pipeline::prepare::PreparedTrial;
 use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
 use rolltap_rollout::row::RolloutRow;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A line of `GET /v1/rollouts`: one complete trial, whole.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A complete trial with all its rows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RolloutLine {
-    /// Where the reader stands once it has this line: what `after` takes. Text without a meaning of its own.
+    /// The position of the reader after this line, for the parameter `after`. Opaque text.
     pub cursor: String,
-    /// The trial.
+    /// The name of the trial.
     pub trial_id: TrialId,
-    /// Its task.
+    /// The name of its task.
     pub task_id: TaskId,
-    /// Its group.
+    /// The name of its group.
     pub group_id: Option<GroupId>,
-    /// Which sample of the group.
+    /// The sample within the group, from 0.
     pub sample_index: u32,
-    /// Which try at the sample.
+    /// The attempt at the sample, from 0.
     pub attempt: u32,
-    /// A later attempt at the same sample counts instead.
+    /// Whether a later attempt at the same sample counts instead.
     pub superseded: bool,
-    /// With `closed_groups`, and of a trial with a group: how many trials of its group follow in this reading. 0 is the
-    /// last.
+    /// The number of trials of its group that follow in this reading; 0 for the last. Present with `closed_groups` for
+    /// trials with a group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_remaining: Option<u64>,
-    /// With `closed_groups`, and of a trial with a group: it was complete only after its group had closed.
+    /// Whether it became complete only after its group had closed. Present with `closed_groups` for trials with a
+    /// group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late: Option<bool>,
-    /// When it was complete.
+    /// The time at which it became complete.
     pub completed_at: Timestamp,
-    /// The one number to train on; none (never 0) where there is none. Here too, because a trial without a sampled token
-    /// has no rows.
+    /// The number to train on. Null (never 0) without a reward. It is repeated here because a trial without a sampled
+    /// token has no rows.
     pub reward: Option<f64>,
-    /// Every number that the verifier gave, by name.
+    /// All numbers of the verifier, by name.
     pub rewards: BTreeMap<String, f64>,
     /// Whether the reward measures the agent.
     pub reward_valid: bool,
-    /// Why the trial failed.
+    /// The reason why the trial failed.
     pub failure_cause: Option<String>,
     /// Its rows, as `GET /v1/trials/{id}/rollout` has them. Absent with `prepare`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,57 +60,57 @@ impl RolloutLine {
     }
 }
 
-/// `GET /v1/groups/{id}`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The status of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupStatus {
-    /// The group.
+    /// The name of the group.
     pub group_id: GroupId,
-    /// How many samples it has when whole, if one of its trials said so.
+    /// The number of samples in the complete group, if one of its trials gave it.
     pub size: Option<u32>,
-    /// Its samples so far, by how their last attempts stand.
+    /// The numbers of its samples so far, each counted by its last attempt.
     pub samples: SampleCounts,
-    /// Its trials, superseded attempts included.
+    /// The number of its trials, superseded attempts included.
     pub trials: u64,
-    /// When it closes at the latest; none before its first trial is sealed, or where none says.
+    /// The time at which it closes at the latest. Null before its first trial is sealed, and without a deadline.
     pub deadline_at: Option<Timestamp>,
-    /// That it is closed, and why.
+    /// The cause and time of its closing. Null while it is open.
     pub closed: Option<GroupClosing>,
 }
 
-/// A group's samples by how their last attempts stand.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The numbers of samples of a group, each counted by its last attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SampleCounts {
-    /// The agent is at work.
+    /// Samples whose trial is open.
     pub open: u64,
-    /// The agent's time is over, and the reward has not come.
+    /// Samples whose trial is sealed and waits for its reward.
     pub sealed: u64,
-    /// Sealed, and the reward has come or will not.
+    /// Samples whose trial is sealed, and rewarded or past its reward deadline.
     pub complete: u64,
 }
 
-/// Why and when a group closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The cause and time of the closing of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupClosing {
-    /// Why.
+    /// The cause.
     pub cause: ClosingCause,
-    /// When.
+    /// The time.
     pub at: Timestamp,
 }
 
-/// Why a group closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The cause of the closing of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ClosingCause {
-    /// As many samples as its size are complete.
+    /// `group_size` samples are complete.
     Size,
-    /// `POST /v1/groups/{id}/close`.
+    /// A client closed it.
     Call,
     /// Its `group_deadline` passed.
     Deadline,
 }
 
 impl ClosingCause {
-    /// For errors: a clause.
+    /// Returns the cause as a clause of an error message.
     pub(crate) fn in_words(self) -> &'static str {
         match self {
             Self::Size => "as many samples as its size are complete",

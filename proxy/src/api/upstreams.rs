@@ -1,75 +1,77 @@
-//! The admin plane's contract for upstreams and the policy: what it takes and gives, as JSON.
+//! The JSON types of upstreams and of the policy.
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `POST /v1/upstreams`
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A replica to add.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddUpstream {
-    /// A vLLM server, with or without `/v1`.
+    /// The URL of a vLLM server, with or without `/v1`.
     pub url: String,
-    /// The API key that it wants (vLLM's `--api-key`).
+    /// The API key of the server (vLLM's `--api-key`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key: Option<String>,
 }
 
+// Not derived: logs must not contain the API key.
 impl fmt::Debug for AddUpstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "AddUpstream({})", self.url)
     }
 }
 
-/// One line of `GET /v1/upstreams`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The status of a replica.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UpstreamStatus {
-    /// Its name in `DELETE /v1/upstreams/{id}`, for as long as the proxy runs.
+    /// Its id in `DELETE /v1/upstreams/{id}`, valid until the proxy ends.
     pub id: u64,
-    /// Without `/v1`.
+    /// Its URL without `/v1`.
     pub url: String,
-    /// Whether it gets calls.
+    /// Whether it receives calls.
     pub state: UpstreamState,
-    /// Why it was ejected.
+    /// The reason why it is ejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Calls under way.
+    /// The number of its calls in flight.
     pub in_flight: u64,
-    /// Trials that stay with it.
+    /// The number of trials whose calls it receives.
     pub trials: u64,
-    /// The names that it serves, LoRA adapters included; none where it does not tell.
+    /// The model names that it serves, LoRA adapters included. Empty if they are not known.
     pub models: Vec<String>,
     /// The policy version of its weights.
     pub version: i32,
 }
 
-/// Whether an upstream gets calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Whether a replica receives calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UpstreamState {
-    /// It does.
+    /// It receives calls.
     Healthy,
-    /// Not until it is well again.
+    /// It receives no call until it is healthy again.
     Ejected,
-    /// Never again; it is gone once its calls have ended.
+    /// It receives no further call, and is removed after its calls in flight.
     Draining,
 }
 
-/// `POST /v1/policy`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The policy version from now on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetPolicy {
-    /// The trainer's name of the weights that all upstreams have from now on.
+    /// The label of the weights that all upstreams have from now on.
     pub version: Label,
 }
 
-/// A name that may be a number.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A label of weights, as text or as a number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Label {
-    /// Such as a step.
+    /// A number, such as a training step.
     Number(i64),
-    /// Anything else.
+    /// Any other label.
     Text(String),
 }
 
@@ -82,48 +84,48 @@ impl fmt::Display for Label {
     }
 }
 
-/// `POST /v1/policy/pause`; the body may be left out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The options of a pause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PausePolicy {
-    /// What becomes of new calls.
+    /// The treatment of new calls.
     #[serde(default)]
     pub mode: PauseMode,
-    /// Answer only once no call is under way.
+    /// Whether to answer only once no call is in flight.
     #[serde(default)]
     pub wait: bool,
 }
 
-/// What becomes of calls that come in while weights are updated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The treatment of calls that arrive during a pause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PauseMode {
-    /// They wait, and go upstream once resumed.
+    /// They wait for the end of the pause, and are sent upstream then.
     #[default]
     Hold,
 }
 
-/// `GET /v1/policy`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The policy version and the calls in flight.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PolicyStatus {
-    /// The version that was told last.
+    /// The current version.
     #[serde(flatten)]
     pub current: PolicyVersion,
-    /// New calls are held back.
+    /// Whether new calls are held.
     pub paused: bool,
-    /// Calls under way at the upstreams.
+    /// The number of calls in flight at the upstreams.
     pub in_flight: u64,
-    /// Calls that are held back.
+    /// The number of held calls.
     pub held: u64,
-    /// Every version so far.
+    /// All versions so far.
     pub versions: Vec<PolicyVersion>,
 }
 
-/// A version and its name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A version and its label.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PolicyVersion {
-    /// What tokens are stamped with.
+    /// The ordinal that tokens of this version have in records and rows.
     pub version: i32,
-    /// The trainer's or vLLM's name of it; none for the first, where nobody named it.
+    /// The label from the trainer or from vLLM. Null for version 0 without a label.
     pub label: Option<String>,
 }

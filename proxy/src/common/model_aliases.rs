@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ use serde_json::Value;
 /// A name that ends in `*` fits every name with that prefix. An exact name has precedence, and then the longest prefix.
 /// If the served name ends in `*`, the `*` is replaced by the rest of the requested name: `openai/*` to `*` removes a
 /// prefix.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct ModelAliases(BTreeMap<String, String>);
 

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use rolltap_rollout::ids::{InvalidId, TaskId, TrialId};
 use rolltap_rollout::rollout::TrialFacts;
 use rolltap_rollout::training::TrainingPolicy;
+use tokio::task::JoinError;
 
 use crate::api::{Limits, OpenTrial};
 use crate::common::clock;
 use crate::common::history::History;
 use crate::common::redaction::Redaction;
+use crate::common::to_the_end::to_the_end;
 use crate::common::trial_key::TrialKey;
 use crate::feed::{Feed, OpenRefusal};
 use crate::prefix::ExactPrefix;
@@ -18,7 +20,7 @@ use crate::trial::Trial;
 use crate::trial::registry::{NameTaken, Trials};
 use crate::upstream::Pool;
 
-/// The parts of the proxy that open a trial. Both planes use them.
+/// The parts of the proxy that open, seal and reward a trial. Both planes use them.
 #[derive(Clone, Debug)]
 pub(crate) struct Lifecycle {
     pub(crate) trials: Arc<Trials>,
@@ -49,11 +51,20 @@ pub(crate) enum OpenError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Name(#[from] InvalidId),
+    /// The runtime is shutting down, or the task panicked.
+    #[error("it was cut off: {0}")]
+    CutOff(#[from] JoinError),
 }
 
 impl Lifecycle {
-    /// Opens a trial for the holder of `key`.
-    pub(crate) async fn open(&self, asked: OpenTrial, key: &TrialKey) -> Result<Arc<Trial>, OpenError> {
+    /// Opens a trial for the holder of `key`, and returns once it is durable. The opening ends also if its caller is
+    /// dropped.
+    pub(crate) async fn open(&self, asked: OpenTrial, key: TrialKey) -> Result<Arc<Trial>, OpenError> {
+        let lifecycle = self.clone();
+        to_the_end(async move { lifecycle.open_durably(asked, &key).await }).await
+    }
+
+    async fn open_durably(&self, asked: OpenTrial, key: &TrialKey) -> Result<Arc<Trial>, OpenError> {
         // The place is reserved first, so that a failing store rejects the opening before anything changes.
         let place = self.store.reserve().await?;
         let opened = self.opened(asked, key).await;
@@ -105,7 +116,8 @@ impl Lifecycle {
         let trial_id = TrialId::new(name)?;
         let asked =
             OpenTrial { trial_id: Some(trial_id.clone()), ..OpenTrial::of_task(TaskId::new("implicit")?) };
-        match self.open(asked, key).await {
+        match self.open_durably(asked, key).await {
+            // Another first call has registered the trial.
             Err(OpenError::NameTaken(taken)) => self.trials.by_id(&trial_id).ok_or(taken.into()),
             opened => opened,
         }

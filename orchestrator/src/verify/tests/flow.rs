@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use super::*;
+use crate::environment::Environment;
 use crate::failure::TimeoutPolicy;
 use crate::task::SeparateVerifier;
 

@@ -3,6 +3,7 @@
 //! [`prepare`] runs the passes of an export over the rows of one trial. The functions that mask, choose and refuse the
 //! rows of an exported file thus also decide about these rows.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::advantage::Advantage;
@@ -67,8 +68,7 @@ impl PrepareOptions {
 }
 
 /// A trial as a trainer takes it. Nothing in it is left to decide.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PreparedTrial {
     /// The number to train on. `None` if the reward does not measure the agent, if nothing was sampled, or if the trial
     /// is refused.
@@ -83,8 +83,7 @@ pub struct PreparedTrial {
 
 /// A [`RolloutRow`] after all rules. Its lists per token have one length, and its first `prompt_len` tokens are the
 /// prompt. `calls` are those of the whole branch, without `sampling` and `messages`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PreparedRow {
     /// The row. Tokens that are not trained are 0 in `trainable_mask` and `loss_mask`.
     #[serde(flatten)]

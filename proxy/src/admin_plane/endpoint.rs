@@ -1,0 +1,170 @@
+//! A route together with its operation in the OpenAPI document, so that none exists without the other.
+//!
+//! The operation follows from the handler's own signature: each extractor describes a part of the request
+//! ([`Argument`]), and the type that the handler returns describes the answer ([`Answer`]).
+
+use std::sync::Arc;
+
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::handler::Handler;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, MethodRouter, on};
+use axum::{Json, Router};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::AdminPlane;
+use super::error::AdminError;
+use super::openapi::Operation;
+use crate::api::ErrorBody;
+
+/// A route of the admin plane and its operation.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    pub(super) method: &'static str,
+    pub(super) path: &'static str,
+    /// The `operationId`: clients that are generated name their function so.
+    pub(super) name: &'static str,
+    /// The first line is the summary, the rest the description.
+    pub(super) text: &'static str,
+    /// Adds the request and the answers of the handler.
+    pub(super) describe: fn(&mut Operation<'_>),
+    route: MethodRouter<Arc<AdminPlane>>,
+}
+
+impl Endpoint {
+    /// Adds the route to a router.
+    pub(super) fn add_to(self, router: Router<Arc<AdminPlane>>) -> Router<Arc<AdminPlane>> {
+        router.route(self.path, self.route)
+    }
+}
+
+macro_rules! methods {
+    ($($function:ident, $filter:ident);*) => {$(
+        /// The endpoint of this method at `path`.
+        pub(super) fn $function<H, T, A>(
+            path: &'static str,
+            name: &'static str,
+            text: &'static str,
+            handler: H,
+        ) -> Endpoint
+        where
+            H: Handler<T, Arc<AdminPlane>> + Signature<A>,
+            T: 'static,
+        {
+            let route = on(MethodFilter::$filter, handler);
+            Endpoint { method: stringify!($function), path, name, text, describe: H::describe, route }
+        }
+    )*};
+}
+methods!(delete, DELETE; get, GET; post, POST; put, PUT);
+
+/// A handler whose arguments `A` and answer can be described.
+pub(super) trait Signature<A> {
+    fn describe(operation: &mut Operation<'_>);
+}
+
+macro_rules! signature {
+    ($($argument:ident),*) => {
+        impl<F, R, $($argument),*> Signature<($($argument,)*)> for F
+        where
+            F: Fn($($argument),*) -> R,
+            R: Future<Output: Answer>,
+            $($argument: Argument,)*
+        {
+            fn describe(operation: &mut Operation<'_>) {
+                $($argument::describe(operation);)*
+                R::Output::describe(operation);
+            }
+        }
+    };
+}
+signature!();
+signature!(A);
+signature!(A, B);
+signature!(A, B, C);
+
+/// An extractor: a part of the request.
+pub(super) trait Argument {
+    fn describe(operation: &mut Operation<'_>);
+}
+
+impl<T> Argument for State<T> {
+    fn describe(_: &mut Operation<'_>) {}
+}
+
+impl<T: JsonSchema> Argument for Result<Path<T>, PathRejection> {
+    fn describe(operation: &mut Operation<'_>) {
+        operation.path_parameter::<T>();
+    }
+}
+
+impl<T: JsonSchema> Argument for Result<Query<T>, QueryRejection> {
+    fn describe(operation: &mut Operation<'_>) {
+        operation.query::<T>();
+    }
+}
+
+impl<T: JsonSchema> Argument for Result<Json<T>, JsonRejection> {
+    fn describe(operation: &mut Operation<'_>) {
+        operation.body::<T>(true);
+    }
+}
+
+impl<T: JsonSchema> Argument for Result<Option<Json<T>>, JsonRejection> {
+    fn describe(operation: &mut Operation<'_>) {
+        operation.body::<T>(false);
+    }
+}
+
+/// A type that a handler returns: one or several answers.
+pub(super) trait Answer {
+    fn describe(operation: &mut Operation<'_>);
+}
+
+impl<T: Answer, E: Answer> Answer for Result<T, E> {
+    fn describe(operation: &mut Operation<'_>) {
+        T::describe(operation);
+        E::describe(operation);
+    }
+}
+
+impl<T: JsonSchema> Answer for Json<T> {
+    fn describe(operation: &mut Operation<'_>) {
+        operation.answer::<T>("200", "Success.", "application/json");
+    }
+}
+
+impl Answer for &'static str {
+    fn describe(operation: &mut Operation<'_>) {
+        operation.answer::<str>("200", "Success.", "text/plain; charset=utf-8");
+    }
+}
+
+impl Answer for AdminError {
+    fn describe(operation: &mut Operation<'_>) {
+        // The statuses of an error depend on the state of the proxy. Its `type` and `code` name the kind.
+        operation.answer::<ErrorBody>(
+            "default",
+            "An error. A 503 has a `Retry-After` header.",
+            "application/json",
+        );
+    }
+}
+
+/// The answer 201 with a JSON body.
+pub(super) struct Created<T>(pub(super) T);
+
+impl<T: Serialize> IntoResponse for Created<T> {
+    fn into_response(self) -> Response {
+        (StatusCode::CREATED, Json(self.0)).into_response()
+    }
+}
+
+impl<T: JsonSchema> Answer for Created<T> {
+    fn describe(operation: &mut Operation<'_>) {
+        operation.answer::<T>("201", "Created.", "application/json");
+    }
+}
