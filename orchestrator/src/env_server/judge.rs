@@ -49,7 +49,7 @@ impl Judge<'_> {
         let artifacts = Artifacts::new(&self.task.config.artifacts, self.dir.artifacts());
         let say = |line: String| tracing::info!(episode = self.label, "{line}");
         artifacts.fetch(room, say).await;
-        if let Err(error) = room.download_logs(&self.dir.logs()).await {
+        if let Err(error) = room.download_logs(&artifacts.of_logs(self.dir.logs())).await {
             say(format!("logs not collected: {}", chain(&error)));
         }
         let environment = Arc::new(separate.environment.clone());

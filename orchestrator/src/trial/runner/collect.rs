@@ -13,7 +13,7 @@ impl Trial<'_> {
     pub(crate) async fn save(&self, environment: &Environment) {
         let artifacts = Artifacts::new(&self.task.config.artifacts, self.dir.artifacts());
         let collected = self.collect(environment, &self.task, &artifacts).await;
-        let logs_came = self.download_logs(environment, &self.dir.logs()).await;
+        let logs_came = self.download_logs(environment, &artifacts.of_logs(self.dir.logs())).await;
         self.write_manifest(&artifacts, collected, logs_came);
     }
 
