@@ -138,6 +138,7 @@ fn directories(below: &Path) -> Result<LogDirs, AloneError> {
         agent: below.join("agent"),
         verifier: below.join("verifier"),
         artifacts: below.join("artifacts"),
+        exclude: Vec::new(),
     };
     for path in [&logs.agent, &logs.verifier, &logs.artifacts] {
         std::fs::create_dir_all(path).map_err(|source| AloneError::Logs { path: path.clone(), source })?;

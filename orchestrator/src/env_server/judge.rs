@@ -27,13 +27,14 @@ impl Judge<'_> {
     /// # Errors
     /// Returns the failure if there are no rewards.
     pub(super) async fn judge(&self, room: &EnvironmentGuard) -> Result<Rewards, TrialFailure> {
-        let (task, logs) = (self.task, self.dir.logs());
+        let task = self.task;
+        let artifacts = Artifacts::new(&task.config.artifacts, self.dir.artifacts());
+        let logs = artifacts.of_logs(self.dir.logs());
         let Some(separate) = &task.separate_verifier else {
             // The tests see the artifacts in place, so none are fetched.
             verify::run_hooks(self, room, task).await;
             return verify::run_tests(self, room, task, &logs).await;
         };
-        let artifacts = Artifacts::new(&task.config.artifacts, self.dir.artifacts());
         verify::collect(self, room, task, &artifacts).await;
         verify::download_logs(self, room, &logs).await;
         Box::pin(verify::verify_apart(self, separate, task, &artifacts, &logs)).await

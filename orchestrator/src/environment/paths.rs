@@ -51,12 +51,15 @@ pub struct LogDirs {
     pub verifier: PathBuf,
     /// The copy of [`Paths::artifacts`].
     pub artifacts: PathBuf,
+    /// The patterns of names that are left out of [`Paths::artifacts`], by the rules of `tar --exclude`.
+    pub exclude: Vec<String>,
 }
 
 #[cfg(test)]
 impl LogDirs {
     /// Returns three sub-directories of `dir`, each under its own name.
     pub(crate) fn below(dir: &Path) -> Self {
-        Self { agent: dir.join("agent"), verifier: dir.join("verifier"), artifacts: dir.join("artifacts") }
+        let [agent, verifier, artifacts] = ["agent", "verifier", "artifacts"].map(|name| dir.join(name));
+        Self { agent, verifier, artifacts, exclude: Vec::new() }
     }
 }

@@ -3,6 +3,7 @@
 use super::{JobError, JobSettings};
 use crate::agents::AgentSpec;
 use crate::environment::{EnvironmentKind, Mount, MountKind, has_services};
+use crate::task::{Artifact, MAIN_SERVICE};
 use crate::trial::TaskOverrides;
 
 pub(super) fn check(settings: &JobSettings) -> Result<(), JobError> {
@@ -38,13 +39,19 @@ fn tasks_fit_environment(settings: &JobSettings) -> Result<(), JobError> {
 
 /// Checks the job's additions to its tasks. Harbor reports by itself which additions it does not support.
 fn job_fits_environment(settings: &JobSettings) -> Result<(), JobError> {
-    let kind = settings.environment;
+    let (kind, artifacts) = (settings.environment, &settings.overrides.artifacts);
     let beyond = match kind {
-        EnvironmentKind::Docker => beyond_docker(settings),
-        EnvironmentKind::Local => beyond_local(settings),
+        EnvironmentKind::Docker => of_service(artifacts).or_else(|| beyond_docker(settings)),
+        EnvironmentKind::Local => of_service(artifacts).or_else(|| beyond_local(settings)),
         EnvironmentKind::Harbor => None,
     };
     beyond.map_or(Ok(()), |what| Err(JobError::Adds { kind, what }))
+}
+
+/// Returns the first artifact of another service than the agent's. It would be fetched from the agent's.
+fn of_service(artifacts: &[Artifact]) -> Option<String> {
+    let other = artifacts.iter().map(Artifact::service).find(|service| *service != MAIN_SERVICE)?;
+    Some(format!("an artifact of service {other:?}: only those of {MAIN_SERVICE:?} are collected"))
 }
 
 fn beyond_local(settings: &JobSettings) -> Option<String> {
@@ -114,5 +121,18 @@ fn oracle_has_solutions(settings: &JobSettings) -> Result<(), JobError> {
     match scripts.find(|script| !script.is_file()) {
         Some(missing) => Err(JobError::NoSolution(missing)),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn artifacts_of_other_services_are_refused() {
+        let of = |service: &str| Artifact { service: Some(service.to_owned()), ..Artifact::of("/data") };
+        assert_eq!(of_service(&[Artifact::of("/a"), of(MAIN_SERVICE)]), None);
+        let refused = of_service(&[of(MAIN_SERVICE), of("db")]).unwrap();
+        assert_eq!(refused, "an artifact of service \"db\": only those of \"main\" are collected");
     }
 }

@@ -261,8 +261,8 @@ pub(super) fn interrupted(plan: &TrialPlan) -> TrialOutcome {
     TrialOutcome::new(plan).failed(TrialFailure::new(Phase::Agent, Cause::Cancelled, why))
 }
 
-/// Returns a job's settings without those that may differ between runs: the directory, the number of trials at once, the
-/// servers and the version of rolltap.
+/// Returns a job's settings without those that may differ between runs: the directory, the number of trials at once,
+/// the servers and the version of rolltap.
 fn comparable(config: &Value) -> Value {
     let mut config = config.clone();
     if let Some(fields) = config.as_object_mut() {

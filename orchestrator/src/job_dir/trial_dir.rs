@@ -82,6 +82,7 @@ impl TrialDir {
             agent: self.agent(),
             verifier: self.verifier(),
             artifacts: self.artifacts().join("logs/artifacts"),
+            exclude: Vec::new(),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::Serialize;
 
 use super::prepare_dirs::{Emptied, make_empty};
-use crate::environment::{Environment, EnvironmentError, Fetched};
+use crate::environment::{Environment, EnvironmentError, Fetched, LogDirs};
 use crate::task::Artifact;
 
 /// The directory that is collected without being named.
@@ -57,6 +57,12 @@ impl Artifacts {
             entries.insert(0, Artifact::of(CONVENTION));
         }
         Self { entries, host }
+    }
+
+    /// Adds the exclusions of the conventional directory to the download of the logs, with which it comes.
+    pub(crate) fn of_logs(&self, logs: LogDirs) -> LogDirs {
+        let convention = self.entries.iter().find(|entry| comes_with_the_logs(entry));
+        LogDirs { exclude: convention.map(|entry| entry.exclude.clone()).unwrap_or_default(), ..logs }
     }
 
     /// Returns whether there are artifacts other than those that come with the logs.
@@ -262,6 +268,18 @@ mod tests {
             sources(&[entry("/a", None), entry("/logs/artifacts/", None)]),
             ["/a", "/logs/artifacts/"]
         );
+    }
+
+    #[test]
+    fn what_comes_with_the_logs_is_excluded_from_them() {
+        let tmp = |entry| Artifact { exclude: vec!["*.tmp".to_owned()], ..entry };
+        let excluded = |named: &[Artifact]| {
+            let artifacts = Artifacts::new(named, PathBuf::new());
+            artifacts.of_logs(LogDirs::below(Path::new("/"))).exclude
+        };
+        assert_eq!(excluded(&[tmp(entry(CONVENTION, None)), tmp(entry("/a", None))]), ["*.tmp"]);
+        assert!(excluded(&[tmp(entry(CONVENTION, Some("there"))), tmp(entry("/a", None))]).is_empty());
+        assert!(excluded(&[]).is_empty());
     }
 
     proptest::proptest! {

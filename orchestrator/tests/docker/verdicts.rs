@@ -11,7 +11,8 @@ use rolltap_orchestrator::verify::verify;
 use crate::harness::{IMAGE, output, processes, start, task_dir, with_host};
 
 fn log_dirs(dir: &Path) -> LogDirs {
-    LogDirs { agent: dir.join("agent"), verifier: dir.join("verifier"), artifacts: dir.join("artifacts") }
+    let [agent, verifier, artifacts] = ["agent", "verifier", "artifacts"].map(|name| dir.join(name));
+    LogDirs { agent, verifier, artifacts, exclude: Vec::new() }
 }
 
 #[tokio::test]

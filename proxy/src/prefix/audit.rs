@@ -87,7 +87,7 @@ impl ExactPrefix {
             }
             // This shows nothing about the server, so the score of the kind is unchanged.
             failed => {
-                tracing::warn!(%trial, ?failed, "a spliced prompt could not be audited: its messages cannot be rendered");
+                tracing::warn!(%trial, ?failed, "an audit of a spliced prompt failed: its messages cannot be rendered");
                 Audit::Failed
             }
         }

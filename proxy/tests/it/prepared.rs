@@ -3,7 +3,7 @@
 use rolltap_rollout::export::pipeline::prepare::PreparedTrial;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, answer, request};
+use crate::harness::{Stage, answer, request};
 
 async fn read(stage: &Stage, path: &str) -> (u16, String) {
     let answer = stage.http.get(stage.admin(path)).send().await.unwrap();

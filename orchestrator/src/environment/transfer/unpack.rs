@@ -1,5 +1,6 @@
 //! Unpacks archives that come out of environments. Their content is not trusted.
 
+use std::borrow::Cow;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
@@ -30,7 +31,8 @@ pub struct Downloaded {
 /// The directories of this host into which an archive is unpacked, by the directory in the archive.
 pub(crate) struct Destinations<'a> {
     places: Vec<(&'static str, &'a Path)>,
-    exclude: Option<&'a Exclusions>,
+    /// Patterns whose matches below this directory of the archive are not unpacked.
+    exclude: Option<(&'static str, Cow<'a, Exclusions>)>,
 }
 
 impl<'a> Destinations<'a> {
@@ -42,16 +44,18 @@ impl<'a> Destinations<'a> {
     /// Returns the destinations of `/logs`: each log directory has its own. Other entries are skipped.
     pub(crate) fn of_logs(to: &'a LogDirs) -> Self {
         let places = vec![("agent", &*to.agent), ("verifier", &*to.verifier), ("artifacts", &*to.artifacts)];
-        Self { places, exclude: None }
+        // Only the artifacts have exclusions. The same name in other logs is unpacked.
+        Self { places, exclude: Some(("artifacts", Cow::Owned(Exclusions::new(&to.exclude)))) }
     }
 
     /// Adds patterns whose matches are not unpacked.
     pub(crate) fn without(self, exclude: &'a Exclusions) -> Self {
-        Self { exclude: Some(exclude), ..self }
+        Self { exclude: Some(("", Cow::Borrowed(exclude))), ..self }
     }
 
     fn leaves_out(&self, name: &Path) -> bool {
-        self.exclude.is_some_and(|exclude| exclude.cover(name))
+        let Some((inside, exclude)) = &self.exclude else { return false };
+        name.strip_prefix(inside).is_ok_and(|below| exclude.cover(below))
     }
 
     fn place<'n>(&self, name: &'n Path) -> Option<(&'a Path, &'n Path)> {

@@ -126,8 +126,9 @@ impl Trial<'_> {
         round: &mut Round,
     ) {
         let Some(inside) = environment.as_ref() else { return };
-        let (task, logs) = (instruction.task, instruction.dir.logs());
+        let task = instruction.task;
         let artifacts = Artifacts::new(&task.config.artifacts, instruction.dir.artifacts());
+        let logs = artifacts.of_logs(instruction.dir.logs());
         let collected = verify::collect(self, inside, task, &artifacts).await;
         let mut logs_came = true;
         let verifies = self.leaves_work_to_verify(instruction, round);

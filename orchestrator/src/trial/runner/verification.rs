@@ -53,7 +53,7 @@ impl Trial<'_> {
     pub(crate) async fn save(&self, environment: &Environment) {
         let artifacts = Artifacts::new(&self.task.config.artifacts, self.dir.artifacts());
         let collected = verify::collect(self, environment, &self.task, &artifacts).await;
-        let logs_came = verify::download_logs(self, environment, &self.dir.logs()).await;
+        let logs_came = verify::download_logs(self, environment, &artifacts.of_logs(self.dir.logs())).await;
         self.write_manifest(&artifacts, collected, logs_came);
     }
 

@@ -211,3 +211,14 @@ fn of_logs_each_directory_has_its_own_place_and_what_lies_beside_is_left() {
     );
     assert_eq!((downloaded.files, downloaded.skipped.len()), (3, 2));
 }
+
+#[test]
+fn what_is_left_out_of_the_artifacts_is_left_out_of_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let names = ["logs/agent/a.tmp", "logs/artifacts/a.tmp", "logs/artifacts/deep/b.tmp", "logs/artifacts/c"];
+    let entries: Vec<_> = names.iter().map(|name| raw(EntryType::Regular, name, "", b"")).collect();
+    let to = LogDirs { exclude: vec!["*.tmp".to_owned()], ..LogDirs::below(dir.path()) };
+    let downloaded = unpack(archive(&entries).as_slice(), "/logs", &Destinations::of_logs(&to)).unwrap();
+    assert_eq!((downloaded.files, downloaded.skipped.len()), (2, 0));
+    assert!(dir.path().join("agent/a.tmp").exists() && dir.path().join("artifacts/c").exists());
+}
