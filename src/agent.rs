@@ -10,49 +10,52 @@ use rolltap_orchestrator::environment::EnvironmentKind;
 use rolltap_orchestrator::standalone::{self, Report, Settings};
 use serde_json::Value;
 
-use crate::run::{option, variable};
+use crate::option_values::{option, variable};
 use crate::{Outcome, terminal};
 
 /// Let rolltap's terminal agent work at one task, against any OpenAI-compatible server
 ///
-/// Starts the task's environment, gives the agent a terminal in it and the task's instruction, and removes the
-/// environment when the agent is done. There is no proxy and no job: what the model is sent and answers goes straight to the
-/// server, and no tokens are kept. The agent's trajectory is (trajectory.json, in ATIF).
+/// The command starts the environment of the task, and gives the agent a terminal in it and the instruction. It removes
+/// the environment at the end. There is no proxy and no job. Requests go directly to the server, and no tokens are
+/// recorded. The trajectory of the agent is in trajectory.json, in ATIF.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// A Harbor task directory.
+    /// Work at the task in this Harbor task directory.
     #[arg(short, long, value_name = "PATH")]
     path: PathBuf,
-    /// The model's server, up to and with /v1.
+    /// Call the model at this URL, including /v1.
     #[arg(long, env = "OPENAI_BASE_URL", value_name = "URL")]
     base_url: String,
-    /// The model, as the server names it.
+    /// Use this model, by its name at the server.
     #[arg(short, long, env = "ROLLTAP_MODEL", value_name = "MODEL")]
     model: String,
-    /// The server's key; none is needed where it asks for none.
+    /// Send this API key to the server. Many servers need none.
     #[arg(long, env = "OPENAI_API_KEY", value_name = "KEY", hide_env_values = true, default_value = "none")]
     api_key: String,
-    /// Where the agent works: docker (a container), or local (a temporary directory on this host, which is no sandbox:
-    /// the agent can do whatever you can).
+    /// Choose where the agent works: docker (a container) or local (a temporary directory on this host).
+    ///
+    /// The environment local is no sandbox: the agent can do all that your user can do.
     #[arg(short, long = "env", visible_alias = "environment", value_name = "ENVIRONMENT", default_value_t = EnvironmentKind::Docker)]
     environment: EnvironmentKind,
-    /// Run the task's tests in the end and print the reward.
+    /// Run the tests of the task at the end, and print the reward.
     #[arg(long)]
     verify: bool,
-    /// Turns after which it stops. [default: 100]
+    /// Stop after this many turns. [default: 100]
     #[arg(long, value_name = "NUMBER")]
     max_turns: Option<u32>,
-    /// Seconds after which it stops. [default: the task's]
+    /// Stop after this many seconds. [default: the limit of the task]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: Option<u64>,
-    /// An option of the agent, like parser_name=xml or tmux=true; repeat it for more. `rolltap agents terminal` lists them.
+    /// Set an option of the agent, like parser_name=xml or tmux=true. Repeat the flag for more. `rolltap agents
+    /// terminal` lists the options.
     #[arg(long, visible_alias = "ak", value_name = "NAME=VALUE", value_parser = option)]
     agent_kwarg: Vec<(String, Value)>,
-    /// An environment variable of the agent's shell; repeat it for more.
+    /// Set an environment variable in the shell of the agent. Repeat the flag for more.
     #[arg(long, visible_alias = "ae", value_name = "NAME=VALUE", value_parser = variable)]
     agent_env: Vec<(String, String)>,
-    /// Where the trajectory, the transcript and the tests' logs go. [default: agent-runs/ and the time]
+    /// Write the trajectory, the transcript and the logs of the tests to this directory. [default: agent-runs/ and the
+    /// time]
     #[arg(short = 'o', long, value_name = "DIR")]
     output: Option<PathBuf>,
 }
@@ -63,12 +66,13 @@ Examples:
   rolltap agent -p tasks/hello-world -e local --base-url http://127.0.0.1:8000/v1 -m qwen3 \\
     --ak parser_name=xml --ak max_tokens=4096
   rolltap agent -p tasks/hello-world --base-url http://127.0.0.1:8000/v1 -m qwen3 --ak tmux=true
-    and meanwhile, to look on:  docker exec -it CONTAINER tmux attach -r
+    and to watch it meanwhile:  docker exec -it CONTAINER tmux attach -r
 
-Exit codes: 0 the agent said that it is done, and with --verify there is a reward; 1 it stopped for
-another reason, or the tests gave none; 2 wrong usage, or no environment.";
+Exit codes: 0 the agent declared the task complete, and with --verify there is a reward; 1 it stopped
+for another reason, or there is no reward; 2 wrong usage, or no environment.";
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    // Harbor runs whole trials with its own agents, so there is no terminal for this agent.
     if arguments.environment == EnvironmentKind::Harbor {
         bail!("environment harbor runs Harbor's own agents; use `rolltap run -e harbor`");
     }
@@ -106,6 +110,7 @@ fn tell(report: &Report) -> Outcome {
         terminal::say(format!("failed: {failure}"));
     }
     let judged = match &report.verdict {
+        // Without --verify, no reward is expected.
         None => true,
         Some(Ok(rewards)) => {
             for (name, value) in &rewards.rewards {

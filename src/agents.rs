@@ -13,17 +13,17 @@ use serde_json::Value;
 
 use crate::{Outcome, terminal};
 
-/// The agents that `rolltap run -a` knows, and what each may be told
+/// List the agents of `rolltap run -a`, with their options
 ///
-/// An installed agent is had once per version, from its own package, into a directory of this host that its containers
-/// see read-only. Its calls go through the proxy; it is run as its users run it.
+/// rolltap installs an agent once per version, from the agent's own package, into a directory of this host. Containers
+/// mount the directory read-only. The agent runs as its users run it, and its calls go through the proxy.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Say all of one agent: of this name, or declared by this file.
+    /// Describe one agent: the agent of this name, or of this definition file.
     #[arg(value_name = "AGENT")]
     agent: Option<String>,
-    /// Print the agent's definition as it is written, to make one of your own from it.
+    /// Print the definition of the agent, as a basis for your own definition.
     #[arg(long, requires = "agent")]
     definition: bool,
 }
@@ -75,6 +75,8 @@ fn one(name: &str, as_written: bool) -> anyhow::Result<String> {
     }
     let written = match catalog::find(name) {
         Some(written) => written.to_owned(),
+        // A name outside the catalog may be the path of a definition file. Only these two errors exclude that: an error
+        // about options does not matter for a description.
         None => match AgentSpec::new(name, AgentOptions::default()) {
             Err(error @ (AgentSpecError::Unknown { .. } | AgentSpecError::File { .. })) => {
                 return Err(error.into());

@@ -8,31 +8,30 @@ use serde::Serialize;
 
 use crate::{Outcome, terminal};
 
-/// Remove what runs left at the Docker engine that died
+/// Remove the Docker objects of runs that died
 ///
-/// Containers, networks and volumes of runs of this machine whose process is gone: what a job's end removes, and what the
-/// next job's start would. What a run that goes on has is left alone. Images that were built for tasks are kept from job to
-/// job; --images removes those too that have not been used for a while. So are the two networks that all jobs share.
+/// The command removes containers, networks and volumes of runs on this machine whose process has ended. The end of a
+/// job removes them too, and so does the start of the next job. Objects of running jobs stay. Images of tasks and the
+/// two shared networks serve several jobs, and stay without --images and --networks.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Say what would be removed, and remove nothing.
+    /// Print the objects to remove, and remove nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Kept images too, if no job has used them for --unused-for days.
+    /// Also remove the images of tasks that no job has used for --unused-for days.
     #[arg(long)]
     images: bool,
-    /// With --images: days; 0 for all.
+    /// Keep images that a job has used within this many days; 0 removes all images of tasks.
     #[arg(long, value_name = "DAYS", default_value_t = 7, requires = "images")]
     unused_for: u32,
-    /// The networks that all jobs share too, if no job runs. The next one makes them anew.
+    /// Also remove the networks that all jobs share, if no job runs. The next job creates them again.
     #[arg(long)]
     networks: bool,
-    /// Also what belongs to processes that cannot be seen from here, of another machine or of another container. They may
-    /// be running.
+    /// Also remove objects of processes on another machine or in another container. These processes may be running.
     #[arg(long)]
     unseen: bool,
-    /// One JSON object with everything that was found, instead of text.
+    /// Print one JSON object with all objects, instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -46,7 +45,7 @@ Exit codes: 0 done; 1 something could not be removed; 2 there is no Docker engin
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What becomes of something.
+/// The result for one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Fate {
@@ -94,14 +93,16 @@ impl Arguments {
     fn is_to_go(&self, found: &EngineObject, a_job_runs: bool) -> bool {
         match found.owner {
             Some(OwnerState::Gone) => true,
+            // A process in another container is invisible here, and may run.
             Some(OwnerState::Unseen) => self.unseen,
             Some(OwnerState::Alive) => false,
+            // Shared networks and images have no owner. A running job needs its networks until its end.
             None if found.kind == FoundKind::Network => self.networks && !a_job_runs,
             None => self.images && self.is_unused(found),
         }
     }
 
-    /// An image whose last use nobody knows is an old one.
+    /// Whether no job has used an image for the given days. An image without a known last use is old.
     fn is_unused(&self, found: &EngineObject) -> bool {
         found.unused_for().is_none_or(|unused| unused >= DAY * self.unused_for)
     }

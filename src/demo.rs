@@ -9,23 +9,24 @@ use rolltap_orchestrator::summary::Summary;
 
 use crate::{Outcome, terminal};
 
-/// The main job on embedded parts only, in a minute
+/// Run a whole job on embedded parts only, in a minute
 ///
-/// A simulated model with a scripted policy works at two bundled tasks, four samples each, with the terminal agent in
-/// the local environment. Some samples fail, as they do with a real policy. Needs no GPU, no Docker and no network.
+/// A simulated model with a scripted policy works at two bundled tasks, with four samples each. It uses the terminal
+/// agent in the local environment. Some samples fail, as with a real policy. The demo needs no GPU, no Docker and no
+/// network.
 #[derive(Args)]
-#[command(after_help = "Then look at the rollouts, and try:\n  rolltap check jobs/NAME")]
+#[command(after_help = "Then look at the rollouts, and run:\n  rolltap check jobs/NAME")]
 pub(crate) struct Arguments {
-    /// Where the job's directory is made.
+    /// Create the directory of the job in this directory.
     #[arg(short = 'o', long, env = "ROLLTAP_JOBS_DIR", value_name = "DIR", default_value = "jobs")]
     jobs_dir: PathBuf,
-    /// The job's name. [default: demo- and the time]
+    /// Give the job this name. [default: demo- and the time]
     #[arg(long, value_name = "NAME")]
     job_name: Option<String>,
-    /// Start of the simulated model's random numbers: another seed, other samples that fail.
+    /// Seed the random numbers of the simulated model. The seed decides which samples fail.
     #[arg(long, value_name = "NUMBER", default_value_t = demo::DEFAULT_SEED)]
     seed: u64,
-    /// No progress while trials run.
+    /// Hide the progress of running trials.
     #[arg(short, long)]
     quiet: bool,
 }

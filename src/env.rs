@@ -10,33 +10,36 @@ use rolltap_orchestrator::env_server::{self, GymSettings};
 use rolltap_orchestrator::environment::EnvironmentKind;
 
 use crate::Outcome;
-use crate::proxy::read_token;
 use crate::terminal::{self, StopSignals};
+use crate::token_file::read_token;
 
-/// Terminal environments over HTTP, for trainers that own the loop
+/// Serve terminal environments over HTTP, for trainers that own the loop
 ///
-/// Make an environment of a Harbor task, reset it, step it with keystrokes or with a model's answers, close it. The reward
-/// is the verdict of the task's tests at the end of an episode.
+/// A trainer creates an environment of a Harbor task and resets it. It steps the environment with keystrokes or with
+/// the answers of a model, and closes it. The reward is the verdict of the task's tests at the end of an episode.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Address to listen on. Off loopback it needs --token-file. Port 0 takes a free one.
+    /// Listen at this address. An address off loopback requires --token-file; port 0 takes a free port.
     #[arg(long, env = "ROLLTAP_ENV_LISTEN", value_name = "ADDRESS", default_value_t = DEFAULT_LISTEN)]
     listen: SocketAddr,
-    /// Where tasks run: docker, or local (directories and processes of this host, no sandbox). Environments may ask for
-    /// docker in any case, and for local only if it is given here.
+    /// Choose where tasks run: docker, or local (directories and processes of this host, without a sandbox).
+    ///
+    /// A request may choose docker in each case. It may choose local only with this flag.
     #[arg(short, long, value_name = "KIND", default_value = "docker", value_parser = ["docker", "local"])]
     environment: String,
-    /// Environments at once; one more is answered with 503.
+    /// Limit the number of environments. The answer to a request for more is 503.
     #[arg(long, value_name = "N", default_value_t = GymSettings::DEFAULT_MAX_ENVS)]
     max_envs: NonZeroUsize,
-    /// Environments that are started at once; further ones wait.
+    /// Limit the number of environments that start at the same time. Further starts wait.
     #[arg(long, value_name = "N", default_value_t = GymSettings::DEFAULT_MAX_STARTS)]
     max_starts: NonZeroUsize,
-    /// Seconds after which an environment that nobody calls is removed, unless it asks for other ones.
+    /// Remove an environment after this many seconds without a call. A request may choose another lease.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_LEASE)]
     lease: NonZeroU64,
-    /// File with the token that callers must bear, of 16 characters at least; nobody else should be able to read it.
+    /// Require the token in this file from callers (Authorization: Bearer …).
+    ///
+    /// The token has at least 16 characters. Other users must not be able to read the file.
     #[arg(long, env = "ROLLTAP_ENV_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
@@ -54,7 +57,7 @@ Then, for each environment (docs/reference/env-server-api.md has all calls):
   curl -s -X POST http://127.0.0.1:7080/v1/envs/ID/reset
   curl -s http://127.0.0.1:7080/v1/envs/ID/step -d '{\"action\": {\"keystrokes\": \"ls\\n\"}}'
 
-Stops on Ctrl-C or SIGTERM: steps under way are ended, and all environments removed.";
+The server stops on Ctrl-C or SIGTERM. It ends the steps in flight and removes all environments.";
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let mut stop = StopSignals::listen()?;

@@ -17,77 +17,78 @@ use tokio_util::sync::CancellationToken;
 use crate::terminal::StopSignals;
 use crate::{Outcome, terminal};
 
-/// Write rollouts in the form that a trainer reads
+/// Write rollouts in the format of a trainer
 ///
-/// Every row is checked before it is written, and the output appears whole or not at all. What is left out, masked, or
-/// has no place in the format is told by name and count.
+/// The command checks each row before it writes it, and the output appears whole or not at all. A summary has the
+/// number of rows and fields that are left out or masked, or that the format cannot hold.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// A job directory, a proxy's data directory, or a .jsonl or .parquet file of rollouts.
+    /// Read this job directory, data directory of a proxy, or .jsonl or .parquet file of rollouts.
     #[arg(value_name = "INPUT")]
     input: PathBuf,
-    /// Which trainer reads it.
+    /// Write the format of this trainer.
     #[arg(short, long, value_name = "FORMAT", value_parser = named::<Format>())]
     format: Format,
-    /// Where to; - is standard output.
+    /// Write to this file, or to standard output for -.
     #[arg(short, long, value_name = "PATH")]
     output: PathBuf,
-    /// Replace the output if it is there.
+    /// Replace the output if it exists.
     #[arg(long)]
     force: bool,
-    /// No progress while trials are read and written.
+    /// Hide the progress of reading and writing.
     #[arg(short, long)]
     quiet: bool,
 
-    /// What becomes of a trial of several branches. [default: what suits the format]
+    /// Choose the branches to export of a trial with several. [default: the choice of the format]
     #[arg(long, value_name = "WHAT", value_parser = named::<OnFork>(), help_heading = WHICH)]
     on_fork: Option<OnFork>,
-    /// What becomes of a trial without a reward, or whose reward does not measure the agent.
+    /// Choose how to treat a trial without a reward, or with a reward that does not measure the agent.
     #[arg(long, value_name = "WHAT", value_parser = named::<Failed>(), default_value = Failed::Mask.name(),
           help_heading = WHICH)]
     failed: Failed,
-    /// Take groups of which trials are still missing.
+    /// Export groups whose trials are not all complete.
     #[arg(long, help_heading = WHICH)]
     open_groups: bool,
-    /// Take attempts too that a later one supersedes.
+    /// Also export attempts that a later attempt supersedes.
     #[arg(long, help_heading = WHICH)]
     superseded: bool,
-    /// Leave out trials that would train a token sampled more than so many policy versions ago.
+    /// Leave out trials with a trained token that is older than this many policy versions.
     #[arg(long, value_name = "NUMBER", help_heading = WHICH)]
     max_staleness: Option<u32>,
-    /// The policy version that age is counted from. [default: the newest of the input]
+    /// Count the age of tokens from this policy version. [default: the newest version in the input]
     #[arg(long, value_name = "VERSION", requires = "max_staleness", help_heading = WHICH)]
     policy_version: Option<i32>,
 
-    /// How the trials of a group are weighed against each other. [default: what suits the format]
+    /// Choose how to weigh the trials of a group against each other. [default: the choice of the format]
     #[arg(long, value_name = "RULE", value_parser = named::<Advantage>(), help_heading = WEIGHT)]
     advantage: Option<Advantage>,
-    /// Train on this one of the verifier's rewards instead of the trial's reward.
+    /// Train on this named reward of the verifier instead of the reward of the trial.
     #[arg(long, value_name = "NAME", help_heading = WEIGHT)]
     reward: Option<String>,
-    /// Train calls with structured output, a forced tool choice or the like, whose logprobs are not those of the
-    /// distribution sampled from.
+    /// Train constrained calls, such as calls with structured output or a forced tool choice.
+    ///
+    /// Their logprobs are not those of the distribution that the tokens were sampled from.
     #[arg(long, help_heading = WEIGHT)]
     train_constrained: bool,
 
-    /// Tokens of a micro-batch at most: the trainer's model.seq_len. [default: 32768]
+    /// Limit a micro-batch to this many tokens, the model.seq_len of the trainer. [default: 32768]
     #[arg(long, value_name = "NUMBER", help_heading = PRIME_RL)]
     seq_len: Option<NonZeroUsize>,
-    /// Fill micro-batches up to a multiple of this. [default: 1]
+    /// Pad micro-batches to a multiple of this number. [default: 1]
     #[arg(long, value_name = "NUMBER", help_heading = PRIME_RL)]
     pad_to_multiple_of: Option<NonZeroUsize>,
-    /// The name under which prime-rl tells of these samples. [default: rolltap]
+    /// Give the samples this environment name in prime-rl. [default: rolltap]
     #[arg(long, value_name = "NAME", help_heading = PRIME_RL)]
     env_name: Option<String>,
-    /// The temperature of calls of which nobody recorded one. [default: such calls are refused]
+    /// Assume this temperature for calls without a recorded temperature. [default: the export fails at such a call]
     #[arg(long, value_name = "NUMBER", help_heading = PRIME_RL)]
     assumed_temperature: Option<f64>,
 }
 
-const PRIME_RL: &str = "Of prime-rl";
-const WHICH: &str = "Which trials";
-const WEIGHT: &str = "What is trained";
+const PRIME_RL: &str = "Format prime-rl";
+const WHICH: &str = "Selection of trials";
+const WEIGHT: &str = "Training";
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -96,12 +97,12 @@ Examples:
   rolltap export jobs/2026-11-21__03-42-00 --format prime-rl --seq-len 65536 -o rank_0.bin
   rolltap export /var/lib/rolltap --format jsonl --max-staleness 4 -o - | head -1
 
-docs/reference/export-formats.md has what each format holds, what it cannot hold, and its defaults.
+docs/reference/export-formats.md describes the content, the limits and the defaults of each format.
 
-Exit codes: 0 written; 1 refused, and nothing written: a row breaks an invariant, the format cannot
-hold it, or no trial is left; 2 wrong usage, before anything was read.";
+Exit codes: 0 the output is complete; 1 there is no output, because a row breaks an invariant, the format
+cannot hold it, or no trial is left; 2 wrong usage, before any read.";
 
-/// A choice by name, each with its line of help.
+/// Parses a choice by its name. The help lists each choice with its description.
 fn named<T: Named + Send + Sync>() -> impl TypedValueParser<Value = T> {
     let values = T::ALL.iter().map(|choice| PossibleValue::new(choice.name()).help(choice.about()));
     PossibleValuesParser::new(values)
@@ -117,6 +118,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let exported = {
         let told = cancelled.clone();
         let export = move || export::export(&settings, &ExportProgress::for_stderr(quiet), &told);
+        // Reading and writing block, so they have their own thread. It checks for a cancellation between trials.
         let mut exporting = tokio::task::spawn_blocking(export);
         tokio::select! {
             exported = &mut exporting => exported,
@@ -143,7 +145,7 @@ fn failed(failure: ExportFailure) -> anyhow::Result<Outcome> {
     Ok(Outcome::Failed)
 }
 
-/// Given to another format, these would change nothing, which nobody means.
+/// Rejects options of prime-rl with another format, where they have no effect.
 fn refuse_strays(arguments: &Arguments) -> anyhow::Result<()> {
     let given = [
         ("--seq-len", arguments.seq_len.is_some()),

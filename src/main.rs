@@ -1,22 +1,25 @@
-//! The `rolltap` command line: a page per subcommand. It reads what the user wrote and calls the crates; it decides
-//! nothing by itself.
+//! The `rolltap` command line, with a file per subcommand. It parses options, calls the crates, and contains no logic
+//! of its own.
 //!
-//! Exit codes: 0 done; 1 done, but something failed that is not an agent's failure; 2 wrong usage or configuration,
-//! before anything started.
+//! Exit codes: 0 for success; 1 for a failure that is not the agent's; 2 for wrong usage or configuration, before any
+//! work starts.
 
 mod agent;
 mod agents;
 mod check;
 mod clean;
 mod demo;
+#[cfg(test)]
+mod docs;
 mod env;
 mod export;
+mod option_values;
+mod prompt_options;
 mod proxy;
-mod proxy_file;
-mod render_args;
 mod run;
 mod sim;
 mod terminal;
+mod token_file;
 
 use std::num::NonZero;
 use std::process::ExitCode;
@@ -24,17 +27,17 @@ use std::process::ExitCode;
 use clap::{ArgAction, Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
 
-/// Exact token ids and logprobs of unmodified agents on vLLM, joined with the verifier's reward into rollouts for any
-/// trainer.
+/// Record exact token ids and logprobs of unmodified agents on vLLM, and join them with the reward into rollouts for
+/// any trainer.
 ///
-/// Point any agent's base URL at rolltap: it passes every call to vLLM untouched and keeps the token ids and logprobs
-/// of each.
+/// Set the base URL of any agent to rolltap. rolltap passes each call to vLLM unchanged, and records its token ids and
+/// logprobs.
 #[derive(Parser)]
 #[command(version, after_help = AFTER_HELP, propagate_version = true, max_term_width = 110)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Say more on standard error; twice for every detail. ROLLTAP_LOG takes a filter instead, like
+    /// Log more to standard error; repeat the flag for all details. ROLLTAP_LOG takes a filter instead, like
     /// `rolltap_proxy=debug,info`.
     #[arg(short, long, global = true, action = ArgAction::Count, display_order = 900)]
     verbose: u8,
@@ -42,15 +45,15 @@ struct Cli {
 
 const AFTER_HELP: &str = "\
 Try it:
-  rolltap demo                          the whole path on embedded parts, in a minute
+  rolltap demo                          a whole job on embedded parts, in a minute
   rolltap run -p TASK -a terminal --upstream http://127.0.0.1:8000
   rolltap check jobs/NAME
   rolltap export jobs/NAME --format jsonl -o train.jsonl
 
-Every option with [env: …] can be given in the environment too; what is on the command line wins.
+Each option with [env: …] has an environment variable too. The command line overrides it.
 
-Exit codes: 0 done; 1 done, but something failed that is not an agent's failure; 2 wrong usage or
-configuration, before anything started.";
+Exit codes: 0 for success; 1 for a failure that is not the agent's; 2 for wrong usage or
+configuration, before any work starts.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -67,21 +70,22 @@ enum Command {
 }
 
 impl Command {
-    /// Whether what it does is of interest while it goes on.
+    /// Whether the log of the command is useful at level info while it runs.
     fn tells(&self) -> bool {
         matches!(self, Self::Proxy(_) | Self::Sim(_) | Self::Agent(_) | Self::Env(_))
     }
 }
 
-/// How a command that started came out.
+/// The result of a command that started.
 enum Outcome {
     /// Exit code 0.
     Done,
-    /// Exit code 1; what failed has been said.
+    /// Exit code 1. The failure is already printed.
     Failed,
 }
 
 fn main() -> ExitCode {
+    // clap exits with code 2 at wrong usage, and with code 0 after help.
     let cli = Cli::parse();
     terminal::start_logging(cli.verbose, cli.command.tells());
     let result = match runtime() {
@@ -113,8 +117,8 @@ async fn execute(command: Command) -> anyhow::Result<Outcome> {
     }
 }
 
-/// On a single core one thread does all: a pool of workers would only hand work to itself, at a quarter more of processor
-/// time for each token that passes.
+/// Builds the runtime. On a single core it has one thread, because a pool of workers needs a quarter more processor
+/// time per token there.
 fn runtime() -> std::io::Result<Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let mut builder = if cores == 1 { Builder::new_current_thread() } else { Builder::new_multi_thread() };

@@ -11,29 +11,29 @@ use rolltap_sim as sim;
 use crate::Outcome;
 use crate::terminal::{self, StopSignals};
 
-/// A vLLM-shaped server for trying things without a GPU
+/// Simulate a vLLM server, for experiments without a GPU
 ///
-/// Answers the way vLLM does (chat completions, streaming, token ids, logprobs, errors), with random text or from a
-/// script of conversations. No model is involved.
+/// The server answers in the formats of vLLM: chat completions, streams, token ids, logprobs and errors. It has no
+/// model. The text is random or comes from a script of conversations.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Address to listen on; port 0 takes a free one.
+    /// Listen at this address; port 0 takes a free port.
     #[arg(long, env = "ROLLTAP_SIM_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
     listen: SocketAddr,
-    /// Conversations to play back, in TOML; see configs/sim-script.toml. Without: random text.
+    /// Answer with the conversations of this TOML file (see configs/sim-script.toml). [default: random text]
     #[arg(long, env = "ROLLTAP_SIM_SCRIPT", value_name = "FILE")]
     script: Option<PathBuf>,
-    /// Name of the served model.
+    /// Serve a model of this name.
     #[arg(long, env = "ROLLTAP_SIM_MODEL", value_name = "NAME", default_value = "sim")]
     model: String,
-    /// Start of the random numbers: the same requests in the same order get the same answers.
+    /// Seed the random numbers. The same requests in the same order get the same answers.
     #[arg(long, env = "ROLLTAP_SIM_SEED", value_name = "NUMBER", default_value_t = 0)]
     seed: u64,
-    /// Tokens of prompt and answer together; longer prompts are refused as vLLM refuses them.
+    /// Limit prompt and answer together to this many tokens. A longer prompt gets the error of vLLM.
     #[arg(long, env = "ROLLTAP_SIM_MAX_MODEL_LEN", value_name = "TOKENS", default_value_t = 32768)]
     max_model_len: u32,
-    /// Time between two tokens of an answer, in milliseconds.
+    /// Wait this many milliseconds between two tokens of an answer.
     #[arg(long, env = "ROLLTAP_SIM_TOKEN_DELAY_MS", value_name = "MS", default_value_t = 0)]
     token_delay_ms: u64,
 }
@@ -45,7 +45,7 @@ Examples:
   curl -s http://127.0.0.1:8000/v1/chat/completions -H 'content-type: application/json' \\
     -d '{\"model\": \"sim\", \"messages\": [{\"role\": \"user\", \"content\": \"hello\"}], \"max_tokens\": 16}'
 
-Stops on Ctrl-C or SIGTERM.";
+The server stops on Ctrl-C or SIGTERM.";
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let mut stop = StopSignals::listen()?;

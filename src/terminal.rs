@@ -1,4 +1,4 @@
-//! How the command line talks to the person or script that started it: errors, logs, signals.
+//! The connection of the command line to its user: output, errors, logs and signals.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -12,7 +12,8 @@ use rolltap_proxy::Redaction;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-/// Logs go to standard error: those of servers say what they do and when, others speak only of trouble unless asked.
+/// Starts the log on standard error. Servers log at level info with times, other commands at level warn. Each
+/// `--verbose` adds a level.
 pub(crate) fn start_logging(verbose: u8, is_server: bool) {
     let level = match verbose + u8::from(is_server) {
         0 => "warn",
@@ -24,29 +25,29 @@ pub(crate) fn start_logging(verbose: u8, is_server: bool) {
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| Lines(std::io::stderr()))
-        // Otherwise a line that cannot be written is reported on standard error too, by a panic of the thread that logs.
+        // Without this setting, a failed write is reported with `eprintln!`, which panics in the thread that logs.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     if is_server || verbose > 0 { logs.init() } else { logs.without_time().with_target(false).init() }
 }
 
-/// What is a secret before a configuration is read, and where there is none.
+/// Secrets to remove before a configuration is read, and in commands without a configuration.
 static ALWAYS_SECRET: LazyLock<Arc<Redaction>> = LazyLock::new(Arc::default);
 
-/// What is taken out of every line, once a configuration said.
+/// Secrets to remove from each line, once the configuration is read.
 static REDACTION: OnceLock<Arc<Redaction>> = OnceLock::new();
 
-/// From here on the log goes without these secrets. Said once.
+/// Removes these secrets from all later lines of the log. Only the first call has an effect.
 pub(crate) fn hide_from_logs(secrets: Arc<Redaction>) {
-    // A second time there is no other configuration.
+    // A process has one configuration, so a second value would be the same.
     let _ = REDACTION.set(secrets);
 }
 
-/// A log each of whose events is a line, whatever foreign text is in it, and holds no secret.
+/// A log writer that makes each event one line without secrets. Events may contain foreign text with newlines.
 struct Lines<W>(W);
 
 impl<W: Write> Write for Lines<W> {
-    /// Takes an event whole: the subscriber writes each at once.
+    /// Writes one whole event. The subscriber passes each event in one call.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let line = text.trim_end_matches('\n').replace('\r', "\\r").replace('\n', "\\n");
@@ -61,17 +62,17 @@ impl<W: Write> Write for Lines<W> {
     }
 }
 
-/// Prints to standard output. A reader that has left (`| head`) misses it, and nothing else happens.
+/// Prints to standard output. A failed write is ignored: the reader has closed the pipe, as with `| head`.
 pub(crate) fn say(text: impl Display) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// Prints to standard error. Where nobody can read it, as on a full disk, nothing else happens.
+/// Prints to standard error. A failed write is ignored, as on a full disk.
 pub(crate) fn note(text: impl Display) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Prints an error with its causes and, where there is one, a way out.
+/// Prints an error with its causes, and with a hint if there is one.
 pub(crate) fn report(error: &anyhow::Error) {
     let mut said = error.to_string();
     note(format_args!("error: {said}"));
@@ -97,7 +98,7 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
     }
 }
 
-/// Ctrl-C and SIGTERM, listened to from the moment this is made.
+/// Ctrl-C and SIGTERM. The signals are caught from the creation of this value on.
 pub(crate) struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
@@ -109,7 +110,7 @@ impl StopSignals {
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
 
-    /// Waits for the next of either.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -118,7 +119,7 @@ impl StopSignals {
     }
 }
 
-/// Ends a job early by Ctrl-C or SIGTERM: the first time with everything saved, then faster.
+/// Cancels a job at Ctrl-C or SIGTERM. The first signal saves all results, and the second skips logs and rollouts.
 pub(crate) fn cancelled_by_signals() -> anyhow::Result<Cancellation> {
     let mut signals = StopSignals::listen()?;
     let cancellation = Cancellation::default();

@@ -1,4 +1,4 @@
-//! Black-box tests of the binary: what a user types and what comes of it. No Docker, no GPU, no network.
+//! Black-box tests of the binary: a user's commands and their results. They need no Docker, no GPU and no network.
 
 #[cfg(test)]
 mod cli {

@@ -2,7 +2,8 @@
 //!
 //! The agent shows a terminal to a model and types the model's answers. It ends when the model confirms that the task
 //! is complete. Its behaviour and its answer formats follow Terminus-2, the reference agent of Harbor. It knows neither
-//! Docker nor any other part of this project: its inputs are the byte stream of a terminal and the address of a model.
+//! Docker nor the proxy: its inputs are the byte stream of a terminal and the address of a model. It takes from
+//! `rolltap-rollout` only the parser of a server's list of models.
 #![forbid(unsafe_code)]
 
 use futures_util::future::BoxFuture;

@@ -14,6 +14,8 @@ from services import Services
 from table import of_time
 from trainer import Trainer, told
 
+from rolltap import Prepare
+
 FAILURES = 3
 """Of one batch's job in a row; it fails where it begins while the proxy is down, for one."""
 
@@ -53,7 +55,7 @@ class Sampling:
         """Whether more may come of this batch."""
         return self._next <= number or (self._running is not None and self._running[0] <= number)
 
-    def take(self, number: int, cursor: str | None, groups: int) -> Taken:
+    def take(self, number: int, cursor: str | None, groups: int, prepare: Prepare | None = None) -> Taken:
         """So many groups of the feed after the cursor, which this batch brings at the latest."""
 
         def nothing_yet() -> bool:
@@ -64,7 +66,7 @@ class Sampling:
 
         self.go_on(number)
         with self._services.client() as client:
-            taken = take(client, cursor, groups, nothing_yet)
+            taken = take(client, cursor, groups, nothing_yet, prepare)
         if not taken.trials:
             raise Stopped(f"{name(number)} brought no complete trial; see its folder")
         return taken

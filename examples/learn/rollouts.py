@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from processes import Stopped
 
-from rolltap import Client
+from rolltap import Client, Prepare
 from rolltap.errors import RolltapError, passes
 from rolltap.row import Row, Trial
 
@@ -39,8 +39,10 @@ class Taken:
         return sum(trial.get("group_remaining") == 0 for trial in self.trials)
 
 
-def take(client: Client, cursor: str | None, groups: int, nothing_yet: Callable[[], bool]) -> Taken:
-    """The next so many closed groups after the cursor.
+def take(
+    client: Client, cursor: str | None, groups: int, nothing_yet: Callable[[], bool], prepare: Prepare | None = None
+) -> Taken:
+    """The next so many closed groups after the cursor, their rows as captured or after the rules of an export.
 
     `nothing_yet` is called where none is there; fewer groups are taken once it says that no more will come.
     """
@@ -48,7 +50,7 @@ def take(client: Client, cursor: str | None, groups: int, nothing_yet: Callable[
     is_over = False
     while taken.groups() < groups:
         before = taken.cursor
-        was_answered = _read(client, taken, groups)
+        was_answered = _read(client, taken, groups, prepare)
         came = taken.cursor != before
         if is_over and was_answered and not came:
             break
@@ -57,10 +59,11 @@ def take(client: Client, cursor: str | None, groups: int, nothing_yet: Callable[
     return taken
 
 
-def _read(client: Client, taken: Taken, groups: int) -> bool:
+def _read(client: Client, taken: Taken, groups: int, prepare: Prepare | None) -> bool:
     """Takes what is in one answer; whether there was one, as there is not while the proxy is down."""
     try:
-        for trial in client.rollouts(after=taken.cursor, wait=WAIT, closed_groups=True, follow=False):
+        asked = client.rollouts(after=taken.cursor, wait=WAIT, closed_groups=True, follow=False, prepare=prepare)
+        for trial in asked:
             taken.cursor = trial["cursor"]
             if trial.get("late"):
                 taken.late.append(trial["trial_id"])
@@ -101,6 +104,11 @@ class Sample:
     logprobs: list[float]
     versions: list[int]
     advantage: float
+
+
+def earned(trial: Trial) -> float | None:
+    """The reward; None if it does not measure the agent, or nothing was sampled."""
+    return trial["reward"] if trial["reward_valid"] and trial["rows"] else None
 
 
 def rows_of(trials: Sequence[Trial]) -> list[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from processes import Say, Stopped
 from rollouts import Taken
 from table import of_trials
 
-from rolltap.row import PolicyNumbers, Trial
+from rolltap.row import Trial
 
 
 class Steps:
@@ -37,5 +38,12 @@ class Steps:
 
 
 def versions(trials: Sequence[Trial]) -> list[int]:
-    """That are stamped on the tokens to train."""
-    return sorted({one for trial in trials for row in trial["rows"] for one in PolicyNumbers(trial["rows"]).trained(row)})
+    """That are stamped on the tokens to train. The label of each is the step of the trainer that named it."""
+    return sorted(
+        {
+            int(row["version_labels"].get(str(version), version))
+            for trial in trials
+            for row in trial["rows"]
+            for version in set(compress(row["token_version"], row["loss_mask"]))
+        }
+    )

@@ -10,10 +10,8 @@ from typing import Any
 import httpx
 import torch
 from jobs import elapsed, seconds
-from rollouts import Sample, Taken, rows_of
+from rollouts import Sample, Taken, earned, rows_of
 from step import captured
-
-from rolltap.row import earned
 
 
 def of_trials(taken: Taken) -> dict[str, float]:

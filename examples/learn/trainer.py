@@ -16,12 +16,10 @@ import state as states
 import table
 import torch
 from processes import Say, Stopped
-from rollouts import MAX_STALENESS, Sample, Taken, discounted, export, rows_of
+from rollouts import MAX_STALENESS, Sample, Taken, discounted, earned, export, rows_of
 from services import Services
 from step import NotFinite, chunks, improve, logprobs
 from transformers import AutoModelForCausalLM, AutoTokenizer
-
-from rolltap.row import earned
 
 TOLERATED = 3
 """Steps in a row whose gradient is no number, before the run stops."""

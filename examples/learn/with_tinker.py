@@ -32,6 +32,7 @@ from tinker_cookbook.rl.types import Env, EnvGroupBuilder, Metrics, RLDataset, R
 from tinker_cookbook.tokenizer_utils import get_tokenizer
 from tinker_cookbook.utils.ml_log import JsonLogger, Logger, MultiplexLogger
 
+from rolltap import Prepare
 from rolltap.row import Trial
 from rolltap.trainers.tinker import trajectory_group
 
@@ -53,7 +54,7 @@ class Batches(RLDataset):
         return self._steps
 
     def _take(self, index: int) -> list[list[Trial]]:
-        self.taken = self._sampling.take(index, self.taken.cursor, self._groups)
+        self.taken = self._sampling.take(index, self.taken.cursor, self._groups, Prepare("mask"))
         groups: dict[str | None, list[Trial]] = {}
         for trial in self.taken.trials:
             groups.setdefault(trial["group_id"], []).append(trial)

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use rolltap_proxy::{Admission, Settings};
+use rolltap_proxy::{Admission, UnsafeToken};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -67,12 +67,9 @@ impl GymSettings {
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum GymStartError {
-    /// Anyone on the network could run commands.
-    #[error("{0} is not on loopback, so the server needs a token: give --token-file")]
-    WithoutToken(SocketAddr),
-    /// The token could be guessed.
-    #[error("the token has {0} characters, and needs {least} at least: make one with `openssl rand -hex 32`", least = Settings::SHORTEST_ADMIN_TOKEN)]
-    TokenTooShort(usize),
+    /// The token is missing, so that anyone on the network could run commands, or it could be guessed.
+    #[error(transparent)]
+    Token(#[from] UnsafeToken),
     /// The address cannot be used.
     #[error("cannot listen on {address}")]
     Bind {
@@ -105,7 +102,9 @@ pub fn start(settings: GymSettings) -> BoxFuture<'static, Result<RunningGym, Gym
 }
 
 async fn start_server(settings: GymSettings) -> Result<RunningGym, GymStartError> {
-    check(&settings)?;
+    let admission =
+        Admission { server: "the environment server", flag: "--token-file", token: settings.token };
+    admission.check_token(settings.listen)?;
     let label = JobLabel::new(format!("env-{}", std::process::id()));
     let hosts = Arc::new(Hosts::new(label, settings.max_starts.get()));
     hosts.connect(settings.environment).await?;
@@ -115,8 +114,6 @@ async fn start_server(settings: GymSettings) -> Result<RunningGym, GymStartError
     let address = listener.local_addr().map_err(bind)?;
     let stopped = CancellationToken::new();
     tokio::spawn(Arc::clone(&registry).watch_leases(stopped.clone()));
-    let admission =
-        Admission { server: "the environment server", flag: "--token-file", token: settings.token };
     let gym = Gym {
         admission,
         hosts: Arc::downgrade(&hosts),
@@ -158,16 +155,5 @@ impl RunningGym {
             Some(hosts) => hosts.close().await,
             None => tracing::warn!("a call is still under way; `rolltap clean` removes what is left"),
         }
-    }
-}
-
-fn check(settings: &GymSettings) -> Result<(), GymStartError> {
-    if settings.token.is_none() && !settings.listen.ip().is_loopback() {
-        return Err(GymStartError::WithoutToken(settings.listen));
-    }
-    let length = settings.token.as_ref().map(|token| token.chars().count());
-    match length.filter(|length| *length < Settings::SHORTEST_ADMIN_TOKEN) {
-        Some(length) => Err(GymStartError::TokenTooShort(length)),
-        None => Ok(()),
     }
 }

@@ -17,6 +17,7 @@ pub(crate) mod transfer;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use rolltap_agent::terminal::TerminalSize;
 use rolltap_proxy::api::BaseUrls;
@@ -68,6 +69,9 @@ pub struct TerminalStreams {
     /// The input of the terminal.
     pub writer: Box<dyn AsyncWrite + Send + Unpin>,
 }
+
+/// The time limit for removing one environment. After it, the end of the job or server removes the environment.
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The environment of one trial.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::common::plain::plain;
+use crate::environment::EnvironmentError;
 pub use exception_class::ExceptionClass;
 pub use timeouts::{AGENT_SETUP_SEC, InvalidTimeout, PhaseLimit, TimeoutPolicy};
 
@@ -208,6 +209,11 @@ impl TrialFailure {
     pub fn not_the_agents(self, why: &str) -> Self {
         Self { message: format!("{}; {why}", self.message), is_agents_fault: false, ..self }
     }
+}
+
+/// Makes the failure of a trial whose environment failed in this phase.
+pub(crate) fn environment_failure(phase: Phase, error: &EnvironmentError) -> TrialFailure {
+    TrialFailure::from_error(phase, Cause::Environment, error)
 }
 
 /// Returns an error and its sources in one line. Skips a source whose text is already in the line, since some libraries

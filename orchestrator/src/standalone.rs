@@ -18,7 +18,7 @@ use crate::failure::{TimeoutPolicy, TrialFailure, chain};
 use crate::job_dir::default_job_name;
 use crate::task::{Task, TaskError};
 use crate::trial::wait_until_healthy;
-use crate::verify::{self, Rewards, VerifierError};
+use crate::verify::{Rewards, Tests, VerifierError};
 
 /// Which task and agent to run, in which environment, and with which model.
 pub struct Settings {
@@ -204,7 +204,6 @@ async fn judge(
     limits: &TimeoutPolicy,
 ) -> Result<Result<Rewards, VerifierError>, AloneError> {
     tracing::info!("running the task's tests");
-    environment.set_network(&task.network.verifier).await?;
-    let limit = limits.verifier(task.config.verifier.timeout_sec);
-    Ok(Box::pin(verify::verify(task, environment, logs, limit)).await)
+    let tests = Tests::prepare(task, environment).await?;
+    Ok(Box::pin(tests.run(logs, limits)).await)
 }

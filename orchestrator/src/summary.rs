@@ -166,7 +166,7 @@ fn causes_table(causes: &BTreeMap<BranchCause, Cost>) -> Option<Table> {
 /// setting changes.
 fn remedy(cause: BranchCause) -> Option<&'static str> {
     match cause {
-        BranchCause::TemplateRewroteHistory => Some("--history sampled"),
+        BranchCause::TemplateRewroteHistory | BranchCause::StopStringRemoved => Some("--history sampled"),
         BranchCause::Unproven => Some("--tokenizer, --chat-template"),
         BranchCause::UpstreamUnable => Some("a newer vLLM"),
         BranchCause::NoSharedPrefix => Some("--history faithful or sampled"),
@@ -178,7 +178,6 @@ fn remedy(cause: BranchCause) -> Option<&'static str> {
         | BranchCause::HistoryEdited
         | BranchCause::Resampled
         | BranchCause::InputsChanged
-        | BranchCause::StopStringRemoved
         | BranchCause::Ambiguous => None,
     }
 }
@@ -245,12 +244,14 @@ mod tests {
         assert!(causes_table(&causes).is_none(), "one branch a trial needs no explanation");
         causes.insert(BranchCause::TemplateRewroteHistory, cost(5, 12_345));
         causes.insert(BranchCause::SubAgent, cost(1, 20));
+        causes.insert(BranchCause::StopStringRemoved, cost(2, 7));
         let table = causes_table(&causes).unwrap().to_string();
         let row = |cause: &str| -> Vec<_> {
             let line = table.lines().find(|line| line.contains(cause)).unwrap();
             line.split(['│', '┆']).map(str::trim).filter(|cell| !cell.is_empty()).collect()
         };
         assert_eq!(row("template_rewrote"), ["template_rewrote_history", "5", "12345", "--history sampled"]);
+        assert_eq!(row("stop_string"), ["stop_string_removed", "2", "7", "--history sampled"]);
         assert_eq!(row("sub_agent"), ["sub_agent", "1", "20"], "that is the agent's own doing");
     }
 

@@ -3,7 +3,6 @@
 
 mod agent;
 mod agent_reported;
-mod artifacts;
 mod context;
 mod events;
 mod extras;
@@ -13,7 +12,6 @@ mod outcome;
 mod overrides;
 mod place;
 mod plan;
-mod prepare_dirs;
 mod proxy;
 pub(crate) mod records;
 mod retry;
@@ -29,7 +27,6 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 pub use agent::{AgentLimit, AgentTimeouts, JobAgent};
-pub(crate) use artifacts::Artifacts;
 pub(crate) use context::TrialContext;
 pub use events::Events;
 pub use extras::TrialExtras;
@@ -41,12 +38,9 @@ pub(crate) use overrides::resolved;
 pub(crate) use place::TrialHost;
 pub use plan::TrialPlan;
 pub use retry::RetryConfig;
-pub(crate) use runner::collect::run_hook;
-pub(crate) use runner::instruction::verifier_failure;
-pub(crate) use runner::start::environment_failure;
 
 use crate::agents::Assignment;
-use crate::environment::Environment;
+use crate::environment::{Environment, STOP_TIMEOUT};
 use crate::failure::{Cause, Phase, TrialFailure, chain};
 use crate::job_dir::{Log, TrialDir, is_of_the_disk};
 use crate::task::{EnvironmentConfig, Task};
@@ -56,8 +50,6 @@ use runner::instruction::Instruction;
 const CANCEL_GRACE: Duration = Duration::from_secs(1);
 /// The time limit for collecting logs and artifacts.
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(300);
-/// The time limit for removing an environment. After it, the end of the job removes the environment.
-const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs a trial from beginning to end. Any failure is in the outcome, and no environment is left behind.
 pub(crate) async fn run(context: &TrialContext, plan: TrialPlan) -> TrialOutcome {

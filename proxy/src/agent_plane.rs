@@ -135,10 +135,7 @@ impl AgentPlane {
             return Ok(self.lifecycle.trials.by_key(&identity::key_of(key, headers)?)?);
         }
         let key = identity::any_key_of(key, headers)?;
-        match self.lifecycle.trials.by_key(&key) {
-            Ok(trial) => Ok(trial),
-            Err(_) => Ok(self.lifecycle.implicit(&key).await?),
-        }
+        Ok(self.lifecycle.implicit(&key).await?)
     }
 
     async fn models(&self, trial: &Trial, parts: &Parts) -> Result<Response<AnswerBody>, AgentError> {

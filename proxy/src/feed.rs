@@ -18,7 +18,7 @@ pub(crate) use cursor::CursorError;
 pub(crate) use ledger::{KeptTrial, Ledger};
 pub(crate) use reader::{LineError, Reader, Reading};
 pub(crate) use refusal::OpenRefusal;
-pub(crate) use rows::rows;
+pub(crate) use rows::{prepared, rows};
 pub(crate) use sequencer::Sequencer;
 use tokio::sync::{mpsc, oneshot, watch};
 

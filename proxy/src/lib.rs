@@ -25,6 +25,7 @@ mod wire;
 pub use admin_plane::admission::{Admission, NotAdmitted};
 pub use admin_plane::openapi;
 pub use admin_plane::public_url::{InvalidPublicUrl, PublicUrl};
+pub use admin_plane::token_rule::UnsafeToken;
 pub use agent_plane::cors::{AllowedOrigins, InvalidOrigin};
 pub use common::history::{History, InvalidHistory};
 pub use common::model_aliases::ModelAliases;

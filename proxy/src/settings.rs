@@ -90,6 +90,20 @@ pub enum ImplicitTrials {
     Anywhere,
 }
 
+impl ImplicitTrials {
+    /// The names of the places from which any key opens a trial, as configurations and flags have them.
+    pub const NAMES: [&str; 2] = ["loopback", "anywhere"];
+
+    /// The variant of a name in [`Self::NAMES`], or `None` if there is no such name.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "loopback" => Some(Self::OnLoopback),
+            "anywhere" => Some(Self::Anywhere),
+            _ => None,
+        }
+    }
+}
+
 impl Settings {
     /// Returns settings for free ports that only this machine reaches, with defaults for everything else.
     pub fn on_loopback(upstreams: Vec<Address>, data_dir: PathBuf) -> Self {
@@ -138,10 +152,10 @@ impl Settings {
     /// The default of [`Settings::max_connections`]: 16,384.
     // A sum, because the constructor of the type returns an option.
     pub const DEFAULT_MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(16_383);
-    /// The smallest number of characters of an admin token.
-    pub const SHORTEST_ADMIN_TOKEN: usize = 16;
     /// The default of [`Settings::reader_patience`].
     pub const DEFAULT_READER_PATIENCE: Duration = Duration::from_mins(1);
     /// The default of [`Settings::logprobs_mode`], which is vLLM's own: logprobs before temperature and penalties.
-    pub const DEFAULT_LOGPROBS_MODE: &str = "raw_logprobs";
+    pub const DEFAULT_LOGPROBS_MODE: &str = Self::LOGPROBS_MODES[0];
+    /// The values of vLLM's `--logprobs-mode` that give logprobs rather than logits.
+    pub const LOGPROBS_MODES: [&str; 2] = ["raw_logprobs", "processed_logprobs"];
 }

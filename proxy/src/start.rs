@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin_plane::admission::Admission;
+use crate::admin_plane::token_rule::UnsafeToken;
 use crate::admin_plane::{self, AdminPlane, PatientListener};
 use crate::agent_plane::AgentPlane;
 use crate::agent_plane::server;
@@ -38,15 +39,9 @@ pub enum StartError {
     /// The agent plane has no address.
     #[error("no address is given for agents to call")]
     NoListener,
-    /// Off loopback, anyone who reaches an admin plane without a token can read and reward trials.
-    #[error("the admin plane at {0} is not on loopback, so it needs a token: give --admin-token-file")]
-    AdminWithoutToken(SocketAddr),
-    /// A short admin token can be guessed.
-    #[error(
-        "the admin token has {0} characters, and needs {least} at least: make one with `openssl rand -hex 32`",
-        least = Settings::SHORTEST_ADMIN_TOKEN
-    )]
-    AdminTokenTooShort(usize),
+    /// The token of the admin plane is missing or could be guessed.
+    #[error(transparent)]
+    Token(#[from] UnsafeToken),
     /// The address is in use, or not one of this machine.
     #[error("cannot listen on {address}: {source}")]
     Bind {
@@ -102,6 +97,12 @@ pub fn start(settings: Settings) -> BoxFuture<'static, Result<RunningProxy, Star
 }
 
 async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
+    let admission = Admission {
+        server: "the admin plane",
+        flag: "--admin-token-file",
+        token: settings.admin_token.clone(),
+    };
+    admission.check_token(settings.admin)?;
     check(&settings)?;
     let Recovered { store, thread: store_thread, trials, feed, wakes, policy } =
         recover(&settings.data_dir, settings.store).await?;
@@ -134,11 +135,7 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
     let admin_plane = AdminPlane {
         lifecycle: lifecycle.clone(),
         public_url: settings.public_url.unwrap_or_else(|| first.into()),
-        admission: Admission {
-            server: "the admin plane",
-            flag: "--admin-token-file",
-            token: settings.admin_token,
-        },
+        admission,
         draining: draining.clone(),
         metrics,
     };
@@ -271,13 +268,6 @@ impl RunningProxy {
 }
 
 fn check(settings: &Settings) -> Result<(), StartError> {
-    if settings.admin_token.is_none() && !settings.admin.ip().is_loopback() {
-        return Err(StartError::AdminWithoutToken(settings.admin));
-    }
-    let token_length = settings.admin_token.as_ref().map(|token| token.chars().count());
-    if let Some(short) = token_length.filter(|&length| length < Settings::SHORTEST_ADMIN_TOKEN) {
-        return Err(StartError::AdminTokenTooShort(short));
-    }
     if settings.implicit_trials == ImplicitTrials::OnLoopback
         && let Some(&address) = settings.listen.iter().find(|address| !address.ip().is_loopback())
     {

@@ -122,8 +122,6 @@ pub(crate) struct StoreThread {
 enum Entry {
     /// An event to write, and the channel that reports the result.
     Keep { event: Event, kept: oneshot::Sender<Result<(), StoreError>> },
-    /// An fsync failed: the current file is no longer trusted, and the writer begins another one.
-    NewSegment,
     /// Closes the queue to new reservations. Places that are already reserved stay usable.
     Finish,
 }

@@ -26,7 +26,7 @@ use rolltap_rollout::call::{Call, CallStatus};
 use rolltap_rollout::ids::CallId;
 use rolltap_rollout::rollout::Reward;
 use tokio::sync::RwLock;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub(crate) use self::admission::{CallRefusal, Candidate};
 use self::residency::MemoryUse;
@@ -46,6 +46,8 @@ pub(crate) struct Trial {
     opened: Opened,
     state: Mutex<TrialState>,
     sealed: CancellationToken,
+    /// Cancelled once the trial's opening is written or withdrawn.
+    opening: CancellationToken,
     responses: Arc<responses::Memory>,
     /// The conversations that its calls can continue token for token.
     memory: Memory,
@@ -107,6 +109,7 @@ impl Trial {
             opened,
             state: Mutex::default(),
             sealed: CancellationToken::new(),
+            opening: CancellationToken::new(),
             responses: Arc::default(),
             memory: Memory::default(),
             prompts: Arc::default(),
@@ -118,6 +121,7 @@ impl Trial {
     pub(crate) fn restored(found: RecoveredTrial) -> Self {
         let mut trial = Self::new(found.opened);
         trial.is_awake = RwLock::new(false);
+        trial.opening.cancel();
         if found.sealed_at.is_some() {
             trial.sealed.cancel();
         }
@@ -148,6 +152,16 @@ impl Trial {
     /// Returns the token that is cancelled when the trial is sealed.
     pub(crate) fn sealed(&self) -> &CancellationToken {
         &self.sealed
+    }
+
+    /// Returns a guard for the task that writes the trial's opening. The opening ends when the guard drops.
+    pub(crate) fn opening(&self) -> DropGuard {
+        self.opening.clone().drop_guard()
+    }
+
+    /// Waits until the trial's opening is written or withdrawn.
+    pub(crate) async fn opening_ended(&self) {
+        self.opening.cancelled().await;
     }
 
     /// Admits a call, unless the trial is sealed or has reached a limit. The call may go upstream once its intent is durable.

@@ -8,7 +8,8 @@ trainer needs to be installed.
 from rolltap.client import AsyncClient, Client, OpenedTrial
 from rolltap.errors import RolltapError
 from rolltap.lines import read_lines
-from rolltap.row import CallSpan, Row, Trial, loss_mask
+from rolltap.prepare import Prepare, earned, prepared_rows
+from rolltap.row import CallSpan, Prepared, PreparedRow, Row, Trial
 from rolltap.trial import Agent, Outcome, run_trial
 
 __all__ = [
@@ -18,10 +19,14 @@ __all__ = [
     "Client",
     "OpenedTrial",
     "Outcome",
+    "Prepare",
+    "Prepared",
+    "PreparedRow",
     "RolltapError",
     "Row",
     "Trial",
-    "loss_mask",
+    "earned",
+    "prepared_rows",
     "read_lines",
     "run_trial",
 ]

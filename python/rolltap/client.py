@@ -2,201 +2,51 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass
-from types import TracebackType
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 from httpx import USE_CLIENT_DEFAULT
 
 from rolltap.errors import RolltapError, raise_for
 from rolltap.lines import LineBuffer
+from rolltap.messages import (
+    DEFAULT_URL,
+    OpenedTrial,
+    headers,
+    of_group,
+    of_trial,
+    opened_trial,
+    reward_body,
+    rows_of,
+)
+from rolltap.prepare import Prepare
 from rolltap.rollouts import Reading, opening
-from rolltap.row import Row, Trial
+from rolltap.row import Prepared, Row, Trial
+from rolltap.transport import (
+    AsyncClosing,
+    AsyncioTransport,
+    Blocking,
+    BlockingTransport,
+    Transport,
+    blocking,
+    blocking_iterator,
+)
 
-DEFAULT_URL = "http://127.0.0.1:7071"
-
-
-@dataclass(frozen=True)
-class OpenedTrial:
-    """A trial that takes calls."""
-
-    trial_id: str
-    key: str
-    """What an agent gives as its API key; it is in the base URLs already."""
-    base_urls: Mapping[str, str]
-    """`openai`, `anthropic` and `gemini`: what an agent of that kind is pointed at."""
+__all__ = ["DEFAULT_URL", "AsyncClient", "Client", "OpenedTrial"]
 
 
-def _opened(answer: Mapping[str, Any]) -> OpenedTrial:
-    return OpenedTrial(answer["trial_id"], answer["key"], answer["base_urls"])
+class _Calls(AsyncClosing):
+    """The calls of the admin plane on any transport."""
 
-
-def _headers(token: str | None) -> dict[str, str]:
-    return {} if token is None else {"authorization": f"Bearer {token}"}
-
-
-def _of_trial(trial_id: str, what: str = "") -> str:
-    return f"/v1/trials/{quote(trial_id, safe='')}{what}"
-
-
-def _of_group(group_id: str, what: str = "") -> str:
-    return f"/v1/groups/{quote(group_id, safe='')}{what}"
-
-
-def _reward(
-    rewards: Mapping[str, float], reward: float | None, valid: bool | None, failure_cause: str | None
-) -> dict[str, Any]:
-    given = {"reward": reward, "valid": valid, "failure_cause": failure_cause}
-    return {"rewards": dict(rewards), **{key: value for key, value in given.items() if value is not None}}
-
-
-def _rows(body: bytes) -> list[Row]:
-    return [json.loads(line) for line in LineBuffer().feed(body)]
-
-
-class Client:
-    """Calls the admin plane. Usable from several threads."""
-
-    def __init__(self, url: str = DEFAULT_URL, *, token: str | None = None, timeout: float = 60.0) -> None:
-        self._http = httpx.Client(base_url=url, headers=_headers(token), timeout=timeout)
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Closes the connections; what is under way ends with an error."""
-        self._http.close()
-
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        timeout: Any = USE_CLIENT_DEFAULT,
-    ) -> bytes:
-        response = self._http.request(method, path, json=body, timeout=timeout)
-        raise_for(response, response.content)
-        return response.content
-
-    def open_trial(self, task_id: str, **fields: Any) -> OpenedTrial:
-        """Opens a trial; `fields` are those of `POST /v1/trials`."""
-        return _opened(json.loads(self._ask("POST", "/v1/trials", opening(task_id, fields))))
-
-    def seal(self, trial_id: str) -> None:
-        """No further call; idempotent."""
-        self._ask("POST", _of_trial(trial_id, "/seal"))
-
-    def reward(
-        self,
-        trial_id: str,
-        rewards: Mapping[str, float],
-        *,
-        reward: float | None = None,
-        valid: bool | None = None,
-        failure_cause: str | None = None,
-    ) -> None:
-        """Gives the trial its reward, once."""
-        self._ask("PUT", _of_trial(trial_id, "/reward"), _reward(rewards, reward, valid, failure_cause))
-
-    def trial(self, trial_id: str) -> dict[str, Any]:
-        """Its status and counts."""
-        return json.loads(self._ask("GET", _of_trial(trial_id)))  # type: ignore[no-any-return]
-
-    def rollout(self, trial_id: str) -> list[Row]:
-        """The rows of a sealed trial."""
-        return _rows(self._ask("GET", _of_trial(trial_id, "/rollout")))
-
-    def group(self, group_id: str) -> dict[str, Any]:
-        """How many of its samples are open, sealed, complete, and whether it is closed."""
-        return json.loads(self._ask("GET", _of_group(group_id)))  # type: ignore[no-any-return]
-
-    def close_group(self, group_id: str) -> None:
-        """No further trial of the group; idempotent."""
-        self._ask("POST", _of_group(group_id, "/close"))
-
-    def policy(self) -> dict[str, Any]:
-        """The policy version that new tokens bear, and those before it."""
-        return json.loads(self._ask("GET", "/v1/policy"))  # type: ignore[no-any-return]
-
-    def set_policy(self, version: str | int) -> None:
-        """Names the weights that all upstreams have from now on."""
-        self._ask("POST", "/v1/policy", {"version": version})
-
-    def pause(self, *, wait: bool = False) -> None:
-        """New calls wait before they go upstream; with `wait`, returns once none is under way."""
-        timeout = None if wait else self._http.timeout
-        self._ask("POST", "/v1/policy/pause", {"wait": wait}, timeout=timeout)
-
-    def resume(self) -> None:
-        """Calls that wait go upstream."""
-        self._ask("POST", "/v1/policy/resume")
-
-    def rollouts(
-        self,
-        *,
-        after: str | None = None,
-        wait: float = 60.0,
-        closed_groups: bool = False,
-        superseded: bool = False,
-        allow_gap: bool = False,
-        limit: int | None = None,
-        follow: bool = True,
-    ) -> Iterator[Trial]:
-        """Complete trials in their order, from the one after the cursor `after`, and on as they come.
-
-        Asks again where an answer ends or breaks off. Keep each trial's `cursor` together with what you made of it, and
-        give it as `after` when you start again. Without `follow` it ends with the first answer, which may be
-        empty, and raises where that does not come or breaks off. It raises too where trials behind `after` are gone by
-        their retention, unless `allow_gap` is set.
-        """
-        reading = Reading(after, wait, closed_groups, superseded, allow_gap, limit, follow)
-        while not reading.is_over():
-            try:
-                for trial in self._answer(reading):
-                    reading.taken(trial)
-                    yield trial
-            except (httpx.TransportError, RolltapError) as error:
-                time.sleep(reading.pause(error))
-            else:
-                if not follow:
-                    return
-
-    def _answer(self, reading: Reading) -> Iterator[Trial]:
-        stream = self._http.stream("GET", "/v1/rollouts", params=reading.params(), timeout=reading.timeout())
-        with stream as response:
-            if response.status_code >= 400:
-                raise_for(response, response.read())
-            buffer = LineBuffer()
-            for piece in response.iter_bytes():
-                yield from reading.trials(buffer, piece)
-
-
-class AsyncClient:
-    """Calls the admin plane, for asyncio."""
-
-    def __init__(self, url: str = DEFAULT_URL, *, token: str | None = None, timeout: float = 60.0) -> None:
-        self._http = httpx.AsyncClient(base_url=url, headers=_headers(token), timeout=timeout)
-
-    async def __aenter__(self) -> AsyncClient:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
 
     async def close(self) -> None:
         """Closes the connections; what is under way ends with an error."""
-        await self._http.aclose()
+        await self._transport.close()
 
     async def _ask(
         self,
@@ -204,18 +54,19 @@ class AsyncClient:
         path: str,
         body: Mapping[str, Any] | None = None,
         timeout: Any = USE_CLIENT_DEFAULT,
+        params: Mapping[str, str] | None = None,
     ) -> bytes:
-        response = await self._http.request(method, path, json=body, timeout=timeout)
+        response = await self._transport.request(method, path, body, timeout, params)
         raise_for(response, response.content)
         return response.content
 
-    async def open_trial(self, task_id: str, **fields: Any) -> OpenedTrial:
-        """See `Client.open_trial`."""
-        return _opened(json.loads(await self._ask("POST", "/v1/trials", opening(task_id, fields))))
+    async def open_trial(self, /, task_id: str, **fields: Any) -> OpenedTrial:
+        """Opens a trial; `fields` are those of `POST /v1/trials`."""
+        return opened_trial(json.loads(await self._ask("POST", "/v1/trials", opening(task_id, fields))))
 
     async def seal(self, trial_id: str) -> None:
-        """See `Client.seal`."""
-        await self._ask("POST", _of_trial(trial_id, "/seal"))
+        """No further call; idempotent."""
+        await self._ask("POST", of_trial(trial_id, "/seal"))
 
     async def reward(
         self,
@@ -225,41 +76,47 @@ class AsyncClient:
         reward: float | None = None,
         valid: bool | None = None,
         failure_cause: str | None = None,
-    ) -> None:
-        """See `Client.reward`."""
-        await self._ask("PUT", _of_trial(trial_id, "/reward"), _reward(rewards, reward, valid, failure_cause))
+    ) -> dict[str, Any]:
+        """Gives the trial its reward, once, and returns its status. The proxy makes one number of several rewards."""
+        body = reward_body(rewards, reward, valid, failure_cause)
+        return json.loads(await self._ask("PUT", of_trial(trial_id, "/reward"), body))  # type: ignore[no-any-return]
 
     async def trial(self, trial_id: str) -> dict[str, Any]:
-        """See `Client.trial`."""
-        return json.loads(await self._ask("GET", _of_trial(trial_id)))  # type: ignore[no-any-return]
+        """Its status and counts."""
+        return json.loads(await self._ask("GET", of_trial(trial_id)))  # type: ignore[no-any-return]
 
     async def rollout(self, trial_id: str) -> list[Row]:
-        """See `Client.rollout`."""
-        return _rows(await self._ask("GET", _of_trial(trial_id, "/rollout")))
+        """The rows of a sealed trial."""
+        return rows_of(await self._ask("GET", of_trial(trial_id, "/rollout")))
+
+    async def prepared(self, trial_id: str, prepare: Prepare = Prepare()) -> Prepared:
+        """The rows of a sealed trial after the rules of an export, or why the trial cannot be trained."""
+        body = await self._ask("GET", of_trial(trial_id, "/rollout"), params=prepare.params())
+        return json.loads(body)  # type: ignore[no-any-return]
 
     async def group(self, group_id: str) -> dict[str, Any]:
-        """See `Client.group`."""
-        return json.loads(await self._ask("GET", _of_group(group_id)))  # type: ignore[no-any-return]
+        """How many of its samples are open, sealed, complete, and whether it is closed."""
+        return json.loads(await self._ask("GET", of_group(group_id)))  # type: ignore[no-any-return]
 
     async def close_group(self, group_id: str) -> None:
-        """See `Client.close_group`."""
-        await self._ask("POST", _of_group(group_id, "/close"))
+        """No further trial of the group; idempotent."""
+        await self._ask("POST", of_group(group_id, "/close"))
 
     async def policy(self) -> dict[str, Any]:
-        """See `Client.policy`."""
+        """The policy version that new tokens bear, and those before it."""
         return json.loads(await self._ask("GET", "/v1/policy"))  # type: ignore[no-any-return]
 
     async def set_policy(self, version: str | int) -> None:
-        """See `Client.set_policy`."""
+        """Names the weights that all upstreams have from now on."""
         await self._ask("POST", "/v1/policy", {"version": version})
 
     async def pause(self, *, wait: bool = False) -> None:
-        """See `Client.pause`."""
-        timeout = None if wait else self._http.timeout
+        """New calls wait before they go upstream; with `wait`, returns once none is under way."""
+        timeout = None if wait else USE_CLIENT_DEFAULT
         await self._ask("POST", "/v1/policy/pause", {"wait": wait}, timeout=timeout)
 
     async def resume(self) -> None:
-        """See `Client.resume`."""
+        """Calls that wait go upstream."""
         await self._ask("POST", "/v1/policy/resume")
 
     async def rollouts(
@@ -272,26 +129,63 @@ class AsyncClient:
         allow_gap: bool = False,
         limit: int | None = None,
         follow: bool = True,
-    ) -> AsyncIterator[Trial]:
-        """See `Client.rollouts`."""
-        reading = Reading(after, wait, closed_groups, superseded, allow_gap, limit, follow)
+        prepare: Prepare | None = None,
+    ) -> AsyncGenerator[Trial, None]:
+        """Complete trials in their order, from the one after the cursor `after`, and on as they come.
+
+        Asks again where an answer ends or breaks off. Keep each trial's `cursor` together with what you made of it, and
+        give it as `after` when you start again. Without `follow` it ends with the first answer, which may be
+        empty, and raises where that does not come or breaks off. It raises too where trials behind `after` are gone by
+        their retention, unless `allow_gap` is set. With `prepare` the proxy applies the rules of an export to each trial.
+        """
+        reading = Reading(after, wait, closed_groups, superseded, allow_gap, limit, follow, prepare)
         while not reading.is_over():
             try:
-                async for trial in self._answer(reading):
-                    reading.taken(trial)
-                    yield trial
+                async with aclosing(self._answer(reading)) as trials:
+                    async for trial in trials:
+                        reading.taken(trial)
+                        yield trial
             except (httpx.TransportError, RolltapError) as error:
-                await asyncio.sleep(reading.pause(error))
+                await self._transport.sleep(reading.pause(error))
             else:
                 if not follow:
                     return
 
-    async def _answer(self, reading: Reading) -> AsyncIterator[Trial]:
-        stream = self._http.stream("GET", "/v1/rollouts", params=reading.params(), timeout=reading.timeout())
-        async with stream as response:
-            if response.status_code >= 400:
-                raise_for(response, await response.aread())
-            buffer = LineBuffer()
-            async for piece in response.aiter_bytes():
+    async def _answer(self, reading: Reading) -> AsyncGenerator[Trial, None]:
+        buffer = LineBuffer()
+        pieces = self._transport.pieces("/v1/rollouts", reading.params(), reading.timeout())
+        async with aclosing(pieces):
+            async for piece in pieces:
                 for trial in reading.trials(buffer, piece):
                     yield trial
+
+
+class AsyncClient(_Calls):
+    """Calls the admin plane, for asyncio."""
+
+    def __init__(self, url: str = DEFAULT_URL, *, token: str | None = None, timeout: float = 60.0) -> None:
+        http = httpx.AsyncClient(base_url=url, headers=headers(token), timeout=timeout)
+        super().__init__(AsyncioTransport(http))
+
+
+class Client(Blocking):
+    """Calls the admin plane. Usable from several threads."""
+
+    def __init__(self, url: str = DEFAULT_URL, *, token: str | None = None, timeout: float = 60.0) -> None:
+        http = httpx.Client(base_url=url, headers=headers(token), timeout=timeout)
+        self._client = _Calls(BlockingTransport(http))
+
+    close = blocking(_Calls.close)
+    open_trial = blocking(_Calls.open_trial)
+    seal = blocking(_Calls.seal)
+    reward = blocking(_Calls.reward)
+    trial = blocking(_Calls.trial)
+    rollout = blocking(_Calls.rollout)
+    prepared = blocking(_Calls.prepared)
+    group = blocking(_Calls.group)
+    close_group = blocking(_Calls.close_group)
+    policy = blocking(_Calls.policy)
+    set_policy = blocking(_Calls.set_policy)
+    pause = blocking(_Calls.pause)
+    resume = blocking(_Calls.resume)
+    rollouts = blocking_iterator(_Calls.rollouts)

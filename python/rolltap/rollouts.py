@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import httpx
 
 from rolltap.errors import passes
 from rolltap.lines import LineBuffer
+from rolltap.prepare import Prepare
 from rolltap.row import Trial
 
 LONGEST_PAUSE = 10.0
@@ -29,6 +30,7 @@ class Reading:
     limit: int | None
     follow: bool
     """Beyond the first answer, whether that came whole or not."""
+    prepare: Prepare | None = None
     failures: int = 0
     """Attempts in a row that brought nothing."""
 
@@ -45,7 +47,7 @@ class Reading:
             query["allow_gap"] = "true"
         if self.limit is not None:
             query["limit"] = str(self.limit)
-        return query
+        return query if self.prepare is None else {**query, **self.prepare.params()}
 
     def timeout(self) -> httpx.Timeout:
         """The proxy is silent for as long as it was asked to wait."""
@@ -57,7 +59,7 @@ class Reading:
 
     def trials(self, buffer: LineBuffer, piece: bytes) -> list[Trial]:
         """The trials that are whole with this piece."""
-        return [json.loads(line) for line in buffer.feed(piece)]
+        return [_trial(json.loads(line)) for line in buffer.feed(piece)]
 
     def taken(self, trial: Trial) -> None:
         """The reader has had this one: what comes next comes after it."""
@@ -72,6 +74,13 @@ class Reading:
             raise error
         self.failures += 1
         return min(LONGEST_PAUSE, 0.25 * 2.0 ** min(self.failures, 6))
+
+
+def _trial(line: dict[str, Any]) -> Trial:
+    # A line has either kind of rows; readers find both under one name.
+    if "prepared" in line:
+        line["rows"] = line["prepared"]["rows"]
+    return cast("Trial", line)
 
 
 def opening(task_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Union
 
 from rolltap.client import AsyncClient, OpenedTrial
+from rolltap.prepare import Prepare
 from rolltap.row import Row, Trial
 
 Outcome = Union[float, Mapping[str, float], None]
@@ -17,13 +18,19 @@ Agent = Callable[[OpenedTrial, Mapping[str, Any]], Awaitable[Outcome]]
 
 
 async def run_trial(
-    client: AsyncClient, agent: Agent, task: Mapping[str, Any], *, task_id: str, **opening: Any
+    client: AsyncClient,
+    agent: Agent,
+    task: Mapping[str, Any],
+    *,
+    task_id: str,
+    prepare: Prepare | None = None,
+    **opening: Any,
 ) -> Trial:
     """Opens a trial (`opening` has further fields of `POST /v1/trials`), runs the agent, seals, and gives the reward.
 
     An agent that fails leaves a trial whose reward is not valid, with the exception's name as its cause: its tokens
     come back all the same, for a trainer that compares groups needs each member. Cancellation seals the trial and
-    goes on as cancellation.
+    goes on as cancellation. With `prepare` the proxy applies the rules of an export to the rows.
     """
     opened = await client.open_trial(task_id, **opening)
     try:
@@ -34,9 +41,11 @@ async def run_trial(
         await asyncio.shield(client.seal(opened.trial_id))
         raise
     await client.seal(opened.trial_id)
-    reward = _reward(*judged)
-    await client.reward(opened.trial_id, **reward)
-    return _trial(opened.trial_id, task_id, opening, reward, await client.rollout(opened.trial_id))
+    status = await client.reward(opened.trial_id, **_reward(*judged))
+    if prepare is None:
+        return _trial(status, await client.rollout(opened.trial_id))
+    prepared = await client.prepared(opened.trial_id, prepare)
+    return {**_trial(status, [*prepared["rows"]]), "prepared": prepared}
 
 
 async def run_trials(runs: Iterable[Awaitable[Trial]]) -> list[Trial]:
@@ -60,20 +69,16 @@ def _reward(outcome: Outcome, failure: str | None) -> dict[str, Any]:
     return {"rewards": rewards}
 
 
-def _trial(
-    trial_id: str, task_id: str, opening: Mapping[str, Any], reward: Mapping[str, Any], rows: list[Row]
-) -> Trial:
-    # A trial without rows says nothing of its reward; the proxy's rule for the one number is in its documentation.
-    rewards = reward["rewards"]
-    only = next(iter(rewards.values())) if len(rewards) == 1 else None
+def _trial(status: Mapping[str, Any], rows: list[Row]) -> Trial:
+    # The status has the reward also if the trial sampled no token, and so has no row.
     return {
-        "trial_id": trial_id,
-        "task_id": task_id,
-        "group_id": opening.get("group_id"),
-        "sample_index": opening.get("sample_index", 0),
-        "reward": rows[0]["reward"] if rows else rewards.get("reward", only),
-        "rewards": rewards,
-        "reward_valid": reward.get("valid", True),
-        "failure_cause": reward.get("failure_cause"),
+        "trial_id": status["trial_id"],
+        "task_id": status["task_id"],
+        "group_id": status["group_id"],
+        "sample_index": status["sample_index"],
+        "reward": status["reward"],
+        "rewards": status["rewards"],
+        "reward_valid": status["reward_valid"],
+        "failure_cause": status["failure_cause"],
         "rows": rows,
     }

@@ -19,7 +19,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rolltap import AsyncClient, Client, OpenedTrial, Row, Trial, read_lines, run_trial
+from rolltap import AsyncClient, Client, OpenedTrial, Prepare, Row, Trial, read_lines, run_trial
 
 # Stand-ins for the trainers that are in no package index.
 sys.path.insert(0, str(Path(__file__).parent / "schemas"))
@@ -133,6 +133,13 @@ class OneTrial:
     trial: Trial
     folder: Path
     program: str
+    admin: str
+
+    def prepared(self, prepare: Prepare = Prepare()) -> Trial:
+        """The trial after the rules of an export, as an adapter gets it."""
+        with Client(self.admin) as client:
+            prepared = client.prepared(self.trial["trial_id"], prepare)
+        return {**self.trial, "rows": [*prepared["rows"]], "prepared": prepared}
 
     def line(self, format: str) -> dict:
         """The one line of an export."""
@@ -155,7 +162,7 @@ def ends_masked(capture: Capture, admin: str, tmp_path_factory: pytest.TempPathF
     trial = asyncio.run(run())
     folder = tmp_path_factory.mktemp("ends-masked")
     (folder / "rollouts.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in trial["rows"]))
-    return OneTrial(trial, folder, capture.program)
+    return OneTrial(trial, folder, capture.program, admin)
 
 
 @pytest.fixture
@@ -169,3 +176,9 @@ def unnumbered(client: Client, capture: Capture) -> Iterator[int]:
 def of_trained(row: Row, values: list) -> list:
     """Those at the tokens that the row trains."""
     return [value for value, trained in zip(values, row["loss_mask"], strict=True) if trained]
+
+
+def longest(rows: list[Row]) -> Row:
+    """The branch with the most trainable tokens, which trains all of them."""
+    row = max(rows, key=lambda row: sum(row["trainable_mask"]))
+    return {**row, "loss_mask": row["trainable_mask"]}

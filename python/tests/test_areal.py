@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from conftest import Capture, OneTrial, chat, masked_end, two_turns
 
+from rolltap import Prepare
 from rolltap.trainers.areal import Workflow, _line, tensors
 
 
@@ -65,7 +66,7 @@ def test_the_workflow_ends_with_what_is_trained_as_the_export_does(admin: str, e
     # AReaL puts the reward on the last token, and passes over it where it is masked.
     assert made["loss_mask"][0, -1] == 1
     exported = tensors(ends_masked.line("areal"))
-    live = tensors(_line(ends_masked.trial))
+    live = tensors(_line(ends_masked.prepared(Prepare(on_fork="longest"))))
     assert {name: tensor.tolist() for name, tensor in live.items()} == {
         name: tensor.tolist() for name, tensor in exported.items()
     }

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import Capture
+from conftest import Capture, longest
 
 from atroposlib.api.server import app
 from starlette.testclient import TestClient
 
-from rolltap.row import alone
 from rolltap.trainers.atropos import post
 
 
@@ -31,7 +30,7 @@ def test_the_server_hands_out_the_group_as_a_batch(capture: Capture) -> None:
         server.get("/batch")
         assert post(lines, server) == 1
         (batch,) = server.get("/batch").json()["batch"]
-    rows = [alone({"trial_id": "x", "rows": capture.of(index)}) for index in range(3)]
+    rows = [longest(capture.of(index)) for index in range(3)]
     assert batch["tokens"] == [row["token_ids"] for row in rows]
     assert batch["scores"] == [1.0, 0.0, 0.5]
     for row, masks, logprobs in zip(rows, batch["masks"], batch["inference_logprobs"], strict=True):

@@ -11,11 +11,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
-from conftest import Capture, chat, two_turns
+from conftest import Capture, OneTrial, chat, two_turns
 
-from rolltap import AsyncClient, Client, RolltapError, run_trial
+from rolltap import AsyncClient, Client, Prepare, RolltapError, earned, prepared_rows, run_trial
 from rolltap.lines import LineBuffer, read_lines
-from rolltap.row import alone, earned, loss_mask, ready, response
+from rolltap.row import response
 
 
 def test_the_captured_group_is_what_the_tests_take_it_for(capture: Capture) -> None:
@@ -151,6 +151,19 @@ def test_the_same_for_asyncio() -> None:
         assert asyncio.run(read(url)) == ["1", "2"]
 
 
+def test_the_blocking_client_works_inside_an_event_loop_and_its_reader_may_stop_early() -> None:
+    async def read(url: str) -> str:
+        with Client(url) as client:
+            trials = client.rollouts(wait=0)
+            first = next(trials)
+            trials.close()
+            assert list(trials) == []
+            return first["cursor"]
+
+    with broken_server() as url:
+        assert asyncio.run(read(url)) == "1"
+
+
 def test_lines_come_whole_however_the_stream_is_cut() -> None:
     stream = b'{"a":"\xe2\x80\xa8"}\n\n{"b":2}\nrest'
     for cut in range(len(stream)):
@@ -178,9 +191,20 @@ def test_an_agent_runs_as_a_trial(admin: str) -> None:
         await asyncio.to_thread(two_turns, trial, "Open it.")
         return {"reward": 0.25, "turns": task["turns"]}
 
-    trial = run(admin, agent, sample_index=4)
+    trial = run(admin, agent, sample_index=4, prepare=Prepare())
     assert (trial["reward"], trial["rewards"], trial["sample_index"]) == (0.25, {"reward": 0.25, "turns": 2.0}, 4)
     assert earned(trial) == 0.25 and len(trial["rows"][0]["calls"]) == 2
+
+
+def test_the_proxy_makes_one_number_of_several_also_where_nothing_was_sampled(admin: str) -> None:
+    for given, number in [({"style": 0.5}, 0.5), ({"a": 1.0, "b": 0.0}, None), ({"a": 1.0, "reward": 0.0}, 0.0)]:
+
+        async def agent(trial, task):
+            return given
+
+        trial = run(admin, agent)
+        assert (trial["reward"], trial["rewards"], trial["rows"]) == (number, given, [])
+        assert trial["reward_valid"] is (number is not None)
 
 
 def test_an_agent_that_fails_leaves_a_masked_trial(admin: str) -> None:
@@ -188,10 +212,11 @@ def test_an_agent_that_fails_leaves_a_masked_trial(admin: str) -> None:
         await asyncio.to_thread(chat, trial, [{"role": "user", "content": "hello"}])
         raise TimeoutError("too late")
 
-    trial = run(admin, agent)
+    trial = run(admin, agent, prepare=Prepare())
     assert (trial["reward_valid"], trial["failure_cause"]) == (False, "TimeoutError")
     assert earned(trial) is None
-    assert sum(trial["rows"][0]["loss_mask"]) > 0 and sum(loss_mask(trial["rows"][0])) == 0
+    (row,) = prepared_rows(trial)
+    assert sum(row["sampled_mask"]) > 0 and sum(row["loss_mask"]) == 0
 
 
 def test_a_cancelled_agent_leaves_a_sealed_trial(admin: str) -> None:
@@ -218,32 +243,74 @@ def test_a_cancelled_agent_leaves_a_sealed_trial(admin: str) -> None:
     asyncio.run(go())
 
 
-def test_constrained_answers_are_masked_unless_asked_for(capture: Capture) -> None:
-    row = capture.of(0)[0]
-    first, second = row["calls"]
-    constrained = {**row, "calls": [{**first, "constrained": True}, second]}
-    mask = loss_mask(constrained)
-    assert sum(mask[first["start"] : first["end"]]) == 0
-    assert mask[second["start"] :] == row["loss_mask"][second["start"] :]
-    assert loss_mask(constrained, constrained=True) == row["loss_mask"]
+def test_constrained_answers_are_masked_unless_asked_for(client: Client, ends_masked: OneTrial) -> None:
+    trial_id, (captured,) = ends_masked.trial["trial_id"], ends_masked.trial["rows"]
+    first, second = captured["calls"]
+    (row,) = client.prepared(trial_id)["rows"]
+    assert row["token_ids"] == captured["token_ids"][: first["end"]], "cut after the last token that is trained"
+    assert row["loss_mask"] == captured["loss_mask"][: first["end"]]
+    (row,) = client.prepared(trial_id, Prepare("mask"))["rows"]
+    assert row["token_ids"] == captured["token_ids"] and sum(row["loss_mask"][second["start"] :]) == 0
+    (row,) = client.prepared(trial_id, Prepare(train_constrained=True))["rows"]
+    assert row["loss_mask"] == captured["loss_mask"] and sum(row["loss_mask"][second["start"] :]) > 0
 
 
-def test_a_response_ends_with_its_last_trained_token(capture: Capture) -> None:
-    row = capture.of(0)[0]
-    first, second = row["calls"]
-    mask = [*row["loss_mask"][: second["start"]], *[0] * (second["end"] - second["start"])]
-    made = response(ready({**row, "loss_mask": mask}))
-    assert made.prompt_ids + made.ids == row["token_ids"][: first["end"]]
-    assert made.mask == [1] * len(made.ids) and made.logprobs == row["logprobs"][first["start"] : first["end"]]
-    whole = response(ready({**row, "loss_mask": [0] * len(mask)}))
-    assert whole.prompt_ids + whole.ids == row["token_ids"] and len(whole.mask) == len(whole.logprobs) == len(whole.ids)
+def test_a_response_is_what_follows_the_prompt(client: Client, capture: Capture) -> None:
+    (captured,) = capture.of(0)
+    (row,) = client.prepared(captured["trial_id"])["rows"]
+    made = response(row)
+    start = captured["prompt_len"]
+    assert made.prompt_ids == captured["token_ids"][:start] and made.ids == captured["token_ids"][start:]
+    assert made.mask == captured["loss_mask"][start:] and made.logprobs == captured["logprobs"][start:]
 
 
-def test_alone_the_longest_branch_trains_what_it_shares(capture: Capture) -> None:
+def test_alone_the_longest_branch_trains_what_it_shares(client: Client, capture: Capture) -> None:
     rows = capture.of(1)
-    trial = {"trial_id": "x", "rows": rows}
-    row = alone(trial)
+    prepared = client.prepared(rows[0]["trial_id"], Prepare(on_fork="longest"))
+    (row,) = prepared["rows"]
     assert sum(row["loss_mask"]) == max(sum(row["trainable_mask"]) for row in rows)
-    assert row["loss_mask"] == row["trainable_mask"]
-    with pytest.raises(ValueError, match="no token"):
-        alone({"trial_id": "x", "rows": []})
+    assert row["loss_mask"] == row["trainable_mask"] and prepared["left_out"] == 1
+
+
+def test_prepared_rows_are_those_of_the_export(client: Client, capture: Capture) -> None:
+    exported = iter(capture.lines("jsonl"))
+    for index in range(3):
+        for row in client.prepared(capture.of(index)[0]["trial_id"], Prepare("mask"))["rows"]:
+            line = next(exported)
+            for name in ("token_ids", "sampled_mask", "trainable_mask", "loss_mask", "logprobs", "token_version"):
+                assert row[name] == line[name], name
+            assert row["policy_numbers"] == [7 if sampled else -1 for sampled in row["sampled_mask"]]
+            assert (row["oldest_policy"], row["newest_policy"], row["policy_names"]) == (7, 7, ["7"])
+    assert next(exported, None) is None
+
+
+def test_the_feed_prepares_what_it_is_asked_to(client: Client, capture: Capture) -> None:
+    read = client.rollouts(wait=0, closed_groups=True, follow=False, prepare=Prepare())
+    mine = [trial for trial in read if trial["group_id"] == capture.group_id]
+    assert [earned(trial) for trial in mine] == [1.0, 0.0, None]
+    assert [len(trial["rows"]) for trial in mine] == [1, 2, 1]
+    for trial in mine:
+        assert trial["prepared"] == client.prepared(trial["trial_id"])
+        assert prepared_rows(trial) == trial["rows"]
+
+
+def test_rows_as_they_were_captured_are_not_taken_for_prepared_ones(client: Client, capture: Capture) -> None:
+    trial = next(client.rollouts(wait=0, follow=False))
+    for read in (earned, prepared_rows):
+        with pytest.raises(ValueError, match="prepare=Prepare"):
+            read(trial)
+
+
+def test_a_trial_that_is_refused_raises_the_proxys_reason(client: Client, capture: Capture) -> None:
+    error = Prepare(on_fork="error")
+    read = client.rollouts(wait=0, closed_groups=True, follow=False, prepare=error)
+    (forked,) = [trial for trial in read if trial["trial_id"] == capture.of(1)[0]["trial_id"]]
+    for made in (earned, prepared_rows):
+        with pytest.raises(ValueError, match="2 branches"):
+            made(forked)
+
+
+def test_a_choice_that_the_proxy_does_not_know_is_refused(client: Client, capture: Capture) -> None:
+    with pytest.raises(RolltapError, match="give one of longest, all, error") as refused:
+        client.prepared(capture.rows[0]["trial_id"], Prepare(on_fork="both"))
+    assert refused.value.status == 400

@@ -36,7 +36,7 @@ from resources_servers.example_session_state_mgmt.app import (
     StatefulCounterResourcesServerConfig,
 )
 
-from rolltap import Client, read_lines
+from rolltap import Client, Prepare, read_lines
 from rolltap.trainers.nemo_gym import RolltapAgent, RolltapAgentConfig, RolltapVerifyResponse, _result
 from rolltap.trainers.nemo_rl import result
 
@@ -348,7 +348,7 @@ def test_gyms_metrics_leave_masked_samples_out(gym: Gym) -> None:
 
 
 def test_a_live_sample_is_the_exported_one(ends_masked: OneTrial) -> None:
-    live = _result(ends_masked.trial, {"responses_create_params": {"input": []}}, {})
+    live = _result(ends_masked.prepared(Prepare(on_fork="longest")), {"responses_create_params": {"input": []}}, {})
     RolltapVerifyResponse.model_validate(live)
     assert as_float32(message_log(live)) == exported(ends_masked.line("nemo-rl"))
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from conftest import Capture
+from conftest import Capture, longest
 
-from rolltap.row import alone
 from rolltap.trainers.nemo_rl import result
 
 
 def test_a_line_is_the_result_of_its_environment(capture: Capture) -> None:
     for index, line in enumerate(capture.lines("nemo-rl", "--on-fork", "longest")):
         made = result(line)
-        row = alone({"trial_id": "x", "rows": capture.of(index)})
+        row = longest(capture.of(index))
         mask = row["loss_mask"] if row["reward_valid"] else [0] * len(row["token_ids"])
         assert made["loss_multiplier"] == float(any(mask))
         assert made["full_result"]["reward"] == (0.5 if row["reward"] is None else row["reward"])

@@ -8,9 +8,8 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from conftest import Capture
+from conftest import Capture, longest
 
-from rolltap.row import alone
 from rolltap.trainers.openrlhf import response
 
 
@@ -30,7 +29,7 @@ def test_a_line_becomes_an_experience(capture: Capture, generator: type) -> None
     assert [line["reward"] for line in lines] == [1.0, 0.0, 0.5]
     for index, line in enumerate(lines):
         rows = capture.of(index)
-        row = alone({"trial_id": "x", "rows": rows})
+        row = longest(rows)
         made = generator._process_response_into_experience(None, response(line), max_len=4096)
         mask = row["loss_mask"] if row["reward_valid"] else [0] * len(row["token_ids"])
         assert made.sequences.tolist() == [row["token_ids"]]

@@ -9,9 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import Capture
 
-from rolltap import Row, loss_mask
+from rolltap import Row
 from rolltap.lines import LineBuffer
-from rolltap.row import PolicyNumbers, ready
 
 PER_TOKEN = ("token_ids", "sampled_mask", "token_version")
 
@@ -46,36 +45,6 @@ def test_parquet(capture: Capture) -> None:
     for row, read in zip(capture.rows, table.to_pylist(maps_as_pydicts="strict"), strict=True):
         same(row, read)
         assert read["rewards"] == row["rewards"]
-
-
-@pytest.mark.parametrize(
-    ("labels", "numbers"),
-    [
-        ({"0": "40", "1": "41"}, (40, 41)),
-        ({"0": "40"}, (0, 1)),
-        ({"0": "40", "1": "default"}, (0, 1)),
-        ({"0": "-2", "1": "41"}, (0, 1)),
-    ],
-)
-def test_weights_have_their_labels_as_numbers_where_all_are(capture: Capture, labels, numbers) -> None:
-    first, second = capture.of(1)
-    rows = [
-        {**first, "version_labels": labels, "token_version": [at - 1 for at in first["sampled_mask"]]},
-        {**second, "version_labels": labels, "token_version": [2 * at - 1 for at in second["loss_mask"]]},
-    ]
-    rows[1]["sampled_mask"] = second["loss_mask"]
-    told = PolicyNumbers(rows)
-    assert (told.number(0), told.number(1), told.number(-1)) == (*numbers, -1)
-    assert [told.trained(row) for row in rows] == [{number} for number in numbers]
-
-
-def test_what_held_images_is_not_trained_on(capture: Capture) -> None:
-    row = {**capture.of(0)[0], "has_media": True}
-    for make in (loss_mask, ready):
-        with pytest.raises(ValueError, match=f"trial {row['trial_id']}, branch 0: it held images"):
-            make(row)
-    failed = {**capture.of(2)[0], "has_media": True}
-    assert not any(loss_mask(failed)), "nothing of it is trained, so that nothing is wrong"
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])

@@ -11,6 +11,7 @@ import torch
 from conftest import Capture, two_turns
 from slime.utils.types import Sample
 
+from rolltap import Client
 from rolltap.trainers.slime import _line, generate_with, post_process_rewards, sample, save_debug_data
 
 
@@ -88,7 +89,8 @@ def test_an_agent_that_never_calls_is_aborted(admin: str) -> None:
 
 
 @pytest.mark.parametrize(("sample_index", "status"), [(0, "truncated"), (2, "aborted")])
-def test_a_branch_that_broke_off_is_aborted_only_without_a_reward(capture: Capture, sample_index, status) -> None:
-    row = {**capture.of(sample_index)[0], "status": "aborted"}
-    trial = {**{name: row[name] for name in ("reward", "reward_valid")}, "rows": [row]}
+def test_a_branch_that_broke_off_is_aborted_only_without_a_reward(client: Client, capture: Capture, sample_index, status) -> None:
+    prepared = client.prepared(capture.of(sample_index)[0]["trial_id"])
+    row = {**prepared["rows"][0], "status": "aborted"}
+    trial = {"trial_id": row["trial_id"], "prepared": prepared}
     assert _line(row, trial, Sample(index=1))["status"] == status

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from conftest import Capture
 
-from rolltap import Client
+from rolltap import Client, Prepare
 
 from tinker_cookbook.rl.data_processing import assemble_training_data, compute_advantages
 
@@ -31,7 +31,7 @@ def test_a_line_is_a_datum(capture: Capture) -> None:
 def test_the_cookbook_makes_the_same_of_the_feed(capture: Capture, client: Client) -> None:
     trials = [
         trial
-        for trial in client.rollouts(wait=0, closed_groups=True, follow=False)
+        for trial in client.rollouts(wait=0, closed_groups=True, follow=False, prepare=Prepare())
         if trial["group_id"] == capture.group_id
     ]
     group = trajectory_group(trials)

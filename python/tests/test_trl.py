@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import Capture, OneTrial, limit, of_trained, two_turns
 
-from rolltap import AsyncClient, Client, run_trial
+from rolltap import AsyncClient, Client, Prepare, run_trial
 
 from accelerate import PartialState
 from trl.experimental.async_grpo.async_grpo_trainer import (
@@ -113,7 +113,7 @@ def test_the_worker_hands_over_closed_groups(capture: Capture, client: Client, a
 def test_the_worker_gives_what_the_export_gives(capture: Capture, client: Client) -> None:
     trials = [
         trial
-        for trial in client.rollouts(wait=0, closed_groups=True, follow=False)
+        for trial in client.rollouts(wait=0, closed_groups=True, follow=False, prepare=Prepare())
         if trial["group_id"] == capture.group_id
     ]
     live = group_samples(trials, 0)
@@ -127,7 +127,7 @@ def test_the_worker_gives_what_the_export_gives(capture: Capture, client: Client
 
 
 def test_a_sample_ends_with_what_is_trained_as_the_export_does(ends_masked: OneTrial) -> None:
-    (live,) = group_samples([ends_masked.trial], 0)
+    (live,) = group_samples([ends_masked.prepared()], 0)
     exported = sample(ends_masked.line("trl"))
     assert live.completion_mask[-1] == 1
     for name in ("input_ids", "completion_mask", "old_log_probs"):
@@ -138,7 +138,7 @@ def test_a_sample_ends_with_what_is_trained_as_the_export_does(ends_masked: OneT
 def test_weights_whose_name_is_no_number_are_counted(admin: str, unnumbered: int) -> None:
     async def run():
         async with AsyncClient(admin) as client:
-            return await run_trial(client, agent, {}, task_id="unnumbered")
+            return await run_trial(client, agent, {}, task_id="unnumbered", prepare=Prepare())
 
     async def agent(trial, task):
         await asyncio.to_thread(two_turns, trial, "Open it.")

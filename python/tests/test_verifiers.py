@@ -9,14 +9,15 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from conftest import Capture, two_turns
+from conftest import Capture, OneTrial, two_turns
 from verifiers.v1.agent import Agent
 from verifiers.v1.configs.agent import AgentConfig
 from verifiers.v1.task import Task, TaskData
 from verifiers.v1.trace import Trace, WireTrace
 from verifiers.v1.utils.decorators import reward
 
-from rolltap.trainers.verifiers import branch_nodes, trace
+from rolltap.trainers.verifiers import trace
+from rolltap.trainers.verifiers_run import _nodes as run_nodes
 
 
 def test_a_line_is_a_trace_whose_branches_are_ours(capture: Capture) -> None:
@@ -42,11 +43,6 @@ def test_the_wire_and_an_exact_record_bring_back_the_same(capture: Capture) -> N
         again = WireTrace.model_validate(made.to_record(float_decimals=None))
         assert [node.logprobs for node in again.nodes] == [node.logprobs for node in made.nodes]
         assert [node.token_ids for node in again.nodes] == [node.token_ids for node in made.nodes]
-
-
-def test_the_harness_refuses_what_held_images(capture: Capture) -> None:
-    with pytest.raises(ValueError, match="it held images"):
-        list(branch_nodes([{**capture.of(0)[0], "has_media": True}], 0))
 
 
 class Folder(Task[TaskData]):
@@ -83,3 +79,11 @@ def test_verifiers_own_agent_runs_the_harness(admin: str, monkeypatch: pytest.Mo
         assert len(branch.token_ids) == len(branch.sampled_mask) == len(branch.logprobs)
         assert sum(branch.sampled_mask) > sum(made.nodes[1].mask) > 0
         assert all(value < 0 for value in logprobs)
+
+
+def test_a_run_has_its_nodes_from_the_export(ends_masked: OneTrial) -> None:
+    (row,) = ends_masked.trial["rows"]
+    nodes = asyncio.run(run_nodes(ends_masked.program, ends_masked.folder / "rollouts.jsonl", 3))
+    assert [node.parent for node in nodes] == [None, 3, 4, 5], "numbered after the three that are there"
+    assert [id for node in nodes for id in node.token_ids] == row["token_ids"]
+    assert [any(node.mask) for node in nodes] == [False, True, False, False], "the last answer was constrained"

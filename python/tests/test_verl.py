@@ -112,7 +112,7 @@ def test_a_sample_without_a_reward_fails(admin: str) -> None:
 
 
 def test_a_live_output_is_the_exported_one(ends_masked: OneTrial) -> None:
-    (live,), (exported,) = outputs(_line(ends_masked.trial, several=True)), outputs(ends_masked.line("verl"))
+    (live,), (exported,) = outputs(_line(ends_masked.prepared())), outputs(ends_masked.line("verl"))
     assert live.response_mask[-1] == 1
     assert live.model_dump() == exported.model_dump()
 

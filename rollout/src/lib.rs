@@ -3,7 +3,7 @@
 //! [`call`]s form a [`forest`], and its leaves are branches. The branches of a sealed trial and its reward are a
 //! [`rollout`]: one [`row::RolloutRow`] per branch (`rollout/1`). [`check`] verifies every invariant of these rows, and
 //! [`export`] writes them in the trainers' file formats. [`agent_reported`] reads the token records of agents that
-//! record tokens themselves. Nothing here does I/O except through the readers and writers that the caller passes in.
+//! record tokens themselves. [`served_models`] reads the list of models of a server. Nothing here does I/O except through the readers and writers that the caller passes in.
 
 pub mod agent_reported;
 pub mod branch_cause;
@@ -17,6 +17,7 @@ pub mod origin;
 pub mod roles;
 pub mod rollout;
 pub mod row;
+pub mod served_models;
 pub mod token;
 pub mod token_list;
 pub mod training;

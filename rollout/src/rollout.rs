@@ -1,7 +1,10 @@
 //! The rows of a sealed trial with its reward: one row per branch.
 
+mod reward;
+
 use std::collections::{BTreeMap, HashSet};
 
+pub use reward::Reward;
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, CallRole, CallStatus};
@@ -44,19 +47,6 @@ pub struct TrialFacts {
     /// The roles whose calls are trained.
     #[serde(default)]
     pub training: TrainingPolicy,
-}
-
-/// The verifier's result for a trial, or the reason why there is none.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Reward {
-    /// Every number that the verifier gave, by name.
-    pub rewards: BTreeMap<String, f64>,
-    /// The number to train on. `None` (never 0) if there is no reward.
-    pub reward: Option<f64>,
-    /// Whether the reward measures the agent.
-    pub valid: bool,
-    /// Why the trial failed.
-    pub failure_cause: Option<String>,
 }
 
 /// How a branch ended, in the terms that trainers use.

@@ -1,4 +1,4 @@
-//! Tests of the simulator over HTTP: its answers are compared with a real vLLM's, and its behaviour is checked.
+//! The simulator over HTTP: its answers compared with a real vLLM's, and its behaviour.
 
 mod behaviour;
 mod errors;
@@ -64,7 +64,7 @@ async fn post(sim: &RunningSim, path: &str, body: &Value) -> reqwest::Result<req
     reqwest::Client::new().post(url).json(body).send().await
 }
 
-/// Returns the JSON events of a stream without `[DONE]`, which must be present.
+/// Returns the JSON events of a stream. Its last event must be `[DONE]`, which is omitted.
 fn parse_events(text: &str) -> Vec<Value> {
     let lines: Vec<&str> = text.split_terminator("\n\n").filter(|line| !line.trim().is_empty()).collect();
     assert_eq!(lines.last().copied().map(str::trim), Some("data: [DONE]"));

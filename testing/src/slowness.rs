@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-/// How many times slower this machine is than a quiet one; `scripts/test` measures it.
+/// How many times slower this machine is than a quiet one. `scripts/test` measures it.
 const VARIABLE: &str = "ROLLTAP_TEST_SLOWNESS";
-/// More than this is a wrong measurement, and a test that hangs would take hours to fail.
+/// A higher factor is a wrong measurement, and a test that hangs would take hours to fail.
 const MOST: f64 = 50.0;
 
-/// The time after which a wait has failed, if that is `seconds` on a quiet machine. It bounds what never happens: what a
-/// test waits for takes far less.
+/// Returns the time after which a wait has failed, for `seconds` on a quiet machine. It bounds conditions that never
+/// become true: a condition that does takes far less.
 #[must_use]
 pub fn limit(seconds: u64) -> Duration {
     scaled(seconds, std::env::var(VARIABLE).ok().as_deref())
 }
 
-/// A factor that is missing, unreadable or below 1 counts as 1.
+/// Scales `seconds` by a factor. A factor that is missing, unreadable or below 1 counts as 1.
 fn scaled(seconds: u64, factor: Option<&str>) -> Duration {
     let factor = factor.and_then(|text| text.parse::<f64>().ok()).filter(|factor| factor.is_finite());
     Duration::from_secs(seconds).mul_f64(factor.unwrap_or(1.0).clamp(1.0, MOST))

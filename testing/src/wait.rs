@@ -4,14 +4,13 @@ use std::time::{Duration, Instant};
 
 use crate::limit;
 
-/// The time after which a condition counts as never met, in seconds on a quiet machine.
+/// The time after which a condition counts as never true, in seconds on a quiet machine.
 const PATIENCE_SECONDS: u64 = 120;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Blocks until `holds` returns true.
 ///
-/// # Panics
-/// It returned false for two minutes of a quiet machine; the message names `what`.
+/// # Panics Panics if `holds` returns false for two minutes of a quiet machine. The message names `what`.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + limit(PATIENCE_SECONDS);
     while !holds() {
@@ -20,10 +19,9 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until `holds` resolves to true. [`until`] for asynchronous tests.
+/// Waits until `holds` resolves to true, as [`until`] does, for asynchronous tests.
 ///
-/// # Panics
-/// It resolved to false for two minutes of a quiet machine; the message names `what`.
+/// # Panics Panics if `holds` resolves to false for two minutes of a quiet machine. The message names `what`.
 pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + limit(PATIENCE_SECONDS);
     while !holds().await {

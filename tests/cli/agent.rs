@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use super::program::{Ended, Running, json, nobody, repository, run};
+use super::program::{Ended, Running, json, repository, run, unused_address};
 
-/// Two answers in XML: write the file, then say so until believed.
+/// Two answers in XML: one writes the file, and the last one is repeated until the completion is accepted.
 const SCRIPT: &str = r#"
 [[conversation]]
 [[conversation.turn]]
@@ -43,9 +43,9 @@ fn it_works_at_a_task_and_its_tests_judge() {
 }
 
 #[test]
-fn a_model_that_is_not_there_is_said() {
+fn an_unreachable_model_is_reported() {
     let dir = tempfile::tempdir().unwrap();
-    let ended = agent(dir.path(), &format!("{}/v1", nobody()), &["--max-turns", "1"]);
+    let ended = agent(dir.path(), &format!("{}/v1", unused_address()), &["--max-turns", "1"]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stdout.contains("no answer from the model"), "{}", ended.stdout);
     assert!(!ended.stdout.contains("reward"), "{}", ended.stdout);

@@ -1,4 +1,5 @@
-//! `rolltap agents`, and an agent that a user declares: installed by its own script, at work in the local environment.
+//! `rolltap agents`, and an agent that a user declares: its own script installs it, and it works in the local
+//! environment.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +7,7 @@ use std::path::Path;
 use super::program::{Ended, Running, json, repository, rolltap, run};
 
 #[test]
-fn all_are_listed_and_one_is_told() {
+fn all_are_listed_and_one_is_described() {
     let dir = tempfile::tempdir().unwrap();
     let listed = run(dir.path(), &["agents"]).stdout;
     for name in ["oracle", "terminus-2", "claude-code", "mini-swe-agent"] {
@@ -30,7 +31,7 @@ fn a_definition_that_is_printed_is_one_of_the_users_own() {
     assert!(told.starts_with("codex: "), "{told}");
 }
 
-/// Says on standard output what it was told, and solves the task.
+/// An agent that prints its inputs on standard output and solves the task.
 const AGENT: &str = r#"
 name = "my-agent"
 description = "Solves one task"

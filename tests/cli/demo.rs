@@ -1,4 +1,4 @@
-//! `rolltap demo`, and `rolltap check` on what it leaves.
+//! `rolltap demo`, and `rolltap check` on its output.
 
 use std::fs;
 use std::path::Path;
@@ -65,7 +65,7 @@ fn trials_are_laid_out_as_harbors(job: &Path) {
     }
 }
 
-/// A check that finds nothing wrong with wrong rows would be worth nothing.
+/// A check that accepts wrong rows would be worthless.
 fn forged_rewards_and_masks_are_found(dir: &Path, jsonl: &Path) {
     let mut rows = rows(jsonl);
     let first = rows[0]["token_ids"][0].as_i64().unwrap();

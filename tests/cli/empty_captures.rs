@@ -1,4 +1,4 @@
-//! A job before an upstream that answers well and sends nothing to train: it says so, and stops.
+//! A job in front of an upstream that answers well but sends nothing trainable: it stops with a reason.
 
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use super::jobs::{results, task};
 use super::program::run;
 
-/// A server whose answers have no token ids and no logprobs, as behind a router that takes them out.
+/// Starts a server whose answers have no token ids and no logprobs, like a router that removes them.
 async fn stripping() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -27,7 +27,7 @@ async fn stripping() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_that_captures_nothing_to_train_stops_after_some_trials_and_says_why() {
+async fn a_job_that_captures_nothing_to_train_stops_after_some_trials_with_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let task = task(dir.path(), "one", "echo 1 > /logs/verifier/reward.txt").display().to_string();
     let upstream = stripping().await;

@@ -7,7 +7,7 @@ use super::program::{Running, repository};
 use super::servers::post;
 
 #[tokio::test]
-async fn it_says_where_it_listens_plays_an_episode_and_stops_when_told() {
+async fn it_prints_its_address_plays_an_episode_and_stops_on_a_signal() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = Running::start(dir.path(), &["env", "-e", "local", "--listen", "127.0.0.1:0"]);
     let url = format!("{}/v1/envs", server.next_url());

@@ -1,4 +1,4 @@
-//! `rolltap export`: what of an input comes out, what is said of the rest, and that nothing half is left.
+//! `rolltap export`: the exported part of an input, the report about the rest, and no partial output.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use rolltap_rollout::row::RolloutRow;
 use super::program::{Ended, run};
 use super::rollouts::{group, parse_jsonl, read_jsonl, read_parquet, trial, write_jsonl, write_parquet};
 
-/// Exports `in.jsonl` with these rows to `out.jsonl`, and gives what is there afterwards.
+/// Exports `in.jsonl` with these rows to `out.jsonl`. Returns the result and the directory.
 fn export(rows: &[RolloutRow], args: &[&str]) -> (Ended, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     write_jsonl(&dir.path().join("in.jsonl"), rows);
@@ -25,7 +25,7 @@ fn exported(rows: &[RolloutRow], args: &[&str]) -> Vec<RolloutRow> {
     read_jsonl(&dir.path().join("out.jsonl"))
 }
 
-/// Nothing may be left behind of an export that ends like this.
+/// Runs an export that must fail and leave nothing behind. Returns its standard error.
 fn refused(rows: &[RolloutRow], args: &[&str]) -> String {
     let (ended, dir) = export(rows, args);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{ended:?}");
@@ -40,14 +40,14 @@ fn files(dir: &Path) -> Vec<String> {
     entries
 }
 
-/// Trial, branch and how many tokens are trained.
+/// Returns the trial, the branch and the number of trained tokens.
 fn trained(rows: &[RolloutRow]) -> Vec<(&str, i32, usize)> {
     let count = |row: &RolloutRow| row.loss_mask.iter().filter(|&&mask| mask == 1).count();
     rows.iter().map(|row| (row.trial_id.as_str(), row.branch_index, count(row))).collect()
 }
 
 #[test]
-fn a_summary_says_what_was_written_and_what_was_not() {
+fn a_summary_lists_the_written_and_the_omitted_trials() {
     let mut rows = group();
     rows[0].calls[0].constrained = true;
     rows.extend(
@@ -87,7 +87,7 @@ fn both_forms_of_rows_hold_the_same() {
     assert_eq!(checked.code, Some(0), "{checked:?}");
 }
 
-/// Whatever branches a trial has, its advantage is that of one trial: a half less the mean of three, not of four.
+/// A trial has the advantage of one trial for any number of branches: the mean is of three rewards, not of four.
 #[test]
 fn a_fork_weighs_as_one_trial() {
     let rows = exported(&group(), &["--advantage", "mean"]);
@@ -142,7 +142,7 @@ fn groups_that_are_not_whole_wait() {
 }
 
 #[test]
-fn a_breach_is_told_with_its_place_and_nothing_is_written() {
+fn a_breach_is_reported_with_its_place_and_nothing_is_written() {
     let mut rows = group();
     rows[3].logprobs[4] = 0.5;
     insta::assert_snapshot!(refused(&rows, &[]));
@@ -200,7 +200,7 @@ fn an_output_may_be_the_input() {
 }
 
 #[test]
-fn places_that_cannot_be_written_are_told_first() {
+fn unwritable_places_are_reported_first() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |output: &str| {
         let ended =
@@ -227,8 +227,8 @@ fn standard_output_gets_all_or_nothing() {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
 }
 
-/// One success, one forked success, one that is none, one that failed: each format takes them by default, and what it has
-/// no place for is told.
+/// A group of a success, a forked success, a trial with reward 0 and a failed one. Each format accepts them by default,
+/// and reports every field that it has no place for.
 #[test]
 fn every_format_takes_a_group_with_a_fork_and_a_failure() {
     let dir = tempfile::tempdir().unwrap();
@@ -267,7 +267,7 @@ fn an_unknown_format() {
     assert!(ended.stderr.contains("a similar value exists: 'jsonl'"), "{}", ended.stderr);
 }
 
-/// A job's files, and what its capture store alone gives, are the same rollouts.
+/// A job's files and its capture store alone give the same rollouts.
 #[test]
 fn a_job_and_its_data_directory_give_the_same() {
     let dir = tempfile::tempdir().unwrap();

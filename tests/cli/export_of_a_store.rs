@@ -8,15 +8,15 @@ use super::program::{Ended, run};
 use super::rollouts::read_jsonl;
 use super::servers::{post, start};
 
-/// What a trial is to become.
+/// A trial to create.
 struct Asked {
     name: &'static str,
-    /// Its group, and the group's size where it says one.
+    /// Its group, and the size of the group if there is one.
     group: (&'static str, Option<u32>),
     sample_index: u32,
     attempt: u32,
     calls: bool,
-    /// None: sealed, and nothing is known of its reward.
+    /// `None` if the trial is sealed without a reward.
     reward: Option<f64>,
 }
 
@@ -108,7 +108,7 @@ async fn what_is_complete_counts_and_whole_is_taken() {
     assert_eq!(checked.code, Some(0), "{checked:?}");
 }
 
-/// A record in the middle that cannot be read may have been anything.
+/// An unreadable record in the middle may have held anything.
 #[tokio::test]
 async fn damaged_captures_are_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -134,7 +134,7 @@ async fn damaged_captures_are_refused() {
     assert!(!dir.path().join("out.jsonl").exists());
 }
 
-/// A file of rows has nothing of a trial that sampled nothing; the captures beside it do.
+/// A file of rows has nothing of a trial that sampled no tokens, but the captures next to it do.
 #[tokio::test]
 async fn a_silent_failure_takes_its_group_with_it_from_a_job_too() {
     let dir = tempfile::tempdir().unwrap();

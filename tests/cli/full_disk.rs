@@ -11,7 +11,7 @@ use super::jobs::{results, task};
 use super::program::{Ended, Running, rolltap, run};
 use super::small_disk::SmallDisk;
 
-/// Tests of which the second ones wait for a file `go`.
+/// Returns a test script. Its second run waits for a file `go`, and all others pass.
 fn waiting(dir: &Path) -> String {
     let dir = dir.display();
     format!(
@@ -22,7 +22,7 @@ fn waiting(dir: &Path) -> String {
     )
 }
 
-/// The same command where the disk is.
+/// Returns the same command within the mount namespace of the disk.
 fn within(disk: &SmallDisk, command: &Command) -> Command {
     let entry = disk.entry();
     let (program, before) = entry.split_first().unwrap();
@@ -32,7 +32,7 @@ fn within(disk: &SmallDisk, command: &Command) -> Command {
     entered
 }
 
-/// All JSON files of the job.
+/// Returns all JSON files of the job.
 fn records(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let (dirs, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
@@ -41,7 +41,7 @@ fn records(dir: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_job_on_a_full_disk_stops_says_so_and_goes_on_when_there_is_space() {
+fn a_job_on_a_full_disk_stops_with_a_reason_and_resumes_when_there_is_space() {
     let dir = tempfile::tempdir().unwrap();
     let Some(disk) = SmallDisk::mount(&dir.path().join("jobs"), 8) else { return };
     let task = task(dir.path(), "one", &waiting(dir.path())).display().to_string();

@@ -1,11 +1,11 @@
-//! Tasks that Harbor takes although something in them is of no use: they run here too, with a word about what is ignored.
+//! Tasks that Harbor accepts although a part of them has no effect: they run here too, with a warning about that part.
 
 use std::fs;
 
 use super::jobs::{results, task};
 use super::program::run;
 
-/// Standard error of a job of this task, which must end well with reward 1.
+/// Runs a job of this task, which must succeed with reward 1. Returns its standard error.
 fn solved(dir: &std::path::Path, task: &std::path::Path) -> String {
     let args = ["run", "-p", task.to_str().unwrap(), "-a", "nop", "-e", "local", "--job-name", "it"];
     let ended = run(dir, &args);

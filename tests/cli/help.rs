@@ -1,4 +1,4 @@
-//! What `--help` says, word for word: a changed flag shows here.
+//! The output of `--help`, word for word, so that a changed flag shows here.
 
 use super::program::run;
 

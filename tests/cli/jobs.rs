@@ -13,14 +13,14 @@ pub(crate) fn read(path: &Path) -> Value {
     super::program::json(path)
 }
 
-/// The results of all trials of a job, older attempts included.
+/// Returns the results of all trials of a job, earlier attempts included.
 pub(crate) fn results(job: &Path) -> Vec<Value> {
     let entries = job.read_dir().unwrap().map(|entry| entry.unwrap().path());
     let trials = entries.filter(|path| path.join("trial.log").exists());
     trials.map(|trial| read(&trial.join("result.json"))).collect()
 }
 
-/// A task in `tasks/` whose tests are this script.
+/// Makes a task in `tasks/` whose tests are this script.
 pub(crate) fn task(dir: &Path, name: &str, test: &str) -> PathBuf {
     let task = dir.join("tasks").join(name);
     fs::create_dir_all(task.join("tests")).unwrap();
@@ -30,7 +30,7 @@ pub(crate) fn task(dir: &Path, name: &str, test: &str) -> PathBuf {
     task
 }
 
-/// `rolltap run -c` of this file in the local environment. The job is named `it`.
+/// Runs `rolltap run -c` of this file in the local environment. The job is named `it`.
 fn run_file(dir: &Path, file: &Value, more: &[&str]) -> Ended {
     let mut file = file.clone();
     file["job_name"] = json!("it");
@@ -85,7 +85,7 @@ fn flags_count_before_the_file() {
 }
 
 #[test]
-fn what_cannot_be_honoured_is_told_before_anything_starts() {
+fn unsupported_settings_are_reported_before_anything_starts() {
     let dir = tempfile::tempdir().unwrap();
     let file = json!({"tasks": [{"path": repository("examples/tasks/hello-file")}], "install_only": true});
     let ended = run_file(dir.path(), &file, &[]);
@@ -95,7 +95,7 @@ fn what_cannot_be_honoured_is_told_before_anything_starts() {
 }
 
 #[test]
-fn what_the_environment_cannot_have_of_a_job_is_told_before_anything_starts() {
+fn settings_without_support_in_the_environment_are_reported_before_anything_starts() {
     let dir = tempfile::tempdir().unwrap();
     let mount = json!([{"type": "bind", "source": "/srv", "target": "/in"}]);
     for (environment, what) in
@@ -142,7 +142,7 @@ fn instructions_and_variables_of_the_job_reach_every_trial() {
     assert_eq!(config["verifier"]["env"]["WORD"], "${UNSET_HERE:-sesame}", "the reference, not the value");
 }
 
-/// Tests that leave no reward the first time.
+/// Returns a test script that writes no reward the first time.
 fn shy(dir: &Path) -> String {
     format!("mkdir {}/seen 2> /dev/null || echo 1 > /logs/verifier/reward.txt", dir.display())
 }
@@ -162,7 +162,10 @@ fn a_retry_is_a_new_attempt_that_counts_instead() {
     let mut trials = results(&job);
     trials.sort_by_key(|trial| trial["config"]["rolltap"]["attempt"].as_u64());
     let [first, second] = &trials[..] else { panic!("{} trials", trials.len()) };
-    assert_eq!(first["exception_info"]["exception_type"], "RewardFileNotFoundError", "its evidence is kept");
+    assert_eq!(
+        first["exception_info"]["exception_type"], "RewardFileNotFoundError",
+        "its evidence is stored"
+    );
     assert_eq!(second["verifier_result"]["rewards"]["reward"], 1.0);
     assert_ne!(first["trial_name"], second["trial_name"]);
     let stats = read(&job.join("result.json"))["stats"].clone();
@@ -198,7 +201,7 @@ fn what_the_agent_did_to_itself_and_what_is_excluded_is_not_tried_again() {
 }
 
 #[test]
-fn machines_are_told_what_happens_a_line_each() {
+fn machines_get_each_event_on_a_line() {
     let dir = tempfile::tempdir().unwrap();
     let task = task(dir.path(), "one", "echo 1 > /logs/verifier/reward.txt");
     let args =
@@ -214,7 +217,7 @@ fn machines_are_told_what_happens_a_line_each() {
     assert!(events.iter().all(|event| event["at"].is_string()));
     let last = events.last().unwrap();
     assert_eq!((&last["clean"], &last["trials"]), (&json!(true), &json!(1)), "{last}");
-    assert!(ended.stderr.contains("mean reward"), "people are told elsewhere: {}", ended.stderr);
+    assert!(ended.stderr.contains("mean reward"), "people read it on standard error: {}", ended.stderr);
 }
 
 #[test]

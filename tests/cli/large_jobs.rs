@@ -1,4 +1,4 @@
-//! Jobs of very many trials: none that cannot be meant, and no wait for those that can.
+//! Jobs of very many trials: absurd numbers are rejected, and large jobs start without a delay.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use rolltap_testing::{limit, until};
 use super::jobs::task;
 use super::program::Running;
 
-/// A job of this many samples of one task, whose tests wait for ever.
+/// Starts a job of this many samples of one task, whose tests never end.
 fn start(dir: &Path, samples: &str) -> Running {
     let task = task(dir, "one", "exec sleep 1000");
     let task = task.to_str().unwrap();

@@ -1,4 +1,5 @@
-//! The life of a trial by what its task says: health checks, artifacts, an environment for the tests alone, steps.
+//! The life of a trial by the settings of its task: health checks, artifacts, an environment for the tests alone,
+//! steps.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::program::{Ended, Running, json as read, run};
 
-/// A task of these files.
+/// Makes a task of these files.
 fn task(dir: &Path, files: &[(&str, &str)]) -> String {
     let task = dir.join("task");
     for (name, contents) in
@@ -34,7 +35,7 @@ fn run_command(dir: &Path, task: &str, command: &str) -> Ended {
     run_agent(dir, task, &["-a", "command", "--agent-command", command])
 }
 
-/// The directory of the only trial, and its result.
+/// Returns the directory of the only trial, and its result.
 fn only_trial(dir: &Path) -> (PathBuf, Value) {
     let entries = dir.join("jobs/it").read_dir().unwrap().map(|entry| entry.unwrap().path());
     let trials: Vec<_> = entries.filter(|path| path.join("trial.log").exists()).collect();
@@ -69,7 +70,7 @@ fn failures_in_the_start_period_do_not_count() {
     let dir = tempfile::tempdir().unwrap();
     let check = "[environment.healthcheck]\ncommand = \"echo x >> /app/checks; test $(wc -l < /app/checks) -ge 4\"\n\
                  interval_sec = 0.01\nstart_period_sec = 600\nstart_interval_sec = 0.01\nretries = 1\n";
-    // The tests see what was written of the agent on this host.
+    // The tests see the agent's files that were written on this host.
     let test =
         "#!/bin/sh\ntest -e /logs/agent/stdout.txt && wc -l < /app/checks > /logs/verifier/reward.txt\n";
     let files = [("task.toml", check), ("tests/test.sh", test)];
@@ -167,7 +168,7 @@ const STEPS: &str = r#"
     name = "three"
 "#;
 
-/// Each step's tests give what its agent wrote to `reward`.
+/// Makes a task of steps. The tests of each step return the number that its agent wrote to `reward`.
 fn steps(dir: &Path) -> String {
     let test = "#!/bin/sh\ncat /app/reward > /logs/verifier/reward.txt\n";
     let files = [
@@ -280,7 +281,7 @@ fn a_trial_whose_own_time_is_over_is_ended_wherever_it_is() {
     fs::write(dir.path().join("job.json"), job.to_string()).unwrap();
     let job = Running::start(dir.path(), &["run", "-c", "job.json", "--job-name", "it"]);
     let (code, stderr) = job.wait(limit(60));
-    assert_eq!(code, Some(1), "nobody knows whose fault it is: {stderr}");
+    assert_eq!(code, Some(1), "the cause is unknown: {stderr}");
     let (_, result) = only_trial(dir.path());
     assert_eq!(result["exception_info"]["exception_type"], "TrialDeadlineError", "{result}");
     assert_eq!((&result["verifier"], &result["verifier_result"]), (&Value::Null, &Value::Null));

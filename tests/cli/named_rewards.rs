@@ -1,4 +1,4 @@
-//! Rewards that have names, and none of them `reward`: nothing is trained on them, and the user hears of it.
+//! Named rewards without one called `reward`: none of them is trained on, and the user gets a warning.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::jobs::{results, task};
 use super::program::{Ended, run};
 
-/// Two samples of a task whose tests leave this `reward.json`.
+/// Runs two samples of a task whose tests write this `reward.json`.
 fn judged(dir: &Path, rewards: &str, more: &[&str]) -> Ended {
     let task = task(dir, "one", &format!("echo '{rewards}' > /logs/verifier/reward.json"));
     let task = task.to_str().unwrap();
@@ -36,7 +36,7 @@ fn several_rewards_of_which_none_is_the_reward_are_shown_and_warned_of() {
 }
 
 #[test]
-fn machines_are_told_every_named_reward() {
+fn machines_get_every_named_reward() {
     let dir = tempfile::tempdir().unwrap();
     let ended = judged(dir.path(), r#"{"correctness": 1, "speed": 0.5}"#, &["--json"]);
     let events = ended.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());

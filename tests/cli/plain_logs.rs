@@ -1,4 +1,4 @@
-//! What a job writes for people is plain text: no forms of the programming language, no colour codes of what others print.
+//! A job's output for people is plain text: no debug forms of Rust values, and no colour codes of other programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,14 +17,14 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     files.into_iter().chain(dirs.iter().flat_map(|dir| self::files(dir))).collect()
 }
 
-/// All files of this name below the directory, one behind the other.
+/// Returns the concatenated text of all files of this name below the directory.
 fn texts(dir: &Path, name: &str) -> String {
     let named = files(dir).into_iter().filter(|path| path.file_name().is_some_and(|found| found == name));
     named.map(|path| fs::read_to_string(path).unwrap()).collect()
 }
 
 #[test]
-fn logs_say_rewards_and_failures_in_words() {
+fn logs_have_rewards_and_failures_in_words() {
     let dir = tempfile::tempdir().unwrap();
     let good = task(dir.path(), "good", "echo 1 > /logs/verifier/reward.txt");
     task(dir.path(), "mute", "true");

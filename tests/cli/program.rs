@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// `rolltap ARGS` in `dir`, untouched by the tester's own environment.
+/// Returns the command `rolltap ARGS` in `dir`, without the `ROLLTAP_` variables of the tester's own environment.
 pub(crate) fn rolltap(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rolltap"));
     command.args(args).current_dir(dir).stdin(Stdio::null());
@@ -15,7 +15,7 @@ pub(crate) fn rolltap(dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// How a command ended, as text.
+/// The exit code of a command and its output as text.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
@@ -34,7 +34,7 @@ pub(crate) fn run(dir: &Path, args: &[&str]) -> Ended {
     rolltap(dir, args).output().unwrap().into()
 }
 
-/// A server or a job under way; killed if a test fails half-way.
+/// A running server or job, which is killed if a test fails half-way.
 pub(crate) struct Running {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -53,14 +53,14 @@ impl Running {
         Self { child, stdout, stderr }
     }
 
-    /// With standard error in a file: one that logs much must not wait for a reader.
+    /// Starts the command with standard error in a file, so that a process with a long log need not wait for a reader.
     pub(crate) fn logging_to(command: &mut Command, log: std::fs::File) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         Self { child, stdout, stderr: None }
     }
 
-    /// The address at the end of the next line of standard output.
+    /// Returns the address at the end of the next line of standard output.
     pub(crate) fn next_url(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
@@ -75,14 +75,14 @@ impl Running {
         assert!(status.unwrap().success());
     }
 
-    /// The most memory that it has had, in MiB.
+    /// Returns the peak of its memory so far, in MiB.
     pub(crate) fn peak_memory_mib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
     }
 
-    /// The exit code and standard error, or a failure if it goes on for longer than this.
+    /// Returns the exit code and standard error. Fails if the process runs longer than this.
     pub(crate) fn wait(mut self, at_most: Duration) -> (Option<i32>, String) {
         (self.exit_code(at_most), self.stderr_text())
     }
@@ -98,7 +98,7 @@ impl Running {
         }
     }
 
-    /// The exit code and standard output, which is short. A failure if it goes on for longer than this.
+    /// Returns the exit code and standard output, which is short. Fails if the process runs longer than this.
     pub(crate) fn wait_for_output(mut self, at_most: Duration) -> (Option<i32>, String) {
         (self.exit_code(at_most), std::io::read_to_string(&mut self.stdout).unwrap())
     }
@@ -116,13 +116,13 @@ impl Drop for Running {
     }
 }
 
-/// A file of the repository, absolute.
+/// Returns the absolute path of a file of the repository.
 pub(crate) fn repository(path: &str) -> String {
     format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// An address of this host where nobody listens.
-pub(crate) fn nobody() -> String {
+/// Returns an address of this host on which no process listens.
+pub(crate) fn unused_address() -> String {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     format!("http://{free}")
 }

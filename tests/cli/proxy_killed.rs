@@ -1,4 +1,4 @@
-//! A job whose proxy is another process, killed in mid-job and started again on what it had kept.
+//! A job with an external proxy, which is killed in the middle of the job and started again on its captures.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::program::{Running, run};
 
 const SAMPLES: usize = 4;
 
-/// A model that takes its time, so that a call is under way most of the time, and wants to be asked twice.
+/// A slow model, so that a call is in flight most of the time. It requires two calls per trial.
 const SCRIPT: &str = r#"
 [[conversation]]
 [[conversation.turn]]
@@ -59,7 +59,7 @@ async fn a_proxy_that_is_killed_and_started_again_costs_the_job_nothing() {
     let (code, said) = tokio::task::spawn_blocking(|| job.wait(limit(60))).await.unwrap();
     assert_eq!(code, Some(0), "{said}");
     let results = results(&dir.path().join("jobs/it"));
-    assert_eq!(results.len(), SAMPLES, "trials under way go on: {said}");
+    assert_eq!(results.len(), SAMPLES, "trials in flight continue: {said}");
     for result in &results {
         assert_eq!(result["verifier_result"]["rewards"]["reward"], 1.0, "{result}");
         assert_eq!(result["exception_info"], Value::Null, "{result}");
@@ -68,7 +68,7 @@ async fn a_proxy_that_is_killed_and_started_again_costs_the_job_nothing() {
     let rows = fs::read_to_string(dir.path().join("jobs/it/rollouts.jsonl")).unwrap();
     let rows: Vec<Value> = rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let of = |result: &Value| rows.iter().filter(|row| row["trial_id"] == result["trial_name"]).count();
-    assert!(results.iter().all(|result| of(result) >= 1), "what was said before the kill is there: {rows:?}");
+    assert!(results.iter().all(|result| of(result) >= 1), "calls from before the kill are there: {rows:?}");
     let checked = run(dir.path(), &["check", "jobs/it"]);
     assert_eq!(checked.code, Some(0), "{checked:?}");
 }

@@ -1,4 +1,4 @@
-//! Jobs that are interrupted and gone on with, and two runs on one job.
+//! Interrupted jobs that are resumed, and two runs on one job.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::jobs::{read, results, task};
 use super::program::{Ended, Running, run};
 
-/// Tests of which the first pass, and others wait for a file `go`.
+/// Returns a test script. The first test passes, and all others wait for a file `go`.
 fn waiting(dir: &Path) -> String {
     let dir = dir.display();
     format!(
@@ -18,7 +18,7 @@ fn waiting(dir: &Path) -> String {
     )
 }
 
-/// A simulated model, and the arguments of a job of two samples, one after the other, by an agent that calls it.
+/// A simulated model, and the arguments of a job of two samples, run in sequence by an agent that calls the model.
 struct Stage {
     dir: tempfile::TempDir,
     _sim: Running,
@@ -50,7 +50,7 @@ impl Stage {
         self.args.iter().map(String::as_str).collect()
     }
 
-    /// The job until its second trial is being judged.
+    /// Starts the job and waits until its second trial is being verified.
     fn half(&self) -> Running {
         let job = Running::start(self.dir.path(), &self.args());
         let judged = |trial: &Path| {
@@ -68,7 +68,7 @@ impl Stage {
         fs::write(self.dir.path().join("go"), "").unwrap();
     }
 
-    /// Both samples have ended, one after an interrupted attempt, and every row is sound.
+    /// Checks that both samples ended, one of them after an interrupted attempt, and that every row is valid.
     fn assert_whole(&self, ended: &Ended) {
         assert_eq!(ended.code, Some(0), "{ended:?}");
         let result = read(&self.job().join("result.json"));
@@ -103,7 +103,7 @@ impl Stage {
         let counting: Vec<_> = rows.iter().filter(|row| row["superseded"] == false).collect();
         assert_eq!(counting.len(), 2, "one row per sample: {rows:?}");
         assert!(counting.iter().all(|row| row["reward"] == 1.0));
-        assert_eq!(rows.len(), 3, "the interrupted attempt's tokens are kept, apart");
+        assert_eq!(rows.len(), 3, "the interrupted attempt's tokens are in rows of their own");
         let check = run(self.dir.path(), &["check", "jobs/it"]);
         assert_eq!(check.code, Some(0), "{check:?}");
     }
@@ -156,7 +156,7 @@ fn two_runs_on_one_job_are_one_too_many() {
 }
 
 #[test]
-fn another_job_of_that_name_is_told_apart_by_what_differs() {
+fn another_job_of_that_name_is_refused_with_the_difference() {
     let dir = tempfile::tempdir().unwrap();
     let task = task(dir.path(), "one", "echo 1 > /logs/verifier/reward.txt");
     let task = task.to_str().unwrap();

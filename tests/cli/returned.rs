@@ -1,4 +1,5 @@
-//! Agents that hand their tokens back themselves: as rollouts where nothing was captured, and beside what was.
+//! Agents that return their tokens themselves: as rollouts if nothing was captured, and otherwise for comparison with
+//! the captures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use super::program::{Ended, Running, json, run};
 use super::rollouts::{read_jsonl, read_parquet};
 
-/// Two turns of the agent, the second without logprobs, and one of a sub-agent.
+/// Returns two turns of the agent, the second without logprobs, and one of a sub-agent.
 fn trajectory() -> Value {
     let step = |number: u32, prompt: &[u32], answer: &[u32], logprobs: Value| {
         let metrics =
@@ -34,7 +35,7 @@ fn trajectory() -> Value {
     root
 }
 
-/// A job named `it` of one trial, at a task whose tests are this script.
+/// Runs a job named `it` of one trial, at a task whose tests are this script.
 fn job(dir: &Path, test: &str, agent: &[&str]) -> Ended {
     let task = dir.join("task");
     fs::create_dir_all(task.join("tests")).unwrap();
@@ -49,7 +50,7 @@ fn job(dir: &Path, test: &str, agent: &[&str]) -> Ended {
     run(dir, &[&args[..], agent].concat())
 }
 
-/// Of rolltap's own agent: done at once.
+/// The script of rolltap's own agent, which is done at once.
 const SCRIPT: &str = r#"
 [[conversation]]
 [[conversation.turn]]
@@ -57,7 +58,7 @@ const SCRIPT: &str = r#"
 content = '{"analysis": "", "plan": "", "commands": [], "task_complete": true}'
 "#;
 
-/// A job whose agent does nothing but hand this back.
+/// Runs a job whose agent only writes this record.
 fn handing_back(dir: &Path, file: &str, content: &Value) -> Ended {
     let source = dir.join("handed-back.json");
     fs::write(&source, content.to_string()).unwrap();
@@ -151,11 +152,11 @@ fn rollout_details_are_taken_as_harbors_agents_hand_them_back() {
 }
 
 #[test]
-fn a_capture_counts_and_what_the_agent_says_otherwise_is_told() {
+fn a_capture_counts_and_a_differing_record_of_the_agent_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("handed-back.json");
     fs::write(&source, trajectory().to_string()).unwrap();
-    // rolltap's own agent hands nothing back, so the tests put something in its place before the logs are collected.
+    // rolltap's own agent returns no tokens, so the tests write the record before the logs are collected.
     let test = format!("cp '{}' /logs/agent/trajectory.json", source.display());
     let ended = job(dir.path(), &test, &["-a", "terminal"]);
     assert_eq!(ended.code, Some(0), "a difference is a warning: {ended:?}");
@@ -177,7 +178,7 @@ fn a_capture_counts_and_what_the_agent_says_otherwise_is_told() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_nothing_is_made_of_it() {
+fn an_unreadable_record_is_reported_and_becomes_no_rollout() {
     let dir = tempfile::tempdir().unwrap();
     let ended =
         handing_back(dir.path(), "trajectory.json", &json!({"schema_version": "ATIF-v3.0", "steps": []}));

@@ -1,4 +1,4 @@
-//! Rollouts for the tests of commands that read them, made as the proxy makes them.
+//! Rollouts for the tests of commands that read them, built by the same code as in the proxy.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,7 +13,7 @@ use rolltap_rollout::row::RolloutRow;
 use rolltap_rollout::token::{Logprob, TokenId};
 use rolltap_rollout::training::TrainingPolicy;
 
-/// A trial of a group of four: its first call's answer is extended by as many calls as it has branches.
+/// Returns the rows of a trial in a group of four. As many calls as it has branches extend its first call's answer.
 pub(crate) fn trial(name: &str, sample_index: u32, reward: Option<f64>, branches: u32) -> Vec<RolloutRow> {
     let facts = TrialFacts {
         trial_id: TrialId::new(name).unwrap(),
@@ -41,7 +41,7 @@ pub(crate) fn trial(name: &str, sample_index: u32, reward: Option<f64>, branches
     rows(&facts, &reward, &calls)
 }
 
-/// A whole group: two that succeed, one of them forked, one that does not, and one that failed.
+/// Returns a whole group: two trials with reward 1, one of them forked, one with reward 0, and one that failed.
 pub(crate) fn group() -> Vec<RolloutRow> {
     let trials = [
         trial("a", 0, Some(1.0), 1),

@@ -1,4 +1,4 @@
-//! `rolltap run` in the local environment: what becomes of trials that go well, badly, and not at all.
+//! `rolltap run` in the local environment: successful, failed and impossible trials.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::program::{Ended, Running, json, repository, run};
 
-/// The result of the only trial of a job.
+/// Returns the result of the only trial of a job.
 fn only_trial(job: &Path) -> Value {
     let mut results = trial_dirs(job).into_iter().map(|dir| json(&dir.join("result.json")));
     let result = results.next().unwrap();
@@ -22,7 +22,7 @@ fn trial_dirs(job: &Path) -> Vec<PathBuf> {
     entries.filter(|path| path.join("trial.log").exists()).collect()
 }
 
-/// A task whose tests write this to the reward file.
+/// Makes a task whose tests write this text to the reward file.
 fn task(dir: &Path, name: &str, config: &str, test: &str) -> String {
     let task = dir.join("tasks").join(name);
     fs::create_dir_all(task.join("tests")).unwrap();
@@ -33,8 +33,8 @@ fn task(dir: &Path, name: &str, config: &str, test: &str) -> String {
     task.display().to_string()
 }
 
-/// The terminal agent at a task, with a model whose every answer is this (the fields of a script's answer). The job is
-/// named `it`.
+/// Runs the terminal agent at a task, with a model that always gives this answer (the fields of a script's answer). The
+/// job is named `it`.
 fn run_terminal(dir: &Path, task: &str, answer: &str) -> Ended {
     let script = format!("[[conversation]]\n[[conversation.turn]]\n[[conversation.turn.answer]]\n{answer}\n");
     fs::write(dir.join("script.toml"), script).unwrap();
@@ -145,7 +145,7 @@ fn a_missing_reward_is_null_and_harms_no_other_trial() {
     }
 }
 
-/// An agent whose model answers nothing but errors says nothing about the model.
+/// If the model answers with errors only, the trial proves nothing about the agent.
 #[test]
 fn a_model_that_never_answers_is_not_the_agents_failure() {
     let dir = tempfile::tempdir().unwrap();
@@ -174,7 +174,7 @@ fn an_agent_that_outgrew_its_context_is_not_judged_as_with_harbor() {
 }
 
 #[test]
-fn an_oracle_without_a_solution_is_told_before_anything_starts() {
+fn an_oracle_without_a_solution_is_reported_before_anything_starts() {
     let dir = tempfile::tempdir().unwrap();
     let task = task(dir.path(), "one", "", "true");
     let ended = run(dir.path(), &["run", "-p", &task, "-a", "oracle", "-e", "local"]);
@@ -201,11 +201,12 @@ struct Interrupted {
     stderr: String,
 }
 
-/// A job of three trials, two at once, that gets so many Ctrl-C. No agent is left, and the result is written.
+/// Starts a job of three trials, two at once, and sends this number of Ctrl-C. Checks that no agent is left and that
+/// the result is written.
 fn interrupted(times: u32) -> Interrupted {
     let dir = tempfile::tempdir().unwrap();
     let task = task(dir.path(), "endless", "", "echo 1 > /logs/verifier/reward.txt");
-    // A number of seconds that no other process here sleeps for.
+    // No other process on this host sleeps for this number of seconds.
     let sleep = format!("sleep 8{}{times}", std::process::id());
     let mut sim = Running::start(dir.path(), &["sim", "--listen", "127.0.0.1:0"]);
     let args =
@@ -221,7 +222,7 @@ fn interrupted(times: u32) -> Interrupted {
     }
     for _ in 0..times {
         job.signal("INT");
-        std::thread::sleep(Duration::from_millis(100)); // two pending signals would be one
+        std::thread::sleep(Duration::from_millis(100)); // two pending signals would merge into one
     }
     let (code, stderr) = job.wait(limit(20));
     assert_eq!(code, Some(1), "{stderr}");
@@ -243,10 +244,10 @@ fn run_command(dir: &Path, task: &str, command: &str, more: &[&str]) -> Option<i
     run(dir, &[&args[..], &["--upstream", &upstream], more].concat()).code
 }
 
-/// How many processes of this host have exactly this command line.
+/// Returns the number of processes of this host with exactly this command line.
 fn processes(command: &str) -> usize {
     let command_lines = Path::new("/proc").read_dir().unwrap();
-    // A process that ends meanwhile is none.
+    // A process that ends during the scan does not count.
     let command_lines =
         command_lines.filter_map(|entry| fs::read(entry.unwrap().path().join("cmdline")).ok());
     command_lines.filter(|line| String::from_utf8_lossy(line).replace('\0', " ").trim() == command).count()

@@ -1,4 +1,4 @@
-//! Secrets on their way through a proxy that logs all it can: none of them is in the log, and none in the captures.
+//! Secrets that pass through a proxy with the most detailed log: no secret is in the log or in the captures.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ use super::program::{Running, rolltap};
 const UPSTREAM_KEY: &str = "the-key-of-the-upstream";
 const ADMIN_TOKEN: &str = "the-token-of-the-admin-plane";
 
-/// A server that repeats what it must not in an error, in each of the ways that servers do.
+/// Starts a server that repeats secrets in its errors, in each of the ways that servers do.
 async fn indiscreet() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -44,7 +44,7 @@ async fn post(url: &str, headers: &[(&str, &str)], body: &Value) -> String {
 }
 
 #[tokio::test]
-async fn no_secret_is_in_the_log_or_in_the_captures_and_nobody_else_can_read_them() {
+async fn no_secret_is_in_the_log_or_in_the_captures_and_no_other_user_can_read_them() {
     let dir = tempfile::tempdir().unwrap();
     let token_file = dir.path().join("token");
     fs::write(&token_file, ADMIN_TOKEN).unwrap();
@@ -112,7 +112,7 @@ async fn no_secret_is_in_the_log_or_in_the_captures_and_nobody_else_can_read_the
     ] {
         assert!(!log.contains(secret), "{secret} is in the log: {log}");
         assert!(!kept.contains(secret), "{secret} is in the captures");
-        // Its own key is no secret to an agent, but for those who read over its shoulder.
-        assert!(told.iter().all(|text| !text.contains(secret)), "{secret} was told: {told:?}");
+        // The agent knows its own key, but other readers of the text must not see it.
+        assert!(told.iter().all(|text| !text.contains(secret)), "{secret} was disclosed: {told:?}");
     }
 }

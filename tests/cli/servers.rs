@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::program::{Running, repository, rolltap, run};
 
-/// The simulator with its example script, and the proxy with its example configuration in front of it; ports and paths
-/// are the test's own.
+/// Starts the simulator with its example script, and the proxy with its example configuration in front of it. Ports and
+/// paths are the test's own.
 pub(crate) fn start(dir: &Path) -> (Running, Running, String, String) {
     let script = repository("configs/sim-script.toml");
     let mut sim = Running::start(dir, &["sim", "--listen", "127.0.0.1:0", "--script", &script]);
@@ -28,7 +28,7 @@ pub(crate) async fn post(url: &str, body: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_call_goes_through_the_configured_proxy_and_is_kept() {
+async fn a_call_goes_through_the_configured_proxy_and_is_recorded() {
     let dir = tempfile::tempdir().unwrap();
     let (sim, proxy, agents, admin) = start(dir.path());
     let trial = post(&format!("{admin}/v1/trials"), json!({"task_id": "weather", "trial_id": "one"})).await;

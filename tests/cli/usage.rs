@@ -1,10 +1,10 @@
-//! Wrong usage and configuration: exit code 2 before anything started, and words that help.
+//! Wrong usage and configuration: exit code 2 before anything starts, and a helpful message.
 
 use std::fs;
 
-use super::program::{Ended, nobody, repository, rolltap, run};
+use super::program::{Ended, repository, rolltap, run, unused_address};
 
-/// Standard error of a command that must end with exit code 2 and leave nothing behind.
+/// Runs a command that must end with exit code 2 and leave nothing behind. Returns its standard error.
 fn refused(args: &[&str]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let ended = run(dir.path(), args);
@@ -61,7 +61,7 @@ fn a_model_without_a_server() {
 #[test]
 fn an_unreachable_upstream() {
     let task = repository("examples/tasks/hello-file");
-    let url = nobody();
+    let url = unused_address();
     let said = refused(&["run", "-p", &task, "-a", "terminal", "-e", "local", "--upstream", &url]);
     insta::assert_snapshot!(said.replace(&url, "[url]"));
 }

@@ -1,5 +1,5 @@
-//! An agent and its runner: one trial after the other, each opened, talked to, sealed and rewarded, whatever becomes of the
-//! proxy meanwhile.
+//! An agent and its runner. Each trial in turn is opened, used for a conversation, sealed and rewarded, while the proxy
+//! may fail at any time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,18 +7,18 @@ use std::sync::atomic::Ordering;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::chance::Chance;
+use super::dialects::{Speech, Turn};
 use super::ledger::{Book, Reward, State};
-use super::speech::{Speech, Turn};
+use super::rng::Chance;
+use super::shared_state::{Lost, Moment, Visit, World};
 use super::tokens;
-use super::world::{Lost, Moment, Visit, World};
 
-/// Runs until it is aborted.
+/// Runs until the task is aborted.
 pub(crate) async fn live(world: Arc<World>, number: u64) {
     let mut agent = Agent { chance: Chance::of(world.seed ^ 0xa9e2, number), world };
     loop {
         let (book, key) = agent.open().await;
-        agent.talk(&book, &key).await;
+        agent.converse(&book, &key).await;
         agent.seal(&book).await;
         agent.reward(&book).await;
         agent.read_back(&book).await;
@@ -31,7 +31,7 @@ struct Agent {
 }
 
 impl Agent {
-    /// Tries until a trial is open. One whose opening was not answered is left alone: nobody has its key.
+    /// Retries until a trial is open. A trial whose opening was not answered is abandoned, because its key is unknown.
     async fn open(&mut self) -> (Book, String) {
         loop {
             let visit = self.world.visit().await;
@@ -47,7 +47,7 @@ impl Agent {
         }
     }
 
-    async fn talk(&mut self, book: &Book, key: &str) {
+    async fn converse(&mut self, book: &Book, key: &str) {
         let mut turns: Vec<Turn> = Vec::new();
         for _ in 0..self.chance.among(1..6) {
             let name = tokens::word(tokens::of_trial(book.page().number));
@@ -56,7 +56,7 @@ impl Agent {
             let said = format!("{name} {}", words.collect::<Vec<_>>().join(" "));
             let mut other = self.clone_for_other();
             let answered = if self.chance.per_cent(10) {
-                // Agents sample in parallel on purpose.
+                // Agents sometimes sample in parallel on purpose.
                 tokio::join!(self.call(book, key, &turns, &said), other.call(book, key, &turns, &said)).0
             } else {
                 self.call(book, key, &turns, &said).await
@@ -69,7 +69,7 @@ impl Agent {
         Self { world: Arc::clone(&self.world), chance: Chance::of(self.chance.next(), 0) }
     }
 
-    /// Asks until it saw the end of an answer.
+    /// Repeats a request until the agent has read the end of an answer.
     async fn call(&mut self, book: &Book, key: &str, turns: &[Turn], say: &str) -> String {
         let body_of = |speech: Speech| speech.body(turns, say);
         loop {
@@ -88,7 +88,7 @@ impl Agent {
             match (answer, sent) {
                 (Some(answer), Some(sent)) if sent == text => book.page().seen.insert(answer),
                 (_, sent) => {
-                    world.complain(format!("trial-{number} read {text:?}; upstream had said {sent:?}"));
+                    world.complain(format!("trial-{number} read {text:?}; upstream had sent {sent:?}"));
                     false
                 }
             };
@@ -97,7 +97,7 @@ impl Agent {
         }
     }
 
-    /// The text of an answer that came whole; none where the agent itself left before its end.
+    /// Returns the text of a complete answer, or `None` if the agent itself left before the end.
     async fn hear(
         &self,
         visit: &Visit<'_>,
@@ -128,7 +128,7 @@ impl Agent {
         }
     }
 
-    /// Until it is acknowledged; sometimes two runners do it at once, and what either is told counts.
+    /// Seals the trial until the seal is acknowledged. Sometimes two runners do it at once, and either answer counts.
     async fn seal(&mut self, book: &Book) {
         let path = format!("/v1/trials/{}/seal", book.page().trial_id);
         let twice = self.chance.per_cent(30);
@@ -164,7 +164,7 @@ impl Agent {
         }
     }
 
-    /// Keeps what is told of the trial now, to be compared with what is told of it after a restart.
+    /// Stores the current responses about the trial, for a comparison after a restart.
     async fn read_back(&self, book: &Book) {
         let trial_id = book.page().trial_id.clone();
         let visit = self.world.visit().await;

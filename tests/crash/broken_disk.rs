@@ -1,5 +1,5 @@
-//! A disk that is full, or fails, and then works again: meanwhile new calls are refused, with a reason; running streams end or
-//! break off; what was acknowledged is kept; and no restart is needed.
+//! A disk that is full or fails, and then works again. Meanwhile new calls are rejected with a reason, and running
+//! streams end or break off. Acknowledged records survive, and no restart is needed.
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +8,9 @@ use reqwest::Method;
 use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 
+use super::harness::{Refused, Stage, Trial};
 use super::shim::{Fault, Shim};
 use super::small_disk::SmallDisk;
-use super::stage::{Refused, Stage, Trial};
 use super::upstream::HOLD;
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn writes_that_take_a_few_bytes_at_a_time_are_no_fault() {
     for _ in 0..20 {
         stage.call(&trial, 50).await.unwrap();
     }
-    stage.all_is_kept().await;
+    stage.assert_nothing_is_lost().await;
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn a_slow_disk_slows_calls_and_refuses_none() {
     let trial = stage.open().await.unwrap();
     let calls = join_all((0..200).map(|_| stage.call(&trial, 50))).await;
     assert!(calls.iter().all(Result::is_ok), "{calls:?}");
-    stage.all_is_kept().await;
+    stage.assert_nothing_is_lost().await;
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn an_answer_that_a_failing_disk_replaced_by_an_error_is_recorded_as_faile
         stage.world.upstream.let_go();
     };
     let (whole, stream, ()) = tokio::join!(stage.ask(&trial, false, HOLD, None), stream, trouble);
-    is_told_when_to_come_again(&whole.unwrap_err());
+    has_a_retry_after(&whole.unwrap_err());
     assert!(stream.is_err(), "the stream broke off");
     let all_failed = async |stage: &Stage| {
         (stage.calls(&trial, "complete").await, stage.calls(&trial, "failed").await) == (0, 2)
@@ -177,12 +177,12 @@ async fn goes_wrong_and_well_again(mut stage: Stage, break_it: impl Fn(), mend_i
         let (status, why) = stage.ready().await;
         assert_eq!(status, 503, "{why}");
         assert!(why.contains("captures") || why.contains("capture store"), "no reason: {why}");
-        // What is refused must be asked again; what is accepted is held to it.
+        // A rejected request must be repeated, and an accepted one must hold.
         let sealing = stage.seal(&sealed).await;
         let rewarding = stage.reward(&rewarded, 0.5).await;
         let opening = stage.open().await.map(drop);
         for refused in [sealing, rewarding, opening].into_iter().filter_map(Result::err) {
-            is_told_when_to_come_again(&refused);
+            has_a_retry_after(&refused);
         }
         stage.world.upstream.let_go();
     };
@@ -197,7 +197,7 @@ async fn goes_wrong_and_well_again(mut stage: Stage, break_it: impl Fn(), mend_i
     stage.seal(&sealed).await.unwrap();
     stage.reward(&rewarded, 0.5).await.unwrap();
     stage.open().await.unwrap();
-    stage.all_is_kept().await;
+    stage.assert_nothing_is_lost().await;
     stage.call(&quiet, 20).await.unwrap();
     stage
 }
@@ -211,7 +211,7 @@ async fn until_upstream_works(stage: &Stage, trial: &Trial, requests: u64) {
     }
 }
 
-/// From some call on every one is refused, and told when to come again. The last bytes of a disk may take some more.
+/// Waits until every call is rejected with a `Retry-After`. The last free bytes of a disk may accept some more calls.
 async fn is_refused(stage: &Stage, trial: &Trial) {
     let deadline = Instant::now() + limit(20);
     let mut in_a_row = 0;
@@ -220,14 +220,14 @@ async fn is_refused(stage: &Stage, trial: &Trial) {
         match stage.call(trial, 200).await {
             Ok(()) => in_a_row = 0,
             Err(refused) => {
-                is_told_when_to_come_again(&refused);
+                has_a_retry_after(&refused);
                 in_a_row += 1;
             }
         }
     }
 }
 
-fn is_told_when_to_come_again(refused: &Refused) {
+fn has_a_retry_after(refused: &Refused) {
     let Refused::Status { code: 503, retry_after: Some(seconds) } = refused else { panic!("{refused:?}") };
     assert!(seconds.parse::<u32>().is_ok(), "{seconds}");
 }

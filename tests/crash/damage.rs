@@ -1,14 +1,14 @@
-//! Captures that were damaged, or cut: what is left is told, and nothing else.
+//! Captures that were damaged or cut: the intact records are returned, and nothing else.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use super::chance::Chance;
+use super::harness::{Stage, Trial};
 use super::proxy::Launch;
-use super::stage::{Stage, Trial};
+use super::rng::Chance;
 
-/// Sealed trials, and some that are open, of several calls each; the proxy is gone.
+/// Writes sealed and open trials of several calls each, and stops the proxy.
 async fn written(dir: &Path) -> (Stage, Vec<Trial>) {
     let mut stage = Stage::set(dir, |_| {}).await;
     let mut trials = Vec::new();
@@ -27,12 +27,13 @@ async fn written(dir: &Path) -> (Stage, Vec<Trial>) {
     (stage, trials)
 }
 
-/// Each time is a start of the program or two: ten, unless the tester wants more.
+/// Returns the number of repetitions. Each starts the program once or twice: ten, unless the variable has another
+/// number.
 fn times(variable: &str) -> u32 {
     std::env::var(variable).map_or(10, |text| text.parse().unwrap())
 }
 
-/// The trials that breaches tell of.
+/// Returns the trials that the breaches name.
 fn named(breaches: &[String]) -> BTreeSet<&str> {
     breaches.iter().filter_map(|breach| breach.split(':').next()).collect()
 }
@@ -70,14 +71,14 @@ async fn a_damaged_byte_is_named_and_costs_its_own_record() {
     assert_eq!(stage.breaches().await, [""; 0]);
 }
 
-/// The byte in the first line that names the file: `… capture-00000001.rolltap … byte 123 …`.
+/// Returns the byte in the first line that names the file: `… capture-00000001.rolltap … byte 123 …`.
 fn damaged_byte(said: &str, name: &str) -> Option<usize> {
     let line = said.lines().find(|line| line.contains(name))?;
     let (_, number) = line.split_once("byte ")?;
     number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// What is told of damaged captures is not what is to be told for ever.
+/// Forgets the responses from damaged captures, because later responses may differ.
 fn forget_what_was_seen(stage: &Stage) {
     for book in stage.world.books() {
         let mut page = book.page();
@@ -85,7 +86,7 @@ fn forget_what_was_seen(stage: &Stage) {
     }
 }
 
-/// The captures as they were, without what proxies have written since.
+/// Restores the captures, without the files that proxies have written since.
 fn restore(launch: &Launch, file: &Path, sound: &[u8]) {
     for other in launch.files().iter().filter(|other| *other > &file.to_owned()) {
         fs::remove_file(other).unwrap();

@@ -1,11 +1,11 @@
-//! What the agents and their runner were told: the promises that the store is held to.
+//! The answers that the agents and their runner got. Each is a promise that the store must fulfil.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::speech::Speech;
+use super::dialects::Speech;
 
-/// A trial's book, shared by the agent that writes it and whoever verifies.
+/// A trial's book, shared by the agent that writes it and the code that verifies it.
 #[derive(Clone, Debug)]
 pub(crate) struct Book(Arc<Mutex<Page>>);
 
@@ -15,26 +15,26 @@ pub(crate) struct Page {
     pub(crate) trial_id: String,
     pub(crate) speech: Speech,
     pub(crate) state: State,
-    /// Requests that the agent began to send.
+    /// The number of requests that the agent began to send.
     pub(crate) asked: u64,
-    /// Answers whose end the agent saw.
+    /// The answers whose end the agent saw.
     pub(crate) seen: BTreeSet<u32>,
     pub(crate) reward: Reward,
-    /// The bytes of its calls, once nothing may change them.
+    /// The bytes of its calls, once they are final.
     pub(crate) calls: Option<String>,
     /// The bytes of its rollout, once its reward was acknowledged.
     pub(crate) rollout: Option<String>,
-    /// All of it was verified after the last change; what is left is to see that it stays so.
+    /// Whether everything was verified after the last change. Later checks only confirm that nothing changes.
     pub(crate) is_settled: bool,
 }
 
-/// How far a trial's life is acknowledged.
+/// The acknowledged part of a trial's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It was to be opened, and no answer came: it is there, or it is not.
+    /// The opening was requested, but not answered: the trial may exist or not.
     Asked,
     Open,
-    /// It was to be sealed, and no answer came yet.
+    /// The seal was requested, and there is no answer yet.
     Sealing,
     Sealed,
 }
@@ -42,7 +42,7 @@ pub(crate) enum State {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Reward {
     None,
-    /// It was sent, and no answer came yet.
+    /// The reward was sent, and there is no answer yet.
     Sent(f64),
     Kept(f64),
 }
@@ -67,7 +67,7 @@ impl Book {
         self.0.lock().unwrap()
     }
 
-    /// Sees that what may not change any more is as it was, and keeps it where it is seen for the first time.
+    /// Returns whether a final text is unchanged, and stores it if this is its first reading.
     pub(crate) fn is_as_ever(known: &mut Option<String>, seen: String) -> bool {
         *known.get_or_insert_with(|| seen.clone()) == seen
     }

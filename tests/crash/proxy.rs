@@ -12,30 +12,30 @@ use tokio::process::{Child, Command};
 /// Longer than any start takes on a busy machine.
 const START_SECONDS: u64 = 30;
 
-/// What a proxy is started with, again and again.
+/// The arguments of a proxy, the same for each start.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
-    /// Of the captures.
+    /// The directory of the captures.
     pub(crate) data: PathBuf,
-    /// The same as the tester sees it, where the proxy runs within another mount namespace.
+    /// The same directory as the tester sees it, if the proxy runs in another mount namespace.
     pub(crate) seen_data: PathBuf,
-    /// What stands before the program's name.
+    /// The words before the program's name.
     pub(crate) entry: Vec<String>,
-    /// Standard error of all processes, one after the other.
+    /// Standard error of all processes in sequence.
     pub(crate) log: PathBuf,
     pub(crate) upstream: String,
     pub(crate) variables: Vec<(String, String)>,
 }
 
-/// A proxy that runs; killed when dropped.
+/// A running proxy that is killed on drop.
 pub(crate) struct Proxy {
     child: Child,
     pub(crate) place: Place,
-    /// From the start of the process until it listened.
+    /// The time from the start of the process until it listened.
     pub(crate) started_in: Duration,
 }
 
-/// Where a proxy listens.
+/// The addresses of a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) agents: String,
@@ -43,7 +43,7 @@ pub(crate) struct Place {
 }
 
 impl Launch {
-    /// With the captures in `dir/data` and the log beside them.
+    /// Puts the captures in `dir/data` and the log next to them.
     pub(crate) fn new(dir: &Path, upstream: &str) -> Self {
         let (data, log) = (dir.join("data"), dir.join("proxy.log"));
         let (upstream, variables) = (upstream.to_owned(), Vec::new());
@@ -64,7 +64,7 @@ impl Launch {
         Proxy { child, place, started_in: began.elapsed() }
     }
 
-    /// A process that may be killed before it listens.
+    /// Starts a process that may be killed before it listens.
     pub(crate) fn spawn(&self) -> Child {
         let log = OpenOptions::new().create(true).append(true).open(&self.log).unwrap();
         let mut command = Command::from(self.command());
@@ -72,7 +72,7 @@ impl Launch {
         command.spawn().unwrap()
     }
 
-    /// Runs it to its end: for starts that are to fail.
+    /// Runs the program until it exits, for starts that must fail.
     pub(crate) async fn run(&self) -> Output {
         Command::from(self.command()).kill_on_drop(true).output().await.unwrap()
     }
@@ -96,14 +96,14 @@ impl Launch {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// `rolltap check` on the captures: its exit code, and what it said.
+    /// Runs `rolltap check` on the captures. Returns its exit code and its output.
     pub(crate) fn check(&self) -> (Option<i32>, String) {
         let output = self.rolltap().arg("check").arg(&self.data).output().unwrap();
         let said = [output.stdout, output.stderr].concat();
         (output.status.code(), String::from_utf8_lossy(&said).into_owned())
     }
 
-    /// The files of the captures, in the order in which they were begun.
+    /// Returns the files of the captures, in the order of their creation.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         let entries = self.seen_data.read_dir().unwrap().map(|entry| entry.unwrap().path());
         let mut files: Vec<_> =
@@ -112,7 +112,7 @@ impl Launch {
         files
     }
 
-    /// The program, untouched by the tester's own environment.
+    /// Returns the program's command, without the variables of the tester's own environment.
     fn rolltap(&self) -> StdCommand {
         let program = env!("CARGO_BIN_EXE_rolltap");
         let mut command = match self.entry.split_first() {
@@ -131,12 +131,12 @@ impl Launch {
 }
 
 impl Proxy {
-    /// `kill -9`; returns once it is gone.
+    /// Sends `kill -9` and waits until the process is gone.
     pub(crate) async fn kill(&mut self) {
         self.child.kill().await.unwrap();
     }
 
-    /// Stops it as a user does; gives the exit code.
+    /// Stops the proxy as a user does. Returns the exit code.
     pub(crate) async fn stop(mut self) -> Option<i32> {
         let kill = format!("kill -TERM {}", self.child.id().unwrap());
         assert!(StdCommand::new("sh").args(["-c", &kill]).status().unwrap().success());

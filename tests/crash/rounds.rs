@@ -1,5 +1,5 @@
-//! The proxy is killed at random moments under load and started again on the same captures, many times over. In some rounds
-//! the disk that holds captures and log is full. After each time every promise that the proxy made is verified.
+//! The proxy is killed at random moments under load and started again on the same captures, many times. In some rounds
+//! the disk of captures and log is full. After each kill every promise of the proxy is verified.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,26 +9,26 @@ use rolltap_testing::{limit, sample};
 use serde_json::Value;
 
 use super::agent;
-use super::chance::Chance;
 use super::ledger::{Book, State};
 use super::proxy::{Launch, Place, Proxy};
+use super::rng::Chance;
+use super::shared_state::{Moment, World};
 use super::small_disk::SmallDisk;
 use super::upstream::Upstream;
 use super::verify;
-use super::world::{Moment, World};
 
-/// Agents at once, each with a trial.
+/// The number of concurrent agents, each with a trial.
 const AGENTS: u64 = 64;
-/// A kill comes after fewer answers than these, so that a slow machine gets as much done between two kills as a fast one.
+/// The maximum number of answers before a kill, so that a slow machine does as much between two kills as a fast one.
 const ANSWERS: u64 = 100;
-/// It does not wait for longer.
+/// The longest wait for these answers.
 const LOAD_SECONDS: u64 = 4;
-/// After the answers, or the moment that it is to hit, it comes within this time.
+/// The kill comes within this time after the answers or after the chosen moment.
 const HIT: Duration = Duration::from_millis(20);
-/// Of the rounds, how many have a full disk.
+/// The percentage of rounds with a full disk.
 const FULL_DISK_PER_CENT: u64 = 10;
 const DISK_MIB: u32 = 512;
-/// Settled trials that are looked at again after each kill; after the last one all are.
+/// The number of settled trials to verify again after each kill. After the last kill all are verified.
 const AGAIN: usize = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -52,7 +52,8 @@ async fn nothing_acknowledged_is_lost_when_the_proxy_is_killed() {
     let world = World::new(seed, upstream);
     let agents: Vec<_> =
         (0..AGENTS).map(|number| tokio::spawn(agent::live(Arc::clone(&world), number))).collect();
-    let mut run = Run { launch, disk, world, chance: Chance::of(seed, u64::MAX), told: Told::default() };
+    let mut run =
+        Run { launch, disk, world, chance: Chance::of(seed, u64::MAX), figures: Figures::default() };
     for round in 1..=rounds {
         let proxy = run.start().await;
         let every_trial = round % if rounds > 10 { 100 } else { 5 } == 0;
@@ -60,28 +61,28 @@ async fn nothing_acknowledged_is_lost_when_the_proxy_is_killed() {
         run.load_and_kill(proxy).await;
         assert!(agents.iter().all(|agent| !agent.is_finished()), "an agent gave up");
         if round % 10 == 0 {
-            println!("round {round}: {}", run.told.line(&run.world));
+            println!("round {round}: {}", run.figures.line(&run.world));
         }
     }
     agents.iter().for_each(tokio::task::JoinHandle::abort);
     let proxy = run.start().await;
     run.verify(&proxy.place, true).await;
     assert_eq!(proxy.stop().await, Some(0), "{}", run.launch.log_text());
-    run.told.was_worth_it(&run.world, rounds);
+    run.figures.was_worth_it(&run.world, rounds);
 }
 
 struct Run {
     launch: Launch,
-    /// Where captures and log are; none where the system mounts no file system for the tester.
+    /// The disk of captures and log, or `None` if the system mounts no file system for the tester.
     disk: Option<SmallDisk>,
     world: Arc<World>,
     chance: Chance,
-    told: Told,
+    figures: Figures,
 }
 
-/// What the figures of a run are.
+/// The figures of a run.
 #[derive(Default)]
-struct Told {
+struct Figures {
     kills: u64,
     slowest_start: Duration,
     partial: usize,
@@ -90,16 +91,16 @@ struct Told {
 }
 
 impl Run {
-    /// Sometimes a proxy is killed before it is ready, and another is started.
+    /// Starts a proxy. Sometimes a proxy is killed before it is ready, and another is started.
     async fn start(&mut self) -> Proxy {
         while self.chance.per_cent(20) {
             let mut child = self.launch.spawn();
             tokio::time::sleep(self.chance.below(Duration::from_millis(80))).await;
             child.kill().await.unwrap();
-            self.told.kills += 1;
+            self.figures.kills += 1;
         }
         let proxy = self.launch.start().await;
-        self.told.slowest_start = self.told.slowest_start.max(proxy.started_in);
+        self.figures.slowest_start = self.figures.slowest_start.max(proxy.started_in);
         proxy
     }
 
@@ -115,7 +116,7 @@ impl Run {
             _ => None,
         };
         let hit = match moment {
-            // What was acknowledged must be safe at once.
+            // An acknowledged record must be durable at once.
             Some(Moment::Done | Moment::Answered) => Duration::ZERO,
             _ => self.chance.below(HIT),
         };
@@ -124,7 +125,7 @@ impl Run {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             if let Some(moment) = moment {
-                // The first was told long ago; the second is now.
+                // The first notification may be an old one, and the second is new.
                 let told = &self.world.moments[moment as usize];
                 told.notified().await;
                 told.notified().await;
@@ -138,14 +139,14 @@ impl Run {
             self.world.is_full.store(true, Ordering::Relaxed);
             disk.fill();
         }
-        // No agent comes to that moment if the load is short.
+        // No agent may reach that moment if the load is short.
         let _ = tokio::time::timeout(limit(LOAD_SECONDS), load).await;
         proxy.kill().await;
         if let Some(disk) = full {
             disk.free();
-            self.told.full_disks += 1;
+            self.figures.full_disks += 1;
         }
-        self.told.kills += 1;
+        self.figures.kills += 1;
         self.world.is_down().await;
         self.world.is_full.store(false, Ordering::Relaxed);
     }
@@ -153,7 +154,7 @@ impl Run {
     /// Panics with every broken promise, if there is one.
     async fn verify(&mut self, place: &Place, every_trial: bool) {
         let mut breaches = self.world.complaints();
-        (self.told.partial, self.told.unseen) = (0, 0);
+        (self.figures.partial, self.figures.unseen) = (0, 0);
         let (settled, live): (Vec<_>, Vec<_>) =
             self.world.books().into_iter().partition(|book| book.page().is_settled);
         let few =
@@ -165,8 +166,8 @@ impl Run {
         for book in live.iter().chain(&again) {
             let verdict = verify::trial(&self.world, &place.admin, book).await;
             breaches.extend(verdict.breaches);
-            self.told.unseen += verdict.unseen;
-            self.told.partial += verdict.partial;
+            self.figures.unseen += verdict.unseen;
+            self.figures.partial += verdict.partial;
             if book.page().is_settled {
                 self.world.upstream.forget(book.page().number);
             }
@@ -180,10 +181,14 @@ impl Run {
         }
         let seed = self.world.seed;
         let log = self.launch.log_text();
-        assert!(breaches.is_empty(), "CRASH_SEED={seed}\n{}\nthe proxies said:\n{log}", breaches.join("\n"));
+        assert!(
+            breaches.is_empty(),
+            "CRASH_SEED={seed}\n{}\nthe log of the proxies:\n{log}",
+            breaches.join("\n")
+        );
     }
 
-    /// Trials that are listed and that nobody opened.
+    /// Returns the trials that the proxy lists and that no agent opened.
     async fn strangers(&self, place: &Place) -> Vec<String> {
         let all = format!("{}/v1/trials?limit=1000000", place.admin);
         let listed = self.world.http.get(all).send().await.unwrap();
@@ -191,11 +196,11 @@ impl Run {
         let known: std::collections::HashSet<_> =
             self.world.books().iter().map(|book| book.page().trial_id.clone()).collect();
         let strangers = listed.iter().filter_map(|trial| trial["trial_id"].as_str());
-        strangers.filter(|id| !known.contains(*id)).map(|id| format!("{id}: nobody opened it")).collect()
+        strangers.filter(|id| !known.contains(*id)).map(|id| format!("{id}: no agent opened it")).collect()
     }
 }
 
-impl Told {
+impl Figures {
     fn line(&self, world: &World) -> String {
         let books = world.books();
         let sealed = books.iter().filter(|book| book.page().state == State::Sealed).count();
@@ -211,10 +216,10 @@ impl Told {
         )
     }
 
-    /// A run without load, or whose kills hit nothing, would show nothing.
+    /// Panics if the run had no load or no kill hit anything, because such a run would prove nothing.
     fn was_worth_it(&self, world: &World, rounds: u64) {
         println!(
-            "{}; {} broken off in the captures, {} whole that nobody saw",
+            "{}; {} broken off in the captures, {} whole that no agent saw",
             self.line(world),
             self.partial,
             self.unseen

@@ -2,7 +2,7 @@
 
 use rolltap_testing::limit;
 
-use super::stage::Stage;
+use super::harness::Stage;
 
 #[tokio::test]
 async fn a_second_proxy_on_the_same_captures_is_refused_and_harms_nothing() {
@@ -18,5 +18,5 @@ async fn a_second_proxy_on_the_same_captures_is_refused_and_harms_nothing() {
     assert!(!said.contains("panicked"), "{said}");
 
     stage.call(&trial, 10).await.unwrap();
-    stage.all_is_kept().await;
+    stage.assert_nothing_is_lost().await;
 }

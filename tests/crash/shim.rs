@@ -1,32 +1,32 @@
-//! A disk that fails when it is told to: a C library that stands before the proxy's own (`shim.c`).
+//! A disk that fails on request: a C library (`shim.c`) that overrides the proxy's own functions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What goes wrong with the capture files.
+/// The fault of the capture files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     /// Every write is an I/O error.
     WriteError,
-    /// Half of a write arrives, then there is no space.
+    /// Half of a write succeeds, and then there is no space.
     HalfWrite,
-    /// A write takes seven bytes at most. Nothing is wrong with that.
+    /// A write takes seven bytes at most, which is no fault.
     ShortWrite,
     /// A write takes 30 ms.
     SlowWrite,
-    /// Writes work; making them durable is an I/O error.
+    /// Writes succeed, but each fsync is an I/O error.
     SyncError,
 }
 
-/// Faults of one proxy's disk.
+/// The faults of one proxy's disk.
 pub(crate) struct Shim {
     library: PathBuf,
     control: PathBuf,
 }
 
 impl Shim {
-    /// Compiled into `dir`.
+    /// Compiles the library into `dir`.
     pub(crate) fn compile(dir: &Path) -> Self {
         let (library, control) = (dir.join("shim.so"), dir.join("fault"));
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/crash/shim.c");
@@ -41,7 +41,7 @@ impl Shim {
         Self { library, control }
     }
 
-    /// What a proxy is started with so that its disk can fail.
+    /// Returns the environment variables with which a proxy's disk can fail.
     pub(crate) fn variables(&self) -> Vec<(String, String)> {
         let text = |path: &Path| path.to_str().unwrap().to_owned();
         vec![
@@ -58,7 +58,7 @@ impl Shim {
             Fault::SlowWrite => "slow-write",
             Fault::SyncError => "sync-error",
         };
-        // In one step: the proxy reads the file while it is written.
+        // The rename replaces the file in one step, because the proxy may read it at any time.
         let new = self.control.with_extension("new");
         fs::write(&new, word).unwrap();
         fs::rename(&new, &self.control).unwrap();

@@ -5,23 +5,23 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// In memory, in a mount namespace that a process of its own keeps; gone when dropped.
+/// A file system in memory, in a mount namespace that a process of its own holds. It is removed on drop.
 pub(crate) struct SmallDisk {
     keeper: Child,
-    /// Beside that of mounts, as flags of nsenter.
+    /// The namespaces to enter in addition to the mount namespace, as flags of nsenter.
     namespaces: &'static [&'static str],
-    /// As those see it who are within.
+    /// The path of the disk within the namespace.
     pub(crate) within: PathBuf,
-    /// The same directory, seen from outside.
+    /// The path of the same directory from outside.
     pub(crate) outside: PathBuf,
 }
 
 impl SmallDisk {
-    /// Mounted at `dir`, of so many MiB. None, having said why, where the system does not allow it to the tester; on CI that
-    /// is an error.
+    /// Mounts a disk of `mib` MiB at `dir`. Returns `None` and prints the reason if the system does not allow the
+    /// mount. On CI that is an error.
     pub(crate) fn mount(dir: &Path, mib: u32) -> Option<Self> {
         fs::create_dir_all(dir).unwrap();
-        // As an ordinary user; as root where user namespaces are turned off.
+        // An ordinary user needs a user namespace. Root works without one, if user namespaces are turned off.
         let disk = Self::try_mount(dir, mib, &["--user"]).or_else(|| Self::try_mount(dir, mib, &[]));
         if disk.is_none() {
             let why = "no file system can be mounted here: neither user namespaces nor root's right to mount";
@@ -32,7 +32,7 @@ impl SmallDisk {
     }
 
     fn try_mount(dir: &Path, mib: u32, namespaces: &'static [&'static str]) -> Option<Self> {
-        // It stays as long as its standard input does, so also a test that is killed leaves nothing behind.
+        // The process ends with its standard input, so that a test that is killed leaves nothing behind.
         let script = format!("mount -t tmpfs -o size={mib}m tmpfs \"$0\" && echo mounted && exec cat");
         let mut command = Command::new("unshare");
         command
@@ -50,14 +50,14 @@ impl SmallDisk {
         Some(Self { keeper, namespaces, within: dir.to_owned(), outside })
     }
 
-    /// What to put before a command, so that it runs within.
+    /// Returns the words to put before a command, so that it runs within the namespace.
     pub(crate) fn entry(&self) -> Vec<String> {
         let target = self.keeper.id().to_string();
         let own = ["nsenter", "--target", &target, "--mount", "--preserve-credentials"];
         own.iter().chain(self.namespaces).map(|&word| word.to_owned()).collect()
     }
 
-    /// Takes all space that is left.
+    /// Takes all free space.
     pub(crate) fn fill(&self) {
         let mut ballast = OpenOptions::new().create(true).append(true).open(self.ballast()).unwrap();
         for size in [1 << 16, 1 << 12, 1] {
@@ -65,7 +65,7 @@ impl SmallDisk {
         }
     }
 
-    /// Gives it back.
+    /// Frees the space again.
     pub(crate) fn free(&self) {
         fs::remove_file(self.ballast()).unwrap();
     }

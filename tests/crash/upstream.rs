@@ -1,4 +1,4 @@
-//! A vLLM-shaped upstream that remembers what it was asked and what it sent. It outlives every proxy of its test.
+//! A vLLM-shaped upstream that stores its requests and answers. It outlives every proxy of its test.
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::chance::Chance;
+use super::rng::Chance;
 use super::tokens::{self, ASSISTANT, END, SYSTEM, USER};
 
-/// One answer, as it was sampled. How much of it was sent nobody knows, for connections break.
+/// An answer as it was sampled. The number of its bytes that arrived is unknown, because connections break.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) prompt: Vec<u32>,
@@ -29,13 +29,13 @@ pub(crate) struct Sent {
     pub(crate) text: String,
     finish: &'static str,
     is_chat: bool,
-    /// Comes to its end only when it is let go.
+    /// Whether the answer ends only after its release.
     is_held: bool,
-    /// Before the answer, and between two tokens of a stream.
+    /// The pause before the answer, or between two tokens of a stream.
     pause: Duration,
 }
 
-/// What one trial asked, and what it was answered.
+/// The requests of one trial, and their answers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) requests: u64,
@@ -53,11 +53,11 @@ struct Inner {
     slowest: Duration,
     next: AtomicU32,
     asked: Mutex<HashMap<u32, Asked>>,
-    /// Whether answers that are held may end.
+    /// Whether held answers may end.
     let_go: watch::Sender<bool>,
 }
 
-/// A word of a prompt: a stream stops half-way until it is let go, and a whole answer does not begin.
+/// A word in a prompt: a stream stops half-way until it is released, and a whole answer does not begin.
 pub(crate) const HOLD: &str = "hold";
 
 impl Upstream {
@@ -79,30 +79,30 @@ impl Upstream {
         Self { url, inner }
     }
 
-    /// What a trial asked so far.
+    /// Returns the requests and answers of a trial so far.
     pub(crate) fn asked(&self, trial: u32) -> Asked {
         self.inner.asked.lock().unwrap().get(&trial).cloned().unwrap_or_default()
     }
 
-    /// The text of an answer.
+    /// Returns the text of an answer.
     pub(crate) fn text(&self, trial: u32, answer: u32) -> Option<String> {
         let asked = self.inner.asked.lock().unwrap();
         Some(asked.get(&trial)?.answers.get(&answer)?.text.clone())
     }
 
-    /// Answers that are held end, and none is held any more.
+    /// Releases all held answers. No answer is held afterwards.
     pub(crate) fn let_go(&self) {
         self.inner.let_go.send_replace(true);
     }
 
-    /// Nobody may expect to find every request of this trial in the captures.
+    /// Sets the number of requests to 0, so that the captures need not hold every request of this trial.
     pub(crate) fn uncount(&self, trial: u32) {
         if let Some(asked) = self.inner.asked.lock().unwrap().get_mut(&trial) {
             asked.requests = 0;
         }
     }
 
-    /// Nothing more will be asked about this trial.
+    /// Forgets a trial that no further check needs.
     pub(crate) fn forget(&self, trial: u32) {
         self.inner.asked.lock().unwrap().remove(&trial);
     }
@@ -124,7 +124,7 @@ async fn chat(State(server): State<Arc<Inner>>, body: Bytes) -> Response {
     server.answer(prompt, true, request["stream"] == true).await
 }
 
-/// A text, or a list of parts with texts.
+/// Returns the text of a text, or of a list of parts.
 fn content(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -165,7 +165,8 @@ impl Inner {
             if sent.is_held && at == sent.ids.len().div_ceil(2) {
                 let _ = let_go.wait_for(|&is_so| is_so).await;
             }
-            // The first tokens come as vLLM's do, after the prompt is read; each next after a pause of its own.
+            // Like vLLM, the upstream sends the first token right after the prompt's event. Each further token follows
+            // a pause.
             if at > 1 {
                 tokio::time::sleep(sent.pause).await;
             }
@@ -187,7 +188,7 @@ impl Inner {
         }
         let logprobs = ids.iter().map(|_| (chance.unit().ln() * chance.unit()) as f32).collect();
         let finish = if is_chat { "stop" } else { "length" };
-        // Most are quick. Few of the slow ones would end before the next kill.
+        // Most answers are fast, because few of the slow ones would end before the next kill.
         let share = if chance.per_cent(30) { 1.0 } else { 0.1 };
         let pause = chance.below(self.slowest.mul_f64(share));
         Sent { prompt, ids, logprobs, text, finish, is_chat, is_held, pause }
@@ -206,7 +207,7 @@ impl Sent {
         json!({"text_offset": vec![0; tokens.len()], "tokens": tokens, "token_logprobs": logprobs, "top_logprobs": null})
     }
 
-    /// A token's own text.
+    /// Returns the text of a token.
     fn word(&self, at: usize) -> String {
         match (at, self.ids[at]) {
             (_, END) => String::new(),
@@ -232,7 +233,7 @@ impl Sent {
         answer
     }
 
-    /// Event 0 is the prompt's, then one for each token, then `[DONE]`.
+    /// Returns event 0 for the prompt, then one for each token, then `[DONE]`.
     fn event(&self, number: u32, at: usize) -> Option<Bytes> {
         if at == self.ids.len() + 1 {
             return Some(Bytes::from_static(b"data: [DONE]\n\n"));

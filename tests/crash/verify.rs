@@ -1,4 +1,4 @@
-//! Holds what a restarted proxy tells of a trial against what its agent and its runner were told before.
+//! Compares the state of a trial at a restarted proxy with the earlier answers to its agent and its runner.
 
 use std::collections::BTreeSet;
 
@@ -6,20 +6,20 @@ use rolltap_rollout::call::{Call, CallStatus};
 use serde_json::Value;
 
 use super::ledger::{Book, Page, Reward, State};
+use super::shared_state::World;
 use super::tokens;
 use super::upstream::Sent;
-use super::world::World;
 
-/// Every broken promise about one trial, in words.
+/// The broken promises about one trial.
 pub(crate) struct Verdict {
     pub(crate) breaches: Vec<String>,
-    /// Calls that are there without being whole.
+    /// The number of calls in the captures that are not complete.
     pub(crate) partial: usize,
-    /// Whole calls whose end nobody saw.
+    /// The number of complete calls whose end no agent saw.
     pub(crate) unseen: usize,
 }
 
-/// Looks at a trial while nobody calls it. `admin` is the plane's URL.
+/// Verifies a trial while it gets no calls. `admin` is the URL of the admin plane.
 pub(crate) async fn trial(world: &World, admin: &str, book: &Book) -> Verdict {
     let url = format!("{admin}/v1/trials/{}", book.page().trial_id);
     let get = async |what: &str| {
@@ -66,7 +66,7 @@ impl Verdict {
         self.breaches.push(format!("{}: {what}", page.trial_id));
     }
 
-    /// Whether it is sealed and rewarded as was acknowledged.
+    /// Checks that the trial is sealed and rewarded as acknowledged.
     fn life(&mut self, page: &Page, status: &Value) {
         let is_sealed = status["state"] == "sealed";
         let may_be = match page.state {
@@ -88,7 +88,8 @@ impl Verdict {
         }
     }
 
-    /// Every answer that was seen is there once, whole and exact; whatever else is there was sampled for this trial.
+    /// Checks that every seen answer is recorded once, complete and exact. Every other answer must have been sampled
+    /// for this trial.
     fn calls<'a>(
         &mut self,
         page: &Page,
@@ -125,7 +126,7 @@ impl Verdict {
         }
     }
 
-    /// The answer that a call records; none where no token of it is there.
+    /// Returns the answer that a call records, or `None` if the call has no token of an answer.
     fn call<'a>(&mut self, page: &Page, call: &Call, sent: impl Fn(u32) -> Option<&'a Sent>) -> Option<u32> {
         let mut wrong = |what: &str| self.breach(page, format!("call {}: {what}", call.call_id));
         if call.trial_id.to_string() != page.trial_id {

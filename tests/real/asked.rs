@@ -1,4 +1,4 @@
-//! Conversations that go on token for token although no tokenizer is at hand: vLLM is asked.
+//! Conversations that continue token for token without a local tokenizer: the proxy asks vLLM.
 
 use std::time::Instant;
 
@@ -8,8 +8,8 @@ use rolltap_rollout::call::Call;
 use rolltap_rollout::continuation::Continuation;
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
-use crate::witness::Witness;
+use crate::harness::Stage;
+use crate::recording_upstream::Witness;
 
 const TURNS: usize = 5;
 
@@ -18,8 +18,8 @@ fn tokens(call: &Call) -> (Vec<u32>, Vec<u32>) {
     (prompt, call.choices[0].token_ids.iter().map(|&id| id.into()).collect())
 }
 
-/// Talks for some turns and gives how long each took, in milliseconds.
-async fn talk(stage: &Stage, base_url: &str, request: &Value) -> Vec<f64> {
+/// Holds a conversation and returns the time of each turn in milliseconds.
+async fn converse(stage: &Stage, base_url: &str, request: &Value) -> Vec<f64> {
     let mut messages = vec![json!({"role": "user", "content": "Tell me of the sea. 日本語 🎉"})];
     let mut times = Vec::new();
     for turn in 0..TURNS {
@@ -46,7 +46,7 @@ async fn talk(stage: &Stage, base_url: &str, request: &Value) -> Vec<f64> {
 
 #[tokio::test]
 #[ignore = "needs vLLM: run ./scripts/test"]
-async fn tokens_are_kept_by_asking_vllm() {
+async fn tokens_are_preserved_by_asking_vllm() {
     let (_witness, address) = Witness::start_elsewhere().await;
     let stage = Stage::before(format!("http://{address}")).await;
     let tool = json!({"type": "function", "function": {"name": "look", "description": "Look.",
@@ -56,11 +56,12 @@ async fn tokens_are_kept_by_asking_vllm() {
     let tools = json!({"model": "tiny", "max_tokens": 60, "tools": [tool], "tool_choice": "required",
         "chat_template_kwargs": no_thinking});
     for request in [plain, tools] {
-        // What the tiny model says is shown otherwise now and then; that its tokens are kept is asked here.
+        // The template may show the tiny model's answers differently. This test checks only that their tokens are
+        // preserved.
         let open = json!({"task_id": "real", "history": "sampled"});
         let opened = stage.http.post(stage.admin("/v1/trials")).json(&open).send().await.unwrap();
         let trial: TrialOpened = opened.json().await.unwrap();
-        let times = talk(&stage, &trial.base_urls.openai, &request).await;
+        let times = converse(&stage, &trial.base_urls.openai, &request).await;
         let calls = stage.calls(&trial).await;
         for (turn, pair) in calls.windows(2).enumerate() {
             let ((prompt, sampled), (next, _)) = (tokens(&pair[0]), tokens(&pair[1]));

@@ -1,4 +1,4 @@
-//! Claude Code at work through the proxy: before a simulated upstream that has it do things, and before vLLM.
+//! Claude Code at work through the proxy: in front of a simulated upstream that directs it, and in front of vLLM.
 
 use std::path::Path;
 use std::process::Output;
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::stage::{Stage, assert_one_branch, long_vllm, testbed};
+use crate::harness::{Stage, assert_one_branch, long_vllm, testbed};
 
-/// Runs Claude Code in `home` until it is done with its task.
+/// Runs Claude Code in `home` until its task is done.
 async fn claude_code(
     stage: &Stage,
     trial: &TrialOpened,
@@ -29,7 +29,7 @@ async fn claude_code(
     command.env_clear().current_dir(work).kill_on_drop(true).stdin(std::process::Stdio::null());
     command.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", home);
     command.env("ANTHROPIC_BASE_URL", base_url).env("ANTHROPIC_API_KEY", "dummy");
-    // A user who is root may let it work without asking only in a sandbox.
+    // As root, Claude Code works without questions only in a sandbox.
     for switch in
         ["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_TELEMETRY", "DISABLE_AUTOUPDATER", "IS_SANDBOX"]
     {
@@ -47,7 +47,7 @@ fn result(output: &Output) -> Value {
         .unwrap_or_else(|error| panic!("{error}: {said}\n{}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// What its log has against the API.
+/// Returns the complaints about the API in its log.
 fn complaints(home: &Path) -> Vec<String> {
     let log = std::fs::read_to_string(home.join("log")).unwrap();
     let lines = log.lines().filter(|line| line.contains("[ERROR]") || line.contains("[WARN]"));
@@ -57,8 +57,8 @@ fn complaints(home: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Claude Code sends the arguments of Write back in the order of its own schema: a model that says them in another one gets
-/// another prompt, and so a branch of its own.
+/// Returns the script of the model. Claude Code sends the arguments of Write back in the order of its own schema. A
+/// model with another order gets another prompt, and a new branch.
 fn script(work: &Path) -> String {
     let file = work.join("f.txt");
     let file = file.display();
@@ -133,7 +133,7 @@ async fn a_task_with_parallel_tools_a_sub_agent_and_an_error_is_done_and_is_two_
     assert_eq!(turns, [2, 4], "a branch for the agent, one for its sub-agent");
 }
 
-/// What the model says is noise; that it is understood and kept is what counts.
+/// The model's answers are noise. The test checks that Claude Code reads them and that the ids are recorded.
 #[tokio::test]
 #[ignore = "needs vLLM and Claude Code: run ./scripts/test"]
 async fn a_task_before_vllm_ends_and_every_id_is_right() {
@@ -162,7 +162,7 @@ async fn a_task_before_vllm_ends_and_every_id_is_right() {
     }
 }
 
-/// The model calls a tool each turn, and says nothing of its own choice beside: whatever it writes must stay its tokens.
+/// The model calls a tool each turn, and a grammar allows no other text. The sampled tokens must be preserved.
 #[tokio::test]
 #[ignore = "needs vLLM and Claude Code: run ./scripts/test"]
 async fn every_turn_before_vllm_goes_on_with_the_tokens_of_the_one_before() {

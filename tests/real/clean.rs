@@ -1,4 +1,4 @@
-//! What a killed run leaves, and how a person gets rid of it.
+//! The leftovers of a killed run, and the command that removes them.
 
 use std::fs;
 use std::path::Path;
@@ -16,13 +16,13 @@ fn what_a_killed_run_left_is_listed_and_removed_and_what_a_living_one_has_is_not
     let task = tempfile::tempdir().unwrap();
     endless_task(task.path());
     let (dead, living) = (Job::new("to-clean"), Job::new("not-to-clean"));
-    // The living one first: a job that starts removes what dead ones left.
+    // The live job starts first, because a starting job removes the leftovers of dead ones.
     let (mut goes_on, mut killed) = (start(&living, task.path()), start(&dead, task.path()));
     killed.kill().unwrap();
     killed.wait().unwrap();
     let left = |fate: &str| vec![format!("container {fate}"); 2];
     assert_eq!(of_job(&clean(&["--dry-run"]), &dead.name), left("would_be_removed"));
-    // Networks too, but the living one's containers are on one.
+    // Networks are removed too, but the live job's containers are on one.
     let cleaned = clean(&["--networks"]);
     assert_eq!(of_job(&cleaned, &dead.name), left("removed"));
     assert_eq!(of_job(&cleaned, &living.name), left("kept"));
@@ -36,7 +36,7 @@ fn what_a_killed_run_left_is_listed_and_removed_and_what_a_living_one_has_is_not
     assert_eq!(living.left_in_docker(), Vec::<String>::new());
 }
 
-/// A task whose solution never ends.
+/// Makes a task whose solution never ends.
 fn endless_task(dir: &Path) {
     let image = std::env::var("ROLLTAP_TESTBED_PREBUILT").unwrap();
     for (name, text) in [
@@ -51,7 +51,7 @@ fn endless_task(dir: &Path) {
     }
 }
 
-/// A run whose two containers are there.
+/// Starts a run and waits until its two containers exist.
 fn start(job: &Job, task: &Path) -> Child {
     let mut command = job.command(&["-a", "oracle", "-k", "2", "-p"]);
     let mut child = command.arg(task).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -71,14 +71,14 @@ fn clean(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What becomes of the networks that all jobs share.
+/// Returns the fate of each network that all jobs share.
 fn shared_networks(found: &Value) -> Vec<&str> {
     let found = found["found"].as_array().unwrap().iter();
     let shared = found.filter(|item| item["kind"] == "network" && item["owner"].is_null());
     shared.map(|item| item["fate"].as_str().unwrap()).collect()
 }
 
-/// Kind and fate of everything that belongs to this job, sorted.
+/// Returns the kind and the fate of everything that belongs to this job, sorted.
 fn of_job(found: &Value, job: &str) -> Vec<String> {
     let found = found["found"].as_array().unwrap().iter().filter(|item| item["job"] == job);
     let mut words: Vec<_> = found

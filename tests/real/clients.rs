@@ -1,4 +1,4 @@
-//! Clients and agents of others, run as programs, and what must be in the record of their calls.
+//! External clients and agents, run as programs, and the required records of their calls.
 
 use std::process::Output;
 
@@ -6,9 +6,9 @@ use rolltap_rollout::call::{Call, CallStatus};
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::stage::testbed;
+use crate::harness::testbed;
 
-/// A program of the clients' Python, with none of this machine's own settings for it.
+/// Returns a command for a program of the clients' Python environment, without this machine's own settings.
 pub(crate) fn client(program: &str) -> Command {
     let mut command = Command::new(format!("{}/{program}", testbed("ROLLTAP_TESTBED_CLIENTS")));
     command
@@ -19,14 +19,14 @@ pub(crate) fn client(program: &str) -> Command {
     command
 }
 
-/// A script of this folder in the clients' Python.
+/// Returns a command for a script of this folder in the clients' Python.
 pub(crate) fn script(name: &str) -> Command {
     let mut command = client("python");
     command.arg(format!("{}/tests/real/{name}", env!("CARGO_MANIFEST_DIR")));
     command
 }
 
-/// What a script printed as JSON on its last line.
+/// Returns the JSON that a script printed on its last line.
 pub(crate) fn printed(output: &Output) -> Value {
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
@@ -35,7 +35,7 @@ pub(crate) fn printed(output: &Output) -> Value {
         .unwrap_or_else(|_| panic!("no JSON: {out}\n{err}"))
 }
 
-/// Each call has every id and logprob of its answer.
+/// Checks that each call has every id and logprob of its answer.
 pub(crate) fn are_whole(calls: &[Call]) {
     for call in calls {
         assert_eq!((call.status, &call.flaws[..]), (CallStatus::Complete, &[][..]), "{call:?}");

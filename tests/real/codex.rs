@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::stage::{Stage, assert_one_branch, long_vllm, testbed, vllm};
+use crate::harness::{Stage, assert_one_branch, long_vllm, testbed, vllm};
 
-/// Writes a file, looks at it twice at once, and says what it saw, unless the connection breaks or the server is busy.
+/// Writes a file, reads it twice at once, and reports its content, unless the connection breaks or the server is busy.
 const SCRIPT: &str = r#"
 [[conversation]]
 [[conversation.turn]]
@@ -35,10 +35,10 @@ error = { status = 503, message = "overloaded" }
 [[conversation.turn.answer]]
 content = "The file says hello."
 "#;
-/// With this one the simulator is busy, then breaks off, then answers.
+/// With this seed the simulator is busy first, then breaks off, then answers.
 const SEED: u64 = 5;
 
-/// What a run of Codex left.
+/// The outcome of a run of Codex.
 struct Run {
     succeeded: bool,
     said: String,
@@ -46,7 +46,7 @@ struct Run {
     work: TempDir,
 }
 
-/// Codex at work as the trial's agent, in a home and a folder of its own.
+/// Runs Codex as the trial's agent, in a home and a folder of its own.
 async fn codex(trial: &TrialOpened, model: &str, task: &str) -> Run {
     let (home, work) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     configure(home.path(), &trial.base_urls.openai, model);
@@ -110,10 +110,7 @@ async fn codex_finishes_a_task_of_several_turns_in_one_branch() {
     let mut so_far = TokenList::new();
     for call in whole {
         assert_whole(call);
-        assert!(
-            call.prompt_token_ids.starts_with(&so_far),
-            "a turn does not go on where the one before ended"
-        );
+        assert!(call.prompt_token_ids.starts_with(&so_far), "a turn does not extend the previous one");
         so_far = call.prompt_token_ids.clone();
         so_far.extend_from_slice(&call.choices[0].token_ids);
     }
@@ -123,7 +120,7 @@ async fn codex_finishes_a_task_of_several_turns_in_one_branch() {
 #[ignore = "needs vLLM and Codex: run ./scripts/test"]
 async fn codex_works_on_a_real_vllm() {
     let stage = Stage::before(long_vllm()).await;
-    // The model says noise: what it may say is set, so that its turn ends.
+    // The model's answers are noise, so a grammar sets their text and the turn ends.
     let sampling = json!({"structured_outputs": {"regex": "done [a-z]{3}"}, "max_tokens": 40,
         "chat_template_kwargs": {"enable_thinking": false}});
     let trial = open(&stage, sampling).await;

@@ -1,6 +1,7 @@
-//! An agent that leaves frees vLLM at once, wherever its call stands, and the record says so.
+//! An agent that disconnects frees vLLM at once, in any phase of its call, and the record states it.
 //!
-//! vLLM itself tells: these tests have the long model's server to themselves (`.config/nextest.toml` runs them alone).
+//! vLLM's own metrics prove it. So these tests have the long model's server to themselves (`.config/nextest.toml` runs
+//! them alone).
 
 use std::slice;
 use std::time::Instant;
@@ -11,12 +12,12 @@ use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::stage::{Stage, long_vllm};
+use crate::harness::{Stage, long_vllm};
 
-/// How long vLLM may go on with a call that no client waits for: a quiet machine takes a tenth of a second, and a call that is
-/// not aborted half a minute at least.
+/// The longest time for which vLLM may continue a call without a client. A quiet machine takes a tenth of a second, and
+/// a call that is not aborted takes at least half a minute.
 const AT_ONCE_SECONDS: u64 = 3;
-/// Tokens that the long model's server has room for, prompt and answer together.
+/// The context of the long model's server in tokens, prompt and answer together.
 const CONTEXT: usize = 49_152;
 /// vLLM takes seconds to read a prompt of this many words.
 const LONG_PROMPT: usize = 40_000;
@@ -35,16 +36,17 @@ impl Scene {
         scene
     }
 
-    /// An endless answer to a prompt of so many words, of which no prefix is cached: keys differ.
+    /// Returns a request for an endless answer to a prompt of `words` words. No prefix of the prompt is cached, because
+    /// it begins with the trial's key.
     fn request(&self, words: usize, stream: bool) -> Value {
-        // About as many as the context has room for. After a short prompt that is minutes of sampling.
+        // The answer fills the context. After a short prompt that takes minutes of sampling.
         let max_tokens = CONTEXT - words - 1152;
         let prompt = format!("{} {}", self.trial.key, "alpha beta gamma delta ".repeat(words / 4));
         json!({"model": "long", "messages": [{"role": "user", "content": prompt}], "max_tokens": max_tokens,
             "ignore_eos": true, "stream": stream})
     }
 
-    /// Begins a call that reads its answer for as long as there is any; aborting it closes its connection.
+    /// Begins a call that reads its answer to the end. Aborting the task closes its connection.
     fn call(&self, body: &Value) -> JoinHandle<()> {
         let url = format!("{}/chat/completions", self.trial.base_urls.openai);
         let sent = self.stage.http.post(url).json(body).send();
@@ -61,8 +63,8 @@ impl Scene {
         line.unwrap().rsplit_once(' ').unwrap().1.parse().unwrap()
     }
 
-    /// How many tokens vLLM has sampled so far. It counts the last tokens of an aborted call with its next step, so one more
-    /// token is sampled first, and counted.
+    /// Returns the number of tokens that vLLM has sampled so far. vLLM counts the last tokens of an aborted call with
+    /// its next step, so one more token is sampled first, and counted.
     async fn sampled(&self) -> f64 {
         let before = self.metric("generation_tokens_total").await;
         let one = json!({"model": "long", "prompt": "One more.", "max_tokens": 1});
@@ -77,8 +79,8 @@ impl Scene {
         self.metric("num_requests_running").await + self.metric("num_requests_waiting").await
     }
 
-    /// Waits until vLLM works at these calls; panics where one of them has ended. vLLM alone is no witness: it can still count a
-    /// call that is over.
+    /// Waits until vLLM processes these calls, and panics if one of them has ended. vLLM's metrics alone do not
+    /// suffice, because they can still count a call that is over.
     async fn until_running(&self, calls: &[JoinHandle<()>]) {
         eventually("the calls are in flight", async || {
             assert!(!calls.iter().any(JoinHandle::is_finished), "a call ended at once");
@@ -92,7 +94,7 @@ impl Scene {
         .await;
     }
 
-    /// Waits until vLLM has nothing left to do; panics where that takes too long.
+    /// Waits until vLLM is idle, and panics if that takes too long.
     async fn vllm_is_idle_at_once(&self, left: &str, since: Instant) {
         eventually("vLLM is idle", async || self.calls_in_vllm().await == 0.0).await;
         let took = since.elapsed();
@@ -101,7 +103,7 @@ impl Scene {
     }
 
     async fn cancelled_call(&self) -> Call {
-        eventually("the call is kept", async || self.stage.calls(&self.trial).await.len() == 1).await;
+        eventually("the call is recorded", async || self.stage.calls(&self.trial).await.len() == 1).await;
         let call = self.stage.calls(&self.trial).await.remove(0);
         assert_eq!((call.status, call.is_trainable()), (CallStatus::Cancelled, false));
         call
@@ -130,7 +132,8 @@ async fn leaving_while_vllm_reads_the_prompt_frees_it() {
     }
 }
 
-/// An agent leaves a call whose prompt vLLM reads. False where vLLM had read it before, as it can before a starved agent.
+/// Disconnects a call whose prompt vLLM reads. Returns false if vLLM had already read the prompt, which can happen if
+/// the agent gets too little processor time.
 async fn left_in_prefill(stream: bool) -> bool {
     let scene = Scene::set().await;
     let sampled = scene.sampled().await;

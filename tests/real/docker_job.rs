@@ -6,10 +6,10 @@ use rolltap_rollout::row::RolloutRow;
 use serde_json::Value;
 
 use crate::program::{Job, check, text};
-use crate::witness::Witness;
+use crate::recording_upstream::Witness;
 
-/// A random model's answer under this pattern is one that the terminal agent takes. Whether it solves the tasks is left
-/// to chance.
+/// The terminal agent accepts a random model's answer under this pattern. Whether it solves the tasks is left to
+/// chance.
 const PATTERN: &str = concat!(
     r#"\{"analysis": "[a-z]{1,9}", "plan": "[a-z]{1,9}", "commands": \[\{"keystrokes": "#,
     r#""echo 'Hello, (world|there)!' > /app/hello\.txt; echo (3|4) > /app/answer\.txt\\n", "#,
@@ -83,7 +83,7 @@ async fn a_real_model_solves_real_tasks_in_docker_and_every_token_is_what_vllm_r
     assert_eq!(job.left_in_docker(), Vec::<String>::new());
 }
 
-/// Every call of every row, once each: a call that several branches share stands in each of them.
+/// Returns each call once with its row. A call that several branches share is in each of their rows.
 fn spans(rows: &[RolloutRow]) -> impl Iterator<Item = (&RolloutRow, usize, usize)> {
     let mut seen = BTreeSet::new();
     let all = rows.iter().flat_map(|row| row.calls.iter().map(move |span| (row, span)));
@@ -91,7 +91,7 @@ fn spans(rows: &[RolloutRow]) -> impl Iterator<Item = (&RolloutRow, usize, usize
         .map(|(row, span)| (row, span.start as usize, span.end as usize))
 }
 
-/// What vLLM answered to this prompt with these tokens.
+/// Returns vLLM's answer to this prompt with these tokens.
 fn answer_of<'a>(answers: &'a [Value], prompt: &[i32], sampled: &[i32]) -> &'a Value {
     let is = |json: &Value, ids: &[i32]| {
         json.as_array()
@@ -107,7 +107,7 @@ fn rewards(rows: &[RolloutRow]) -> BTreeMap<&str, Option<f64>> {
     rows.iter().map(|row| (row.trial_id.as_str(), row.reward)).collect()
 }
 
-/// The text of the trial's last answer: its commands are run last.
+/// Returns the text of the trial's last answer, whose commands run last.
 fn last_answer(rows: &[RolloutRow], trial: &str, answers: &[Value]) -> String {
     let of_trial = rows.iter().filter(|row| row.trial_id == trial);
     let (row, span) = of_trial

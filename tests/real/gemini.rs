@@ -4,7 +4,7 @@ use rolltap_rollout::call::Dialect;
 use serde_json::json;
 
 use crate::clients::{are_whole, printed, script};
-use crate::stage::Stage;
+use crate::harness::Stage;
 
 #[tokio::test]
 #[ignore = "needs vLLM and Python: run ./scripts/test"]

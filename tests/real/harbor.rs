@@ -10,10 +10,10 @@ use rolltap_testing::limit;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::harness::testbed;
 use crate::program::{Job, check, text};
-use crate::stage::testbed;
 
-/// It writes a file, then says twice that it is done, since it is asked to confirm.
+/// The model writes a file, and then sends the completion twice, because the agent asks for a confirmation.
 const SCRIPT: &str = r#"
 [[conversation]]
 [[conversation.turn]]
@@ -33,7 +33,7 @@ fn harbor(job: &Job, arguments: &[&str]) -> Command {
     command
 }
 
-/// The only trial's result, as Harbor wrote it with what is rolltap's beside.
+/// Returns the only trial's result, as Harbor wrote it, with rolltap's own keys.
 fn result(job: &Job) -> Value {
     let dir = trial_dir(job).expect("no trial");
     serde_json::from_slice(&fs::read(dir.join("result.json")).unwrap()).unwrap()
@@ -44,7 +44,7 @@ fn trial_dir(job: &Job) -> Option<std::path::PathBuf> {
     entries.map(|entry| entry.unwrap().path()).find(|path| path.join("trial.log").is_file())
 }
 
-fn said(output: &Output) -> String {
+fn both_outputs(output: &Output) -> String {
     format!("{}\n{}", text(&output.stdout), text(&output.stderr))
 }
 
@@ -56,7 +56,7 @@ fn write(dir: &Path, files: &[(&str, &str)]) {
     }
 }
 
-/// A task whose image has this machine's tmux: an image that is built needs no network then.
+/// Makes a task whose image has this machine's tmux, so that the build needs no network.
 pub(crate) fn task_with_tmux(dir: &Path) {
     write(
         dir,
@@ -103,13 +103,13 @@ async fn terminus_2_in_harbors_hands_is_captured_as_harbor_collects_it() {
     for kwarg in ["collect_rollout_details=true", "record_terminal_session=false", "enable_summarize=false"] {
         command.args(["--agent-kwarg", kwarg]);
     }
-    // As agents of other machines are told.
+    // The agent gets the public URL, as on another machine.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (listen, public) = (format!("127.0.0.1:{port}"), format!("http://localhost:{port}"));
     command.args(["--listen", &listen, "--public-url", &public]);
     command.arg("-p").arg(task.path());
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", both_outputs(&output));
     let result = result(&job);
     let base_url = result["config"]["agent"]["base_url"].as_str().unwrap();
     assert!(base_url.starts_with(&public), "{base_url}");
@@ -125,7 +125,7 @@ async fn terminus_2_in_harbors_hands_is_captured_as_harbor_collects_it() {
 
 #[test]
 #[ignore = "needs Docker and Harbor: run ./scripts/test"]
-fn oracle_nop_and_tests_without_a_reward_are_told_as_harbor_tells_them() {
+fn oracle_nop_and_tests_without_a_reward_are_reported_as_by_harbor() {
     let silent = TempDir::new().unwrap();
     let image = testbed("ROLLTAP_TESTBED_PREBUILT");
     write(
@@ -147,7 +147,7 @@ fn oracle_nop_and_tests_without_a_reward_are_told_as_harbor_tells_them() {
     ] {
         let job = Job::new(name);
         let output = harbor(&job, &["-a", agent, "-p", task]).output().unwrap();
-        assert_eq!(output.status.code(), Some(code), "{name}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(code), "{name}: {}", both_outputs(&output));
         let own = result(&job)["rolltap"].clone();
         assert_eq!((&own["reward"], &own["failure"]["cause"]), (&reward, &cause), "{name}");
         assert_eq!(job.left_in_docker(), Vec::<String>::new());
@@ -156,7 +156,7 @@ fn oracle_nop_and_tests_without_a_reward_are_told_as_harbor_tells_them() {
 
 #[test]
 #[ignore = "needs Docker and Harbor: run ./scripts/test"]
-fn what_a_job_says_instead_of_its_tasks_reaches_harbor() {
+fn settings_of_a_job_that_override_its_tasks_reach_harbor() {
     let (given, image) = (TempDir::new().unwrap(), testbed("ROLLTAP_TESTBED_PREBUILT"));
     let toml = format!("[task]\nname = \"rolltap/told\"\n[environment]\ndocker_image = \"{image}\"\n");
     write(
@@ -185,9 +185,9 @@ fn what_a_job_says_instead_of_its_tasks_reaches_harbor() {
     let file = given.path().join("job.json");
     fs::write(&file, config.to_string()).unwrap();
     let output = harbor(&job, &["-c", file.to_str().unwrap()]).output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", both_outputs(&output));
     let result = result(&job);
-    assert_eq!(result["rolltap"]["reward"], 1.0, "variable and mount are there: {}", said(&output));
+    assert_eq!(result["rolltap"]["reward"], 1.0, "variable and mount are there: {}", both_outputs(&output));
     let environment = &result["config"]["environment"];
     assert_eq!((&environment["override_memory_mb"], &environment["override_cpus"]), (&json!(300), &json!(1)));
     let kept = fs::read_to_string(trial_dir(&job).unwrap().join("artifacts/app/seen")).unwrap();
@@ -197,13 +197,13 @@ fn what_a_job_says_instead_of_its_tasks_reaches_harbor() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Harbor: run ./scripts/test"]
-async fn what_harbor_has_against_a_job_is_told_before_it_starts() {
+async fn harbors_objections_to_a_job_are_reported_before_it_starts() {
     let upstream = sim::start(sim::Settings::default()).await.unwrap();
     let job = Job::new("harbor-refused");
     let url = format!("http://{}", upstream.addr());
     let output = harbor(&job, &["-a", "nobody", "-p", HELLO, "--upstream", &url]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    assert!(said(&output).contains("Agent name nobody is not valid"), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", both_outputs(&output));
+    assert!(both_outputs(&output).contains("Agent name nobody is not valid"), "{}", both_outputs(&output));
     assert!(!job.dir().exists());
 }
 

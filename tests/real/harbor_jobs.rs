@@ -1,4 +1,4 @@
-//! Jobs beside Harbor: the same file run by both, and Harbor's own reader on what we leave.
+//! Jobs compared with Harbor: both run the same file, and Harbor's own reader reads rolltap's output.
 
 use std::fs;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::harness::testbed;
 use crate::program::text;
-use crate::stage::testbed;
 
-/// What the tests of each task of each dataset do. The oracle's solution leaves `/app/state`.
+/// The test script of each task of each dataset. The oracle's solution leaves `/app/state`.
 const TASKS: [(&str, &str); 6] = [
     (
         "plain/solved",
@@ -43,7 +43,8 @@ fn tasks(dir: &Path) {
     }
 }
 
-/// Harbor's package. Its command line is more than the testbed installs; what it calls for a job is not.
+/// Returns a command for Harbor's package. The testbed does not install all of its command line, but all that a job
+/// needs.
 fn harbor() -> Command {
     let mut command = Command::new(testbed("ROLLTAP_TESTBED_TRAINERS"));
     command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real/harbor_jobs.py"));
@@ -51,7 +52,7 @@ fn harbor() -> Command {
     command
 }
 
-/// What Harbor's models make of a job's directory.
+/// Returns a job's directory as Harbor's models read it.
 fn read_by_harbor(job: &Path) -> Value {
     let output = harbor().arg("read").arg(job).output().unwrap();
     assert!(output.status.success(), "{}: {}", job.display(), text(&output.stderr));
@@ -80,7 +81,7 @@ fn the_same_file_gives_the_same_job_here_and_there_and_harbor_reads_ours() {
     ours.args(["run", "-c", "job.yaml", "--job-name", &name, "--jobs-dir", "jobs"]);
     for command in [&mut theirs, &mut ours] {
         let output = command.current_dir(dir.path()).output().unwrap();
-        // Ours ends with 1: a missing reward is not the agent's doing.
+        // rolltap exits with 1, because a missing reward is not the agent's failure.
         assert!(output.status.code().is_some_and(|code| code < 2), "{}", text(&output.stderr));
     }
     let [mut theirs, mut ours] =

@@ -1,4 +1,4 @@
-//! What agents, tests and builds may do to a job: its memory, disk and time are bounded, it ends, and nothing is left.
+//! Attacks of agents, tests and builds on a job: its memory, disk and time are bounded, it ends, and nothing is left.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ use crate::program::{Job, text};
 
 const REWARD: &str = "echo 1 >/logs/verifier/reward.txt\n";
 
-/// A task whose agent is its own solution. What the environment is made of comes with `more`.
+/// Makes a task whose agent is its own solution. `more` has the files of the environment.
 fn task(toml: &str, more: &[(&str, &str)]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let files = [("task.toml", toml), ("instruction.md", "Do it.")];
@@ -31,11 +31,11 @@ fn prebuilt(more: &str) -> String {
     format!("[environment]\ndocker_image = \"{image}\"\n{more}")
 }
 
-fn said(output: &Output) -> String {
+fn both_outputs(output: &Output) -> String {
     format!("{}\n{}", text(&output.stdout), text(&output.stderr))
 }
 
-/// The only trial's directory and result.
+/// Returns the only trial's directory and result.
 fn only_trial(job: &Job, said: &str) -> (std::path::PathBuf, Value) {
     let dirs = fs::read_dir(job.dir()).unwrap().map(|entry| entry.unwrap().path());
     let dirs: Vec<_> = dirs.filter(|dir| dir.join("result.json").is_file()).collect();
@@ -43,7 +43,7 @@ fn only_trial(job: &Job, said: &str) -> (std::path::PathBuf, Value) {
     (dir.clone(), serde_json::from_slice(&fs::read(dir.join("result.json")).unwrap()).unwrap())
 }
 
-/// `rolltap run` of a task by its own solution, to its end.
+/// Runs a task by its own solution with `rolltap run`, until it exits.
 fn solve(job: &Job, task: &Path) -> Output {
     job.command(&["-a", "oracle", "-p"]).arg(task).output().unwrap()
 }
@@ -75,12 +75,12 @@ fn gigabytes_of_output_fill_neither_memory_nor_the_jobs_directory() {
         most_kib = most_kib.max(kib.unwrap_or(0));
         std::thread::sleep(Duration::from_millis(20));
     }
-    let said = said(&run.wait_with_output().unwrap());
+    let said = both_outputs(&run.wait_with_output().unwrap());
     let (_, result) = only_trial(&job, &said);
     assert_eq!(result["verifier_result"]["rewards"]["reward"], 1.0, "{said}");
     assert!((1..300 * 1024).contains(&most_kib), "{most_kib} KiB of memory");
     let kept = bytes_below(&job.dir());
-    assert!(kept < 32 << 20, "{kept} bytes are kept");
+    assert!(kept < 32 << 20, "{kept} bytes are stored");
     assert_eq!(job.left_in_docker(), Vec::<String>::new());
 }
 
@@ -101,7 +101,7 @@ fn an_agent_that_forks_hides_and_takes_away_the_logs_is_ended_and_judged() {
         &[("solution/solve.sh", &agent), ("tests/test.sh", &judge)],
     );
     let job = Job::new("hiding");
-    let said = said(&solve(&job, task.path()));
+    let said = both_outputs(&solve(&job, task.path()));
     let (_, result) = only_trial(&job, &said);
     assert_eq!(result["exception_info"]["exception_type"], "AgentTimeoutError", "{said}");
     assert_eq!(result["verifier_result"]["rewards"]["reward"], 1.0, "nothing of it runs: {said}");
@@ -110,14 +110,14 @@ fn an_agent_that_forks_hides_and_takes_away_the_logs_is_ended_and_judged() {
 
 #[test]
 #[ignore = "needs Docker: run ./scripts/test"]
-fn a_disk_that_the_agent_filled_is_told_and_nothing_hangs() {
-    // The only file system of a container that has an end.
+fn a_disk_that_the_agent_filled_is_reported_and_nothing_hangs() {
+    // `/dev/shm` is the only file system of a container with a size limit.
     let agent = "rm -rf /logs; mkdir -p /dev/shm/logs && ln -s /dev/shm/logs /logs\n\
                  cat /dev/zero >/dev/shm/filler; true\n";
     let task =
         task(&prebuilt(""), &[("solution/solve.sh", agent), ("tests/test.sh", &format!("true\n{REWARD}"))]);
     let job = Job::new("filled");
-    let said = said(&solve(&job, task.path()));
+    let said = both_outputs(&solve(&job, task.path()));
     let (dir, result) = only_trial(&job, &said);
     let exception = &result["exception_info"]["exception_type"];
     assert!(exception.as_str().unwrap().starts_with("RewardFile"), "{exception}: {said}");
@@ -129,7 +129,7 @@ fn a_disk_that_the_agent_filled_is_told_and_nothing_hangs() {
 
 #[test]
 #[ignore = "needs Docker: run ./scripts/test"]
-fn a_build_that_takes_too_long_is_ended_and_told() {
+fn a_build_that_takes_too_long_is_ended_and_reported() {
     let image = std::env::var("ROLLTAP_TESTBED_PREBUILT").unwrap();
     let marker = format!("86400.{}", std::process::id());
     let dockerfile = format!("FROM {image}\nRUN sleep {marker}\n");
@@ -144,14 +144,14 @@ fn a_build_that_takes_too_long_is_ended_and_told() {
     let job = Job::new("slow-build");
     let begun = Instant::now();
     let output = solve(&job, task.path());
-    let said = said(&output);
+    let said = both_outputs(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     let (_, result) = only_trial(&job, &said);
     let exception = &result["exception_info"];
     assert_eq!(exception["exception_type"], "EnvironmentStartTimeoutError", "{said}");
     assert!(exception["exception_message"].as_str().unwrap().contains("after 3 s"), "{exception}");
     assert!(begun.elapsed() < limit(60), "{:?}", begun.elapsed());
-    // The engine takes a moment to notice that nobody waits for it any more.
+    // The engine takes a moment to notice that its client is gone.
     let ps =
         || Command::new("docker").args(["ps", "--no-trunc", "--format", "{{.Command}}"]).output().unwrap();
     until("the build's container is gone", || !text(&ps().stdout).contains(&marker));
@@ -160,7 +160,7 @@ fn a_build_that_takes_too_long_is_ended_and_told() {
 
 #[test]
 #[ignore = "needs Docker: run ./scripts/test"]
-fn what_a_job_mounts_and_teaches_is_seen_by_its_agent_and_its_container_kept_where_that_is_asked_for() {
+fn mounts_and_skills_of_a_job_reach_its_agent_and_its_container_stays_on_request() {
     let (job, given) = (Job::new("given"), tempfile::tempdir().unwrap());
     fs::create_dir_all(given.path().join("skills/greet")).unwrap();
     fs::write(given.path().join("skills/greet/SKILL.md"), "Say hello.").unwrap();
@@ -180,7 +180,7 @@ fn what_a_job_mounts_and_teaches_is_seen_by_its_agent_and_its_container_kept_whe
     let file = given.path().join("job.json");
     fs::write(&file, config.to_string()).unwrap();
     let output = job.command(&["-c"]).arg(&file).output().unwrap();
-    let said = said(&output);
+    let said = both_outputs(&output);
     let (dir, result) = only_trial(&job, &said);
     assert_eq!(result["verifier_result"]["rewards"]["reward"], 1.0, "{said}");
     let log = fs::read_to_string(dir.join("trial.log")).unwrap();

@@ -1,13 +1,14 @@
-//! An agent inside a container reaches its model, and nothing else of ours.
+//! An agent inside a container reaches its model, and nothing else of rolltap.
 
 use std::process::Command;
 
 use rolltap_rollout::call::CallStatus;
 
+use crate::harness::vllm;
 use crate::program::{Job, check, text};
-use crate::stage::vllm;
 
-/// Plain bash: the image has no HTTP client. Calls the model at its base URL, then tries the admin plane's paths there, with its key.
+/// The agent is plain bash, because the image has no HTTP client. It calls the model at its base URL, and then tries
+/// the admin plane's paths there, with its key.
 const AGENT: &str = r#"
 set -eu
 url=${OPENAI_BASE_URL#http://}

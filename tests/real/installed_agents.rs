@@ -1,5 +1,5 @@
-//! Agents by name: installed once on this host, let loose in containers that have nothing of them, unmodified, at a real
-//! task. The model is scripted; every call of theirs is captured.
+//! Agents by name, unmodified: installed once on this host, and run at a real task in containers without any of their
+//! dependencies. The model is scripted, and every call is captured.
 
 use std::path::{Path, PathBuf};
 
@@ -8,19 +8,19 @@ use rolltap_sim as sim;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::harness::testbed;
 use crate::program::{Job, check, text};
-use crate::stage::testbed;
 
 const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tasks/hello-prebuilt");
 const WITHOUT_NETWORK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tasks/hello-no-network");
 const WRITE: &str = "echo 'Hello, world!' > hello.txt && cat hello.txt";
 
-/// What the model says to one agent: a call of its own shell tool, then that it is done.
+/// The model's script for one agent: a call of its own shell tool, and then the completion.
 struct Part {
     agent: &'static str,
     tool: &'static str,
     argument: &'static str,
-    /// Further arguments that the tool wants.
+    /// Further arguments that the tool requires.
     more: &'static str,
     done: &'static str,
 }
@@ -69,7 +69,7 @@ impl Part {
         sim::Script::from_toml(&script, self.agent).unwrap()
     }
 
-    /// A job of one trial of this agent at this task.
+    /// Runs a job of one trial of this agent at this task.
     async fn play(&self, name: &str, task: &str, more: &[&str]) -> (Job, String) {
         let settings =
             sim::Settings { script: Some(self.script()), max_model_len: 500_000, ..sim::Settings::default() };
@@ -85,7 +85,7 @@ impl Part {
     }
 }
 
-/// The task is solved, each call is whole and in one branch, and nothing is left.
+/// Checks that the task is solved, that each call is complete and in one branch, and that nothing is left.
 fn assert_solved_and_captured(job: &Job, said: &str) {
     let rows = job.rows();
     let rewards: Vec<_> = rows.iter().map(|row| row.reward).collect();
@@ -109,7 +109,7 @@ fn assert_solved_and_captured(job: &Job, said: &str) {
     assert_eq!(job.left_in_docker(), Vec::<String>::new());
 }
 
-/// The trial's own result.
+/// Returns the trial's own result.
 fn result(job: &Job) -> Value {
     let trials = std::fs::read_dir(job.dir()).unwrap().map(|entry| entry.unwrap().path());
     let results: Vec<PathBuf> =
@@ -162,7 +162,7 @@ async fn mini_swe_agent_finishes_a_task_in_a_container_that_has_no_python() {
     assert_solved_and_captured(&job, &said);
 }
 
-/// The task of the other tests for a user who may write little, and whose home is not there.
+/// Makes the task of the other tests for a user with few write permissions and without a home directory.
 fn task_of_a_user(dir: &Path) {
     let toml = "[task]\nname = \"rolltap/hello-user\"\n[agent]\nuser = \"nobody\"\ntimeout_sec = 1200.0\n\
                 [environment]\ndocker_image = \"rolltap-testbed/hello:1\"\nworkdir = \"/tmp\"\n";
@@ -186,7 +186,7 @@ async fn an_agent_works_as_a_user_who_is_not_root_and_has_no_home() {
     assert!(job.rows().iter().all(|row| row.reward == Some(1.0)), "{said}");
 }
 
-/// It writes a file, then says twice that it is done, since it is asked to confirm.
+/// The model writes a file, and then sends the completion twice, because the agent asks for a confirmation.
 const TERMINUS_2: &str = r#"
 [[conversation]]
 [[conversation.turn]]
@@ -197,10 +197,10 @@ content = '''{"analysis": "A file is wanted.", "plan": "Write it.", "commands": 
 content = '''{"analysis": "It is there.", "plan": "None.", "commands": [], "task_complete": true}'''
 "#;
 
-/// Its tmux needs an image that has it, or a network; this machine has it.
+/// Its tmux must be in the image, unless there is a network. This machine has it.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Python and tmux: run ./scripts/test"]
-async fn harbors_terminus_2_finishes_a_task_and_what_it_kept_itself_is_what_was_captured() {
+async fn harbors_terminus_2_finishes_a_task_and_its_own_record_equals_the_captures() {
     let answers = sim::Script::from_toml(TERMINUS_2, "script").unwrap();
     let upstream =
         sim::start(sim::Settings { script: Some(answers), ..sim::Settings::default() }).await.unwrap();
@@ -208,7 +208,8 @@ async fn harbors_terminus_2_finishes_a_task_and_what_it_kept_itself_is_what_was_
     let task = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/tasks/hello-file");
     let address = format!("http://{}", upstream.addr());
     let mut command = job.command(&["-p", task, "-e", "local", "-a", "terminus-2", "--upstream", &address]);
-    // LiteLLM takes ten seconds of a core to import, and the example's two minutes are short where others use it too.
+    // LiteLLM takes ten seconds of a core to import. The example's two minutes are short if other tests use that core
+    // too.
     command.args(["--timeout-multiplier", "10"]);
     let options = [
         "collect_rollout_details=true",

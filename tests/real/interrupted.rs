@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use rolltap_testing::limit;
 
+use crate::harness::vllm;
 use crate::program::{Job, text};
-use crate::stage::vllm;
 
 #[test]
 #[ignore = "needs vLLM and Docker: run ./scripts/test"]

@@ -1,4 +1,4 @@
-//! `rolltap run` in Docker, killed without warning at five moments, then gone on with.
+//! `rolltap run` in Docker, killed without warning at five moments, and then resumed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +11,7 @@ use crate::program::{Job, check, text};
 const SAMPLES: i32 = 4;
 const KILLS: usize = 5;
 
-/// A simulated model that says it is done. It ends with the test.
+/// A simulated model that answers with the completion. It ends with the test.
 struct Model {
     child: std::process::Child,
     url: String,
@@ -43,7 +43,7 @@ impl Drop for Model {
     }
 }
 
-/// How many events to wait for before each kill. Told if the test fails.
+/// Returns the number of events before each kill. The numbers are printed if the test fails.
 fn moments() -> Vec<usize> {
     let mut state = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let mut next = || {
@@ -108,13 +108,13 @@ fn a_job_killed_at_five_moments_ends_with_every_sample_once_and_nothing_left_ove
             "{task}: each sample once, by one attempt; {said}"
         );
     }
-    // Rows are what was captured of their own trials, and of no others.
+    // The rows match the captures of their own trials, and no others.
     let checked = check(&job.dir());
     assert!(checked.status.success(), "{}{}; {said}", text(&checked.stdout), text(&checked.stderr));
     assert_eq!(job.left_in_docker(), Vec::<String>::new(), "{said}");
 }
 
-/// The same task under another name.
+/// Copies the task under another name.
 fn copy_second(from: &str, to: &str) {
     let copied =
         Command::new("sh").args(["-c", "mkdir -p \"$2\" && cp -r \"$1\"/. \"$2\"", "sh", from, to]).status();

@@ -1,4 +1,5 @@
-//! The example that learns (examples/learn), in short: every part real, and its servers and itself killed in the middle.
+//! The example that learns (examples/learn), shortened: every part is real, and its servers and the example itself are
+//! killed in the middle.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,16 +10,16 @@ use std::time::{Duration, Instant};
 use rolltap_testing::limit;
 use serde_json::Value;
 
-use crate::stage::testbed;
+use crate::harness::testbed;
 use crate::trainers;
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/learn");
 const STEPS: usize = 3;
-/// A run waits for vLLM to start, beside other tests.
+/// A run waits until vLLM has started, while other tests run.
 const PATIENCE_SECONDS: u64 = 400;
 
-/// Python with torch, the `rolltap` package and this script of the example; in groups of four, in directories of this
-/// host.
+/// Returns a command for this script of the example, in a Python with torch and the `rolltap` package. It uses groups
+/// of four, and directories of this host.
 pub(crate) fn training(script: &str, groups: &str, out: &Path) -> Command {
     let mut training = trainers::python().into_std();
     training
@@ -26,7 +27,7 @@ pub(crate) fn training(script: &str, groups: &str, out: &Path) -> Command {
         .args(["--program", env!("CARGO_BIN_EXE_rolltap")])
         .args(["--vllm-python", &testbed("ROLLTAP_TESTBED_PYTHON")])
         .args(["--env", "local", "--groups", groups, "--group-size", "4", "-n", "4"])
-        // By itself vLLM binds its threads to the first core, which servers of other tests use too; and a thread that
+        // By default vLLM binds its threads to the first core, which servers of other tests use too. A thread that
         // waits for another one must not keep a core busy.
         .env("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         .env("OMP_WAIT_POLICY", "PASSIVE")
@@ -35,7 +36,7 @@ pub(crate) fn training(script: &str, groups: &str, out: &Path) -> Command {
     training
 }
 
-/// The example on a model that is taught in short.
+/// Returns the example on a model with a short pre-training.
 fn example(out: &Path) -> Command {
     let mut example = training("__main__.py", "1", out);
     example.args(["--taught", &testbed("ROLLTAP_TESTBED_LEARNER")]).args([
@@ -47,8 +48,7 @@ fn example(out: &Path) -> Command {
     example
 }
 
-/// The folder of a taught model. It is made once per machine, as long as what teaches it stays the same; that takes
-/// minutes.
+/// Returns the folder of a pre-trained model. It is made once per machine and training code, which takes minutes.
 pub(crate) fn taught() -> String {
     let dir = tempfile::tempdir().unwrap();
     let output = example(dir.path()).arg("--teach-only").output().unwrap();
@@ -56,34 +56,34 @@ pub(crate) fn taught() -> String {
     testbed("ROLLTAP_TESTBED_LEARNER")
 }
 
-/// A run, which goes on where one before it in the same folder stopped.
+/// Starts a run, which resumes an earlier one in the same folder.
 fn run(out: &Path) -> Child {
     let log = fs::File::options().create(true).append(true).open(out.join("terminal.log")).unwrap();
     let mut command = example(out);
     command.args(["--steps", &STEPS.to_string()]).stdout(Stdio::null()).stderr(log).spawn().unwrap()
 }
 
-/// What the run has said.
-fn said(out: &Path) -> String {
+/// Returns the output of the run so far.
+fn log_text(out: &Path) -> String {
     fs::read_to_string(out.join("terminal.log")).unwrap_or_default()
 }
 
-/// Waits until the run has said this.
+/// Waits until the run has printed this text.
 fn wait_for(out: &Path, run: &mut Child, words: &str) {
-    wait_until(out, run, &format!("say {words:?}"), || said(out).contains(words));
+    wait_until(out, run, &format!("print {words:?}"), || log_text(out).contains(words));
 }
 
 fn wait_until(out: &Path, run: &mut Child, what: &str, is_so: impl Fn() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < limit(PATIENCE_SECONDS), "the run did not {what}:\n{}", said(out));
+        assert!(begin.elapsed() < limit(PATIENCE_SECONDS), "the run did not {what}:\n{}", log_text(out));
         let is_over = run.try_wait().unwrap().is_some();
-        assert!(!is_over || is_so(), "the run ended before it did {what}:\n{}", said(out));
+        assert!(!is_over || is_so(), "the run ended before it did {what}:\n{}", log_text(out));
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// The process that the run knows by this name.
+/// Returns the id of the process with this name in the run.
 fn pid_of(out: &Path, name: &str) -> Option<String> {
     let known = fs::read_to_string(out.join("processes.json")).ok()?;
     let known: Value = serde_json::from_str(&known).ok()?;
@@ -94,21 +94,21 @@ fn kill(pid: &str) {
     assert!(Command::new("kill").args(["-KILL", pid]).status().unwrap().success());
 }
 
-/// Ends what a failed test leaves behind.
+/// Kills the processes that a failed test leaves behind.
 struct Leftovers(PathBuf);
 
 impl Drop for Leftovers {
     fn drop(&mut self) {
         for name in ["trials", "proxy", "vllm"] {
             if let Some(pid) = pid_of(&self.0, name) {
-                // Each leads a session of its own.
+                // Each process leads its own session.
                 let _ = Command::new("kill").args(["-KILL", "--", &format!("-{pid}")]).status();
             }
         }
     }
 }
 
-/// The trials in the proxy's captures that have something to train and a reward that measures the agent.
+/// Returns the trials in the proxy's captures with trainable tokens and a reward that measures the agent.
 fn stored(out: &Path) -> BTreeSet<String> {
     let mut export = Command::new(env!("CARGO_BIN_EXE_rolltap"));
     export.arg("export").arg(out.join("captures")).args(["--format", "jsonl", "--failed", "drop", "-o", "-"]);
@@ -131,7 +131,8 @@ fn what_is_captured_is_trained_once_through_kills_of_proxy_and_trainer() {
     wait_for(out, &mut first, "step 0:");
     kill(&pid_of(out, "proxy").unwrap());
     wait_for(out, &mut first, "step 1:");
-    // What a step trains on is there before it is trained: killed then, nothing of the step is kept.
+    // The batch of a step is written before the step trains on it. After a kill at that moment, nothing of the step is
+    // stored.
     let weighed = out.join("exports/weighed.jsonl");
     fs::remove_file(&weighed).unwrap();
     wait_until(out, &mut first, "weigh the next batch", || weighed.exists());
@@ -139,9 +140,9 @@ fn what_is_captured_is_trained_once_through_kills_of_proxy_and_trainer() {
     first.wait().unwrap();
     let mut second = run(out);
     wait_for(out, &mut second, "step 2:");
-    assert!(second.wait().unwrap().success(), "{}", said(out));
+    assert!(second.wait().unwrap().success(), "{}", log_text(out));
 
-    let told = said(out);
+    let told = log_text(out);
     assert!(told.contains("proxy died (status -9); starting it again"), "{told}");
     assert!(told.contains("which a killed run left behind"), "{told}");
     let steps = steps(out);
@@ -149,7 +150,7 @@ fn what_is_captured_is_trained_once_through_kills_of_proxy_and_trainer() {
     for (number, step) in steps.iter().enumerate() {
         assert_eq!(step["step"].as_f64(), Some(number as f64));
         assert!(step["trained_tokens"].as_f64().unwrap() > 0.0, "{step}");
-        // Of the very weights that sampled: neither older, nor other ones, nor other tokens.
+        // The batch was sampled by exactly these weights: no older or other weights, and no other tokens.
         assert_eq!(step["staleness_max"].as_f64(), Some(0.0), "{step}");
         assert!(step["logprob_diff_max"].as_f64().unwrap() < 1e-3, "{step}");
     }
@@ -166,8 +167,8 @@ fn what_is_captured_is_trained_once_through_kills_of_proxy_and_trainer() {
     nothing_is_left_of_what_is_too_old(out);
 }
 
-/// The whole run of docs/tutorials/a-policy-learns.md, on a model that is taught with the example's own settings. The reward of each seed there
-/// rises from between 0.22 and 0.41 in the first step to above 0.8 in the last three.
+/// The whole run of docs/tutorials/a-policy-learns.md, on a model that is taught with the example's own settings. For
+/// each seed there, the reward rises from between 0.22 and 0.41 in the first step to above 0.8 in the last three.
 #[test]
 #[ignore = "needs vLLM, the trainers' packages and twenty minutes: run ./scripts/test --long"]
 fn a_policy_learns_in_twenty_five_steps() {
@@ -195,13 +196,13 @@ fn a_policy_learns_in_twenty_five_steps() {
     }
 }
 
-/// The table of a run, a row per step.
+/// Returns the table of a run, a row per step.
 fn steps(out: &Path) -> Vec<Value> {
     let table = fs::read_to_string(out.join("table.jsonl")).unwrap();
     table.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The last batch, as if the trainer were many versions further.
+/// Checks that the trainer would drop the last batch if its weights were many versions newer.
 fn nothing_is_left_of_what_is_too_old(out: &Path) {
     let script = "import json, sys; from pathlib import Path; from rollouts import export; \
                   folder = Path(sys.argv[2]); lines = (folder / 'rows.jsonl').read_text().splitlines(); \
@@ -214,12 +215,12 @@ fn nothing_is_left_of_what_is_too_old(out: &Path) {
 
 #[test]
 #[ignore = "needs the trainers' packages: run ./scripts/test"]
-fn the_step_is_what_it_says() {
+fn the_examples_own_tests_pass() {
     let mut pytest = trainers::python().into_std();
     pytest
         .args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "tests"])
         .current_dir(EXAMPLE)
-        // Small tensors, beside other tests.
+        // The tensors are small, and other tests run at the same time.
         .env("OMP_NUM_THREADS", "1");
     let output = pytest.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));

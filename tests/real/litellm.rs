@@ -1,9 +1,9 @@
-//! LiteLLM as a client: what half of all agents call models with.
+//! LiteLLM as a client, which about half of all agents use.
 
 use serde_json::json;
 
 use crate::clients::{are_whole, printed, script};
-use crate::stage::Stage;
+use crate::harness::Stage;
 
 #[tokio::test]
 #[ignore = "needs vLLM and Python: run ./scripts/test"]

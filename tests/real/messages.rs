@@ -1,10 +1,10 @@
-//! The official Anthropic client for Python, streaming and not, and vLLM's own Messages API beside ours.
+//! The official Anthropic client for Python, streaming and not, and a comparison with vLLM's own Messages API.
 
 use rolltap_rollout::call::{CallStatus, Dialect};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::stage::{Stage, testbed};
+use crate::harness::{Stage, testbed};
 
 #[tokio::test]
 #[ignore = "needs vLLM and Python: run ./scripts/test"]
@@ -52,7 +52,7 @@ async fn the_official_client_understands_every_answer() {
     assert_eq!(json!(ids(0)), seen["called"]["whole"]["usage"]["output_tokens"]);
 }
 
-/// The prompt is the one of vLLM's own Messages API, for what both carry alike.
+/// The prompt equals that of vLLM's own Messages API, for fields that both translate alike.
 #[tokio::test]
 #[ignore = "needs vLLM: run ./scripts/test"]
 async fn the_prompt_is_vllms_own() {

@@ -8,9 +8,9 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::clients::{are_whole, client};
-use crate::stage::Stage;
+use crate::harness::Stage;
 
-/// It looks, writes, reads back, and is done.
+/// The model looks, writes, reads back, and completes the task.
 const SCRIPT: &str = r#"
 [[conversation]]
 [[conversation.turn]]
@@ -27,7 +27,7 @@ content = "Done."
 tool_calls = [{ name = "bash", arguments = { command = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT" } }]
 "#;
 
-/// The agent at a task in `folder`; its own folders are there too.
+/// Returns the agent's command in `folder`, which holds its own folders too.
 fn mini(trial: &TrialOpened, folder: &Path, model: &str) -> Command {
     let mut mini = client("mini");
     mini.current_dir(folder)
@@ -56,7 +56,7 @@ async fn mini_swe_agent_finishes_a_task() {
     let calls = stage.calls(&trial).await;
     assert_eq!(calls.len(), 3);
     are_whole(&calls);
-    // Each turn goes on where the last one ended: all of it is one row.
+    // Each turn extends the previous one, so all of it is one row.
     let rows = stage.rollout(&trial).await;
     assert_eq!(rows.len(), 1);
     assert_eq!(
@@ -67,12 +67,12 @@ async fn mini_swe_agent_finishes_a_task() {
 
 #[tokio::test]
 #[ignore = "needs vLLM and Python: run ./scripts/test"]
-async fn mini_swe_agent_talks_to_vllm() {
+async fn mini_swe_agent_calls_vllm() {
     let stage = Stage::set().await;
     let trial = stage.open().await;
     let folder = TempDir::new().unwrap();
     let mut mini = mini(&trial, folder.path(), "tiny");
-    // The tiny model's words are noise and its context is short: a short prompt, and two turns of them.
+    // The tiny model's words are noise and its context is short, so the prompt is short and there are two turns.
     mini.args(["--config", "agent.step_limit=2", "--config", "agent.instance_template={{task}}"])
         .args(["--config", "model.model_kwargs.max_tokens=32"]);
     let output = mini.output().await.unwrap();

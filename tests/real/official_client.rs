@@ -4,7 +4,7 @@ use rolltap_rollout::call::CallStatus;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::stage::{Stage, testbed};
+use crate::harness::{Stage, testbed};
 
 #[tokio::test]
 #[ignore = "needs vLLM and Python: run ./scripts/test"]

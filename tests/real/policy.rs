@@ -8,7 +8,7 @@ use rolltap_rollout::row::RolloutRow;
 use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::harness::Stage;
 
 const CHAT: &str = "/chat/completions";
 
@@ -22,7 +22,7 @@ async fn post(stage: &Stage, path: &str, body: Value) -> PolicyStatus {
     response.json().await.unwrap()
 }
 
-/// Long enough for something to happen meanwhile.
+/// Returns a request with an answer that is long enough for an action meanwhile.
 fn long() -> Value {
     json!({"model": "tiny", "messages": [{"role": "user", "content": "Go on"}], "stream": true,
         "max_tokens": 3000, "ignore_eos": true})
@@ -34,18 +34,18 @@ async fn some_chunks(response: &mut Response) {
     }
 }
 
-async fn tell_vllm(stage: &Stage, version: &str) {
+async fn set_vllm_version(stage: &Stage, version: &str) {
     let url = format!("{}/update_weight_version", stage.vllm);
     let answer = stage.http.post(url).json(&json!({"new_version": version})).send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK, "{}", answer.text().await.unwrap());
 }
 
-/// One test, because the server has one version: what it tells in one part must not change under another.
+/// This is one test, because the server has one version: one part must not change the version of another.
 #[tokio::test]
 #[ignore = "needs vLLM: run ./scripts/test"]
 async fn policy_versions_and_pauses() {
     a_call_that_straddles_a_bump_has_both_versions_on_its_tokens().await;
-    the_version_that_vllm_tells_is_learnt().await;
+    the_version_that_vllm_reports_is_learnt().await;
     a_pause_lets_calls_finish_holds_new_ones_and_lets_them_go().await;
 }
 
@@ -78,19 +78,19 @@ async fn a_call_that_straddles_a_bump_has_both_versions_on_its_tokens() {
     assert_eq!(breaches, []);
 }
 
-async fn the_version_that_vllm_tells_is_learnt() {
+async fn the_version_that_vllm_reports_is_learnt() {
     let stage = Stage::set().await;
-    eventually("vLLM tells a version", async || status(&stage).await.current.label.is_some()).await;
+    eventually("vLLM reports a version", async || status(&stage).await.current.label.is_some()).await;
     let before = status(&stage).await.current;
     let label = format!("step-{}", std::process::id());
-    tell_vllm(&stage, &label).await;
+    set_vllm_version(&stage, &label).await;
     eventually("the change is learnt", async || {
         status(&stage).await.current.label.as_deref() == Some(&label)
     })
     .await;
     assert_eq!(status(&stage).await.current.version, before.version + 1);
-    // Other tests share the server.
-    tell_vllm(&stage, before.label.as_deref().unwrap_or("default")).await;
+    // Other tests share the server, so its label is restored.
+    set_vllm_version(&stage, before.label.as_deref().unwrap_or("default")).await;
     eventually("what was there is known", async || status(&stage).await.current == before).await;
 }
 

@@ -1,4 +1,4 @@
-//! The `rolltap` program, and what it may leave behind.
+//! The `rolltap` program, and the objects that it may leave behind.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -22,7 +22,7 @@ impl Job {
         self.jobs.path().join(&self.name)
     }
 
-    /// `rolltap run` of this job.
+    /// Returns the command `rolltap run` of this job.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rolltap"));
         command
@@ -38,7 +38,7 @@ impl Job {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Containers, networks and images of this job.
+    /// Returns the containers, networks and images of this job.
     pub(crate) fn left_in_docker(&self) -> Vec<String> {
         let label = format!("label=dev.rolltap.job={}", self.name);
         let lists: [&[&str]; 3] = [&["ps", "-aq"], &["network", "ls", "-q"], &["images", "-q"]];
@@ -51,7 +51,7 @@ impl Job {
     }
 }
 
-/// `rolltap check` of a path.
+/// Runs `rolltap check` on a path.
 pub(crate) fn check(path: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_rolltap")).arg("check").arg(path).output().unwrap()
 }

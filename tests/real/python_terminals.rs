@@ -1,5 +1,5 @@
 //! The terminal environments of the `rolltap` package for Python: python/tests/terminals, on `rolltap env` with Docker,
-//! and with the trainers' own classes. A test for each file, since they wait for containers one after the other.
+//! and with the trainers' own classes. Each file has its own test, because their containers start one after the other.
 
 use crate::trainers::{python, succeeds};
 
@@ -9,7 +9,7 @@ async fn passes(file: &str) {
         .args(["-m", "pytest", "--quiet", "--tb=short", "--durations=5"])
         .arg(format!("tests/terminals/{file}"))
         .env("ROLLTAP_TEST_PROGRAM", env!("CARGO_BIN_EXE_rolltap"))
-        // The models are small: threads would only wait for each other.
+        // The models are small, and threads would only wait for each other.
         .env("OMP_NUM_THREADS", "1");
     succeeds(tests).await;
 }
@@ -44,7 +44,7 @@ async fn verifiers_owns_the_loop_at_real_terminals() {
     passes("test_verifiers_terminal.py").await;
 }
 
-/// A file that no test here names would never run.
+/// A file without a test here would never run.
 #[test]
 fn every_file_has_its_test() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/python/tests/terminals");

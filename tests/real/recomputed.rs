@@ -1,5 +1,5 @@
-//! The logprobs of rollouts are those of the model over exactly these tokens: a forward pass outside of vLLM finds the
-//! same, and does not for sequences, masks or logprobs that are a little wrong.
+//! The logprobs of rollouts are the model's for exactly these tokens. A forward pass outside of vLLM computes the same
+//! ones, but different ones for slightly wrong sequences, masks or logprobs.
 
 use std::io::Write as _;
 
@@ -11,9 +11,9 @@ use tokio::process::Command;
 
 use crate::clients::printed;
 use crate::conversation::{Conversation, Echo, Manner, Wire};
-use crate::stage::{Stage, testbed, vllm};
+use crate::harness::{Stage, testbed, vllm};
 
-/// Ten times the largest difference that was measured (3.1e-5): two implementations of the same sums in 32 bits.
+/// Ten times the largest measured difference (3.1e-5) between two implementations of the same sums in 32 bits.
 const TOLERANCE: f64 = 3e-4;
 const TURNS: usize = 5;
 
@@ -27,9 +27,9 @@ async fn a_forward_pass_over_each_branch_finds_the_captured_logprobs() {
             for tools in [false, true] {
                 for thinking in [false, true] {
                     let manner = Manner { wire, stream, echo: Echo::Whole, tools };
-                    // Half of them keep every token in one long sequence.
+                    // Half of the conversations preserve every token in one long sequence.
                     let history = if tools == stream { History::Sampled } else { History::Faithful };
-                    talks.push(talk(&stage, manner, thinking, history));
+                    talks.push(converse(&stage, manner, thinking, history));
                 }
             }
         }
@@ -51,10 +51,10 @@ async fn a_forward_pass_over_each_branch_finds_the_captured_logprobs() {
         );
     }
     assert!(spliced >= 5 * TURNS, "only {spliced} answers have others after them");
-    assert!(distinct >= 5000, "{distinct} tokens are too few to say anything");
+    assert!(distinct >= 5000, "{distinct} tokens are too few for a result");
     let largest = |of: &str| seen[of]["largest"].as_f64().unwrap();
     assert!(largest("same") <= TOLERANCE);
-    // Each control fails the check that the rows pass, and by far.
+    // Each control fails the check by a large factor, while the rows pass.
     for control in ["shifted", "mask_early", "retokenised"] {
         assert!(largest(control) > 1000.0 * TOLERANCE, "{control} passes");
     }
@@ -64,8 +64,8 @@ async fn a_forward_pass_over_each_branch_finds_the_captured_logprobs() {
     }
 }
 
-/// A conversation, as its branches.
-async fn talk(stage: &Stage, manner: Manner, thinking: bool, history: History) -> Vec<RolloutRow> {
+/// Holds a conversation and returns its branches.
+async fn converse(stage: &Stage, manner: Manner, thinking: bool, history: History) -> Vec<RolloutRow> {
     let trial = stage.open_with(history).await;
     let mut talk = Conversation::new(stage, &trial, "tiny", manner, "Answer.");
     let free = json!({"temperature": 1, "top_p": 1, "max_tokens": 80, "chat_template_kwargs": {"enable_thinking": thinking}});
@@ -75,7 +75,7 @@ async fn talk(stage: &Stage, manner: Manner, thinking: bool, history: History) -
             asked["structured_outputs"] = json!({"regex": CALL});
             asked["chat_template_kwargs"] = json!({"enable_thinking": false});
         }
-        talk.says(&format!("Question {turn}: and then? déjà vu, 日本"));
+        talk.add_user_message(&format!("Question {turn}: and then? déjà vu, 日本"));
         let answer = talk.ask(&asked).await;
         if !answer.calls.is_empty() {
             talk.results(&answer.calls, "Blue, as far as the eye can see.");
@@ -96,7 +96,7 @@ async fn recomputed(rows: &[RolloutRow]) -> Value {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real/recompute.py");
     let mut python = Command::new(testbed("ROLLTAP_TESTBED_PYTHON"));
     let python = python.arg(script).arg(testbed("ROLLTAP_TESTBED_MODEL")).arg(file.path());
-    // Threads that compute a small sum together wait for each other's turn where other tests run beside them.
+    // With other tests on the same cores, threads that compute a small sum together wait for each other.
     python.env("OMP_NUM_THREADS", "1");
     printed(&python.env("HF_HUB_OFFLINE", "1").kill_on_drop(true).output().await.unwrap())
 }

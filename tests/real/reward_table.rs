@@ -1,4 +1,4 @@
-//! Harbor's rules, row by row: the same task directories, solved by Harbor's oracle and by ours, in Docker.
+//! Harbor's rules, row by row: Harbor's oracle and rolltap's solve the same task directories in Docker.
 
 mod rows;
 
@@ -11,11 +11,11 @@ use rolltap_testing::sample;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::harness::testbed;
 use crate::program::{Job, text};
-use crate::stage::testbed;
 use rows::{Row, rows};
 
-/// What came of a trial, as far as both tell it.
+/// The outcome of a trial, in the fields that both programs report.
 #[derive(Debug)]
 struct Seen {
     rewards: Value,
@@ -26,8 +26,8 @@ struct Seen {
     manifest: Value,
 }
 
-/// All rows by ours. By Harbor, which takes seconds of a core for each, all rows in the long tier and every third in the
-/// default one.
+/// Runs all rows with rolltap. Harbor takes seconds of a core for each, so it runs all rows in the long tier, and every
+/// third in the default one.
 #[test]
 #[ignore = "needs Docker and Harbor: run ./scripts/test"]
 fn every_row_of_harbors_reward_table_is_as_with_harbor() {
@@ -112,7 +112,7 @@ fn harbors(tasks: &Path, trials: &Path) -> BTreeMap<String, Seen> {
     fs::create_dir(trials).unwrap();
     let mut command = Command::new(testbed("ROLLTAP_TESTBED_TRAINERS"));
     command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real/harbor_trials.py")).arg(tasks).arg(trials);
-    // Nothing here is for anybody else to know, and nothing is fetched.
+    // The test sends no telemetry and fetches nothing.
     command.env("HARBOR_TELEMETRY", "0").env("LITELLM_LOCAL_MODEL_COST_MAP", "True");
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
@@ -131,7 +131,7 @@ fn harbors(tasks: &Path, trials: &Path) -> BTreeMap<String, Seen> {
     told.into_iter().map(seen).collect()
 }
 
-/// Rewards as numbers that are equal where they say the same: 1 and 1.0.
+/// Returns rewards as floats, so that 1 and 1.0 are equal.
 fn as_floats(rewards: &Value) -> Value {
     let float = |(name, value): (&String, &Value)| (name.clone(), json!(value.as_f64()));
     rewards.as_object().map_or(Value::Null, |rewards| rewards.iter().map(float).collect())

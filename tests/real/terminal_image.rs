@@ -1,14 +1,14 @@
-//! An image with tmux and with programs that take the whole screen. It is built once and kept by what it is made from.
+//! An image with tmux and full-screen programs. It is built once, under a name that is the hash of its contents.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use crate::harness::testbed;
 use crate::program::text;
-use crate::stage::testbed;
 
-/// A login shell notes every command that it runs, and knows none of earlier ones.
+/// A login shell records every command that it runs, and has no history of earlier ones.
 const DOCKERFILE: &str = r#"
 RUN apt-get update && apt-get install -y --no-install-recommends less python3 tmux vim && rm -rf /var/lib/apt/lists/*
 ENV LANG=C.UTF-8
@@ -16,14 +16,14 @@ RUN echo 'unset HISTFILE; trap '\''printf "%s\n" "$BASH_COMMAND" >> "${RECORD:-/
 WORKDIR /app
 "#;
 
-/// The image's name; the image is there.
+/// Builds the image if it does not exist, and returns its name.
 pub(crate) fn built() -> String {
     let dockerfile = format!("FROM {}\n{DOCKERFILE}", testbed("ROLLTAP_TESTBED_IMAGE"));
     let base = docker(&["image", "inspect", "--format", "{{.Id}}", &testbed("ROLLTAP_TESTBED_IMAGE")], "");
     let mut hasher = DefaultHasher::new();
     (&dockerfile, base).hash(&mut hasher);
     let name = format!("rolltap-testbed/terminal:{:016x}", hasher.finish());
-    // Tests are processes, and several of them may want it at once.
+    // Tests are processes, and several of them may build the image at once.
     let lock = fs::File::create(std::env::temp_dir().join("rolltap-testbed-terminal.lock")).unwrap();
     lock.lock().unwrap();
     if docker(&["image", "ls", "--quiet", &name], "").is_empty() {
@@ -32,7 +32,7 @@ pub(crate) fn built() -> String {
     name
 }
 
-/// What `docker` prints for this input.
+/// Returns the output of `docker` for this input.
 fn docker(arguments: &[&str], input: &str) -> String {
     let mut command = Command::new("docker");
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

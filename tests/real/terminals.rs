@@ -1,4 +1,5 @@
-//! The terminal agent's two terminals with real programs in them, tmux in a container, and its trajectory in Harbor's hands.
+//! The terminal agent's two terminals with real programs in them, tmux in a container, and its trajectory read by
+//! Harbor.
 
 use std::io;
 use std::path::Path;
@@ -15,10 +16,10 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::harbor::task_with_tmux;
+use crate::harness::testbed;
 use crate::program::{Job, text};
-use crate::stage::testbed;
 
-/// Writes the file, is asked whether it is sure, and is.
+/// The model writes the file, is asked for a confirmation, and confirms.
 const SCRIPT: &str = r#"
 [[conversation]]
 [[conversation.turn]]
@@ -29,7 +30,7 @@ content = '''{"analysis": "A file is wanted.", "plan": "Write it.", "commands": 
 content = '''{"analysis": "It is there.", "plan": "None.", "commands": [], "task_complete": true}'''
 "#;
 
-/// Runs tmux's commands on this host, for a server with a socket of its own. The server ends with it.
+/// Runs tmux's commands on this host, for a server with a socket of its own. The server ends when this is dropped.
 struct Host(TempDir);
 
 impl Host {
@@ -57,7 +58,7 @@ impl RunCommand for Host {
 impl Drop for Host {
     fn drop(&mut self) {
         let socket = self.0.path().join("socket");
-        // Where the shell was left, the server is gone already.
+        // If the shell has exited, the server is gone already.
         let _gone = Command::new("tmux").arg("-S").arg(socket).arg("kill-server").output();
     }
 }
@@ -67,7 +68,7 @@ async fn in_tmux() -> Terminal {
     Terminal::tmux(host, session).await.unwrap()
 }
 
-/// A bash that is gone when the terminal is.
+/// Returns a terminal with a bash, which ends with the terminal.
 fn in_streams() -> Terminal {
     let size = TerminalSize::default();
     let (pty, inner) = pty_process::open().unwrap();
@@ -78,7 +79,7 @@ fn in_streams() -> Terminal {
     Terminal::new(reader, writer, size)
 }
 
-/// Types, then looks until the screen has this.
+/// Types these keystrokes and polls until the screen contains this text.
 async fn type_until(terminal: &Terminal, keystrokes: &str, wanted: &str) {
     terminal.send_keys(keystrokes).await.unwrap();
     let looking = async {
@@ -90,7 +91,7 @@ async fn type_until(terminal: &Terminal, keystrokes: &str, wanted: &str) {
     assert!(in_time.is_ok(), "{keystrokes:?} gave no {wanted:?} in:\n{}", terminal.screen().await);
 }
 
-/// A shell with a prompt that no test types.
+/// Waits for a shell, and sets a prompt that no test types.
 async fn ready(terminal: &Terminal, dir: &Path) {
     type_commands::wait_for_prompt(terminal).await;
     type_until(terminal, &format!("cd {}; PS1='re''ady> '; clear\n", dir.display()), "ready>").await;
@@ -129,7 +130,7 @@ async fn interactive_programs_work(terminal: &Terminal) {
     assert!(std::fs::read_to_string(dir.path().join("big")).unwrap() == text);
 }
 
-async fn looks_see_what_is_new(terminal: &Terminal) {
+async fn observations_contain_the_new_output(terminal: &Terminal) {
     let dir = TempDir::new().unwrap();
     ready(terminal, dir.path()).await;
     type_until(terminal, "echo one;\n", "one\nready>").await;
@@ -150,14 +151,14 @@ async fn looks_see_what_is_new(terminal: &Terminal) {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs less, vim, Python and tmux: run ./scripts/test"]
 async fn a_session_of_tmux_is_a_terminal() {
-    looks_see_what_is_new(&in_tmux().await).await;
+    observations_contain_the_new_output(&in_tmux().await).await;
     interactive_programs_work(&in_tmux().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs less, vim and Python: run ./scripts/test"]
 async fn a_pseudo_terminal_is_a_terminal() {
-    looks_see_what_is_new(&in_streams()).await;
+    observations_contain_the_new_output(&in_streams()).await;
     interactive_programs_work(&in_streams()).await;
 }
 

@@ -1,4 +1,4 @@
-//! Harbor's own Terminus-2, in tmux in a folder of this machine: it keeps ids too, and both records must agree.
+//! Harbor's own Terminus-2, in tmux in a folder of this machine. It records ids too, and both records must agree.
 
 use rolltap_rollout::agent_reported::{self, Comparison, Segment, compare, rollout_details, trajectory};
 use rolltap_sim as sim;
@@ -6,9 +6,9 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::clients::{are_whole, printed, script};
-use crate::stage::Stage;
+use crate::harness::Stage;
 
-/// It writes a file, then says twice that it is done, since it is asked to confirm.
+/// The model writes a file, and then sends the completion twice, because the agent asks for a confirmation.
 const SCRIPT: &str = r#"
 [[conversation]]
 [[conversation.turn]]

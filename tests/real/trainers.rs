@@ -1,19 +1,20 @@
-//! The `rolltap` package for Python on the trainers' own packages: python/tests, with a proxy before the simulator.
+//! The `rolltap` package for Python with the trainers' own packages: python/tests, with a proxy in front of the
+//! simulator.
 
 use rolltap_sim as sim;
 use tokio::process::Command;
 
-use crate::stage::{Stage, testbed};
+use crate::harness::{Stage, testbed};
 
 const PACKAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python");
 
-/// The trainers' Python, in the folder of the package.
+/// Returns the trainers' Python, in the folder of the package.
 pub(crate) fn python() -> Command {
     let mut python = Command::new(testbed("ROLLTAP_TESTBED_TRAINERS"));
     python
         .current_dir(PACKAGE)
         .env("PYTHONPATH", PACKAGE)
-        // Nothing here is for anybody else to know, and nothing is fetched.
+        // The tests send no telemetry and fetch nothing.
         .env("HF_HUB_OFFLINE", "1")
         .env("RAY_USAGE_STATS_ENABLED", "0");
     python
@@ -32,7 +33,7 @@ async fn trainers_take_what_was_captured() {
     let stage = Stage::before(format!("http://{}", upstream.addr())).await;
     let mut tests = python();
     tests
-        // Terminals are in `python_terminals`.
+        // The terminals are tested in `python_terminals`.
         .args(["-m", "pytest", "--quiet", "--tb=short", "--ignore=tests/terminals"])
         .env("ROLLTAP_TEST_ADMIN", stage.admin(""))
         .env("ROLLTAP_TEST_PROGRAM", env!("CARGO_BIN_EXE_rolltap"));

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
 
-/// Top-level modules that a crate may have.
+/// The largest number of top-level modules of a crate.
 const MOST_MODULES: usize = 18;
 
-/// The crates of `layers.toml`, each with its modules from top to bottom.
+/// Returns the crates of `layers.toml`, each with its modules from top to bottom.
 fn layers() -> BTreeMap<String, Vec<String>> {
     toml::from_str(include_str!("../../layers.toml")).unwrap()
 }
@@ -65,7 +65,7 @@ fn imports_are_found_in_every_form() {
     assert_eq!(found.iter().map(String::as_str).collect::<BTreeSet<_>>(), expected);
 }
 
-/// `from` names `to` in `file`; both are top-level modules of one crate.
+/// `from` names `to` in `file`. Both are top-level modules of one crate.
 struct Import {
     file: String,
     from: String,
@@ -76,7 +76,7 @@ fn source_of(crate_name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(crate_name).join("src")
 }
 
-/// The imports between different top-level modules, outside tests.
+/// Returns the imports between different top-level modules, outside tests.
 fn imports(source: &Path) -> Vec<Import> {
     let mut all = Vec::new();
     for file in rust_files(source) {
@@ -111,14 +111,14 @@ fn rust_files(source: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The path of a file's module: `src/store/read.rs` is `[store, read]`, `src/lib.rs` is empty.
+/// Returns the path of a file's module: `src/store/read.rs` is `[store, read]`, `src/lib.rs` is empty.
 fn module_of(source: &Path, file: &Path) -> Vec<String> {
     let path = file.strip_prefix(source).unwrap().with_extension("");
     let names: Vec<_> = path.iter().map(|name| name.to_str().unwrap().to_owned()).collect();
     if names == ["lib"] { Vec::new() } else { names }
 }
 
-/// The top-level modules that a file of `module` names, its own included.
+/// Returns the top-level modules that a file of `module` names, its own included.
 fn targets(file: &syn::File, module: &[String]) -> BTreeSet<String> {
     let mut paths = Paths { module: module.to_owned(), found: BTreeSet::new() };
     paths.visit_file(file);
@@ -184,7 +184,7 @@ impl<'ast> Visit<'ast> for Paths {
     }
 
     fn visit_macro(&mut self, called: &'ast syn::Macro) {
-        // The arguments of a macro are no syntax tree. Paths from `crate` are found in their text.
+        // The arguments of a macro are not a syntax tree. Paths from `crate` are found in their text.
         let text = called.tokens.to_string();
         for rest in text.split("crate :: ").skip(1) {
             let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Starts a server with these answers in order, of which the last one repeats. Returns its base URL, the number of its
+/// Starts a server that gives these answers in turn and repeats the last one. Returns its base URL, the counter of its
 /// calls, and the last request's bearer token and body.
 async fn server(
     answers: Vec<(u16, HeaderMap, String)>,
@@ -132,7 +132,7 @@ async fn a_full_context_is_an_error_of_its_own() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_completion_says_how_it_begins() {
+async fn an_answer_that_is_no_completion_is_an_error_with_its_beginning() {
     for (body, cause) in [("<html>hi</html>", "expected value"), ("{\"choices\": []}", "no choices")] {
         let (url, ..) = server(vec![answer(200, body)]).await;
         let error = client(&url).complete(&hello()).await.unwrap_err().to_string();
@@ -141,8 +141,8 @@ async fn an_answer_that_is_no_completion_says_how_it_begins() {
 }
 
 #[tokio::test]
-async fn nobody_there_names_the_address_and_the_cause() {
-    // A port that was free just now and has no listener.
+async fn an_absent_server_is_an_error_with_the_address_and_the_cause() {
+    // This port was free a moment ago, and no process listens on it.
     let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     let error =
         client(&format!("http://127.0.0.1:{port}/v1")).complete(&hello()).await.unwrap_err().to_string();
@@ -160,7 +160,7 @@ async fn silence_is_a_timeout_and_not_asked_again() {
 }
 
 #[tokio::test]
-async fn an_unusable_address_is_said_before_anything_else() {
+async fn an_unusable_address_is_an_error_before_anything_else() {
     for address in ["localhost", "localhost:8000/v1", "http://", ""] {
         let error = ChatClient::new(AgentSettings::new(address, "k", "m")).err().unwrap().to_string();
         assert!(error.contains(&format!("address {address:?}")), "{error}");

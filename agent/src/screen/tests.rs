@@ -126,8 +126,8 @@ fn output_that_breaks_the_emulator_costs_the_screen_and_nothing_else() {
     assert!(text.ends_with("ok"), "{text}");
 }
 
-/// Bytes that probably reach the edge cases of the emulator: control sequences, wide and combining characters, invalid
-/// UTF-8.
+/// Generates bytes that are likely to reach the corner cases of the emulator: control sequences, wide and combining
+/// characters, invalid UTF-8.
 fn terminal_output() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         3 => "[ -~]{0,30}".prop_map(String::into_bytes),

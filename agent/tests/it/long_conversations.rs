@@ -1,30 +1,30 @@
-//! What becomes of conversations that outgrow the model's context.
+//! Conversations that outgrow the model's context.
 
 use rolltap_agent::{Role, StopReason, Summarize};
 
-use crate::scripted::{Call, Kind, Says, scripted};
-use crate::stage::{run_in, shell, typing};
+use crate::harness::{run_in, shell, typing};
+use crate::scripted::{Call, Kind, Reply, scripted};
 use Kind::{Answers, Brief, Questions, Summary, Work};
 
-fn look() -> Says {
-    Says::Words(typing(&[""], false))
+fn observe() -> Reply {
+    Reply::Words(typing(&[""], false))
 }
 
-fn done() -> Says {
-    Says::Words(typing(&[], true))
+fn done() -> Reply {
+    Reply::Words(typing(&[], true))
 }
 
-/// What helpers say.
-fn help(kind: Kind) -> Says {
-    Says::Words(format!("the {kind:?} of it"))
+/// Returns the answer of a helper conversation.
+fn help(kind: Kind) -> Reply {
+    Reply::Words(format!("the {kind:?} of it"))
 }
 
 #[tokio::test]
 async fn a_full_conversation_is_handed_over_in_three_steps() {
     let (_shell, terminal) = shell();
     let model = scripted(Some(100_000), 10, |call, before| match (call.kind, before) {
-        (Work, 0 | 1) => look(),
-        (Work, 2) => Says::TooLong,
+        (Work, 0 | 1) => observe(),
+        (Work, 2) => Reply::TooLong,
         (Work, _) => done(),
         (kind, _) => help(kind),
     })
@@ -35,7 +35,7 @@ async fn a_full_conversation_is_handed_over_in_three_steps() {
 
     let calls = model.calls.lock().unwrap();
     let refused = &calls[2];
-    // The summary is asked for where the refused question stood.
+    // The summary is requested in place of the rejected question.
     assert_eq!(calls[3].messages[..4], refused.messages[..4]);
     assert!(calls[3].last().contains("Create hello.txt."));
     assert_eq!(calls[4].messages.len(), 1);
@@ -51,8 +51,8 @@ async fn a_full_conversation_is_handed_over_in_three_steps() {
     assert!(first.starts_with(calls[0].last().trim_end()) && first.ends_with(calls[4].last()), "{first}");
     assert_eq!(messages[1].content, "the Questions of it");
     assert!(calls[6].last().contains("the Answers of it"));
-    assert_eq!(calls[7].messages[..3], messages[..], "the work goes on from there");
-    // Four turns and three helpers, each message ten tokens.
+    assert_eq!(calls[7].messages[..3], messages[..], "the work continues from there");
+    // There are four turns and three helpers, and each message has ten tokens.
     let sent: usize =
         calls.iter().filter(|call| call.messages != refused.messages).map(|call| call.messages.len()).sum();
     assert_eq!(report.prompt_tokens, 10 * sent as u64);
@@ -61,9 +61,9 @@ async fn a_full_conversation_is_handed_over_in_three_steps() {
 #[tokio::test]
 async fn a_conversation_is_handed_over_before_it_is_full() {
     let (_shell, terminal) = shell();
-    // 1000 tokens a message: five messages and an answer leave less than a quarter.
+    // A message has 1000 tokens: five messages and an answer leave less than a quarter of the context.
     let model = scripted(Some(6_000), 1_000, |call, before| match (call.kind, before) {
-        (Work, 0..=3) => look(),
+        (Work, 0..=3) => observe(),
         (Work, _) => done(),
         (kind, _) => help(kind),
     })
@@ -74,10 +74,10 @@ async fn a_conversation_is_handed_over_before_it_is_full() {
 }
 
 #[tokio::test]
-async fn what_is_said_of_the_context_counts_before_what_the_server_says() {
+async fn the_configured_context_takes_precedence_over_the_servers() {
     let (_shell, terminal) = shell();
     let script = |call: &Call, before| match (call.kind, before) {
-        (Work, 0..=4) => look(),
+        (Work, 0..=4) => observe(),
         (Work, _) => done(),
         (kind, _) => help(kind),
     };
@@ -91,9 +91,9 @@ async fn what_is_said_of_the_context_counts_before_what_the_server_says() {
 async fn a_summary_that_fails_ahead_changes_nothing() {
     let (_shell, terminal) = shell();
     let model = scripted(Some(5_000), 1_000, |call, before| match (call.kind, before) {
-        (Work, 0 | 1) => look(),
+        (Work, 0 | 1) => observe(),
         (Work, _) => done(),
-        _ => Says::CutOff("the Summ".into()),
+        _ => Reply::CutOff("the Summ".into()),
     })
     .await;
     let report = run_in(model.settings.clone(), terminal).await.unwrap();
@@ -106,8 +106,8 @@ async fn a_summary_that_fails_ahead_changes_nothing() {
 async fn the_latest_exchanges_are_dropped_until_there_is_room() {
     let (_shell, terminal) = shell();
     let model = scripted(None, 3_000, |call, before| match (call.kind, before) {
-        (Work, 0..=3) => look(),
-        (Work, 4) => Says::TooLong,
+        (Work, 0..=3) => observe(),
+        (Work, 4) => Reply::TooLong,
         (Work, _) => done(),
         (kind, _) => help(kind),
     })
@@ -115,7 +115,7 @@ async fn the_latest_exchanges_are_dropped_until_there_is_room() {
     run_in(model.settings.clone(), terminal).await.unwrap();
     let calls = model.calls.lock().unwrap();
     let summary = calls.iter().find(|call| call.kind == Summary).unwrap();
-    // Of four exchanges, 21 000 tokens, the last goes: 4000 have to be free.
+    // Four exchanges take 21 000 tokens. The last of them is dropped, because 4000 tokens must be free.
     assert_eq!(summary.messages.len(), 2 * 3 + 1);
 }
 
@@ -124,10 +124,10 @@ async fn without_room_for_a_summary_the_screen_has_to_do() {
     for brief_fits in [true, false] {
         let (_shell, terminal) = shell();
         let model = scripted(None, 10, move |call, before| match (call.kind, before) {
-            (Work, 0) => Says::Words(typing(&["echo on-the-screen\n"], false)),
-            (Work, 1) | (Summary, _) => Says::TooLong,
+            (Work, 0) => Reply::Words(typing(&["echo on-the-screen\n"], false)),
+            (Work, 1) | (Summary, _) => Reply::TooLong,
             (Work, _) => done(),
-            (Brief, _) if !brief_fits => Says::TooLong,
+            (Brief, _) if !brief_fits => Reply::TooLong,
             (kind, _) => help(kind),
         })
         .await;
@@ -147,8 +147,8 @@ async fn without_room_for_a_summary_the_screen_has_to_do() {
 async fn a_model_that_never_has_room_ends_the_run() {
     let (_shell, terminal) = shell();
     let model = scripted(None, 10, |call, before| match (call.kind, before) {
-        (Work, 0) => look(),
-        _ => Says::TooLong,
+        (Work, 0) => observe(),
+        _ => Reply::TooLong,
     })
     .await;
     let report = run_in(model.settings.clone(), terminal).await.unwrap();
@@ -160,8 +160,8 @@ async fn a_model_that_never_has_room_ends_the_run() {
 async fn a_model_that_finds_room_again_goes_on() {
     let (_shell, terminal) = shell();
     let model = scripted(None, 10, |call, before| match (call.kind, before) {
-        (Work, 1 | 2) | (Summary | Brief, _) => Says::TooLong,
-        (Work, 0) => look(),
+        (Work, 1 | 2) | (Summary | Brief, _) => Reply::TooLong,
+        (Work, 0) => observe(),
         (Work, _) => done(),
         (kind, _) => help(kind),
     })
@@ -175,7 +175,8 @@ async fn a_model_that_finds_room_again_goes_on() {
 #[tokio::test]
 async fn where_nothing_is_summed_up_a_full_context_ends_the_run() {
     let (_shell, terminal) = shell();
-    let model = scripted(Some(10), 1_000, |_, before| if before == 0 { look() } else { Says::TooLong }).await;
+    let model =
+        scripted(Some(10), 1_000, |_, before| if before == 0 { observe() } else { Reply::TooLong }).await;
     let mut settings = model.settings.clone();
     settings.summarize = None;
     let report = run_in(settings, terminal).await.unwrap();

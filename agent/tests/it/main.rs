@@ -2,9 +2,9 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+mod harness;
 mod long_conversations;
 mod scripted;
-mod stage;
 mod trajectory;
 mod typing;
 mod work;

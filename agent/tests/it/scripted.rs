@@ -1,4 +1,4 @@
-//! A model whose context can be full, and which tells helper conversations from the work.
+//! A model whose context can be full, and which distinguishes helper conversations from the work.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use axum::{Json, Router};
 use rolltap_agent::{AgentSettings, Message};
 use serde_json::{Value, json};
 
-/// What a call is for, as its last message tells.
+/// The purpose of a call, recognised by its last message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Work,
@@ -20,7 +20,7 @@ pub(crate) enum Kind {
     Brief,
 }
 
-/// One call that the model got.
+/// A call that the model received.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) kind: Kind,
@@ -33,15 +33,15 @@ impl Call {
     }
 }
 
-/// What it says.
-pub(crate) enum Says {
+/// The answer of the model.
+pub(crate) enum Reply {
     Words(String),
     CutOff(String),
     TooLong,
 }
 
 pub(crate) struct Scripted {
-    /// Every call, in order.
+    /// Every call, in the order of arrival.
     pub(crate) calls: Arc<Mutex<Vec<Call>>>,
     pub(crate) settings: AgentSettings,
 }
@@ -52,7 +52,7 @@ impl Scripted {
     }
 }
 
-type Script = dyn Fn(&Call, usize) -> Says + Send + Sync;
+type Script = dyn Fn(&Call, usize) -> Reply + Send + Sync;
 
 #[derive(Clone)]
 struct Shared {
@@ -62,12 +62,12 @@ struct Shared {
     prompt_tokens: u64,
 }
 
-/// A server of this model. `script` is told the call and how many of its kind came before. The server says that each
-/// message takes `prompt_tokens`, and how long the context is, if that is given.
+/// Starts a server of this model. `script` gets the call and the number of earlier calls of the same kind. The server
+/// reports `prompt_tokens` for each message, and the length of the context if it is given.
 pub(crate) async fn scripted(
     max_model_len: Option<u64>,
     prompt_tokens: u64,
-    script: impl Fn(&Call, usize) -> Says + Send + Sync + 'static,
+    script: impl Fn(&Call, usize) -> Reply + Send + Sync + 'static,
 ) -> Scripted {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let shared = Shared { script: Arc::new(script), calls: Arc::clone(&calls), max_model_len, prompt_tokens };
@@ -96,9 +96,9 @@ async fn complete(State(shared): State<Shared>, Json(body): Json<Value>) -> Resp
         before
     };
     let (content, finish) = match (shared.script)(&call, before) {
-        Says::Words(content) => (content, "stop"),
-        Says::CutOff(content) => (content, "length"),
-        Says::TooLong => {
+        Reply::Words(content) => (content, "stop"),
+        Reply::CutOff(content) => (content, "length"),
+        Reply::TooLong => {
             let error = json!({"error": {"message": "This model's maximum context length is 9 tokens."}});
             return (StatusCode::BAD_REQUEST, Json(error)).into_response();
         }

@@ -1,10 +1,10 @@
-//! The trajectory that a run leaves.
+//! The trajectory that a run writes.
 
 use rolltap_agent::{AgentSettings, StopReason, TrajectorySettings};
 use serde_json::{Value, json};
 
-use crate::scripted::{Kind, Says, scripted};
-use crate::stage::{run_in, shell, typing};
+use crate::harness::{run_in, shell, typing};
+use crate::scripted::{Kind, Reply, scripted};
 
 fn keeping(settings: &AgentSettings, dir: &std::path::Path) -> AgentSettings {
     let path = dir.join("trajectory.json");
@@ -29,10 +29,10 @@ async fn each_answer_is_a_step_with_what_was_typed_and_what_came_of_it() {
     let dir = tempfile::tempdir().unwrap();
     let (_shell, terminal) = shell();
     let model = scripted(None, 10, |_, before| match before {
-        0 => Says::Words(typing(&["echo one-$((1+1))\n"], false)),
-        1 => Says::Words("no answer at all".into()),
-        2 => Says::Words(typing(&["true\n", "true\n"], true)),
-        _ => Says::Words(typing(&[], true)),
+        0 => Reply::Words(typing(&["echo one-$((1+1))\n"], false)),
+        1 => Reply::Words("no answer at all".into()),
+        2 => Reply::Words(typing(&["true\n", "true\n"], true)),
+        _ => Reply::Words(typing(&[], true)),
     })
     .await;
     let report = run_in(keeping(&model.settings, dir.path()), terminal).await.unwrap();
@@ -73,10 +73,10 @@ async fn a_handover_is_a_step_that_leads_to_its_helpers() {
     let dir = tempfile::tempdir().unwrap();
     let (_shell, terminal) = shell();
     let model = scripted(None, 10, |call, before| match (call.kind, before) {
-        (Kind::Work, 0) => Says::Words(typing(&[""], false)),
-        (Kind::Work, 1) => Says::TooLong,
-        (Kind::Work, _) => Says::Words(typing(&[], true)),
-        (kind, _) => Says::Words(format!("the {kind:?}")),
+        (Kind::Work, 0) => Reply::Words(typing(&[""], false)),
+        (Kind::Work, 1) => Reply::TooLong,
+        (Kind::Work, _) => Reply::Words(typing(&[], true)),
+        (kind, _) => Reply::Words(format!("the {kind:?}")),
     })
     .await;
     run_in(keeping(&model.settings, dir.path()), terminal).await.unwrap();
@@ -99,7 +99,7 @@ async fn a_handover_is_a_step_that_leads_to_its_helpers() {
 async fn a_run_whose_model_is_gone_leaves_what_was_done() {
     let dir = tempfile::tempdir().unwrap();
     let (_shell, terminal) = shell();
-    let model = scripted(None, 10, |_, _| Says::TooLong).await;
+    let model = scripted(None, 10, |_, _| Reply::TooLong).await;
     let mut settings = keeping(&model.settings, dir.path());
     if let Some(trajectory) = &mut settings.trajectory {
         trajectory.raw_content = true;

@@ -1,4 +1,4 @@
-//! What keystrokes do to programs on a real pseudo-terminal.
+//! The effect of keystrokes on programs on a real pseudo-terminal.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use rolltap_agent::terminal::{Observation, Terminal};
 use rolltap_agent::type_commands;
 use rolltap_testing::limit;
 
-use crate::stage::shell;
+use crate::harness::shell;
 
-/// Looks until the screen has this text; fails only after half a minute.
+/// Polls the screen until it contains this text. Fails after half a minute.
 async fn until(terminal: &Terminal, text: &str) {
     let looking = async {
         while !terminal.screen().await.contains(text) {
@@ -38,11 +38,11 @@ async fn a_megabyte_of_keystrokes_arrives_whole() {
 async fn control_characters_are_typed_as_they_stand() {
     let (shell, terminal) = shell();
     type_commands::wait_for_prompt(&terminal).await;
-    // Ends a line, interrupts, and deletes a word, as at a keyboard.
+    // The keys end a line, interrupt, and delete a word, as on a keyboard.
     terminal.send_keys("sh -c 'echo started-$((1+1)); exec sleep 1000'\n").await.unwrap();
     until(&terminal, "started-2").await;
     terminal.send_keys("\u{3}").await.unwrap();
-    // An interrupt throws away what was typed before the prompt is there again.
+    // An interrupt discards input that is typed before the prompt is there again.
     until(&terminal, "^C\n$").await;
     terminal.send_keys("echo not-this\u{17}this > out\r").await.unwrap();
     terminal.send_keys("echo end-$((1+1))\n").await.unwrap();
@@ -67,7 +67,7 @@ async fn an_observation_is_what_came_since_the_last_one_or_else_the_screen() {
 }
 
 #[tokio::test]
-async fn commands_are_waited_for_as_long_as_they_say() {
+async fn commands_are_waited_for_as_long_as_their_duration() {
     let (_shell, terminal) = shell();
     type_commands::wait_for_prompt(&terminal).await;
     let start = tokio::time::Instant::now();

@@ -1,4 +1,4 @@
-//! Working at a terminal: what is typed, what is seen, how a run ends.
+//! The work at a terminal: the keystrokes, the observations, and the end of a run.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use rolltap_testing::limit;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::stage::{looking, model, run_in, serve, shell, typing};
+use crate::harness::{model, observing, run_in, serve, shell, typing};
 
 #[tokio::test]
 async fn a_file_is_made_and_completion_is_confirmed_twice() {
@@ -21,9 +21,9 @@ async fn a_file_is_made_and_completion_is_confirmed_twice() {
             typing(&["echo 'Hello, world!' > hello.txt\n", "echo made-$((40+2))\n"], false)
         }
         _ if seen.contains("You said that the task is complete") => typing(&[], true),
-        // What was printed comes once as new output, or else stays on the screen.
+        // Printed text appears once as new output, or else stays on the screen.
         _ if seen.contains("made-42") => typing(&[], true),
-        _ => looking(),
+        _ => observing(),
     })
     .await;
     let report = run_in(settings, terminal).await.unwrap();
@@ -96,7 +96,7 @@ async fn control_c_interrupts_a_program() {
         } else if seen.contains("started-2") && !seen.contains("rc=") {
             typing(&["C-c", "echo rc=$?\n"], false)
         } else {
-            looking()
+            observing()
         }
     })
     .await;
@@ -115,7 +115,7 @@ async fn leaving_the_shell_ends_the_run() {
 }
 
 #[tokio::test]
-async fn an_answer_cut_off_by_its_length_is_kept_and_not_carried_out() {
+async fn an_answer_cut_off_by_its_length_is_recorded_and_not_executed() {
     let (shell, terminal) = shell();
     let cut = typing(&["touch never\n"], false);
     let settings = {
@@ -164,7 +164,7 @@ async fn cancelling_ends_the_wait_after_a_command() {
         cancel.cancel();
     };
     let both = async { tokio::join!(run(settings, "Wait.", &terminal, cancel.clone()), cancelling) };
-    // Less than the command's own wait.
+    // The limit is shorter than the command's own wait.
     let (report, ()) = tokio::time::timeout(limit(50), both).await.unwrap();
     let report = report.unwrap();
     assert_eq!((report.turns, report.stop, report.transcript.len()), (1, StopReason::Cancelled, 2));
@@ -212,7 +212,7 @@ async fn a_flood_on_a_real_terminal_stays_short_and_can_be_interrupted() {
         match turn {
             0 => typing(&["yes 'a rather long line that floods the terminal'\n"], false),
             _ if seen.contains("You said") || seen.contains("over-42") => typing(&[], true),
-            1 => looking(),
+            1 => observing(),
             _ => typing(&["C-c", "echo over-$((40+2))\n"], false),
         }
     })

@@ -7,7 +7,7 @@ use rolltap_testing::limit;
 
 use super::*;
 
-/// Starts a real proxy on free ports, with an upstream at which no server listens.
+/// Starts a real proxy on free ports. Its upstream does not exist.
 async fn proxy(data: &tempfile::TempDir, token: Option<&str>) -> RunningProxy {
     let nobody = vec!["http://127.0.0.1:9".parse().unwrap()];
     rolltap_proxy::start(Settings {
@@ -50,7 +50,7 @@ async fn a_trial_lives_from_open_to_rollout() {
 }
 
 #[tokio::test]
-async fn a_refusal_says_what_was_asked_and_what_the_server_said() {
+async fn a_refusal_names_the_request_and_the_servers_answer() {
     let data = tempfile::tempdir().unwrap();
     let proxy = proxy(&data, None).await;
     let url = format!("http://{}", proxy.admin_addr());
@@ -81,7 +81,7 @@ async fn a_token_is_borne() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_told_apart_from_a_refusal() {
+async fn an_absent_proxy_is_distinguished_from_a_refusal() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let admin = AdminClient::new(&format!("http://{free}"), None).unwrap().waiting_for(Duration::ZERO);
     assert!(matches!(admin.greet().await, Err(AdminError::Unreachable { .. })));
@@ -107,7 +107,7 @@ async fn a_proxy_that_is_being_started_is_waited_for() {
     second.shutdown(limit(5)).await.unwrap();
 }
 
-/// A server that never answers leaves it unknown whether a request was carried out.
+/// The server never answers, so the client cannot know whether the request was executed.
 #[tokio::test]
 async fn what_may_have_been_done_is_asked_again_only_where_twice_is_once() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,15 +1,12 @@
 //! The agents that are known by name.
 
 /// The text of each agent's definition, sorted by name.
-pub const CATALOG: [(&str, &str); 9] = [
-    ("aider", include_str!("catalog/aider.toml")),
+pub const CATALOG: [(&str, &str); 6] = [
     ("claude-code", include_str!("catalog/claude-code.toml")),
     ("codex", include_str!("catalog/codex.toml")),
     ("gemini-cli", include_str!("catalog/gemini-cli.toml")),
-    ("goose", include_str!("catalog/goose.toml")),
     ("mini-swe-agent", include_str!("catalog/mini-swe-agent.toml")),
     ("opencode", include_str!("catalog/opencode.toml")),
-    ("openhands", include_str!("catalog/openhands.toml")),
     ("qwen-code", include_str!("catalog/qwen-code.toml")),
 ];
 

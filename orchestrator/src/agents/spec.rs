@@ -227,7 +227,7 @@ mod tests {
         let error = AgentSpec::new("terminl", AgentOptions::default()).unwrap_err();
         assert!(error.to_string().starts_with(
             "unknown agent \"terminl\" (did you mean \"terminal\"?); known agents: oracle, nop, command, terminal, terminus-2, \
-             aider, claude-code, codex, "
+             claude-code, codex, "
         ));
         let error = AgentSpec::new("cluade-code", AgentOptions::default()).unwrap_err();
         assert!(matches!(error, AgentSpecError::Unknown { suggestion: Some("claude-code"), .. }), "{error}");

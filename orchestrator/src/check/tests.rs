@@ -61,7 +61,7 @@ pub(crate) fn rows_of(trial_id: &str) -> Vec<RolloutRow> {
     rollout::rows(&facts, &Reward::default(), [&call])
 }
 
-/// Creates a job directory with these rows in each of its files.
+/// Returns a job directory with these rows in its two files.
 fn job(jsonl: &[RolloutRow], parquet: &[RolloutRow]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let mut lines = JsonlWriter::new(File::create(dir.path().join("rollouts.jsonl")).unwrap());
@@ -100,7 +100,7 @@ fn a_breach_names_file_and_trial() {
 }
 
 #[test]
-fn files_that_differ_are_told() {
+fn files_that_differ_are_reported() {
     let (one, two) = (rows_of("one"), rows_of("two"));
     let (_, told) = breaches(job(&one, &two).path());
     assert_eq!(told, ["row 1 (trial one, branch 0) differs between rollouts.jsonl and rollouts.parquet"]);

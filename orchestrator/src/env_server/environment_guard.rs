@@ -2,16 +2,12 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, STOP_TIMEOUT};
 use crate::failure::chain;
-
-/// The time limit for removing an environment. After it, the end of the server removes the environment.
-const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An environment that is removed when this is dropped, also if work in it is cancelled or panics.
 pub(super) struct EnvironmentGuard {

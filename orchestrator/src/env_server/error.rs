@@ -7,6 +7,7 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use rolltap_proxy::NotAdmitted;
 use serde_json::json;
+use tokio::task::JoinError;
 
 use crate::environment::EnvironmentError;
 use crate::failure::chain;
@@ -96,6 +97,12 @@ impl IntoResponse for GymError {
         let retry_after = (status == StatusCode::SERVICE_UNAVAILABLE).then_some([(RETRY_AFTER, "5")]);
         let body = json!({"error": {"code": code, "message": self.to_string()}});
         (status, retry_after, Json(body)).into_response()
+    }
+}
+
+impl From<JoinError> for GymError {
+    fn from(died: JoinError) -> Self {
+        Self::Internal(died.to_string())
     }
 }
 

@@ -82,7 +82,7 @@ impl Hosts {
             let environment = Box::pin(host.start(&prepared, &task, &label)).await?;
             Ok(EnvironmentGuard::new(environment, &removals))
         });
-        let started = start.await.map_err(|died| GymError::Internal(died.to_string()))?;
+        let started = start.await?;
         started.map_err(failed)
     }
 

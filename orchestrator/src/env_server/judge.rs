@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use super::environment_guard::EnvironmentGuard;
 use super::hosts::Hosts;
-use crate::environment::{Environment, EnvironmentKind};
-use crate::failure::{Cause, Phase, TrialFailure, chain};
+use crate::environment::EnvironmentKind;
+use crate::failure::{Cause, Phase, TimeoutPolicy, TrialFailure};
 use crate::job_dir::TrialDir;
-use crate::task::{NetworkPlan, SeparateVerifier, Task};
-use crate::trial::{Artifacts, environment_failure, run_hook, verifier_failure};
-use crate::verify::{Rewards, verify};
+use crate::task::{SeparateVerifier, Task};
+use crate::verify::{self, Artifacts, Rewards, VerificationContext};
 
 /// Verifies the work in one environment.
 pub(super) struct Judge<'a> {
@@ -28,48 +27,51 @@ impl Judge<'_> {
     /// # Errors
     /// Returns the failure if there are no rewards.
     pub(super) async fn judge(&self, room: &EnvironmentGuard) -> Result<Rewards, TrialFailure> {
-        for hook in &self.task.config.verifier.collect {
-            // As in a trial, a failed command does not prevent the tests.
-            if let Err(problem) = run_hook(room, hook).await {
-                tracing::info!(episode = self.label, command = hook.command, problem, "before collecting");
-            }
-        }
-        match &self.task.separate_verifier {
-            None => self.run_tests(room, &self.task.network).await,
-            Some(separate) => Box::pin(self.judge_apart(separate, room)).await,
-        }
+        let (task, logs) = (self.task, self.dir.logs());
+        let Some(separate) = &task.separate_verifier else {
+            // The tests see the artifacts in place, so none are fetched.
+            verify::run_hooks(self, room, task).await;
+            return verify::run_tests(self, room, task, &logs).await;
+        };
+        let artifacts = Artifacts::new(&task.config.artifacts, self.dir.artifacts());
+        verify::collect(self, room, task, &artifacts).await;
+        verify::download_logs(self, room, &logs).await;
+        Box::pin(verify::verify_apart(self, separate, task, &artifacts, &logs)).await
+    }
+}
+
+/// A reset or the removal of the environment drops the whole verification, so this context ends no work by itself.
+impl VerificationContext for Judge<'_> {
+    type Separate = EnvironmentGuard;
+
+    fn timeouts(&self) -> &TimeoutPolicy {
+        &self.hosts.timeouts
     }
 
-    /// Verifies in an environment that the caller has not used. It gets only the collected artifacts.
-    async fn judge_apart(
-        &self,
-        separate: &SeparateVerifier,
-        room: &EnvironmentGuard,
-    ) -> Result<Rewards, TrialFailure> {
-        let artifacts = Artifacts::new(&self.task.config.artifacts, self.dir.artifacts());
-        let say = |line: String| tracing::info!(episode = self.label, "{line}");
-        artifacts.fetch(room, say).await;
-        if let Err(error) = room.download_logs(&self.dir.logs()).await {
-            say(format!("logs not collected: {}", chain(&error)));
-        }
-        let environment = Arc::new(separate.environment.clone());
+    fn log_line(&self, line: String) {
+        tracing::info!(episode = self.label, "{line}");
+    }
+
+    fn time_is_over(&self) -> Option<TrialFailure> {
+        None
+    }
+
+    async fn bounded<T>(&self, work: impl Future<Output = T>) -> Result<T, TrialFailure> {
+        Ok(work.await)
+    }
+
+    async fn download<T>(&self, _subject: &str, work: impl Future<Output = T>) -> Option<T> {
+        Some(work.await)
+    }
+
+    async fn start_separate(&self, separate: &SeparateVerifier) -> Result<EnvironmentGuard, TrialFailure> {
+        let task = Arc::new(separate.environment.clone());
         let label = format!("{}-verifier", self.label);
-        let apart = self.hosts.open(self.kind, &environment, &label).await.map_err(|error| {
-            TrialFailure::new(Phase::Verifier, Cause::EnvironmentStart, error.to_string())
-        })?;
-        let handed_over = artifacts.hand_over(&apart).await;
-        handed_over.map_err(|error| environment_failure(Phase::Verifier, &error))?;
-        let judged = self.run_tests(&apart, &environment.network).await;
-        // After an error above, dropping the guard removes the environment.
-        apart.leave().await;
-        judged
+        let opened = self.hosts.open(self.kind, &task, &label).await;
+        opened.map_err(|error| TrialFailure::new(Phase::Verifier, Cause::EnvironmentStart, error.to_string()))
     }
 
-    async fn run_tests(&self, inside: &Environment, network: &NetworkPlan) -> Result<Rewards, TrialFailure> {
-        let set = inside.set_network(&network.verifier).await;
-        set.map_err(|error| environment_failure(Phase::Verifier, &error))?;
-        let limit = self.hosts.timeouts.verifier(self.task.config.verifier.timeout_sec);
-        let verified = Box::pin(verify(self.task, inside, &self.dir.logs(), limit)).await;
-        verified.map_err(|error| verifier_failure(&error))
+    async fn stop_separate(&self, environment: EnvironmentGuard) {
+        environment.leave().await;
     }
 }

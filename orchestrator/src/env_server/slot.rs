@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rolltap_proxy::to_the_end;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -275,11 +276,4 @@ impl Removed {
             Self::Stopping => GymError::Stopping,
         }
     }
-}
-
-/// Runs work in a task of its own, so that a caller that leaves cannot interrupt a start or a step.
-async fn to_the_end<T: Send + 'static>(
-    work: impl Future<Output = Result<T, GymError>> + Send + 'static,
-) -> Result<T, GymError> {
-    tokio::spawn(work).await.unwrap_or_else(|died| Err(GymError::Internal(died.to_string())))
 }

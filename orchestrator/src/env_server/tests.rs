@@ -2,6 +2,6 @@
 
 mod calls;
 mod episodes;
-mod hardships;
+mod faults;
+mod harness;
 mod leaving;
-mod stage;

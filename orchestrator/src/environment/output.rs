@@ -41,14 +41,14 @@ pub(crate) struct Tail {
 
 impl Tail {
     const LINES: usize = 20;
-    /// The length at which a line is truncated. A progress bar may be one endless line.
+    /// The length in bytes at which a line is truncated. A progress bar may be one endless line.
     const LINE_LENGTH: usize = 2000;
 
     pub(crate) fn push(&mut self, text: &str) {
         for part in text.split_inclusive(['\n', '\r']) {
             let line = part.trim_end_matches(['\n', '\r']);
             let room = Self::LINE_LENGTH.saturating_sub(self.open.len());
-            self.open.extend(line.chars().take(room));
+            self.open.push_str(line.get(..line.floor_char_boundary(room)).unwrap_or_default());
             if line.len() != part.len() {
                 self.end_line();
             }
@@ -124,5 +124,18 @@ mod tests {
             tail.push("=");
         }
         assert_eq!(tail.text().len(), Tail::LINE_LENGTH + 2);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_line_is_longer_than_the_limit(parts in proptest::collection::vec("[a-zäß漢🦀]{0,700}", 1..9)) {
+            let mut tail = Tail::default();
+            parts.iter().for_each(|part| tail.push(part));
+            let (text, given) = (tail.text(), parts.concat().len());
+            let length = text.trim_start_matches(' ').len();
+            proptest::prop_assert!(length <= Tail::LINE_LENGTH);
+            // A character that does not fit is left out, and it has at most four bytes.
+            proptest::prop_assert!(length + 3 >= given.min(Tail::LINE_LENGTH));
+        }
     }
 }

@@ -47,7 +47,7 @@ fn an_export_that_is_stopped_leaves_nothing() {
     assert_eq!(files(dir.path()), 1);
 }
 
-/// The export is cancelled when half of a trial is written.
+/// The export ends when half of a trial is written.
 #[test]
 fn an_export_that_is_stopped_while_it_writes_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -65,9 +65,9 @@ fn an_export_that_is_stopped_while_it_writes_leaves_nothing() {
     assert_eq!(files(dir.path()), 1);
 }
 
-/// Another process rewrites the input between the two passes.
+/// Another process rewrites the input between the passes.
 #[test]
-fn an_input_that_changed_is_told() {
+fn an_input_that_changed_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(dir.path());
     let input = Input::open(&settings.input).unwrap();

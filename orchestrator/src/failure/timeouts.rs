@@ -54,6 +54,11 @@ pub struct InvalidTimeout {
 /// The default limit in seconds for the preparation of an agent, from Harbor.
 pub const AGENT_SETUP_SEC: f64 = 360.0;
 
+/// The valid values of multipliers and of the deadline.
+const ABOVE_ZERO: &str = "a finite number above 0";
+/// The valid values of overrides and maxima.
+const NOT_BELOW_ZERO: &str = "a finite number of at least 0, where 0 means none";
+
 impl Default for TimeoutPolicy {
     fn default() -> Self {
         Self {
@@ -95,14 +100,15 @@ impl TimeoutPolicy {
             ("verifier.max_timeout_sec", self.verifier.max_sec),
         ];
         // An override or maximum may be 0, which means none.
-        let positive = above_zero.map(|(setting, value)| (setting, value, value.is_some_and(|v| v <= 0.0)));
-        let zero_is_none =
-            not_below_zero.map(|(setting, value)| (setting, value, value.is_some_and(|v| v < 0.0)));
-        for (setting, value, too_small) in positive.into_iter().chain(zero_is_none) {
+        let positive =
+            above_zero.map(|(setting, value)| (setting, value, value.is_some_and(|v| v <= 0.0), ABOVE_ZERO));
+        let zero_is_none = not_below_zero
+            .map(|(setting, value)| (setting, value, value.is_some_and(|v| v < 0.0), NOT_BELOW_ZERO));
+        for (setting, value, too_small, expected) in positive.into_iter().chain(zero_is_none) {
             let Some(value) = value else { continue };
             // A comparison with NaN is false, so finiteness is checked too.
             if too_small || !value.is_finite() {
-                return Err(InvalidTimeout { setting, value, expected: "a finite number above 0" });
+                return Err(InvalidTimeout { setting, value, expected });
             }
         }
         Ok(())
@@ -186,7 +192,9 @@ mod tests {
         assert_eq!(error.to_string(), "timeout_multiplier = 0: expected a finite number above 0");
         let verifier = limit(None, Some(f64::NAN), None);
         let error = TimeoutPolicy { verifier, ..TimeoutPolicy::default() }.check().unwrap_err();
-        assert_eq!(error.setting, "verifier.max_timeout_sec");
+        let expected =
+            "verifier.max_timeout_sec = NaN: expected a finite number of at least 0, where 0 means none";
+        assert_eq!(error.to_string(), expected);
         let agent = limit(Some(0.0), None, None);
         assert_eq!(TimeoutPolicy { agent, ..TimeoutPolicy::default() }.check(), Ok(()), "0 is none");
     }

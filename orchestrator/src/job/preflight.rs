@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use serde::Deserialize;
+use rolltap_rollout::served_models::ServedModels;
 
 use super::Upstreams;
 use crate::common::suggest::{did_you_mean, nearest};
@@ -61,16 +61,6 @@ fn among(served: &[String]) -> String {
     if served.is_empty() { String::new() } else { format!(", one of: {}", served.join(", ")) }
 }
 
-#[derive(Deserialize)]
-struct Models {
-    data: Vec<Model>,
-}
-
-#[derive(Deserialize)]
-struct Model {
-    id: String,
-}
-
 /// Returns the requested model if every upstream serves it. Without a requested model, returns the only one served.
 pub(super) async fn choose_model(
     upstreams: &Upstreams,
@@ -114,8 +104,9 @@ async fn served_models(url: &str, api_key: Option<&str>) -> Result<Vec<String>, 
     if !response.status().is_success() {
         return Err(unreachable(format!("GET /v1/models was answered {}", response.status())));
     }
-    let models: Models = response.json().await.map_err(failed)?;
-    Ok(models.data.into_iter().map(|model| model.id).collect())
+    let body = response.bytes().await.map_err(failed)?;
+    let served = ServedModels::parse(&body).map_err(|error| unreachable(error.to_string()))?;
+    Ok(served.into_ids())
 }
 
 /// Returns the innermost cause of an error, without the layers around it.

@@ -261,12 +261,12 @@ pub(super) fn interrupted(plan: &TrialPlan) -> TrialOutcome {
     TrialOutcome::new(plan).failed(TrialFailure::new(Phase::Agent, Cause::Cancelled, why))
 }
 
-/// Returns a job's settings without those that may differ between runs: the directory, the servers and the version of
-/// rolltap.
+/// Returns a job's settings without those that may differ between runs: the directory, the number of trials at once, the
+/// servers and the version of rolltap.
 fn comparable(config: &Value) -> Value {
     let mut config = config.clone();
     if let Some(fields) = config.as_object_mut() {
-        for key in ["job_name", "jobs_dir", "debug", "quiet"] {
+        for key in ["job_name", "jobs_dir", "n_concurrent_trials", "debug", "quiet"] {
             fields.remove(key);
         }
         if let Some(own) = fields.get_mut("rolltap").and_then(Value::as_object_mut) {
@@ -338,6 +338,12 @@ mod tests {
         let mut more = one.clone();
         more["retry"] = json!({"max_retries": 1});
         assert_eq!(place(&more), strings("retry", "null", "{\"max_retries\":1}"));
+    }
+
+    #[test]
+    fn a_job_may_go_on_with_another_concurrency() {
+        let job = |trials: u64| json!({"n_concurrent_trials": trials, "n_attempts": 2});
+        assert_eq!(difference("", &comparable(&job(4)), &comparable(&job(8))), None);
     }
 
     #[test]

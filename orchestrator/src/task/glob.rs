@@ -27,19 +27,27 @@ fn components(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|component| !component.is_empty() && *component != ".")
 }
 
+/// Matches the components of a path. Backtracks only to the last `**`, as [`matches_name`] does to the last `*`.
 fn matches_components(pattern: &[String], path: &[&str]) -> bool {
-    match (pattern, path) {
-        ([], []) => true,
-        ([any, rest @ ..], _) if any == "**" => {
-            // The first alternative lets `**` match no directory, the second one lets it match one more.
-            matches_components(rest, path)
-                || path.split_first().is_some_and(|(_, below)| matches_components(pattern, below))
+    let (mut pattern, mut path) = (pattern, path);
+    let mut any: Option<(&[String], &[&str])> = None;
+    loop {
+        match (pattern, path) {
+            ([first, rest @ ..], _) if first == "**" => {
+                any = Some((rest, path));
+                pattern = rest;
+            }
+            ([], []) => return true,
+            ([first, rest @ ..], [name, below @ ..]) if matches_text(first, name) => {
+                (pattern, path) = (rest, below);
+            }
+            // After a mismatch, the last `**` matches one more directory.
+            _ => {
+                let Some((rest, [_, below @ ..])) = any else { return false };
+                any = Some((rest, below));
+                (pattern, path) = (rest, below);
+            }
         }
-        ([first, rest @ ..], [name, below @ ..]) => {
-            let (first, name): (Vec<_>, Vec<_>) = (first.chars().collect(), name.chars().collect());
-            matches_name(&first, &name) && matches_components(rest, below)
-        }
-        _ => false,
     }
 }
 
@@ -172,7 +180,42 @@ mod tests {
         }
     }
 
+    #[test]
+    fn many_wildcards_take_no_exponential_time() {
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let pattern = Pattern::new(&format!("{}b", "**/a/".repeat(20)));
+            tell.send([pattern.matches(&"a/".repeat(60)), pattern.matches(&format!("{}b", "a/".repeat(60)))])
+        });
+        assert_eq!(told.recv_timeout(rolltap_testing::limit(5)), Ok([false, true]));
+    }
+
+    /// Docker's rule word for word: `**` stands for no directory or for one more.
+    fn matches_by_trying(pattern: &[String], path: &[&str]) -> bool {
+        match (pattern, path) {
+            ([], []) => true,
+            ([any, rest @ ..], _) if any == "**" => {
+                matches_by_trying(rest, path)
+                    || path.split_first().is_some_and(|(_, below)| matches_by_trying(pattern, below))
+            }
+            ([first, rest @ ..], [name, below @ ..]) => {
+                matches_text(first, name) && matches_by_trying(rest, below)
+            }
+            _ => false,
+        }
+    }
+
     proptest::proptest! {
+        #[test]
+        fn wildcards_match_as_if_all_ways_were_tried(
+            pattern in "(\\*\\*|a|b|\\*)(/(\\*\\*|a|b|a\\*)){0,6}",
+            path in "[ab](/[ab]{1,2}){0,8}",
+        ) {
+            let (components, names) = (Pattern::new(&pattern).0, components(&path).collect::<Vec<_>>());
+            let expected = matches_by_trying(&components, &names);
+            proptest::prop_assert_eq!(Pattern::new(&pattern).matches(&path), expected);
+        }
+
         #[test]
         fn no_pattern_panics_or_runs_away(pattern in "[a*?\\[\\]\\\\^!/-]{0,24}", path in "[a/*-]{0,24}") {
             let _ = Ignore::parse(&pattern).ignores(&path);

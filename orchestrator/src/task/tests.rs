@@ -1,4 +1,4 @@
-//! Tests of right and wrong tasks, as people write them.
+//! Valid and invalid tasks.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use super::*;
 mod steps;
 mod tables;
 
-/// Creates a task directory with all required files and this `task.toml`.
+/// Makes a task directory with everything that a task needs, and this `task.toml`.
 fn task_dir(toml: &str) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (name, contents) in [
@@ -29,7 +29,7 @@ fn load(toml: &str) -> Result<Task, TaskError> {
     Task::load(task_dir(toml).path())
 }
 
-/// Returns the error of a wrong `task.toml`, without the directory.
+/// Returns the error about an invalid `task.toml`, with the directory replaced by `DIR`.
 fn complaint(toml: &str) -> String {
     let dir = task_dir(toml);
     let complaint = Task::load(dir.path()).unwrap_err().to_string();
@@ -98,7 +98,7 @@ fn every_section_is_understood() {
 }
 
 #[test]
-fn a_wrong_type_is_told_with_file_place_and_expectation() {
+fn a_wrong_type_is_reported_with_file_place_and_expectation() {
     assert_eq!(
         complaint("[agent]\ntimeout_sec = \"soon\"\n"),
         "DIR/task.toml: TOML parse error at line 2, column 15\n  |\n2 | timeout_sec = \"soon\"\n  |               ^^^^^^\n\
@@ -118,7 +118,7 @@ fn a_wrong_type_is_told_with_file_place_and_expectation() {
 }
 
 #[test]
-fn an_impossible_value_is_told_with_its_key() {
+fn an_impossible_value_is_reported_with_its_key() {
     for (toml, expected) in [
         ("[agent]\ntimeout_sec = 0", "agent.timeout_sec = 0: expected a number of seconds above 0"),
         ("[verifier]\ntimeout_sec = nan", "verifier.timeout_sec = NaN: expected a number of seconds above 0"),
@@ -154,7 +154,7 @@ fn an_impossible_value_is_told_with_its_key() {
 }
 
 #[test]
-fn missing_files_are_told_with_what_should_be_in_them() {
+fn missing_files_are_reported_with_their_purpose() {
     for (file, expected) in [
         (CONFIG, "the task's configuration"),
         ("instruction.md", "the instruction for the agent"),
@@ -175,7 +175,7 @@ fn missing_files_are_told_with_what_should_be_in_them() {
 }
 
 #[test]
-fn what_cannot_be_honoured_is_told_all_at_once() {
+fn unsupported_settings_are_reported_all_at_once() {
     let dir = task_dir(
         r#"
         artifacts = [{ source = "/db", service = "db" }]
@@ -264,7 +264,7 @@ fn a_directory_of_tasks_is_found_in_order_of_names() {
 }
 
 #[test]
-fn where_no_task_is_it_says_what_was_looked_for() {
+fn a_path_without_a_task_is_an_error_with_the_expected_file() {
     let empty = tempfile::tempdir().unwrap();
     assert_eq!(
         discover(empty.path()).unwrap_err().to_string(),

@@ -1,8 +1,8 @@
 //! The two ways to run a trial: rolltap's own runner, and Harbor's package.
 
-pub(super) mod collect;
 pub mod harbor;
 pub(super) mod harbor_trial;
 pub(super) mod instruction;
 pub(super) mod start;
 pub(super) mod steps;
+pub(super) mod verification;

@@ -1,15 +1,20 @@
 //! Tests Harbor's reward rules row by row, and whole verifications in the local environment.
 
+mod flow;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
 
+use super::tests_run::OUTPUT;
 use super::*;
-use crate::environment::{EnvironmentKind, Host, JobLabel, TrialLabel};
+use crate::environment::{EnvironmentKind, Exec, Host, JobLabel, LogDirs, TrialLabel};
+use crate::task::Task;
 
-/// Returns the result of [`parse`] in short: the rewards, or Harbor's name of the failure.
+/// Returns the outcome of [`parse`] in short: the rewards, or Harbor's name for the failure.
 fn outcome(json: Option<&str>, text: Option<&str>) -> String {
     match parse(json.map(str::as_bytes), text.map(str::as_bytes)) {
         Ok(Some(rewards)) => format!("{:?} {:?}", rewards, Rewards::from(rewards.clone()).reward),
@@ -38,7 +43,7 @@ fn rewards_are_read_by_harbors_rules() {
         (None, Some("inf"), PARSE),
         (None, Some("1 2"), PARSE),
         (None, Some("0,5"), PARSE),
-        // reward.json counts even if it is invalid.
+        // `reward.json` takes precedence, even if it is invalid.
         (Some(r#"{"reward": 0.25}"#), Some("1"), r#"{"reward": 0.25} Some(0.25)"#),
         (Some("pass"), Some("1"), PARSE),
         (Some(r#"{"reward": 1, "style": 0.5}"#), None, r#"{"reward": 1.0, "style": 0.5} Some(1.0)"#),
@@ -63,7 +68,7 @@ fn rewards_are_read_by_harbors_rules() {
 }
 
 #[test]
-fn a_wrong_reward_is_told_with_what_is_there() {
+fn a_wrong_reward_is_reported_with_its_text() {
     let error = parse(None, Some(b"pass\n")).unwrap_err().to_string();
     assert_eq!(error, "reward.txt: \"pass\" is no finite number; expected one finite number");
     let error = parse(Some(br#"{"reward": "1"}"#), None).unwrap_err().to_string();
@@ -99,7 +104,7 @@ proptest! {
     }
 }
 
-/// Returns a task on this host whose tests are this script.
+/// Makes a task on this host whose tests are this script.
 fn task(script: &str, toml: &str) -> (TempDir, Task) {
     let dir = tempfile::tempdir().unwrap();
     for (name, contents) in [
@@ -131,7 +136,7 @@ async fn verify_locally(script: &str, toml: &str, before: &str) -> (Result<Rewar
 }
 
 #[tokio::test]
-async fn the_tests_are_run_and_their_output_kept_whatever_their_exit_code() {
+async fn the_tests_are_run_and_their_output_is_stored_whatever_their_exit_code() {
     let script = "#!/bin/bash\necho out; echo err >&2; echo $KEY >/logs/verifier/key; echo 0.5 >/logs/verifier/reward.txt; exit 3\n";
     let (verdict, logs) = verify_locally(script, "[verifier.env]\nKEY = \"value\"\n", "true").await;
     assert_eq!(verdict.unwrap().reward, Some(0.5));
@@ -170,7 +175,7 @@ async fn tests_that_cannot_be_begun_are_the_environments_trouble() {
         "rm -r /logs/verifier && mkdir -p /logs/verifier/reward.txt/x && chmod 500 /logs/verifier/reward.txt";
     let script = "#!/bin/sh\nexit 0\n";
     let (verdict, _logs) = verify_locally(script, "", mount).await;
-    // Only root can empty a directory without write permission to it.
+    // Only root can remove a file that it has no write permission for.
     let error = verdict.unwrap_err();
     match error {
         VerifierError::RewardFileNotFound { .. } => assert!(rustix::process::getuid().is_root()),

@@ -1,4 +1,4 @@
-//! Commands and terminals inside.
+//! Commands and terminals in a container.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use rolltap_orchestrator::environment::{Exec, ExecOutput, OUTPUT_LIMIT, Terminal
 use rolltap_testing::limit;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::stage::{command, prebuilt, processes, run, start, with_host};
+use crate::harness::{command, prebuilt, processes, run, start, with_host};
 
 #[tokio::test]
 #[ignore = "needs Docker: run scripts/test"]
@@ -92,7 +92,7 @@ async fn a_timeout_kills_the_processes_inside() {
     .await;
 }
 
-/// Types, and reads until the screen holds all of `wanted`.
+/// Types a text and reads until the screen holds all of `wanted`.
 async fn converse(terminal: &mut TerminalStreams, typed: &str, wanted: &[&str]) -> String {
     terminal.writer.write_all(typed.as_bytes()).await.unwrap();
     let mut screen = String::new();
@@ -109,14 +109,15 @@ async fn converse(terminal: &mut TerminalStreams, typed: &str, wanted: &[&str]) 
     screen
 }
 
-/// It leaves its session, clears its environment and ignores signals; a service of the image's own does not.
+/// The process leaves its session, clears its environment and ignores signals, and is killed all the same. A service
+/// that an earlier command started survives.
 #[tokio::test]
 #[ignore = "needs Docker: run scripts/test"]
 async fn a_timeout_kills_what_was_left_to_the_first_process_where_that_is_asked_for() {
     with_host(async |host, _| {
         let environment = start(host, &prebuilt("")).await;
         run(&environment, "setsid sh -c 'while :; do sleep 0.1; : service; done' >/dev/null 2>&1 &").await;
-        // The kernel counts in hundredths of a second, and the service came first.
+        // The kernel counts in hundredths of a second, and the service must be older than the escaping process.
         tokio::time::sleep(Duration::from_millis(50)).await;
         let escape = "(env -i /usr/bin/setsid /bin/sh -c 'trap \"\" TERM; while :; do /bin/sleep 0.1; : escaped; done' &) \
                       >/dev/null 2>&1; sleep 60";
@@ -143,7 +144,7 @@ async fn a_terminal_has_a_size_a_shell_and_takes_any_byte() {
         )
         .await;
         assert!(screen.contains("stty size"), "typing is echoed: {screen}");
-        // Bytes that look like the frame headers of outputs without a terminal.
+        // These bytes look like the frame headers of outputs without a terminal.
         converse(&mut terminal, "clear; sleep 0.3; printf '\\0\\0\\0'; sleep 0.3; printf '\\1\\377\\377\\377\\377\\377\\377\\377'; echo af''ter\n", &["after\r\n"]).await;
         converse(&mut terminal, "echo go''ing; sleep 1000\n", &["going\r\n"]).await;
         // Bash itself may lose an interrupt between two commands.

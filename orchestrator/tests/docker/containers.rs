@@ -1,4 +1,4 @@
-//! What a container may reach and use, and its end.
+//! The reach and the limits of a container, and its end.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use rolltap_orchestrator::environment::EnvironmentError;
 use rolltap_testing::limit;
 use tokio::io::AsyncWriteExt;
 
-use crate::stage::{command, output, prebuilt, run, start, with_host};
+use crate::harness::{command, output, prebuilt, run, start, with_host};
 
 #[tokio::test]
 #[ignore = "needs Docker: run scripts/test"]
@@ -75,7 +75,7 @@ async fn limits_and_labels_are_set() {
 
 #[tokio::test]
 #[ignore = "needs Docker: run scripts/test"]
-async fn a_container_that_is_gone_is_told_and_can_be_stopped_all_the_same() {
+async fn a_container_that_is_gone_is_reported_and_can_still_be_stopped() {
     with_host(async |host, engine| {
         let environment = start(host, &prebuilt("")).await;
         let id = output(&environment, "hostname").await;

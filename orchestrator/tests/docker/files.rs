@@ -1,11 +1,11 @@
-//! Files in and out.
+//! Uploads and downloads of files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use rolltap_orchestrator::environment::{EnvironmentError, Share, TrialLabel};
 
-use crate::stage::{output, prebuilt, run, start, with_host};
+use crate::harness::{output, prebuilt, run, start, with_host};
 
 #[tokio::test]
 #[ignore = "needs Docker: run scripts/test"]
@@ -83,7 +83,7 @@ async fn a_hostile_container_cannot_write_outside_its_download() {
         assert_eq!(skipped, ["agent/passwd", "agent/pipe", "agent/reward.txt", "agent/root", "agent/up"]);
         let names: Vec<_> = fs::read_dir(outer.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["logs"]);
-        // The directory itself is turned into a link, and then grown beyond all measure.
+        // The directory itself becomes a link, and later holds a file over the limit.
         output(&environment, "rm -r /logs/agent && ln -s /etc /logs/agent").await;
         let through_link = environment.download("/logs/agent", &outer.path().join("other")).await.unwrap();
         assert_eq!(through_link.files, 0);

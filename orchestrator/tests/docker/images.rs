@@ -1,4 +1,4 @@
-//! Images: built, found, and not to be had.
+//! Images: built, found in the cache, and unavailable.
 
 use std::time::Duration;
 
@@ -12,15 +12,17 @@ use rolltap_orchestrator::task::Task;
 use rolltap_testing::limit;
 use uuid::Uuid;
 
-use crate::stage::{IMAGE, command, kept, output, prebuilt, remove_images_of, start, task_dir, with_host};
+use crate::harness::{
+    IMAGE, command, images_of, output, prebuilt, remove_images_of, start, task_dir, with_host,
+};
 
-/// For the first line of a Dockerfile, so that no test finds what another one has built.
+/// Returns a unique first line of a Dockerfile, so that no test finds an image that another test has built.
 fn unlike_any() -> String {
     format!("# {}\n", Uuid::now_v7())
 }
 
-/// A command's output in a container that is gone afterwards.
-async fn said(host: &Host, task: &Task, command: &str) -> String {
+/// Returns a command's output in a container that is removed afterwards.
+async fn output_once(host: &Host, task: &Task, command: &str) -> String {
     let environment = start(host, task).await;
     let said = output(&environment, command).await;
     environment.stop().await.unwrap();
@@ -47,7 +49,7 @@ async fn an_image_is_built_once_from_what_is_not_ignored() {
         );
         let task = Task::load(dir.path()).unwrap();
         let stamps = stream::iter(0..4)
-            .map(|_| async { said(host, &task, "pwd; ls; cat /stamp; echo $OF_IMAGE").await })
+            .map(|_| async { output_once(host, &task, "pwd; ls; cat /stamp; echo $OF_IMAGE").await })
             .buffer_unordered(4)
             .collect::<Vec<_>>()
             .await;
@@ -64,7 +66,7 @@ async fn an_image_is_built_once_from_what_is_not_ignored() {
 
 #[tokio::test]
 #[ignore = "needs Docker: run scripts/test"]
-async fn an_image_is_kept_for_its_content_and_its_base_image() {
+async fn an_image_is_reused_for_the_same_content_and_base_image() {
     with_host(async |host, engine| {
         let base = format!("rolltap-test-base:{}", Uuid::now_v7().simple());
         let (repository, tag) = base.split_once(':').unwrap();
@@ -76,14 +78,14 @@ async fn an_image_is_kept_for_its_content_and_its_base_image() {
         let dockerfile = format!("ARG BASE={base}\nFROM $BASE\nRUN date +%N >/stamp\n");
         let dir = task_dir("", &[("environment/Dockerfile", &dockerfile)]);
         let task = Task::load(dir.path()).unwrap();
-        let stamp = async |host: &Host| said(host, &task, "cat /stamp").await;
+        let stamp = async |host: &Host| output_once(host, &task, "cat /stamp").await;
         let first = stamp(host).await;
-        // Another job, and another task with the same files.
+        // The second host is another job, and the second task has the same files as the first.
         let next = Host::connect(EnvironmentKind::Docker, &JobLabel::new("test-next")).await.unwrap();
         assert_eq!(stamp(&next).await, first);
         next.close().await.unwrap();
         let images = async || {
-            let options = ListImagesOptions { filters: kept(&task), ..Default::default() };
+            let options = ListImagesOptions { filters: images_of(&task), ..Default::default() };
             engine.list_images(Some(options)).await.unwrap().len()
         };
         assert_eq!(images().await, 1);
@@ -106,10 +108,10 @@ async fn a_forced_build_passes_over_what_the_task_names() {
         let dir = task_dir(&settings, &[("environment/Dockerfile", &dockerfile)]);
         let task = Task::load(dir.path()).unwrap();
         let stamp = "cat /stamp 2>/dev/null || echo named";
-        assert_eq!(said(host, &task, stamp).await, "named");
+        assert_eq!(output_once(host, &task, stamp).await, "named");
         let forced = Host::connect(EnvironmentKind::Docker, &JobLabel::new("test-forced")).await.unwrap();
         let forced = forced.force_build(true);
-        assert_eq!(said(&forced, &task, stamp).await, "built");
+        assert_eq!(output_once(&forced, &task, stamp).await, "built");
         forced.close().await.unwrap();
         remove_images_of(engine, &task).await;
     })
@@ -124,7 +126,7 @@ async fn what_only_buildkit_follows_is_built_by_it() {
         let files = |run: &str| format!("{}FROM {IMAGE}\nRUN {run}\n", unlike_any());
         let dir = task_dir("", &[("environment/Dockerfile", &files(run)), ("environment/data.txt", "data")]);
         let task = Task::load(dir.path()).unwrap();
-        assert_eq!(said(host, &task, "cat /copy").await, "data");
+        assert_eq!(output_once(host, &task, "cat /copy").await, "data");
         assert_eq!(remove_images_of(engine, &task).await, 1);
         let fails = files("--mount=type=tmpfs,target=/x echo about to fail; exit 3");
         let dir = task_dir("[task]\nname = \"org/broken\"\n", &[("environment/Dockerfile", &fails)]);
@@ -137,7 +139,7 @@ async fn what_only_buildkit_follows_is_built_by_it() {
 
 #[tokio::test]
 #[ignore = "needs Docker: run scripts/test"]
-async fn a_build_that_fails_is_told_with_its_last_lines_once_for_all_trials() {
+async fn a_build_that_fails_is_reported_with_its_last_lines_once_for_all_trials() {
     with_host(async |host, _| {
         let dockerfile = format!("FROM {IMAGE}\nRUN seq 100; echo about to fail >&2; exit 3\n");
         let dir = task_dir("[task]\nname = \"org/broken\"\n", &[("environment/Dockerfile", &dockerfile)]);
@@ -184,14 +186,14 @@ async fn a_build_that_is_given_up_stops() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::time::timeout(limit(20), stopped).await.expect("the build goes on");
+        tokio::time::timeout(limit(20), stopped).await.expect("the build continues");
     })
     .await;
 }
 
 #[tokio::test]
 #[ignore = "needs Docker: run scripts/test"]
-async fn an_image_that_ends_at_once_is_told_with_its_last_words() {
+async fn an_image_that_exits_at_once_is_reported_with_its_last_output() {
     with_host(async |host, engine| {
         let ends = "ENTRYPOINT [\"sh\", \"-c\", \"echo no good >&2; exit 5\"]";
         let dockerfile = format!("{}FROM {IMAGE}\n{ends}\n", unlike_any());
@@ -230,7 +232,7 @@ async fn an_image_that_could_not_be_had_is_asked_for_once_more_by_the_next_attem
 
 #[tokio::test]
 #[ignore = "needs Docker: run scripts/test"]
-async fn an_image_that_cannot_be_had_is_told_with_what_helps() {
+async fn an_unavailable_image_is_reported_with_a_remedy() {
     with_host(async |host, _| {
         let dir = task_dir("[environment]\ndocker_image = \"127.0.0.1:1/none:1\"\n", &[]);
         let error = host.prepare(&Task::load(dir.path()).unwrap()).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Nothing is left behind, by living and dead runs.
+//! Neither live nor dead runs leave containers, networks or images behind.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use rolltap_orchestrator::environment::{EnvironmentKind, Host, JobLabel};
 use rolltap_testing::limit;
 use uuid::Uuid;
 
-use crate::stage::{leftovers, output, prebuilt, run, start, with_host};
+use crate::harness::{leftovers, output, prebuilt, run, start, with_host};
 
-/// Waits until nothing has this label. A neighbouring test's sweep may have begun to remove what
-/// the test's own sweep then finds gone, and the engine lists a network until it is removed.
+/// Waits until nothing has this label. A neighbouring test's sweep may have begun to remove an object that the test's
+/// own sweep then misses, and the engine lists a network until it is removed.
 async fn until_swept(engine: &Docker, label: &str) {
     let end = Instant::now() + limit(30);
     while leftovers(engine, label).await != (0, 0, 0) {
@@ -31,7 +31,7 @@ async fn what_a_dead_run_left_is_swept_and_what_a_living_one_has_is_not() {
         let me = std::process::id().to_string();
         let mut labels =
             labels.into_iter().find(|labels| labels.get("dev.rolltap.owner-pid") == Some(&me)).unwrap();
-        // A process that had this id before.
+        // The owner is an earlier process that had the same id.
         let (host, started) = labels["dev.rolltap.owner"].rsplit_once(' ').unwrap();
         let earlier = format!("{host} {}", started.parse::<u64>().unwrap() - 1);
         let run = Uuid::now_v7().to_string();
@@ -42,8 +42,8 @@ async fn what_a_dead_run_left_is_swept_and_what_a_living_one_has_is_not() {
             labels: Some(labels),
             ..Default::default()
         };
-        // From here on every run that starts at this engine may sweep the network, those of
-        // neighbouring tests too: no test can count on seeing it.
+        // From here on, every run that starts at this engine may sweep the network, also the runs of neighbouring
+        // tests. So no test can rely on its presence.
         engine.create_network(request).await.unwrap();
         let next = Host::connect(EnvironmentKind::Docker, &JobLabel::new("test-next")).await.unwrap();
         until_swept(engine, &format!("dev.rolltap.run={run}")).await;
@@ -65,7 +65,7 @@ async fn an_owner_in_a_container_is_alive_as_long_as_its_process_is() {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let started = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap().to_owned();
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-        // What a rolltap that is process 1 of the container would call itself.
+        // This is the owner that a rolltap would write if it were process 1 of the container.
         let owner = format!("/{}/{} 1 {started}", boot.trim(), namespace.display());
         let run = Uuid::now_v7().to_string();
         let labels =
@@ -100,7 +100,7 @@ async fn closing_removes_what_still_runs() {
         for environment in &environments {
             run(environment, "trap '' TERM; sleep 1000 >/dev/null 2>&1 &").await;
         }
-        // `with_host` closes and looks.
+        // `with_host` closes the host and checks the leftovers.
     })
     .await;
 }

@@ -1,5 +1,5 @@
-//! The Docker environment on a real engine. Every test has a job of its own, puts it away also when it fails, and then
-//! looks whether anything of it is left.
+//! The Docker environment on a real engine. Every test has its own job, removes it even if the test fails, and then
+//! checks that nothing is left.
 
 #![expect(
     clippy::unwrap_used,
@@ -10,9 +10,9 @@
 mod commands;
 mod containers;
 mod files;
+mod harness;
 mod images;
 mod leftovers;
 mod networks;
 mod services;
-mod stage;
 mod verdicts;

@@ -1,4 +1,4 @@
-//! What a container reaches in which network mode.
+//! The reach of a container in each network mode.
 
 use std::net::IpAddr;
 
@@ -9,15 +9,16 @@ use rolltap_proxy::api::BaseUrls;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::stage::{output, prebuilt, run, start, with_host};
+use crate::harness::{output, prebuilt, run, start, with_host};
 
 const NO_NETWORK: &str = "network_mode = \"no-network\"\n";
-/// A server in a container: says who it is, to anybody.
+/// A server in a container. It answers every connection with the same text.
 const SERVER: &str = "perl -MIO::Socket::INET -e '$s=IO::Socket::INET->new(LocalPort=>8000,Listen=>5,ReuseAddr=>1) or die; \
                       while($c=$s->accept){sysread($c,$b,999);print $c \"HTTP/1.1 200 OK\\r\\nContent-Length: \
                       16\\r\\n\\r\\nfrom a container\"; close $c}' >/dev/null 2>&1 & hostname -I";
 
-/// Sends one request for `path` to a place and prints what comes back; nothing where that is not to be reached.
+/// Returns a command that sends one request for `path` and prints the answer. It prints nothing if the host is
+/// unreachable.
 fn ask(host: &str, port: u16, path: &str) -> String {
     format!(
         "timeout 3 bash -c 'exec 3<>/dev/tcp/{host}/{port} && \
@@ -25,7 +26,7 @@ fn ask(host: &str, port: u16, path: &str) -> String {
     )
 }
 
-/// A model on this host that says no more than that.
+/// Starts a model on this host that answers with a fixed text.
 pub(crate) async fn model() -> (u16, tokio::task::JoinHandle<()>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -38,7 +39,7 @@ pub(crate) async fn model() -> (u16, tokio::task::JoinHandle<()>) {
     (port, serving)
 }
 
-/// What the environment reads at the model's address, as it is told.
+/// Requests the model's address as the environment sees it, and returns the output.
 pub(crate) async fn asked_model(environment: &Environment, port: u16) -> String {
     let url = format!("http://127.0.0.1:{port}/t/KEY");
     let urls = BaseUrls { openai: format!("{url}/v1"), anthropic: url.clone(), gemini: url };
@@ -54,7 +55,7 @@ pub(crate) async fn with_server(host: &Host) -> (Environment, String) {
     (server, address)
 }
 
-/// Starts a server and waits until it answers where it runs.
+/// Starts a server and waits until it answers inside its own container.
 async fn serve(environment: &Environment) -> String {
     let address = output(environment, SERVER).await.trim().to_owned();
     while !reaches(environment, &address).await {}
@@ -65,7 +66,7 @@ pub(crate) async fn reaches(environment: &Environment, address: &str) -> bool {
     output(environment, &ask(address, 8000, "/")).await.contains("from a container")
 }
 
-/// Another job, whose containers are as far away as any of the machine's other networks.
+/// Connects another job. Its containers are as unreachable as any other network of the machine.
 async fn elsewhere() -> Host {
     Host::connect(EnvironmentKind::Docker, &JobLabel::new("test-elsewhere")).await.unwrap()
 }
@@ -80,7 +81,7 @@ async fn without_network_a_container_reaches_its_model_and_nothing_else() {
             (start(host, &prebuilt(NO_NETWORK)).await, start(host, &prebuilt(NO_NETWORK)).await);
         assert!(asked_model(&one, port).await.ends_with("from the model"));
         assert!(!reaches(&one, &address).await);
-        // Not even its address on the network that they share.
+        // The neighbour is unreachable even at its address on the shared network.
         let neighbour = serve(&other).await;
         assert!(!reaches(&one, &neighbour).await);
         assert!(!reaches(&one, &host.bind_address().to_string()).await);
@@ -126,7 +127,7 @@ async fn phases_change_what_is_reached_and_commands_go_on() {
         let (_server, address) = with_server(&elsewhere).await;
         let task: Task = prebuilt("[agent]\nnetwork_mode = \"no-network\"\n");
         let environment = start(host, &task).await;
-        // Where everything that is not near is sent, as the kernel writes it.
+        // This is the default gateway in the hexadecimal form of the kernel's route table.
         let IpAddr::V4(gateway) = host.bind_address() else { panic!("an IPv4 network") };
         let open = format!("{:08X}", u32::from_le_bytes(gateway.octets()));
         let reached = async || {

@@ -1,4 +1,4 @@
-//! Tasks of several containers, by docker compose.
+//! Tasks of several containers, started by docker compose.
 
 use std::fs;
 
@@ -7,14 +7,14 @@ use rolltap_orchestrator::task::Task;
 use tempfile::TempDir;
 use uuid::Uuid;
 
+use crate::harness::{IMAGE, leftovers, output, remove_images_of, start, task_dir, with_host};
 use crate::networks::{asked_model, model, reaches, with_server};
-use crate::stage::{IMAGE, leftovers, output, remove_images_of, start, task_dir, with_host};
 
-/// A page of a server, fetched by plain bash.
+/// Fetches a page of a server with plain bash.
 const ASK: &str =
     "for i in $(seq 50); do exec 3<>/dev/tcp/other/8000 && break; sleep 0.2; done 2>/dev/null; cat <&3";
 
-/// A main service that is built, and another one that says what is in its volume.
+/// Makes a task with a main service that is built, and another service that serves the text in its volume.
 fn task(settings: &str) -> (TempDir, Task) {
     let server = "perl -MIO::Socket::INET -e '$$s=IO::Socket::INET->new(LocalPort=>8000,Listen=>5,ReuseAddr=>1) or die; \
                   while($$c=$$s->accept){print $$c `cat /data/text`; close $$c}'";
@@ -43,7 +43,7 @@ fn task(settings: &str) -> (TempDir, Task) {
         &settings,
         &[
             ("environment/Dockerfile", &dockerfile),
-            // JSON is YAML.
+            // A JSON document is valid YAML.
             ("environment/docker-compose.yaml", &compose.to_string()),
         ],
     );
@@ -67,7 +67,7 @@ async fn services_start_together_reach_each_other_and_go_together() {
         let logs = tempfile::tempdir().unwrap();
         one.download("/logs/verifier", logs.path()).await.unwrap();
         assert_eq!(fs::read_to_string(logs.path().join("reward.txt")).unwrap(), "1\n");
-        // What the other service has is reached too.
+        // Files of the other service are reachable too.
         let service = one.service("other").await.unwrap();
         assert_eq!(output(&service, "cat /data/text").await, "from the other");
         let missing = one.service("third").await.unwrap_err();
@@ -84,7 +84,7 @@ async fn services_start_together_reach_each_other_and_go_together() {
         assert_eq!(leftovers(engine, &project).await, (2, 1, 0));
         one.stop().await.unwrap();
         assert_eq!(leftovers(engine, &project).await, (0, 0, 0));
-        // The other trial's go on, until the job ends.
+        // The services of the other trial run until the job ends.
         assert_eq!(output(&other, ASK).await, "from the other");
         other.stop().await.unwrap();
         assert_eq!(remove_images_of(engine, &task).await, 1);
@@ -114,7 +114,7 @@ async fn services_without_network_reach_each_other_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Docker with compose: run scripts/test"]
-async fn services_that_do_not_start_are_told_and_leave_nothing() {
+async fn services_that_do_not_start_are_reported_and_leave_nothing() {
     with_host(async |host, engine| {
         let compose = |main: &str| format!("services:\n  main:\n    image: {IMAGE}\n{main}");
         let task = |file: &str, settings: &str| {

@@ -8,7 +8,7 @@ use rolltap_orchestrator::environment::LogDirs;
 use rolltap_orchestrator::task::Task;
 use rolltap_orchestrator::verify::verify;
 
-use crate::stage::{IMAGE, output, processes, start, task_dir, with_host};
+use crate::harness::{IMAGE, output, processes, start, task_dir, with_host};
 
 fn log_dirs(dir: &Path) -> LogDirs {
     LogDirs { agent: dir.join("agent"), verifier: dir.join("verifier"), artifacts: dir.join("artifacts") }

@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use rolltap_rollout::ids::{GroupId, TrialId};
 use tokio::task::JoinError;
 
+use super::prepare::InvalidChoice;
 use crate::api::{ErrorBody, ErrorDetail};
 use crate::feed::CursorError;
 use crate::lifecycle::open::OpenError;
@@ -121,6 +122,12 @@ impl From<CursorError> for AdminError {
             CursorError::Gap { .. } => Self::gone(error.to_string()),
             _ => Self::invalid(error.to_string()),
         }
+    }
+}
+
+impl From<InvalidChoice> for AdminError {
+    fn from(error: InvalidChoice) -> Self {
+        Self::invalid(error.to_string())
     }
 }
 

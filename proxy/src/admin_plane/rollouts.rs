@@ -13,6 +13,7 @@ use serde::Deserialize;
 use super::AdminPlane;
 use super::error::AdminError;
 use super::ndjson::Lines;
+use super::prepare::AskedPreparation;
 use crate::api::RolloutLine;
 use crate::common::seconds::Seconds;
 use crate::feed::{Reader, Reading};
@@ -36,6 +37,14 @@ pub(super) struct RolloutsQuery {
     allow_gap: bool,
     /// The largest number of trials. If absent, all that exist when the answer begins.
     limit: Option<NonZeroU64>,
+    /// `train` or `mask`: the answer has the trial after the rules of an export instead of its rows.
+    prepare: Option<String>,
+    /// With `prepare`, the treatment of a trial of several branches: `all` (default), `longest` or `error`.
+    on_fork: Option<String>,
+    /// With `prepare`, the treatment of a trial without a valid reward: `mask` (default) or `zero`.
+    failed: Option<String>,
+    /// With `prepare`, whether constrained calls are trained: `true` or `false` (default).
+    train_constrained: Option<String>,
 }
 
 /// Returns a line per trial. Each line is made when the client reads it.
@@ -43,9 +52,12 @@ pub(super) async fn rollouts(
     State(plane): State<Arc<AdminPlane>>,
     asked: Result<Query<RolloutsQuery>, QueryRejection>,
 ) -> Result<Lines<RolloutLine>, AdminError> {
-    let Query(RolloutsQuery { after, wait, closed_groups, superseded, allow_gap, limit }) = asked?;
+    let Query(asked) = asked?;
+    let RolloutsQuery { after, wait, closed_groups, superseded, allow_gap, limit, .. } = asked;
+    let RolloutsQuery { prepare, on_fork, failed, train_constrained, .. } = asked;
+    let prepare = AskedPreparation { prepare, on_fork, failed, train_constrained }.options()?;
     let limit = limit.map(NonZeroU64::get);
-    let reading = Reading { after, closed_groups, superseded, allow_gap, limit };
+    let reading = Reading { after, closed_groups, superseded, allow_gap, limit, prepare };
     let (feed, trials) = (Arc::clone(&plane.lifecycle.feed), Arc::clone(&plane.lifecycle.trials));
     let mut reader = Reader::new(feed, trials, plane.lifecycle.store.clone(), reading)?;
     if let Some(wait) = wait {

@@ -9,16 +9,18 @@ use axum::extract::{Path, Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use rolltap_rollout::call::Call;
+use rolltap_rollout::export::pipeline::prepare::PreparedTrial;
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::row::RolloutRow;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::AdminPlane;
 use super::endpoint::Answer;
 use super::error::AdminError;
 use super::ndjson::Lines;
 use super::openapi::Operation;
+use super::prepare::AskedPreparation;
 use crate::admin_plane::causes;
 use crate::api::{CauseFigures, TrialStatus};
 use crate::feed;
@@ -99,10 +101,37 @@ pub(super) async fn calls(
     Ok(Lines::of(plane.trial(id)?.calls(&plane.lifecycle.store).await))
 }
 
+/// The query of `GET /v1/trials/{id}/rollout`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RolloutQuery {
+    /// `train` or `mask`: the answer has the trial after the rules of an export instead of its rows.
+    prepare: Option<String>,
+    /// With `prepare`, the treatment of a trial of several branches: `all` (default), `longest` or `error`.
+    on_fork: Option<String>,
+    /// With `prepare`, the treatment of a trial without a valid reward: `mask` (default) or `zero`.
+    failed: Option<String>,
+    /// With `prepare`, whether constrained calls are trained: `true` or `false` (default).
+    train_constrained: Option<String>,
+}
+
+/// A line of the answer.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(super) enum RolloutItem {
+    /// A branch of the trial.
+    Row(Box<RolloutRow>),
+    /// With `prepare`: the whole trial, in one line.
+    Prepared(PreparedTrial),
+}
+
 pub(super) async fn rollout(
     State(plane): State<Arc<AdminPlane>>,
     id: Result<Path<TrialId>, PathRejection>,
-) -> Result<Lines<RolloutRow>, AdminError> {
+    asked: Result<Query<RolloutQuery>, QueryRejection>,
+) -> Result<Lines<RolloutItem>, AdminError> {
+    let Query(RolloutQuery { prepare, on_fork, failed, train_constrained }) = asked?;
+    let prepare = AskedPreparation { prepare, on_fork, failed, train_constrained }.options()?;
     let trial = plane.trial(id)?;
     let facts = &trial.opened().facts;
     let Some(reward) = trial.reward_if_sealed() else {
@@ -110,6 +139,12 @@ pub(super) async fn rollout(
         return Err(AdminError::conflict(message));
     };
     let superseded = plane.lifecycle.feed.ledger().standing(&facts.trial_id).superseded;
-    let rows = feed::rows(&trial, &plane.lifecycle.store, reward, superseded).await;
-    Ok(Lines::of(rows.map_err(|error| AdminError::internal(format!("the rows were not made: {error}")))?))
+    let store = &plane.lifecycle.store;
+    let failed = |error| AdminError::internal(format!("the rows were not made: {error}"));
+    if let Some(options) = prepare {
+        let prepared = feed::prepared(&trial, store, reward, superseded, options).await;
+        return Ok(Lines::of(vec![RolloutItem::Prepared(prepared.map_err(failed)?)]));
+    }
+    let rows = feed::rows(&trial, store, reward, superseded).await.map_err(failed)?;
+    Ok(Lines::of(rows.into_iter().map(|row| RolloutItem::Row(Box::new(row))).collect()))
 }

@@ -55,12 +55,12 @@ pub(super) async fn reward(
     Ok(Json(plane.status_of(&trial).await))
 }
 
-/// The one number to train on is the one given, else the one named `reward`, else the only one there is.
+/// The reward of this body. Members that the body lacks are those of [`Reward::from_named`].
 fn reward_of(put: PutReward) -> Reward {
-    let only = || put.rewards.values().next().filter(|_| put.rewards.len() == 1);
-    let reward = put.reward.or_else(|| put.rewards.get("reward").or_else(only).copied());
+    let named = Reward::from_named(put.rewards);
+    let reward = put.reward.or(named.reward);
     let valid = put.valid.unwrap_or(reward.is_some());
-    Reward { reward, valid, failure_cause: put.failure_cause, rewards: put.rewards }
+    Reward { reward, valid, failure_cause: put.failure_cause, rewards: named.rewards }
 }
 
 impl AdminPlane {

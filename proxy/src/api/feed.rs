@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use rolltap_rollout::export::pipeline::prepare::PreparedTrial;
 use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
 use rolltap_rollout::row::RolloutRow;
 use schemars::JsonSchema;
@@ -44,8 +45,19 @@ pub struct RolloutLine {
     pub reward_valid: bool,
     /// The reason why the trial failed.
     pub failure_cause: Option<String>,
-    /// Its rows, as `GET /v1/trials/{id}/rollout` has them.
-    pub rows: Vec<RolloutRow>,
+    /// Its rows, as `GET /v1/trials/{id}/rollout` has them. Absent with `prepare`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<Vec<RolloutRow>>,
+    /// With `prepare`: the trial after the rules of an export.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepared: Option<PreparedTrial>,
+}
+
+impl RolloutLine {
+    /// Its rows as they are. Empty if the trial sampled nothing, and with `prepare`.
+    pub fn rows(&self) -> &[RolloutRow] {
+        self.rows.as_deref().unwrap_or_default()
+    }
 }
 
 /// The status of a group.

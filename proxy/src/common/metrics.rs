@@ -69,7 +69,7 @@ struct Prompt {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Audited {
-    /// `equal`, `different` or `unanswered`.
+    /// `equal`, `different`, `unanswered` or `failed`.
     outcome: &'static str,
 }
 
@@ -82,6 +82,8 @@ pub(crate) enum Audit {
     Different,
     /// The server did not return a rendering.
     Unanswered,
+    /// The proxy could not render the messages, so there was nothing to compare.
+    Failed,
 }
 
 impl Metrics {
@@ -197,6 +199,7 @@ impl Metrics {
             Audit::Equal => "equal",
             Audit::Different => "different",
             Audit::Unanswered => "unanswered",
+            Audit::Failed => "failed",
         };
         self.audits.get_or_create(&Audited { outcome }).inc();
     }

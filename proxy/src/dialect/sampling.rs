@@ -1,6 +1,7 @@
 //! The sampling parameters of a request to vLLM, and the parameters that an agent may not set.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::str::FromStr;
 
 use rolltap_rollout::call::Sampling;
@@ -76,6 +77,21 @@ pub enum ToolStrictLevel {
     Function,
     /// A grammar enforces the form and the arguments of every tool call.
     Parameter,
+}
+
+impl ToolStrictLevel {
+    /// The names, as configurations and flags have them.
+    pub const NAMES: [&str; 3] = ["auto", "function", "parameter"];
+}
+
+impl fmt::Display for ToolStrictLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Function => "function",
+            Self::Parameter => "parameter",
+        })
+    }
 }
 
 impl FromStr for ToolStrictLevel {
@@ -179,6 +195,17 @@ impl Effective<'_> {
     fn get(&self, key: &str) -> Option<Value> {
         let value = self.enforced.get(key).cloned().or_else(|| self.object.get_as(key))?;
         (!value.is_null()).then_some(value)
+    }
+
+    /// Whether `key` is present and not `null`.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.enforced.get(key).map_or_else(|| self.object.has(key), |value| !value.is_null())
+    }
+
+    /// Whether the request turns `key` on. A value that vLLM rejects as a boolean counts as on.
+    pub(crate) fn asks_for(&self, key: &str) -> bool {
+        let is_on = |value: &Value| !value.is_null() && !is_off(value);
+        self.enforced.get(key).map_or_else(|| self.object.asks_for(key), is_on)
     }
 
     /// Whether the request turns `key` off, by any value that vLLM reads as false.

@@ -1,5 +1,4 @@
-//! Checks that the translation of answers does not depend on where upstream's bytes are cut, and survives arbitrary
-//! bytes.
+//! Every dialect answers the same for any cut of upstream's bytes, and survives any bytes.
 
 use std::sync::LazyLock;
 
@@ -17,7 +16,7 @@ use crate::wire::sse::Decoder;
 static NOTHING: LazyLock<(Map<String, Value>, ModelAliases, Arc<responses::Memory>)> =
     LazyLock::new(Default::default);
 
-/// Returns the context of a trial that enforces nothing, before a server whose properties are unknown.
+/// Returns the context of a trial that enforces nothing, in front of a model without known properties.
 pub(crate) fn ground() -> RequestContext<'static> {
     let (enforced, aliases, responses) = &*NOTHING;
     let names = Names { of_trial: aliases, of_proxy: aliases };
@@ -49,14 +48,14 @@ fn requests() -> Vec<(CallEndpoint, &'static str)> {
     ]
 }
 
-/// Streams that a real vLLM sent.
+/// Streams recorded from a real vLLM.
 const STREAMS: [&str; 3] = [
     include_str!("../../tests/fixtures/vllm/tools_auto_stream_tokids.sse"),
     include_str!("../../tests/fixtures/vllm/chat_stream_tokids_logprobs.sse"),
     include_str!("../../tests/fixtures/vllm/utf8_stream_tokids.sse"),
 ];
 
-/// Returns the agent's bytes for a stream that arrives in these pieces, and the recorded prompt ids and choices.
+/// Returns the agent's bytes and the recorded tokens and choices for a stream that arrives in these pieces.
 fn answered(
     (endpoint, request): &(CallEndpoint, &str),
     pieces: &[&[u8]],

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rolltap_rollout::export::pipeline::prepare::PrepareOptions;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::cursor::Cursor;
 use super::ledger::Delivery;
-use super::{CursorError, Feed, rows};
+use super::{CursorError, Feed, prepared, rows};
 use crate::api::RolloutLine;
 use crate::store::Store;
 use crate::trial::Trial;
@@ -25,6 +26,8 @@ pub(crate) struct Reading {
     pub(crate) allow_gap: bool,
     /// The maximum number of lines. `None` for all lines that exist now.
     pub(crate) limit: Option<u64>,
+    /// The rules to apply to rows. `None` returns the rows as they are.
+    pub(crate) prepare: Option<PrepareOptions>,
 }
 
 /// Builds lines up to the last number at the beginning of the reading.
@@ -35,6 +38,7 @@ pub(crate) struct Reader {
     store: Store,
     cursor: Cursor,
     superseded: bool,
+    prepare: Option<PrepareOptions>,
     left: Option<u64>,
     until: u64,
     /// Forgotten trials up to this number may be missing.
@@ -65,8 +69,8 @@ impl Reader {
         let cursor = from.map_or(Ok(begin), |text| Cursor::read(text, asked.closed_groups, until))?;
         // A reader that begins gets the trials that still exist, so a gap is no error.
         let may_miss = if asked.allow_gap || cursor == begin { through } else { 0 };
-        let Reading { superseded, limit: left, .. } = asked;
-        let reader = Self { cursor, feed, trials, store, superseded, left, until, may_miss };
+        let Reading { superseded, limit: left, prepare, .. } = asked;
+        let reader = Self { cursor, feed, trials, store, superseded, prepare, left, until, may_miss };
         if reader.has_missed(through) { Err(CursorError::Gap { cursor, through }) } else { Ok(reader) }
     }
 
@@ -110,7 +114,7 @@ impl Reader {
         let Some(trial) = self.trials.by_id(&delivery.trial) else { return Ok(None) };
         self.cursor = delivery.cursor;
         self.left = self.left.map(|left| left - 1);
-        line(&trial, &self.store, delivery).await.map(Some)
+        line(&trial, &self.store, delivery, self.prepare).await.map(Some)
     }
 
     /// Returns the next trial. `None` also if trials after the cursor were forgotten since the reading began: the next
@@ -126,9 +130,19 @@ impl Reader {
     }
 }
 
-async fn line(trial: &Arc<Trial>, store: &Store, delivery: Delivery) -> Result<Bytes, LineError> {
+async fn line(
+    trial: &Arc<Trial>,
+    store: &Store,
+    delivery: Delivery,
+    asked: Option<PrepareOptions>,
+) -> Result<Bytes, LineError> {
     let reward = trial.reward_if_sealed().unwrap_or_default();
-    let rows = rows(trial, store, reward.clone(), delivery.superseded).await?;
+    let (rows, prepared) = match asked {
+        None => (Some(rows(trial, store, reward.clone(), delivery.superseded).await?), None),
+        Some(options) => {
+            (None, Some(prepared(trial, store, reward.clone(), delivery.superseded, options).await?))
+        }
+    };
     let facts = &trial.opened().facts;
     let line = RolloutLine {
         cursor: delivery.cursor.to_string(),
@@ -146,6 +160,7 @@ async fn line(trial: &Arc<Trial>, store: &Store, delivery: Delivery) -> Result<B
         reward_valid: reward.valid,
         failure_cause: reward.failure_cause,
         rows,
+        prepared,
     };
     // A long line takes a while to serialize, so this runs outside the threads that serve agents.
     let written = tokio::task::spawn_blocking(move || {

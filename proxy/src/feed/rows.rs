@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rolltap_rollout::export::pipeline::prepare::{PrepareOptions, PreparedTrial, prepare};
 use rolltap_rollout::rollout::{self, Reward};
 use rolltap_rollout::row::RolloutRow;
 use tokio::task::JoinError;
@@ -28,4 +29,20 @@ pub(crate) async fn rows(
         rows
     };
     tokio::task::spawn_blocking(make).await
+}
+
+/// The same trial after the rules of an export.
+///
+/// # Errors
+/// If the runtime goes down meanwhile.
+pub(crate) async fn prepared(
+    trial: &Arc<Trial>,
+    store: &Store,
+    reward: Reward,
+    superseded: bool,
+    options: PrepareOptions,
+) -> Result<PreparedTrial, JoinError> {
+    let rows = rows(trial, store, reward, superseded).await?;
+    // Like the making of rows, this looks at every token.
+    tokio::task::spawn_blocking(move || prepare(rows, &options)).await
 }

@@ -1,4 +1,4 @@
-//! Tests of the ledger without store and clock. Events are applied as the sequencer applies them.
+//! The ledger without store or clock. The tests deliver the same events as the clerk does.
 
 mod groups;
 mod kept;
@@ -19,18 +19,18 @@ use crate::common::seconds::Seconds;
 use crate::common::trial_key::TrialKey;
 use crate::store::{Completion, GroupClosed, Opened};
 
-/// A ledger, and the state that the store would hold.
+/// A ledger, and the events that the store would hold.
 #[derive(Debug, Default)]
 struct Scene {
     ledger: Ledger,
     now: i64,
-    kept: Vec<Told>,
+    kept: Vec<StoredTrial>,
     closed_groups: Vec<GroupClosed>,
     given: u64,
 }
 
 #[derive(Debug)]
-struct Told {
+struct StoredTrial {
     opened: Opened,
     sealed_at: Option<Timestamp>,
     is_rewarded: bool,
@@ -89,32 +89,32 @@ impl Scene {
     fn open(&mut self, opened: Opened) -> Result<(), String> {
         self.ledger.check(&opened).map_err(|refused| refused.to_string())?;
         self.ledger.opened(&opened);
-        self.kept.push(Told { opened, sealed_at: None, is_rewarded: false, completion: None });
+        self.kept.push(StoredTrial { opened, sealed_at: None, is_rewarded: false, completion: None });
         Ok(())
     }
 
     fn seal(&mut self, name: &TrialId) {
         let now = at(self.now);
         self.ledger.sealed(name, now);
-        self.told(name).sealed_at.get_or_insert(now);
+        self.stored_trial(name).sealed_at.get_or_insert(now);
     }
 
     fn reward(&mut self, name: &TrialId) {
         self.ledger.rewarded(name);
-        self.told(name).is_rewarded = true;
+        self.stored_trial(name).is_rewarded = true;
     }
 
-    fn told(&mut self, name: &TrialId) -> &mut Told {
+    fn stored_trial(&mut self, name: &TrialId) -> &mut StoredTrial {
         self.kept.iter_mut().find(|told| told.opened.facts.trial_id == *name).unwrap()
     }
 
-    /// Seals and rewards a trial.
+    /// Seals and rewards the trial.
     fn end(&mut self, name: &str) {
         self.seal(&id(name));
         self.reward(&id(name));
     }
 
-    /// Does the work of the sequencer until nothing is due.
+    /// Does the clerk's work until nothing is due.
     fn settle(&mut self) {
         while let Some(due) = self.ledger.due(at(self.now)) {
             match due {
@@ -133,7 +133,10 @@ impl Scene {
     fn complete(&mut self, trial: &TrialId) {
         let completion = Completion { sequence: self.number(), at: at(self.now) };
         self.ledger.completed(trial, completion);
-        assert!(self.told(trial).completion.replace(completion).is_none(), "{trial} is complete once");
+        assert!(
+            self.stored_trial(trial).completion.replace(completion).is_none(),
+            "{trial} is complete once"
+        );
     }
 
     fn number(&mut self) -> u64 {
@@ -141,9 +144,9 @@ impl Scene {
         self.given
     }
 
-    /// Rebuilds the ledger as a process that starts now.
+    /// Returns the ledger that a process would have if it started now.
     fn retold(&self) -> Ledger {
-        let kept = |told: &Told| (told.sealed_at, told.is_rewarded, told.completion);
+        let kept = |told: &StoredTrial| (told.sealed_at, told.is_rewarded, told.completion);
         let kept: Vec<_> = self
             .kept
             .iter()
@@ -155,7 +158,7 @@ impl Scene {
         Ledger::retold(&kept, &self.closed_groups, 0, 0)
     }
 
-    /// Returns all trials after `cursor`, and moves the cursor behind them.
+    /// Reads from `cursor` until the feed ends, and moves `cursor` there.
     fn read(&self, cursor: &mut Cursor, with_superseded: bool) -> Vec<Delivery> {
         let mut read = Vec::new();
         while let Some(next) = self.ledger.next(*cursor, with_superseded) {

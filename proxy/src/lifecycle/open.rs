@@ -71,6 +71,8 @@ impl Lifecycle {
         // Registered before the write, so that two trials of one name cannot both be written. The admin plane returns
         // the key only after the write.
         let trial = self.trials.add(Trial::new(opened.clone()))?;
+        // Also dropped if the caller goes away. The event is then written nevertheless, and the trial stays.
+        let _opening = trial.opening();
         if let Err(refused) = self.enter(&opened) {
             self.trials.remove(&trial);
             return Err(refused.into());
@@ -92,15 +94,29 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// Opens a trial for a key that has none, and returns it. This is meant for experiments.
+    /// Returns the trial of a key, and opens it if the key has none. This is meant for experiments.
     pub(crate) async fn implicit(&self, key: &TrialKey) -> Result<Arc<Trial>, OpenError> {
+        loop {
+            let trial = match self.trials.by_key(key) {
+                Ok(trial) => trial,
+                Err(_) => self.open_implicit(key).await?,
+            };
+            // Another first call may still write the opening, and a trial whose opening fails is withdrawn.
+            trial.opening_ended().await;
+            if self.trials.has(&trial) {
+                return Ok(trial);
+            }
+        }
+    }
+
+    /// Opens a trial for a key that has none. Returns the trial of another first call if that one was sooner.
+    async fn open_implicit(&self, key: &TrialKey) -> Result<Arc<Trial>, OpenError> {
         // The name is derived from the key, so that only one of two first calls opens the trial.
         let name = format!("implicit-{}", key.hash().short());
         let trial_id = TrialId::new(name)?;
         let asked =
             OpenTrial { trial_id: Some(trial_id.clone()), ..OpenTrial::of_task(TaskId::new("implicit")?) };
         match self.open_durably(asked, key).await {
-            // Another first call has registered the trial.
             Err(OpenError::NameTaken(taken)) => self.trials.by_id(&trial_id).ok_or(taken.into()),
             opened => opened,
         }
@@ -136,5 +152,64 @@ impl Lifecycle {
             metadata: asked.metadata,
             at: clock::now(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::common::metrics::{FlawCounts, Metrics};
+    use crate::feed::Ledger;
+    use crate::render::RenderSettings;
+    use crate::store::{OpenedStore, StoreSettings, StoreThread};
+    use crate::upstream::PoolSettings;
+    use crate::upstream::policy::Policy;
+
+    fn lifecycle(data: &Path) -> (Lifecycle, StoreThread) {
+        let OpenedStore { store, thread, .. } = Store::open(data, StoreSettings::default()).unwrap();
+        let (policy, patience) = (Arc::new(Policy::restored(&[])), Duration::from_secs(1));
+        let flaws = FlawCounts::default();
+        let settings = PoolSettings::default();
+        let upstream = Pool::start(Vec::new(), settings, patience, policy, store.clone(), flaws);
+        let metrics = Arc::new(Metrics::new());
+        let prefix = ExactPrefix::start(RenderSettings::default(), Arc::clone(&upstream), metrics).unwrap();
+        let lifecycle = Lifecycle {
+            trials: Arc::default(),
+            feed: Feed::new(Ledger::default()).0,
+            upstream,
+            store,
+            prefix,
+            logprobs_mode: "raw_logprobs".to_owned(),
+            history: History::default(),
+            training: TrainingPolicy::default(),
+            limits: Limits::default(),
+            redaction: Arc::default(),
+        };
+        (lifecycle, thread)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_concurrent_first_call_gets_a_trial_that_is_withdrawn() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let (lifecycle, thread) = lifecycle(&data);
+        let key = TrialKey::of_any("any").unwrap();
+        // No segment can be created, so the opening fails.
+        std::fs::remove_dir_all(&data).unwrap();
+        let (first, second) = tokio::join!(lifecycle.implicit(&key), lifecycle.implicit(&key));
+        assert!(matches!(first, Err(OpenError::Store(_))), "{first:?}");
+        assert!(matches!(second, Err(OpenError::Store(_))), "{second:?}");
+
+        std::fs::create_dir(&data).unwrap();
+        while lifecycle.store.check().is_err() {
+            tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(10))).await.unwrap();
+        }
+        let (first, second) = tokio::join!(lifecycle.implicit(&key), lifecycle.implicit(&key));
+        assert!(Arc::ptr_eq(&first.unwrap(), &second.unwrap()), "one trial for both");
+        drop(lifecycle);
+        tokio::task::spawn_blocking(|| thread.finish()).await.unwrap().unwrap();
     }
 }

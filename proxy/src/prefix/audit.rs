@@ -62,7 +62,12 @@ impl ExactPrefix {
         });
     }
 
-    async fn audit(self: &Arc<Self>, ready: Arc<Ready>, trial: &TrialId, seed: PendingAnswer) -> Audit {
+    pub(super) async fn audit(
+        self: &Arc<Self>,
+        ready: Arc<Ready>,
+        trial: &TrialId,
+        seed: PendingAnswer,
+    ) -> Audit {
         let Some(theirs) = self.server_rendering(trial, &seed).await else { return Audit::Unanswered };
         // A long rendering would block the streams on this thread.
         let ours = tokio::task::spawn_blocking({
@@ -75,11 +80,15 @@ impl ExactPrefix {
                 self.proven(shape);
                 Audit::Equal
             }
-            // A local rendering that fails counts as different.
-            _ => {
+            Ok(Ok(_)) => {
                 let reason = "the server rendered the messages to other ids";
                 self.refuted(shape, trial, reason);
                 Audit::Different
+            }
+            // This shows nothing about the server, so the score of the kind is unchanged.
+            failed => {
+                tracing::warn!(%trial, ?failed, "a spliced prompt could not be audited: its messages cannot be rendered");
+                Audit::Failed
             }
         }
     }

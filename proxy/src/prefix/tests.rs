@@ -1,6 +1,7 @@
-//! Tests of the exact prefix, with the small model directory of the renderer's tests and with templates modelled on
-//! well-known models.
+//! The exact prefix on the small model directory of the renderer's tests, and on templates in the style of well-known
+//! models.
 
+mod audit;
 mod memory;
 mod plan;
 mod splice;
@@ -28,16 +29,16 @@ use crate::render::{LocalRenderer, RenderSettings, RequestInputs};
 /// The end token of the fixture.
 const END: &str = "<|im_end|>";
 
-/// An answer that a server sampled.
+/// The sample of a server.
 #[derive(Clone, Debug, Default)]
 struct Sampled {
     ids: Vec<TokenId>,
-    /// The message that the server's parsers produced.
+    /// The message that the server's parsers made of the sample.
     message: Value,
     stop_reason: Option<Value>,
 }
 
-/// A template and a tokenizer that the proxy and the server share.
+/// A template and a tokenizer, the same for the proxy and the server.
 struct Model(Ready);
 
 fn local(renderer: LocalRenderer) -> Renderer {
@@ -63,8 +64,8 @@ impl Model {
         self.0.renderer.encode(text).unwrap()
     }
 
-    /// Tokenises a text letter by letter, as a policy may sample it but no tokenizer writes it. Special tokens stay
-    /// whole.
+    /// Returns the ids of a text letter by letter. A policy may sample such ids, but no tokenizer produces them.
+    /// Special tokens stay whole.
     fn letters(&self, text: &str) -> Vec<TokenId> {
         let mut ids = Vec::new();
         let mut rest = text;
@@ -82,8 +83,8 @@ impl Model {
         self.0.renderer.decode(ids).unwrap()
     }
 
-    /// Samples a plain answer that ends with the end token.
-    fn says(&self, content: &str) -> Sampled {
+    /// Returns a plain answer that ends with the end token.
+    fn plain_answer(&self, content: &str) -> Sampled {
         self.samples(&format!("{content}{END}"), json!({"role": "assistant", "content": content}))
     }
 
@@ -91,7 +92,7 @@ impl Model {
         Sampled { ids: self.letters(text), message, stop_reason: None }
     }
 
-    /// Returns the node of the only answer to a request whose prompt the server rendered.
+    /// Returns the only answer of a request whose prompt the server rendered.
     fn node(&self, body: &Value, sampled: Sampled) -> Arc<Node> {
         let text = body.to_string();
         let request = PromptRequest::read(&text).unwrap();
@@ -104,7 +105,7 @@ impl Model {
     }
 }
 
-/// Returns a finished call, and the messages of its choices.
+/// Returns a finished call and the messages of its choices.
 fn answered(prompt: &[TokenId], sampled: Vec<Sampled>) -> (Arc<Call>, Vec<(u32, Option<Value>)>) {
     let recorder = Recorder::begin(CallStart::of_test());
     let mut call = recorder.finish(CallStatus::Complete, None).remove(0);
@@ -151,7 +152,7 @@ fn chat(messages: &[Value]) -> Value {
     json!({"model": "m", "messages": messages})
 }
 
-/// Returns the result of a lookup as one word: a cause, or `continues`.
+/// Returns the predecessor of a request in one word: a cause, or `continues`.
 fn word(found: &Predecessor) -> String {
     match found {
         Predecessor::New(cause) | Predecessor::Otherwise { cause, .. } => cause.to_string(),

@@ -1,4 +1,4 @@
-//! What a recorder makes of the parts of an answer.
+//! The record that a recorder makes from the parts of an answer.
 
 use std::sync::LazyLock;
 

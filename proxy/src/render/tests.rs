@@ -1,4 +1,4 @@
-//! Tests of the renderer with its own model directory, which is small enough for the repository.
+//! The renderer on its own model directory, which is small enough for the repository.
 
 mod asked;
 mod golden;
@@ -12,18 +12,18 @@ use serde_json::{Value as Json, json};
 
 use super::{ContentFormat, LoadError, LocalRenderer, RenderError, RenderSettings, RequestInputs};
 
-/// Returns the path of the small model directory.
+/// Returns the small model directory.
 pub(crate) fn fixture_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/render")
 }
 
-/// Returns the renderer of a byte-level tokenizer of 347 tokens and a ChatML template: `<|endoftext|>` 340,
+/// Loads the renderer of a byte-level tokenizer with 347 tokens and a ChatML template: `<|endoftext|>` 340,
 /// `<|im_start|>` 341, `<|im_end|>` 342. `<think>`, `</think>`, `<tool_call>` and `</tool_call>` are added tokens too.
 pub(crate) fn fixture() -> LocalRenderer {
     LocalRenderer::load(&fixture_dir(), &RenderSettings::default()).unwrap()
 }
 
-/// Loads a renderer with another template, from a temporary directory.
+/// Loads a renderer with another template, in a directory that is removed afterwards.
 pub(crate) fn by_template(template: &str, settings: RenderSettings) -> Result<LocalRenderer, LoadError> {
     let dir = tempfile::tempdir().unwrap();
     for file in ["tokenizer.json", "tokenizer_config.json"] {
@@ -83,7 +83,7 @@ fn what_is_known_of_the_tokenizer() {
     assert_eq!(renderer.token_at_start("<|im_end|>\n"), Some((ids(&[342])[0], "<|im_end|>")));
     assert_eq!(renderer.token_at_start("x<|im_end|>"), None);
     assert_eq!(renderer.hash().len(), 16);
-    // The first byte of a character of two bytes, alone.
+    // The id is a single byte that begins a character.
     let whole = renderer.encode("é").unwrap();
     assert_eq!(renderer.decode(&whole[..1]).unwrap(), "\u{fffd}");
 }
@@ -143,7 +143,7 @@ fn the_form_of_content_follows_the_template() {
 }
 
 #[test]
-fn generation_blocks_say_nothing_of_the_text() {
+fn generation_blocks_do_not_affect_the_text() {
     let template = "{% set x = 1 %}{%- generation -%} {% set x = 2 %}{{ x }} {%- endgeneration %}{{ x }}";
     let renderer = by_template(template, RenderSettings::default()).unwrap();
     let messages = json!([{"role": "user", "content": ""}]);
@@ -151,7 +151,7 @@ fn generation_blocks_say_nothing_of_the_text() {
 }
 
 #[test]
-fn bad_directories_are_told_apart() {
+fn bad_directories_are_distinguished() {
     let absent = LocalRenderer::load(Path::new("/nonexistent"), &RenderSettings::default());
     assert!(matches!(absent, Err(LoadError::Read { .. })));
     let template = by_template("{% if %}", RenderSettings::default());

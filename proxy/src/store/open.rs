@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use rolltap_rollout::call::Call;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 
 use super::format::segment::SegmentId;
 use super::health::{EndOfThread, Health};
@@ -13,7 +13,7 @@ use super::write::encoder::Encoder;
 use super::write::fsync::Unsynced;
 use super::write::group_commit;
 use super::write::writer::{Segment, Writer};
-use super::{CALLS, CallEntry, Entry, Event, Forgotten, GroupClosed, PLACES, PolicyChange, RecoveredTrial};
+use super::{CALLS, CallEntry, Event, Forgotten, GroupClosed, PLACES, PolicyChange, RecoveredTrial};
 use super::{Store, StoreError, StoreSettings, StoreThread, lock};
 use crate::common::clock;
 
@@ -89,7 +89,8 @@ impl Store {
             buffer: Vec::new(),
         };
         let (queue, entries) = mpsc::channel(PLACES);
-        let batches = group_commit::spawn(entries, health.clone());
+        let distrusted = Arc::new(Notify::new());
+        let batches = group_commit::spawn(entries, health.clone(), Arc::clone(&distrusted));
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let end = || EndOfThread { health: health.clone(), is_ending: Arc::clone(&is_ending) };
         let (writer_end, syncer_end) = (end(), end());
@@ -100,7 +101,7 @@ impl Store {
             writer.run(batches)
         };
         let writer = thread("capture-store").spawn(write).map_err(|error| refused(&error))?;
-        let failed = sync_failed(data_dir, &health, &queue);
+        let failed = sync_failed(data_dir, &health, distrusted);
         let sync = move || {
             let _end = syncer_end;
             unsynced.run(failed);
@@ -152,13 +153,32 @@ fn last_segment(dir: &Path, looked: &Scan) -> std::io::Result<Option<Segment>> {
 fn sync_failed(
     dir: &Path,
     health: &Health,
-    queue: &mpsc::Sender<Entry>,
+    distrusted: Arc<Notify>,
 ) -> impl Fn(&std::io::Error) + Send + use<> {
-    let (path, health, queue) = (dir.display().to_string(), health.clone(), queue.clone());
+    let (path, health) = (dir.display().to_string(), health.clone());
     move |error| {
         let reason = format!("{error}; what was written last may not survive the death of this machine");
         health.fails(StoreError::Write { path: path.clone(), reason });
-        // With a full queue, the writer stays in this file until it detects a failure itself.
-        drop(queue.try_send(Entry::NewSegment));
+        // This does not take a place in the queue, which may be full. The notification stays until it is read.
+        distrusted.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rolltap_testing::limit;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn after_a_failed_fsync_a_segment_begins_although_the_queue_is_full() {
+        let (queue, entries) = mpsc::channel(1);
+        let _place = queue.clone().reserve_owned().await.unwrap();
+        let health = Health::new();
+        let distrusted = Arc::new(Notify::new());
+        let mut batches = group_commit::spawn(entries, health.clone(), Arc::clone(&distrusted));
+        sync_failed(Path::new("data"), &health, distrusted)(&std::io::Error::other("on purpose"));
+        let batch = tokio::time::timeout(limit(5), batches.recv()).await.unwrap().unwrap();
+        assert!(batch.in_new_segment && batch.events.is_empty());
     }
 }

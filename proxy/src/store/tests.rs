@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::format::segment::{self, SegmentId};
 use super::*;
+use crate::trial::Trial;
 
 fn ids(ids: impl IntoIterator<Item = u32>) -> Vec<TokenId> {
     ids.into_iter().map(|id| TokenId::try_from(id).unwrap()).collect()
@@ -30,7 +31,7 @@ fn opened(name: &str) -> Event {
     Event::Opened(Box::new(serde_json::from_value(opened).unwrap()))
 }
 
-/// The turns of one conversation. Each turn continues the one before.
+/// Returns the turns of one conversation. Each turn extends the previous one.
 fn conversation(trial: &str, turns: usize) -> Vec<CallEntry> {
     let mut calls: Vec<CallEntry> = Vec::new();
     for turn in 0..turns as u32 {
@@ -78,7 +79,7 @@ fn assert_has(dir: &Path, trial: &str, calls: &[CallEntry]) {
 }
 
 #[tokio::test]
-async fn conversations_are_kept_and_cost_what_is_new_in_them() {
+async fn conversations_are_stored_at_the_cost_of_their_new_parts() {
     for sync in [SyncPolicy::Always, SyncPolicy::Interval, SyncPolicy::Off] {
         let dir = tempfile::tempdir().unwrap();
         let opened_store =
@@ -104,7 +105,7 @@ async fn conversations_are_kept_and_cost_what_is_new_in_them() {
     }
 }
 
-/// Returns `count` words from a small vocabulary, in an order that the seed determines.
+/// Returns natural text, made of a few words.
 fn words(seed: u32, count: usize) -> String {
     let all =
         ["let", "mut", "state", "self", "return", "error", "path", "into", "the", "of", "a", "file", "no"];
@@ -116,7 +117,7 @@ fn words(seed: u32, count: usize) -> String {
     (0..count).map(|_| next()).collect::<Vec<_>>().join(" ")
 }
 
-/// Alternating calls of two trials. Each call continues some earlier call of its trial, with texts and answers of any
+/// Returns calls of two trials in turn. Each extends some earlier call of its trial, with texts and answers of any
 /// length.
 fn tangled(plan: &[(usize, u32, usize)]) -> [Vec<CallEntry>; 2] {
     let mut trials = [Vec::<CallEntry>::new(), Vec::new()];
@@ -181,7 +182,7 @@ proptest! {
 async fn each_segment_stands_alone() {
     let dir = tempfile::tempdir().unwrap();
     let (mut all, calls) = (Vec::new(), conversation("one", 40));
-    // A process ends in the middle, and the next one continues the last segment.
+    // A process ends in the middle, and the next one appends to the last segment.
     for (part, calls) in calls.chunks(20).enumerate() {
         let opened_store = Store::with_segments_of(4096, dir.path(), StoreSettings::default()).unwrap();
         assert_eq!(opened_store.trials.len(), part);
@@ -232,7 +233,7 @@ async fn a_call_that_never_ended_is_interrupted_once() {
     }
 }
 
-/// Returns a directory with the file of an earlier version, and the calls as that version read them.
+/// Returns a directory with the file of an earlier version, and its calls as that version returned them.
 fn of_version(file: &str, fixture: &str, calls: &str) -> (tempfile::TempDir, Vec<Call>) {
     let dir = tempfile::tempdir().unwrap();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/store");
@@ -240,8 +241,7 @@ fn of_version(file: &str, fixture: &str, calls: &str) -> (tempfile::TempDir, Vec
     (dir, serde_json::from_str(&std::fs::read_to_string(fixtures.join(calls)).unwrap()).unwrap())
 }
 
-/// Format 1 has one file and no conversations. Format 2 compresses without earlier text, and joins the planes of the
-/// logprobs.
+/// Version 1 had one file and no conversations. Version 2 had neither remembered words nor separate logprobs.
 #[tokio::test]
 async fn earlier_formats_are_read_and_gone_on_from() {
     for (dir, expected) in [
@@ -318,7 +318,7 @@ async fn as_many_calls_as_there_are_permits_get_both_of_their_places() {
     }
     let mut next = std::pin::pin!(opened.store.reserve_call());
     assert!(next.as_mut().now_or_never().is_none());
-    // Other events do not wait for calls to end.
+    // Other events do not wait for the end of calls.
     opened.store.keep(self::opened("a")).await.unwrap();
     calls.pop();
     next.await.unwrap();
@@ -347,4 +347,32 @@ async fn a_trial_whose_opening_is_withdrawn_is_not_there_and_its_name_is_free() 
     let [found] = &second.trials[..] else { panic!("one trial: {:?}", second.trials) };
     assert!(found.opened.metadata.contains_key("again"));
     assert_has(dir.path(), "one", &calls);
+}
+
+#[tokio::test]
+async fn an_answer_that_was_not_delivered_is_failed_for_every_reader() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Store::open(dir.path(), StoreSettings::default()).unwrap();
+    let (Event::Opened(one), calls) = (opened("one"), conversation("one", 2)) else { panic!("an opening") };
+    let trial = Trial::new(*one.clone());
+    first.store.keep(Event::Opened(one)).await.unwrap();
+    keep_all(&first.store, &calls).await;
+    let Call { trial_id, call_id, .. } = (*calls[0].call).clone();
+    first.store.keep(Event::Undelivered { trial_id: trial_id.clone(), call_id }).await.unwrap();
+
+    // The calls are only in the store when their trial learns of it.
+    trial.rest();
+    trial.undelivered_calls(&[Arc::clone(&calls[0].call)]);
+    let expected = [CallStatus::Failed, CallStatus::Complete];
+    let statuses = |calls: &[Arc<Call>]| calls.iter().map(|call| call.status).collect::<Vec<_>>();
+    assert_eq!(statuses(&trial.calls(&first.store).await), expected);
+    assert_eq!(trial.summary(&first.store).await.complete, 1);
+    tokio::task::spawn_blocking(|| first.thread.finish()).await.unwrap().unwrap();
+
+    let stored = read_dir(dir.path()).unwrap();
+    let read: Vec<_> = stored.trials[0].calls.iter().map(|call| call.status).collect();
+    assert_eq!(read, expected);
+    let second = Store::open(dir.path(), StoreSettings::default()).unwrap();
+    let read: Vec<_> = second.store.calls(&trial_id).await.iter().map(|kept| kept.call.status).collect();
+    assert_eq!(read, expected);
 }

@@ -44,6 +44,11 @@ impl Trials {
         self.by_id.get(id).map(|trial| Arc::clone(&trial))
     }
 
+    /// Returns whether this trial is registered, and not another one of its name.
+    pub(crate) fn has(&self, trial: &Arc<Trial>) -> bool {
+        self.by_id.get(&trial.opened().facts.trial_id).is_some_and(|known| Arc::ptr_eq(&known, trial))
+    }
+
     /// Returns the trial whose agent sent this key.
     pub(crate) fn by_key(&self, key: &TrialKey) -> Result<Arc<Trial>, IdentityError> {
         self.by_key.get(&key.hash()).map(|trial| Arc::clone(&trial)).ok_or(IdentityError::Unknown)

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use rolltap_rollout::served_models::ServedModels;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -33,19 +34,6 @@ pub struct SamplingDefaults {
 }
 
 #[derive(Deserialize)]
-struct Models {
-    data: Vec<Model>,
-}
-
-#[derive(Deserialize)]
-struct Model {
-    id: String,
-    root: Option<String>,
-    /// The model that an adapter belongs to.
-    parent: Option<String>,
-}
-
-#[derive(Deserialize)]
 struct Config {
     vocab_size: Option<u32>,
     text_config: Option<TextConfig>,
@@ -61,12 +49,15 @@ impl ModelCard {
     /// Reads the answer of `GET /v1/models`, and the files that it points to. Returns `None` if the answer is
     /// malformed.
     pub(super) fn from_models_answer(body: &[u8]) -> Option<Self> {
-        let models: Models = serde_json::from_slice(body).ok()?;
+        let served = ServedModels::parse(body).ok()?;
         // The root of an adapter is not the directory of the model.
-        let root =
-            models.data.iter().filter(|model| model.parent.is_none()).find_map(|model| model.root.as_deref());
+        let root = served
+            .models
+            .iter()
+            .filter(|model| model.parent.is_none())
+            .find_map(|model| model.root.as_deref());
         let card = root.map(|root| Self::from_dir(Path::new(root))).unwrap_or_default();
-        Some(Self { models: models.data.into_iter().map(|model| model.id).collect(), ..card })
+        Some(Self { models: served.into_ids(), ..card })
     }
 
     /// Applies the configured values. They win, because they know `--generation-config` and

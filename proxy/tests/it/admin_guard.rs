@@ -7,9 +7,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::bad_request::status;
-use crate::stage::{Stage, settings, simulator};
+use crate::harness::{Stage, settings, simulator};
 
-/// Sends a request with these lines to the admin plane, and gives the answer.
+/// Sends a request with these header lines to the admin plane, and returns the answer.
 async fn ask(stage: &Stage, request: &str, lines: &str) -> String {
     let mut client = TcpStream::connect(stage.proxy.admin_addr()).await.unwrap();
     let text = format!("{request} HTTP/1.1\r\n{lines}connection: close\r\n\r\n");
@@ -44,7 +44,8 @@ async fn a_web_page_can_neither_seal_nor_pause_nor_open() {
     for request in [format!("POST /v1/trials/{}/seal", trial.trial_id), "POST /v1/policy/pause".to_owned()] {
         assert_eq!(status(&ask(&stage, &request, page).await), "403", "{request}");
     }
-    // Older browsers tell no origin of simple requests; none lets a page say that a body is JSON.
+    // Older browsers send no origin with simple requests, but no browser lets a page send such a request with a JSON
+    // content type.
     for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"] {
         let lines = format!("host: localhost\r\ncontent-type: {kind}\r\ncontent-length: 0\r\n");
         let answer = ask(&stage, "POST /v1/trials", &lines).await;
@@ -54,7 +55,7 @@ async fn a_web_page_can_neither_seal_nor_pause_nor_open() {
 }
 
 #[tokio::test]
-async fn whoever_bears_the_token_may_call_by_any_name() {
+async fn a_client_with_the_token_may_call_by_any_name() {
     let upstream = simulator(None).await;
     let data = tempfile::tempdir().unwrap();
     let token = "0123456789abcdef";

@@ -1,4 +1,4 @@
-//! Agents that misbehave, down to the bytes: each gets a clear answer, and the proxy serves on.
+//! Agents that misbehave, down to the bytes: each gets a clear answer, and the proxy keeps serving.
 
 use rolltap_proxy::api::TrialOpened;
 use rolltap_rollout::call::CallStatus;
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::harness::{Stage, answer, request, simulator};
 use crate::raw_upstream::{RawUpstream, sound};
-use crate::stage::{Stage, answer, request, simulator};
 
-/// A proxy before an upstream that answers soundly and remembers what it was sent.
+/// Starts a proxy in front of an upstream that answers correctly and records its requests.
 pub(crate) async fn set() -> (Stage, RawUpstream, TrialOpened) {
     let upstream = RawUpstream::start(vec![sound()]).await;
     let stage = Stage::before(simulator(None).await, &upstream.url).await;
@@ -22,7 +22,7 @@ fn path(trial: &TrialOpened) -> String {
     format!("/t/{}/v1/chat/completions", trial.key)
 }
 
-/// The head of a call with these lines besides.
+/// Returns the head of a call with these additional lines.
 pub(crate) fn head(trial: &TrialOpened, lines: &str) -> String {
     format!("POST {} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{lines}\r\n", path(trial))
 }
@@ -33,7 +33,7 @@ pub(crate) async fn exchange(stage: &Stage, pieces: &[&[u8]]) -> String {
     agent.set_nodelay(true).unwrap();
     for piece in pieces {
         if agent.write_all(piece).await.is_err() {
-            break; // refused before it was whole
+            break; // rejected before the request was complete
         }
         tokio::task::yield_now().await;
     }
@@ -148,7 +148,7 @@ async fn broken_framing_and_floods_are_refused() {
         ("no key", "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}".to_owned(), "401"),
     ] {
         let answer = exchange(&stage, &[text.as_bytes()]).await;
-        // Where more comes than is read, the connection may be reset before the answer is seen.
+        // If more bytes arrive than are read, the connection may be reset before the agent reads the answer.
         assert!(status(&answer) == allowed || answer.is_empty() && allowed == "431", "{name}: {answer}");
     }
     assert_eq!((upstream.heard().len(), stage.status(&trial).await.calls.complete), (0, 0));
@@ -175,7 +175,7 @@ async fn a_body_over_the_limit_is_a_413_that_names_it() {
 }
 
 #[tokio::test]
-async fn agents_that_never_finish_their_request_hold_up_nobody() {
+async fn agents_that_never_finish_their_request_delay_no_others() {
     let (stage, upstream, trial) = set().await;
     let mut stalled = Vec::new();
     for text in [head(&trial, "content-length: 99\r\n") + "{", "POST /t/".to_owned(), String::new()] {

@@ -1,25 +1,26 @@
-//! An upstream that misbehaves: the agent sees what it would see without us, the record says what was wrong, and the
-//! next call goes through.
+//! An upstream that misbehaves: the agent sees the same as without the proxy, the record states the defect, and the
+//! next call succeeds.
 
 use rolltap_proxy::api::TrialOpened;
 use rolltap_rollout::call::{Call, CallStatus, Flaw};
 use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 
+use crate::harness::{Stage, request, simulator};
 use crate::raw_upstream::{
     DONE, FIRST, LAST, RawUpstream, STREAM, Script, TOKEN, Then, chunk, chunked, sound, stream, whole,
 };
-use crate::stage::{Stage, request, simulator};
 
-/// What the agent got of an answer.
+/// The part of an answer that the agent got.
 struct Got {
     status: u16,
     text: String,
-    /// The connection ended before the answer did.
+    /// True if the connection ended before the answer did.
     broke: bool,
 }
 
-/// One call answered so, and then a sound one: what the agent got, and the record of the first.
+/// Makes one call that gets this answer, and then one that is answered correctly. Returns the answer and the record of
+/// the first.
 async fn call_answered(script: Script, streaming: bool) -> (Got, Call) {
     call_answered_by(vec![script], streaming).await
 }
@@ -29,7 +30,7 @@ async fn call_answered_by(scripts: Vec<Script>, streaming: bool) -> (Got, Call) 
     let stage = Stage::before(simulator(None).await, &upstream.url).await;
     let trial = stage.open(json!({})).await;
     let got = tokio::time::timeout(limit(30), ask(&stage, &trial, streaming)).await.unwrap();
-    eventually("the call is kept", async || stage.calls(&trial).await.len() == 1).await;
+    eventually("the call is recorded", async || stage.calls(&trial).await.len() == 1).await;
 
     let next = ask(&stage, &trial, true).await;
     assert!(next.text.ends_with(DONE) && !next.broke, "the proxy serves on");
@@ -64,9 +65,9 @@ async fn a_stream_that_breaks_off_anywhere_keeps_what_came_and_breaks_off_for_th
     let sent = || [STREAM.as_bytes().to_vec()].into_iter().chain(events.map(chunk));
     for (name, script, said) in [
         ("half an event, then the end of the body", stream(&events), "in an event"),
-        ("half an event, then nobody", Script { pieces: sent().collect(), then: Then::Close }, "broke off"),
+        ("half an event, then the end", Script { pieces: sent().collect(), then: Then::Close }, "broke off"),
         (
-            "half a chunk, then nobody",
+            "half a chunk, then the end",
             Script { pieces: sent().chain([b"ff\r\ndata".to_vec()]).collect(), then: Then::Close },
             "broke off",
         ),
@@ -191,7 +192,7 @@ async fn a_whole_answer_of_the_wrong_kind_passes_and_is_not_trained_on() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_http_is_a_502_that_says_so() {
+async fn an_answer_that_is_no_http_is_a_502_with_the_reason() {
     let headers = "x: 1\r\n".repeat(2000);
     let closing = |text: &str| Script { pieces: vec![text.as_bytes().to_vec()], then: Then::Close };
     for (name, script) in [
@@ -205,7 +206,7 @@ async fn an_answer_that_is_no_http_is_a_502_that_says_so() {
             closing("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"),
         ),
     ] {
-        // A connection that goes without an answer may have been closing already: the call is sent once more.
+        // A connection without an answer may already have been closing, so the call is sent once more.
         let times = if matches!(name, "nothing" | "half a head") { 2 } else { 1 };
         let (got, call) = call_answered_by(vec![script; times], false).await;
         assert_eq!(got.status, 502, "{name}: {}", got.text);
@@ -217,7 +218,7 @@ async fn an_answer_that_is_no_http_is_a_502_that_says_so() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_stalls_holds_up_nobody_else() {
+async fn an_upstream_that_stalls_delays_no_other_call() {
     let stalled = Script { pieces: vec![STREAM.as_bytes().to_vec(), chunk(FIRST)], then: Then::Hang };
     let upstream = RawUpstream::start(vec![stalled.clone(), stalled, sound()]).await;
     let stage = Stage::before(simulator(None).await, &upstream.url).await;
@@ -227,7 +228,7 @@ async fn an_upstream_that_stalls_holds_up_nobody_else() {
     assert!(ask(&stage, &trial, true).await.text.ends_with(DONE));
     assert_eq!((stage.status(&trial).await.calls.in_flight, upstream.heard().len()), (2, 3));
     drop((first, second));
-    eventually("both are kept", async || stage.status(&trial).await.calls.total == 3).await;
+    eventually("both are recorded", async || stage.status(&trial).await.calls.total == 3).await;
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Agents in web pages: what a browser asks before it calls, and what it lets a page read.
+//! Agents in web pages: the preflight requests of a browser, and the answers that it lets a page read.
 
 use reqwest::{Method, Response, StatusCode};
 use rolltap_proxy::api::TrialOpened;
@@ -6,7 +6,7 @@ use rolltap_proxy::{AllowedOrigins, Settings};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::stage::{self, Stage, request};
+use crate::harness::{self, Stage, request};
 
 const PAGE: &str = "https://app.example";
 
@@ -16,7 +16,7 @@ async fn allowing(origins: &[&str]) -> Stage {
     let origins: Vec<_> = origins.iter().map(|&origin| origin.to_owned()).collect();
     let settings = Settings {
         allowed_origins: AllowedOrigins::new(&origins).unwrap(),
-        ..stage::settings(&format!("http://{}", stage.upstream.addr()), &data)
+        ..harness::settings(&format!("http://{}", stage.upstream.addr()), &data)
     };
     Stage { proxy: rolltap_proxy::start(settings).await.unwrap(), data, ..stage }
 }

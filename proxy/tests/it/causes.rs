@@ -1,13 +1,13 @@
-//! Why branches start, and what that costs: of one trial, and of all.
+//! The causes of branches and their cost, per trial and in total.
 
 use reqwest::StatusCode;
 use rolltap_proxy::api::{CauseFigures, Cost, TrialOpened};
 use rolltap_rollout::branch_cause::BranchCause::{FirstCall, NoSharedPrefix, OtherChoice};
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, request};
+use crate::harness::{Stage, request};
 
-/// One conversation with two answers, and another conversation.
+/// Makes one conversation with two answers, and another conversation.
 async fn calls(stage: &Stage, trial: &TrialOpened, model: &str) {
     for body in [json!({"n": 2}), json!({"messages": [{"role": "system", "content": "Be someone else."}]})] {
         let mut body = request(body);

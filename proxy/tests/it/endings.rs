@@ -1,4 +1,4 @@
-//! Every way a call can end leaves a record that says how.
+//! Every way in which a call can end leaves a record of its end.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
+use crate::harness::{self, Stage, request, simulator};
 use crate::raw_upstream::{FIRST, LAST, RawUpstream, STREAM, Script, TOKEN, Then, chunk};
-use crate::stage::{self, Stage, request, simulator};
 
 async fn only_call(stage: &Stage, trial: &rolltap_proxy::api::TrialOpened) -> Call {
     eventually("the call is kept", async || stage.calls(trial).await.len() == 1).await;
@@ -52,12 +52,13 @@ async fn an_upstream_error_keeps_its_status_and_is_recorded() {
 }
 
 #[tokio::test]
-async fn an_unreachable_upstream_is_a_503_that_says_where() {
+async fn an_unreachable_upstream_is_a_503_with_its_address() {
     let stage = Stage::random().await;
     let trial = stage.open(json!({})).await;
     let data = tempfile::tempdir().unwrap();
     let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let proxy = rolltap_proxy::start(stage::settings(&format!("http://{nowhere}/v1"), &data)).await.unwrap();
+    let proxy =
+        rolltap_proxy::start(harness::settings(&format!("http://{nowhere}/v1"), &data)).await.unwrap();
     let elsewhere = Stage { proxy, ..stage };
     let trial_there = elsewhere.open(json!({})).await;
     assert_ne!(trial.key, trial_there.key);
@@ -102,7 +103,7 @@ async fn a_stream_that_breaks_off_breaks_off_for_the_agent_too_and_keeps_what_ca
 }
 
 #[tokio::test]
-async fn an_agent_that_leaves_cancels_upstream_and_its_partial_answer_is_kept() {
+async fn an_agent_that_leaves_cancels_upstream_and_its_partial_answer_is_recorded() {
     let stage = Stage::saying("content = \"one two three four five\"\nstall_after = 2").await;
     let trial = stage.open(json!({})).await;
     let mut response = stage.chat(&trial, &request(json!({"stream": true}))).await;
@@ -130,7 +131,7 @@ async fn an_agent_that_leaves_before_the_answer_cancels_upstream() {
         let call = tokio::spawn(stage.http.post(url).json(&body).send());
         eventually("upstream works", async || stage.upstream.stats().running == 1).await;
         call.abort();
-        drop(call); // and with it the answer, if that had begun
+        drop(call); // drops the answer too, if it has begun
         eventually("upstream is idle", async || stage.upstream.stats().running == 0).await;
         eventually("the call is kept", async || stage.calls(&trial).await.len() == calls + 1).await;
     }
@@ -185,7 +186,7 @@ async fn a_proxy_that_goes_down_lets_calls_finish() {
     let ready = stage.admin("/readyz");
     let Stage { proxy, http, data, .. } = stage;
     let down = tokio::spawn(proxy.shutdown(limit(20)));
-    eventually("it says so", async || {
+    eventually("it reports that", async || {
         http.get(&ready).send().await.is_ok_and(|r| r.status().as_u16() == 503)
     })
     .await;

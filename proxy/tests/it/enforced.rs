@@ -1,12 +1,12 @@
-//! What a trial enforces upon its agent: model, seed, limits.
+//! The rules that a trial enforces on its agent: model, seed, limits.
 
 use reqwest::StatusCode;
 use rolltap_rollout::call::Call;
 use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
+use crate::harness::{Stage, request, simulator};
 use crate::raw_upstream::{DONE, RawUpstream, stream, whole};
-use crate::stage::{Stage, request, simulator};
 
 fn seeds(calls: &[Call]) -> Vec<Option<i64>> {
     calls.iter().map(|call| call.sampling.params.get("seed").and_then(Value::as_i64)).collect()
@@ -69,7 +69,7 @@ async fn tokens_that_come_without_ids_count_for_the_limit_too() {
         let upstream = RawUpstream::start(vec![script.clone(), script]).await;
         let stage = Stage::before(simulator(None).await, &upstream.url).await;
         let trial = stage.open(json!({"limits": {"max_completion_tokens": 5}})).await;
-        // Of an echo vLLM gives no ids.
+        // vLLM gives no ids for an echo.
         let body = json!({"model": "m", "prompt": "a", "echo": true}).to_string();
         let ask = async || {
             let response = stage.post(&trial, "/v1/completions", &*body).await;

@@ -1,4 +1,5 @@
-//! Conversations that go on: each turn is asked for by the tokens of the turns before it, and the agent sees none of it.
+//! Conversations with several turns: each turn is sent as the tokens of the previous turns, and the agent sees no
+//! difference.
 
 use reqwest::StatusCode;
 use rolltap_proxy::History;
@@ -8,16 +9,16 @@ use rolltap_rollout::continuation::{Class, Continuation};
 use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 
+use crate::conversation::{ROOM, ask, assistant, converse, prompt_of, staged, user, whole_of, word, words};
+use crate::harness::{self, Stage, request};
 use crate::model_server::{Ids, model_dir};
-use crate::stage::{self, Stage, request};
-use crate::talk::{ROOM, ask, assistant, prompt_of, staged, talk, user, whole_of, word, words};
 
 #[tokio::test]
 async fn each_turn_is_asked_for_by_the_tokens_of_those_before() {
     for stream in [false, true] {
         let (server, stage) = staged(Ids::Taken, ROOM).await;
         let trial = stage.open(json!({})).await;
-        talk(&stage, &trial, 4, stream).await;
+        converse(&stage, &trial, 4, stream).await;
         stage.seal(&trial).await;
         let calls = stage.calls(&trial).await;
         let (heard, given) = (server.heard(), server.given());
@@ -54,10 +55,10 @@ async fn a_conversation_goes_on_in_the_next_process_token_for_token() {
             let (_, content) = ask(here, &here.here(&trial), &messages, stream).await;
             messages.extend([assistant(&content), user("and there?")]);
             if turn % 2 == 1 {
-                // Once behind a turn that was put together here, once behind one that was so before.
+                // The proxy restarts twice: after a spliced turn, and after a spliced turn that followed a restart.
                 let Stage { upstream, proxy, data, http } = stage.take().unwrap();
                 proxy.shutdown(limit(5)).await.unwrap();
-                let mut settings = stage::settings(&server.url, &data);
+                let mut settings = harness::settings(&server.url, &data);
                 settings.render.tokenizer = Some(model_dir());
                 let proxy = rolltap_proxy::start(settings).await.unwrap();
                 stage = Some(Stage { upstream, proxy, data, http });
@@ -76,7 +77,7 @@ async fn a_server_with_a_field_for_ids_gets_them_there() {
     let (server, stage) = staged(Ids::InField, ROOM).await;
     eventually("the server's description is read", async || {
         let trial = stage.open(json!({})).await;
-        talk(&stage, &trial, 2, false).await;
+        converse(&stage, &trial, 2, false).await;
         assert_eq!(words(&stage, &trial).await, ["first_call", "spliced"]);
         let last = server.heard().pop().unwrap();
         assert!(last["prompt_token_ids"].is_array() != last["kv_transfer_params"].is_object(), "once");
@@ -90,7 +91,7 @@ async fn a_server_that_ignores_ids_is_known_after_three_calls() {
     for stream in [false, true] {
         let (server, stage) = staged(Ids::Ignored, ROOM).await;
         let trial = stage.open(json!({})).await;
-        talk(&stage, &trial, 6, stream).await;
+        converse(&stage, &trial, 6, stream).await;
         let calls = stage.calls(&trial).await;
         assert_eq!(
             server.given().iter().map(Option::is_some).collect::<Vec<_>>(),
@@ -102,7 +103,7 @@ async fn a_server_that_ignores_ids_is_known_after_three_calls() {
         for pair in calls.windows(2) {
             assert!(
                 !prompt_of(&pair[1]).starts_with(&whole_of(&pair[0])),
-                "what the server says is recorded"
+                "the text of the server is recorded"
             );
         }
         assert!(calls.iter().all(|call| call.flaws.is_empty()));
@@ -114,7 +115,7 @@ async fn a_server_that_refuses_ids_is_asked_by_the_messages() {
     for stream in [false, true] {
         let (server, stage) = staged(Ids::Refused, ROOM).await;
         let trial = stage.open(json!({})).await;
-        talk(&stage, &trial, 2, stream).await;
+        converse(&stage, &trial, 2, stream).await;
         assert_eq!(server.given().iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, false]);
         assert_eq!(words(&stage, &trial).await, ["first_call", "upstream_unable"]);
         let calls = stage.calls(&trial).await;
@@ -132,7 +133,7 @@ async fn a_prompt_that_is_too_long_is_refused_in_the_words_that_agents_know() {
     for stream in [false, true] {
         let (server, stage) = staged(Ids::Taken, 60).await;
         let trial = stage.open(json!({})).await;
-        talk(&stage, &trial, 1, stream).await;
+        converse(&stage, &trial, 1, stream).await;
         let long = [user("Hi"), assistant("Hello there"), user(&"x".repeat(70))];
         let (status, message) = ask(&stage, &trial, &long, stream).await;
         assert_eq!(status, StatusCode::BAD_REQUEST);
@@ -140,7 +141,7 @@ async fn a_prompt_that_is_too_long_is_refused_in_the_words_that_agents_know() {
         assert_eq!(server.given().iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, false]);
         let calls = stage.calls(&trial).await;
         assert_eq!((calls[1].status, calls[1].http_status), (CallStatus::Failed, Some(400)));
-        // The conversation goes on from where it can.
+        // The conversation continues from its last complete turn.
         let next = [user("Hi"), assistant("Hello there"), user("Hi")];
         assert_eq!(ask(&stage, &trial, &next, stream).await.0, StatusCode::OK);
         assert_eq!(words(&stage, &trial).await[2], "spliced");
@@ -150,17 +151,17 @@ async fn a_prompt_that_is_too_long_is_refused_in_the_words_that_agents_know() {
 #[tokio::test]
 async fn each_trial_has_its_own_way_with_history() {
     let (server, stage) = staged(Ids::Taken, ROOM).await;
-    // What was sampled holds more than the answer shows, as with a stop string or reasoning that is dropped.
-    server.says("Hello there STOP", "Hello there");
+    // The sample holds more than the answer shows, as with a stop string or with dropped reasoning.
+    server.set_answer("Hello there STOP", "Hello there");
     for (history, given, expected) in [
         (None, false, "template_rewrote_history"),
         (Some(History::Faithful), false, "template_rewrote_history"),
         (Some(History::Sampled), true, "spliced"),
-        (Some(History::Off), false, "nobody looked"),
+        (Some(History::Off), false, "no continuation"),
     ] {
         let trial = stage.open(history.map_or(json!({}), |history| json!({"history": history}))).await;
         let before = server.heard().len();
-        talk(&stage, &trial, 2, false).await;
+        converse(&stage, &trial, 2, false).await;
         assert_eq!(
             (server.given()[before + 1].is_some(), word(&stage.calls(&trial).await[1]).as_str()),
             (given, expected)
@@ -172,7 +173,7 @@ async fn each_trial_has_its_own_way_with_history() {
 async fn off_sends_nothing_however_alike() {
     let (server, stage) = staged(Ids::Taken, ROOM).await;
     let trial = stage.open(json!({"history": "off"})).await;
-    talk(&stage, &trial, 3, true).await;
+    converse(&stage, &trial, 3, true).await;
     assert!(server.given().iter().all(Option::is_none));
     assert!(stage.calls(&trial).await.iter().all(|call| call.continuation.is_none()));
 }
@@ -244,7 +245,7 @@ async fn other_dialects_go_on_in_the_same_way() {
 async fn calls_of_one_trial_at_once_go_on_from_the_same_answer() {
     let (_server, stage) = staged(Ids::Taken, ROOM).await;
     let trial = stage.open(json!({})).await;
-    talk(&stage, &trial, 1, false).await;
+    converse(&stage, &trial, 1, false).await;
     let asked = (0..8).map(|n| {
         let (stage, trial) = (&stage, &trial);
         async move {
@@ -255,13 +256,13 @@ async fn calls_of_one_trial_at_once_go_on_from_the_same_answer() {
     for (status, content) in futures_util::future::join_all(asked).await {
         assert_eq!((status, content.as_str()), (StatusCode::OK, "Hello there"));
     }
-    eventually("all are kept", async || stage.calls(&trial).await.len() == 9).await;
+    eventually("all are recorded", async || stage.calls(&trial).await.len() == 9).await;
     let calls = stage.calls(&trial).await;
     for call in &calls[1..] {
         assert_eq!(word(call), "spliced");
         assert!(prompt_of(call).starts_with(&whole_of(&calls[0])));
     }
-    // Each of them can be gone on from.
+    // A later request can continue each of them.
     let next = [user("Hi"), assistant("Hello there"), user("5"), assistant("Hello there"), user("more")];
     ask(&stage, &trial, &next, false).await;
     let last = stage.calls(&trial).await.pop().unwrap();
@@ -274,7 +275,7 @@ async fn calls_of_one_trial_at_once_go_on_from_the_same_answer() {
 async fn trials_know_nothing_of_each_other() {
     let (server, stage) = staged(Ids::Taken, ROOM).await;
     let (one, other) = (stage.open(json!({})).await, stage.open(json!({})).await);
-    talk(&stage, &one, 1, false).await;
+    converse(&stage, &one, 1, false).await;
     let messages = [user("Hi"), assistant("Hello there"), user("Go on")];
     ask(&stage, &other, &messages, false).await;
     assert!(server.given().iter().all(Option::is_none));
@@ -286,7 +287,7 @@ async fn trials_know_nothing_of_each_other() {
 async fn garbage_is_the_servers_to_refuse() {
     let (server, stage) = staged(Ids::Taken, ROOM).await;
     let trial = stage.open(json!({})).await;
-    talk(&stage, &trial, 1, false).await;
+    converse(&stage, &trial, 1, false).await;
     let before = server.heard().len();
     let garbage = [
         json!(["x"]),

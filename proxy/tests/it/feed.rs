@@ -1,4 +1,4 @@
-//! The feed as a trainer reads it: in order, from where it stands, across restarts of either side.
+//! The feed as a trainer reads it: in order, from the reader's cursor, across restarts of either side.
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::stage::{Stage, answer, request};
+use crate::harness::{Stage, answer, request};
 
-/// A trial of one call, sealed and rewarded.
+/// Makes a trial of one call, seals it and rewards it. Returns its id.
 async fn ended(stage: &Stage, extra: Value) -> String {
     let trial = stage.open(extra).await;
     stage.chat(&trial, &request(json!({}))).await;
@@ -48,12 +48,16 @@ async fn trials_come_whole_in_order_of_completion_from_where_the_reader_stands()
     assert_eq!(names(&all), expected);
     for (line, trial) in all.iter().zip(open.iter().rev()) {
         assert_eq!(
-            (&line.rows, line.rows.len()),
-            (&stage.rollout(trial).await, 2),
+            (line.rows(), line.rows().len()),
+            (&*stage.rollout(trial).await, 2),
             "as the trial's own rollout"
         );
     }
-    assert_eq!((all[3].rows.len(), all[3].reward), (0, Some(1.0)), "nothing was sampled, and it is told");
+    assert_eq!(
+        (all[3].rows().len(), all[3].reward),
+        (0, Some(1.0)),
+        "a trial without samples is in the feed"
+    );
     let mut read = Vec::new();
     let mut after = String::new();
     loop {
@@ -66,7 +70,7 @@ async fn trials_come_whole_in_order_of_completion_from_where_the_reader_stands()
 }
 
 #[tokio::test]
-async fn a_reader_waits_for_what_comes_and_no_longer_than_it_said() {
+async fn a_reader_waits_for_new_lines_and_no_longer_than_requested() {
     let stage = Stage::random().await;
     let begun = Instant::now();
     assert!(stage.feed("?wait=0.2").await.is_empty());
@@ -87,7 +91,7 @@ async fn a_reader_waits_for_what_comes_and_no_longer_than_it_said() {
 async fn a_proxy_that_goes_down_answers_readers_that_wait() {
     let stage = Stage::random().await;
     let mut reader = TcpStream::connect(stage.proxy.admin_addr()).await.unwrap();
-    // Two requests at once: where the first is answered, the second has been taken.
+    // Both requests are sent at once: when the first is answered, the proxy has read the second.
     let requests = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\nGET /v1/rollouts?wait=600 HTTP/1.1\r\nhost: localhost\r\n\r\n";
     reader.write_all(requests.as_bytes()).await.unwrap();
     let mut first = vec![0; 3];
@@ -134,7 +138,7 @@ async fn groups_come_whole_in_the_order_in_which_they_closed() {
     let left: Vec<_> = lines.iter().map(|line| line.group_remaining).collect();
     assert_eq!(left, [Some(1), Some(0), None]);
 
-    // In the middle of a group, across a restart.
+    // The reader resumes in the middle of a group, across a restart.
     let stage = stage.restarted().await;
     let slow_too = ended(&stage, of("slow", 1)).await;
     let rest = stage.feed(&format!("?closed_groups=true&after={}", lines[0].cursor)).await;
@@ -157,12 +161,12 @@ async fn superseded_attempts_come_only_where_they_are_asked_for() {
         assert_eq!(names(&stage.feed(mode).await), std::slice::from_ref(&good));
         let all = stage.feed(&format!("{mode}superseded=true")).await;
         assert_eq!(names(&all), [failed.clone(), good.clone()]);
-        assert!(all[0].superseded && all[0].rows.iter().all(|row| row.superseded) && !all[1].superseded);
+        assert!(all[0].superseded && all[0].rows().iter().all(|row| row.superseded) && !all[1].superseded);
     }
 }
 
 #[tokio::test]
-async fn a_cursor_that_leads_nowhere_is_a_400_that_says_what_to_do() {
+async fn an_invalid_cursor_is_a_400_with_a_remedy() {
     let stage = Stage::random().await;
     ended(&stage, json!({})).await;
     let cursor = stage.feed("").await.remove(0).cursor;

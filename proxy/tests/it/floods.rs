@@ -1,4 +1,4 @@
-//! Agents that want more than their part: connections, calls at once, memory.
+//! Agents that take more than their share: connections, concurrent calls, memory.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::harness::{Stage, request, settings, simulator};
 use crate::raw_upstream::{RawUpstream, STREAM, Script, Then};
-use crate::stage::{Stage, request, settings, simulator};
 
 async fn staged(upstream: sim::RunningSim, url: &str, set: impl FnOnce(&mut Settings)) -> Stage {
     let data = tempfile::tempdir().unwrap();
@@ -46,7 +46,7 @@ async fn connections_over_the_bound_wait_until_others_end() {
 }
 
 #[tokio::test]
-async fn a_refusal_arrives_however_large_the_body_is_that_nobody_reads() {
+async fn a_refusal_arrives_however_large_the_unread_body_is() {
     let stage = Stage::random().await;
     let trial = stage.open(json!({"limits": {"max_body_bytes": 1000}})).await;
     let body = request(json!({"user": "x".repeat(4 << 20)})).to_string();
@@ -59,7 +59,7 @@ async fn a_refusal_arrives_however_large_the_body_is_that_nobody_reads() {
     ];
     for (base, path, status) in asked {
         for _ in 0..10 {
-            // A connection of its own each, whose first bytes are the request's.
+            // Each request has its own connection, whose first bytes are the request's.
             let http = reqwest::Client::new();
             let asked = http.post(format!("{base}{path}")).header("content-type", "application/json");
             let answer = asked.body(body.clone()).send().await.unwrap();
@@ -69,7 +69,7 @@ async fn a_refusal_arrives_however_large_the_body_is_that_nobody_reads() {
 }
 
 #[tokio::test]
-async fn a_trial_that_says_nothing_has_the_proxys_limits() {
+async fn a_trial_without_limits_has_the_proxys() {
     let hanging = Script { pieces: vec![STREAM.as_bytes().to_vec()], then: Then::Hang };
     let raw = RawUpstream::start(vec![hanging.clone(), hanging]).await;
     let limits = Limits { max_calls_in_flight: Some(1), max_calls: Some(2), ..Settings::DEFAULT_LIMITS };
@@ -96,7 +96,7 @@ fn without_a_setting_calls_at_once_have_a_bound() {
 async fn bodies_that_one_trial_piles_up_are_refused_and_other_trials_are_served() {
     let stage = Stage::random().await;
     let (greedy, modest) = (stage.open(json!({})).await, stage.open(json!({})).await);
-    // Each says less than it could send, and never ends.
+    // Each agent sends 255 of 256 MiB and never ends its body.
     let piece = vec![b' '; 255 << 20];
     let mut piled = Vec::new();
     for _ in 0..4 {
@@ -122,7 +122,7 @@ async fn bodies_that_one_trial_piles_up_are_refused_and_other_trials_are_served(
 }
 
 #[tokio::test]
-async fn connections_that_say_nothing_keep_no_other_trial_out() {
+async fn silent_connections_block_no_other_trial() {
     let upstream = simulator(None).await;
     let url = format!("http://{}", upstream.addr());
     let few = NonZeroUsize::new(8).unwrap();

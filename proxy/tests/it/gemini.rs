@@ -1,11 +1,11 @@
-//! An agent that speaks Gemini's dialect: whole, as events, as an array; its calls are kept like any other.
+//! An agent of Gemini's dialect: whole answers, events, or an array. Its calls are recorded like any other.
 
 use reqwest::StatusCode;
 use rolltap_proxy::api::TrialOpened;
 use rolltap_rollout::call::{CallStatus, Dialect};
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::harness::Stage;
 
 const WEATHER: &str = r#"content = "Let me see."
 reasoning = "They want weather."
@@ -35,7 +35,7 @@ async fn post(
     (answer.status(), content_type, answer.text().await.unwrap())
 }
 
-/// The turn that a client makes of these answers.
+/// Returns the turn that a client makes of these answers.
 fn turn(answers: &[Value]) -> Value {
     let parts = answers
         .iter()
@@ -49,7 +49,7 @@ fn calls_of(turn: &Value) -> Vec<(Value, Value)> {
 }
 
 #[tokio::test]
-async fn every_delivery_says_the_same_and_is_kept() {
+async fn every_delivery_has_the_same_content_and_is_recorded() {
     let stage = Stage::saying(WEATHER).await;
     let trial = stage.open(json!({})).await;
     let (_, content_type, whole) = post(&stage, &trial, "generateContent", &request(json!({}))).await;
@@ -92,7 +92,7 @@ async fn a_conversation_that_goes_on_extends_its_tokens() {
         let body = request(json!({"contents": contents}));
         let (_, _, array) = post(&stage, &trial, "streamGenerateContent", &body).await;
         let answers: Vec<Value> = serde_json::from_str(&array).unwrap();
-        // Each chunk as a turn of its own, as the official client keeps them.
+        // Each chunk is a turn of its own, as in the official client.
         contents.extend(answers.iter().map(|answer| answer["candidates"][0]["content"].clone()));
         let results = calls_of(&turn(&answers)).into_iter();
         let results = results
@@ -107,7 +107,7 @@ async fn a_conversation_that_goes_on_extends_its_tokens() {
 }
 
 #[tokio::test]
-async fn tokens_are_counted_and_nothing_is_kept_of_it() {
+async fn tokens_are_counted_without_a_record() {
     let stage = Stage::random().await;
     let trial = stage.open(json!({})).await;
     let (status, _, counted) = post(&stage, &trial, "countTokens", &request(json!({}))).await;

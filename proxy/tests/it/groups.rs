@@ -1,10 +1,10 @@
-//! Groups from outside: how they stand, how they close, and what then.
+//! Groups through the admin plane: their state, their closing, and the effects of it.
 
 use rolltap_proxy::api::{ClosingCause, GroupStatus, TrialOpened};
 use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, answer};
+use crate::harness::{Stage, answer};
 
 async fn ended(stage: &Stage, extra: Value) -> TrialOpened {
     let trial = stage.open(extra).await;
@@ -36,7 +36,7 @@ async fn a_group_closes_by_size_by_call_and_by_deadline() {
         (200, &json!("call"), &json!(1))
     );
     assert_eq!(close(&stage, "called").await, (200, body), "closed once");
-    assert_eq!(stage.seal(&open).await.trial_id, open.trial_id, "what is open goes on");
+    assert_eq!(stage.seal(&open).await.trial_id, open.trial_id, "an open trial continues");
 
     let mut quick = member("quick", 0);
     quick["group_deadline"] = json!(0.05);
@@ -66,7 +66,7 @@ async fn a_group_closes_by_size_by_call_and_by_deadline() {
 }
 
 #[tokio::test]
-async fn a_group_that_nobody_began_is_a_404_that_says_so() {
+async fn an_unknown_group_is_a_404_with_a_reason() {
     let stage = Stage::random().await;
     let url = stage.admin("/v1/groups/nobody");
     for (status, body) in [close(&stage, "nobody").await, answer(stage.http.get(url)).await] {

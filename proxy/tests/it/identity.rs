@@ -1,10 +1,10 @@
-//! Who may call what.
+//! Authentication and authorisation of calls.
 
 use reqwest::StatusCode;
-use rolltap_proxy::{Settings, StartError};
+use rolltap_proxy::{Settings, StartError, UnsafeToken};
 use serde_json::{Value, json};
 
-use crate::stage::{self, Stage, request};
+use crate::harness::{self, Stage, request};
 
 #[tokio::test]
 async fn a_key_counts_in_the_path_and_in_every_header() {
@@ -95,20 +95,23 @@ async fn the_engine_is_not_the_agents_to_steer() {
     assert!(refused.text().await.unwrap().contains("kv_transfer_params"));
 }
 
-/// Long enough for one.
+/// A token that is long enough.
 const TOKEN: &str = "correct-horse-battery";
 
 #[tokio::test]
 async fn the_admin_plane_wants_its_token_and_never_opens_without_off_loopback() {
-    let upstream = stage::simulator(None).await;
+    let upstream = harness::simulator(None).await;
     let data = tempfile::tempdir().unwrap();
-    let open = stage::settings(&format!("http://{}", upstream.addr()), &data);
+    let open = harness::settings(&format!("http://{}", upstream.addr()), &data);
     let off_loopback = Settings { admin: ([0, 0, 0, 0], 0).into(), ..open.clone() };
-    assert!(matches!(rolltap_proxy::start(off_loopback).await, Err(StartError::AdminWithoutToken(_))));
+    assert!(matches!(
+        rolltap_proxy::start(off_loopback).await,
+        Err(StartError::Token(UnsafeToken::Missing { .. }))
+    ));
 
     let short = Settings { admin_token: Some("fifteen-letters".into()), ..open.clone() };
     let refused = rolltap_proxy::start(short).await.unwrap_err();
-    assert!(matches!(refused, StartError::AdminTokenTooShort(15)), "{refused}");
+    assert!(matches!(refused, StartError::Token(UnsafeToken::TooShort { length: 15, .. })), "{refused}");
     let proxy = rolltap_proxy::start(Settings { admin_token: Some(TOKEN.into()), ..open }).await.unwrap();
     let http = reqwest::Client::new();
     let status = async |token: &str| {
@@ -149,12 +152,20 @@ async fn any_key_opens_a_trial_where_that_is_wanted() {
     let stage = Stage::random().await;
     let data = tempfile::tempdir().unwrap();
     let upstream = format!("http://{}", stage.upstream.addr());
-    let mut settings = stage::settings(&upstream, &data);
+    let mut settings = harness::settings(&upstream, &data);
     settings.implicit_trials = rolltap_proxy::ImplicitTrials::OnLoopback;
     let stage = Stage { proxy: rolltap_proxy::start(settings.clone()).await.unwrap(), ..stage };
     let call = async |key: &str| {
         let url = stage.agent("/v1/chat/completions");
-        stage.http.post(url).bearer_auth(key).json(&stage::request(json!({}))).send().await.unwrap().status()
+        stage
+            .http
+            .post(url)
+            .bearer_auth(key)
+            .json(&harness::request(json!({})))
+            .send()
+            .await
+            .unwrap()
+            .status()
     };
     let (one, again) = tokio::join!(call("EMPTY"), call("EMPTY"));
     assert!(one.is_success() && again.is_success());

@@ -1,4 +1,4 @@
-//! The Messages API as agents call it, before a simulated upstream.
+//! The Messages API as agents call it, in front of a simulated upstream.
 
 use reqwest::{Response, StatusCode};
 use rolltap_proxy::api::TrialOpened;
@@ -6,7 +6,7 @@ use rolltap_rollout::call::{CallStatus, Dialect};
 use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::harness::Stage;
 
 const SCRIPT: &str = "reasoning = 'A file is wanted.'\ncontent = 'I look.'\n\
     tool_calls = [{ name = 'look', arguments = { at = 'sky' } }, { name = 'look', arguments = { at = 'sea' } }]";
@@ -33,7 +33,7 @@ fn data(stream: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn thinking_text_and_tools_come_whole_and_streamed_and_every_token_is_kept() {
+async fn thinking_text_and_tools_come_whole_and_streamed_and_every_token_is_recorded() {
     let stage = Stage::saying(SCRIPT).await;
     let trial = stage.open(json!({})).await;
     let whole = messages(&stage, &trial, &request(json!({}))).await;
@@ -53,7 +53,7 @@ async fn thinking_text_and_tools_come_whole_and_streamed_and_every_token_is_kept
     assert_eq!(starts.map(|event| event["content_block"]["type"].clone()).collect::<Vec<_>>(), kinds);
     assert_eq!(events[events.len() - 2]["usage"]["output_tokens"], whole["usage"]["output_tokens"]);
 
-    eventually("both calls are kept", async || stage.calls(&trial).await.len() == 2).await;
+    eventually("both calls are recorded", async || stage.calls(&trial).await.len() == 2).await;
     for call in stage.calls(&trial).await {
         assert_eq!(
             (call.status, call.dialect, &call.flaws[..]),
@@ -74,7 +74,7 @@ async fn turns_of_a_conversation_become_one_branch() {
         let system = json!([{"type": "text", "text": header}, {"type": "text", "text": "Be brief."}]);
         let body = request(json!({"messages": turns, "system": system, "stream": false}));
         let answer: Value = messages(&stage, &trial, &body).await.json().await.unwrap();
-        // As agents do it: the results come in another order than the calls.
+        // The results have another order than the calls, as with real agents.
         let calls = answer["content"].as_array().unwrap().iter().filter(|block| block["type"] == "tool_use");
         let result = |call: &Value| json!({"type": "tool_result", "tool_use_id": call["id"], "content": format!("{}", call["input"])});
         let results: Vec<_> = calls.rev().map(result).collect();

@@ -1,5 +1,6 @@
-//! A server of the small model in `tests/fixtures/render`: it renders what that model's template renders, takes prompts as
-//! ids as vLLM does (or not), and samples what a test tells it, letter by letter, as no tokenizer would write it.
+//! A server of the small model in `tests/fixtures/render`. It renders the template of that model, and accepts prompts
+//! as ids as vLLM does (or does not). It samples the text that a test sets, letter by letter, which no tokenizer would
+//! produce.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,17 +19,17 @@ use tokio::net::TcpListener;
 /// The fixture's `<|im_end|>`.
 const END: u32 = 342;
 
-/// How it takes prompts that are given as ids.
+/// How the server treats prompts that are given as ids.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Ids {
     Taken,
-    /// Also in a field of the request itself, which its description lists.
+    /// The server also accepts ids in a field of the request itself, which its description lists.
     InField,
     Ignored,
     Refused,
 }
 
-/// A server until the test ends.
+/// A server that runs until the test ends.
 pub(crate) struct ModelServer {
     pub(crate) url: String,
     inner: Arc<Inner>,
@@ -39,16 +40,16 @@ struct Inner {
     ids: Ids,
     /// The longest prompt, in tokens.
     room: usize,
-    /// What it samples, and what of it the answer's content shows.
+    /// The sampled text, and the content that the answer shows.
     says: Mutex<(String, String)>,
-    /// Whether it tokenises for others.
+    /// Whether `/tokenize` and `/detokenize` answer.
     tokenises: AtomicBool,
-    /// How often it was asked to.
+    /// The number of requests for tokens or their text.
     asked: AtomicUsize,
     heard: Mutex<Vec<Value>>,
 }
 
-/// The model's directory.
+/// Returns the model's directory.
 pub(crate) fn model_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/render")
 }
@@ -78,27 +79,27 @@ impl ModelServer {
         Self { url, inner }
     }
 
-    /// From now on it samples this, and its answers show `content`.
-    pub(crate) fn says(&self, sampled: &str, content: &str) {
+    /// Sets the sampled text of the following answers, and the `content` that they show.
+    pub(crate) fn set_answer(&self, sampled: &str, content: &str) {
         *self.inner.says.lock().unwrap() = (sampled.to_owned(), content.to_owned());
     }
 
-    /// From now on it knows no `/tokenize`.
+    /// Turns `/tokenize` and `/detokenize` off.
     pub(crate) fn does_not_tokenise(&self) {
         self.inner.tokenises.store(false, Ordering::Relaxed);
     }
 
-    /// How often it was asked for tokens or their text.
+    /// Returns the number of requests for tokens or their text.
     pub(crate) fn asked(&self) -> usize {
         self.inner.asked.load(Ordering::Relaxed)
     }
 
-    /// The requests so far.
+    /// Returns the chat requests so far.
     pub(crate) fn heard(&self) -> Vec<Value> {
         self.inner.heard.lock().unwrap().clone()
     }
 
-    /// The prompts that were given as ids, by request.
+    /// Returns the ids in each request, or `None` for a request without ids.
     pub(crate) fn given(&self) -> Vec<Option<Vec<u32>>> {
         self.heard().iter().map(given).collect()
     }
@@ -182,22 +183,22 @@ impl Inner {
     }
 }
 
-/// The fixture's template, as far as these tests go.
+/// Renders the subset of the fixture's template that these tests need.
 fn rendered(messages: &Value, add_generation_prompt: bool) -> Option<String> {
     let mut text = String::new();
     for message in messages.as_array().filter(|messages| !messages.is_empty())? {
         let role = message.get("role")?.as_str()?;
         text += &match role {
             "assistant" => {
-                format!("<|im_start|>assistant\n{}<|im_end|>\n", said(message)?.trim_start_matches('\n'))
+                format!("<|im_start|>assistant\n{}<|im_end|>\n", text_of(message)?.trim_start_matches('\n'))
             }
-            _ => format!("<|im_start|>{role}\n{}<|im_end|>\n", said(message)?),
+            _ => format!("<|im_start|>{role}\n{}<|im_end|>\n", text_of(message)?),
         };
     }
     Some(if add_generation_prompt { text + "<|im_start|>assistant\n" } else { text })
 }
 
-fn said(message: &Value) -> Option<String> {
+fn text_of(message: &Value) -> Option<String> {
     match message.get("content")? {
         Value::String(text) => Some(text.clone()),
         Value::Array(parts) => {

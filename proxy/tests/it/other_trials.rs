@@ -1,10 +1,10 @@
-//! What an agent may try on other trials.
+//! The attacks of an agent on other trials.
 
 use rolltap_proxy::api::TrialOpened;
 use serde_json::{Value, json};
 
 use crate::bad_request::set;
-use crate::stage::{Stage, of_each_dialect, request};
+use crate::harness::{Stage, of_each_dialect, request};
 
 async fn answer_of(stage: &Stage, trial: &TrialOpened, path: &str, body: &Value) -> (u16, String) {
     let answer = stage.post(trial, path, body.to_string()).await;
@@ -53,7 +53,7 @@ async fn a_path_without_a_key_answers_nothing() {
 }
 
 #[tokio::test]
-async fn what_another_trial_said_can_be_neither_continued_nor_referred_to() {
+async fn answers_of_another_trial_can_be_neither_continued_nor_referred_to() {
     let stage = Stage::saying("content = \"A secret\"").await;
     let (victim, spy) = (stage.open(json!({})).await, stage.open(json!({})).await);
     let body = json!({"model": "sim", "input": [
@@ -86,7 +86,7 @@ async fn a_retry_gets_no_answer_of_another_trial() {
             assert!(call.send().await.unwrap().text().await.is_ok());
         }
     }
-    // Each was sampled anew, and is in the record of its own trial.
+    // Each answer was sampled anew, and is in the record of its own trial.
     let both = [stage.calls(&victim).await, stage.calls(&spy).await];
     assert_eq!((both[0].len(), both[1].len()), (5, 5));
     let ids: std::collections::BTreeSet<_> = both.iter().flatten().map(|call| &call.call_id).collect();
@@ -94,7 +94,7 @@ async fn a_retry_gets_no_answer_of_another_trial() {
 }
 
 #[tokio::test]
-async fn a_trial_that_is_kept_to_a_model_gets_no_other_by_any_name() {
+async fn a_trial_that_is_restricted_to_a_model_gets_no_other_by_any_name() {
     let (stage, upstream, _) = set().await;
     let trial = stage.open(json!({"model_aliases": {"*": "its-adapter"}})).await;
     let models = [json!("the-other-adapter"), json!(""), json!(null), json!(["x"]), json!({"a": 1})];

@@ -1,13 +1,14 @@
-//! What an agent gets is what upstream would have sent it without us; what we keep is what upstream sampled.
+//! The agent gets the answer that upstream would have sent it directly, and the record holds the tokens that upstream
+//! sampled.
 
 use rolltap_rollout::call::{Call, CallStatus};
 use rolltap_rollout::token::TokenId;
 use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, request};
+use crate::harness::{Stage, request};
 
-/// Without what differs between any two requests.
+/// Removes the fields that differ between any two requests.
 fn comparable(mut body: Value) -> Value {
     for key in ["id", "created", "system_fingerprint"] {
         body.as_object_mut().unwrap().remove(key);
@@ -29,7 +30,7 @@ fn ids(json: &Value) -> Vec<TokenId> {
     serde_json::from_value(json.clone()).unwrap()
 }
 
-/// Requests of every kind, each with a seed: the simulator then says the same with and without us.
+/// Returns requests of every kind, each with a seed, so that the simulator answers the same with and without the proxy.
 fn requests() -> Vec<Value> {
     [
         json!({}),
@@ -79,7 +80,7 @@ async fn streams_are_equal_with_and_without_us() {
 }
 
 #[tokio::test]
-async fn every_sampled_token_is_kept_with_its_logprob() {
+async fn every_sampled_token_is_recorded_with_its_logprob() {
     let stage = Stage::random().await;
     let trial = stage.open(json!({})).await;
     for stream in [false, true] {
@@ -89,7 +90,7 @@ async fn every_sampled_token_is_kept_with_its_logprob() {
     let with_ids = request(json!({"n": 2, "seed": 3, "logprobs": true, "return_token_ids": true}));
     let sampled: Value =
         stage.http.post(stage.direct()).json(&with_ids).send().await.unwrap().json().await.unwrap();
-    eventually("both calls are kept", async || stage.calls(&trial).await.len() == 2).await;
+    eventually("both calls are recorded", async || stage.calls(&trial).await.len() == 2).await;
     for call in stage.calls(&trial).await {
         assert_eq!((call.status, &call.flaws[..]), (CallStatus::Complete, &[][..]));
         assert_eq!(call.prompt_token_ids, ids(&sampled["prompt_token_ids"]));

@@ -13,17 +13,17 @@ use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::stage::{Stage, request, settings};
+use crate::harness::{Stage, request, settings};
 
-/// A stage whose upstream takes its time for each token.
+/// Returns a stage whose upstream delays each token.
 async fn slow() -> Stage {
     let upstream = sim::Settings { token_delay: Duration::from_millis(30), ..sim::Settings::default() };
     let (upstream, data) = (sim::start(upstream).await.unwrap(), TempDir::new().unwrap());
-    let proxy = rolltap_proxy::start(looking_often(&upstream, &data)).await.unwrap();
+    let proxy = rolltap_proxy::start(checking_often(&upstream, &data)).await.unwrap();
     Stage { upstream, proxy, data, http: reqwest::Client::new() }
 }
 
-fn looking_often(upstream: &sim::RunningSim, data: &TempDir) -> Settings {
+fn checking_often(upstream: &sim::RunningSim, data: &TempDir) -> Settings {
     let pool = PoolSettings { check_every: Duration::from_millis(20), ..PoolSettings::default() };
     Settings { pool, ..settings(&format!("http://{}", upstream.addr()), data) }
 }
@@ -43,7 +43,7 @@ async fn set(stage: &Stage, version: Value) -> i32 {
 }
 
 async fn only_call(stage: &Stage, trial: &TrialOpened) -> Call {
-    eventually("the call is kept", async || stage.calls(trial).await.len() == 1).await;
+    eventually("the call is recorded", async || stage.calls(trial).await.len() == 1).await;
     stage.calls(trial).await.remove(0)
 }
 
@@ -57,7 +57,7 @@ async fn versions_are_ordinals_of_labels_and_outlive_the_process() {
     assert_eq!(set(&stage, json!("step-18")).await, 2);
     let Stage { proxy, data, upstream, http } = stage;
     proxy.shutdown(limit(5)).await.unwrap();
-    let proxy = rolltap_proxy::start(looking_often(&upstream, &data)).await.unwrap();
+    let proxy = rolltap_proxy::start(checking_often(&upstream, &data)).await.unwrap();
     let stage = Stage { proxy, data, upstream, http };
     assert_eq!(status(&stage).await.current.label.as_deref(), Some("step-18"));
     let trial = stage.open(json!({})).await;
@@ -115,12 +115,12 @@ async fn a_whole_answer_that_straddles_versions_is_marked_and_not_guessed_at() {
 }
 
 #[tokio::test]
-async fn what_upstream_says_of_its_weights_is_learnt() {
+async fn the_weights_that_upstream_reports_are_learnt() {
     let stage = slow().await;
     stage.upstream.set_weights(Some("default"));
-    // The first look found no such path, and it is not asked again for a while: a second proxy starts afresh.
+    // The first check found no such path, and the proxy does not check again for a while. A second proxy starts anew.
     let data = TempDir::new().unwrap();
-    let proxy = rolltap_proxy::start(looking_often(&stage.upstream, &data)).await.unwrap();
+    let proxy = rolltap_proxy::start(checking_often(&stage.upstream, &data)).await.unwrap();
     let stage = Stage { proxy, data, ..stage };
     eventually("the label is learnt", async || status(&stage).await.current.label.is_some()).await;
     assert_eq!(status(&stage).await.current.version, 0);
@@ -133,7 +133,7 @@ async fn what_upstream_says_of_its_weights_is_learnt() {
     assert_eq!(call.version_labels, [(1, "step-1".to_owned())].into());
 }
 
-/// The lines that are logged on this thread while the guard lives, as text.
+/// Captures the lines that are logged on this thread while the guard lives.
 fn logged() -> (Arc<Mutex<Vec<u8>>>, tracing::subscriber::DefaultGuard) {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let writer = Arc::clone(&lines);
@@ -154,7 +154,7 @@ impl std::io::Write for Lines {
     }
 }
 
-/// Whether the weights are new is known to the trainer alone: a server that crashed has those that it had.
+/// Only the trainer knows whether the weights are new, because a crashed server restarts with its earlier weights.
 #[tokio::test]
 async fn an_upstream_that_was_away_and_names_its_weights_as_before_is_warned_of() {
     let (lines, _guard) = logged();
@@ -162,7 +162,7 @@ async fn an_upstream_that_was_away_and_names_its_weights_as_before_is_warned_of(
     let stage = slow().await;
     stage.upstream.set_weights(Some("default"));
     let data = TempDir::new().unwrap();
-    let proxy = rolltap_proxy::start(looking_often(&stage.upstream, &data)).await.unwrap();
+    let proxy = rolltap_proxy::start(checking_often(&stage.upstream, &data)).await.unwrap();
     let stage = Stage { proxy, data, ..stage };
     eventually("the label is learnt", async || status(&stage).await.current.label.is_some()).await;
     let warning = "names its weights as it did before";

@@ -1,34 +1,35 @@
-//! An upstream that sends exactly the bytes it is told to, whatever HTTP or vLLM would have it send.
+//! An upstream that sends exactly the bytes of its script, whether or not they are valid HTTP or a valid answer of
+//! vLLM.
 
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What it sends to one call, piece by piece.
+/// The answer to one call, piece by piece.
 #[derive(Clone)]
 pub(crate) struct Script {
     pub(crate) pieces: Vec<Vec<u8>>,
     pub(crate) then: Then,
 }
 
-/// What it does after the last piece.
+/// The action after the last piece.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Then {
     Close,
     /// Waits until the proxy closes.
     Hang,
-    /// Takes the next request on the connection.
+    /// Reads the next request on the connection.
     Listen,
 }
 
-/// Its address, and the request bodies that it got.
+/// Its address, and the requests that it got.
 pub(crate) struct RawUpstream {
     pub(crate) url: String,
     heard: Arc<Mutex<Vec<Heard>>>,
 }
 
-/// A call as it came: its head, in lower case but for the method, and its body.
+/// A call as received: its head, in lower case except for the method, and its body.
 #[derive(Clone)]
 struct Heard {
     head: String,
@@ -54,20 +55,20 @@ pub(crate) const LAST: &str = concat!(
 );
 pub(crate) const DONE: &str = "data: [DONE]\n\n";
 
-/// One chunk of a chunked body.
+/// Returns one chunk of a chunked body.
 pub(crate) fn chunk(data: impl AsRef<[u8]>) -> Vec<u8> {
     let data = data.as_ref();
     [format!("{:x}\r\n", data.len()).as_bytes(), data, b"\r\n"].concat()
 }
 
-/// A chunked body of these, with its end.
+/// Returns a chunked body of these pieces, with its end.
 pub(crate) fn chunked(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
     let mut chunks: Vec<_> = pieces.iter().map(chunk).collect();
     chunks.push(b"0\r\n\r\n".to_vec());
     chunks
 }
 
-/// A whole answer.
+/// Returns a script for a whole answer.
 pub(crate) fn whole(status: &str, content_type: &str, body: &str) -> Script {
     let head = format!(
         "HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n\r\n{body}",
@@ -76,20 +77,20 @@ pub(crate) fn whole(status: &str, content_type: &str, body: &str) -> Script {
     Script { pieces: vec![head.into_bytes()], then: Then::Listen }
 }
 
-/// A stream of these events, framed as it should be.
+/// Returns a script for a stream of these events, with correct framing.
 pub(crate) fn stream(events: &[&[u8]]) -> Script {
     let mut pieces = vec![STREAM.as_bytes().to_vec()];
     pieces.extend(chunked(events));
     Script { pieces, then: Then::Listen }
 }
 
-/// What vLLM would send.
+/// Returns a script for an answer in vLLM's form.
 pub(crate) fn sound() -> Script {
     stream(&[FIRST, TOKEN, LAST, DONE].map(str::as_bytes))
 }
 
 impl RawUpstream {
-    /// Answers the first call by the first script and so on, and the calls after those soundly.
+    /// Starts an upstream that answers the calls by the scripts in their order, and all further calls correctly.
     pub(crate) async fn start(scripts: Vec<Script>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -104,12 +105,12 @@ impl RawUpstream {
         upstream
     }
 
-    /// The bodies of the calls so far.
+    /// Returns the bodies of the calls so far.
     pub(crate) fn heard(&self) -> Vec<Vec<u8>> {
         self.heard.lock().unwrap().iter().map(|call| call.body.clone()).collect()
     }
 
-    /// Their heads.
+    /// Returns the heads of the calls so far.
     pub(crate) fn heads(&self) -> Vec<String> {
         self.heard.lock().unwrap().iter().map(|call| call.head.clone()).collect()
     }

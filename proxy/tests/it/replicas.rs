@@ -1,4 +1,4 @@
-//! Several simulators behind one proxy: who gets which call, and what happens where one of them is not well.
+//! Several simulators behind one proxy: the distribution of calls, and the handling of a failed simulator.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use rolltap_sim as sim;
 use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, request, settings, simulator};
+use crate::harness::{Stage, request, settings, simulator};
 
-/// A proxy in front of several simulators. The stage's own upstream is none of them.
+/// A proxy in front of several simulators. The stage's own upstream is not one of them.
 struct Fleet {
     stage: Stage,
     sims: Vec<sim::RunningSim>,
@@ -22,7 +22,7 @@ fn often() -> PoolSettings {
     PoolSettings { check_every: Duration::from_millis(20), ..PoolSettings::default() }
 }
 
-/// Only what calls themselves find out counts.
+/// Returns settings under which only calls detect a failure, because the checks are an hour apart.
 fn never() -> PoolSettings {
     PoolSettings { check_every: Duration::from_secs(3600), ..PoolSettings::default() }
 }
@@ -40,7 +40,7 @@ impl Fleet {
         Self::patient(scripts, pool, Settings::DEFAULT_UPSTREAM_IDLE_TIMEOUT).await
     }
 
-    /// With upstreams that may be silent for so long.
+    /// Starts a fleet whose upstreams may be silent for this time.
     async fn patient(scripts: &[Option<&str>], pool: PoolSettings, upstream_idle_timeout: Duration) -> Self {
         let mut sims = Vec::new();
         for script in scripts {
@@ -58,7 +58,7 @@ impl Fleet {
         Self::start(&[None, None], pool).await
     }
 
-    /// Makes a call; its status, and who answered it.
+    /// Makes a call. Returns its status and the upstream that answered.
     async fn call(&self, trial: &TrialOpened) -> (StatusCode, Option<String>) {
         let before = self.stage.calls(trial).await.len();
         let status = self.stage.chat(trial, &request(json!({}))).await.status();
@@ -84,7 +84,7 @@ impl Fleet {
         eventually("the upstream's state", async || self.state(sim).await == state).await;
     }
 
-    /// A trial that stays with this one.
+    /// Opens trials until one has its home at this simulator, and returns that trial.
     async fn trial_of(&self, sim: &sim::RunningSim) -> TrialOpened {
         for _ in 0..self.sims.len() + 1 {
             let trial = self.stage.open(json!({})).await;
@@ -97,7 +97,7 @@ impl Fleet {
 }
 
 async fn only_call(fleet: &Fleet, trial: &TrialOpened) -> Call {
-    eventually("the call is kept", async || fleet.stage.calls(trial).await.len() == 1).await;
+    eventually("the call is recorded", async || fleet.stage.calls(trial).await.len() == 1).await;
     fleet.stage.calls(trial).await.remove(0)
 }
 
@@ -117,7 +117,7 @@ async fn trials_are_spread_and_each_stays_where_it_is() {
         assert_eq!((upstream.trials, upstream.in_flight), (2, 0), "{}", upstream.url);
         assert_eq!(upstream.models, ["sim"]);
     }
-    // One more changes nothing for those that are there.
+    // A further upstream changes nothing for the existing trials.
     let body = json!({"url": url(&fleet.stage.upstream)});
     let added = fleet.stage.http.post(fleet.stage.admin("/v1/upstreams")).json(&body).send().await.unwrap();
     assert_eq!(added.status(), StatusCode::CREATED);
@@ -164,7 +164,7 @@ async fn an_upstream_that_falls_ill_gets_no_calls_until_it_is_well() {
 }
 
 #[tokio::test]
-async fn where_nobody_listens_another_is_asked_at_once() {
+async fn if_an_upstream_is_unreachable_another_is_called_at_once() {
     let mut fleet = Fleet::two(never()).await;
     let gone = fleet.sims.remove(0);
     let (trial, gone_url) = (fleet.trial_of(&gone).await, url(&gone));
@@ -209,7 +209,7 @@ async fn a_connection_that_goes_before_the_answer_is_tried_once_elsewhere() {
 }
 
 #[tokio::test]
-async fn once_something_came_nobody_else_is_asked() {
+async fn after_the_first_bytes_no_other_upstream_is_called() {
     let breaks = answering("content = \"one two three four\"\nbreak_after = 2");
     let fleet = Fleet::start(&[Some(&breaks), None], never()).await;
     let trial = fleet.stage.open(json!({})).await;
@@ -222,7 +222,7 @@ async fn once_something_came_nobody_else_is_asked() {
 }
 
 #[tokio::test]
-async fn where_nobody_is_well_the_agent_is_told_who_and_why() {
+async fn without_a_healthy_upstream_the_agent_gets_the_reason_of_each() {
     let fleet = Fleet::two(often()).await;
     let trial = fleet.stage.open(json!({})).await;
     for sim in &fleet.sims {
@@ -269,7 +269,7 @@ async fn upstreams_come_and_go_at_run_time() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_an_upstream_is_said() {
+async fn the_fault_of_an_upstream_is_reported() {
     let fleet = Fleet::start(&[None], often()).await;
     let admin = fleet.stage.admin("/v1/upstreams");
     for (body, status, part) in [

@@ -6,7 +6,7 @@ use rolltap_rollout::call::{CallStatus, Dialect};
 use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::harness::Stage;
 
 const SAID: &str = r#"reasoning = "A list is wanted."
 content = "I list."
@@ -25,8 +25,8 @@ fn events(stream: &str) -> Vec<Value> {
     data.map(|data| serde_json::from_str(data).unwrap()).collect()
 }
 
-/// Without the ids, which differ between any two calls.
-fn said(output: &Value) -> Vec<Value> {
+/// Removes the ids, which differ between any two calls.
+fn without_ids(output: &Value) -> Vec<Value> {
     let mut items = output.as_array().unwrap().clone();
     for item in &mut items {
         item.as_object_mut().unwrap().retain(|key, _| key != "id" && key != "call_id");
@@ -47,9 +47,9 @@ async fn an_answer_is_items_streamed_or_not_and_is_recorded_whole() {
         (&events[0]["type"], &last["type"]),
         (&json!("response.created"), &json!("response.completed"))
     );
-    assert_eq!(said(&whole["output"]), said(&last["response"]["output"]));
+    assert_eq!(without_ids(&whole["output"]), without_ids(&last["response"]["output"]));
     let kinds: Vec<_> =
-        said(&whole["output"]).iter().map(|item| item["type"].as_str().unwrap().to_owned()).collect();
+        without_ids(&whole["output"]).iter().map(|item| item["type"].as_str().unwrap().to_owned()).collect();
     assert_eq!(kinds, ["reasoning", "message", "function_call", "custom_tool_call"]);
     assert_eq!(whole["output"][2]["arguments"], r#"{"path":"."}"#);
     assert_eq!(whole["output"][3]["input"], "*** Begin");
@@ -85,7 +85,7 @@ async fn a_response_is_continued_within_its_trial_only() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_does_not_fit_is_told_as_openai_tells_it() {
+async fn a_prompt_that_does_not_fit_is_openais_error() {
     let stage = Stage::random().await;
     let trial = stage.open(json!({})).await;
     let input = "many words ".repeat(40_000);

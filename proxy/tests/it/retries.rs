@@ -1,6 +1,6 @@
-//! A marked retry gets the answer of an equal call whose agent left before the end; every other request is sampled. The first
-//! half is tested where the disk can be made to fail, which is when an answer waits long enough for its agent to leave
-//! (`tests/crash/broken_disk.rs`).
+//! A marked retry gets the answer of an equal call whose agent left before the end. Every other request is sampled. The
+//! first half is tested in `tests/crash/broken_disk.rs`: if the disk fails, an answer waits long enough for its agent
+//! to leave.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use rolltap_rollout::call::CallStatus;
 use rolltap_testing::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, request};
+use crate::harness::{Stage, request};
 
 async fn send(stage: &Stage, trial: &TrialOpened, body: &Value, retry_count: Option<u32>) -> Response {
     let url = format!("{}/chat/completions", trial.base_urls.openai);

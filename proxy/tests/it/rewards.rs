@@ -1,17 +1,17 @@
-//! Rewards: early, late, twice, of nobody, and never.
+//! Rewards: early, late, repeated, for unknown trials, and missing.
 
 use rolltap_proxy::api::TrialState;
 use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, answer, request};
+use crate::harness::{Stage, answer, request};
 
 fn message(body: &Value) -> &str {
     body["error"]["message"].as_str().unwrap()
 }
 
 #[tokio::test]
-async fn an_early_reward_is_kept_and_joins_at_the_seal() {
+async fn an_early_reward_is_stored_and_joins_at_the_seal() {
     let stage = Stage::random().await;
     let trial = stage.open(json!({})).await;
     stage.chat(&trial, &request(json!({}))).await;
@@ -21,11 +21,11 @@ async fn an_early_reward_is_kept_and_joins_at_the_seal() {
 
     let stage = stage.restarted().await;
     let again = stage.http.post(stage.agent("/v1/chat/completions")).bearer_auth(&trial.key);
-    assert_eq!(answer(again.json(&request(json!({})))).await.0, 200, "it goes on");
+    assert_eq!(answer(again.json(&request(json!({})))).await.0, 200, "it continues");
     let sealed = stage.seal(&trial).await;
     assert!(sealed.state == TrialState::Sealed && sealed.completed_at >= sealed.sealed_at);
     let line = stage.feed("").await.remove(0);
-    assert_eq!((line.trial_id, line.reward, line.rows[0].reward), (trial.trial_id, Some(0.5), Some(0.5)));
+    assert_eq!((&line.trial_id, line.reward, line.rows()[0].reward), (&trial.trial_id, Some(0.5), Some(0.5)));
 }
 
 #[tokio::test]
@@ -46,7 +46,7 @@ async fn a_late_reward_makes_the_trial_complete_and_twice_is_once() {
 }
 
 #[tokio::test]
-async fn a_reward_of_nobody_is_a_404_that_says_what_to_do() {
+async fn a_reward_of_an_unknown_trial_is_a_404_with_a_remedy() {
     let stage = Stage::random().await;
     for (method, path) in [("PUT", "reward"), ("POST", "seal")] {
         let url = stage.admin(&format!("/v1/trials/nobody/{path}"));
@@ -71,7 +71,7 @@ async fn a_reward_that_does_not_come_in_time_is_null_and_comes_no_more() {
     let line = stage.feed("?wait=30").await.remove(0);
     assert_eq!((&line.trial_id, line.reward, line.reward_valid), (&trial.trial_id, None, false));
     assert_eq!(line.failure_cause.as_deref(), Some("reward_deadline"));
-    let row = &line.rows[0];
+    let row = &line.rows()[0];
     assert_eq!(
         (row.reward, row.reward_valid, row.failure_cause.as_deref()),
         (None, false, Some("reward_deadline"))
@@ -98,7 +98,7 @@ async fn the_deadline_goes_on_while_no_proxy_runs() {
     eventually("its time is over", async || jiff::Timestamp::now() > due_at).await;
 
     let url = format!("http://{}", upstream.addr());
-    let proxy = rolltap_proxy::start(crate::stage::settings(&url, &data)).await.unwrap();
+    let proxy = rolltap_proxy::start(crate::harness::settings(&url, &data)).await.unwrap();
     let stage = Stage { upstream, proxy, data, http };
     let (status, body) = stage.reward(&trial, json!({"reward": 1.0})).await;
     assert!(status == 409 && message(&body).contains("reward_deadline passed"), "{body}");

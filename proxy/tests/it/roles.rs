@@ -1,4 +1,4 @@
-//! What calls are for, and which of them train.
+//! The roles of calls, and the calls that are trained.
 
 use reqwest::StatusCode;
 use rolltap_proxy::api::TrialOpened;
@@ -6,9 +6,9 @@ use rolltap_rollout::call::CallRole::{Compaction, Main, Probe, SubAgent, Title};
 use rolltap_rollout::row::RolloutRow;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, request};
+use crate::harness::{Stage, request};
 
-/// What Claude Code asks with, as far as it matters here.
+/// Sends a request like those of Claude Code, as far as the role depends on it.
 async fn message(stage: &Stage, trial: &TrialOpened, extra: Value) {
     let mut body =
         json!({"model": "sim", "max_tokens": 16, "messages": [{"role": "user", "content": "Hello"}]});
@@ -26,7 +26,7 @@ fn masks(rows: &[RolloutRow]) -> Vec<(&str, u8)> {
 }
 
 #[tokio::test]
-async fn an_agents_chores_are_known_and_train_nothing_unless_the_trial_says_so() {
+async fn an_agents_chores_are_recognised_and_train_nothing_unless_the_trial_trains_them() {
     let stage = Stage::random().await;
     let usual = stage.open(json!({"history": "off"})).await;
     let other =

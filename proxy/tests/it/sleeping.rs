@@ -1,4 +1,4 @@
-//! Open trials that give their memory back, and are called for again.
+//! Open trials that are evicted, and reloaded at their next call.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use rolltap_testing::eventually;
 use serde_json::json;
 use tempfile::TempDir;
 
+use crate::conversation::{ROOM, ask, assistant, user, words};
+use crate::harness::{Stage, request, settings, simulator};
 use crate::model_server::{Ids, ModelServer, model_dir};
-use crate::stage::{Stage, request, settings, simulator};
-use crate::talk::{ROOM, ask, assistant, user, words};
 
-/// A number of the proxy's metrics.
+/// Returns the value of one of the proxy's metrics, or 0 if it is absent.
 async fn metric(stage: &Stage, name: &str) -> u64 {
     let text = stage.http.get(stage.admin("/metrics")).send().await.unwrap().text().await.unwrap();
     let line = text.lines().find(|line| line.split(' ').next() == Some(name));
@@ -21,7 +21,7 @@ async fn asleep(stage: &Stage) -> u64 {
     metric(stage, "rolltap_trials_put_to_sleep_total").await
 }
 
-/// A proxy that keeps no idle trial in memory.
+/// Starts a proxy that holds no idle trial in memory.
 async fn forgetful(server: &ModelServer) -> Stage {
     let data = TempDir::new().unwrap();
     let mut settings = settings(&server.url, &data);
@@ -41,7 +41,7 @@ async fn a_conversation_goes_on_token_for_token_after_each_sleep() {
         let (_, content) = ask(&stage, &trial, &messages, turn % 2 == 0).await;
         messages.extend([assistant(&content), user("and there?")]);
         eventually("the trial is asleep", async || asleep(&stage).await >= turn).await;
-        // Whoever asks how it stands does not wake it.
+        // A status request does not reload the trial.
         assert_eq!(
             (stage.status(&trial).await.calls.total, stage.calls(&trial).await.len()),
             (turn, turn as usize)
@@ -56,7 +56,7 @@ async fn a_conversation_goes_on_token_for_token_after_each_sleep() {
     assert_eq!((rows.len(), rows[0].calls.len()), (1, 4), "one sequence");
 }
 
-/// Sub-agents and restarts: each prompt has a memory of its own, and weighs as much.
+/// Sub-agents and restarts: each prompt is stored separately and counts in full.
 #[tokio::test]
 async fn conversations_side_by_side_weigh_what_their_prompts_take() {
     let stage = Stage::random().await;
@@ -68,7 +68,7 @@ async fn conversations_side_by_side_weigh_what_their_prompts_take() {
     }
     let ids = 4 * stage.status(&trial).await.prompt_tokens;
     assert!(ids > 20 * 3000 * 4, "{ids} bytes of ids");
-    // The texts of the messages weigh too.
+    // The texts of the messages count too.
     let least = ids + 20 * 3000 * 6;
     eventually("the prompts are counted", async || {
         metric(&stage, "rolltap_trial_memory_bytes").await >= least
@@ -84,14 +84,15 @@ async fn nothing_is_lost_of_trials_that_are_called_while_they_fall_asleep() {
     for _ in 0..8 {
         trials.push(stage.open(json!({})).await);
     }
-    // Long enough for some looks at the memory, so that trials fall asleep between calls and right before them.
+    // The loop is long enough for several memory checks, so that trials are evicted between calls and right before
+    // them.
     let agents = trials.iter().map(async |trial| {
         let mut calls = 0;
         let body = request(json!({"messages": [user("Hi")]}));
         while asleep(&stage).await < 12 {
             assert_eq!(stage.chat(trial, &body).await.status(), 200);
             calls += 1;
-            // Longer than such a trial must be idle before it may sleep, and never the same twice.
+            // The pause is longer than the idle time before an eviction, and its length varies.
             tokio::time::sleep(Duration::from_millis(100 + 37 * (calls % 10))).await;
         }
         calls as usize

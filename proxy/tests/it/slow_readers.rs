@@ -1,4 +1,4 @@
-//! Readers that ask and do not read: they are cut off, and nobody else notices.
+//! Readers that send requests and do not read: they are disconnected, and other clients are not affected.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
-use crate::stage::{Stage, request, settings, simulator};
+use crate::harness::{Stage, request, settings, simulator};
 
 #[tokio::test]
 async fn a_reader_that_takes_nothing_is_cut_off_and_agents_do_not_notice() {
@@ -19,7 +19,7 @@ async fn a_reader_that_takes_nothing_is_cut_off_and_agents_do_not_notice() {
     settings.reader_patience = Duration::from_millis(300);
     let proxy = rolltap_proxy::start(settings).await.unwrap();
     let stage = Stage { upstream, proxy, data, http: Client::new() };
-    // Each of so many answers is a row with the whole prompt: together more than sockets hold.
+    // Each of the many answers is a row with the whole prompt, and together they exceed the socket buffers.
     let prompt = json!([{"role": "user", "content": "word ".repeat(10_000)}]);
     let body = request(json!({"messages": prompt, "n": 20, "max_tokens": 1}));
     for _ in 0..2 {
@@ -44,7 +44,7 @@ async fn a_reader_that_takes_nothing_is_cut_off_and_agents_do_not_notice() {
     .await;
     let mut taken = Vec::new();
     let end = deaf.read_to_end(&mut taken).await;
-    assert!(end.is_err() || !taken.ends_with(b"0\r\n\r\n"), "it can tell that the answer is not whole");
+    assert!(end.is_err() || !taken.ends_with(b"0\r\n\r\n"), "it can detect that the answer is incomplete");
     let again = stage.http.get(stage.admin("/v1/rollouts")).send().await.unwrap().text().await.unwrap();
     assert_eq!(again.lines().count(), 2, "it may ask again");
 }

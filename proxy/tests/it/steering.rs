@@ -1,12 +1,12 @@
-//! What an agent may ask of the engine beside the sampling of its own call.
+//! The reach of a request into the engine beyond the sampling of its own call.
 
 use rolltap_rollout::call::CallStatus;
 use serde_json::{Value, json};
 
 use crate::bad_request::{serves_on, set};
-use crate::stage::{Stage, of_each_dialect, request};
+use crate::harness::{Stage, of_each_dialect, request};
 
-/// Keys by which vLLM would let a request reach past its own sampling.
+/// Keys by which vLLM would let a request affect more than its own sampling.
 const STEERING: [&str; 10] = [
     "kv_transfer_params",
     "ec_transfer_params",
@@ -60,7 +60,7 @@ async fn gemini_has_no_other_place_for_them() {
     assert_eq!(upstream.heard().len(), 0);
 }
 
-/// A request of each dialect whose picture is at `url`, and those that only count its tokens.
+/// Returns a request of each dialect with a picture at `url`, and requests that only count its tokens.
 fn with_picture(url: &str) -> Vec<(&'static str, Value)> {
     let chat = |part: Value| json!({"stream": true, "messages": [{"role": "user", "content": [part]}]});
     let block = json!({"type": "image", "source": {"type": "url", "url": url}});
@@ -192,7 +192,7 @@ async fn text_that_nests_deeply_breaks_nothing_in_any_dialect() {
             let rest = body.strip_prefix('{').unwrap();
             for deep in [&lists, &objects] {
                 for key in ["messages", "input", "contents", "tools"] {
-                    // In front it is overridden where the key comes again; behind it is what counts.
+                    // In front, a second occurrence of the key overrides it. At the end, it is the one that counts.
                     for text in [
                         format!(r#"{{"{key}":{deep},{rest}"#),
                         format!(r#"{},"{key}":{deep}}}"#, body.strip_suffix('}').unwrap()),
@@ -222,7 +222,7 @@ async fn items_that_refer_to_each_other_end() {
         stage.post(&trial, "/v1/responses", body.to_string()).await.status().as_u16()
     };
     assert_eq!(ask(json!([{"type": "message", "id": "x", "role": "user", "content": "Hello"}])).await, 200);
-    // Which of several items of one name is found is a matter of chance: all but the first are references.
+    // If several items have one name, it is random which one is found: all except the first are references.
     for _ in 0..20 {
         assert_eq!(ask(json!([{"type": "item_reference", "id": "x"}])).await, 200);
     }

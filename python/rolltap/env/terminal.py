@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -31,55 +29,24 @@ from rolltap.env.wire import (
     unreachable,
 )
 from rolltap.errors import RolltapError
+from rolltap.transport import AsyncClosing, AsyncioTransport, Blocking, BlockingTransport, Transport, blocking
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class AsyncTerminalGymEnv:
-    """A terminal in a Harbor task's container, at a server (`rolltap env`).
-
-    The reward is 0.0 until the episode is over, and then what the task's verifier gives. Nothing is asked of the server
-    before the first `reset`, which makes the environment there; `close` removes it. So does the server, where nobody
-    has called for `lease_seconds`.
-
-    An action is a model's answer as it came, or keys: see `rolltap.env.Action`. What the server refuses is raised as
-    RolltapError with its words and code, such as `done` for a step after the end and `vanished` for a container that
-    somebody removed; a `reset` begins anew in both cases.
-    """
+class _Terminal(AsyncClosing):
+    """A terminal at a server, on any transport."""
 
     def __init__(
-        self,
-        task_dir: Task,
-        *,
-        server: str = DEFAULT_SERVER,
-        token: str | None = None,
-        patience: float = 600.0,
-        timeout: float | None = 3600.0,
-        **options: Unpack[EnvOptions],
+        self, task_dir: Task, options: EnvOptions, server: str, patience: float, transport: Transport
     ) -> None:
-        """`options` are those of `rolltap.env.EnvOptions`.
-
-        `token` is what the server wants of its callers, the variable ROLLTAP_ENV_TOKEN unless it is said; `patience` is
-        how many seconds `reset` waits for a place where all of the server's are taken, `timeout` how long the server
-        may be silent.
-        """
         self.env_id: str | None = None
         """The server's name of the environment, once it is there."""
         self._creation = creation(task_dir, options)
         self._server = server
         self._patience = patience
-        self._http = httpx.AsyncClient(
-            base_url=server, headers=headers(token), timeout=httpx_timeout(timeout)
-        )
-
-    async def __aenter__(self) -> AsyncTerminalGymEnv:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
+        self._transport = transport
 
     async def reset(self) -> tuple[str, ResetInfo]:
         """A fresh container and terminal: what it shows, and the task. A step under way is cancelled."""
@@ -119,7 +86,7 @@ class AsyncTerminalGymEnv:
             # A server that ended has removed all of its environments; one that is cut off does once the lease is over.
             pass
         finally:
-            await self._http.aclose()
+            await self._transport.close()
 
     async def _create(self) -> str:
         until = time.monotonic() + self._patience
@@ -130,16 +97,48 @@ class AsyncTerminalGymEnv:
                 wait = pause(error, until - time.monotonic())
                 if wait is None:
                     raise
-            await asyncio.sleep(wait)
+            await self._transport.sleep(wait)
 
     async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         try:
-            return answer(await self._http.request(method, path, json=body))
+            return answer(await self._transport.request(method, path, body))
         except httpx.ConnectError as error:
             raise unreachable(self._server) from error
 
 
-class TerminalGymEnv:
+class AsyncTerminalGymEnv(_Terminal):
+    """A terminal in a Harbor task's container, at a server (`rolltap env`).
+
+    The reward is 0.0 until the episode is over, and then what the task's verifier gives. Nothing is asked of the server
+    before the first `reset`, which makes the environment there; `close` removes it. So does the server, where nobody
+    has called for `lease_seconds`.
+
+    An action is a model's answer as it came, or keys: see `rolltap.env.Action`. What the server refuses is raised as
+    RolltapError with its words and code, such as `done` for a step after the end and `vanished` for a container that
+    somebody removed; a `reset` begins anew in both cases.
+    """
+
+    def __init__(
+        self,
+        task_dir: Task,
+        *,
+        server: str = DEFAULT_SERVER,
+        token: str | None = None,
+        patience: float = 600.0,
+        timeout: float | None = 3600.0,
+        **options: Unpack[EnvOptions],
+    ) -> None:
+        """`options` are those of `rolltap.env.EnvOptions`.
+
+        `token` is what the server wants of its callers, the variable ROLLTAP_ENV_TOKEN unless it is said; `patience` is
+        how many seconds `reset` waits for a place where all of the server's are taken, `timeout` how long the server
+        may be silent.
+        """
+        http = httpx.AsyncClient(base_url=server, headers=headers(token), timeout=httpx_timeout(timeout))
+        super().__init__(task_dir, options, server, patience, AsyncioTransport(http))
+
+
+class TerminalGymEnv(Blocking):
     """AsyncTerminalGymEnv for programs that wait: the same calls under the same names."""
 
     def __init__(
@@ -153,73 +152,20 @@ class TerminalGymEnv:
         **options: Unpack[EnvOptions],
     ) -> None:
         """See `AsyncTerminalGymEnv`."""
-        self.env_id: str | None = None
+        http = httpx.Client(base_url=server, headers=headers(token), timeout=httpx_timeout(timeout))
+        self._client: _Terminal = _Terminal(task_dir, options, server, patience, BlockingTransport(http))
+
+    @property
+    def env_id(self) -> str | None:
         """The server's name of the environment, once it is there."""
-        self._creation = creation(task_dir, options)
-        self._server = server
-        self._patience = patience
-        self._http = httpx.Client(base_url=server, headers=headers(token), timeout=httpx_timeout(timeout))
+        return self._client.env_id
 
-    def __enter__(self) -> TerminalGymEnv:
-        return self
+    @env_id.setter
+    def env_id(self, name: str | None) -> None:
+        self._client.env_id = name
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def reset(self) -> tuple[str, ResetInfo]:
-        """See `AsyncTerminalGymEnv.reset`."""
-        if self.env_id is not None:
-            try:
-                return begun(self._ask("POST", place(self.env_id, "/reset"), {}))
-            except RolltapError as error:
-                if not is_gone(error):
-                    raise
-        self.env_id = self._create()
-        return begun(self._ask("POST", place(self.env_id, "/reset"), {}))
-
-    def step(self, action: Action) -> Step:
-        """See `AsyncTerminalGymEnv.step`."""
-        return step_of(self._ask("POST", place(reset_first(self.env_id), "/step"), {"action": action}))
-
-    def finish(self) -> Step:
-        """See `AsyncTerminalGymEnv.finish`."""
-        step = self.step(FINISH)
-        return step if step.done else self.step(FINISH)
-
-    def renew(self) -> None:
-        """See `AsyncTerminalGymEnv.renew`."""
-        self._ask("POST", place(reset_first(self.env_id), "/lease"), {})
-
-    def close(self) -> None:
-        """See `AsyncTerminalGymEnv.close`."""
-        env_id, self.env_id = self.env_id, None
-        try:
-            if env_id is not None:
-                self._ask("DELETE", place(env_id))
-        except RolltapError as error:
-            if not is_gone(error):
-                raise
-        except ConnectionError:
-            # A server that ended has removed all of its environments; one that is cut off does once the lease is over.
-            pass
-        finally:
-            self._http.close()
-
-    def _create(self) -> str:
-        until = time.monotonic() + self._patience
-        while True:
-            try:
-                return str(self._ask("POST", "/v1/envs", self._creation)["env_id"])
-            except RolltapError as error:
-                wait = pause(error, until - time.monotonic())
-                if wait is None:
-                    raise
-            time.sleep(wait)
-
-    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        try:
-            return answer(self._http.request(method, path, json=body))
-        except httpx.ConnectError as error:
-            raise unreachable(self._server) from error
+    reset = blocking(_Terminal.reset)
+    step = blocking(_Terminal.step)
+    finish = blocking(_Terminal.finish)
+    renew = blocking(_Terminal.renew)
+    close = blocking(_Terminal.close)

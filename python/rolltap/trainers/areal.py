@@ -9,7 +9,8 @@ import torch
 from areal.api.workflow_api import RolloutWorkflow
 
 from rolltap.client import DEFAULT_URL, AsyncClient
-from rolltap.row import PolicyNumbers, Trial, alone, earned, ready
+from rolltap.prepare import Prepare, earned, prepared_rows
+from rolltap.row import Trial
 from rolltap.trial import Agent, run_trial
 
 _PER_TOKEN = {
@@ -55,23 +56,20 @@ class Workflow(RolloutWorkflow):
     async def arun_episode(self, engine: Any, data: dict[str, Any]) -> dict[str, torch.Tensor] | None:
         """One episode; the engine is not asked, for the agent calls it through the proxy."""
         async with AsyncClient(self._url, token=self._token) as client:
-            trial = await run_trial(client, self._agent, data, **self._opening)
+            trial = await run_trial(client, self._agent, data, prepare=Prepare(on_fork="longest"), **self._opening)
         line = _line(trial)
         return None if line is None else tensors(line)
 
 
 def _line(trial: Trial) -> dict[str, Any] | None:
-    reward = earned(trial)
-    if reward is None or not trial["rows"]:
+    reward, rows = earned(trial), prepared_rows(trial)
+    if reward is None or not any(rows[0]["loss_mask"]):
         return None
-    row = ready(alone(trial))
-    if not any(row["loss_mask"]):
-        return None
-    numbers = PolicyNumbers(trial["rows"])
+    (row,) = rows
     return {
         "input_ids": [row["token_ids"]],
         "loss_mask": [row["loss_mask"]],
         "logprobs": [row["logprobs"]],
-        "versions": [[numbers.number(version) for version in row["token_version"]]],
+        "versions": [row["policy_numbers"]],
         "rewards": [reward],
     }

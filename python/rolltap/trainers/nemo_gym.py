@@ -29,7 +29,8 @@ from nemo_gym.server_utils import get_response_json, raise_for_status
 from pydantic import ConfigDict, Field, PrivateAttr
 
 from rolltap.client import DEFAULT_URL, AsyncClient, OpenedTrial
-from rolltap.row import Trial, alone, earned, ready, stand_in
+from rolltap.prepare import Prepare, earned, prepared_rows
+from rolltap.row import Trial, stand_in
 from rolltap.sampling import of_a_trial
 from rolltap.trial import Outcome, run_trial
 
@@ -115,7 +116,8 @@ class RolltapAgent(SimpleResponsesAPIAgent):
         metadata = {} if name is None else {"nemo_gym": name}
         opening = {"sampling": sampling, "metadata": metadata, **self.config.opening}
         async with AsyncClient(self.config.url, token=self.config.token) as client:
-            trial = await run_trial(client, agent, task, task_id=_task_id(task), **opening)
+            longest = Prepare(on_fork="longest")
+            trial = await run_trial(client, agent, task, task_id=_task_id(task), prepare=longest, **opening)
         if refused:
             raise refused[0]
         return RolltapVerifyResponse.model_validate(_result(trial, task, verified))
@@ -173,7 +175,7 @@ def _result(trial: Trial, task: Mapping[str, Any], verified: Mapping[str, Any]) 
         "reward": 0.0 if reward is None else reward,
         "mask_sample": reward is None,
         "instance_config": {**(task.get("instance_config") or {}), "mask_sample": reward is None or not trains},
-        "rolltap": {"trial_id": trial["trial_id"], "branches": len(trial["rows"]), "rewards": trial["rewards"]},
+        "rolltap": {"trial_id": trial["trial_id"], "branches": len(trial["rows"]) + trial["prepared"]["left_out"], "rewards": trial["rewards"]},
     }
     if reward is None:
         cause = trial["failure_cause"] or "nothing_sampled"
@@ -213,10 +215,11 @@ def _tokens(trial: Trial) -> tuple[list[dict[str, Any]], bool]:
     NeMo-RL trains what an item generated, and ends its step over a result that generated nothing. So where nothing is
     trained the items are what was sampled, for a sample that is masked: what it begins with says of which group it is.
     """
-    if not trial["rows"]:
+    rows = prepared_rows(trial)
+    if not rows:
         prompt_ids, ids, _, logprobs = stand_in()
         return [_piece(prompt_ids + ids, [0.0, *logprobs], 1, 2)], False
-    row = ready(alone(trial))
+    row = rows[0]
     trains = any(row["loss_mask"])
     mask = row["loss_mask"] if trains else row["sampled_mask"]
     return [_piece(row["token_ids"], row["logprobs"], start, end) for start, end in _runs(mask)], trains

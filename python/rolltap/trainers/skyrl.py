@@ -14,7 +14,8 @@ from skyrl.train.generators.base import GeneratorInput, GeneratorInterface, Gene
 from skyrl.train.generators.utils import concatenate_generator_outputs
 
 from rolltap.client import DEFAULT_URL, AsyncClient
-from rolltap.row import Trial, earned, ready, response, stand_in
+from rolltap.prepare import Prepare, earned, prepared_rows
+from rolltap.row import Trial, response, stand_in
 from rolltap.sampling import of_a_trial
 from rolltap.trial import Agent, run_trial, run_trials
 
@@ -63,6 +64,7 @@ class Generator(GeneratorInterface):
                     _task(input_batch, place),
                     task_id=name.instance_id,
                     metadata={"skyrl": f"{step}{name.to_string()}"},
+                    prepare=Prepare(),
                     **opening,
                 )
                 for place, name in enumerate(names)
@@ -94,11 +96,10 @@ def _rewards(trials: Sequence[Trial], names: Sequence[TrajectoryID]) -> list[flo
 
 
 def _line(trial: Trial, name: TrajectoryID, reward: float) -> dict[str, Any]:
-    rows = [ready(row) for row in trial["rows"]]
-    # A branch of which nothing is trained would only cost a forward pass, but a trajectory needs a step.
-    kept = [row for row in rows if any(row["loss_mask"])] or rows[:1]
-    steps = [response(row) for row in kept] or [stand_in()]
-    reasons = [row["stop_reason"] or row["status"] for row in kept] or [trial["failure_cause"] or "nothing_sampled"]
+    rows = prepared_rows(trial)
+    # A trajectory needs a step.
+    steps = [response(row) for row in rows] or [stand_in()]
+    reasons = [row["stop_reason"] or row["status"] for row in rows] or [trial["failure_cause"] or "nothing_sampled"]
     return {
         "prompt_token_ids": [step.prompt_ids for step in steps],
         "response_ids": [step.ids for step in steps],

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from itertools import compress
 from statistics import fmean, stdev
 from typing import Any
 
 from slime.utils.types import Sample
 
 from rolltap.client import DEFAULT_URL, AsyncClient
-from rolltap.row import Row, Trial, earned, ready, response
+from rolltap.prepare import Prepare, earned, prepared_rows
+from rolltap.row import PreparedRow, Trial, response
 from rolltap.trial import Agent, run_trial
 
 
@@ -50,8 +50,9 @@ def generate_with(
     async def generate(args: Any, asked: Sample, sampling_params: Mapping[str, Any]) -> list[Sample]:
         task = {"prompt": asked.prompt, "label": asked.label, "metadata": asked.metadata}
         async with AsyncClient(url, token=token) as client:
-            trial = await run_trial(client, agent, task, task_id=f"slime-{asked.group_index}", **opening)
-        made = [sample({**asked.to_dict(), **_line(ready(row), trial, asked)}) for row in trial["rows"]]
+            name = f"slime-{asked.group_index}"
+            trial = await run_trial(client, agent, task, task_id=name, prepare=Prepare(), **opening)
+        made = [sample({**asked.to_dict(), **_line(row, trial, asked)}) for row in prepared_rows(trial)]
         return made or [_failed(asked)]
 
     return generate
@@ -91,17 +92,16 @@ def _trial_of(one: Sample) -> Any:
     return one.index if one.rollout_id is None else one.rollout_id
 
 
-def _line(row: Row, trial: Trial, asked: Sample) -> dict[str, Any]:
+def _line(row: PreparedRow, trial: Trial, asked: Sample) -> dict[str, Any]:
     reward = earned(trial)
     prompt_ids, ids, mask, logprobs = response(row)
-    versions = set(compress(row["token_version"], row["loss_mask"]))
     return {
         "rollout_id": asked.index,
         "tokens": prompt_ids + ids,
         "response_length": len(ids),
         "loss_mask": mask,
         "rollout_log_probs": logprobs,
-        "weight_versions": [row["version_labels"].get(str(version), str(version)) for version in sorted(versions)],
+        "weight_versions": row["policy_names"],
         "reward": 0.0 if reward is None else reward,
         "remove_sample": reward is None,
         "status": _status(row, reward),
@@ -109,7 +109,7 @@ def _line(row: Row, trial: Trial, asked: Sample) -> dict[str, Any]:
     }
 
 
-def _status(row: Row, reward: float | None) -> str:
+def _status(row: PreparedRow, reward: float | None) -> str:
     """slime sends the whole group back to its buffer where one is aborted. A branch that broke off in a trial that was
     judged all the same is none of those: it is as if cut short."""
     return "truncated" if row["status"] == "aborted" and reward is not None else row["status"]

@@ -1,7 +1,7 @@
 """Tinker (packages `tinker` 0.38.0 and `tinker-cookbook` 0.6.1).
 
 A line of `rolltap export --format tinker` is a `Datum`, ready for `forward_backward`. From the feed, `trajectory_group`
-makes what the cookbook's own loop works on; it centres the rewards, merges the turns and makes the data itself.
+(of trials that were read with `prepare=Prepare()`) makes what the cookbook's own loop works on; it centres the rewards, merges the turns and makes the data itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import tinker
 from tinker_cookbook.completers import TokensWithLogprobs
 from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup, Transition
 
-from rolltap.row import Row, Trial, earned, loss_mask
+from rolltap.prepare import earned, prepared_rows
+from rolltap.row import PreparedRow, Trial
 
 
 def datum(line: Mapping[str, Any]) -> tinker.Datum:
@@ -29,7 +30,7 @@ def trajectory(trial: Trial) -> Trajectory:
     continue each other and begins a datum where one does not. What a branch shares with one before it is observation
     there, so that it is trained once.
     """
-    made = [transition for row in trial["rows"] for transition in _transitions(row)]
+    made = [transition for row in prepared_rows(trial) for transition in _transitions(row)]
     if made:
         made[-1].episode_done = True
     return Trajectory(transitions=made, final_ob=tinker.ModelInput.empty())
@@ -45,8 +46,8 @@ def trajectory_group(trials: Sequence[Trial]) -> TrajectoryGroup:
     )
 
 
-def _transitions(row: Row) -> Iterator[Transition]:
-    ids, mask = row["token_ids"], loss_mask(row)
+def _transitions(row: PreparedRow) -> Iterator[Transition]:
+    ids, mask = row["token_ids"], row["loss_mask"]
     start = 0
     while 1 in mask[start:]:
         start = mask.index(1, start)

@@ -21,7 +21,8 @@ from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
 from rolltap.client import DEFAULT_URL, AsyncClient, Client
 from rolltap.errors import RolltapError, passes
-from rolltap.row import PolicyNumbers, Row, Trial, alone, earned, ready, response, stand_in
+from rolltap.prepare import Prepare, earned, prepared_rows
+from rolltap.row import PreparedRow, Trial, response, stand_in
 from rolltap.trial import Agent, run_trial, run_trials
 
 Advantages = Callable[[Sequence[float]], Sequence[float]]
@@ -50,24 +51,25 @@ def normalised(rewards: Sequence[float]) -> list[float]:
 
 
 def group_samples(group: Sequence[Trial], group_id: int, advantages: Advantages = normalised) -> list[RolloutSample]:
-    """The samples of a whole group: one per branch with something to train, each with its trial's advantage."""
+    """The samples of a whole group, read with `prepare=Prepare()`: one per branch that trains something, each with its
+    trial's advantage."""
     valid = [(trial, reward) for trial in group if (reward := earned(trial)) is not None]
     worth = advantages([reward for _, reward in valid]) if valid else []
     return [
         sample(_line(trial, reward, row, advantage, group_id))
         for (trial, reward), advantage in zip(valid, worth)
-        for row in map(ready, trial["rows"])
+        for row in prepared_rows(trial)
         if any(row["loss_mask"])
     ]
 
 
-def _line(trial: Trial, reward: float, row: Row, advantage: float, group_id: int) -> dict[str, Any]:
+def _line(trial: Trial, reward: float, row: PreparedRow, advantage: float, group_id: int) -> dict[str, Any]:
     return {
         "input_ids": row["token_ids"],
         "completion_mask": row["loss_mask"],
         "old_log_probs": row["logprobs"],
         "advantage": advantage,
-        "model_version": min(PolicyNumbers(trial["rows"]).trained(row)),
+        "model_version": row["oldest_policy"],
         "group_id": group_id,
         "metrics": {
             "reward": reward,
@@ -164,7 +166,8 @@ class RolloutWorker:
     def _answer(self, after: str | None) -> Iterator[Trial]:
         """One of the feed's: an empty one is a sign of life too, and shows whether to stop."""
         try:
-            yield from self._client.rollouts(after=after, wait=2, closed_groups=True, follow=False)
+            asked = self._client.rollouts(after=after, wait=2, closed_groups=True, follow=False, prepare=Prepare())
+            yield from asked
             self._alive_at = time.time()
         except (httpx.TransportError, RolltapError) as error:
             if not passes(error):
@@ -202,7 +205,8 @@ def rollout_func(
 
     async def run_all(prompts: Sequence[Any]) -> list[Trial]:
         async with AsyncClient(url, token=token) as client:
-            runs = (run_trial(client, agent, {"prompt": prompt}, task_id=task_id, **opening) for prompt in prompts)
+            given = {"task_id": task_id, "prepare": Prepare(on_fork="longest"), **opening}
+            runs = (run_trial(client, agent, {"prompt": prompt}, **given) for prompt in prompts)
             return await run_trials(runs)
 
     def run(prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
@@ -227,8 +231,8 @@ def passed_on(reward: Sequence[float | None], **_: Any) -> list[float | None]:
 
 
 def _one_sequence(trial: Trial) -> dict[str, Any]:
-    sequence = response(ready(alone(trial))) if trial["rows"] else stand_in()
-    prompt_ids, completion_ids, mask, logprobs = sequence
+    rows = prepared_rows(trial)
+    prompt_ids, completion_ids, mask, logprobs = response(rows[0]) if rows else stand_in()
     return {
         "prompt_ids": prompt_ids,
         "completion_ids": completion_ids,

@@ -22,7 +22,8 @@ from verifiers.v1.trace import Trace, WireTrace
 from verifiers.v1.types import AssistantMessage, UserMessage
 
 from rolltap.client import DEFAULT_URL, AsyncClient
-from rolltap.row import Row, checked
+from rolltap.prepare import Prepare, usable
+from rolltap.row import PreparedRow
 from rolltap.sampling import of_a_trial
 
 
@@ -73,15 +74,17 @@ class RolltapHarness(Harness[RolltapHarnessConfig]):
                 await agent(trial, {"prompt": data.prompt, "task": data, "runtime": runtime})
             finally:
                 await client.seal(trial.trial_id)
-            trace.nodes.extend(branch_nodes(await client.rollout(trial.trial_id), len(trace.nodes)))
+            # verifiers' task judges later, so the proxy has no reward yet: the trial is trained all the same.
+            prepared = usable(await client.prepared(trial.trial_id, Prepare("mask", failed="zero")))
+            trace.nodes.extend(branch_nodes(prepared["rows"], len(trace.nodes)))
         return ProgramResult(exit_code=0, stdout="", stderr="")
 
 
-def branch_nodes(rows: Sequence[Row], first: int) -> Iterator[MessageNode]:
+def branch_nodes(rows: Sequence[PreparedRow], first: int) -> Iterator[MessageNode]:
     """The nodes of all branches, numbered from `first`; an answer that branches share is one."""
     known: dict[tuple[str, int], int] = {}
     for row in rows:
-        mask = checked(row, row["trainable_mask"])
+        mask = row["trainable_mask"]
         parent, place = None, 0
         for call in row["calls"]:
             answer, start, end = (call["call_id"], call["choice_index"]), call["start"], call["end"]
@@ -98,7 +101,7 @@ def _context(ids: list[int], parent: int | None) -> MessageNode:
     return MessageNode(parent=parent, message=UserMessage(content=""), token_ids=ids, mask=mask)
 
 
-def _answer(row: Row, mask: Sequence[int], start: int, end: int, parent: int) -> MessageNode:
+def _answer(row: PreparedRow, mask: Sequence[int], start: int, end: int, parent: int) -> MessageNode:
     return MessageNode(
         parent=parent,
         message=AssistantMessage(),

@@ -18,6 +18,7 @@ from pydantic import Field
 from verifiers.v1.clients import ModelContext
 from verifiers.v1.configs.client import resolve_api_key
 from verifiers.v1.configs.harness import HarnessConfig
+from verifiers.v1.graph import MessageNode
 from verifiers.v1.harness import Harness
 from verifiers.v1.runtimes import ProgramResult, Runtime
 from verifiers.v1.trace import Trace
@@ -25,7 +26,7 @@ from verifiers.v1.trace import Trace
 from rolltap.lines import read_lines
 from rolltap.row import Row
 from rolltap.sampling import of_a_trial
-from rolltap.trainers.verifiers import branch_nodes
+from rolltap.trainers.verifiers import trace as exported_trace
 from rolltap.trainers.verifiers_terminal import DONE, JUDGED, HarborTaskData
 
 
@@ -76,10 +77,11 @@ class RunHarness(Harness[RunHarnessConfig]):
             said = await _run(
                 command, {**os.environ, "ROLLTAP_UPSTREAM_API_KEY": resolve_api_key(ctx.client)}
             )
-            rows = _rows(jobs_dir / trace.id / "rollouts.jsonl")
-        if not rows:
-            raise RuntimeError(f"the trial sampled nothing: {said}")
-        trace.nodes.extend(branch_nodes(rows, len(trace.nodes)))
+            path = jobs_dir / trace.id / "rollouts.jsonl"
+            rows = _rows(path)
+            if not rows:
+                raise RuntimeError(f"the trial sampled nothing: {said}")
+            trace.nodes.extend(await _nodes(self.config.program, path, len(trace.nodes)))
         row = rows[0]
         if not row["reward_valid"] or row["reward"] is None:
             raise RuntimeError(f"the trial has no valid reward: {row['failure_cause']}")
@@ -142,3 +144,23 @@ async def _run(command: list[str], env: dict[str, str]) -> str:
 
 def _rows(path: Path) -> list[Row]:
     return [cast("Row", line) for line in read_lines(path)] if path.is_file() else []
+
+
+async def _nodes(program: str, path: Path, first: int) -> list[MessageNode]:
+    """The nodes of the trial, numbered from `first`, as `rolltap export` masks them.
+
+    Whether the trial failed is for the caller to tell verifiers, so the masks do not depend on the reward.
+    """
+    pipe = asyncio.subprocess.PIPE
+    options = ["--format", "verifiers", "--failed", "zero", "--open-groups", "-o", "-"]
+    command = [program, "export", str(path), *options]
+    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+    output, said = await process.communicate()
+    if process.returncode != 0:
+        raise RuntimeError(f"`{program} export` ended with {process.returncode}: {said.decode(errors='replace').strip()}")
+    nodes: list[MessageNode] = []
+    for line in output.splitlines():
+        begun = first + len(nodes)
+        for node in exported_trace(json.loads(line)).nodes:
+            nodes.append(node if node.parent is None else node.model_copy(update={"parent": begun + node.parent}))
+    return nodes

@@ -14,7 +14,8 @@ from typing import Any
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 
 from rolltap.client import DEFAULT_URL, AsyncClient
-from rolltap.row import PolicyNumbers, Row, Trial, alone, earned, ready, response
+from rolltap.prepare import Prepare, earned, prepared_rows
+from rolltap.row import PreparedRow, Trial, response
 from rolltap.sampling import of_a_trial
 from rolltap.trial import run_trial
 
@@ -58,28 +59,30 @@ class AgentLoop(AgentLoopBase):
         """One sample of one prompt."""
         async with AsyncClient(self._url, token=self._token) as client:
             trial = await run_trial(
-                client, self._agent, kwargs, task_id=str(kwargs.get("uid", "verl")), sampling=of_a_trial(sampling_params)
+                client,
+                self._agent,
+                kwargs,
+                task_id=str(kwargs.get("uid", "verl")),
+                sampling=of_a_trial(sampling_params),
+                prepare=Prepare(on_fork="all" if self._several else "longest"),
             )
-        made = outputs(_line(trial, several=self._several))
+        made = outputs(_line(trial))
         return made if self._several else made[0]
 
 
-def _line(trial: Trial, *, several: bool) -> dict[str, Any]:
+def _line(trial: Trial) -> dict[str, Any]:
     reward = earned(trial)
     if reward is None:
         raise RuntimeError(f"trial {trial['trial_id']} has no valid reward: {trial['failure_cause'] or 'nothing sampled'}")
-    rows = trial["rows"] if several else [alone(trial)]
     # verl reads the trial's score where its last output trains, so none stands there that trains nothing.
-    trained = [row for row in map(ready, rows) if any(row["loss_mask"])]
+    trained = [row for row in prepared_rows(trial) if any(row["loss_mask"])]
     if not trained:
         raise RuntimeError(f"trial {trial['trial_id']} has nothing to train on")
-    numbers = PolicyNumbers(trial["rows"])
-    return {"outputs": [_output(row, reward, trial["rewards"], numbers) for row in trained]}
+    return {"outputs": [_output(row, reward, trial["rewards"]) for row in trained]}
 
 
-def _output(row: Row, reward: float, rewards: Mapping[str, float], numbers: PolicyNumbers) -> dict[str, Any]:
+def _output(row: PreparedRow, reward: float, rewards: Mapping[str, float]) -> dict[str, Any]:
     prompt_ids, response_ids, response_mask, logprobs = response(row)
-    steps = numbers.trained(row)
     return {
         "prompt_ids": prompt_ids,
         "response_ids": response_ids,
@@ -89,8 +92,8 @@ def _output(row: Row, reward: float, rewards: Mapping[str, float], numbers: Poli
         "num_turns": 2 * len(row["calls"]),
         "metrics": {},
         "extra_fields": {
-            "min_global_steps": min(steps),
-            "max_global_steps": max(steps),
+            "min_global_steps": row["oldest_policy"],
+            "max_global_steps": row["newest_policy"],
             "reward_extra_info": dict(rewards),
         },
     }

@@ -11,7 +11,8 @@ use crate::row::RolloutRow;
 use crate::token::TokenId;
 use crate::training::TrainingPolicy;
 
-/// The record of Terminus-2 after it summarised its context: its own turns, then the call that wrote the summary.
+/// The record that Terminus-2 writes after it summarised its context: its own turns, and then the call that wrote the
+/// summary.
 const TERMINUS: &str = r#"{"n_input_tokens": 9, "cost_usd": null, "metadata": {"n_episodes": 2}, "rollout_details": [
     {"prompt_token_ids": [[1, 2], [1, 2, 3, 4, 5]], "completion_token_ids": [[3, 4], [6]],
      "logprobs": [[-0.5, -0.25], [-0.125]]},
@@ -33,7 +34,7 @@ fn made(segments: Vec<Segment>) -> Vec<Call> {
     calls(&trial(), Timestamp::UNIX_EPOCH, segments)
 }
 
-/// Returns the rows of these calls, after every check against the calls.
+/// Returns the rows of these calls, which must pass every check against the calls.
 fn checked(calls: &[Call]) -> Vec<RolloutRow> {
     let facts = TrialFacts {
         trial_id: trial(),
@@ -84,7 +85,7 @@ fn what_terminus_2_hands_back_becomes_rows() {
     assert!(rows.iter().all(|row| row.origin.as_deref() == Some("agent")));
     let roles: Vec<_> = summary.calls.iter().map(|span| &*span.role).collect();
     assert_eq!(roles, ["main", "sub_agent"]);
-    assert_eq!((main.stop_reason.as_deref(), main.calls[0].temperature), (None, None), "nobody said");
+    assert_eq!((main.stop_reason.as_deref(), main.calls[0].temperature), (None, None), "not in the record");
 }
 
 #[test]
@@ -102,7 +103,7 @@ fn details_are_found_wherever_harbor_keeps_them() {
 }
 
 #[test]
-fn a_turn_that_lacks_something_is_kept_and_trains_nothing() {
+fn an_incomplete_turn_is_recorded_and_trains_nothing() {
     let of = |prompt: Value, answer: Value, logprobs: Value| {
         let lists =
             json!([{"prompt_token_ids": [prompt], "completion_token_ids": [answer], "logprobs": [logprobs]}]);
@@ -165,7 +166,7 @@ fn a_trajectory_is_its_steps_with_tokens() {
     assert_eq!(
         masks,
         [&[0, 1, 0, 0, 0][..], &[0, 0, 0, 1]],
-        "nobody knows what of the last step was sampled when"
+        "the order of samples in the last step is unknown"
     );
 }
 
@@ -223,7 +224,7 @@ fn calls_have_names_in_order_that_no_other_trial_has() {
     assert_ne!(name(&long, 0), name(&TrialId::new("x".repeat(128)).unwrap(), 0));
 }
 
-/// Returns three captured turns of one conversation.
+/// Returns a record of three turns in the agent's format.
 fn record() -> Vec<Call> {
     let steps = [step(&[1], &[2]), step(&[1, 2, 3], &[4, 5]), step(&[1, 2, 3, 4, 5, 6], &[7])];
     atif(&document(&steps))
@@ -260,7 +261,7 @@ fn the_first_difference_is_placed() {
     assert_eq!(seen, (2, "turn 0 lacks its prompt or its answer".to_owned()));
 }
 
-/// JSON with the known keys in any nesting, and numbers that are ids, null, or out of range.
+/// Generates JSON with the expected keys in any nesting, and with numbers that are ids, no ids, or out of range.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -341,7 +342,7 @@ proptest! {
         checked(&of_steps);
         if !sub {
             let tokens = |calls: &[Call]| -> Vec<_> { calls.iter().map(|call| (call.prompt_token_ids.clone(), call.choices.clone(), call.flaws.clone())).collect() };
-            prop_assert_eq!(tokens(&of_details), tokens(&of_steps), "both shapes say the same");
+            prop_assert_eq!(tokens(&of_details), tokens(&of_steps), "both shapes have the same tokens");
         }
         prop_assert_eq!(compare(&of_steps, &of_steps).same + compare(&of_steps, &of_steps).incomplete, of_steps.len());
     }

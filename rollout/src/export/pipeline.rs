@@ -3,6 +3,7 @@
 pub mod advantage;
 pub(super) mod mask;
 pub mod plan;
+pub mod prepare;
 pub mod projection;
 pub mod rules;
 pub mod sampling_report;

@@ -4,4 +4,5 @@ pub(super) mod any_trial;
 pub(super) mod arbitrary;
 pub(super) mod every_format;
 pub(super) mod fixture;
+mod generated;
 pub(super) mod read_back;

@@ -47,8 +47,8 @@ pub(crate) fn call(n: u32, prompt: &[u32], answers: &[&[u32]]) -> Call {
     }
 }
 
-/// Returns each branch as its cause and the calls along it.
-fn told(calls: &[Call]) -> Vec<(BranchCause, Vec<String>)> {
+/// Returns the cause of each branch and its calls.
+fn causes_and_paths(calls: &[Call]) -> Vec<(BranchCause, Vec<String>)> {
     let forest = Forest::build(calls);
     let name = |&i: &usize| format!("{}.{}", forest.nodes()[i].call.call_id, forest.nodes()[i].choice.index);
     let path = |branch: &Branch| forest.path_to(branch.leaf).iter().map(name).collect();
@@ -60,7 +60,7 @@ fn branches(calls: &[Call], expected: &[(BranchCause, &[&str])]) {
         .iter()
         .map(|&(cause, path)| (cause, path.iter().map(|&p| p.to_owned()).collect::<Vec<_>>()))
         .collect();
-    assert_eq!(told(calls), expected);
+    assert_eq!(causes_and_paths(calls), expected);
 }
 
 use crate::branch_cause::BranchCause::{FirstCall, Fork, NoSharedPrefix, OtherChoice};
@@ -118,10 +118,10 @@ fn calls_without_tokens_have_no_place() {
 
 #[test]
 fn an_answer_asked_for_later_is_no_ones_parent() {
-    // The agent sent an invented answer first, then started again and got exactly that answer.
+    // The agent sent an answer of its own, and then sampled the same answer from the start of the conversation.
     let calls = [call(0, &[1, 2, 3], &[&[4]]), call(1, &[1], &[&[2]])];
     branches(&calls, &[(FirstCall, &["c0000.0"]), (NoSharedPrefix, &["c0001.0"])]);
-    // A later answer does not make a parent ambiguous either.
+    // A later answer does not make the parent ambiguous either.
     let calls = [call(0, &[1], &[&[2]]), call(1, &[1, 2, 3], &[&[4]]), call(2, &[1], &[&[2]])];
     assert!(Forest::build(&calls).nodes().iter().all(|node| !node.is_ambiguous));
 }
@@ -144,8 +144,8 @@ fn a_retried_turn_is_a_fork_and_what_follows_it_is_anyones() {
     assert_eq!(ambiguous, [false, false, false, true, false], "only whose answer it extends is unknown");
 }
 
-/// Returns the call with a continuation, as determined at admission.
-pub(crate) fn looked_at(call: Call, continuation: Continuation) -> Call {
+/// Returns the call with the continuation that the proxy found at its arrival.
+pub(crate) fn with_continuation(call: Call, continuation: Continuation) -> Call {
     Call { continuation: Some(continuation), ..call }
 }
 
@@ -157,21 +157,23 @@ fn a_cause_that_was_found_out_counts_where_ids_do_not_go_on() {
         cause: BranchCause::TemplateRewroteHistory,
         class: Some(Class::Rewritten),
     };
-    let first =
-        looked_at(call(0, &[1], &[&[2], &[5]]), Continuation::Fresh { cause: BranchCause::FirstCall });
+    let first = with_continuation(
+        call(0, &[1], &[&[2], &[5]]),
+        Continuation::Fresh { cause: BranchCause::FirstCall },
+    );
     let calls = [
         first.clone(),
-        looked_at(call(1, &[1, 9, 3], &[&[4]]), edited.clone()),
-        // The server's own rendering has the same ids, twice.
-        looked_at(call(2, &[1, 2, 3], &[&[4]]), edited.clone()),
-        looked_at(call(3, &[1, 2, 7], &[&[4]]), edited),
-        looked_at(call(4, &[8], &[&[8]]), Continuation::Fresh { cause: BranchCause::SubAgent }),
-        looked_at(
+        with_continuation(call(1, &[1, 9, 3], &[&[4]]), edited.clone()),
+        // The server's own rendering preserved the ids, twice.
+        with_continuation(call(2, &[1, 2, 3], &[&[4]]), edited.clone()),
+        with_continuation(call(3, &[1, 2, 7], &[&[4]]), edited),
+        with_continuation(call(4, &[8], &[&[8]]), Continuation::Fresh { cause: BranchCause::SubAgent }),
+        with_continuation(
             call(5, &[7], &[&[8]]),
             Continuation::Spliced { parent: parent.clone(), class: Class::Equal, is_edited: false },
         ),
-        looked_at(call(6, &[6], &[&[8]]), Continuation::Fresh { cause: BranchCause::FirstCall }),
-        looked_at(
+        with_continuation(call(6, &[6], &[&[8]]), Continuation::Fresh { cause: BranchCause::FirstCall }),
+        with_continuation(
             call(7, &[1, 2, 6], &[&[8]]),
             Continuation::Spliced { parent, class: Class::Equal, is_edited: true },
         ),
@@ -200,7 +202,7 @@ fn a_branch_costs_what_no_earlier_sequence_began_with() {
     };
     let first = call(0, &[1, 2, 3], &[&[4, 5], &[6]]);
     assert_eq!(costs(std::slice::from_ref(&first)), [3, 0], "a further choice has its prompt for nothing");
-    // A partial match of an answer counts up to the first difference, and a later answer does not count.
+    // If a prompt begins with a part of an answer, that part counts. Later answers never count.
     let calls = [first, call(1, &[1, 2, 3, 4, 9, 9], &[&[7]]), call(2, &[1, 2, 3, 4, 9, 8], &[&[7]])];
     assert_eq!(costs(&calls), [3, 0, 2, 1]);
     let retried = [call(0, &[1, 2], &[&[3]]), call(1, &[1, 2], &[&[3]])];
@@ -230,8 +232,8 @@ fn turn() -> impl Strategy<Value = Turn> {
     ]
 }
 
-/// A trial like those of agents: turns that extend an earlier answer, fork, restart, are retried, edit their history or
-/// sample several answers. There are few different tokens, so that prefixes also coincide by chance.
+/// Generates a trial with turns that extend an earlier answer, fork, restart, are retried, edit their history or sample
+/// several answers. There are few different tokens, so that prefixes also match by chance.
 pub(crate) fn trial() -> impl Strategy<Value = Vec<Call>> {
     let token = 0..3u32;
     let answers = prop::collection::vec(prop::collection::vec(token.clone(), 0..3), 1..3);
@@ -283,7 +285,8 @@ fn tokens(node: &Node<'_>) -> Vec<TokenId> {
     node.call.prompt_token_ids.iter().chain(&node.choice.token_ids).copied().collect()
 }
 
-/// Returns a node's parent, whether that is ambiguous, and the shared part of its prompt, by comparing every pair.
+/// Returns a node's parent, whether it is ambiguous, and the number of known prompt tokens, by comparison with every
+/// node.
 fn slow_link(forest: &Forest<'_>, index: usize) -> (Option<usize>, bool, usize) {
     let node = &forest.nodes()[index];
     let prompt: Vec<_> = node.call.prompt_token_ids.iter().copied().collect();
@@ -345,7 +348,7 @@ proptest! {
         }
         let forest = Forest::build(&calls);
         let begins_at = |node: &Node<'_>| node.parent.map_or(0, |parent| forest.nodes()[parent].end());
-        // Conversations from the first token share it by chance, and each of these has the token once.
+        // Calls that start over from the first token share it by chance, and each counts it once.
         let roots = forest.nodes().iter().filter(|node| node.parent.is_none()).count();
         let added: usize = forest.nodes().iter().map(|node| node.end() - begins_at(node)).sum();
         prop_assert!(added < new + roots, "{} tokens for {} new ones", added, new);

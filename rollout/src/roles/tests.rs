@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::call::Call;
-use crate::forest::tests::{call, looked_at, trial};
+use crate::forest::tests::{call, trial, with_continuation};
 use crate::ids::CallId;
 use CallRole::{Compaction, Main, Probe, SubAgent, Title};
 
@@ -11,14 +11,14 @@ fn of(calls: &[Call]) -> Vec<CallRole> {
 }
 
 fn fresh(call: Call, cause: BranchCause) -> Call {
-    looked_at(call, Continuation::Fresh { cause })
+    with_continuation(call, Continuation::Fresh { cause })
 }
 
-/// A call whose messages continue the first answer of another call, but whose ids do not.
+/// Returns a call whose messages extend the first answer of another call, and whose ids do not.
 fn rendered(call: Call, parent: u32) -> Call {
     let parent = AnswerRef { call_id: CallId::new(format!("c{parent:04}")).unwrap(), choice: 0 };
     let cause = BranchCause::TemplateRewroteHistory;
-    looked_at(call, Continuation::Rendered { parent, cause, class: None })
+    with_continuation(call, Continuation::Rendered { parent, cause, class: None })
 }
 
 fn in_role(call: Call, role: CallRole) -> Call {
@@ -70,7 +70,7 @@ fn the_conversation_that_goes_on_is_main_and_the_question_before_it_is_not() {
     let roles = roles(&forest);
     let causes: Vec<_> = forest.branches().iter().map(|branch| cause_of(branch, &roles)).collect();
     assert_eq!(causes, [BranchCause::FirstCall, BranchCause::FirstCall, BranchCause::SubAgent]);
-    // The call waits for a tool, and the sub-agent is that tool.
+    // The main conversation waits for a tool, and the sub-agent is that tool.
     assert_eq!(of(&after(ended(call(0, &[1], &[&[2]]), "tool_calls"))), [Main, SubAgent, SubAgent, SubAgent]);
     let goes_on =
         [&after(ended(call(0, &[1], &[&[2]]), "stop"))[..], &[call(4, &[1, 2, 3], &[&[4]])]].concat();
@@ -89,7 +89,7 @@ fn compacted(role_of_work: Option<BranchCause>) -> Vec<Call> {
         role_of_work.map_or(work.clone(), |cause| fresh(work, cause)),
         call(2, &[10, 11, 12], &[&SUMMARY]),
         call(3, &[&asked[..], &[13]].concat(), &[&[14]]),
-        // The summary without its first and last tokens, and within other text.
+        // The summary lacks its first and last tokens and has other words around it.
         fresh(call(4, &[&[50, 51], &SUMMARY[2..15], &[52]].concat(), &[&[53]]), BranchCause::Compaction),
         rendered(call(5, &[50, 54], &[&[55]]), 4),
     ]
@@ -107,11 +107,11 @@ fn a_sub_agent_that_compacts_stays_one() {
 }
 
 #[test]
-fn a_summary_that_is_not_there_was_written_by_nobody() {
+fn an_absent_summary_was_written_by_no_call() {
     let mut calls = compacted(None);
     calls[4].prompt_token_ids = call(4, &[50, 51, 52], &[]).prompt_token_ids;
     assert!(!of(&calls).contains(&Compaction));
-    // An answer that came only later is not the summary either.
+    // A summary that ended only later does not count either.
     let mut calls = compacted(None);
     calls[2].ended_at = jiff::Timestamp::MAX;
     assert!(!of(&calls).contains(&Compaction));

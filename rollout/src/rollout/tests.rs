@@ -56,10 +56,10 @@ fn tokens_bear_the_version_that_sampled_them() {
 }
 
 #[test]
-fn a_call_that_was_kept_before_versions_were_is_read() {
+fn a_call_from_before_policy_versions_is_read() {
     let old = serde_json::to_value(call(0, &[1], &[&[2]])).unwrap();
     for key in ["straddles_versions", "version_labels", "upstream"] {
-        assert!(old.get(key).is_none(), "{key} is written where there is something to say");
+        assert!(old.get(key).is_none(), "{key} is written only with a value");
     }
     let read: Call = serde_json::from_value(old).unwrap();
     assert_eq!(read, call(0, &[1], &[&[2]]));
@@ -101,7 +101,7 @@ fn ambiguous_parentage_is_masked() {
 }
 
 #[test]
-fn a_missing_reward_is_none_and_how_it_ended_is_said() {
+fn a_missing_reward_is_none_with_the_cause_of_the_failure() {
     let mut cut = call(0, &[1], &[&[2]]);
     cut.choices[0].finish_reason = Some("length".into());
     let row = &rows(
@@ -142,7 +142,7 @@ fn a_role_that_is_masked_is_sampled_and_not_trained() {
     assert_eq!(masks(&made[1]), ["0101", "0100", "0000"], "the shared token is trained once");
 }
 
-/// A trial whose calls have any role, status and flaws, and a training policy for it.
+/// Generates a trial whose calls have any role, status and flaws, and a policy for it.
 fn trial_with_roles() -> impl Strategy<Value = (Vec<Call>, TrainingPolicy)> {
     let facts = (0..CallRole::ALL.len(), prop::bool::weighted(0.1), prop::bool::weighted(0.1));
     let training = prop::sample::select(vec![Training::Train, Training::Mask]);
@@ -183,7 +183,7 @@ proptest! {
             for at in node.start()..node.end() {
                 prop_assert!(of_node.iter().all(|row| row.sampled_mask[at] == 1));
                 prop_assert!(of_node.iter().all(|row| row.trainable_mask[at] == u8::from(is_trainable)));
-                // The first row with the token has the lowest index.
+                // The first of these rows has the lowest index.
                 let loss: Vec<_> = of_node.iter().map(|row| row.loss_mask[at]).collect();
                 prop_assert_eq!(loss[0], u8::from(is_trainable));
                 prop_assert!(loss[1..].iter().all(|&loss| loss == 0));

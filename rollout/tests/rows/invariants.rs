@@ -1,4 +1,4 @@
-//! The checks: valid trials pass, and whatever is broken is named.
+//! The checks: valid trials pass, and every breach is named.
 
 mod mutations;
 
@@ -59,7 +59,7 @@ fn each_invariant_has_a_mutation_and_a_name_of_its_own() {
     assert!(names.iter().all(|name| name.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase())));
 }
 
-/// One change of one token's value, anywhere.
+/// Changes the value of one token, anywhere.
 fn change_one_value(row: &mut RolloutRow, column: u8, place: Index) {
     let at = place.index(row.token_ids.len());
     match column {
@@ -90,7 +90,7 @@ proptest! {
 
     /// Foreign rows can hold anything.
     #[test]
-    fn nonsense_is_told_without_panic(
+    fn nonsense_is_reported_without_panic(
         trial in trials(),
         cuts in prop::collection::vec((any::<Index>(), 0_u8..6, any::<Index>()), 0..4),
         spans in prop::collection::vec((any::<Index>(), any::<Index>(), any::<i32>(), any::<i32>()), 0..4),

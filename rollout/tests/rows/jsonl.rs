@@ -29,7 +29,7 @@ proptest! {
     #[test]
     fn every_valid_row_comes_back_with_the_same_bits(trial in trials()) {
         let read: Vec<_> = JsonlReader::new(written(&trial.rows).as_slice()).map(Result::unwrap).collect();
-        // `==` would take -0.0 for 0.0; the debug form tells them apart and is exact for every finite number.
+        // `==` treats -0.0 and 0.0 as equal. The debug form distinguishes them and is exact for every finite number.
         prop_assert_eq!(format!("{read:?}"), format!("{:?}", trial.rows));
     }
 
@@ -120,7 +120,7 @@ fn unknown_keys_are_ignored() {
     assert_eq!(row, example().rows[0]);
 }
 
-/// `null` would come back as "no reward", which means something else.
+/// A `null` would be read as "no reward", which has another meaning.
 #[test]
 fn a_line_of_an_earlier_rolltap_was_captured() {
     let line = example_line();
@@ -152,7 +152,7 @@ fn numbers_that_json_lacks_are_refused() {
 }
 
 #[test]
-fn a_broken_input_is_told_once() {
+fn a_broken_input_is_reported_once() {
     struct Broken;
     impl Read for Broken {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {

@@ -1,6 +1,6 @@
-//! Rollout rows from the outside: their file formats bring back what was written, and the checks find what is wrong.
+//! Rollout rows from the outside: their file formats preserve all values, and the checks find breaches.
 
-// `cfg(test)` tells clippy that helpers here may unwrap and index as the tests do.
+// `cfg(test)` makes clippy allow unwraps and indexing in the helpers here, as in the tests.
 #[cfg(test)]
 mod invariants;
 #[cfg(test)]

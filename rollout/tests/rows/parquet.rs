@@ -36,7 +36,7 @@ fn metadata(file: &Bytes) -> Arc<ParquetMetaData> {
     ParquetRecordBatchReaderBuilder::try_new(file.clone()).unwrap().metadata().clone()
 }
 
-/// Opens and reads as far as it goes.
+/// Reads as far as possible and returns the first error.
 fn first_error(file: Bytes) -> Option<ReadError> {
     match ParquetReader::new(file) {
         Ok(rows) => rows.filter_map(Result::err).next(),
@@ -44,7 +44,7 @@ fn first_error(file: Bytes) -> Option<ReadError> {
     }
 }
 
-/// The example's rows as another writer might have them: columns changed, put elsewhere or left out.
+/// Returns the example's rows as another writer might store them: columns changed, moved or omitted.
 fn foreign(change: impl Fn(&str, ArrayRef) -> Option<(String, ArrayRef)>) -> Bytes {
     let ours =
         ParquetRecordBatchReaderBuilder::try_new(written(&example().rows, 100)).unwrap().build().unwrap();
@@ -80,7 +80,7 @@ proptest! {
     ) {
         let rows: Vec<_> = trials.into_iter().flat_map(|trial| trial.rows).collect();
         let read = read(written(&rows, rows_per_group));
-        // `==` would take -0.0 for 0.0; the debug form tells them apart and is exact for every finite number.
+        // `==` treats -0.0 and 0.0 as equal. The debug form distinguishes them and is exact for every finite number.
         prop_assert_eq!(format!("{read:?}"), format!("{rows:?}"));
     }
 
@@ -144,7 +144,7 @@ fn rows_are_spread_over_row_groups() {
     assert_eq!(read(file), rows);
 }
 
-/// Parquet holds what JSON cannot; saying that it is wrong is up to the checks.
+/// Parquet can hold values that JSON cannot. The checks report them, not the reader.
 #[test]
 fn rows_that_no_check_would_pass_come_back_too() {
     let mut row = example().rows[0].clone();
@@ -196,7 +196,7 @@ fn is_long_text(path: &str) -> bool {
     path.ends_with(".sampling") || path.ends_with(".messages")
 }
 
-/// What a reader in another language sees: names, types and where null may stand.
+/// The view of a reader in another language: names, types, and the nullable columns.
 #[test]
 fn the_schema_is_stable() {
     let file = metadata(&written(&[], 10));
@@ -255,7 +255,7 @@ fn unknown_columns_are_ignored_wherever_they_stand() {
     assert_eq!(read(writer.into_inner().unwrap().into()), example().rows);
 }
 
-/// Another library's own name for the same Parquet type is no difference.
+/// Another library's own name for the same Parquet type makes no difference.
 #[test]
 fn large_lists_are_lists() {
     let lists =

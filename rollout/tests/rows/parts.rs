@@ -1,4 +1,4 @@
-//! Parts of rows, read by themselves.
+//! Parts of rows, read alone.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ fn parquet(rows: &[RolloutRow]) -> Bytes {
     writer.finish().unwrap().into()
 }
 
-/// From either format, in the words of their debug form, which tells -0.0 from 0.0.
+/// Reads the parts from both formats. Returns their debug form, which distinguishes -0.0 from 0.0.
 fn read<T: RowPart + std::fmt::Debug>(rows: &[RolloutRow]) -> [Vec<String>; 2] {
     let of_jsonl =
         JsonlReader::<_, T>::of_parts(&*jsonl(rows)).map(|part| format!("{:?}", part.unwrap())).collect();
@@ -34,7 +34,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(rolltap_testing::sample(64, 640)))]
 
     #[test]
-    fn a_part_is_what_the_whole_row_says(trial in trials()) {
+    fn a_part_equals_that_of_the_whole_row(trial in trials()) {
         let facts: Vec<_> = trial.rows.iter().map(|row| format!("{:?}", RowFacts::from(row))).collect();
         prop_assert_eq!(read::<RowFacts>(&trial.rows), [facts.clone(), facts]);
         let ages: Vec<_> = trial.rows.iter().map(|row| format!("{:?}", RowAge::from(row))).collect();
@@ -61,7 +61,7 @@ proptest! {
     }
 }
 
-/// Only what is asked for has to be there.
+/// Only the requested columns must be present.
 #[test]
 fn a_part_that_is_missing_is_named() {
     let line =

@@ -1,5 +1,5 @@
-//! Valid trials: calls and the rows that they make, built here by the rules of `rollout/1` alone, so that neither the
-//! forest nor the checks are tested against themselves.
+//! Valid trials: calls and their rows, built by the rules of `rollout/1` alone. So neither the forest nor the checks
+//! are tested against themselves.
 
 pub(crate) mod any;
 
@@ -20,21 +20,21 @@ pub(crate) struct Trial {
     pub(crate) rows: Vec<RolloutRow>,
 }
 
-/// One answer: what it extends, and what it adds.
+/// An answer: its parent and its tokens.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
-    /// Another choice of the same call as the answer before, rather than of a call of its own.
+    /// Whether it is another choice of the previous answer's call. Otherwise it has a call of its own.
     pub(crate) is_other_choice: bool,
-    /// The number, modulo theirs, of the answer before this one that it extends.
+    /// The index of its parent among the earlier answers, modulo their number.
     pub(crate) parent: Option<usize>,
     /// Prompt tokens after the parent's answer.
     pub(crate) tail: Vec<u32>,
-    /// Sampled tokens, and their logprobs where captured.
+    /// Sampled tokens, and their logprobs if captured.
     pub(crate) sampled: Vec<(u32, Option<f32>)>,
     pub(crate) finish_reason: Option<String>,
     pub(crate) status: CallStatus,
     pub(crate) flaws: Vec<Flaw>,
-    /// Its parentage is a guess, so its tokens train nothing.
+    /// Its parent is a guess, so its tokens train nothing.
     pub(crate) is_ambiguous: bool,
     pub(crate) version: i32,
     pub(crate) ended_at: Timestamp,
@@ -44,7 +44,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// A complete answer of four tokens, three captured with logprobs, to three tokens of prompt.
+    /// Returns a complete answer of four tokens, three of them with logprobs, to three tokens of prompt.
     pub(crate) fn new(parent: Option<usize>) -> Self {
         Self {
             is_other_choice: false,
@@ -64,7 +64,7 @@ impl Answer {
     }
 }
 
-/// What all rows of a trial say alike.
+/// The facts that all rows of a trial share.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) trial_id: String,
@@ -108,7 +108,7 @@ struct Node<'a> {
     prompt: Vec<u32>,
     call_id: String,
     choice_index: u32,
-    /// That of the first answer of the sequence: a call extends only answers of its own model.
+    /// The model of the first answer of the sequence, because a call extends only answers of its own model.
     model: &'a str,
 }
 
@@ -124,7 +124,7 @@ impl Node<'_> {
     }
 }
 
-/// The trial of these answers.
+/// Builds the trial of these answers.
 pub(crate) fn build(facts: &Facts, answers: &[Answer]) -> Trial {
     let nodes = nodes(answers);
     let branches = branches(&nodes);
@@ -162,7 +162,7 @@ fn nodes(answers: &[Answer]) -> Vec<Node<'_>> {
     nodes
 }
 
-/// The path to each answer that no other extends.
+/// Returns the path to each answer that no other answer extends.
 fn branches(nodes: &[Node<'_>]) -> Vec<Vec<usize>> {
     let leaves = (0..nodes.len()).filter(|&leaf| nodes.iter().all(|node| node.parent != Some(leaf)));
     leaves
@@ -271,7 +271,7 @@ fn span(nodes: &[Node<'_>], node: &Node<'_>) -> CallSpan {
     }
 }
 
-/// The choices of one call have one status, version and set of flaws: those of its first answer.
+/// Returns the calls. The choices of a call share the status, version and flaws of its first answer.
 fn calls(facts: &Facts, nodes: &[Node<'_>]) -> Vec<Call> {
     let mut calls: Vec<Call> = Vec::new();
     for node in nodes {
@@ -321,7 +321,7 @@ fn token(id: u32) -> TokenId {
     TokenId::try_from(id).unwrap()
 }
 
-/// Three branches: two answers that share the one before them, and a call by itself.
+/// Returns a trial with three branches: two answers that share the previous one, and a separate call.
 pub(crate) fn example() -> Trial {
     build(
         &Facts::new("trial"),

@@ -107,7 +107,7 @@ fn speaks(file: &AnswerFile) -> bool {
 fn reply(file: AnswerFile, delay: Duration) -> Result<Reply, String> {
     if !speaks(&file) {
         return Err(
-            "says nothing; give content, reasoning, tool_calls, error, break_after or stall_after".to_owned()
+            "is empty; give content, reasoning, tool_calls, error, break_after or stall_after".to_owned()
         );
     }
     let fault = match (file.break_after, file.stall_after) {

@@ -1,4 +1,4 @@
-//! Tests of the simulator's behaviour over time: seeds, given prompts, conversations, faults, callers that disconnect.
+//! The simulator's behaviour over time: seeds, given prompts, conversations, faults, callers that leave.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ async fn body(sim: &RunningSim, text: &str, extra: Value) -> Value {
     ask(sim, text, extra).await.json().await.unwrap()
 }
 
-/// Waits until the counts meet the condition.
+/// Waits until the counts match.
 async fn until(sim: &RunningSim, wanted: impl Fn(&Stats) -> bool) {
     let start = Instant::now();
     while !wanted(&sim.stats()) {
@@ -86,7 +86,7 @@ async fn what_is_sent_back_continues_the_prompt() {
     let ids = |value: &Value| value.as_array().unwrap().clone();
     let kept = [ids(&first["prompt_token_ids"]), ids(&choice["token_ids"])].concat();
     assert!(ids(&second["prompt_token_ids"]).starts_with(&kept));
-    // Without tools in the request, no parser removes the call.
+    // If the request has no tools, no parser extracts the call.
     let plain = body(&sim, "hello", json!({})).await;
     assert!(
         plain["choices"][0]["message"]["content"].as_str().unwrap().starts_with("I write it.<tool_call>")
@@ -175,7 +175,7 @@ async fn a_stall_holds_until_the_caller_goes() {
     );
     drop(response);
     until(&sim, |stats| stats.running == 0 && stats.aborted == 1).await;
-    // A whole answer stalls as well, and the simulator's stop frees it at once.
+    // A whole answer stalls as well, and stopping the simulator ends it at once.
     let url = format!("http://{}/v1/chat/completions", sim.addr());
     let call = reqwest::Client::new()
         .post(url)

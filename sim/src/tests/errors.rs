@@ -1,4 +1,4 @@
-//! Tests of refusals: status and body are vLLM's. They are equal to the letter if a real vLLM got the same request.
+//! Rejected requests: status and body are vLLM's, to the letter for requests that were recorded.
 
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ async fn recorded_refusals_are_equal() {
 }
 
 #[tokio::test]
-async fn other_refusals_say_what_is_wrong() {
+async fn other_refusals_name_the_fault() {
     let sim = recorded_model(None).await;
     for (extra, part) in [
         (

@@ -1,5 +1,4 @@
-//! Tests with requests that a real vLLM got: the answers have the same keys in the same order, with values of the same
-//! types.
+//! For requests that a real vLLM answered: the same keys in the same order with values of the same types.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +7,7 @@ use serde_json::Value;
 use super::{events, fixture, parse_events, recorded_model, send};
 use crate::encode;
 
-/// Returns a description of a value without its content: keys in order, types, and the kinds of elements in a list.
+/// Returns a value without its content: keys in order, types, and the kinds of elements of a list.
 fn shape(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -22,9 +21,9 @@ fn shape(value: &Value) -> String {
         }
         Value::Object(map) => {
             let field = |(key, value): (&String, &Value)| match key.as_str() {
-                // Empty for a part of a character, whose presence is random.
+                // The bytes are empty for a part of a character, and the presence of one is random.
                 "bytes" => "bytes".to_owned(),
-                // A grammar stopped the recorded tool calls. The simulator has no grammar.
+                // A grammar stopped the recorded tool calls, and the simulator has none.
                 "stop_reason" if value.is_i64() => "stop_reason: null".to_owned(),
                 _ => format!("{key}: {}", shape(value)),
             };
@@ -52,8 +51,8 @@ async fn same_events(fixture: Value, recorded: &str, script: Option<&str>) {
     assert_eq!(response.headers()["content-type"], "text/event-stream; charset=utf-8");
     let ours = parse_events(&response.text().await.unwrap());
     let theirs = parse_events(recorded);
-    // Another tokenizer splits the text differently, so compare only the first event, the last event, and the set of
-    // kinds.
+    // The tokenizer decides how a text is split. So only the first and last events and the kinds in between are
+    // compared.
     let outline = |events: &[Value]| {
         let shapes: Vec<String> = events.iter().map(shape).collect();
         let kinds: BTreeSet<String> = shapes.iter().cloned().collect();
@@ -93,7 +92,7 @@ async fn streams() {
     same_events(fixture!("tools_auto_stream_tokids"), events!("tools_auto_stream_tokids"), Some(TOOL_CALL))
         .await;
     let mut stopped = fixture!("stop_str_inc0_stream");
-    stopped["request"]["body"]["stop"] = serde_json::json!(["rst"]); // ends within a token, as the recorded one does
+    stopped["request"]["body"]["stop"] = serde_json::json!(["rst"]); // ends within a token, like the recorded stop string
     same_events(stopped, events!("stop_str_inc0_stream"), Some("content = 'one the first time'")).await;
     let partial = Some("content = '日本語🎉 é'");
     same_events(fixture!("utf8_stream_tokids"), events!("utf8_stream_tokids"), partial).await;
@@ -112,7 +111,7 @@ async fn side_routes() {
     ] {
         let mut fixture = fixture;
         if fixture["request"]["path"] == "/detokenize" {
-            fixture["request"]["body"]["tokens"] = serde_json::json!([97, 98]); // the recorded ids are of a larger vocabulary
+            fixture["request"]["body"]["tokens"] = serde_json::json!([97, 98]); // the recorded ids belong to a larger vocabulary
         }
         same_document(fixture, None).await;
     }

@@ -1,4 +1,4 @@
-//! The joined events of a stream are equal to the JSON answer, for every request and every script.
+//! An assembled stream equals the JSON answer, for any request and any script.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ async fn answered(server: &Arc<Server>, mut body: Value, stream: bool) -> String
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Returns the choices of a stream in the form of a document, with the fields that both have.
+/// Returns the choices of a stream in the form of a document's, reduced to the common fields.
 fn joined(events: &[Value], n: usize) -> Vec<Value> {
     let mut choices = vec![Map::new(); n];
     for choice in events.iter().flat_map(|event| event["choices"].as_array().unwrap()) {
@@ -88,8 +88,8 @@ fn common(document: &Value) -> Vec<Value> {
     document["choices"].as_array().unwrap().iter().map(choice).collect()
 }
 
-/// Removes nulls, empty texts and empty lists, which count as equal. A truncated call is text only in the document, so
-/// its fields are removed too.
+/// Treats an absent value, an empty text and an empty list as equal. A call that was cut off is text in the document
+/// only.
 fn comparable(choice: &Value, calls_were_cut: bool) -> Value {
     let mut kept = choice.as_object().unwrap().clone();
     if calls_were_cut {
@@ -147,7 +147,7 @@ proptest! {
         });
         let document: Value = serde_json::from_str(&document).unwrap();
         for (whole, streamed) in common(&document).iter().zip(joined(&events, n)) {
-            let cut = tools && whole["content"].as_str().unwrap_or_default().contains('<'); // a script's texts have none
+            let cut = tools && whole["content"].as_str().unwrap_or_default().contains('<'); // no text of a script has a `<`
             prop_assert_eq!(comparable(whole, cut), comparable(&streamed, cut));
             for token in whole["logprobs"].as_array().into_iter().flatten() {
                 let value = token["logprob"].as_f64().unwrap();

@@ -29,7 +29,7 @@ pub(super) fn streamed(chunks: &[Value], keep_reasoning: bool) -> Answer {
             add(&mut calls, piece);
         }
     }
-    // What clients do with a text of no pieces.
+    // Clients send `null` for a content without pieces.
     let content = if content.is_empty() { Value::Null } else { json!(content) };
     made(content, reasoning, calls, keep_reasoning)
 }
@@ -47,7 +47,7 @@ fn add(calls: &mut Vec<Value>, piece: &Value) {
 fn made(content: Value, reasoning: String, calls: Vec<Value>, keep_reasoning: bool) -> Answer {
     let mut turn = json!({"role": "assistant", "content": content});
     if content.is_null() && calls.is_empty() {
-        // vLLM takes no answer without content or calls.
+        // vLLM rejects an answer without content and calls.
         turn["content"] = json!("");
     }
     if keep_reasoning && !reasoning.is_empty() {

@@ -26,7 +26,7 @@ pub(super) fn result(call: &ToolCall, text: &str) -> Value {
     json!({"functionResponse": response})
 }
 
-/// The parts of all chunks, or of the one answer.
+/// Joins the parts of all chunks, or returns those of the one answer.
 pub(super) fn answer(chunks: &[Value], keep_reasoning: bool) -> Answer {
     let parts = chunks.iter().flat_map(|chunk| chunk["candidates"][0]["content"]["parts"].as_array());
     let mut parts: Vec<Value> = parts.flatten().cloned().collect();

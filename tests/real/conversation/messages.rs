@@ -16,7 +16,7 @@ pub(super) fn whole(answer: &Value, keep_reasoning: bool) -> Answer {
     made(answer["content"].as_array().unwrap().clone(), keep_reasoning)
 }
 
-/// The blocks as the official clients put them together.
+/// Assembles the blocks as the official clients do.
 pub(super) fn streamed(events: &[Value], keep_reasoning: bool) -> Answer {
     let mut blocks: Vec<Value> = Vec::new();
     let mut arguments = String::new();

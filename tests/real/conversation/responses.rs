@@ -1,4 +1,4 @@
-//! OpenAI responses, of an agent that stores nothing on the server.
+//! OpenAI responses, for an agent that stores nothing on the server.
 
 use serde_json::{Value, json};
 

@@ -1,12 +1,12 @@
-//! Conversations that tempt a proxy to keep the wrong tokens, or to lose the right ones.
+//! Conversations that tempt a proxy to preserve the wrong tokens, or to lose the right ones.
 
 use rolltap_proxy::History;
 use rolltap_rollout::branch_cause::BranchCause;
 use serde_json::{Value, json};
 
+use super::conversation::tail;
 use super::models::TINY;
 use super::scene::{Scene, in_each_mode, saying};
-use super::talk::tail;
 
 const CALL: &str = r#"<tool_call>\n\{"n" ?: 1, "name": "look", "arguments": \{"at":"(sky|sea)", "n":  [1-9]\}\}\n</tool_call>"#;
 const PLAIN_CALL: &str =
@@ -39,7 +39,7 @@ async fn an_answer_of_nothing() {
     .await;
 }
 
-/// What was sampled of a stop string is never shown: no template has it.
+/// The sampled tokens of a stop string are never shown, so no template has them.
 #[tokio::test]
 #[ignore = "needs vLLM: run ./scripts/test"]
 async fn an_answer_that_a_stop_string_ended() {
@@ -47,7 +47,7 @@ async fn an_answer_that_a_stop_string_ended() {
         let mut asked = saying("well[a-z]{3} STOP here");
         asked["stop"] = json!(["STOP"]);
         scene.turn("Speak.", &asked).await;
-        scene.talk.says("Go on.");
+        scene.talk.add_user_message("Go on.");
         let request = scene.talk.request(&asked);
         scene.talk.ask(&asked).await;
         match scene.history {
@@ -75,12 +75,12 @@ async fn another_stop_token_than_the_templates() {
 /// `<|endoftext|>` of the tiny model, which may end an answer too.
 const END_OF_TEXT: u32 = 4087;
 
-/// `<think>x</think>` and a word. The template writes the thought with white space of its own, and shows what was said.
+/// `<think>x</think>` and a word. The template writes the thought with other white space, and shows the word.
 #[tokio::test]
 #[ignore = "needs vLLM: run ./scripts/test"]
 async fn a_thought_that_the_agent_sends_back() {
     in_each_mode(false, async |scene| {
-        // The likeliest first; what was said is as good as forbidden from then on.
+        // The tokens come in the order of their bias, and the repetition penalty practically forbids a sampled token.
         let bias = json!({BEGIN_OF_THOUGHT: 100, TINY.end_of_thought.to_string(): 90, X: 50});
         let asked = json!({"temperature": 1, "max_tokens": 40, "structured_outputs": {"regex": "[a-z]{4}"},
             "logit_bias": bias, "repetition_penalty": 100, "bad_words": ["<think></think>"]});
@@ -96,7 +96,7 @@ async fn a_thought_that_the_agent_sends_back() {
 const BEGIN_OF_THOUGHT: &str = "4094";
 const X: &str = "87";
 
-/// Agents write arguments anew, give calls names of their own, and answer them in the order in which they end.
+/// Agents rewrite arguments, give calls other ids, and answer calls in the order in which they end.
 #[tokio::test]
 #[ignore = "needs vLLM: run ./scripts/test"]
 async fn two_calls_that_the_agent_writes_down_in_its_own_way() {
@@ -131,7 +131,7 @@ async fn a_call_that_no_template_would_write() {
         let request = scene.talk.request(&saying("[a-z]{4}"));
         scene.talk.ask(&saying("[a-z]{4}")).await;
         let calls = scene.calls().await;
-        // What the template drops here means nothing to anyone; both ways are right, a third is not.
+        // The template drops text without a meaning here. Both continuations are correct, but no third one.
         if tail(&calls[0], &calls[1]).is_some() {
             scene.last_goes_on().await;
         } else {
@@ -216,9 +216,9 @@ async fn tools_that_change() {
     .await;
 }
 
-/// A further turn, whose prompt must be what vLLM makes of it.
+/// Makes a further turn, whose prompt must be vLLM's own rendering.
 async fn goes_its_own_way(scene: &mut Scene<'_>, asked: &Value, causes: &[BranchCause]) {
-    scene.talk.says("Go on.");
+    scene.talk.add_user_message("Go on.");
     let request = scene.talk.request(asked);
     scene.talk.ask(asked).await;
     scene.last_is_rendered(&request, causes).await;
@@ -231,8 +231,8 @@ async fn two_calls_in_flight_on_one_answer() {
         let asked = saying("[a-z]{4} [a-z]{4}");
         scene.turn("Speak.", &asked).await;
         let (mut one, mut other) = (scene.talk.clone(), scene.talk.clone());
-        one.says("This way.");
-        other.says("That way.");
+        one.add_user_message("This way.");
+        other.add_user_message("That way.");
         tokio::join!(one.ask(&asked), other.ask(&asked));
         let calls = scene.calls().await;
         scene.goes_on(&calls[1], &calls[0], 0);
@@ -250,7 +250,7 @@ async fn a_turn_that_is_asked_again() {
     in_each_mode(false, async |scene| {
         let asked = saying("[a-z]{4} [a-z]{4}");
         scene.turn("Speak.", &asked).await;
-        scene.talk.says("Go on.");
+        scene.talk.add_user_message("Go on.");
         scene.talk.try_out(&scene.trial, &asked).await;
         scene.talk.ask(&asked).await;
         scene.turn("And on.", &asked).await;
@@ -262,12 +262,12 @@ async fn a_turn_that_is_asked_again() {
     .await;
 }
 
-/// The agent goes on from the second of two answers.
+/// The agent continues from the second of two answers.
 #[tokio::test]
 #[ignore = "needs vLLM: run ./scripts/test"]
 async fn the_second_of_two_answers() {
     in_each_mode(false, async |scene| {
-        scene.talk.says("Speak.");
+        scene.talk.add_user_message("Speak.");
         let mut asked = scene.talk.request(&saying("[a-z]{9} [a-z]{9}"));
         (asked["n"], asked["stream"]) = (json!(2), json!(false));
         let answer = scene.stage.post(&scene.trial.base_urls.openai, "/chat/completions", &asked).await;

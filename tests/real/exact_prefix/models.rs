@@ -1,13 +1,13 @@
-//! The testbed's models, and how their noise is brought into the shapes of answers.
+//! The testbed's models, and the settings that shape their noise into answers.
 
 use serde_json::{Map, Value, json};
 
-/// Token ids and biases that shape what a random model says.
+/// Token ids and biases that shape a random model's answers.
 pub(super) struct Model {
     pub(super) name: &'static str,
-    /// Whether its template drops earlier reasoning once the user speaks again.
+    /// Whether its template drops earlier reasoning after the next user message.
     pub(super) forgets_reasoning: bool,
-    /// How long conversations become in the time that a test may take.
+    /// The largest number of turns within the time of a test.
     pub(super) most_turns: usize,
     /// `<|im_start|>`
     pub(super) start_of_turn: u32,
@@ -15,7 +15,7 @@ pub(super) struct Model {
     pub(super) end_of_turn: u32,
     /// `</think>`
     pub(super) end_of_thought: u32,
-    /// Tokens with a meaning to templates and parsers. Sampled by accident, they make an answer nobody can foretell.
+    /// Tokens with a meaning to templates and parsers. If one is sampled by accident, the answer is unpredictable.
     special: std::ops::RangeInclusive<u32>,
     /// Makes one token in about ten the end of the turn, or of the thought.
     often: f64,
@@ -52,27 +52,27 @@ const CALLS: &str = concat!(
 const ALOUD: &str = r"<think>\n[a-z]{2,6} [a-z]{2,6}\n</think>\n\n[a-z]{2,6}";
 const WORDS: &str = "[a-z]{2,6} [a-z]{2,6}\n?";
 
-/// What an answer is to be like.
+/// The shape of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// Noise of so many tokens.
+    /// Noise of this many tokens.
     Cut(u32),
-    /// Noise that ends by itself.
+    /// Noise with an end token.
     Ended,
     /// Some words.
     Words,
-    /// A tool call or two.
+    /// One or two tool calls.
     Calls,
-    /// A thought and some words, all of it text.
+    /// A thought and some words, all of it as text.
     Aloud,
 }
 
 impl Model {
-    /// The keys of a chat request that bring about such an answer.
+    /// Returns the keys of a chat request that lead to such an answer.
     pub(super) fn request(&self, shape: Shape, thinking: bool) -> Value {
         let mut bias: Map<String, Value> =
             self.special.clone().map(|id| (id.to_string(), json!(-100))).collect();
-        // Where a grammar leaves nothing but ends, this is the one.
+        // If a grammar allows end tokens only, the model samples this one.
         bias.insert(self.end_of_turn.to_string(), json!(-40));
         let mut keys = json!({"temperature": 1, "max_tokens": 160});
         match shape {
@@ -86,7 +86,7 @@ impl Model {
             Shape::Aloud => keys["structured_outputs"] = json!({"regex": ALOUD}),
         }
         if thinking {
-            // A grammar begins where the thought ends.
+            // A grammar begins after the thought.
             bias.insert(self.end_of_thought.to_string(), json!(self.often));
         } else if shape != Shape::Aloud {
             keys["chat_template_kwargs"] = json!({"enable_thinking": false});

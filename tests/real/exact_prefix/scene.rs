@@ -1,4 +1,4 @@
-//! What the hard cases share: a conversation on the tiny model, and what may be said of its calls.
+//! Shared code of the hard cases: a conversation on the tiny model, and the checks of its calls.
 
 use rolltap_proxy::History;
 use rolltap_proxy::api::TrialOpened;
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::models::TINY;
 use crate::conversation::{Answer, Conversation, Echo, Manner, Wire};
-use crate::stage::{Stage, testbed, vllm};
+use crate::harness::{Stage, testbed, vllm};
 
-/// One conversation in a trial of its own.
+/// A conversation in a trial of its own.
 pub(super) struct Scene<'a> {
     pub(super) stage: &'a Stage,
     pub(super) trial: TrialOpened,
@@ -20,7 +20,7 @@ pub(super) struct Scene<'a> {
     stream: bool,
 }
 
-/// Plays a case in each mode that keeps tokens, with whole answers and with streams.
+/// Runs a case in each mode that preserves tokens, with whole answers and with streams.
 pub(super) async fn in_each_mode(tools: bool, case: impl AsyncFn(&mut Scene<'_>)) {
     let stage = Stage::with_tokenizer(vllm(), testbed("ROLLTAP_TESTBED_MODEL")).await;
     for history in [History::Faithful, History::Sampled] {
@@ -33,7 +33,7 @@ pub(super) async fn in_each_mode(tools: bool, case: impl AsyncFn(&mut Scene<'_>)
     }
 }
 
-/// Makes the model say what fits this pattern, and nothing else.
+/// Returns the keys of a request that restrict the answer to this pattern.
 pub(super) fn saying(regex: &str) -> Value {
     json!({
         "temperature": 1, "max_tokens": 120, "chat_template_kwargs": {"enable_thinking": false},
@@ -42,9 +42,9 @@ pub(super) fn saying(regex: &str) -> Value {
 }
 
 impl Scene<'_> {
-    /// The user speaks, and the answer is kept.
+    /// Sends a user message and appends the answer to the history.
     pub(super) async fn turn(&mut self, text: &str, asked: &Value) -> Answer {
-        self.talk.says(text);
+        self.talk.add_user_message(text);
         self.talk.ask(asked).await
     }
 
@@ -56,7 +56,7 @@ impl Scene<'_> {
         self.calls().await.pop().unwrap()
     }
 
-    /// That a call's prompt begins with that answer and the prompt before it.
+    /// Checks that a call's prompt begins with the parent's prompt and this choice of its answers.
     pub(super) fn goes_on(&self, child: &Call, parent: &Call, choice: usize) {
         let mut whole = parent.prompt_token_ids.clone();
         whole.extend_from_slice(&parent.choices[choice].token_ids);
@@ -68,13 +68,14 @@ impl Scene<'_> {
         assert_eq!((&of.call_id, of.choice as usize), (&parent.call_id, choice), "{}", self.name());
     }
 
-    /// That the last call goes on from the one before it.
+    /// Checks that the last call extends the previous one.
     pub(super) async fn last_goes_on(&self) {
         let calls = self.calls().await;
         self.goes_on(&calls[calls.len() - 1], &calls[calls.len() - 2], 0);
     }
 
-    /// That the last call, of this request, had the prompt that vLLM makes of it, and the record says why.
+    /// Checks that the last call, with this request, had vLLM's own prompt, and that the record has one of these
+    /// causes.
     pub(super) async fn last_is_rendered(&self, request: &Value, causes: &[BranchCause]) {
         let last = self.last().await;
         let own = self.stage.rendered(request).await;

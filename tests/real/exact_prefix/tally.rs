@@ -1,22 +1,22 @@
-//! What became of conversations, counted by kind, and printed.
+//! Counts of calls by kind of conversation, and their printed table.
 
 use std::collections::BTreeMap;
 
 use rolltap_proxy::History;
 use rolltap_rollout::continuation::{Class, Continuation};
 
-use super::talk::{Kind, Plan, Step};
+use super::conversation::{Kind, Plan, Step};
 
 /// Later calls of one kind in one mode.
 #[derive(Default)]
 struct Count {
     calls: usize,
     kept: usize,
-    /// By what the record says of them: class where spliced, class and cause where not.
+    /// The counts by their record: the class for spliced calls, class and cause for others.
     told: BTreeMap<String, usize>,
 }
 
-/// All later calls, by kind, by what the agent sends back, and by mode.
+/// All later calls, by kind, by the part that the agent sends back, and by mode.
 #[derive(Default)]
 pub(super) struct Tally {
     counts: BTreeMap<(Kind, String, String), Count>,
@@ -33,7 +33,7 @@ impl Tally {
         for step in steps {
             count.calls += 1;
             count.kept += usize::from(step.tail.is_some());
-            if let Some(told) = told(step) {
+            if let Some(told) = record_of(step) {
                 *count.told.entry(told).or_default() += 1;
             }
         }
@@ -44,7 +44,7 @@ impl Tally {
             "\n{model}: {} conversations; later calls whose prompt keeps the tokens before it",
             self.conversations
         );
-        println!("{:<14} {:<12} {:<9} {:>12}  what the records say", "kind", "echo", "history", "kept");
+        println!("{:<14} {:<12} {:<9} {:>12}  records", "kind", "echo", "history", "kept");
         for ((kind, echo, history), count) in &self.counts {
             let told: Vec<String> =
                 count.told.iter().map(|(what, times)| format!("{what} {times}")).collect();
@@ -54,7 +54,7 @@ impl Tally {
     }
 }
 
-fn told(step: &Step<'_>) -> Option<String> {
+fn record_of(step: &Step<'_>) -> Option<String> {
     let class = |class: &Class| format!("{class:?}").to_lowercase();
     Some(match step.call.continuation.as_ref()? {
         Continuation::Fresh { cause } => format!("fresh ({cause})"),

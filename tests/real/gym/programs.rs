@@ -1,11 +1,11 @@
-//! Programs that have a terminal to themselves, driven step by step.
+//! Full-screen programs, driven step by step.
 
 use serde_json::json;
 
 use super::server::{Env, Server, task};
-use crate::stage::testbed;
+use crate::harness::testbed;
 
-/// Draws a box with a number in it, which `+` makes greater.
+/// Draws a box with a number in it. The key `+` increases the number.
 const CURSES: &str = "import curses
 def main(screen):
     curses.curs_set(0)

@@ -1,4 +1,4 @@
-//! A server of the test's own, and a caller.
+//! A server of its own per test, and a caller.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::program::text;
 
-/// `rolltap env`; killed with its test.
+/// A `rolltap env` process that is killed with its test.
 pub(crate) struct Server {
     child: Child,
     url: String,
@@ -30,7 +30,7 @@ impl Server {
         Self { child, url, client: reqwest::Client::new() }
     }
 
-    /// The status, and the answer.
+    /// Returns the status and the body of an answer.
     pub(crate) async fn call(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
         let request = self.client.request(method, format!("{}{path}", self.url)).json(body);
         let answer = request.send().await.unwrap();
@@ -48,17 +48,17 @@ impl Server {
         Env { server: self, id: made["env_id"].as_str().unwrap().to_owned() }
     }
 
-    /// Its name at the engine.
+    /// Returns its job name at the engine.
     fn job(&self) -> String {
         format!("env-{}", self.child.id())
     }
 
-    /// Containers of it that there are.
+    /// Returns the ids of its containers.
     pub(crate) fn containers(&self) -> Vec<String> {
         containers(&format!("label=dev.rolltap.job={}", self.job()))
     }
 
-    /// Ends it as an operator does. What it leaves is in what this returns.
+    /// Stops the server as an operator does, and returns the containers that are left.
     pub(crate) fn terminate(mut self) -> Vec<String> {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
@@ -74,7 +74,7 @@ impl Server {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Ends it without a chance to clean up.
+    /// Kills the server without a chance to clean up.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -92,13 +92,13 @@ impl Drop for Server {
     }
 }
 
-/// Ids of containers, running or not.
+/// Returns the ids of containers, running or not.
 pub(crate) fn containers(filter: &str) -> Vec<String> {
     let listed = Command::new("docker").args(["ps", "-aq", "--filter", filter]).output().unwrap();
     text(&listed.stdout).lines().map(str::to_owned).collect()
 }
 
-/// One environment.
+/// An environment of the server.
 pub(crate) struct Env<'s> {
     server: &'s Server,
     pub(crate) id: String,
@@ -122,14 +122,14 @@ impl Env<'_> {
         assert_eq!(status, 200, "{closed}");
     }
 
-    /// One that is reset.
+    /// Resets the environment.
     pub(crate) async fn begin(&self) {
         let (status, begun) = self.reset().await;
         assert_eq!(status, 200, "{begun}");
     }
 
-    /// Types this and looks until the terminal shows all of these at once; what it shows then, without blanks at the ends
-    /// of its lines.
+    /// Types these keystrokes and polls until the terminal shows all these texts at once. Returns the screen without
+    /// trailing blanks.
     pub(crate) async fn type_and_see(&self, keystrokes: &str, seen: &[&str]) -> String {
         let mut keys = keystrokes;
         let end = Instant::now() + limit(60);
@@ -146,7 +146,7 @@ impl Env<'_> {
         }
     }
 
-    /// Says that the task is complete; the reward.
+    /// Sends the completion of the task and returns the reward.
     pub(crate) async fn complete(&self) -> Value {
         let (status, reply) = self.step(json!({"commands": [], "task_complete": true})).await;
         assert_eq!((status, &reply["done"]), (200, &json!(true)), "{reply}");
@@ -155,7 +155,7 @@ impl Env<'_> {
     }
 }
 
-/// A task of these files.
+/// Makes a task of these files.
 pub(crate) fn task(dir: &Path, files: &[(&str, &str)]) {
     for (name, text) in files {
         let path = dir.join(name);

@@ -1,10 +1,10 @@
-//! The rows: a task each, and what Harbor's rules make of it.
+//! The rows: one task each, and its outcome by Harbor's rules.
 
 use serde_json::{Value, json};
 
 use super::Seen;
 
-/// A task and what is to come of it.
+/// A task and its expected outcome.
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) toml: String,
@@ -18,7 +18,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Whether ours is Harbor's, but for what is ours on purpose.
+    /// Returns whether rolltap's outcome equals Harbor's, except for an intended difference.
     pub(super) fn is_as(&self, ours: &Seen, harbors: &Seen) -> bool {
         match self.difference {
             None => {
@@ -32,7 +32,7 @@ impl Row {
         }
     }
 
-    /// Harbor ends it with this exception, and ours is ours on purpose.
+    /// Expects this exception from Harbor, and another outcome from rolltap, on purpose.
     fn unlike_harbor(self, exception: &'static str) -> Self {
         Self { difference: Some(exception), ..self }
     }
@@ -63,7 +63,7 @@ impl Row {
     }
 }
 
-/// Every row, with containers of this image.
+/// Returns every row, with containers of this image.
 pub(super) fn rows(image: &str) -> Vec<Row> {
     let row = |name, test: &str| Row {
         name,
@@ -114,7 +114,7 @@ pub(super) fn rows(image: &str) -> Vec<Row> {
         text("agent-fails", "0").solve("exit 3").rewards(json!({"reward": 0.0})),
         one("agent-leaves-a-process").solve("setsid sleep 1000 < /dev/null > /dev/null 2>&1 & disown"),
         one("agent-prints").solve("head -c 50000000 /dev/zero | tr '\\0' x"),
-        // What the agent did is judged all the same.
+        // The agent's work is verified all the same.
         one("agent-deletes-logs").solve("rm -rf /logs").unlike_harbor("DownloadVerifierDirError"),
         one("agent-fills-a-disk").solve("cat /dev/zero > /dev/shm/full"),
         one("build-failure")
@@ -122,7 +122,8 @@ pub(super) fn rows(image: &str) -> Vec<Row> {
             .rewards(Value::Null)
             .exception("SandboxBuildFailedError")
             .not_verified()
-            // It is told from other trouble: Harbor's environments of other providers have this name for it.
+            // rolltap distinguishes this failure from others: Harbor's environments of other providers use this name
+            // for it.
             .unlike_harbor("RuntimeError"),
         one("unhealthy")
             .toml("[environment.healthcheck]\ncommand = \"exit 1\"\ninterval_sec = 0.1\nretries = 2\n")
@@ -202,7 +203,7 @@ fn steps(one: &dyn Fn(&'static str) -> Row) -> Vec<Row> {
     .collect()
 }
 
-/// The key stands at the top of the file.
+/// Puts the key at the top of the file.
 fn final_of_steps(row: Row) -> Row {
     let toml = format!("multi_step_reward_strategy = \"final\"\n{}", row.toml);
     Row { toml, verified: false, ..row }.rewards(json!({"reward": 0.5}))

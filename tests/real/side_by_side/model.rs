@@ -1,4 +1,4 @@
-//! The scripted model: the same answers to whoever asks, in the order of the script.
+//! The scripted model: it gives every client the same answers, in the order of the script.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,19 +13,19 @@ use serde_json::{Value, json};
 
 use super::script::{Answer, Script, types};
 
-/// Its name, wherever one is asked for.
+/// The model name in requests and answers.
 pub(super) const NAME: &str = "scripted";
 
-/// A server that plays scripts to one agent. Which script a call belongs to, the instruction in its messages says.
+/// A server that plays scripts to one agent. The instruction in the messages of a call names its script.
 #[derive(Clone)]
 pub(super) struct Model {
     scripts: Arc<Vec<Script>>,
-    /// Calls of each script, refused ones included, and those that only waited for a program not.
+    /// The number of calls for each script, with rejected calls, but without calls that only waited for a program.
     calls: Arc<Mutex<BTreeMap<&'static str, usize>>>,
 }
 
 impl Model {
-    /// Starts it; it ends with the test's runtime.
+    /// Starts the server, which ends with the test's runtime.
     pub(super) async fn start(scripts: Vec<Script>) -> (Self, SocketAddr) {
         let model = Self { scripts: Arc::new(scripts), calls: Arc::default() };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -35,7 +35,7 @@ impl Model {
         (model, address)
     }
 
-    /// How often it was called for a script.
+    /// Returns the number of its calls for a script.
     pub(super) fn calls(&self, script: &str) -> usize {
         self.calls.lock().unwrap().get(script).copied().unwrap_or_default()
     }
@@ -68,7 +68,7 @@ async fn answer(State(model): State<Model>, uri: Uri, body: Bytes) -> Response {
     let answer =
         serde_json::from_slice(&body).ok().and_then(|request: Value| model.next(&request["messages"]));
     match answer {
-        Some(Answer::Says(text) | Answer::Once(_, text)) => {
+        Some(Answer::Replies(text) | Answer::Once(_, text)) => {
             as_json(StatusCode::OK, &completion(&text, "stop", body.len()))
         }
         Some(Answer::IsCutOff(text)) => as_json(StatusCode::OK, &completion(&text, "length", body.len())),
@@ -84,7 +84,7 @@ async fn answer(State(model): State<Model>, uri: Uri, body: Bytes) -> Response {
 }
 
 fn completion(text: &str, finish_reason: &str, request_bytes: usize) -> Value {
-    // About as many as a real tokenizer would find.
+    // A real tokenizer would find a similar number.
     let (prompt, sampled) = (request_bytes / 4, text.len() / 4);
     json!({
         "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": NAME,

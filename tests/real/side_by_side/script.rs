@@ -1,4 +1,4 @@
-//! What a script is, and how its answers are written down.
+//! The parts of a script, and constructors of its answers.
 
 use serde_json::{Value, json};
 
@@ -7,20 +7,20 @@ use serde_json::{Value, json};
 pub(super) struct Script {
     pub(super) name: &'static str,
     pub(super) setting: Setting,
-    /// To the first call, the second and so on; the last one repeats.
+    /// The answers to the first call, the second and so on. The last one repeats.
     pub(super) answers: Vec<Answer>,
-    /// A shell command that succeeds where the work is done.
+    /// A shell command that succeeds if the work is done.
     pub(super) check: String,
 }
 
-/// How the agent is set up, by the options of Terminus-2's class.
+/// The agent's options, by the names of Terminus-2's class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
     Json,
     Xml,
-    /// A few thousand tokens, and the conversation is summed up ahead.
+    /// A context of a few thousand tokens, with a summary before it is full.
     SmallContext,
-    /// With turns enough to wait for a program.
+    /// A limit with enough turns to wait for a program.
     FullScreen,
 }
 
@@ -39,14 +39,14 @@ impl Setting {
     }
 }
 
-/// What the model does with one call.
+/// The model's answer to one call.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
-    Says(String),
-    /// The same, but the limit on tokens ended it.
+    Replies(String),
+    /// The same, but cut off by the token limit.
     IsCutOff(String),
     Refuses(u16, &'static str),
-    /// Waits until the terminal shows this, and says that.
+    /// Waits until the terminal shows the first text, and then answers with the second.
     Once(&'static str, String),
 }
 
@@ -59,43 +59,43 @@ impl Script {
         Self { name, setting: Setting::Xml, answers, check: check.into() }
     }
 
-    /// No script's instruction is part of another's, and helpers of a summary are told it too.
+    /// Returns an instruction that is not part of any other script's. Helpers of a summary get it too.
     pub(super) fn instruction(&self) -> String {
         format!("Play the script ({}).", self.name)
     }
 }
 
-/// Succeeds where `out` has these words, a line each.
+/// Returns a check that succeeds if `out` has these words, one per line.
 pub(super) fn left(words: &str) -> String {
     format!("test \"$(cat out | xargs)\" = '{words}'")
 }
 
-/// Any text.
-pub(super) fn says(text: impl Into<String>) -> Answer {
-    Answer::Says(text.into())
+/// Returns an answer with any text.
+pub(super) fn replies(text: impl Into<String>) -> Answer {
+    Answer::Replies(text.into())
 }
 
-/// A faultless answer with these keystrokes, each with its duration.
+/// Returns a valid answer with these keystrokes, each with its duration.
 pub(super) fn types(commands: &[(&str, f64)]) -> Answer {
-    says(text(commands, None))
+    replies(text(commands, None))
 }
 
-/// A faultless answer that leaves this word in `out`.
+/// Returns the text of a valid answer that writes this word to `out`.
 pub(super) fn echoes(word: &str) -> String {
     text(&[(&format!("echo {word} >> out\n"), 0.1)], None)
 }
 
-/// A faultless answer without commands that says that the task is complete.
+/// Returns a valid answer without commands that completes the task.
 pub(super) fn done() -> Answer {
     done_as(json!(true))
 }
 
-/// The same, with this for the flag.
+/// Returns the same answer with this value for the flag.
 pub(super) fn done_as(flag: Value) -> Answer {
-    says(text(&[], Some(flag)))
+    replies(text(&[], Some(flag)))
 }
 
-/// A faultless answer's text.
+/// Returns the text of a valid answer.
 pub(super) fn text(commands: &[(&str, f64)], task_complete: Option<Value>) -> String {
     let commands: Vec<_> =
         commands.iter().map(|(keys, wait)| json!({"keystrokes": keys, "duration": wait})).collect();
@@ -106,7 +106,7 @@ pub(super) fn text(commands: &[(&str, f64)], task_complete: Option<Value>) -> St
     answer.to_string()
 }
 
-/// An answer whose only fault is in its commands.
+/// Returns an answer that is invalid only in its commands.
 pub(super) fn with_commands(commands: &Value) -> Answer {
-    says(json!({"analysis": "Seen.", "plan": "On.", "commands": commands}).to_string())
+    replies(json!({"analysis": "Seen.", "plan": "On.", "commands": commands}).to_string())
 }

@@ -1,4 +1,4 @@
-//! Scripts played by either agent, and what came of them.
+//! Scripts played with either agent, and their outcomes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,22 +14,22 @@ use super::script::{Script, Setting};
 use crate::clients;
 use crate::program::{Job, text};
 
-/// What came of a script.
+/// The outcome of a script.
 #[derive(Debug, Deserialize)]
 pub(super) struct Seen {
     /// `completed`, `max_turns`, `terminal_closed`, or a failure.
     pub(super) ended: String,
     pub(super) reward: Option<f64>,
-    /// What the shell ran, as it says itself.
+    /// The commands that the shell ran, by its own report.
     pub(super) commands: Vec<String>,
-    /// Keystrokes and durations, as the agent's trajectory has them. A duration that is no number is none there.
+    /// Keystrokes and durations in the agent's trajectory. An invalid duration is `None`.
     pub(super) typed: Vec<(String, Option<f64>)>,
 }
 
-/// By the name of the script.
+/// The outcomes by the name of the script.
 pub(super) type AllSeen = BTreeMap<String, Seen>;
 
-/// The terminal agent's, with these options beside each script's own.
+/// Returns the terminal agent's outcomes, with these options in addition to each script's own.
 pub(super) async fn ours(
     name: &'static str,
     scripts: &[Script],
@@ -52,14 +52,14 @@ pub(super) async fn ours(
     without_waits(seen)
 }
 
-/// How long a program takes is no matter of the agents'.
+/// Removes commands that only wait, because the run time of a program does not depend on the agent.
 fn without_waits(mut all: AllSeen) -> AllSeen {
     let is_wait = |(keys, wait): &(String, Option<f64>)| keys == WAIT.0 && *wait == Some(WAIT.1);
     all.values_mut().for_each(|seen| seen.typed.retain(|typed| !is_wait(typed)));
     all
 }
 
-/// A job of one trial for each script.
+/// Runs a job of one trial for each script.
 fn play(job: &Job, scripts: &[Script], image: &str, model: SocketAddr, kwargs: &Value) -> AllSeen {
     let tasks = TempDir::new().unwrap();
     scripts.iter().for_each(|script| write_task(&tasks.path().join(script.name), script, image));
@@ -93,7 +93,7 @@ fn write_task(dir: &Path, script: &Script, image: &str) {
     }
 }
 
-/// A trial of ours: the script's name, and what came of it.
+/// Returns the script's name and outcome of one of rolltap's trials.
 fn seen_in(trial: &Path) -> (String, Seen) {
     let read = |name: &str| fs::read_to_string(trial.join(name)).unwrap_or_default();
     let json = |name: &str| serde_json::from_str::<Value>(&read(name)).unwrap();
@@ -109,7 +109,7 @@ fn seen_in(trial: &Path) -> (String, Seen) {
     (result["task_name"].as_str().unwrap().to_owned(), seen)
 }
 
-/// Keystrokes and durations of a trajectory's commands.
+/// Returns the keystrokes and durations of a trajectory's commands.
 fn typed(trajectory: &Value) -> Vec<(String, Option<f64>)> {
     let steps = trajectory["steps"].as_array().into_iter().flatten();
     let calls = steps.flat_map(|step| step["tool_calls"].as_array().into_iter().flatten());
@@ -120,7 +120,7 @@ fn typed(trajectory: &Value) -> Vec<(String, Option<f64>)> {
     commands.map(typed).collect()
 }
 
-/// Terminus-2's.
+/// Returns Terminus-2's outcomes.
 pub(super) async fn theirs(scripts: &[Script], image: &str, model: SocketAddr) -> AllSeen {
     let folder = TempDir::new().unwrap();
     let of_script = |script: &Script| {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// Request shapes by name: everything that an agent's chat request can be, within what the tiny model takes.
+/// Returns request shapes by name: every kind of chat request from an agent that the tiny model accepts.
 pub(super) fn shapes() -> Vec<(&'static str, Value)> {
     let tool = json!({"type": "function", "function": {"name": "look", "description": "Look.",
         "parameters": {"type": "object", "properties": {"at": {"type": "string", "enum": ["sky", "sea"]}}, "required": ["at"]}}});
@@ -91,7 +91,7 @@ pub(super) fn shapes() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// What a shape is laid over.
+/// Returns the request whose fields a shape replaces.
 pub(super) fn base() -> Value {
     json!({"model": "tiny", "messages": [{"role": "user", "content": "def main(): return"}], "max_tokens": 24,
         "temperature": 0})

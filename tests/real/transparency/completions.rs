@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// Request shapes by name, within what the tiny model takes.
+/// Returns request shapes by name that the tiny model accepts.
 pub(super) fn shapes() -> Vec<(&'static str, Value)> {
     let long = "foo bar ".repeat(4000);
     vec![
@@ -58,7 +58,7 @@ pub(super) fn shapes() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// What a shape is laid over.
+/// Returns the request whose fields a shape replaces.
 pub(super) fn base() -> Value {
     json!({"model": "tiny", "prompt": "def main(): return", "max_tokens": 24, "temperature": 0})
 }

@@ -1,10 +1,10 @@
-//! The record of a call against what vLLM reports where it is asked for everything.
+//! The record of a call compared with vLLM's full report.
 
 use rolltap_rollout::call::{Call, CallStatus};
 use rolltap_rollout::token::TokenId;
 use serde_json::Value;
 
-/// The record holds every token of vLLM's answer, and says how each choice ended.
+/// Checks that the record holds every token of vLLM's answer, and the end of each choice.
 pub(super) fn as_reported(name: &str, call: &Call, reported: &Value) {
     let ids = |json: &Value| serde_json::from_value::<Vec<TokenId>>(json.clone()).unwrap();
     assert_eq!((call.status, &call.flaws[..]), (CallStatus::Complete, &[][..]), "{name}");
@@ -19,7 +19,7 @@ pub(super) fn as_reported(name: &str, call: &Call, reported: &Value) {
         let kept: Vec<_> = kept.logprobs.iter().map(|logprob| logprob.unwrap().get()).collect();
         let reported: Vec<_> = reported.map(|entry| entry["logprob"].as_f64().unwrap() as f32).collect();
         assert_eq!(kept.len(), reported.len(), "{name}");
-        // How much of the prompt was cached moves the last bits of a sum of floats.
+        // The size of the cached prefix changes the last bits of a sum of floats.
         let apart = kept.iter().zip(&reported).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(apart < 1e-4, "{name}: logprobs differ by {apart}");
     }

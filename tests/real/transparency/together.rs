@@ -1,10 +1,10 @@
-//! What of two answers must be equal, and streams put together so that they can be compared.
+//! The parts of two answers that must be equal, and the assembly of streams for the comparison.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-/// Without what differs between any two answers.
+/// Removes the fields that differ between any two answers.
 pub(super) fn comparable(mut answer: Value) -> Value {
     for key in ["id", "created", "system_fingerprint"] {
         answer.as_object_mut().unwrap().remove(key);
@@ -24,7 +24,7 @@ pub(super) fn comparable(mut answer: Value) -> Value {
     answer
 }
 
-/// A stream put together again: where vLLM cuts its chunks is not deterministic.
+/// An assembled stream. It is compared as a whole, because the boundaries of vLLM's chunks are not deterministic.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Whole {
     choices: BTreeMap<u64, Map<String, Value>>,
@@ -36,7 +36,7 @@ pub(super) struct Whole {
 
 pub(super) fn put_together(stream: &str) -> Whole {
     let mut whole = Whole::default();
-    // By lines: a keep-alive of ours is a comment in front of the next event.
+    // The stream is read by lines, because a keep-alive of the proxy is a comment in front of the next event.
     for data in stream.lines().filter_map(|line| line.strip_prefix("data: ")) {
         assert!(!whole.is_done, "nothing comes after [DONE]");
         if data == "[DONE]" {
@@ -50,7 +50,7 @@ pub(super) fn put_together(stream: &str) -> Whole {
             continue;
         };
         if choices.is_empty() {
-            // With continuous usage every chunk has one, and how many chunks there are is not deterministic.
+            // With continuous usage every chunk has one, and the number of chunks is not deterministic.
             whole.usage.extend(chunk.get("usage").cloned().map(without_count_of_reasoning));
         }
         for choice in choices {
@@ -63,8 +63,8 @@ pub(super) fn put_together(stream: &str) -> Whole {
     whole
 }
 
-/// Which tokens of a stream vLLM counts as reasoning hangs on where it cut the chunks: its parser
-/// engine counts those of a chunk that has text, and a token that is part of a character has none.
+/// Removes the count of reasoning tokens, which depends on the boundaries of vLLM's chunks: its parser engine counts
+/// the tokens of a chunk with text, and a token that is part of a character has none.
 fn without_count_of_reasoning(mut usage: Value) -> Value {
     if let Some(count) = usage.pointer_mut("/completion_tokens_details/reasoning_tokens") {
         *count = Value::Null;
@@ -72,10 +72,10 @@ fn without_count_of_reasoning(mut usage: Value) -> Value {
     usage
 }
 
-/// Text and lists are appended, objects joined member by member, anything else replaced.
+/// Appends texts and lists, joins objects member by member, and replaces anything else.
 fn join(joined: &mut Value, part: &Value) {
     if let (Value::Null, Value::Array(_)) = (&*joined, part) {
-        // Empty, not the part itself: one chunk can hold several pieces of the same tool call.
+        // The list starts empty, because one chunk can hold several pieces of the same tool call.
         *joined = Value::Array(Vec::new());
     }
     match (&mut *joined, part) {

@@ -7,7 +7,7 @@ fn parse(text: &str) -> Result<ModelAnswer, AnswerError> {
     AnswerFormat::Xml.parse(text)
 }
 
-/// Returns a response with these commands.
+/// Returns a response with these commands, as XML text.
 fn response_of(commands: &str) -> String {
     format!("<response><analysis>a</analysis><plan>p</plan><commands>{commands}</commands></response>")
 }
@@ -92,7 +92,7 @@ fn what_cannot_be_carried_out_is_an_error() {
 }
 
 #[test]
-fn completion_is_said_by_its_own_element_alone() {
+fn only_its_own_element_completes_the_task() {
     let quoted =
         response_of("<keystrokes duration=\"1\">echo '<task_complete>true</task_complete>'\n</keystrokes>");
     assert!(!parse(&quoted).unwrap().task_complete);

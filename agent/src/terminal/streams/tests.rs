@@ -6,14 +6,14 @@ use tokio::io::DuplexStream;
 use super::super::Terminal;
 use super::*;
 
-/// A terminal, and the program's end of its streams.
+/// Returns a terminal and the program's side of its stream.
 fn terminal() -> (Terminal, DuplexStream) {
     let (ours, program) = tokio::io::duplex(1024);
     let (reader, writer) = tokio::io::split(ours);
     (Terminal::new(reader, writer, TerminalSize { rows: 5, cols: 40 }), program)
 }
 
-/// Waits for a condition, and fails after half a minute.
+/// Waits until a condition is true. Fails after half a minute.
 async fn until(what: &str, condition: impl AsyncFn() -> bool) {
     in_time(what, async {
         while !condition().await {
@@ -70,7 +70,7 @@ async fn dropping_the_terminal_ends_its_task() {
 }
 
 #[tokio::test]
-async fn questions_that_nobody_reads_the_answers_of_hold_nothing_up() {
+async fn unread_answers_to_questions_block_nothing() {
     let (terminal, mut program) = terminal();
     for _ in 0..2000 {
         in_time("the terminal to read", program.write_all(b"\x1b[6n")).await.unwrap();
@@ -109,7 +109,7 @@ async fn a_flood_goes_through_while_others_run() {
         program.write_all(b"END").await.unwrap();
         program
     });
-    // On this single-threaded runtime, the observation below can only run if the pump yields.
+    // On this single-threaded runtime, the observation below can only run if the pump yields to other tasks.
     until("the end of the flood", async || {
         terminal.observe().await;
         terminal.screen().await.ends_with("END")

@@ -79,18 +79,20 @@ impl FileContent {
 }
 
 pub(super) fn strings_of(table: &Table) -> Vec<&str> {
-    let mut found = Vec::new();
+    // Keys may contain places too, at every depth.
+    let mut found: Vec<&str> = table.keys().map(String::as_str).collect();
     let mut waiting: Vec<&Value> = table.values().collect();
     while let Some(value) = waiting.pop() {
         match value {
             Value::String(text) => found.push(text.as_str()),
             Value::Array(items) => waiting.extend(items),
-            Value::Table(table) => waiting.extend(table.values()),
+            Value::Table(table) => {
+                found.extend(table.keys().map(String::as_str));
+                waiting.extend(table.values());
+            }
             _ => {}
         }
     }
-    // Keys may contain places too.
-    found.extend(table.keys().map(String::as_str));
     found
 }
 

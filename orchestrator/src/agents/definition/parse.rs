@@ -82,10 +82,12 @@ impl Install {
     fn check(&self) -> Result<(), String> {
         let (package, version) = match self {
             Self::Image => return Ok(()),
-            Self::Script { script, version, .. } => {
-                // An empty script fails the check of the version below.
-                ("script", if script.trim().is_empty() { "" } else { version })
+            Self::Script { script, .. } if script.trim().is_empty() => {
+                return Err(
+                    "install.script is empty: give the shell commands that install the agent".to_owned()
+                );
             }
+            Self::Script { version, .. } => ("script", version.as_str()),
             Self::Npm { package, version, .. } | Self::Pypi { package, version, .. } => {
                 (package.as_str(), version.as_str())
             }
@@ -221,6 +223,7 @@ mod tests {
             ),
             ("[[files]]\npath = '${state}/x'", "needs one of text, json and toml"),
             ("[[files]]\npath = '/x'\ntext = '${modle}'", "did you mean ${model}?"),
+            ("[[files]]\npath = '/x'\njson = { a = [{ b = { '${modle}' = 1 } }] }", "did you mean ${model}?"),
             ("[mcp]\nkey = 'k'", "[mcp] needs either"),
             ("[mcp]\nkey = 'k'\npath = '/p'\nsse = { url = '${model}' }", "[mcp]: unknown ${model}"),
             ("[options.version]\nhelp = ''\nenv = 'V'", "every agent has that one"),
@@ -230,6 +233,7 @@ mod tests {
                 "options.turns.default",
             ),
             ("[[outcome]]\npattern = '('\ncause = 'model_api'", "outcome pattern"),
+            ("[install]\nkind = 'script'\nscript = ' '\nversion = '1'", "install.script is empty"),
             ("[install]\nkind = 'npm'\npackage = '--global'\nversion = '1'", "no package's name"),
             ("[install]\nkind = 'pypi'\npackage = 'p'\nversion = '>=1'\npython = [12]", "no range"),
             ("[install]\nkind = 'pypi'\npackage = 'p'\nversion = '1'\npython = []", "names no version"),

@@ -1,4 +1,4 @@
-//! Tests of layers from scripts: each is complete or absent, made once, and by one process at a time.
+//! Layers that scripts make: complete or absent, made once, and by one run at a time.
 
 use super::*;
 
@@ -34,7 +34,7 @@ async fn a_layer_is_made_once_per_version_and_any_user_may_read_it() {
 }
 
 #[tokio::test]
-async fn a_failed_installation_leaves_nothing_and_tells_its_last_lines() {
+async fn a_failed_installation_leaves_nothing_and_reports_its_last_lines() {
     let dir = tempfile::tempdir().unwrap();
     let error = made(dir.path(), "touch half\necho fetching\necho 'no such file' >&2\nexit 3", "1").await;
     let error = error.unwrap_err().to_string();

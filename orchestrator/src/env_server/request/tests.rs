@@ -19,7 +19,7 @@ fn refused<T: std::fmt::Debug>(read: Result<T, GymError>) -> String {
 }
 
 #[test]
-fn a_task_is_enough_and_everything_can_be_said() {
+fn a_task_is_enough_and_everything_can_be_set() {
     let least = create(json!({"task": "/t"})).unwrap();
     assert_eq!((least.task.path, least.size, least.lease), ("/t".into(), TerminalSize::default(), None));
     assert_eq!(least.terminal, TerminalKind::Screen);
@@ -130,7 +130,7 @@ fn wrong_actions_are_named() {
     assert_eq!((nothing(b""), nothing(b" {} ")), (Ok(()), Ok(())));
 }
 
-/// Returns JSON of any shape, sometimes with field names of requests.
+/// Generates JSON of any shape, in which the server's own names occur now and then.
 fn any_json() -> impl Strategy<Value = Value> {
     let name = || "(action|commands|keystrokes|duration|task|path|width|[a-z]{0,3})";
     let leaf = prop_oneof![

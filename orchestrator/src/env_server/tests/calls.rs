@@ -1,14 +1,15 @@
-//! Tests of calls that are invalid or come at the wrong time.
+//! Calls that are wrong or that arrive at the wrong time.
 
 use std::num::NonZeroUsize;
 
+use rolltap_proxy::UnsafeToken;
 use serde_json::json;
 
-use super::stage::{Stage, settings, until};
+use super::harness::{Stage, settings, until};
 use crate::env_server::{self, GymSettings, GymStartError};
 
 #[tokio::test]
-async fn a_step_before_a_reset_and_an_unknown_environment_are_told_what_to_do() {
+async fn a_step_before_a_reset_and_an_unknown_environment_are_errors_with_a_remedy() {
     let stage = Stage::start().await;
     let env = stage.create(&stage.task("usual", &[]), json!({})).await;
     assert_eq!(env.step(json!("x")).await.error(), (409, "not_reset"));
@@ -108,9 +109,9 @@ async fn there_are_no_more_environments_than_may_be() {
 #[tokio::test]
 async fn a_server_that_others_reach_needs_a_token_and_asks_for_it() {
     let open = env_server::start(GymSettings { listen: "0.0.0.0:0".parse().unwrap(), ..settings() }).await;
-    assert!(matches!(open.err(), Some(GymStartError::WithoutToken(_))));
+    assert!(matches!(open.err(), Some(GymStartError::Token(UnsafeToken::Missing { .. }))));
     let short = env_server::start(GymSettings { token: Some("guessable".to_owned()), ..settings() }).await;
-    assert!(matches!(short.err(), Some(GymStartError::TokenTooShort(9))));
+    assert!(matches!(short.err(), Some(GymStartError::Token(UnsafeToken::TooShort { length: 9, .. }))));
 
     let token = "0123456789abcdef".to_owned();
     let stage = Stage::with(GymSettings { token: Some(token.clone()), ..settings() }).await;
@@ -121,7 +122,7 @@ async fn a_server_that_others_reach_needs_a_token_and_asks_for_it() {
 }
 
 #[tokio::test]
-async fn web_pages_are_kept_out_of_a_server_without_token() {
+async fn web_pages_are_rejected_by_a_server_without_token() {
     let stage = Stage::start().await;
     let client = reqwest::Client::new();
     let page = client.get(stage.url("/v1/envs")).header("origin", "http://evil.example");

@@ -1,8 +1,8 @@
-//! Tests of episodes without errors, and their ends.
+//! Episodes that succeed, and the ways in which an episode ends.
 
 use serde_json::{Value, json};
 
-use super::stage::Stage;
+use super::harness::Stage;
 
 fn answer(keystrokes: &str, task_complete: bool) -> String {
     let commands =
@@ -38,7 +38,11 @@ async fn an_episode_is_rewarded_once_by_the_tests_at_its_end() {
 
     assert_eq!(env.step(json!("more")).await.error(), (409, "done"));
     let kept = stage.get(&env.path("")).await.ok();
-    assert_eq!((&kept["status"], &kept["last"]), (&json!("done"), &last), "for whoever lost the answer");
+    assert_eq!(
+        (&kept["status"], &kept["last"]),
+        (&json!("done"), &last),
+        "for a client that lost the answer"
+    );
 }
 
 #[tokio::test]
@@ -119,7 +123,7 @@ async fn answers_are_read_as_the_terminal_agent_reads_them() {
     for refused in ["", "no JSON", half, &wrong_types, "[1]", "{\"commands\": 1}"] {
         let reply = env.step(json!(refused)).await.ok();
         let problem = reply["info"]["parse_error"].as_str().unwrap();
-        assert!(reply["observation"].as_str().unwrap().contains(problem), "it says why: {reply}");
+        assert!(reply["observation"].as_str().unwrap().contains(problem), "it has a reason: {reply}");
         assert_eq!(reply["done"], json!(false));
     }
 }

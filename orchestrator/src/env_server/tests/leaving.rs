@@ -5,19 +5,19 @@ use std::time::{Duration, Instant};
 use rolltap_testing::limit;
 use serde_json::json;
 
-use super::stage::{Stage, settings, until};
+use super::harness::{Stage, settings, until};
 use crate::env_server::GymSettings;
 
 #[tokio::test]
-async fn an_environment_that_nobody_calls_is_removed() {
+async fn an_idle_environment_is_removed() {
     let stage = Stage::start().await;
     let env = stage.ready(json!({"lease_seconds": 1.5})).await;
     let kept = stage.ready(json!({})).await;
     let workdir = env.workdir().await;
     let long = env.keys("", 3.0).await;
-    assert_eq!(long["done"], json!(false), "whoever waits is not forgotten");
+    assert_eq!(long["done"], json!(false), "a client that waits is not removed");
     until("the lease is over", || async { !workdir.exists() }).await;
-    until("it is told", || async { env.reset().await.error() == (410, "expired") }).await;
+    until("the call is an error", || async { env.reset().await.error() == (410, "expired") }).await;
     assert!(env.reset().await.message().contains("lease of 1.5 s"));
     assert_eq!(stage.get("/v1/envs").await.ok()[0]["env_id"], json!(kept.id));
 }
@@ -44,10 +44,10 @@ async fn a_caller_that_leaves_in_mid_step_leaves_an_episode_that_goes_on() {
     let impatient = reqwest::Client::builder().timeout(Duration::from_millis(300)).build().unwrap();
     let left = impatient.post(stage.url(&env.path("/step"))).body(body).send().await;
     assert!(left.unwrap_err().is_timeout());
-    assert_eq!(env.status().await, "busy", "it goes on");
+    assert_eq!(env.status().await, "busy", "the step continues");
     until("the step is over", || async { env.status().await == "running" }).await;
     let last = stage.get(&env.path("")).await.ok()["last"].clone();
-    assert_eq!(last["info"]["step"], json!(1), "its answer is kept: {last}");
+    assert_eq!(last["info"]["step"], json!(1), "its answer is stored: {last}");
     let judged = env.complete().await;
     assert_eq!((&judged["reward"], &judged["info"]["step"]), (&json!(1.0), &json!(2)));
 }

@@ -1,5 +1,10 @@
 //! Builds the image of a build context, once per content. The engine's classic builder, which every engine has, builds
 //! it, or BuildKit if the Dockerfile needs it.
+//!
+//! Both exist because they need different things. The classic builder needs the engine's socket and nothing else, so it
+//! also serves a remote engine, or a host without Docker's command line. BuildKit needs that command line with the
+//! buildx plugin. The tests run on an engine of version 20.10, which has both. Since Docker 23 the classic
+//! builder is deprecated. It can be deleted once rolltap requires Docker 23 and buildx.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;

@@ -31,6 +31,10 @@ use crate::task::Task;
 
 const FILE: &str = "docker-compose.yaml";
 
+/// The actions whose failure is the task's own, as errors name them.
+const BUILD: &str = "build";
+const USE: &str = "use";
+
 /// A task's services with built images, ready to start.
 #[derive(Clone)]
 pub(in crate::environment) struct Composed {
@@ -48,7 +52,8 @@ impl std::fmt::Debug for Composed {
     }
 }
 
-/// The services of a job's tasks, by their build context. A failure is stored too.
+/// The services of a job's tasks, by their build context. A failed build is stored too, and a file that cannot be used.
+/// Callers that wait for the same services share every failure.
 #[derive(Default)]
 pub(super) struct Compositions(Mutex<HashMap<PathBuf, Arc<Outcome>>>);
 
@@ -110,12 +115,38 @@ impl ComposeCommand<'_> {
 }
 
 impl Compositions {
+    /// Returns the composition of a build context. Callers that ask while `make` runs wait for its result.
+    async fn of(
+        &self,
+        dir: PathBuf,
+        make: impl Future<Output = Result<Composition, EnvironmentError>>,
+    ) -> Result<Arc<Composition>, EnvironmentError> {
+        // The lock is held only for the lookup, since the preparation may take minutes.
+        let outcome = {
+            let mut compositions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(compositions.entry(dir.clone()).or_default())
+        };
+        let make = async { make.await.map(Arc::new).map_err(Arc::new) };
+        outcome.get_or_init(|| make).await.clone().map_err(|error| {
+            // Other errors, such as those of the disk or the engine, are not the task's fault, so a later attempt may
+            // succeed.
+            if !matches!(*error, EnvironmentError::Compose { action: BUILD | USE, .. }) {
+                // Only this result is removed, and not that of a newer attempt.
+                self.forget_if(&dir, |known| Arc::ptr_eq(known, &outcome));
+            }
+            EnvironmentError::Shared(error)
+        })
+    }
+
     /// Forgets the result for a task. Work in progress continues, and later callers wait for it.
     pub(super) fn forget(&self, task: &Task) {
-        let dir = task.environment_dir();
+        self.forget_if(&task.environment_dir(), |outcome| outcome.initialized());
+    }
+
+    fn forget_if(&self, dir: &Path, is_meant: impl FnOnce(&Arc<Outcome>) -> bool) {
         let mut compositions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if compositions.get(&dir).is_some_and(|outcome| outcome.initialized()) {
-            compositions.remove(&dir);
+        if compositions.get(dir).is_some_and(is_meant) {
+            compositions.remove(dir);
         }
     }
 }
@@ -127,13 +158,8 @@ impl Job {
         task: &Task,
         force: bool,
     ) -> Result<Composed, EnvironmentError> {
-        // The lock is held only for the lookup, since the preparation may take minutes.
-        let outcome = {
-            let mut compositions = self.compositions.0.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(compositions.entry(task.environment_dir()).or_default())
-        };
-        let make = async { Box::pin(self.compose(task, force)).await.map(Arc::new).map_err(Arc::new) };
-        let composition = outcome.get_or_init(|| make).await.clone().map_err(EnvironmentError::Shared)?;
+        let make = Box::pin(self.compose(task, force));
+        let composition = self.compositions.of(task.environment_dir(), make).await?;
         Ok(Composed { job: Arc::clone(self), composition, shares: Vec::new(), mounts: Vec::new() })
     }
 
@@ -150,7 +176,7 @@ impl Job {
             env: variables(task, &BTreeMap::new(), dir.path()),
         };
         let told = call.run("read", &["config", "--format", "json"]).await?;
-        let wrong = |message| EnvironmentError::Compose { action: "use", task: task.name.clone(), message };
+        let wrong = |message| EnvironmentError::Compose { action: USE, task: task.name.clone(), message };
         let services = Services::parse(&told.stdout).map_err(wrong)?;
         // Such a service would not be on the isolated network.
         if let Some(escape) = services.escapes().filter(|_| !task.network.is_always_public()) {
@@ -169,7 +195,7 @@ impl Job {
             let file = self::images(&images, &labels::of_kept_image(&task.name));
             write(dir.path(), "images.json", &file).map_err(EnvironmentError::io("write to", dir.path()))?;
             call.after = &["images.json"];
-            call.run("build", &["build"]).await?;
+            call.run(BUILD, &["build"]).await?;
         }
         Ok(Composition { services, images })
     }
@@ -245,4 +271,40 @@ fn variables(task: &Task, images: &BTreeMap<String, String>, logs: &Path) -> BTr
         variables.insert(format!("ENV_{name}_PATH"), format!("/logs/{directory}"));
     }
     variables
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_a_failure_that_is_the_tasks_own_is_stored() {
+        let of_compose = |action| EnvironmentError::Compose {
+            action,
+            task: "t".to_owned(),
+            message: "on purpose".to_owned(),
+        };
+        let of_disk = EnvironmentError::Io {
+            action: "write to",
+            path: "/tmp".into(),
+            source: std::io::Error::other("full"),
+        };
+        for (error, is_stored) in [
+            (of_compose(BUILD), true),
+            (of_compose(USE), true),
+            (of_compose("read"), false),
+            (of_disk, false),
+        ] {
+            let (compositions, told) = (Compositions::default(), error.to_string());
+            let first = compositions.of("/task".into(), async { Err(error) }).await.unwrap_err();
+            assert_eq!(first.to_string(), told);
+            let mut is_tried_again = false;
+            let again = async {
+                is_tried_again = true;
+                Err(of_compose(BUILD))
+            };
+            compositions.of("/task".into(), again).await.unwrap_err();
+            assert_eq!(is_tried_again, !is_stored, "{told}");
+        }
+    }
 }

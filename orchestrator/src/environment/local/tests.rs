@@ -30,15 +30,15 @@ async fn output(environment: &Environment, text: &str) -> String {
     String::from_utf8(environment.exec(command(text)).await.unwrap().stdout).unwrap()
 }
 
-/// Whether a process of this host has this text in its command line.
+/// Returns whether any process of this host has this text in its command line.
 fn runs(text: &str) -> bool {
     fs::read_dir("/proc").unwrap().flatten().any(|entry| {
         fs::read(entry.path().join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(text))
     })
 }
 
-/// Waits until a process has this text in its command line, or until none has. A killed process may take a moment to
-/// end.
+/// Waits until a process has this text in its command line, or until no process has it. A killed process takes a moment
+/// to disappear.
 async fn until(is_there: bool, text: &str) {
     let deadline = Instant::now() + limit(30);
     while runs(text) != is_there {
@@ -190,7 +190,7 @@ async fn nothing_is_started_while_an_executable_is_written() {
     });
     has_begun.recv().unwrap();
     let started = tokio::spawn(async move { output(&environment, "echo ran").await });
-    // Too short a time could hide an error, and could never cause a false one.
+    // A shorter sleep could hide a defect, but could not report one that does not exist.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(!started.is_finished());
     drop(written);
@@ -222,7 +222,7 @@ fn executables_alone_wait_for_what_is_being_started() {
 }
 
 #[tokio::test]
-async fn output_without_end_is_cut_and_not_kept_in_memory() {
+async fn output_without_end_is_cut_and_not_held_in_memory() {
     let environment = start(&bundled("hello-file")).await;
     let done = environment.exec(command("head -c 20000000 /dev/zero")).await.unwrap();
     assert_eq!(

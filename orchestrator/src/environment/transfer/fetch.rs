@@ -1,10 +1,10 @@
 //! Unpacks a file or a directory of an environment, whichever the archive contains.
 
 use std::fs::{self, File};
-use std::io::{Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use super::unpack::{Destinations, unpack, write_file};
+use super::unpack::{DOWNLOAD_BYTES, Destinations, unpack, write_file};
 use crate::environment::EnvironmentError;
 use crate::task::glob::matches_text;
 
@@ -34,8 +34,14 @@ pub(crate) fn unpack_path(
             let (parent, name) = to.parent().zip(to.file_name()).ok_or_else(no_such)?;
             fs::create_dir_all(parent).map_err(EnvironmentError::io("create", parent))?;
             let executable = first.header().mode().is_ok_and(|mode| mode & 0o111 != 0);
-            let written = write_file(parent, Path::new(name), executable, &mut first);
-            return written.map(|_| Fetched::File).map_err(EnvironmentError::io("write", to));
+            let written = write_limited(parent, Path::new(name), executable, &mut first, DOWNLOAD_BYTES);
+            return match written.map_err(EnvironmentError::io("write", to))? {
+                Some(_) => Ok(Fetched::File),
+                None => Err(EnvironmentError::TooLarge {
+                    inside: inside.to_owned(),
+                    limit: format!("{DOWNLOAD_BYTES} bytes"),
+                }),
+            };
         }
         // Links and special files are not fetched.
         if !kind.is_dir() {
@@ -46,6 +52,24 @@ pub(crate) fn unpack_path(
     archive.seek(SeekFrom::Start(0)).map_err(broken)?;
     unpack(archive, inside, &Destinations::one(to).without(exclude))?;
     Ok(Fetched::Directory)
+}
+
+/// Writes a file of at most `limit` bytes. Returns the number of bytes. If there are more, removes the file and returns
+/// `None`.
+fn write_limited(
+    parent: &Path,
+    name: &Path,
+    executable: bool,
+    contents: &mut impl Read,
+    limit: u64,
+) -> io::Result<Option<u64>> {
+    // One byte more than allowed is read, so that a file that is too large is noticed.
+    let written = write_file(parent, name, executable, &mut contents.take(limit + 1))?;
+    if written <= limit {
+        return Ok(Some(written));
+    }
+    fs::remove_file(parent.join(name))?;
+    Ok(None)
 }
 
 /// Name patterns that are excluded from a directory, by the rules of `tar --exclude`. A pattern may begin at any
@@ -79,6 +103,17 @@ impl Exclusions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_beyond_the_limit_is_not_left_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        for (length, expected) in [(9, Some(9)), (10, Some(10)), (11, None), (5000, None)] {
+            let name = Path::new("file");
+            let written = write_limited(dir.path(), name, false, &mut io::repeat(7).take(length), 10);
+            assert_eq!(written.unwrap(), expected, "{length}");
+            assert_eq!(dir.path().join(name).exists(), expected.is_some(), "{length}");
+        }
+    }
 
     #[test]
     fn names_are_left_out_as_by_tar() {

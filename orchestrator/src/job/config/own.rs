@@ -40,6 +40,8 @@ pub struct OwnConfig {
     pub default_chat_template_kwargs: Option<Map<String, Value>>,
     /// The format in which the upstreams pass messages to the template.
     pub chat_template_content_format: Option<String>,
+    /// Whether the upstreams have vLLM's `--exclude-tools-when-tool-choice-none`.
+    pub exclude_tools_when_tool_choice_none: bool,
     /// Where trials run, for the kinds that Harbor does not know.
     pub environment: Option<String>,
     /// The number of trials of one task that run at once.
@@ -51,7 +53,7 @@ pub struct OwnConfig {
 }
 
 /// The fields above. A test checks that the two lists agree.
-pub(super) const KEYS: [&str; 16] = [
+pub(super) const KEYS: [&str; 17] = [
     "upstream",
     "upstream_api_key",
     "proxy",
@@ -64,6 +66,7 @@ pub(super) const KEYS: [&str; 16] = [
     "chat_template",
     "default_chat_template_kwargs",
     "chat_template_content_format",
+    "exclude_tools_when_tool_choice_none",
     "environment",
     "n_concurrent_per_task",
     "max_empty_trials",

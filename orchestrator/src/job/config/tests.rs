@@ -1,4 +1,4 @@
-//! Tests of job files: which keys are accepted, ignored or refused, and the text of the errors.
+//! Job files: the keys that are accepted, ignored and rejected, and the text of the errors.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ fn read(text: &str) -> Result<JobFile, ConfigError> {
     yaml(text).and_then(JobFile::of)
 }
 
-fn told(text: &str) -> String {
+fn error_of(text: &str) -> String {
     read(text).unwrap_err().to_string()
 }
 
@@ -70,7 +70,7 @@ rolltap:
 }
 
 #[test]
-fn nothing_said_is_harbors_default() {
+fn an_absent_key_has_harbors_default() {
     let JobFile { job, own } = read("tasks: [{path: t}]").unwrap();
     assert_eq!((job.samples().get(), job.concurrency().get()), (1, 4));
     assert_eq!(job.job_agents(&AgentDefaults::default()).unwrap()[0].spec.name(), "oracle");
@@ -84,7 +84,7 @@ fn a_trials_file_is_a_job_of_one() {
     assert_eq!(file.job.job_name.as_deref(), Some("it"));
     assert_eq!(file.job.tasks.len(), 1);
     assert_eq!(file.job.agents.unwrap()[0].name.as_deref(), Some("nop"));
-    assert!(told("task: {path: t}\nagents: []").starts_with("agents: is a job's key"));
+    assert!(error_of("task: {path: t}\nagents: []").starts_with("agents: is a job's key"));
 }
 
 #[test]
@@ -103,7 +103,7 @@ tasks: [{path: t}]
     assert_eq!(file.job.environment.env["B"], "2=3");
     let newer = read("orchestrator: {n_concurrent_trials: 2}\nn_concurrent_trials: 3").unwrap();
     assert_eq!(newer.job.concurrency().get(), 3, "the new key counts");
-    assert!(told("acpx_config: x").starts_with("acpx_config: was removed"));
+    assert!(error_of("acpx_config: x").starts_with("acpx_config: was removed"));
 }
 
 #[test]
@@ -115,7 +115,7 @@ environment: {extra_docker_compose: [x], kwargs: {}, type: docker}
 datasets: [{path: d, repo: org/tasks}]
 ";
     assert_eq!(
-        told(text),
+        error_of(text),
         "rolltap cannot honour install_only = true (a trial runs to its end); \
          agents[0].load_trajectory = \"x\" (agents start without a past); \
          environment.extra_docker_compose = [\"x\"] (environments are single containers); \
@@ -133,11 +133,11 @@ fn mounts_have_the_form_of_compose_files() {
     let mounts = file.job.overrides().unwrap().mounts;
     let [mount] = mounts.as_slice() else { panic!("one mount: {mounts:?}") };
     assert_eq!((mount.kind, mount.source.as_str(), mount.read_only), (MountKind::Bind, "/data", true));
-    assert_eq!(serde_json::to_value(mount).unwrap()["type"], "bind", "as it was said");
+    assert_eq!(serde_json::to_value(mount).unwrap()["type"], "bind", "as in the file");
     for wrong in
         ["{type: image, source: x, target: /in}", "{type: bind, source: /x, target: /in, bind: {selinux: z}}"]
     {
-        let told = told(&format!("environment: {{mounts: [{wrong}]}}"));
+        let told = error_of(&format!("environment: {{mounts: [{wrong}]}}"));
         assert!(told.starts_with("environment.mounts"), "{told}");
     }
 }
@@ -145,13 +145,13 @@ fn mounts_have_the_form_of_compose_files() {
 #[test]
 fn a_dataset_of_a_registry_is_refused_by_its_name() {
     assert!(
-        told("datasets: [{name: terminal-bench, version: '2.0'}]")
+        error_of("datasets: [{name: terminal-bench, version: '2.0'}]")
             .contains("datasets[0].name = \"terminal-bench\"")
     );
 }
 
 #[test]
-fn wrong_values_are_told_by_their_places() {
+fn wrong_values_are_reported_with_their_places() {
     for (text, expected) in [
         ("n_attempts: 0", "n_attempts: "),
         ("agents: [{name: [x]}]", "agents[0].name: "),
@@ -167,7 +167,7 @@ fn wrong_values_are_told_by_their_places() {
         ("rolltap: {upstreams: [x]}", "unknown key rolltap.upstreams (did you mean \"upstream\"?)"),
         ("rolltap: {history: never}", "rolltap.history: "),
     ] {
-        let told = told(text);
+        let told = error_of(text);
         assert!(told.starts_with(expected), "{text}: {told}");
     }
 }
@@ -181,7 +181,7 @@ fn agents_of_a_group_share_one_limit() {
         )
     };
     read(&group(2)).unwrap();
-    assert!(told(&group(3)).contains("agents of concurrency_group \"g\" must have the same"));
+    assert!(error_of(&group(3)).contains("agents of concurrency_group \"g\" must have the same"));
 }
 
 #[test]
@@ -189,7 +189,8 @@ fn every_key_of_our_own_is_one() {
     let section = json!({
         "upstream": [], "upstream_api_key": "k", "proxy": "http://h", "proxy_token_file": "t", "history": "off",
         "sampling": {}, "tokenizer": "d", "chat_template": "f", "default_chat_template_kwargs": {},
-        "chat_template_content_format": "auto", "environment": "local", "n_concurrent_per_task": 1, "max_empty_trials": 0,
+        "chat_template_content_format": "auto", "exclude_tools_when_tool_choice_none": true,
+        "environment": "local", "n_concurrent_per_task": 1, "max_empty_trials": 0,
         "trial_deadline_sec": 60.0, "listen": "0.0.0.0:7070", "public_url": "https://h",
     });
     assert_eq!(section.as_object().unwrap().len(), own::KEYS.len());

@@ -63,7 +63,7 @@ fn a_step_is_a_task_of_its_own() {
         [(Some(3.0), Some("worker")), (Some(10.0), Some("worker"))]
     );
     let verifiers = [&one.task.config.verifier, &two.task.config.verifier];
-    // A step's tests never inherit the task's timeout.
+    // A step's tests never have the task's timeout.
     assert_eq!(verifiers.map(|verifier| verifier.timeout_sec), [600.0, 5.0]);
     assert_eq!(verifiers.map(|verifier| verifier.user.as_deref()), [Some("judge"), Some("7")]);
     let env = BTreeMap::from([("A", "task"), ("B", "step")].map(|(k, v)| (k.to_owned(), v.to_owned())));
@@ -82,7 +82,7 @@ fn a_step_is_a_task_of_its_own() {
 }
 
 #[test]
-fn what_a_step_lacks_is_told() {
+fn missing_parts_of_a_step_are_reported() {
     let dir = two_steps(TWO);
     fs::remove_dir_all(dir.path().join("tests")).unwrap();
     let complaint = |dir: &TempDir| Task::load(dir.path()).unwrap_err().to_string();

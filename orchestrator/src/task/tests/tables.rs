@@ -1,4 +1,4 @@
-//! Tests of tables in `task.toml` that have several fields.
+//! Tables of `task.toml` with several keys.
 
 use super::*;
 
@@ -51,7 +51,7 @@ fn tables_have_harbors_defaults() {
 }
 
 #[test]
-fn what_cannot_be_is_told_where_it_stands() {
+fn impossible_values_are_reported_with_their_place() {
     for (toml, expected) in [
         ("artifacts = [\"/a/../b\"]", "artifact source \"/a/../b\" must not contain \"..\""),
         ("artifacts = [{ source = \"/a\", destination = \"/b\" }]", "must be a relative path"),
@@ -127,7 +127,7 @@ fn what_harborignore_leaves_out_is_not_put_anywhere() {
 }
 
 #[test]
-fn a_trajectory_to_go_on_from_is_looked_at() {
+fn a_trajectory_to_continue_from_is_validated() {
     let dir = task_dir("");
     let path = dir.path().join("trajectory.json");
     let steps = r#"[{"step_id": 1, "source": "user", "message": "x"}]"#;

@@ -6,15 +6,12 @@ use std::time::Duration;
 use rolltap_agent::terminal::Terminal;
 use rolltap_proxy::api::TrialOpened;
 
-use super::start::environment_failure;
 use crate::environment::{Environment, LogDirs};
-use crate::failure::{Cause, Phase, TrialFailure};
+use crate::failure::{Cause, Phase, TrialFailure, environment_failure};
 use crate::job_dir::TrialDir;
-use crate::task::{NetworkPlan, SeparateVerifier, Task};
-use crate::trial::artifacts::Artifacts;
-use crate::trial::prepare_dirs::{Emptied, make_empty};
+use crate::task::Task;
 use crate::trial::{CANCEL_GRACE, Round, Timing, Trial, in_words};
-use crate::verify::{self, Rewards, VerifierError};
+use crate::verify::{self, Artifacts, Emptied, Rewards, make_empty};
 
 /// One instruction of a trial.
 pub(crate) struct Instruction<'a> {
@@ -131,7 +128,7 @@ impl Trial<'_> {
         let Some(inside) = environment.as_ref() else { return };
         let (task, logs) = (instruction.task, instruction.dir.logs());
         let artifacts = Artifacts::new(&task.config.artifacts, instruction.dir.artifacts());
-        let collected = self.collect(inside, task, &artifacts).await;
+        let collected = verify::collect(self, inside, task, &artifacts).await;
         let mut logs_came = true;
         let verifies = self.leaves_work_to_verify(instruction, round);
         match &task.separate_verifier {
@@ -141,12 +138,12 @@ impl Trial<'_> {
                 let verdict = self.verify_here(inside, instruction, &logs).await;
                 round.verifier = Some(timing.finish());
                 if verdict.as_ref().is_err_and(|failure| !left_logs(failure)) {
-                    logs_came = self.download_logs(inside, &logs).await;
+                    logs_came = verify::download_logs(self, inside, &logs).await;
                 }
                 self.take_verdict(verdict, round);
             }
             Some(separate) if verifies => {
-                logs_came = self.download_logs(inside, &logs).await;
+                logs_came = verify::download_logs(self, inside, &logs).await;
                 // The agent's environment is not needed any more, and its resources are free for the verifier's.
                 if instruction.is_last
                     && let Some(done) = environment.take()
@@ -155,11 +152,11 @@ impl Trial<'_> {
                 }
                 self.enter(Phase::Verifier);
                 let timing = Timing::start();
-                let verdict = Box::pin(self.verify_apart(separate, instruction, &artifacts, &logs)).await;
+                let verdict = Box::pin(verify::verify_apart(self, separate, task, &artifacts, &logs)).await;
                 round.verifier = Some(timing.finish());
                 self.take_verdict(verdict, round);
             }
-            _ => logs_came = self.download_logs(inside, &logs).await,
+            _ => logs_came = verify::download_logs(self, inside, &logs).await,
         }
         self.write_manifest(&artifacts, collected, logs_came);
     }
@@ -208,54 +205,11 @@ impl Trial<'_> {
             let emptied = make_empty(environment, &dirs).await;
             emptied.map_err(|error| environment_failure(Phase::Verifier, &error))?;
         }
-        self.run_tests(environment, instruction.task, &instruction.task.network, logs).await
-    }
-
-    /// Runs the tests in an environment that no agent has used. It gets only the collected artifacts.
-    async fn verify_apart(
-        &self,
-        separate: &SeparateVerifier,
-        instruction: &Instruction<'_>,
-        artifacts: &Artifacts,
-        logs: &LogDirs,
-    ) -> Result<Rewards, TrialFailure> {
-        let label = format!("{}-verifier", self.plan.name);
-        let environment = self.start(&separate.environment, &label, Phase::Verifier).await?;
-        let verdict = match self.within(Phase::Verifier, Box::pin(artifacts.hand_over(&environment))).await {
-            Ok(Ok(())) => {
-                self.run_tests(&environment, instruction.task, &separate.environment.network, logs).await
-            }
-            Ok(Err(error)) => Err(environment_failure(Phase::Verifier, &error)),
-            Err(failure) => Err(failure),
-        };
-        self.stop(environment).await;
-        verdict
-    }
-
-    async fn run_tests(
-        &self,
-        environment: &Environment,
-        task: &Task,
-        network: &NetworkPlan,
-        logs: &LogDirs,
-    ) -> Result<Rewards, TrialFailure> {
-        let network = environment.set_network(&network.verifier).await;
-        network.map_err(|error| environment_failure(Phase::Verifier, &error))?;
-        let limit = self.plan.timeouts.verifier(task.config.verifier.timeout_sec);
-        let tests = Box::pin(verify::verify(task, environment, logs, limit));
-        self.within(Phase::Verifier, tests).await?.map_err(|error| verifier_failure(&error))
+        verify::run_tests(self, environment, instruction.task, logs).await
     }
 }
 
 /// Returns whether the verifier got far enough to collect the logs.
 fn left_logs(failure: &TrialFailure) -> bool {
     !matches!(failure.cause, Cause::Environment) && !failure.cause.ends_the_trial()
-}
-
-pub(crate) fn verifier_failure(error: &VerifierError) -> TrialFailure {
-    let cause = match error {
-        VerifierError::Environment(_) => Cause::Environment,
-        _ => Cause::Verifier(error.failure_cause()),
-    };
-    TrialFailure::from_error(Phase::Verifier, cause, error)
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use rolltap_proxy::api::TrialOpened;
 
 use crate::agents::{Ready, skill};
-use crate::environment::{Environment, EnvironmentError, TrialLabel};
-use crate::failure::{AGENT_SETUP_SEC, Cause, Phase, TrialFailure};
+use crate::environment::{Environment, TrialLabel};
+use crate::failure::{AGENT_SETUP_SEC, Cause, Phase, TrialFailure, environment_failure};
 use crate::task::{Healthcheck, Task};
 use crate::trial::TrialHost;
 use crate::trial::healthcheck::{HealthcheckError, wait_until_healthy};
@@ -123,8 +123,4 @@ impl Trial<'_> {
             Err(TrialFailure::new(phase, Cause::AgentSetupTimeout, message))
         })
     }
-}
-
-pub(crate) fn environment_failure(phase: Phase, error: &EnvironmentError) -> TrialFailure {
-    TrialFailure::from_error(phase, Cause::Environment, error)
 }

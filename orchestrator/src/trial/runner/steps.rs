@@ -6,14 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use rolltap_proxy::api::TrialOpened;
 
 use super::instruction::Instruction;
-use super::start::environment_failure;
 use crate::common::shell::quoted;
 use crate::environment::{Environment, Exec};
-use crate::failure::{Cause, Phase, TrialFailure};
+use crate::failure::{Cause, Phase, TrialFailure, environment_failure};
 use crate::task::{RewardStrategy, Step};
-use crate::trial::prepare_dirs::{Emptied, make_empty};
 use crate::trial::{Round, StepOutcome, Trial};
-use crate::verify::Rewards;
+use crate::verify::{Emptied, Rewards, make_empty};
 
 impl Trial<'_> {
     pub(crate) async fn run_steps(&mut self, environment: &mut Option<Environment>, opened: &TrialOpened) {

@@ -36,13 +36,13 @@ pub(crate) fn prepare(text: &str, ground: RequestContext<'_>) -> Result<Ready, B
         Effective { object: &object, enforced: ground.enforced, tool_strict_level: ground.tool_strict_level };
     let samples = effective.samples()?;
     let token_ids = object.asks_for("return_token_ids");
-    let echo = object.asks_for("echo");
+    let echo = effective.asks_for("echo");
     // If ids are requested, vLLM omits the prompt's text from an echo, and the proxy cannot restore it. Such a call is
     // forwarded unchanged, and its record is marked as lacking ids.
     let is_left_alone = echo && !token_ids;
     let asked = CompletionAnswerOptions {
         logprobs: is_left_alone || object.has("logprobs"),
-        prompt_logprobs: object.has("prompt_logprobs"),
+        prompt_logprobs: effective.has("prompt_logprobs"),
         token_ids: is_left_alone || token_ids,
         renamed: served.as_ref().map(|_| model.as_str().into()),
         echo,
@@ -93,6 +93,8 @@ fn prompts(object: &Object<'_>) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn prepared(body: &str) -> Ready {
@@ -115,6 +117,24 @@ mod tests {
         assert_eq!(prepared(body).body, None);
         let with_ids = prepared(r#"{"prompt":"a","echo":true,"return_token_ids":true}"#);
         assert!(String::from_utf8(with_ids.body.unwrap()).unwrap().starts_with(r#"{"logprobs":0,"#));
+    }
+
+    #[test]
+    fn enforced_keys_decide_how_the_answer_is_read() {
+        let prepared = |body: &str, enforced: Value| {
+            let Value::Object(enforced) = enforced else { panic!("not an object") };
+            prepare(body, RequestContext { enforced: &enforced, ..crate::dialect::tests::ground() }).unwrap()
+        };
+        let both = json!({"echo": true, "prompt_logprobs": 1});
+        let asked = prepared(r#"{"prompt":"a","return_token_ids":true}"#, both).asked;
+        assert!(asked.echo && asked.prompt_logprobs);
+        let none = json!({"echo": false, "prompt_logprobs": null});
+        let sent = prepared(r#"{"prompt":"a","echo":true,"prompt_logprobs":1}"#, none);
+        assert!(!sent.asked.echo && !sent.asked.prompt_logprobs);
+        assert!(sent.facts.asks_for_tokens, "an answer without the prompt is recorded as usual");
+        let sent = prepared(r#"{"prompt":"a"}"#, json!({"echo": true}));
+        assert_eq!(String::from_utf8(sent.body.unwrap()).unwrap(), r#"{"echo":true,"prompt":"a"}"#);
+        assert!(!sent.facts.asks_for_tokens);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::translate;
 use crate::dialect::adapter::Translator;
 use crate::dialect::chat::completion::ChatCompletion;
 
-/// Returns a request with the members of `extra`. A `null` removes a member.
+/// Returns a request with the fields of `extra` replaced. A `null` removes a field.
 fn request(extra: Value) -> Value {
     let mut body = json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]});
     body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
@@ -41,7 +41,7 @@ fn whole(back: &mut MessagesAdapter, answer: &Value) -> Value {
     serde_json::from_slice(&back.whole(&answer)).unwrap()
 }
 
-/// Returns the events of a stream with these chunks.
+/// Returns the events of a stream of these chunks.
 fn streamed(back: &mut MessagesAdapter, chunks: &[Value]) -> Vec<Value> {
     let mut out = Vec::new();
     for chunk in chunks {

@@ -52,7 +52,7 @@ fn a_group_closes_when_as_many_samples_as_its_size_are_complete() {
 }
 
 #[test]
-fn what_is_complete_late_is_released_by_itself_and_says_so() {
+fn a_late_completion_is_released_alone_and_marked_late() {
     let mut scene = Scene::default();
     for (name, sample) in [("a", 0), ("b", 1), ("c", 2)] {
         scene.open(trial(name, (Some("g"), sample, 0))).unwrap();
@@ -85,7 +85,7 @@ fn what_is_complete_late_is_released_by_itself_and_says_so() {
 }
 
 #[test]
-fn deadlines_that_passed_while_nobody_looked_count_in_their_order() {
+fn deadlines_that_passed_unchecked_count_in_their_order() {
     let mut scene = Scene::default();
     let with = |name, sample, reward_deadline, group_deadline| {
         let mut opened = trial(name, (Some("g"), sample, 0));
@@ -117,7 +117,7 @@ fn deadlines_that_passed_while_nobody_looked_count_in_their_order() {
 }
 
 #[test]
-fn what_cannot_stand_beside_the_group_is_refused_and_says_why() {
+fn a_trial_that_contradicts_its_group_is_refused_with_a_reason() {
     let mut scene = Scene::default();
     let with = |size, deadline| {
         let mut opened = trial("second", (Some("g"), 1, 0));
@@ -143,7 +143,7 @@ fn what_cannot_stand_beside_the_group_is_refused_and_says_why() {
 }
 
 #[test]
-fn a_trial_that_could_not_be_kept_leaves_nothing_behind() {
+fn a_trial_that_could_not_be_stored_leaves_nothing_behind() {
     let mut scene = Scene::default();
     let sized = |name, attempt| {
         let mut opened = trial(name, (Some("g"), 0, attempt));
@@ -153,7 +153,7 @@ fn a_trial_that_could_not_be_kept_leaves_nothing_behind() {
     let mut lost = sized("lost", 0);
     (lost.reward_deadline, lost.group_deadline) = (seconds(1.0), seconds(1.0));
     scene.ledger.opened(&lost);
-    // A caller may know the requested name, and seal the trial.
+    // A caller may know the name, because the request contained it.
     scene.ledger.sealed(&id("lost"), at(0));
     scene.ledger.withdrawn(&id("lost"));
     assert_eq!(scene.ledger, Ledger::default());

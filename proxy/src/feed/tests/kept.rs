@@ -1,4 +1,4 @@
-//! Tests of the stored part of the feed, and of consequences that were not yet stored.
+//! The feed's events in the store, and the events that count before they are stored.
 
 use rolltap_rollout::rollout::Reward;
 use rolltap_testing::limit;
@@ -15,12 +15,12 @@ fn completed(name: &str, sequence: u64) -> Event {
 
 /// Returns the store that the next process opens, and its damage.
 async fn stored(events: Vec<Event>) -> (OpenedStore, Vec<Damage>) {
-    let data = kept(events).await;
+    let data = data_of(events).await;
     let damage = store::read_dir(data.path()).unwrap().damage;
     (Store::open(data.path(), store::StoreSettings::default()).unwrap(), damage)
 }
 
-async fn kept(events: Vec<Event>) -> TempDir {
+async fn data_of(events: Vec<Event>) -> TempDir {
     let data = TempDir::new().unwrap();
     let OpenedStore { store, thread, .. } =
         Store::open(data.path(), store::StoreSettings::default()).unwrap();
@@ -37,7 +37,7 @@ fn opened(name: &str, sample: u32) -> Event {
 }
 
 #[tokio::test]
-async fn completions_and_closings_are_read_as_they_were_kept() {
+async fn completions_and_closings_are_read_as_they_were_stored() {
     let closed = GroupClosed { group_id: group("g"), sequence: 2, cause: ClosingCause::Call, at: at(3) };
     let events = vec![
         opened("a", 0),
@@ -45,7 +45,7 @@ async fn completions_and_closings_are_read_as_they_were_kept() {
         completed("a", 1),
         Event::GroupClosed(closed.clone()),
         completed("b", 4),
-        // A disk error at an unlucky moment leaves such repetitions.
+        // A disk that fails at an unlucky moment leaves this order of events.
         completed("a", 1),
         Event::GroupClosed(closed.clone()),
     ];
@@ -53,7 +53,7 @@ async fn completions_and_closings_are_read_as_they_were_kept() {
     assert!(damage.is_empty(), "{damage:?}");
     assert_eq!(stored.closed_groups, [closed]);
     let sequences = stored.trials.iter().map(|trial| trial.completion.unwrap().sequence);
-    assert_eq!(sequences.collect::<Vec<_>>(), [1, 4], "a number that nothing was kept with is left out");
+    assert_eq!(sequences.collect::<Vec<_>>(), [1, 4], "a number without a stored event is omitted");
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn a_reader_learns_that_trials_went_before_it_had_them() {
     let complete = (1..).zip(names).flat_map(|(n, name)| [sealed(name), rewarded(name), completed(name, n)]);
     let opened = names.map(|name| Event::Opened(Box::new(trial(name, (None, 0, 0)))));
     let forgotten = Event::Forgotten { trials: vec![id("b")], policy: Vec::new(), sequence: 3, through: 2 };
-    let data = kept(opened.into_iter().chain(complete).chain([forgotten]).collect()).await;
+    let data = data_of(opened.into_iter().chain(complete).chain([forgotten]).collect()).await;
     let settings = crate::Settings::on_loopback(Vec::new(), data.path().to_owned());
     let proxy = crate::start(settings).await.unwrap();
     let read = async |query: &str| {
@@ -99,7 +99,7 @@ async fn what_was_due_when_the_process_ended_is_done_by_the_next() {
     let sealed = |name, second| Event::Sealed { trial_id: id(name), at: at(second) };
     let opened = [Event::Opened(Box::new(first)), opened("second", 1)];
     let ends = [sealed("second", 1), sealed("first", 2), rewarded("first"), rewarded("second")];
-    let data = kept(opened.into_iter().chain(ends).collect()).await;
+    let data = data_of(opened.into_iter().chain(ends).collect()).await;
     let settings = crate::Settings::on_loopback(Vec::new(), data.path().to_owned());
     let proxy = crate::start(settings).await.unwrap();
     let url = format!("http://{}/v1/rollouts?closed_groups=true&wait=60", proxy.admin_addr());
@@ -128,7 +128,7 @@ fn of_a_reward_and_its_deadline_the_first_counts() {
 
     let late = overdue();
     late.seal();
-    assert_eq!(late.reward(&reward), Err(RewardConflict::DeadlinePassed), "before anybody has looked");
+    assert_eq!(late.reward(&reward), Err(RewardConflict::DeadlinePassed), "before any check");
     assert_eq!(late.reward_or_missed().failure_cause.as_deref(), Some("reward_deadline"));
     assert_eq!(late.reward(&reward), Err(RewardConflict::DeadlinePassed));
 }

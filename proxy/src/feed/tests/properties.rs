@@ -1,4 +1,4 @@
-//! Whatever happens in whatever order, no reader misses a trial, and a restart changes nothing.
+//! For any events in any order, no reader misses a trial, and a restart changes nothing.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ enum Step {
     Reward(prop::sample::Index),
     Close(u8),
     Wait(u8),
-    /// Each reader reads that many lines in this step.
+    /// Each reader reads up to this number of lines.
     Read(u8),
     Restart,
 }
@@ -43,7 +43,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A reader with its cursor, and the trials that it has read.
+/// A reader that stores its cursor, and the trials that it has read.
 struct Reader {
     cursor: Cursor,
     read: Vec<TrialId>,
@@ -57,7 +57,7 @@ impl Reader {
     fn read(&mut self, ledger: &Ledger, limit: usize) {
         for _ in 0..limit {
             let Some(next) = ledger.next(self.cursor, true) else { return };
-            // The cursor comes back as text.
+            // The cursor makes a round trip through its text form.
             let closed_groups = matches!(self.cursor, Cursor::Releases(_));
             self.cursor = Cursor::read(&next.cursor.to_string(), closed_groups, ledger.last()).unwrap();
             self.read.push(next.trial);
@@ -75,11 +75,11 @@ impl Scene {
             Step::Open { group, sample, attempt, patience } => {
                 let name = group.map(|group| format!("g{group}"));
                 let mut opened = trial(&format!("t{number}"), (name.as_deref(), *sample, *attempt));
-                // A third of the groups have no size. The trials of one group agree.
+                // A third of the groups have no size. The trials of one group agree on the size.
                 opened.facts.group_size = group.map(u32::from).filter(|&group| group > 0);
                 let [reward, group] = patience.map(|patience| patience.and_then(|s| seconds(s.into())));
                 (opened.reward_deadline, opened.group_deadline) = (reward, group);
-                // Some openings are rejected, because of a taken place or a closed group.
+                // The ledger rejects some trials: their place is taken, or their group is closed.
                 let _ = self.open(opened);
             }
             Step::Seal(index) => some(index).iter().for_each(|trial| self.seal(trial)),
@@ -103,7 +103,7 @@ proptest! {
         let mut readers = [Reader::new(false), Reader::new(true)];
         for (number, step) in steps.iter().enumerate() {
             scene.step(step, number, &mut readers);
-            // The sequencer is faster than some events, and slower than others.
+            // The clerk runs after two of three steps, so some events precede it and others follow it.
             if number % 3 > 0 {
                 scene.settle();
                 prop_assert_eq!(&scene.retold(), &scene.ledger);
@@ -125,11 +125,11 @@ proptest! {
         let expected: Vec<_> = expected.iter().map(|told| told.opened.facts.trial_id.clone()).collect();
         prop_assert_eq!(&in_order.read, &expected, "each once, in order of completion");
 
-        let closed = |told: &Told| {
+        let closed = |told: &StoredTrial| {
             let group = told.opened.facts.group_id.as_ref()?;
             scene.closed_groups.iter().find(|closed| closed.group_id == *group).map(|closed| closed.sequence)
         };
-        let released = |told: &Told| {
+        let released = |told: &StoredTrial| {
             let completed = told.completion?.sequence;
             let of_no_group = told.opened.facts.group_id.is_none();
             let released = if of_no_group { completed } else { closed(told)?.max(completed) };

@@ -1,11 +1,11 @@
-//! Tests which answer a request continues.
+//! Which answer a request continues.
 
 use rolltap_rollout::call::CallStatus;
 use rolltap_rollout::continuation::AnswerRef;
 
 use super::*;
 
-/// An answer that is long enough to be recognised where it is repeated.
+/// A long answer, which is recognised if a request repeats it.
 const TELLING: &str =
     "The parser fails because the grammar has no rule for empty lists; I shall add one and run the tests.";
 
@@ -16,7 +16,7 @@ struct Trial {
     calls: std::cell::Cell<u32>,
 }
 
-/// A request after its lookup.
+/// A request that the memory has looked up.
 struct Asked {
     found: Predecessor,
     seed: PendingAnswer,
@@ -34,7 +34,7 @@ impl Trial {
         Asked { found, seed: PendingAnswer { conversation, inputs, maker: Maker::Server } }
     }
 
-    /// Records the answers with their ids. The prompt differs from all others.
+    /// Answers the request. Each answer has the given ids, and the prompt differs from every other prompt.
     fn is_answered(&self, asked: &Asked, answers: &[(&Value, &[u32])]) -> Vec<AnswerRef> {
         self.calls.set(self.calls.get() + 1);
         let sampled = |(message, of_answer): &(&Value, &[u32])| Sampled {
@@ -46,13 +46,14 @@ impl Trial {
         self.memory.answered(&asked.seed, &call, &read_answers(said)).iter().map(|node| node.name()).collect()
     }
 
-    /// Makes one call with one answer. Returns the result of its lookup and the answer's name.
+    /// Makes a call with one answer. Returns the predecessor in one word, and the answer's name.
     fn call(&self, messages: &[Value], answer: &Value) -> (String, AnswerRef) {
         let asked = self.asks(&chat(messages));
         (word(&asked.found), self.is_answered(&asked, &[(answer, &[7])]).remove(0))
     }
 
-    /// Looks up a request of these messages. Returns the result, the continued answer, and the number of new messages.
+    /// Looks up a request of these messages. Returns the predecessor in one word, and the answer that the request
+    /// continues with the number of new messages.
     fn finds(&self, messages: &[Value]) -> (String, Option<(AnswerRef, usize)>) {
         let found = self.asks(&chat(messages)).found;
         let place = match &found {
@@ -81,7 +82,7 @@ fn the_deepest_answer_is_gone_on_from() {
     let long = [user("a"), assistant("b"), user("c"), assistant("d"), user("e"), user("f")];
     assert_eq!(trial.finds(&long), continues(&second, 2));
     assert_eq!(trial.finds(&long[..4]), continues(&second, 0));
-    // A fork from the first answer.
+    // This request forks from the first answer.
     assert_eq!(trial.finds(&[user("a"), assistant("b"), user("other")]), continues(&first, 1));
 }
 
@@ -131,7 +132,7 @@ fn reasoning_that_is_not_sent_back_stays_known() {
 }
 
 #[test]
-fn two_answers_that_say_the_same_are_ambiguous_unless_their_tokens_are_the_same() {
+fn two_answers_with_the_same_text_are_ambiguous_unless_their_tokens_are_the_same() {
     let trial = Trial::default();
     let both = trial.asks(&chat(&[user("a")]));
     let names = trial
@@ -219,7 +220,7 @@ fn a_new_conversation_has_a_cause() {
 }
 
 #[test]
-fn an_everyday_phrase_tells_nothing() {
+fn an_everyday_phrase_identifies_no_answer() {
     let trial = Trial::default();
     trial.call(&[user("a")], &assistant("Done."));
     assert_eq!(trial.finds(&[user("It said: Done.")]), starts("sub_agent"));
@@ -239,7 +240,7 @@ fn what_was_not_answered_whole_is_not_gone_on_from() {
     assert!(trial.memory.answered(&asked.seed, &no_prompt, &read_answers(said)).is_empty());
     assert!(
         trial.memory.answered(&asked.seed, &call, &read_answers(vec![(0, None)])).is_empty(),
-        "nobody knows what it said"
+        "its text is unknown"
     );
     assert_eq!(trial.finds(&[user("a"), assistant("b"), user("c")]), starts("history_edited"));
 }

@@ -1,4 +1,4 @@
-//! Tests of the decision about a call's prompt, and of the scores of request kinds.
+//! The prompt of a call, and the proofs for kinds of requests.
 
 use rolltap_rollout::branch_cause::BranchCause;
 use rolltap_rollout::continuation::Continuation;
@@ -15,8 +15,8 @@ use crate::upstream::Pool;
 use crate::upstream::PoolSettings;
 use crate::upstream::policy::Policy;
 
-/// The exact prefix of a proxy and one trial. Its server renders like the fixture, and no connection to the server
-/// exists.
+/// A proxy's exact prefix and one of its trials. Their server renders as the fixture does, and no connection leads to
+/// it.
 struct Stage {
     prefix: Arc<ExactPrefix>,
     memory: Memory,
@@ -53,22 +53,22 @@ impl Stage {
         self.prefix.plan(&trial, &self.memory, &body, History::Faithful, has_media).await
     }
 
-    /// Makes one call. The server accepts the ids or renders these messages, and answers.
+    /// Plans and answers one call. The server takes the planned ids, or else the prompt is `prompt`.
     async fn call(&self, body: &Value, has_media: bool, prompt: &[TokenId], answer: &str) -> Continuation {
         let plan = self.plan(body, has_media).await;
         let continuation = plan.continuation.clone();
         let prompt = plan.ids.as_ref().map_or(prompt.to_vec(), ids_of);
-        let (call, said) = answered(&prompt, vec![self.model.says(answer)]);
+        let (call, said) = answered(&prompt, vec![self.model.plain_answer(answer)]);
         plan.answered(&self.memory, &call, said);
         continuation
     }
 
-    /// Returns the server's prompt for the messages.
+    /// Returns the server's prompt for these messages.
     fn prompt(&self, messages: &[Value]) -> Vec<TokenId> {
         self.model.encode(&self.model.text(messages, &RequestInputs::default()))
     }
 
-    /// Returns whether such requests are off. Asks again until the proof has been made.
+    /// Returns whether such requests are turned off. Polls until the proof is done.
     async fn is_taken_off(&self, messages_of_it: &[Value]) -> bool {
         let body = chat(messages_of_it).to_string();
         let inputs = PromptRequest::read(&body).unwrap().inputs;
@@ -121,7 +121,7 @@ async fn an_answer_that_the_agent_changed_is_named_edited() {
 async fn a_kind_of_request_that_fails_its_first_proof_is_off_and_others_stay() {
     let stage = Stage::new();
     let parts = |text: &str| json!({"role": "user", "content": [{"type": "text", "text": text}]});
-    // This server renders lists of parts in its own way.
+    // This server renders lists of parts differently.
     let wrong = stage.model.encode("<|im_start|>user\n[parts]<|im_end|>\n<|im_start|>assistant\n");
     stage.call(&chat(&[parts("a")]), false, &wrong, "Hello").await;
     assert!(stage.is_taken_off(&[parts("a"), assistant("Hello")]).await);
@@ -132,12 +132,12 @@ async fn a_kind_of_request_that_fails_its_first_proof_is_off_and_others_stay() {
     stage.call(&chat(&[user("b")]), false, &plain, "Hello").await;
     let next = chat(&[user("b"), assistant("Hello"), user("c")]);
     assert_eq!(word(&stage.plan(&next, false).await.continuation), "spliced");
-    // A proven beginning does not help a request of a kind that is off.
+    // A proven start of the conversation does not help a request whose kind is off.
     let next = chat(&[user("b"), assistant("Hello"), parts("c")]);
     assert_eq!(word(&stage.plan(&next, false).await.continuation), "unproven");
 }
 
-/// The server normalises one text differently, in one of many trials.
+/// For example, a server normalises one text differently, in one of many trials.
 #[tokio::test]
 async fn one_odd_request_turns_exact_prefix_off_for_its_own_trial_alone() {
     let stage = Stage::new();
@@ -176,7 +176,7 @@ async fn prompts_that_are_no_plain_rendering_prove_nothing() {
 }
 
 #[tokio::test]
-async fn what_stands_against_ids_is_said() {
+async fn the_reason_against_ids_is_recorded() {
     let stage = Stage::new();
     let prompt = stage.prompt(&[user("a")]);
     stage.call(&chat(&[user("a")]), false, &prompt, "Hello").await;
@@ -203,7 +203,7 @@ async fn without_a_tokenizer_nothing_is_spliced() {
     stage.call(&chat(&[user("a")]), false, &prompt, "Hello").await;
     let next = chat(&[user("a"), assistant("Hello"), user("c")]);
     assert_eq!(word(&stage.plan(&next, false).await.continuation), "unproven");
-    // Later, the server names the model's directory.
+    // The tokenizer is found later: the server reports the model's directory.
     assert!(stage.prefix.ready(Some(fixture_dir())).await.is_some());
     assert_eq!(word(&stage.plan(&next, false).await.continuation), "spliced");
 }

@@ -1,4 +1,4 @@
-//! Tests of spliced prompts: their beginning, their tail, and the class of the answer.
+//! Spliced prompts: their beginning, their end, and the class of the answer.
 
 use std::sync::LazyLock;
 
@@ -14,21 +14,21 @@ fn splice(model: &Model, history: History, node: &Node, new: &[Value]) -> Result
     model.0.workshop(history).splice(node, &messages(new))
 }
 
-/// Returns the ids that the policy saw and sampled.
-fn kept(node: &Node) -> Vec<TokenId> {
+/// Returns the ids of the prompt and of the sampled answer.
+fn sequence_of(node: &Node) -> Vec<TokenId> {
     [&ids_of(&node.call().prompt_token_ids), node.sampled()].concat()
 }
 
-/// Asserts that the prompt is the earlier prompt and answer, followed by this text.
+/// Checks the prompt: the earlier prompt and answer, followed by this text.
 #[track_caller]
 fn assert_prompt(model: &Model, node: &Node, spliced: &Spliced, closing: &str) {
-    let mut expected = kept(node);
+    let mut expected = sequence_of(node);
     expected.extend(model.encode(closing));
     let ids = ids_of(&spliced.ids);
     assert_eq!(ids, expected, "{:?} {closing:?}", model.decode(&ids));
 }
 
-/// Returns the class or the cause in both modes: faithful, sampled.
+/// Returns the class and the cause in both modes: faithful, sampled.
 fn judged(model: &Model, node: &Node, new: &[Value]) -> [String; 2] {
     [History::Faithful, History::Sampled].map(|history| match splice(model, history, node, new) {
         Ok(spliced) => format!("{:?}", spliced.class),
@@ -41,7 +41,7 @@ const NEXT: &str = "\n<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n";
 #[test]
 fn the_tokens_that_were_sampled_stay() {
     let model = Model::fixture();
-    let node = model.node(&chat(&[user("a")]), model.says("Hello there"));
+    let node = model.node(&chat(&[user("a")]), model.plain_answer("Hello there"));
     assert_ne!(model.encode("Hello there"), model.letters("Hello there"), "the case is worth something");
     let spliced = splice(&model, History::Faithful, &node, &[user("c")]).unwrap();
     assert_prompt(&model, &node, &spliced, NEXT);
@@ -56,7 +56,7 @@ fn the_tokens_that_were_sampled_stay() {
 #[test]
 fn a_third_turn_goes_on_from_a_spliced_one() {
     let model = Model::fixture();
-    let first = model.node(&chat(&[user("a")]), model.says("Hello"));
+    let first = model.node(&chat(&[user("a")]), model.plain_answer("Hello"));
     let spliced = splice(&model, History::Faithful, &first, &[user("c")]).unwrap();
     let memory = Memory::default();
     let body = chat(&[user("a"), assistant("Hello"), user("c")]).to_string();
@@ -64,7 +64,7 @@ fn a_third_turn_goes_on_from_a_spliced_one() {
     let Looked { conversation, inputs, .. } = memory.find(&request).unwrap();
     let seed = PendingAnswer { conversation, inputs, maker: Maker::Here(spliced.standing.clone()) };
     let prompt = ids_of(&spliced.ids);
-    let (call, said) = answered(&prompt, vec![model.says("Bye")]);
+    let (call, said) = answered(&prompt, vec![model.plain_answer("Bye")]);
     assert!(memory.answered(&seed, &call, &read_answers(said)).is_empty(), "nothing is to be proven of it");
     let body = chat(&[user("a"), assistant("Hello"), user("c"), assistant("Bye"), user("d")]).to_string();
     let Some(Looked { found: Predecessor::Continues { node, .. }, .. }) =
@@ -88,8 +88,8 @@ fn how_the_template_would_show_an_answer() {
         call,
     );
     for (sampled, new, expected) in [
-        (model.says("Hello"), user("c"), ["Equal", "Equal"]),
-        (model.says("\n\nHello"), user("c"), ["Respelled", "Respelled"]),
+        (model.plain_answer("Hello"), user("c"), ["Equal", "Equal"]),
+        (model.plain_answer("\n\nHello"), user("c"), ["Respelled", "Respelled"]),
         (
             model.samples("<think>\n\n</think>\n\nHello<|im_end|>", assistant("Hello")),
             user("c"),
@@ -103,7 +103,7 @@ fn how_the_template_would_show_an_answer() {
         assert_eq!(judged(&model, &node, std::slice::from_ref(&new)), expected, "{sampled:?} {new}");
         let spliced = splice(&model, History::Sampled, &node, &[new]).unwrap();
         let ids = ids_of(&spliced.ids);
-        let kept = kept(&node);
+        let kept = sequence_of(&node);
         assert!(ids.starts_with(&kept), "{:?}", model.decode(&ids));
     }
 }
@@ -113,7 +113,7 @@ fn an_empty_block_in_the_generation_prompt_is_a_spelling() {
     let model = Model::fixture();
     let mut body = chat(&[user("a")]);
     body["chat_template_kwargs"] = json!({"enable_thinking": false});
-    let node = model.node(&body, model.says("Hello"));
+    let node = model.node(&body, model.plain_answer("Hello"));
     let spliced = splice(&model, History::Faithful, &node, &[user("c")]).unwrap();
     assert_eq!(spliced.class, Class::Respelled);
     assert_prompt(&model, &node, &spliced, &format!("{NEXT}<think>\n\n</think>\n\n"));
@@ -126,7 +126,7 @@ fn an_answer_that_ran_out_of_tokens_is_closed() {
     let spliced = splice(&model, History::Faithful, &node, &[user("c")]).unwrap();
     assert_prompt(&model, &node, &spliced, &format!("{END}{NEXT}"));
     assert_eq!(spliced.class, Class::Equal);
-    // The answer ends in the middle of a character.
+    // The sample ends in the middle of a character.
     let mut cut = model.samples("Hello é", assistant("Hello"));
     cut.ids.pop();
     assert!(model.decode(&cut.ids).ends_with('\u{fffd}'));
@@ -152,7 +152,7 @@ fn an_answer_that_another_token_ended_is_not_closed_again() {
         assert_prompt(&model, &node, &spliced, NEXT);
         assert_eq!(spliced.class, Class::Equal);
     }
-    // The last token did not end the answer.
+    // This token did not end the answer. It is only the last one.
     let node = model.node(&chat(&[user("a")]), ended("<tool_call>", Value::Null));
     let spliced = splice(&model, History::Sampled, &node, &[user("c")]).unwrap();
     assert_prompt(&model, &node, &spliced, &format!("{END}{NEXT}"));
@@ -160,7 +160,7 @@ fn an_answer_that_another_token_ended_is_not_closed_again() {
 }
 
 #[test]
-fn an_answer_that_a_stop_string_ended_holds_what_nobody_sees() {
+fn an_answer_that_a_stop_string_ended_holds_hidden_tokens() {
     let model = Model::fixture();
     let sampled =
         Sampled { stop_reason: Some(json!("STOP")), ..model.samples("Hello STOP", assistant("Hello ")) };
@@ -185,7 +185,7 @@ fn a_turn_that_the_next_one_ends_is_not_begun_twice() {
     for (token, new, closing) in [
         ("<|im_start|>", user("c"), "\nc<think>\n"),
         ("<tool_call>", tool("c"), "\nc<think>\n"),
-        // The token that ended the answer is not the first token of the next turn.
+        // The token at which the sample stopped does not begin the next message.
         ("<tool_call>", user("c"), "<|im_start|>\nc<think>\n"),
     ] {
         let node = model.node(&chat(&[user("a")]), sampled(token));
@@ -207,27 +207,27 @@ fn templates_of_other_models() {
         model.samples("{\"name\": \"f\", \"parameters\": {\"x\": 1}}<|im_end|>", calling(&["{\"x\":1}"]))
     };
     for (name, model, sampled, new, expected) in [
-        ("an empty think block at the end alone", &qwen, qwen.says("Hello"), tool("1"), "Equal"),
-        ("white space", &gemma, gemma.says(" Hello\n"), user("c"), "Respelled"),
+        ("an empty think block at the end alone", &qwen, qwen.plain_answer("Hello"), tool("1"), "Equal"),
+        ("white space", &gemma, gemma.plain_answer(" Hello\n"), user("c"), "Respelled"),
         ("only the call is shown", &llama, call(&llama), tool("1"), "Equal"),
     ] {
         let node = model.node(&chat(&[user("a")]), sampled);
         assert_eq!(judged(model, &node, &[new]), [expected, expected], "{name}");
     }
-    let node = gemma.node(&chat(&[user("a")]), gemma.says("Hello"));
+    let node = gemma.node(&chat(&[user("a")]), gemma.plain_answer("Hello"));
     assert_eq!(judged(&gemma, &node, &[tool("1")]), ["unproven None", "unproven None"]);
 }
 
 #[test]
 fn what_the_server_did_not_render_so_is_not_gone_on_from() {
     let (model, other) = (Model::fixture(), Model::by(GEMMA));
-    let node = other.node(&chat(&[user("a")]), other.says("Hello"));
+    let node = other.node(&chat(&[user("a")]), other.plain_answer("Hello"));
     let text = "unproven None";
     assert_eq!(judged(&model, &node, &[user("c")]), [text, text]);
-    // A prompt with another tokenisation is not the template's either, although its text is the same.
+    // A prompt with other ids is not the template's prompt, even if its text is the same.
     let (call, said) = answered(
         &model.letters("<|im_start|>user\nHello there<|im_end|>\n<|im_start|>assistant\n"),
-        vec![model.says("b")],
+        vec![model.plain_answer("b")],
     );
     let memory = Memory::default();
     let body = chat(&[user("Hello there")]).to_string();
@@ -238,7 +238,7 @@ fn what_the_server_did_not_render_so_is_not_gone_on_from() {
     assert_eq!(judged(&model, &node, &[user("c")]), [text, text]);
 }
 
-/// Renders a message after an answer by the fixture's template.
+/// Returns the fixture's template text for a message after an answer.
 fn chatml(message: &Value) -> String {
     let content = message["content"].as_str().unwrap();
     match message["role"].as_str().unwrap() {
@@ -273,7 +273,7 @@ proptest! {
         let sampled = Sampled { ids, message: assistant(said["content"].as_str().unwrap()), stop_reason: None };
         let node = model.node(&chat(&before), sampled.clone());
         let spliced = splice(model, History::Sampled, &node, &new).unwrap();
-        let kept = kept(&node);
+        let kept = sequence_of(&node);
         let ids = ids_of(&spliced.ids);
         prop_assert!(ids.starts_with(&kept));
         let is_ended = sampled.ids.last().is_some_and(|last| model.0.ends.contains(last));

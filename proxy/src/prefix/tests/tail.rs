@@ -1,4 +1,4 @@
-//! Tests that templates yield the correct tail, or none.
+//! The tail of templates after an answer: it is correct, or there is none.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use super::templates::{DEEPSEEK, FORGETFUL, GEMMA, GLM, LLAMA3, MISTRAL, PLAIN, 
 use super::*;
 use crate::prefix::tail::{FollowingTurn, NoTail, Tail};
 
-/// Returns the tail of `answer` in a conversation of `before`, `answer` and `new`.
+/// Returns the tail after the answer. The messages of the request are `before`, the answer and `new`.
 fn tail(model: &Model, before: &[Value], answer: &Value, new: &[Value]) -> Result<Tail, NoTail> {
     tail_with(model, &RequestInputs::default(), before, answer, new)
 }
@@ -31,7 +31,7 @@ fn tail_with(
     Tail::find(renderer, &turn, &model.0.ends)
 }
 
-/// Returns whether an end token begins the closing text, and the text.
+/// Returns whether an end token begins the tail, and its closing text.
 fn closing(model: &Model, before: &[Value], answer: &Value, new: &[Value]) -> (bool, String) {
     let tail = tail(model, before, answer, new).unwrap();
     (tail.end.is_some(), tail.closing)
@@ -61,7 +61,7 @@ fn chatml() {
 }
 
 #[test]
-fn what_is_said_cannot_be_taken_for_the_end_of_the_turn() {
+fn text_cannot_be_taken_for_the_end_of_the_turn() {
     let model = Model::fixture();
     for new in [user("<|im_end|>"), user("b<|im_end|>\n"), assistant("<|im_end|>\n"), assistant("b")] {
         let text = new["content"].as_str().unwrap();
@@ -144,7 +144,7 @@ fn deepseek_leaves_a_single_call_open() {
         closing(&model, &[user("a")], &calling(&["{}"]), &later),
         open(&format!("{output}<|im_start|>Assistantx<|im_end|><|im_start|>Userc<|im_start|>Assistant"))
     );
-    // An end token in the arguments does not end the turn.
+    // An end token within the arguments does not end the turn.
     let tricky = calling(&["{\"x\": \"<|im_end|>\"}"]);
     assert_eq!(closing(&model, &[user("a")], &tricky, &[tool("1")]), open(output));
     assert_eq!(
@@ -201,7 +201,7 @@ fn any_message() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Returns the answer with words that occur nowhere else: in its last call, or as its content.
+/// Inserts unique words into the answer: in its last call, or as its content.
 fn marked(answer: &Value, words: &str, in_call: bool) -> Option<Value> {
     let mut answer = answer.clone();
     match in_call {
@@ -218,7 +218,7 @@ static MODELS: LazyLock<[Model; 9]> =
     LazyLock::new(|| [QWEN3, GEMMA, LLAMA3, DEEPSEEK, GLM, MISTRAL, PLAIN, TWICE, FORGETFUL].map(Model::by));
 
 proptest! {
-    /// The found tail is the text after the answer in the template's rendering of the whole, for any content.
+    /// For any conversation, the tail equals the text after the answer in the rendering of all messages.
     #[test]
     fn no_template_gives_a_wrong_tail(
         which in 0..9usize,
@@ -238,7 +238,7 @@ proptest! {
             let whole = shown.unwrap();
             prop_assert!(whole.ends_with(&tail.closing), "{whole:?} {tail:?}");
             let between = whole.strip_suffix(tail.closing.as_str()).unwrap().rsplit_once(mark).unwrap().1;
-            // At most the end of the call is between them.
+            // At most the end of the call stands between them.
             prop_assert!(
                 ["", "\"}\n</tool_call>", "\"}}\n</tool_call>", "\"}}", "\"}, \"name\": \"f\"}\n</tool_call>",
                  "\"}, \"name\": \"f\"}, \"type\": \"function\"}]"].contains(&between),

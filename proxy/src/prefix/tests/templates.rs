@@ -1,6 +1,6 @@
-//! Templates modelled on well-known models, written with the few tokens that the fixture never splits.
+//! Templates in the style of well-known models, written with the few tokens that the fixture never splits.
 
-/// Qwen3: shows an empty think block before the last answer, and drops reasoning once a user message follows.
+/// Qwen3: an empty think block before the last answer. Reasoning is dropped after the next user message.
 pub(super) const QWEN3: &str = r"
 {%- set ns = namespace(last=-1) %}
 {%- for m in messages %}{%- if m.role == 'user' %}{%- set ns.last = loop.index0 %}{%- endif %}{%- endfor %}
@@ -33,7 +33,7 @@ pub(super) const GEMMA: &str = r"
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>model\n' }}{%- endif %}";
 
-/// Llama 3.1: has a date in the system turn, one call per turn, and no content beside a call.
+/// Llama 3.1: a date in the system turn, one call per turn, and no content with a call.
 pub(super) const LLAMA3: &str = r#"
 {{- '<|im_start|>system\nToday is ' + (date_string or 'a day') + '.\n' }}
 {%- if messages[0].role == 'system' %}{{- messages[0].content }}{%- set messages = messages[1:] %}{%- endif %}
@@ -51,7 +51,7 @@ pub(super) const LLAMA3: &str = r#"
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"#;
 
-/// DeepSeek V3: closes several tool calls with the token that ends a turn, but never a single one.
+/// DeepSeek V3: the token that ends a turn closes several tool calls, but never a single one.
 pub(super) const DEEPSEEK: &str = r"
 {%- for m in messages %}
 {%- if m.role == 'user' %}{{- '<|im_start|>User' + m.content }}
@@ -67,32 +67,31 @@ pub(super) const DEEPSEEK: &str = r"
 {%- endfor %}
 {%- if add_generation_prompt and messages[-1].role == 'user' %}{{- '<|im_start|>Assistant' }}{%- endif %}";
 
-/// GLM 4: only the beginning of the next turn ends a turn. The policy stops at the first token of that beginning.
+/// GLM 4: a turn ends only where the next one begins, and the policy stops at the first token of that turn.
 pub(super) const GLM: &str = r"
 {%- set marks = {'user': '<|im_start|>', 'assistant': '<think>', 'tool': '<tool_call>'} %}
 {%- for m in messages %}{{- marks[m.role] + '\n' + m.content }}{%- endfor %}
 {%- if add_generation_prompt %}{{- '<think>\n' }}{%- endif %}";
 
-/// Separates turns with plain words.
+/// A template with plain words between turns.
 pub(super) const PLAIN: &str = r"
 {%- for m in messages %}{{- m.role + ': ' + m.content + '\n' }}{%- endfor %}
 {%- if add_generation_prompt %}{{- 'assistant: ' }}{%- endif %}";
 
-/// Shows all answers once more at the end.
+/// A template that repeats the answers at the end.
 pub(super) const TWICE: &str = r"
 {%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{%- endfor %}
 {%- for m in messages if m.role == 'assistant' %}{{- '<think>' + m.content + '</think>' }}{%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}";
 
-/// Shows an answer only if it is the last message.
+/// A template that omits every answer except the last message.
 pub(super) const FORGETFUL: &str = r"
 {%- for m in messages %}
 {%- if m.role != 'assistant' or loop.last %}{{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{%- endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}";
 
-/// Mistral: has no generation prompt, and shows tools before the last user turn. An answer that has calls shows only
-/// the calls.
+/// Mistral: no generation prompt, tools before the last user turn. An answer with calls shows only the calls.
 pub(super) const MISTRAL: &str = r#"
 {%- set ns = namespace(last=-1) %}
 {%- for m in messages %}{%- if m.role == 'user' %}{%- set ns.last = loop.index0 %}{%- endif %}{%- endfor %}

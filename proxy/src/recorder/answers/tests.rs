@@ -5,15 +5,15 @@ use super::*;
 use crate::dialect::chat::answer::{ChatAnswerOptions, event, whole};
 use crate::recorder::{CallStart, Recorder};
 
-/// What is made of one choice's parts.
+/// Assembles the message of one choice from its parts.
 fn put_together<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<Value> {
     let mut answers = Answers::default();
     parts.into_iter().for_each(|part| answers.part(0, part));
     answers.finish().pop().and_then(|(_, message)| message)
 }
 
-/// What is kept of a recorded answer: the body of a whole one, or of a stream.
-fn kept_of(body: &str) -> Vec<(u32, Option<Value>)> {
+/// Returns the recorder's messages for a recorded answer: the body of a whole one, or of a stream.
+fn messages_of(body: &str) -> Vec<(u32, Option<Value>)> {
     let mut recorder = Recorder::begin(CallStart::of_test());
     recorder.keeps_answers();
     let mut asked = ChatAnswerOptions::default();
@@ -26,7 +26,7 @@ fn kept_of(body: &str) -> Vec<(u32, Option<Value>)> {
     recorder.take_answers()
 }
 
-/// The same without the calls' ids, which vLLM draws anew for each answer.
+/// Removes the calls' ids, which vLLM draws anew for each answer.
 fn without_ids(mut kept: Vec<(u32, Option<Value>)>) -> Vec<(u32, Option<Value>)> {
     let messages = kept.iter_mut().filter_map(|(_, message)| message.as_mut());
     let calls = messages.filter_map(|message| message.get_mut("tool_calls")?.as_array_mut()).flatten();
@@ -43,7 +43,7 @@ macro_rules! recorded {
     };
 }
 
-/// The body in a recorded exchange.
+/// Returns the body of a recorded exchange.
 fn body_of(exchange: &str) -> String {
     let exchange: Value = serde_json::from_str(exchange).unwrap();
     match &exchange["response"]["body"] {
@@ -53,7 +53,7 @@ fn body_of(exchange: &str) -> String {
 }
 
 #[test]
-fn a_recorded_stream_says_what_the_recorded_whole_answer_says() {
+fn a_recorded_stream_equals_the_recorded_whole_answer() {
     for (stream, whole) in [
         (recorded!("chat_stream_tokids_logprobs.sse"), recorded!("chat_token_ids_logprobs.body.json").into()),
         (recorded!("chat_stream_plain.sse"), recorded!("chat_plain.body.json").into()),
@@ -65,9 +65,9 @@ fn a_recorded_stream_says_what_the_recorded_whole_answer_says() {
         (recorded!("stop_str_inc0_stream.sse"), body_of(recorded!("stop_str_inc0.json"))),
         (recorded!("utf8_stream_plain.sse"), recorded!("utf8_stream_tokids.sse").into()),
     ] {
-        let said = without_ids(kept_of(stream));
+        let said = without_ids(messages_of(stream));
         assert!(!said.is_empty() && said.iter().all(|(_, message)| message.is_some()));
-        assert_eq!(said, without_ids(kept_of(&whole)));
+        assert_eq!(said, without_ids(messages_of(&whole)));
     }
 }
 
@@ -77,14 +77,14 @@ fn a_recorded_tool_call_is_as_a_client_sends_it_back() {
         "id": "chatcmpl-tool-9068b141442b0830", "type": "function",
         "function": {"name": "get_weather", "arguments": "{\"city\": \"mbletere\"}"},
     }]});
-    assert_eq!(kept_of(&body_of(recorded!("tools_auto_tokids.json"))), [(0, Some(expected))]);
-    let kept = kept_of(recorded!("utf8_stream_tokids.sse"));
+    assert_eq!(messages_of(&body_of(recorded!("tools_auto_tokids.json"))), [(0, Some(expected))]);
+    let kept = messages_of(recorded!("utf8_stream_tokids.sse"));
     let content = kept[0].1.as_ref().map(|message| &message["content"]);
     assert!(content.and_then(Value::as_str).is_some_and(|text| text.starts_with("日本語🎉 é")));
 }
 
 #[test]
-fn nothing_is_kept_unless_asked_for() {
+fn nothing_is_stored_unless_requested() {
     let mut recorder = Recorder::begin(CallStart::of_test());
     whole(recorded!("chat_plain.body.json"), &ChatAnswerOptions::default(), &mut recorder);
     assert_eq!(recorder.take_answers(), []);
@@ -93,7 +93,8 @@ fn nothing_is_kept_unless_asked_for() {
 #[test]
 fn a_chunk_that_cannot_be_read_makes_every_choice_unknown() {
     let chunk = r#"{"choices":[{"index":0,"delta":{"content":"a"}},{"index":1,"delta":{"content":"b"}}]}"#;
-    let kept = kept_of(&format!("data: {chunk}\n\ndata: {{\"choices\":[{{\"delta\":\n\ndata: {chunk}\n\n"));
+    let kept =
+        messages_of(&format!("data: {chunk}\n\ndata: {{\"choices\":[{{\"delta\":\n\ndata: {chunk}\n\n"));
     assert_eq!(kept, [(0, None), (1, None)]);
 }
 
@@ -141,7 +142,7 @@ fn halves_of_a_character_come_together() {
     assert_eq!(said, Some(json!({"role": "assistant", "content": "a😀b"})));
 }
 
-/// Choices that a test draws on: endless, and another in each round.
+/// The choices that a test draws: an endless sequence that differs in each round.
 struct Tape(Vec<u8>, usize);
 
 impl Tape {
@@ -151,7 +152,7 @@ impl Tape {
     }
 }
 
-/// The text between the quotes of a JSON string, in any spelling and cut anywhere but inside of an escape.
+/// Returns the text of a JSON string without its quotes, in any spelling. It is cut anywhere except within an escape.
 fn pieces(text: &str, tape: &mut Tape) -> Vec<String> {
     let mut pieces = vec![String::new()];
     for character in text.chars() {
@@ -170,7 +171,7 @@ fn pieces(text: &str, tape: &mut Tape) -> Vec<String> {
     pieces
 }
 
-/// The deltas of a message: what each channel has to say in order, several at a time or one.
+/// Returns the deltas of a message. Each channel is in order, and a delta has parts of one channel or of several.
 fn deltas(message: &Value, tape: &mut Tape) -> Vec<String> {
     let mut channels = Vec::new();
     for (member, older) in [("content", "content"), ("reasoning", "reasoning_content")] {
@@ -182,7 +183,7 @@ fn deltas(message: &Value, tape: &mut Tape) -> Vec<String> {
         let (id, name) = (&call["id"], &call["function"]["name"]);
         let first =
             format!(r#"{{"index":{index},"id":{id},"type":"function","function":{{"name":{name}}}}}"#);
-        // As vLLM spells it, and with a member more.
+        // The later parts have vLLM's form, some with one member more.
         let more = ["", r#","name":null"#][tape.below(2)];
         let arguments = pieces(call["function"]["arguments"].as_str().unwrap(), tape).into_iter();
         let later = arguments
@@ -201,7 +202,7 @@ fn deltas(message: &Value, tape: &mut Tape) -> Vec<String> {
         if !calls.is_empty() {
             members.push(format!(r#""tool_calls":[{}]"#, calls.join(", ")));
         }
-        // Another form of the same meaning.
+        // Some deltas have a different form with the same meaning.
         match tape.below(6) {
             0 => members.push(r#""r\u006fle":"assistant""#.to_owned()),
             1 => members.push(r#""audio":{"content":"no"},"refusal":null"#.to_owned()),
@@ -219,7 +220,7 @@ fn text() -> impl Strategy<Value = String> {
     prop::collection::vec(characters, 0..10).prop_map(|text| text.into_iter().collect())
 }
 
-/// A message in the form of a request; `null` and what is left out are equal to empty.
+/// Generates a message in the form of a request. `null` and absent members equal empty ones.
 fn message() -> impl Strategy<Value = Value> {
     let call = (text(), text(), text()).prop_map(|(id, name, arguments)| {
         json!({"id": format!("i{id}"), "type": "function", "function": {"name": format!("f{name}"), "arguments": arguments}})
@@ -282,7 +283,7 @@ proptest! {
     #[test]
     fn by_hand_and_by_serde_find_the_same(message in message(), pretty in any::<bool>()) {
         let text = if pretty { serde_json::to_string_pretty(&message).unwrap() } else { message.to_string() };
-        // A key with an escape is left to serde.
+        // A key with an escape takes the path through serde.
         let unusual = format!(r#"{{"\u0061":1,{}"#, text.strip_prefix('{').unwrap());
         let names = ["content", "role", "tool_calls", "none"];
         let found = members(&text, names);

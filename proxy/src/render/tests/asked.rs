@@ -26,7 +26,7 @@ use crate::upstream::PoolSettings;
 use crate::upstream::policy::Policy;
 use rolltap_sim as sim;
 
-/// Returns a pool of one server, and the folder of its store.
+/// Returns a pool of one server, and the directory of its store.
 fn pool(url: &str) -> (Arc<Pool>, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let OpenedStore { store, .. } = Store::open(dir.path(), StoreSettings::default()).unwrap();
@@ -63,7 +63,7 @@ async fn texts_and_conversations_go_upstream() {
     assert!(matches!(stranger.encode("a").await, Err(RenderError::Refused { status: 404, .. })));
 }
 
-/// Starts a server with the small model's tokenizer. Returns its URL and the number of its requests.
+/// Starts a server of the small model's tokenizer. Returns its URL and the counter of its requests.
 async fn tokenizing() -> (String, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let model = Arc::new(fixture());
@@ -103,7 +103,7 @@ fn an_answer_for_a_server_takes_other_words_in_one_place() {
 }
 
 #[tokio::test]
-async fn tokens_that_are_never_split_are_told_from_others() {
+async fn tokens_that_are_never_split_are_distinguished_from_others() {
     let (url, times) = tokenizing().await;
     let (pool, _dir) = pool(&url);
     let told = tokio::task::spawn_blocking(move || {

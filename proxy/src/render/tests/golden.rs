@@ -1,4 +1,4 @@
-//! Compares renderings with vLLM's own code: each request of a corpus, with each tokenizer and template of the testbed.
+//! A comparison with vLLM's own code: each request of a corpus, by each tokenizer and template of the testbed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use serde_json::Value as Json;
 
 use crate::render::{LocalRenderer, RenderSettings, RequestInputs};
 
-/// The known differences, by the name of the template or model and the name of the request, each with its reason.
+/// Accepted differences, by the name of the template or model and of the request, each with its reason.
 const KNOWN_DIFFERENCES: [(&str, &str, &str); 1] = [(
     "tiny-model",
     "every script",
     "transformers gives every tokenizer of Qwen2's class an NFC normalizer; this one's tokenizer.json has none",
 )];
 
-/// The tokenizer of the testbed that renders templates without a model.
+/// The testbed's tokenizer for templates without a model.
 const TOKENS_OF_TEMPLATES: &str = "qwen3";
 
 #[derive(Deserialize)]
@@ -45,7 +45,7 @@ enum Outcome {
     Refused { error: String },
 }
 
-/// The results of one model or template.
+/// The result of one model or template.
 #[derive(Debug, Default)]
 struct Tally {
     same: usize,
@@ -100,7 +100,7 @@ impl Tally {
                 }
                 format!("vLLM {text:?}\nours {our_text:?}\nids equal: {}", *ids == our_ids)
             }
-            // The wording of the refusal is the template's own, and is passed on.
+            // The template's own wording of the error is passed on.
             (Outcome::Refused { error }, Err(ours)) if ours.ends_with(error.as_str()) => {
                 self.refused_by_both += 1;
                 return;
@@ -117,7 +117,7 @@ impl Tally {
     }
 }
 
-/// Loads a model with the named template, or with its own template if `template` is empty.
+/// Loads a model with this template, or with its own if the path is empty.
 pub(super) fn load(model: &Path, template: &Path) -> LocalRenderer {
     let named = Some(template.to_owned()).filter(|template| !template.as_os_str().is_empty());
     let settings = RenderSettings { chat_template: named, ..RenderSettings::default() };
@@ -141,7 +141,7 @@ pub(super) fn rendered(
     render().map_err(|error: crate::render::RenderError| error.to_string())
 }
 
-/// Returns the inputs of a case that the template gets beside the messages.
+/// Returns the inputs of a case to the template, apart from the messages.
 pub(super) fn inputs_of(case: &Case) -> RequestInputs {
     let member = |name: &str| case.request.get(name).cloned();
     RequestInputs {
@@ -153,7 +153,7 @@ pub(super) fn inputs_of(case: &Case) -> RequestInputs {
     }
 }
 
-/// Returns vLLM's renderings of the corpus: with each model's own template, and with further templates on one model's
+/// Returns vLLM's renderings of the corpus: by each model's own template, and by further templates on one model's
 /// tokens.
 fn golden_lines() -> Vec<Golden> {
     let tokenizers = PathBuf::from(variable("ROLLTAP_TESTBED_TOKENIZERS"));

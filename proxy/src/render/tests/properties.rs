@@ -1,4 +1,4 @@
-//! Properties of foreign input: every template, configuration and conversation gives a result or an error.
+//! Foreign texts: any template, configuration or conversation results in an answer or an error.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::render::files::TokenizerConfig;
 use crate::render::template::Template;
 use crate::render::{LocalRenderer, RenderSettings};
 
-/// Returns text from pieces of templates, so that random input contains more than plain text.
+/// Generates pieces of templates, so that random input contains more than plain text.
 fn template_text() -> impl Strategy<Value = String> {
     let pieces = prop::sample::select(vec![
         "{%",
@@ -130,7 +130,7 @@ proptest! {
     }
 }
 
-/// Returns the fixture, which is loaded once for all cases.
+/// Returns the renderer, loaded once for all cases.
 fn fixture_once() -> &'static LocalRenderer {
     static FIXTURE: std::sync::LazyLock<LocalRenderer> = std::sync::LazyLock::new(fixture);
     &FIXTURE

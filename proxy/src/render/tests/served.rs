@@ -1,5 +1,4 @@
-//! Compares with a running vLLM: the prompt ids of its chat endpoint equal the ids that rolltap renders for the same
-//! request.
+//! A comparison with a running vLLM: the prompt ids of its chat endpoint equal the renderer's ids for the same request.
 
 use std::path::Path;
 
@@ -19,9 +18,9 @@ async fn the_prompts_of_the_long_model_are_ours() {
     are_ours(&variable("ROLLTAP_TEST_VLLM_LONG"), &variable("ROLLTAP_TESTBED_LONG_MODEL"), &[]).await;
 }
 
-/// Checks all cases of the corpus but `different`, the cases that [`super::golden`] knows to differ.
+/// Compares the prompt ids of every case. `different` are the cases that are known to differ, as in [`super::golden`].
 async fn are_ours(vllm: &str, model: &str, different: &[&str]) {
-    // vLLM closes an idle connection after five seconds, possibly while a request is sent on it.
+    // vLLM closes an idle connection after five seconds, perhaps just when a request is sent on it.
     let http = reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
     let list: Json = http.get(format!("{vllm}/v1/models")).send().await.unwrap().json().await.unwrap();
     let renderer = load(Path::new(model), Path::new(""));

@@ -10,7 +10,7 @@
 use std::future::pending;
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::store::health::Health;
 use crate::store::{Entry, Event, StoreError};
@@ -48,14 +48,24 @@ struct Writing {
     waiting: Waiting,
 }
 
-/// Starts to gather entries. Ends after an [`Entry::Finish`], once every reserved place is used or dropped.
-pub(crate) fn spawn(entries: mpsc::Receiver<Entry>, health: Health) -> mpsc::Receiver<Batch> {
+/// Starts to gather entries. Ends after an [`Entry::Finish`], once every reserved place is used or dropped. After each
+/// notification of `distrusted`, the next batch begins a new segment.
+pub(crate) fn spawn(
+    entries: mpsc::Receiver<Entry>,
+    health: Health,
+    distrusted: Arc<Notify>,
+) -> mpsc::Receiver<Batch> {
     let (batches, to_write) = mpsc::channel(1);
-    tokio::spawn(gather(entries, batches, health));
+    tokio::spawn(gather(entries, batches, health, distrusted));
     to_write
 }
 
-async fn gather(mut entries: mpsc::Receiver<Entry>, batches: mpsc::Sender<Batch>, health: Health) {
+async fn gather(
+    mut entries: mpsc::Receiver<Entry>,
+    batches: mpsc::Sender<Batch>,
+    health: Health,
+    distrusted: Arc<Notify>,
+) {
     let mut gathered = Gathered::default();
     let mut writing: Option<Writing> = None;
     let mut is_over = false;
@@ -68,6 +78,8 @@ async fn gather(mut entries: mpsc::Receiver<Entry>, batches: mpsc::Sender<Batch>
                 let waiting = writing.take().map(|writing| writing.waiting).unwrap_or_default();
                 answer(waiting, &outcome);
             }
+            // An fsync failed. This comes before the entries, so that none of them enters the file.
+            () = distrusted.notified() => gathered.in_new_segment = true,
             // A full batch receives nothing more. The queue fills up then, and slows new calls.
             count = entries.recv_many(&mut came, BATCH), if !is_over && gathered.events.len() < BATCH => {
                 is_over = count == 0;
@@ -138,7 +150,6 @@ impl Gathered {
                 self.events.push(event);
                 self.waiting.push(Some(kept));
             }
-            Entry::NewSegment => self.in_new_segment = true,
             // Places that are already reserved can still be used.
             Entry::Finish => entries.close(),
         }

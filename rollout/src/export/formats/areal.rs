@@ -59,10 +59,7 @@ impl Serialize for Versions<'_> {
         let mut list = serializer.serialize_seq(Some(self.row.token_version.len()))?;
         // Runs, because the lookup of a label per token would be slow.
         for run in self.row.token_version.chunk_by(|a, b| a == b) {
-            let number = match run.first() {
-                Some(&version) if version >= 0 => self.numbers.number(self.row, version),
-                _ => -1,
-            };
+            let number = run.first().map_or(-1, |&version| self.numbers.of_token(self.row, version));
             run.iter().try_for_each(|_| list.serialize_element(&number))?;
         }
         list.end()

@@ -167,17 +167,22 @@ impl<W: Write, S: ComparedShape> Exporter for ComparedExporter<W, S> {
 
 /// Returns the rows that wait for their group: those with trained tokens, or the first one. The texts of calls are
 /// removed to save memory.
-fn held(mut rows: Vec<RolloutRow>) -> Vec<RolloutRow> {
+pub(crate) fn held(mut rows: Vec<RolloutRow>) -> Vec<RolloutRow> {
     if rows.iter().any(is_trained) {
         rows.retain(is_trained);
     } else {
         rows.truncate(1);
     }
+    remove_texts(&mut rows);
+    rows
+}
+
+/// Removes the texts of calls, which no trainer reads and which are longer than all tokens.
+pub(crate) fn remove_texts(rows: &mut [RolloutRow]) {
     for call in rows.iter_mut().flat_map(|row| &mut row.calls) {
         call.messages = None;
         call.sampling = String::new();
     }
-    rows
 }
 
 #[cfg(test)]

@@ -36,6 +36,11 @@ impl PolicyNumbers {
         label.unwrap_or_else(|| version.into())
     }
 
+    /// Returns the number of a token of this version; −1 if the token was not sampled.
+    pub(crate) fn of_token(self, row: &RolloutRow, version: i32) -> i64 {
+        if version >= 0 { self.number(row, version) } else { -1 }
+    }
+
     /// Returns the lowest and the highest number of the trained tokens of the row, or of its sampled tokens if none is
     /// trained. −1 if nothing was sampled.
     pub(crate) fn span(self, row: &RolloutRow) -> (i64, i64) {

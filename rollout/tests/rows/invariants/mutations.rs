@@ -1,4 +1,4 @@
-//! Every way to break the example that a check must find, and what must be said of it.
+//! Every breach of the example that a check must find, and the expected report.
 
 use rolltap_rollout::call::{CallRole, CallStatus, Flaw, VersionSpan};
 use rolltap_rollout::check::Invariant;
@@ -6,8 +6,8 @@ use rolltap_rollout::token::{Logprob, TokenId};
 
 use crate::trials::{Trial, VOCAB_SIZE};
 
-/// A way to break the example, and what must be said of it: the invariant, on which branch (none: the trial as a
-/// whole), with what in the detail, and nothing but that and `along_with`.
+/// A change of the example and the expected report: the invariant, its branch (`None` for the whole trial), and a text
+/// in the detail. Only this invariant and `along_with` may be reported.
 pub(super) struct Mutation {
     pub(super) invariant: Invariant,
     pub(super) branch: Option<i32>,
@@ -26,14 +26,14 @@ fn mutation(
 }
 
 impl Mutation {
-    /// Other invariants that cannot hold either once this one is broken.
+    /// Sets further invariants that this change also breaks.
     fn along_with(self, along_with: &'static [Invariant]) -> Self {
         Self { along_with, ..self }
     }
 }
 
-/// The example has these rows, `P` prompt and `a` to `d` sampled, the fourth token of each answer without a logprob:
-/// `PPPaaaaPPPbbbb`, `PPPaaaaPPPcccc` and `PPPdddd`.
+/// The rows of the example, with `P` for prompt and `a` to `d` for sampled tokens: `PPPaaaaPPPbbbb`, `PPPaaaaPPPcccc`
+/// and `PPPdddd`. The fourth token of each answer has no logprob.
 fn mutations_of_one_row() -> Vec<Mutation> {
     use Invariant as I;
     vec![

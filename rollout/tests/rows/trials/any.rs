@@ -90,7 +90,7 @@ fn finish_reasons() -> impl Strategy<Value = Option<String>> {
     prop_oneof![3 => known.prop_map(|reason| Some(reason.to_owned())), 1 => Just(None), 1 => text().prop_map(Some)]
 }
 
-/// Every finite logprob, the awkward ones often.
+/// Generates every finite logprob, with frequent edge cases.
 pub(crate) fn logprobs() -> impl Strategy<Value = f32> {
     use prop::num::f32::{NEGATIVE, NORMAL, SUBNORMAL, ZERO};
     let awkward = vec![-0.0, 0.0, f32::MIN, -f32::MIN_POSITIVE, -1e-45, -9999.0, -1e-7];
@@ -102,12 +102,12 @@ fn finite() -> impl Strategy<Value = f64> {
     prop_oneof![POSITIVE | NEGATIVE | NORMAL | SUBNORMAL | ZERO, Just(-0.0), Just(f64::MAX), Just(5e-324)]
 }
 
-/// Every time that Parquet holds, to the nanosecond.
+/// Generates every time that Parquet holds, to the nanosecond.
 fn times() -> impl Strategy<Value = Timestamp> {
     any::<i64>().prop_map(|nanoseconds| Timestamp::from_nanosecond(i128::from(nanoseconds)).unwrap())
 }
 
-/// Any Unicode, control characters included.
+/// Generates any Unicode text, control characters included.
 fn text() -> impl Strategy<Value = String> {
     vec(any::<char>(), 0..8).prop_map(String::from_iter)
 }

@@ -1,14 +1,14 @@
-//! Lists of commands, their durations and faults, and keystrokes that are no plain line.
+//! Lists of commands, their durations and errors, and keystrokes other than plain lines.
 
 use serde_json::json;
 
-use crate::side_by_side::script::{Answer, Script, done, echoes, left, says, text, types, with_commands};
+use crate::side_by_side::script::{Answer, Script, done, echoes, left, replies, text, types, with_commands};
 
 pub(super) fn scripts() -> Vec<Script> {
     [lists(), durations(), keys()].concat()
 }
 
-/// A script that ends as it should.
+/// Returns a script that ends with a completion.
 fn script(name: &'static str, check: impl Into<String>, answers: &[Answer]) -> Script {
     Script::json(name, check, [answers, &[done(), done()]].concat())
 }
@@ -21,14 +21,14 @@ fn lists() -> Vec<Script> {
         ("echo three >> out\n", 0.1),
     ]);
     let no = json!({"keystrokes": "echo no >> out\n", "duration": 0.1});
-    // One command that cannot be read, and none of them runs.
+    // If one command is unreadable, none of them runs.
     let bad = [
         with_commands(&json!([no, "echo no >> out\n"])),
         with_commands(&json!([no, {"duration": 0.1}])),
         with_commands(&json!([no, {"keystrokes": 7}])),
-        says(echoes("one")),
+        replies(echoes("one")),
     ];
-    let none = [types(&[]), says(echoes("one")), types(&[("", 0.2)])];
+    let none = [types(&[]), replies(echoes("one")), types(&[("", 0.2)])];
     let one_line = types(&[("echo one two", 0.1), (" three >> out\n", 0.1)]);
     vec![
         script("several-commands", left("one two three"), &[several]),
@@ -54,7 +54,7 @@ fn durations() -> Vec<Script> {
         r#"{"analysis": "", "plan": "", "commands": [{"keystrokes": "echo nan >> out\n", "duration": NaN}]}"#;
     vec![
         script("durations", left("missing word null true negative"), &odd),
-        script("duration-not-a-number", left("nan"), &[says(nan)]),
+        script("duration-not-a-number", left("nan"), &[replies(nan)]),
     ]
 }
 
@@ -83,7 +83,7 @@ fn keys() -> Vec<Script> {
         types(&[(&many, 1.5), ("C-d", 0.5)]),
         types(&[("stty echo\n", 0.3)]),
     ];
-    let long_output = [says(text(&[("seq -w 1 20000\n", 2.0)], None)), says(echoes("one"))];
+    let long_output = [replies(text(&[("seq -w 1 20000\n", 2.0)], None)), replies(echoes("one"))];
     vec![
         script("control-c", left("one"), &interrupted),
         script("control-d", left("typed one"), &end_of_file),

@@ -1,20 +1,20 @@
-//! How a model says that it is done, ends that are none of its own, and a model that gives no whole answer.
+//! Completions, other ends of a run, and a model without complete answers.
 
 use serde_json::json;
 
-use crate::side_by_side::script::{Answer, Script, done, done_as, echoes, left, says, text, types};
+use crate::side_by_side::script::{Answer, Script, done, done_as, echoes, left, replies, text, types};
 
 pub(super) fn scripts() -> Vec<Script> {
     [completions(), endings(), troubles()].concat()
 }
 
 fn completions() -> Vec<Script> {
-    let done_with = |keys: &str| says(text(&[(keys, 0.2)], Some(json!(true))));
-    let one = || says(echoes("one"));
+    let done_with = |keys: &str| replies(text(&[(keys, 0.2)], Some(json!(true))));
+    let one = || replies(echoes("one"));
     let flags =
         |flags: &[serde_json::Value]| [vec![one()], flags.iter().cloned().map(done_as).collect()].concat();
     let faulty = |commands: &str| {
-        says(format!(r#"{{"analysis": "", "plan": "", "commands": {commands}, "task_complete": true}}"#))
+        replies(format!(r#"{{"analysis": "", "plan": "", "commands": {commands}, "task_complete": true}}"#))
     };
     let bad_commands = vec![one(), faulty(r#"["echo no >> out\n"]"#), faulty(r#"[{"duration": 1}]"#)];
     let numbers = [json!(1), json!(0), json!(2), json!([1])];
@@ -28,7 +28,7 @@ fn completions() -> Vec<Script> {
         Script::json(
             "complete-around-an-error",
             left("one"),
-            vec![one(), done(), says("Yes, I am sure."), done()],
+            vec![one(), done(), replies("Yes, I am sure."), done()],
         ),
         Script::json(
             "complete-in-words",
@@ -45,7 +45,7 @@ fn endings() -> Vec<Script> {
     let exits = [("echo one >> out\n", 0.2), ("exit\n", 1.0)];
     let goes_on = [("echo one >> out; exit\n", 1.0), ("echo two >> out\n", 0.2)];
     vec![
-        Script::json("too-many-turns", left("a a a a a a a a"), vec![says(echoes("a"))]),
+        Script::json("too-many-turns", left("a a a a a a a a"), vec![replies(echoes("a"))]),
         Script::json("shell-exits", left("one"), vec![types(&exits), done(), done()]),
         Script::json("keys-after-the-exit", left("one"), vec![types(&goes_on), done(), done()]),
     ]
@@ -54,18 +54,18 @@ fn endings() -> Vec<Script> {
 fn troubles() -> Vec<Script> {
     let cut_off = || Answer::IsCutOff(echoes("no"));
     let half = Answer::IsCutOff("{\"analysis\": \"Long".to_owned());
-    let again = says(echoes("a"));
-    // An answer that was cut off is no turn.
+    let again = replies(echoes("a"));
+    // An answer that was cut off does not count as a turn.
     let cut_in_last_turn = [vec![cut_off()], vec![again.clone(); 7], vec![cut_off(), again]].concat();
     let busy = vec![
         Answer::Refuses(503, "overloaded"),
-        says(echoes("one")),
+        replies(echoes("one")),
         Answer::Refuses(429, "slow down"),
         done(),
         done(),
     ];
     vec![
-        Script::json("cut-off", left("one"), vec![cut_off(), half, says(echoes("one")), done(), done()]),
+        Script::json("cut-off", left("one"), vec![cut_off(), half, replies(echoes("one")), done(), done()]),
         Script::json("cut-off-in-the-last-turn", left("a a a a a a a a"), cut_in_last_turn),
         Script::json("busy-model", left("one"), busy),
     ]

@@ -1,8 +1,8 @@
-//! Programs that take the whole screen, or talk.
+//! Full-screen and interactive programs.
 
 use crate::side_by_side::script::{Answer, Script, Setting, done, text, types};
 
-/// Counts how often the arrow up is pressed, somewhere else on the screen each time.
+/// Counts the presses of the up arrow, at a different place on the screen each time.
 const COUNTER: &str = r#"cat > counter.py <<'END'
 import curses
 def main(screen):

@@ -1,15 +1,15 @@
 //! Scripts of answers in XML.
 
-use crate::side_by_side::script::{Answer, Script, left, says};
+use crate::side_by_side::script::{Answer, Script, left, replies};
 
-/// A faultless answer with this inside of `commands`.
+/// Returns a valid answer with this text inside `commands`.
 fn with_commands(inside: &str) -> String {
     format!(
         "<response>\n<analysis>Seen.</analysis>\n<plan>On.</plan>\n<commands>\n{inside}\n</commands>\n</response>"
     )
 }
 
-/// A faultless answer that leaves a line in `out`.
+/// Returns a valid answer that writes a line to `out`.
 fn echoes(word: &str) -> String {
     with_commands(&echo(word))
 }
@@ -19,7 +19,7 @@ fn echo(word: &str) -> String {
 }
 
 fn done() -> Answer {
-    says(
+    replies(
         "<response>\n<analysis>Seen.</analysis>\n<plan>None.</plan>\n<commands></commands>\n\
          <task_complete>true</task_complete>\n</response>",
     )
@@ -31,8 +31,8 @@ pub(super) fn scripts() -> Vec<Script> {
             "xml-plain",
             left("one two three"),
             vec![
-                says(echoes("one")),
-                says(with_commands(&format!("{}{}", echo("two"), echo("three")))),
+                replies(echoes("one")),
+                replies(with_commands(&format!("{}{}", echo("two"), echo("three")))),
                 done(),
                 done(),
             ],
@@ -41,8 +41,8 @@ pub(super) fn scripts() -> Vec<Script> {
             "xml-around",
             left("one two"),
             vec![
-                says(format!("I will do it.\n{}\nThat should do.", echoes("one"))),
-                says(format!("{}\n{}", echoes("two"), echoes("no"))),
+                replies(format!("I will do it.\n{}\nThat should do.", echoes("one"))),
+                replies(format!("{}\n{}", echoes("two"), echoes("no"))),
                 done(),
                 done(),
             ],
@@ -51,9 +51,9 @@ pub(super) fn scripts() -> Vec<Script> {
             "xml-unclosed",
             left("one two"),
             vec![
-                says(echoes("one").trim_end_matches("</response>")),
-                says(echoes("no").trim_end_matches("\n</commands>\n</response>")),
-                says(echoes("two")),
+                replies(echoes("one").trim_end_matches("</response>")),
+                replies(echoes("no").trim_end_matches("\n</commands>\n</response>")),
+                replies(echoes("two")),
                 done(),
                 done(),
             ],
@@ -68,7 +68,7 @@ pub(super) fn scripts() -> Vec<Script> {
             left("two"),
             vec![
                 Answer::IsCutOff(echoes("no").trim_end_matches("</commands>\n</response>").to_owned()),
-                says(echoes("two")),
+                replies(echoes("two")),
                 done(),
                 done(),
             ],
@@ -77,10 +77,10 @@ pub(super) fn scripts() -> Vec<Script> {
             "xml-no-response",
             left("one"),
             vec![
-                says("I would rather talk about it."),
-                says("<analysis>Seen.</analysis><commands></commands>"),
-                says(r#"{"analysis": "", "plan": "", "commands": []}"#),
-                says(echoes("one")),
+                replies("I would rather talk about it."),
+                replies("<analysis>Seen.</analysis><commands></commands>"),
+                replies(r#"{"analysis": "", "plan": "", "commands": []}"#),
+                replies(echoes("one")),
                 done(),
                 done(),
             ],
@@ -89,14 +89,14 @@ pub(super) fn scripts() -> Vec<Script> {
             "xml-sections",
             left("order missing"),
             vec![
-                says(format!(
+                replies(format!(
                     "<response><commands>{}</commands><plan/><analysis/></response>",
                     echo("order")
                 )),
-                says(format!("<response><commands>{}</commands></response>", echo("missing"))),
-                says("<response><analysis/><plan/></response>"),
-                says("<response><analysis/><plan/><commands/></response>"),
-                says("<response><analysis/><plan/><mood>1</mood><commands></commands></response>"),
+                replies(format!("<response><commands>{}</commands></response>", echo("missing"))),
+                replies("<response><analysis/><plan/></response>"),
+                replies("<response><analysis/><plan/><commands/></response>"),
+                replies("<response><analysis/><plan/><mood>1</mood><commands></commands></response>"),
                 done(),
                 done(),
             ],
@@ -105,10 +105,10 @@ pub(super) fn scripts() -> Vec<Script> {
             "xml-attributes",
             left("missing word bare single other negative"),
             vec![
-                says(with_commands(
+                replies(with_commands(
                     "<keystrokes>echo missing >> out\n</keystrokes><keystrokes duration=\"soon\">echo word >> out\n</keystrokes>",
                 )),
-                says(with_commands(
+                replies(with_commands(
                     "<keystrokes duration=0.1>echo bare >> out\n</keystrokes>\
                  <keystrokes duration='0.1'>echo single >> out\n</keystrokes>\
                  <keystrokes duration=\"0.1\" wait=\"1\">echo other >> out\n</keystrokes>\
@@ -122,7 +122,9 @@ pub(super) fn scripts() -> Vec<Script> {
             "xml-raw-text",
             "test \"$(cat out)\" = 'a &amp; b <c>'",
             vec![
-                says(with_commands("<keystrokes duration=\"0.2\">echo 'a &amp; b <c>' > out\n</keystrokes>")),
+                replies(with_commands(
+                    "<keystrokes duration=\"0.2\">echo 'a &amp; b <c>' > out\n</keystrokes>",
+                )),
                 done(),
                 done(),
             ],
@@ -131,7 +133,7 @@ pub(super) fn scripts() -> Vec<Script> {
             "xml-complete-in-keystrokes",
             "grep -q task_complete out",
             vec![
-                says(with_commands(
+                replies(with_commands(
                     "<keystrokes duration=\"0.2\">echo '<task_complete>true</task_complete>' >> out\n</keystrokes>",
                 )),
                 done(),
@@ -142,7 +144,7 @@ pub(super) fn scripts() -> Vec<Script> {
             "xml-closed-keystrokes",
             left("one"),
             vec![
-                says(with_commands(&format!("<keystrokes duration=\"0.1\"/>{}", echo("one")))),
+                replies(with_commands(&format!("<keystrokes duration=\"0.1\"/>{}", echo("one")))),
                 done(),
                 done(),
             ],
@@ -151,13 +153,15 @@ pub(super) fn scripts() -> Vec<Script> {
             "xml-complete",
             left("one"),
             vec![
-                says(echoes("one")),
-                says(
+                replies(echoes("one")),
+                replies(
                     "<response><analysis/><plan/><commands/><task_complete> TRUE </task_complete></response>",
                 ),
-                says("<response><analysis/><plan/><commands/><task_complete>yes</task_complete></response>"),
-                says("<response><task_complete>true</task_complete></response>"),
-                says("<response><task_complete>true</task_complete></response>"),
+                replies(
+                    "<response><analysis/><plan/><commands/><task_complete>yes</task_complete></response>",
+                ),
+                replies("<response><task_complete>true</task_complete></response>"),
+                replies("<response><task_complete>true</task_complete></response>"),
             ],
         ),
     ]

@@ -1,4 +1,4 @@
-//! Tests with hostile archives, and with harmless ones that must arrive unchanged.
+//! Hostile archives are harmless, and honest ones are unpacked unchanged.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -8,7 +8,8 @@ use tar::EntryType;
 use super::*;
 use crate::environment::transfer::archive::{pack, walk};
 
-/// Makes an archive entry with a raw name, since the tar crate's own builder rejects the names that attackers write.
+/// Returns an archive entry with raw bytes as its name. The tar crate's own builder refuses to write an attacker's
+/// names.
 fn raw(kind: EntryType, name: &str, link: &str, contents: &[u8]) -> (tar::Header, Vec<u8>) {
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(kind);

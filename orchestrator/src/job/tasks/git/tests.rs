@@ -1,4 +1,4 @@
-//! Tests with a repository of this host.
+//! Fetches from a repository of this host.
 
 use std::process::Command as Program;
 
@@ -9,7 +9,7 @@ struct Origin {
 }
 
 impl Origin {
-    /// Makes a repository with a task in `tasks/one`, and a task in its root.
+    /// Makes a repository with a task in `tasks/one` and one in its root.
     fn new() -> Self {
         let origin = Self { dir: tempfile::tempdir().unwrap() };
         origin.git(&["init", "--quiet", "--initial-branch=main"]);

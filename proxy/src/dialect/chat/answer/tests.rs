@@ -1,5 +1,5 @@
-//! Compares recorded answers of a real vLLM with and without ids and logprobs: the former, after removal of the proxy's
-//! fields, must equal the latter.
+//! Recorded answers of a real vLLM, with and without ids and logprobs. The former must equal the latter after the
+//! cleaning.
 
 use rolltap_rollout::call::{Call, CallRole, CallStatus};
 use serde_json::Value;
@@ -89,7 +89,7 @@ fn an_agent_that_asked_for_logprobs_alone_keeps_them_and_its_empty_deltas() {
 }
 
 #[test]
-fn several_choices_are_kept_each() {
+fn each_of_several_choices_is_recorded() {
     let (_, call) = streamed(fixture!("chat_stream_n2.sse"), &NOTHING, 2);
     assert_eq!(call.flaws, []);
     let lengths: Vec<_> = call.choices.iter().map(|choice| (choice.index, choice.token_ids.len())).collect();
@@ -130,7 +130,7 @@ fn what_is_not_of_vllms_form_passes_and_is_marked() {
     }
 }
 
-/// The chunks of one answer of vLLM 0.32 with `include_reasoning`, and those without.
+/// The answer of vLLM 0.32 with `include_reasoning`, and the same answer without it.
 #[test]
 fn hidden_reasoning_is_left_out_as_vllm_leaves_it_out() {
     let chunk = |delta: &str, rest: &str| format!(r#"{{"choices":[{{"index":0,"delta":{delta},{rest}}}]}}"#);
@@ -147,7 +147,7 @@ fn hidden_reasoning_is_left_out_as_vllm_leaves_it_out() {
         EventAction::Dropped | EventAction::Last => None,
     };
     assert_eq!(sent(&role), Some(role.clone()));
-    // A server without a reasoning parser adds nothing.
+    // A server without a reasoning parser adds no `reasoning` field.
     assert_eq!(sent(&chunk(r#"{"content":"a"}"#, tokens)), Some(chunk(r#"{"content":"a"}"#, cleaned)));
     assert_eq!(sent(&chunk(r#"{"reasoning":"hm"}"#, tokens)), None);
     assert_eq!(sent(&chunk(r#"{"content":"","reasoning":"hm"}"#, tokens)), None);

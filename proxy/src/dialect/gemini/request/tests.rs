@@ -11,13 +11,13 @@ fn messages_of(contents: Value) -> Value {
     chat(json!({"contents": contents}))["messages"].clone()
 }
 
-/// Returns the place and the message of the fault.
+/// Returns the place and the message of the error.
 fn refused(body: Value) -> (String, String) {
     let fault = translate(&body.to_string(), "m", Delivery::Whole).unwrap_err();
     (fault.param().unwrap_or_default().to_owned(), fault.to_string())
 }
 
-/// Returns a minimal request with `extra` added.
+/// Returns a request of one word with the given fields replaced.
 fn with(extra: Value) -> Value {
     let mut body = json!({"contents": [{"role": "user", "parts": [{"text": "Hello"}]}]});
     body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
@@ -319,7 +319,7 @@ proptest! {
         count_answer(body.as_bytes());
     }
 
-    /// A longer conversation begins with the same messages as its beginning alone.
+    /// A longer conversation is translated to a prompt that begins with the translation of the shorter one.
     #[test]
     fn a_conversation_that_goes_on_begins_the_same(turns in prop::collection::vec((any::<bool>(), "[a-z]{0,3}"), 1..8), more in "[a-z]{1,3}") {
         let mut contents = vec![json!({"role": "user", "parts": [{"text": "a"}]})];

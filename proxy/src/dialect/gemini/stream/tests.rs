@@ -147,7 +147,7 @@ fn an_error_ends_the_stream() {
 }
 
 #[test]
-fn a_call_that_is_none_is_told_and_one_that_was_cut_off_is_left_out() {
+fn an_invalid_call_is_reported_and_one_that_was_cut_off_is_omitted() {
     let broken = json!({"tool_calls": [{"id": "x", "function": {"name": "f", "arguments": "{\"a\": "}}]});
     let answer = whole(broken.clone(), "tool_calls", false);
     assert_eq!(answer["candidates"][0]["finishReason"], "MALFORMED_FUNCTION_CALL");
@@ -158,7 +158,7 @@ fn a_call_that_is_none_is_told_and_one_that_was_cut_off_is_left_out() {
 }
 
 #[test]
-fn candidates_are_told_apart() {
+fn candidates_are_distinguished() {
     let chunk = |index: u32, text: &str| json!({"choices": [{"index": index, "delta": {"content": text}}]});
     let events = events(&streamed(&[chunk(1, "b"), chunk(0, "a")], Delivery::Events, false));
     assert_eq!(events[0]["candidates"][0]["index"], 1);
@@ -167,7 +167,7 @@ fn candidates_are_told_apart() {
     assert_eq!(last, [&json!(0), &json!(1)]);
 }
 
-/// Assembles a turn as a client does: texts and signatures are joined, and other parts remain in order.
+/// Assembles a turn as a client does: texts joined, signatures joined, everything else in order.
 fn put_together(events: &[Value]) -> Value {
     let (mut text, mut thoughts, mut sealed, mut calls) =
         (String::new(), String::new(), String::new(), Vec::new());
@@ -206,10 +206,10 @@ fn arguments() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// A client assembles the same turn from a stream and from the whole answer, however the stream is cut. The next
-    /// request contains the same reasoning.
+    /// A client of a stream that is cut anywhere assembles the same turn as from the whole answer. The next request
+    /// contains that turn.
     #[test]
-    fn a_stream_says_what_the_whole_answer_says(
+    fn a_stream_equals_the_whole_answer(
         reasoning in "[a-zé]{0,9}", content in "[a-zé\n]{0,9}", calls in prop::collection::vec(arguments(), 0..3),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         finish in prop::sample::select(vec!["stop", "tool_calls", "length", "abort"]), thoughts in any::<bool>(),
@@ -225,7 +225,7 @@ proptest! {
             json!({"id": format!("id{index}"), "function": {"name": "f", "arguments": arguments}})).collect();
         let answer = whole(json!({"reasoning": reasoning, "content": content, "tool_calls": listed}), finish, thoughts);
         let events = events(&streamed(&chunks, Delivery::Events, thoughts));
-        // A stream has sent a call before it learns that the limit cut off a later call.
+        // A stream has already sent a call when it learns that the limit cut a later one.
         if finish != "length" || calls.len() < 2 {
             prop_assert_eq!(put_together(&events), put_together(std::slice::from_ref(&answer)));
         }
@@ -239,7 +239,7 @@ proptest! {
         prop_assert_eq!(turn["content"].as_str().unwrap_or_default(), &content);
     }
 
-    /// For all chunks of upstream, each event is JSON, and only the last one has a finish reason.
+    /// For any bytes from upstream, each event is JSON, and the last one alone has the finish reason.
     #[test]
     fn any_chunks_make_sound_streams(
         said in prop::collection::vec((0..3u32, 0..5u8, 0..3u32, prop::option::of(0..2u8), "[a{}\":]{0,3}"), 0..12),

@@ -1,4 +1,4 @@
-//! Tests the translation of answers, whole and streamed.
+//! The translation of an answer, whole and streamed.
 
 use http::StatusCode;
 use serde_json::{Value, json};

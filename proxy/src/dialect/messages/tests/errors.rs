@@ -1,4 +1,4 @@
-//! Tests the form and the wording of errors.
+//! The shapes and texts of errors.
 
 use http::StatusCode;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::super::error_body;
 use crate::dialect::upstream_error::UpstreamError;
 
-fn said(status: u16, message: &str) -> (String, String) {
+fn error_of(status: u16, message: &str) -> (String, String) {
     let error = UpstreamError::new(StatusCode::from_u16(status).unwrap(), message);
     let body: Value = serde_json::from_slice(&error_body(&error)).unwrap();
     assert_eq!(body["type"], "error");
@@ -29,19 +29,19 @@ fn each_status_has_its_type() {
         (503, "overloaded_error"),
         (504, "timeout_error"),
     ] {
-        assert_eq!(said(status, "m"), (kind.to_owned(), "m".to_owned()), "{status}");
+        assert_eq!(error_of(status, "m"), (kind.to_owned(), "m".to_owned()), "{status}");
     }
 }
 
 #[test]
-fn an_overflow_is_said_in_the_words_that_agents_know() {
-    let (_, message) = said(
+fn an_overflow_has_the_message_that_agents_recognise() {
+    let (_, message) = error_of(
         400,
         "This model's maximum context length is 4096 tokens. However, your prompt contains at least 4097 input tokens, \
          which exceeds this limit even without any output tokens.",
     );
     assert_eq!(message, "prompt is too long: 4097 tokens > 4096 maximum");
-    let (_, message) = said(
+    let (_, message) = error_of(
         400,
         "This model's maximum context length is 4096 tokens. However, your prompt contains 90000 characters (more than",
     );
@@ -58,29 +58,29 @@ fn an_overflow_is_said_in_the_words_that_agents_know() {
             "0 + 32000 > 4096,",
         ),
     ] {
-        let (_, message) = said(400, vllm);
+        let (_, message) = error_of(400, vllm);
         let expected = format!("input length and `max_tokens` exceed context limit: {words}");
         assert!(message.starts_with(&expected), "{message}");
     }
 }
 
 #[test]
-fn nothing_else_is_said_so() {
+fn no_other_error_has_that_message() {
     for (status, message) in
         [(400, "prompt has too many images"), (500, "max_tokens=1 max_model_len=1"), (404, "no model")]
     {
-        assert_eq!(said(status, message).1, message);
+        assert_eq!(error_of(status, message).1, message);
     }
 }
 
 #[test]
 fn a_template_without_system_messages_in_the_middle_is_named_so_that_agents_do_without() {
     for message in ["System message must be at the beginning.", "System role not supported"] {
-        let (_, said) = said(400, message);
+        let (_, said) = error_of(400, message);
         assert!(
             said.starts_with("role: system in `messages` is not supported") && said.ends_with(message),
             "{said}"
         );
     }
-    assert_eq!(said(400, "the system is not supported").1, "the system is not supported");
+    assert_eq!(error_of(400, "the system is not supported").1, "the system is not supported");
 }

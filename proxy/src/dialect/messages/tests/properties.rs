@@ -1,5 +1,4 @@
-//! Tests properties for arbitrary input: no panic, well-formed streams, and the same content in a stream as in the
-//! whole answer.
+//! For any input: no panic, valid streams, and a stream with the same content as the whole answer.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -8,7 +7,7 @@ use super::super::{count_answer, count_request};
 use super::{assembled, back, events, request, streamed, translate, whole};
 use crate::dialect::adapter::Translator;
 
-/// Generates values that resemble the parts of requests.
+/// Generates values that resemble the parts of a request.
 fn like_a_body() -> impl Strategy<Value = Value> {
     let word = prop::sample::select(vec![
         "text",
@@ -71,22 +70,22 @@ fn like_a_body() -> impl Strategy<Value = Value> {
 }
 
 #[derive(Clone, Debug)]
-struct Said {
+struct Reply {
     reasoning: String,
     content: String,
     calls: Vec<Value>,
     finish_reason: &'static str,
 }
 
-fn said() -> impl Strategy<Value = Said> {
+fn reply() -> impl Strategy<Value = Reply> {
     let finish = prop::sample::select(vec!["stop", "length", "tool_calls"]);
     let arguments = prop::collection::hash_map("[a-z]{1,3}", "\\PC{0,5}", 0..3).prop_map(|map| json!(map));
     ("\\PC{0,9}", "\\PC{0,9}", prop::collection::vec(arguments, 0..3), finish).prop_map(
-        |(reasoning, content, calls, finish_reason)| Said { reasoning, content, calls, finish_reason },
+        |(reasoning, content, calls, finish_reason)| Reply { reasoning, content, calls, finish_reason },
     )
 }
 
-impl Said {
+impl Reply {
     fn whole(&self) -> Value {
         let call = |(at, arguments): (usize, &Value)| json!({"id": format!("c{at}"), "function": {"name": "f", "arguments": arguments.to_string()}});
         let calls: Vec<_> = self.calls.iter().enumerate().map(call).collect();
@@ -94,7 +93,7 @@ impl Said {
             "message": {"reasoning": self.reasoning, "content": self.content, "tool_calls": calls}}]})
     }
 
-    /// Returns the answer in pieces of this many characters.
+    /// Returns the same answer in pieces of this many characters.
     fn chunks(&self, size: usize) -> Vec<Value> {
         let chunk = |delta: Value| json!({"id": "chatcmpl-1", "choices": [{"delta": delta}]});
         let pieces = |text: &str| -> Vec<String> {
@@ -155,7 +154,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stream_says_what_the_whole_answer_says_however_it_is_cut(said in said(), size in 1usize..6) {
+    fn a_stream_equals_the_whole_answer_however_it_is_cut(said in reply(), size in 1usize..6) {
         let expected = whole(&mut back(json!({})), &said.whole());
         let got = assembled(&streamed(&mut back(json!({})), &said.chunks(size)));
         prop_assert_eq!(got, expected);

@@ -1,4 +1,4 @@
-//! Tests which chat request each request becomes, and which requests are rejected.
+//! The translation of a request, and the requests that are rejected.
 
 use serde_json::json;
 
@@ -179,7 +179,7 @@ fn a_text_document_is_carried_and_others_are_refused() {
 }
 
 #[test]
-fn refusals_say_where_and_what() {
+fn refusals_name_the_place_and_the_reason() {
     let block = |block| json!({"messages": [{"role": "user", "content": [block]}]});
     for (extra, said) in [
         (json!({"max_tokens": null}), "max_tokens is missing"),

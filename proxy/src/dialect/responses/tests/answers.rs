@@ -1,4 +1,4 @@
-//! Tests whole answers, and the responses that are stored.
+//! Whole answers, and the parts of them that the proxy remembers.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn answer(request: Value, memory: &Arc<Memory>, upstream: Value) -> Value {
     serde_json::from_slice(&back.whole(&spoken)).unwrap()
 }
 
-fn said(id: &str, message: Value, finish_reason: &str) -> Value {
+fn upstream_answer(id: &str, message: Value, finish_reason: &str) -> Value {
     json!({"id": format!("chatcmpl-{id}"), "created": 17, "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
         "usage": {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 8},
             "completion_tokens_details": {"reasoning_tokens": 1}}})
@@ -32,7 +32,7 @@ fn a_message_becomes_items() {
         call("1", "agents__close", "{\"a\": 1.0}"), call("2", "patch", "{\"input\": \"*\\n\"}"), call("3", "tool_search", "{\"query\": \"q\"}")]});
     let request = json!({"model": "alias", "input": "x", "tools": serde_json::from_str::<Value>(TOOLS).unwrap(),
         "include": ["reasoning.encrypted_content"], "temperature": 0.5, "reasoning": {"effort": "low"}});
-    let response = answer(request, &Arc::default(), said("u", message, "tool_calls"));
+    let response = answer(request, &Arc::default(), upstream_answer("u", message, "tool_calls"));
     assert_eq!(
         (&response["id"], &response["model"], &response["status"]),
         (&json!("resp_u"), &json!("alias"), &json!("completed"))
@@ -66,11 +66,11 @@ fn a_response_can_be_continued() {
     let memory = Arc::default();
     let ask = |body: Value| translate(&body.to_string(), &memory);
     let first = json!({"input": "one", "instructions": "not inherited"});
-    answer(first, &memory, said("1", json!({"reasoning": "r", "content": "two"}), "stop"));
+    answer(first, &memory, upstream_answer("1", json!({"reasoning": "r", "content": "two"}), "stop"));
     answer(
         json!({"input": "three", "previous_response_id": "resp_1"}),
         &memory,
-        said("2", json!({"content": "four"}), "stop"),
+        upstream_answer("2", json!({"content": "four"}), "stop"),
     );
     let third = ask(json!({"input": "five", "previous_response_id": "resp_2"})).unwrap().chat;
     assert_eq!(
@@ -81,8 +81,12 @@ fn a_response_can_be_continued() {
     let referred = ask(json!({"input": [{"type": "item_reference", "id": "msg_2_0"}]})).unwrap().chat;
     assert_eq!(referred["messages"], json!([{"role": "assistant", "content": "four"}]));
 
-    answer(json!({"input": "x", "store": false}), &memory, said("3", json!({"content": "y"}), "stop"));
-    answer(json!({"input": "x"}), &memory, said("4", json!({"content": "y"}), "abort"));
+    answer(
+        json!({"input": "x", "store": false}),
+        &memory,
+        upstream_answer("3", json!({"content": "y"}), "stop"),
+    );
+    answer(json!({"input": "x"}), &memory, upstream_answer("4", json!({"content": "y"}), "abort"));
     for forgotten in ["resp_3", "resp_4"] {
         assert!(ask(json!({"input": "x", "previous_response_id": forgotten})).is_err(), "{forgotten}");
     }
@@ -90,14 +94,21 @@ fn a_response_can_be_continued() {
 
 #[test]
 fn an_answer_that_was_cut_is_incomplete() {
-    let response =
-        answer(json!({"input": "x"}), &Arc::default(), said("u", json!({"content": "y"}), "length"));
+    let response = answer(
+        json!({"input": "x"}),
+        &Arc::default(),
+        upstream_answer("u", json!({"content": "y"}), "length"),
+    );
     assert_eq!(
         (&response["status"], &response["incomplete_details"]),
         (&json!("incomplete"), &json!({"reason": "max_output_tokens"}))
     );
     assert_eq!(response["output"][0]["status"], "incomplete");
-    let aborted = answer(json!({"input": "x"}), &Arc::default(), said("u", json!({"content": "y"}), "abort"));
+    let aborted = answer(
+        json!({"input": "x"}),
+        &Arc::default(),
+        upstream_answer("u", json!({"content": "y"}), "abort"),
+    );
     assert_eq!((&aborted["status"], &aborted["error"]["code"]), (&json!("failed"), &json!("server_error")));
 }
 

@@ -1,4 +1,4 @@
-//! Tests the translation of requests.
+//! The translation of a request.
 
 use std::sync::Arc;
 
@@ -229,7 +229,7 @@ fn what_cannot_be_carried_over_is_refused_with_its_place() {
     assert!(translate("{", &Arc::default()).unwrap_err().to_string().contains("not JSON"));
 }
 
-/// Generates JSON that sometimes resembles requests.
+/// Generates JSON that resembles a request now and then.
 fn json_like() -> impl Strategy<Value = Value> {
     let word = prop::sample::select(vec![
         "input",

@@ -18,7 +18,7 @@ fn back() -> ResponsesAdapter {
     translate(&request.to_string(), &Arc::default()).unwrap().back
 }
 
-/// Returns the data of each event. Checks that the numbers have no gap and that each name is the event's type.
+/// Returns the data of each event. Checks that the numbers have no gap and that each event is named by its type.
 fn events(out: &[u8]) -> Vec<Value> {
     let text = std::str::from_utf8(out).unwrap();
     let events = text.split_terminator("\n\n").enumerate().map(|(number, event)| {
@@ -56,8 +56,8 @@ fn finish(reason: &str) -> [Value; 2] {
     ]
 }
 
-/// Builds the output from the events alone. Checks that each event is permitted at its place, and compares the result
-/// with the output in the last event.
+/// Builds the output from the events alone. Checks that each event may follow the previous one, and compares the output
+/// with that of the last event.
 fn assembled(events: &[Value]) -> Value {
     let mut items: Vec<(Value, String, bool)> = Vec::new();
     let [first, second, between @ .., last] = events else { panic!("too few events") };
@@ -157,7 +157,7 @@ fn a_prompt_that_does_not_fit_is_a_stream_that_codex_understands() {
     assert_eq!(assembled(&events(&out))["error"]["code"], "context_length_exceeded");
 }
 
-/// Generates a message: reasoning, text, and calls with the tool's name and arguments.
+/// Generates a message: reasoning, text, and calls by the tool's name and arguments.
 fn message() -> impl Strategy<Value = (String, String, Vec<(&'static str, String)>)> {
     let name = prop::sample::select(vec!["ls", "patch", "agents__close", "unknown"]);
     let arguments = prop_oneof![".{0,30}", ".{0,30}".prop_map(|text| json!({"input": text}).to_string())];
@@ -171,7 +171,7 @@ fn pieces(text: &str, size: usize) -> Vec<String> {
 
 proptest! {
     #[test]
-    fn a_stream_however_it_is_cut_says_what_the_whole_answer_says((reasoning, content, calls) in message(), size in 1usize..12) {
+    fn a_stream_however_it_is_cut_equals_the_whole_answer((reasoning, content, calls) in message(), size in 1usize..12) {
         let (mut streaming, mut out) = (back(), Vec::new());
         chunk(&mut streaming, &delta(json!({"role": "assistant", "content": ""})), &mut out);
         for (key, text) in [("reasoning", &reasoning), ("content", &content)] {
@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_upstream_says_the_events_are_in_order(
+    fn the_events_are_in_order_for_any_upstream_chunks(
         said in prop::collection::vec(
             (prop::option::of(".{0,4}"), prop::option::of(".{0,4}"), prop::collection::vec((0u32..3, prop::option::of("[a-z]{0,5}"), prop::option::of(".{0,6}")), 0..3)),
             0..12,

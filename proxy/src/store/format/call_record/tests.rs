@@ -1,4 +1,4 @@
-//! Any call reads back as it was written, whatever it shares with an earlier call.
+//! The calls of any trial are read back unchanged, whatever they share.
 
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -47,7 +47,7 @@ fn call(prompt: &[u32], answers: Vec<(Vec<u32>, Vec<Option<f32>>)>) -> Call {
     }
 }
 
-/// A call as it is written: its id, its body, and its logprobs.
+/// The parts of a written call: its name, its body, its logprobs.
 #[derive(Default)]
 struct Written {
     name: Option<CallId>,

@@ -82,7 +82,7 @@ fn what_is_not_trained_has_no_logprobs() {
 }
 
 #[test]
-fn messages_that_were_kept_are_in_the_step() {
+fn recorded_messages_are_in_the_step() {
     let with = |text: &str| {
         let mut trial = straight();
         trial.rows[0].calls[0].messages = Some(text.to_owned());
@@ -101,7 +101,7 @@ fn what_is_no_number_is_refused() {
     assert!(written([Trial { advantage: Some(f64::NAN), ..straight() }]).is_err());
 }
 
-/// Asserts the requirements of Harbor's own classes for a trajectory and its embedded ones.
+/// Returns whether a trajectory and its embedded ones fulfil the rules of Harbor's own classes.
 fn is_valid(trajectory: &Value) -> bool {
     let steps = trajectory["steps"].as_array().unwrap();
     let embedded = trajectory.get("subagent_trajectories").map_or(&[][..], |list| list.as_array().unwrap());

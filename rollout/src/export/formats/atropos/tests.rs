@@ -74,7 +74,7 @@ fn a_group_that_is_not_whole_at_the_end_is_written_too() {
 }
 
 #[test]
-fn the_temperature_is_said_where_it_is_one() {
+fn a_common_temperature_is_written() {
     let at = |first, second| {
         let mut trial = alone(straight());
         trial.rows[0].calls[0].temperature = first;

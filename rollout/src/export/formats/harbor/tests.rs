@@ -41,7 +41,7 @@ fn a_generic_rollout_is_a_line_per_branch() {
 }
 
 #[test]
-fn a_trial_kept_for_its_group_trains_nothing() {
+fn a_trial_exported_for_its_group_trains_nothing() {
     let (text, _) = generic([masked(straight())]).unwrap();
     assert_eq!(text, "{\"reward\":null,\"token_ids\":[1,2,3,4,5,6],\"mask_ids\":[0,0,0,0,0,0]}\n");
     let (text, told) = details([masked(forked())]).unwrap();
@@ -80,7 +80,7 @@ fn a_shared_turn_is_in_the_details_of_one_branch() {
     );
 }
 
-/// A detail has no mask, so a reader would train the 5.
+/// A detail has no field that would prevent a reader from training token 5.
 #[test]
 fn a_turn_that_is_trained_in_part_is_refused() {
     let mut trial = straight();
@@ -115,7 +115,7 @@ proptest! {
         }
     }
 
-    /// Each trained token of a row is in one turn, and the turn's prompt is the row up to it.
+    /// Each trained token of a row is in one turn, and the prompt of that turn is the row up to the answer.
     #[test]
     fn details_read_back_equal(trial in trial()) {
         let Ok((text, _)) = details([trial.clone()]) else {

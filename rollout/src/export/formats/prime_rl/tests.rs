@@ -78,7 +78,7 @@ fn names(count: usize) -> Vec<String> {
     vec!["e".to_owned(); count]
 }
 
-/// 1 2 [3] 4 [5 6]: the logits that predict 3, 5 and 6 are at 2, 4 and 5.
+/// The ids are 1 2 [3] 4 [5 6]. The logits that predict 3, 5 and 6 are at 2, 4 and 5.
 #[test]
 fn a_straight_trial_is_one_sample() {
     let (bytes, told) = written(&options(), [straight()]).unwrap();
@@ -160,7 +160,7 @@ fn what_has_no_room_begins_another_micro_batch() {
 }
 
 #[test]
-fn what_is_too_long_is_cut_and_told() {
+fn an_overlong_sequence_is_cut_and_reported() {
     let (bytes, told) = written(&PrimeRlOptions { seq_len: 5, ..options() }, [straight()]).unwrap();
     assert_eq!(batches(&bytes)[0].input_ids, [1, 2, 3, 4, 5]);
     assert!(told.contains(&"1 trained tokens: beyond the sequence length".to_owned()), "{told:?}");

@@ -16,7 +16,7 @@ fn refusal(trial: Trial) -> String {
     written([trial]).unwrap_err().to_string()
 }
 
-/// The straight trial's ids are 1 2 [3] 4 [5 6]. Each position has the values of the next token.
+/// The straight trial's ids are 1 2 [3] 4 [5 6]. Each place describes the token after it.
 #[test]
 fn a_straight_trial_is_one_datum() {
     let (text, told) = written([straight()]).unwrap();
@@ -72,7 +72,7 @@ fn what_would_train_something_wrong_is_refused() {
 }
 
 #[test]
-fn policy_versions_are_told() {
+fn policy_versions_are_reported() {
     let mut trial = straight();
     trial.rows[0].token_version[2] = 3;
     assert!(written([trial]).unwrap().1.contains(&"1 rows: their policy versions".to_owned()));

@@ -63,7 +63,7 @@ fn branches_share_the_nodes_of_what_they_share() {
     assert_eq!(branches[1], json!({"branch_index": 1, "branch_cause": "fork", "status": "completed"}));
 }
 
-/// The fields of the package, in its order.
+/// The keys have the order of the fields in the package.
 #[test]
 fn the_line_is_this() {
     let mut out = Vec::new();
@@ -92,7 +92,7 @@ fn the_line_is_this() {
 }
 
 #[test]
-fn a_trial_kept_for_its_group_is_not_ok_and_trains_nothing() {
+fn a_trial_exported_for_its_group_is_not_ok_and_trains_nothing() {
     let (lines, _) = lines([masked(forked())]);
     assert_eq!((&lines[0]["ok"], &lines[0]["rewards"]), (&json!(false), &json!({"reward": null})));
     assert_eq!(lines[0]["errors"], json!([{"type": "AgentTimeoutError", "message": ""}]));
@@ -136,8 +136,8 @@ fn a_logprob_that_is_no_number_leaves_no_line() {
     assert!(out.is_empty());
 }
 
-/// Returns a leaf's path as verifiers itself computes it: the ids, the trained mask, and the logprobs with 0.0 for
-/// tokens that are not trained. An answer is trained in the first branch that has it.
+/// Walks a leaf's path as verifiers does. Returns ids, trained tokens (an answer in the first branch that has it), and
+/// logprobs, which are spread over the trained tokens and 0.0 elsewhere.
 fn walked(line: &Value, leaf: usize, seen: &mut Vec<usize>) -> (Vec<i32>, Vec<u8>, Vec<f32>) {
     let nodes = line["nodes"].as_array().unwrap();
     let mut path = vec![leaf];

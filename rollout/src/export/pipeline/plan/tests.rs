@@ -17,7 +17,7 @@ fn rules() -> Rules {
     }
 }
 
-/// Returns a trial of group `g`, which has the size three.
+/// Returns a trial of group `g`, which has three samples.
 fn trial(name: &str, sample_index: i32, reward: Option<f64>) -> RowFacts {
     RowFacts {
         trial_id: name.to_owned(),
@@ -132,7 +132,7 @@ fn a_trial_that_sampled_nothing_makes_its_group_whole_and_is_not_exported() {
 }
 
 #[test]
-fn the_last_attempt_counts_whatever_rows_say() {
+fn the_last_attempt_counts_whatever_its_rows_are() {
     let retry = || RowFacts { attempt: 1, ..trial("c2", 2, Some(1.0)) };
     let plan = planned(rules(), three().into_iter().chain([retry()])).unwrap();
     assert_eq!(left_out(&plan), [(LeftOut::Superseded, 1)]);
@@ -170,9 +170,9 @@ fn trials_of_a_group_agree_on_its_size() {
     assert!(matches!(error, PlanError::GroupSize { said: Some(4), known: Some(3), .. }), "{error}");
 }
 
-/// A group with one member has nothing to compare its reward with.
+/// An advantage of a group with one member would have no meaning.
 #[test]
-fn a_trial_that_alone_counts_has_no_advantage_and_is_told() {
+fn a_trial_that_alone_counts_has_no_advantage_and_is_reported() {
     for advantage in [Advantage::Grpo, Advantage::Rloo, Advantage::Mean] {
         let trials = [trial("a", 0, Some(1.0)), trial("b", 1, None), trial("c", 2, None)];
         let plan = planned(Rules { advantage, ..rules() }, trials).unwrap();
@@ -215,7 +215,7 @@ fn another_of_a_trials_rewards_can_be_trained_on() {
     assert_eq!(error, PlanError::NoSuchReward { name: "test".to_owned(), known: vec!["tests".to_owned()] });
 }
 
-/// The ids belong to two vocabularies, and no trainer checks this.
+/// Their ids belong to two vocabularies, and no trainer checks that.
 #[test]
 fn trials_of_two_tokenizers_are_refused() {
     let with = |trial: RowFacts, hash: &str| RowFacts { tokenizer_hash: Some(hash.to_owned()), ..trial };

@@ -20,7 +20,7 @@ fn rules() -> Rules {
     }
 }
 
-/// Returns the rows of the fixtures after `change`, as an export has them.
+/// Exports the fixtures' rows after this change.
 fn exported(
     rules: Rules,
     change: impl Fn(&mut RolloutRow),
@@ -45,7 +45,7 @@ fn fork(on_fork: OnFork) -> Trial {
     exported(Rules { on_fork, ..rules() }, |_| {}).unwrap().0.remove(1).unwrap()
 }
 
-/// An advantage belongs to a trial with any number of branches: the rewards are 1 and 0, not 1, 0 and 0.
+/// The advantage belongs to the trial, for any number of branches: the mean is of 1 and 0, not of 1, 0 and 0.
 #[test]
 fn a_fork_does_not_weigh_twice() {
     let (trials, tally) = exported(rules(), |_| {}).unwrap();
@@ -67,7 +67,7 @@ fn both(row: &RolloutRow) -> (Vec<u8>, Vec<u8>) {
     (row.trainable_mask.clone(), row.loss_mask.clone())
 }
 
-/// The omitted branch owns the shared token, which would otherwise not be trained.
+/// The omitted branch owns the shared token, which would not be trained anywhere.
 #[test]
 fn the_longest_branch_trains_what_it_shares() {
     let trial = fork(OnFork::Longest);
@@ -88,7 +88,7 @@ fn of_equally_long_branches_the_first_is_taken() {
     assert_eq!(trials[1].as_ref().unwrap().rows[0].branch_index, 0);
 }
 
-/// Like the assertion of a trainer that rejects forks, but before any output.
+/// A tool that asserts on forks would fail in the same way, but before anything is written.
 #[test]
 fn forks_can_be_refused() {
     let refusal = exported(Rules { on_fork: OnFork::Error, ..rules() }, |_| {}).unwrap_err();
@@ -109,7 +109,7 @@ fn a_failed_trial_is_whole_and_trains_nothing() {
     assert!(
         masks(failed).iter().all(|(trainable, loss)| trainable.iter().chain(loss).all(|&mask| mask == 0))
     );
-    assert_eq!(failed.rows[0].reward, Some(0.25), "what the verifier said stays on record");
+    assert_eq!(failed.rows[0].reward, Some(0.25), "the verifier's reward stays on record");
     assert_eq!(failed.group.map(|group| group.trials), Some(2));
     assert_eq!(tally.trained, 3);
 }
@@ -130,7 +130,7 @@ fn a_failed_trial_that_counts_as_zero_is_trained() {
     assert_eq!(masks(failed), forked().rows.iter().map(both).collect::<Vec<_>>());
 }
 
-/// The first call, which both branches share, had structured output.
+/// Marks the first call, which both branches share, as constrained.
 fn constrain(row: &mut RolloutRow) {
     row.calls[0].constrained = row.trial_id == "forked";
 }
@@ -184,7 +184,7 @@ fn empty(row: &mut RolloutRow) {
 }
 
 #[test]
-fn a_branch_that_is_missing_is_told() {
+fn a_branch_that_is_missing_is_reported() {
     let mut rows = forked().rows;
     let mut survey = Survey::new(Rules { open_groups: true, ..rules() });
     survey.trial(RowFacts::from(&rows[0])).unwrap();
@@ -200,7 +200,8 @@ fn a_trial_that_is_left_out_is_not_taken() {
 }
 
 proptest! {
-    /// With any rules, no trainable token is trained twice, and no exported one is lost.
+    /// For any selection, no trainable token is trained twice, and each trainable token of the exported branches is
+    /// trained.
     #[test]
     fn each_token_is_trained_in_one_branch(
         on_fork in prop::sample::select(vec![OnFork::All, OnFork::Longest]),
@@ -230,7 +231,7 @@ proptest! {
     }
 }
 
-/// A second export of the rows needs no further rules.
+/// A later export of the exported rows needs no second decision.
 #[test]
 fn a_failed_trial_that_counts_as_0_does_so_in_what_is_made_of_its_rows() {
     let fail = |row: &mut RolloutRow| {

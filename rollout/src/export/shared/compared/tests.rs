@@ -1,11 +1,11 @@
 use super::*;
 use crate::export::testing::fixture::{forked, straight};
 
-/// Writes each trial as its name, its group, its reward and its remaining branches.
+/// An exporter that writes each trial as its name, its group, its reward and its remaining branches.
 #[derive(Debug, Default)]
-struct Told;
+struct Outline;
 
-impl ComparedShape for Told {
+impl ComparedShape for Outline {
     fn write<W: Write>(
         &mut self,
         trial: &ComparedTrial,
@@ -28,9 +28,9 @@ fn named(name: &str, group: usize, trials: usize, reward: Option<f64>) -> Trial 
     trial
 }
 
-fn told(trials: impl IntoIterator<Item = Trial>) -> (Vec<String>, Vec<Omission>) {
+fn exported(trials: impl IntoIterator<Item = Trial>) -> (Vec<String>, Vec<Omission>) {
     let mut out = Vec::new();
-    let mut exporter = Box::new(ComparedExporter::<_, Told>::new(&mut out));
+    let mut exporter = Box::new(ComparedExporter::<_, Outline>::new(&mut out));
     trials.into_iter().for_each(|trial| exporter.write(trial).unwrap());
     let omissions = exporter.finish().unwrap();
     (String::from_utf8(out).unwrap().lines().map(str::to_owned).collect(), omissions)
@@ -45,7 +45,7 @@ fn groups_come_whole_however_their_trials_come() {
         named("b1", 1, 3, Some(0.0)),
         Trial { group: None, ..named("alone", 0, 1, Some(0.25)) },
     ];
-    let (lines, omissions) = told(trials);
+    let (lines, omissions) = exported(trials);
     let expected = [
         r#"["a0",1.0,0,[0]]"#,
         r#"["a1",0.5,2,[0]]"#,
@@ -59,21 +59,21 @@ fn groups_come_whole_however_their_trials_come() {
 
 #[test]
 fn a_group_that_never_became_whole_is_written_at_the_end() {
-    let (lines, _) = told([named("a", 0, 3, Some(1.0)), named("b", 0, 3, None)]);
+    let (lines, _) = exported([named("a", 0, 3, Some(1.0)), named("b", 0, 3, None)]);
     assert_eq!(lines, [r#"["a",1.0,0,[0]]"#, r#"["b",1.0,1,[0]]"#]);
 }
 
 #[test]
 fn a_missing_reward_does_not_move_the_baseline_of_the_others() {
     let trials = [named("a", 0, 3, Some(1.0)), named("b", 0, 3, None), named("c", 0, 3, Some(0.5))];
-    let (lines, omissions) = told(trials);
+    let (lines, omissions) = exported(trials);
     assert_eq!(lines, [r#"["a",1.0,0,[0]]"#, r#"["b",0.75,1,[0]]"#, r#"["c",0.5,2,[0]]"#]);
     let what =
         "trials: that they have no reward (masked; where a number must stand it is the mean of their group)"
             .to_owned();
     assert_eq!(omissions, [Omission { what, count: 1 }]);
     assert_eq!(
-        told([named("a", 0, 2, None), named("b", 0, 2, None)]).0,
+        exported([named("a", 0, 2, None), named("b", 0, 2, None)]).0,
         [r#"["a",0.0,0,[0]]"#, r#"["b",0.0,1,[0]]"#]
     );
 }
@@ -83,7 +83,7 @@ fn branches_that_train_nothing_are_left_out_all_but_one() {
     let masked = |branches: &[usize]| {
         let mut trial = Trial { group: None, ..forked() };
         branches.iter().for_each(|&branch| trial.rows[branch].loss_mask.fill(0));
-        told([trial])
+        exported([trial])
     };
     let what = "branches: nothing on them is trained".to_owned();
     let omission = Omission { what, count: 1 };
@@ -105,7 +105,7 @@ fn what_waits_for_its_group_waits_without_the_texts_of_its_calls() {
 #[test]
 fn numbers_that_json_cannot_hold_are_refused() {
     let refusal =
-        |trial: Trial| ComparedExporter::<_, Told>::new(Vec::new()).write(trial).unwrap_err().to_string();
+        |trial: Trial| ComparedExporter::<_, Outline>::new(Vec::new()).write(trial).unwrap_err().to_string();
     let told = refusal(Trial { reward: Some(f64::NAN), ..straight() });
     assert_eq!(told, "trial straight, branch 0: its reward is NaN");
     let told = refusal(Trial { advantage: Some(f64::INFINITY), ..straight() });

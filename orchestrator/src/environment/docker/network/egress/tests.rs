@@ -1,4 +1,4 @@
-//! Tests of the egress proxy on loopback addresses. Each address plays a container.
+//! The egress proxy on loopback addresses. This machine has many of them, and each plays a container.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -26,7 +26,7 @@ async fn connect(egress: &Egress, from: IpAddr) -> TcpStream {
     socket.connect(egress.address).await.unwrap()
 }
 
-/// Sends a request to the proxy and reads the whole answer.
+/// Sends a request to the egress proxy and reads until the end of the answer.
 async fn answer(egress: &Egress, from: IpAddr, request: &str) -> String {
     let mut stream = connect(egress, from).await;
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -39,7 +39,7 @@ fn get(url: &str, more: &str) -> String {
     format!("GET {url} HTTP/1.1\r\nHost: elsewhere\r\n{more}Connection: close\r\n\r\n")
 }
 
-/// Starts a server that returns its first request in capitals.
+/// Starts a server that answers each connection once, with the request in capitals.
 async fn server() -> u16 {
     let listener = TcpListener::bind((GATEWAY, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -56,7 +56,7 @@ async fn server() -> u16 {
 }
 
 #[tokio::test]
-async fn a_plain_request_goes_to_an_allowed_host_as_the_url_says() {
+async fn a_plain_request_goes_to_the_allowed_host_of_its_url() {
     let (egress, port) = (start().await, server().await);
     egress.permit(ONE, hosts(&["localhost"]));
     let more = "Proxy-Authorization: secret\r\nProxy-Connection: x\r\nX-Kept: yes\r\n";
@@ -123,7 +123,7 @@ async fn what_is_not_allowed_is_refused_with_the_reason() {
         ),
     ] {
         let said = answer(&egress, from, &request).await;
-        // The range among the hosts makes the proxy look the name up. If the lookup succeeds, the answer is 403.
+        // The existence of a forbidden name is not looked up, so the last request may be rejected for either reason.
         let refused = said.contains("example.com is not among the task's allowed_hosts");
         assert!(refused || said.starts_with(&format!("HTTP/1.1 {status} ")) && said.contains(why), "{said}");
     }

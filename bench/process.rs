@@ -1,0 +1,88 @@
+//! A process under test: this program again, on its own core, and its figures in `/proc`.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use rolltap_proxy::Settings;
+use serde_json::{Value, json};
+
+/// A child process that is killed on drop.
+pub(crate) struct Process {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    /// The address of the admin plane, if the process is the proxy.
+    pub(crate) admin: Option<SocketAddr>,
+}
+
+impl Process {
+    /// Starts this program in another role on the first core. The load has the second.
+    pub(crate) fn start(role: &[&str]) -> Self {
+        let mut child = pinned(0, role).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut addresses = line.split_whitespace().map(|address| address.parse().unwrap());
+        Self { address: addresses.next().unwrap(), admin: addresses.next(), child }
+    }
+
+    /// Opens a trial and returns its key.
+    pub(crate) async fn open_trial(&self) -> String {
+        let url = format!("http://{}/v1/trials", self.admin.unwrap());
+        let sent = reqwest::Client::new().post(url).json(&json!({"task_id": "bench"})).send();
+        let opened: Value = sent.await.unwrap().json().await.unwrap();
+        opened["key"].as_str().unwrap().to_owned()
+    }
+
+    /// Returns the processor time of all its threads, in seconds.
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        let tasks = std::fs::read_dir(self.of_process("task")).unwrap();
+        let nanoseconds = tasks.map(|task| {
+            let stat = std::fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap_or_default();
+            stat.split(' ').next().and_then(|first| first.parse::<u64>().ok()).unwrap_or(0)
+        });
+        nanoseconds.sum::<u64>() as f64 / 1e9
+    }
+
+    /// Returns its resident memory, in KiB.
+    pub(crate) fn resident_kib(&self) -> f64 {
+        let status = std::fs::read_to_string(self.of_process("status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    fn of_process(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/{name}", self.child.id()))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Runs this program in another role on one core, until it exits.
+pub(crate) fn on_core(core: usize, role: &[&str]) {
+    assert!(pinned(core, role).status().unwrap().success());
+}
+
+fn pinned(core: usize, role: &[&str]) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", &core.to_string()]).arg(std::env::current_exe().unwrap()).args(role);
+    command
+}
+
+/// Runs the proxy, prints its addresses on stdout, and serves until it is killed.
+pub(crate) fn run_proxy(upstream: &str, data: &str) {
+    // The program does the same on a machine with one core, and this process is pinned to one.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let upstreams = vec![format!("http://{upstream}").parse().unwrap()];
+        let settings = Settings::on_loopback(upstreams, data.into());
+        let proxy = rolltap_proxy::start(settings).await.unwrap();
+        println!("{} {}", proxy.agent_addrs()[0], proxy.admin_addr());
+        std::future::pending::<()>().await;
+    });
+}

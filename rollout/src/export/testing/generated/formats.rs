@@ -1,0 +1,49 @@
+//! The table of formats in the documentation of exports.
+
+use crate::export::choices::Named;
+use crate::export::format::Format;
+
+/// Markdown rows of all formats, with what a line of the file is and what the format has no place for.
+pub(super) fn table() -> String {
+    let mut table = "| `--format` | content | a line is | forks | advantage | cannot represent |\n|---|---|---|---|---|---|\n"
+        .to_owned();
+    for format in Format::ALL {
+        let (line, lacks) = facts(*format);
+        let (forks, advantage) = (format.on_fork().name(), format.advantage().name());
+        let row = format!(
+            "| `{}` | {} | {line} | `{forks}` | `{advantage}` | {lacks} |",
+            format.name(),
+            format.about()
+        );
+        table += &row.replace("|  |", "| |");
+        table.push('\n');
+    }
+    table
+}
+
+fn facts(format: Format) -> (&'static str, &'static str) {
+    match format {
+        Format::Jsonl | Format::Parquet => ("a branch", ""),
+        Format::Verifiers => ("a trial", "messages; versions within a call"),
+        Format::PrimeRl => ("(micro-batches)", "reward, group, versions; tokens beyond `--seq-len`"),
+        Format::Tinker => ("a branch", "reward, group, versions"),
+        Format::Skyrl => ("a trial", "rewards by name, versions"),
+        Format::Trl => ("a branch", "all versions of a branch except the oldest"),
+        Format::Verl => ("a trial", "the version of each token"),
+        Format::Slime | Format::Miles => ("a branch", "the version of each token"),
+        Format::Openrlhf => ("a trial", "forks (refused), rewards by name, versions"),
+        Format::Areal => {
+            ("a trial", "rewards by name; forks without `--advantage` (refused), and the reward with it")
+        }
+        Format::NemoRl => (
+            "a trial",
+            "forks (refused), rewards by name, versions; a group whose prompts differ; two groups whose prompts are the \
+             same",
+        ),
+        Format::Rllm => ("a trial", "rewards by name; trials without a trained token"),
+        Format::Harbor => ("a branch", "logprobs, advantage, group, versions"),
+        Format::HarborDetails => ("a trial", "advantage, group; calls that are not trained"),
+        Format::Atif => ("a trial", "logprobs of tokens that are not trained"),
+        Format::Atropos => ("a group", "versions; several branches without advantages (refused)"),
+    }
+}

@@ -1,0 +1,104 @@
+//! The environment variables that no option of the command line declares.
+
+/// Why a name is in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// rolltap reads it.
+    Read,
+    /// rolltap sets it for the processes that it starts.
+    Set,
+    /// The Python package reads it.
+    Python,
+}
+
+pub(super) struct Variable {
+    pub(super) name: &'static str,
+    pub(super) used: Use,
+    /// Sentences.
+    pub(super) meaning: &'static str,
+}
+
+const fn variable(used: Use, name: &'static str, meaning: &'static str) -> Variable {
+    Variable { name, used, meaning }
+}
+
+/// Every variable without an option, in the order of the page.
+pub(super) const VARIABLES: [Variable; 25] = [
+    variable(
+        Use::Read,
+        "ROLLTAP_LOG",
+        "Filter of the log, such as `rolltap_proxy=debug,info`. It replaces the level of `--verbose`.",
+    ),
+    variable(
+        Use::Read,
+        "ROLLTAP_CACHE_DIR",
+        "Directory of installed agents. The default is `rolltap` in the cache of the user.",
+    ),
+    variable(
+        Use::Read,
+        "ROLLTAP_PYTHON",
+        "Python interpreter for agents that are Python packages, before those on `PATH`, of pyenv and of uv.",
+    ),
+    variable(
+        Use::Read,
+        "DOCKER_HOST",
+        "Address of the Docker engine. The default is `unix:///var/run/docker.sock`.",
+    ),
+    variable(Use::Read, "XDG_CACHE_HOME", "Cache of the user. The default is `~/.cache`."),
+    variable(
+        Use::Read,
+        "HOME",
+        "Home of the user: the default of the cache, and the interpreters of pyenv and uv.",
+    ),
+    variable(Use::Read, "PYENV_ROOT", "Directory of pyenv. The default is `~/.pyenv`."),
+    variable(
+        Use::Read,
+        "PATH",
+        "Directories of the programs that rolltap starts. The environment `local` hands it to its commands.",
+    ),
+    variable(
+        Use::Read,
+        "LANG",
+        "The environment `local` hands it to its commands. The default is `C.UTF-8`.",
+    ),
+    variable(
+        Use::Read,
+        "USER",
+        "The environment `local` hands it to its commands, also as `LOGNAME`. The default is `root`.",
+    ),
+    variable(Use::Read, "TMPDIR", "Directory of temporary files. The default is `/tmp`."),
+    variable(Use::Set, "ROLLTAP_INSTRUCTION", "For agent `command`: the instruction, if it is short enough."),
+    variable(Use::Set, "ROLLTAP_INSTRUCTION_FILE", "For agent `command`: the file with the instruction."),
+    variable(
+        Use::Set,
+        "ROLLTAP_MCP_SERVERS",
+        "For agent `command`: the MCP servers of the task, as a JSON list.",
+    ),
+    variable(
+        Use::Set,
+        "ROLLTAP_SKILLS_DIR",
+        "For agent `command`: the directory with the skills of the task.",
+    ),
+    variable(
+        Use::Set,
+        "ROLLTAP_TRAJECTORY_FILE",
+        "For agent `command`: the file with the trajectory that the task provides.",
+    ),
+    variable(Use::Set, "ROLLTAP_LAYER", "For the install script of an agent: the directory to install into."),
+    variable(Use::Set, "ROLLTAP_VERSION", "For the install script of an agent: the version to install."),
+    variable(
+        Use::Set,
+        "ROLLTAP_FILE_",
+        "For the set-up script of an installed agent: the content of a file. A number follows the name.",
+    ),
+    variable(Use::Set, "ROLLTAP_TRIAL_KEY", "For Harbor's agents: the key of the trial."),
+    variable(Use::Set, "ROLLTAP_KEY", "For agents `codex` and `opencode`: the key of the trial."),
+    variable(Use::Set, "ROLLTAP_EXEC", "Mark of all processes that one command starts."),
+    variable(Use::Set, "ROLLTAP_ENVIRONMENT", "Mark of all processes that one environment `local` starts."),
+    variable(
+        Use::Python,
+        "ROLLTAP_PROGRAM",
+        "Program that `serve()` starts. The default is `rolltap` on `PATH`.",
+    ),
+    variable(Use::Python, "ROLLTAP_ENV_TOKEN", "Token of the environment server, for its clients."),
+];

@@ -1,0 +1,138 @@
+//! From the configuration to the settings of the proxy crate.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use rolltap_proxy::roles::RoleRules;
+use rolltap_proxy::store::{Retention, StoreSettings};
+use rolltap_proxy::{Address, AllowedOrigins, ImplicitTrials, PoolSettings, Redaction, Settings};
+
+use super::config::ProxyConfig;
+use super::options::ProxyOptions;
+use crate::token_file::read_token;
+
+impl ProxyConfig {
+    /// Parses the values that are text, and reads the token file.
+    pub(super) fn settings(self) -> anyhow::Result<Settings> {
+        let Self { options, prompts, tables } = self;
+        Ok(Settings {
+            upstreams: options.upstreams()?,
+            store: options.store()?,
+            logprobs_mode: options.logprobs_mode()?,
+            implicit_trials: options.implicit_trials()?,
+            tool_strict_level: parsed("tool_strict_level", &options.tool_strict_level)?,
+            // An empty list in the file is the default too: without an address nothing can call.
+            listen: match options.listen.is_empty() {
+                true => ProxyOptions::default().listen,
+                false => options.listen,
+            },
+            admin: options.admin,
+            public_url: options.public_url.map(|url| url.parse()).transpose()?,
+            data_dir: options.data,
+            admin_token: options.admin_token_file.as_deref().map(read_token).transpose()?,
+            model_aliases: options.model_aliases.into_iter().collect(),
+            upstream_idle_timeout: Duration::from_secs(options.upstream_idle_timeout.get()),
+            memory: u64::from(options.memory_mib) << 20,
+            max_connections: options.max_connections,
+            allow_media_urls: options.allow_media_urls,
+            allowed_origins: AllowedOrigins::new(&options.allowed_origins).context("allowed_origins")?,
+            pool: PoolSettings {
+                generation_defaults: options.generation_defaults.map(Into::into).unwrap_or_default(),
+                ..PoolSettings::default()
+            },
+            history: prompts.history.unwrap_or_default(),
+            render: prompts.render_settings()?,
+            roles: RoleRules::with(tables.roles)?,
+            training: tables.training,
+            limits: tables.limits.or(Settings::DEFAULT_LIMITS),
+            redaction: Arc::new(Redaction::new(&tables.redact.headers, &tables.redact.patterns)?),
+            reader_patience: Settings::DEFAULT_READER_PATIENCE,
+        })
+    }
+}
+
+impl ProxyOptions {
+    fn upstreams(&self) -> anyhow::Result<Vec<Address>> {
+        if self.upstream.is_empty() {
+            bail!("no upstream is given: name a vLLM server, like --upstream http://127.0.0.1:8000");
+        }
+        let authorized = |address: Address| match &self.upstream_api_key {
+            Some(key) => address.with_api_key(key),
+            None => Ok(address),
+        };
+        Ok(self.upstream.iter().map(|url| url.parse().and_then(authorized)).collect::<Result<_, _>>()?)
+    }
+
+    fn store(&self) -> anyhow::Result<StoreSettings> {
+        Ok(StoreSettings {
+            sync: parsed("sync", &self.sync)?,
+            retention: Retention {
+                max_age: self.retain_days.map(|days| Duration::from_hours(24 * u64::from(days))),
+                max_bytes: self.retain_gib.map(|gib| u64::from(gib) << 30),
+            },
+        })
+    }
+
+    /// Checks the mode. clap rejects a wrong flag earlier, but the value of a file comes here unchecked.
+    fn logprobs_mode(&self) -> anyhow::Result<String> {
+        match self.logprobs_mode.as_str() {
+            mode if Settings::LOGPROBS_MODES.contains(&mode) => Ok(mode.to_owned()),
+            mode => bail!("logprobs_mode is {mode:?}; it may be {}", Settings::LOGPROBS_MODES.join(" or ")),
+        }
+    }
+
+    fn implicit_trials(&self) -> anyhow::Result<ImplicitTrials> {
+        let Some(place) = &self.implicit_trials else { return Ok(ImplicitTrials::Never) };
+        ImplicitTrials::named(place).ok_or_else(|| {
+            anyhow!("implicit_trials is {place:?}; it may be {}", ImplicitTrials::NAMES.join(" or "))
+        })
+    }
+}
+
+/// Parses a value of the proxy crate. An error names the key.
+fn parsed<T: std::str::FromStr<Err = String>>(key: &str, text: &str) -> anyhow::Result<T> {
+    text.parse().map_err(|error| anyhow!("{key}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_those_of_the_proxy_crate() {
+        let mut config = ProxyConfig::default();
+        config.options.upstream = vec!["http://127.0.0.1:8000".to_owned()];
+        let upstreams = config.options.upstreams().unwrap();
+        let ports = (config.options.listen.clone(), config.options.admin);
+        let of_crate = Settings {
+            listen: ports.0,
+            admin: ports.1,
+            ..Settings::on_loopback(upstreams, config.options.data.clone())
+        };
+        // Both debug texts have all fields. The compiled rules of roles and redaction compare by their text.
+        assert_eq!(format!("{:?}", config.settings().unwrap()), format!("{of_crate:?}"));
+    }
+
+    #[test]
+    fn an_empty_list_of_addresses_is_the_default() {
+        let config = ProxyConfig::parse("upstream = [\"http://127.0.0.1:8000\"]\nlisten = []").unwrap();
+        assert_eq!(config.settings().unwrap().listen, ["127.0.0.1:7070".parse().unwrap()]);
+    }
+
+    #[test]
+    fn wrong_names_in_the_file_are_errors_with_the_right_names() {
+        for (wrong, right) in [
+            ("sync = \"never\"", "always, interval, off"),
+            ("logprobs_mode = \"raw_logits\"", "raw_logprobs or processed_logprobs"),
+            ("tool_strict_level = \"all\"", "auto, function, parameter"),
+            ("implicit_trials = \"here\"", "loopback or anywhere"),
+            ("chat_template_content_format = \"json\"", "auto, string, openai"),
+        ] {
+            let config = ProxyConfig::parse(&format!("upstream = [\"http://h:8000\"]\n{wrong}")).unwrap();
+            let error = config.settings().unwrap_err().to_string();
+            let key = wrong.split(' ').next().unwrap_or_default();
+            assert!(error.contains(key) && error.contains(right), "{error}");
+        }
+    }
+}

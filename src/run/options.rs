@@ -1,0 +1,171 @@
+//! The options of `rolltap run`.
+
+use std::net::SocketAddr;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+
+use clap::Args;
+use rolltap_orchestrator::environment::EnvironmentKind;
+use rolltap_proxy::Address;
+use serde_json::{Map, Value};
+
+use crate::option_values::{json_object, option, variable};
+use crate::prompt_options::PromptOptions;
+
+/// Run an agent at Harbor tasks and collect rollouts with rewards
+///
+/// Each sample of each task is a trial. rolltap starts its environment, the agent works in it, the proxy captures its
+/// calls, and the tests of the task give the reward. Results, logs and rollouts are in the directory of the job.
+#[derive(Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    /// Run this Harbor task directory, or all tasks in this directory. Repeat the flag for more.
+    ///
+    /// These tasks replace the tasks of --config.
+    #[arg(short, long, required_unless_present_any = ["config", "resume"], value_name = "PATH")]
+    pub(super) path: Vec<PathBuf>,
+    /// Read this job file of Harbor, in YAML or JSON. Flags override it.
+    ///
+    /// Its section `rolltap` has the settings without a key in Harbor's format.
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// Resume the interrupted job in this directory, with its configuration.
+    ///
+    /// Completed trials stay, and interrupted trials run again.
+    #[arg(long, value_name = "JOB_DIR", conflicts_with_all = ["config", "path", "job_name", "jobs_dir"])]
+    pub(super) resume: Option<PathBuf>,
+    /// Run this many samples of each task, which form a group. A job has at most 100000 trials. [default: 1]
+    #[arg(short = 'k', long, visible_alias = "n-attempts", value_name = "NUMBER")]
+    pub(super) samples: Option<NonZeroU32>,
+    /// Run this many trials at the same time. A resumed job may have another number. [default: 4]
+    #[arg(short = 'n', long, visible_alias = "n-concurrent", value_name = "NUMBER")]
+    pub(super) concurrency: Option<NonZeroUsize>,
+    /// Run at most this many trials of one task at the same time. [default: the value of --concurrency]
+    #[arg(long, value_name = "NUMBER")]
+    pub(super) n_concurrent_per_task: Option<NonZeroUsize>,
+    /// Stop the job after this many trials in a row without trainable tokens; 0 never stops it. [default: 20]
+    ///
+    /// Such trials are typical of a router before vLLM that removes token ids.
+    #[arg(long, value_name = "NUMBER")]
+    pub(super) max_empty_trials: Option<u32>,
+    /// Retry a sample up to this often if its trial fails for a reason that is not the agent's. [default: 0]
+    #[arg(short = 'r', long, value_name = "NUMBER")]
+    pub(super) max_retries: Option<u32>,
+    /// Create the directory of the job in this directory. [default: jobs]
+    #[arg(short = 'o', long, env = "ROLLTAP_JOBS_DIR", value_name = "DIR")]
+    pub(super) jobs_dir: Option<PathBuf>,
+    /// Give the job and its directory this name. [default: the time, like 2026-11-21__03-42-00]
+    ///
+    /// If the directory exists and has an equal job, that job resumes.
+    #[arg(long, value_name = "NAME")]
+    pub(super) job_name: Option<String>,
+    /// Multiply each time limit of each task by this factor. [default: 1]
+    #[arg(long, value_name = "FACTOR")]
+    pub(super) timeout_multiplier: Option<f64>,
+    /// Hide the progress of running trials.
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+    /// Print events as JSON lines on standard output. The summary goes to standard error.
+    #[arg(long)]
+    pub(super) json: bool,
+
+    /// Choose the agent that works at the tasks.
+    ///
+    /// Built-in agents are oracle (the solution of the task), nop (no action), command (a shell command) and terminal
+    /// (rolltap's own agent). `rolltap agents` lists the installed agents, like claude-code and codex. The path of a
+    /// definition file chooses your own agent.
+    #[arg(short, long, required_unless_present_any = ["config", "resume"], value_name = "AGENT", help_heading = AGENT)]
+    pub(super) agent: Option<String>,
+    /// Run this shell command inside each environment, for agent command.
+    ///
+    /// The address of the model is in OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL and LLM_BASE_URL. The
+    /// key of the trial is in the variables of API keys with the same prefixes. The instruction is in
+    /// ROLLTAP_INSTRUCTION and in the file ROLLTAP_INSTRUCTION_FILE.
+    #[arg(long, value_name = "COMMAND", help_heading = AGENT)]
+    pub(super) agent_command: Option<String>,
+    /// Stop agent terminal after this many turns, like its option max_turns. [default: 100]
+    #[arg(long, value_name = "NUMBER", help_heading = AGENT)]
+    pub(super) max_turns: Option<u32>,
+    /// Set an option of agent terminal or of an installed agent. Repeat the flag for more.
+    ///
+    /// `rolltap agents NAME` lists the options. Each installed agent has the option `version`.
+    #[arg(long, visible_alias = "ak", value_name = "NAME=VALUE", value_parser = option, help_heading = AGENT)]
+    pub(super) agent_kwarg: Vec<(String, Value)>,
+    /// Set an environment variable of an installed agent, of agent command, or of the shell of agent terminal. Repeat
+    /// the flag for more.
+    #[arg(long, visible_alias = "ae", value_name = "NAME=VALUE", value_parser = variable, help_heading = AGENT)]
+    pub(super) agent_env: Vec<(String, String)>,
+    /// Choose where trials run: docker, local or harbor. [default: docker]
+    ///
+    /// With docker, each trial has a container. With local, each has a temporary directory on this host, which is no
+    /// sandbox: the agent can do all that your user can do. With harbor, the installed harbor package runs the trials,
+    /// and --agent is an agent of Harbor.
+    #[arg(short, long = "env", visible_alias = "environment", value_name = "ENVIRONMENT", help_heading = AGENT)]
+    pub(super) environment: Option<EnvironmentKind>,
+    /// Choose the environment of Harbor, for environment harbor. [default: docker]
+    ///
+    /// It is a name like docker, daytona or modal, or an import path.
+    #[arg(long, value_name = "TYPE", help_heading = AGENT)]
+    pub(super) harbor_env: Option<String>,
+    /// Set a keyword argument of the environment of Harbor, for environment harbor. Repeat the flag for more.
+    #[arg(long, visible_alias = "ek", value_name = "NAME=VALUE", value_parser = option, help_heading = AGENT)]
+    pub(super) harbor_env_kwarg: Vec<(String, Value)>,
+    /// Run Harbor with this Python, which has the package harbor 0.25. [default: python3]
+    ///
+    /// Environment harbor needs it, and agent terminus-2 needs it in each environment.
+    #[arg(long, env = "ROLLTAP_HARBOR_PYTHON", value_name = "PATH", help_heading = AGENT)]
+    pub(super) harbor_python: Option<PathBuf>,
+    /// Build images even if an earlier job built them, or if a task with a Dockerfile names a ready image.
+    #[arg(long, help_heading = AGENT)]
+    pub(super) force_build: bool,
+
+    /// Use this model, by its name at the upstream. [default: the only model of the upstream]
+    #[arg(short, long, env = "ROLLTAP_MODEL", value_name = "MODEL", help_heading = MODEL)]
+    pub(super) model: Option<String>,
+    /// Use the vLLM server at this URL, with or without /v1. Repeat the flag for several replicas of one model.
+    ///
+    /// The job embeds a proxy before the servers.
+    #[arg(long, env = "ROLLTAP_UPSTREAM", value_name = "URL", value_delimiter = ',', help_heading = MODEL)]
+    pub(super) upstream: Vec<Address>,
+    /// Send this API key to the upstreams (vLLM's --api-key).
+    #[arg(long, env = "ROLLTAP_UPSTREAM_API_KEY", value_name = "KEY", hide_env_values = true, help_heading = MODEL)]
+    pub(super) upstream_api_key: Option<String>,
+    /// Use the running proxy with this admin plane, instead of --upstream and an embedded proxy.
+    #[arg(long, value_name = "ADMIN_URL", help_heading = MODEL)]
+    pub(super) proxy: Option<String>,
+    /// Send the token in this file to the admin plane of --proxy.
+    #[arg(long, value_name = "FILE", requires = "proxy", help_heading = MODEL)]
+    pub(super) proxy_token_file: Option<PathBuf>,
+    /// Serve the agent plane of the embedded proxy at this address, for agents on other machines. The flag requires
+    /// --public-url.
+    #[arg(long, value_name = "ADDRESS", requires = "public_url", conflicts_with = "proxy", help_heading = MODEL)]
+    pub(super) listen: Option<SocketAddr>,
+    /// Give all agents of the job this URL of --listen, like https://gateway.example:7070.
+    #[arg(long, value_name = "URL", requires = "listen", conflicts_with = "proxy", help_heading = MODEL)]
+    pub(super) public_url: Option<String>,
+    /// Set these request keys in each call of each trial, as a JSON object. Keys of vLLM are valid too.
+    #[arg(long, value_name = "JSON", value_parser = json_object, help_heading = MODEL)]
+    pub(super) sampling: Option<Map<String, Value>>,
+    #[command(flatten)]
+    pub(super) prompts: PromptOptions,
+}
+
+const AGENT: &str = "Agent";
+const MODEL: &str = "Model";
+
+const AFTER_HELP: &str = "\
+Examples:
+  rolltap run -p tasks/hello-world -a oracle
+  rolltap run -p tasks -a terminal --upstream http://127.0.0.1:8000 -k 8 -n 16
+  rolltap run -p tasks -a claude-code --ak max_turns=30 --upstream http://127.0.0.1:8000
+  rolltap run -p tasks -a command --agent-command 'claude -p \"$ROLLTAP_INSTRUCTION\"' \\
+    --upstream http://gpu:8000
+  rolltap run -p tasks -e harbor -a terminus-2 --upstream http://127.0.0.1:8000
+  rolltap run -p tasks -a terminal -m qwen3 --proxy http://127.0.0.1:7071 \\
+    --sampling '{\"temperature\": 0.7}'
+
+Ctrl-C stops the job. It cancels running trials, removes their environments, and writes the results so
+far. A second Ctrl-C skips the collection of logs and rollouts.
+
+Exit codes: 0 for success; 1 if a trial failed for a reason that is not the agent's; 2 for wrong usage
+or configuration, before any work starts.";

@@ -1,0 +1,5 @@
+//! `rolltap env` on real containers.
+
+mod faults;
+mod programs;
+mod server;

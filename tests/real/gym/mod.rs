@@ -1,5 +1,0 @@
-//! `rolltap env` on real containers.
-
-mod hardships;
-mod programs;
-mod server;
