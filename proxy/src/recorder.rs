@@ -1,6 +1,6 @@
-//! The record of one call while its answer passes: ids and logprobs are copied out of the raw JSON as it is seen.
+//! Builds the record of one call while its answer streams. Token ids and logprobs are copied out of the raw JSON.
 //!
-//! What is missing or does not fit is noted as a [`Flaw`]; nothing is made up.
+//! A missing or inconsistent part becomes a [`Flaw`] of the record. The recorder never fills a gap.
 
 mod answers;
 mod flaws;
@@ -22,18 +22,18 @@ use crate::common::redaction::Redaction;
 use crate::prefix::Plan;
 use crate::upstream::ServedBy;
 
-/// What is known of a call before it is answered.
+/// The facts of a request, known before upstream answers.
 #[derive(Clone, Debug)]
 pub(crate) struct CallFacts {
     pub(crate) dialect: Dialect,
     pub(crate) model: String,
     pub(crate) sampling: Sampling,
     pub(crate) has_media: bool,
-    /// How many choices were asked for, of each prompt.
+    /// The number of requested choices per prompt.
     pub(crate) choices: u32,
-    /// How many prompts: one, but in a batch of completions.
+    /// The number of prompts. Only a batch of completions has more than one.
     pub(crate) prompts: usize,
-    /// Upstream is asked for ids and logprobs.
+    /// Whether the request to upstream asks for ids and logprobs.
     pub(crate) asks_for_tokens: bool,
 }
 
@@ -72,19 +72,20 @@ pub(crate) struct Recorder {
     answers: Option<Answers>,
 }
 
-/// The parts of an answer's choice that are kept: JSON texts but for the logprobs, whose form is the dialect's.
+/// The recorded parts of an answer's choice, as JSON texts. The logprobs are parsed, because their form depends on the
+/// dialect.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ChoicePart<'a> {
     pub(crate) index: u32,
     pub(crate) token_ids: Option<&'a str>,
     pub(crate) logprobs: &'a [Option<Logprob>],
-    /// The text itself.
+    /// The plain text, without quotes.
     pub(crate) finish_reason: Option<&'a str>,
     pub(crate) stop_reason: Option<&'a str>,
-    /// Completions with `echo`: `logprobs` has the prompt's tokens first, `token_ids` has not.
+    /// True for completions with `echo`: `logprobs` begins with the prompt's tokens, `token_ids` does not.
     pub(crate) begins_with_prompt: bool,
-    /// Chat's `message`, or its `delta`.
-    pub(crate) said: Option<&'a str>,
+    /// The `message` or `delta` of a chat answer.
+    pub(crate) message: Option<&'a str>,
 }
 
 impl Recorder {
@@ -135,25 +136,25 @@ impl Recorder {
         }
     }
 
-    /// What was decided about the prompt.
+    /// Records the plan for the prompt, and starts to collect the messages that the plan needs.
     pub(crate) fn planned(&mut self, plan: Plan) {
         self.keeps_answers();
         self.plan = Some(plan);
     }
 
-    /// The server refused the prompt as ids and makes it of the messages.
+    /// Records that the server rejected the id prompt and renders the messages instead.
     pub(crate) fn ids_were_refused(&mut self) {
         self.plan.iter_mut().for_each(Plan::ids_were_refused);
     }
 
-    /// Hands out what others need to go on from this call.
+    /// Removes and returns the plan, and copies its continuation into the record.
     pub(crate) fn take_plan(&mut self) -> Option<Plan> {
         let plan = self.plan.take()?;
         self.call.continuation = Some(plan.continuation.clone());
         Some(plan)
     }
 
-    /// The record of one prompt of a batch, by its place.
+    /// Returns the record of one prompt of a batch, by its index in the request.
     pub(crate) fn of_prompt(&mut self, place: usize) -> Option<&mut Self> {
         match place.checked_sub(1) {
             None => Some(self),
@@ -171,25 +172,25 @@ impl Recorder {
         self.others.iter_mut().for_each(|other| other.answered(status, by, is_stream));
     }
 
-    /// From here on, what the choices say is kept until it is taken.
+    /// Collects the messages of the choices from now on, until [`Self::take_answers`].
     pub(crate) fn keeps_answers(&mut self) {
         self.answers.get_or_insert_default();
     }
 
-    /// The messages of the choices that came, in the form in which requests have them, by the choice's index; none for
-    /// one that could not be read. Empty where they were not kept.
+    /// Removes and returns the collected messages, in the form of request messages, with the index of their choice. A
+    /// message is `None` if it could not be read. Empty if no messages were collected.
     pub(crate) fn take_answers(&mut self) -> Vec<(u32, Option<serde_json::Value>)> {
         self.answers.take().map(Answers::finish).unwrap_or_default()
     }
 
-    /// The JSON string by which an answer names its model; every chunk of a stream does, and the first one counts.
+    /// Records the model of an answer, given as a JSON string. Every chunk of a stream has it, and the first one counts.
     pub(crate) fn served_model(&mut self, name: &str) {
         if self.call.served_model.is_none() {
             self.call.served_model = serde_json::from_str(name).ok();
         }
     }
 
-    /// vLLM's `prompt_token_ids`. It repeats them for each choice of a stream; the first time counts.
+    /// Records vLLM's `prompt_token_ids`. A stream repeats them for each choice, and the first ones count.
     pub(crate) fn prompt(&mut self, ids: &str) {
         if !self.call.prompt_token_ids.is_empty() {
             return;
@@ -199,12 +200,13 @@ impl Recorder {
                 self.call.prompt_token_ids = ids;
                 self.note_whether_ids_were_taken();
             }
-            // Nor can it be told whether they are those that were sent.
+            // Unreadable ids cannot be compared with the ids that were sent either.
             Err(_) => self.flaw(Flaw::Unreadable),
         }
     }
 
-    /// A server that knows nothing of prompts as ids renders the messages, which stand beside them.
+    /// Compares the prompt with the ids that were sent. A server without support for id prompts ignores them and renders
+    /// the messages of the same request.
     fn note_whether_ids_were_taken(&mut self) {
         let Some(sent) = self.plan.as_ref().and_then(|plan| plan.ids.as_ref()) else { return };
         if *sent == self.call.prompt_token_ids {
@@ -215,7 +217,7 @@ impl Recorder {
         }
     }
 
-    /// A choice of a whole answer, or one chunk's part of it.
+    /// Records a choice of a whole answer, or the part of a choice in one chunk.
     pub(crate) fn choice(&mut self, part: ChoicePart<'_>) {
         let mut is_readable = true;
         let version = self.version_of_stream();
@@ -232,8 +234,8 @@ impl Recorder {
         if sampled > 0 {
             versions::stamp(choice, ids_before, self.call.policy_version, version);
         }
-        if let (Some(answers), Some(said)) = (&mut self.answers, part.said) {
-            answers.part(part.index, said);
+        if let (Some(answers), Some(message)) = (&mut self.answers, part.message) {
+            answers.part(part.index, message);
         }
         if let Some(reason) = part.finish_reason {
             choice.finish_reason = Some(reason.to_owned());
@@ -249,12 +251,12 @@ impl Recorder {
         }
     }
 
-    /// Parts of choices came without ids: each is one token at least, and the usage, which comes last, counts all.
+    /// Counts parts of choices that came without ids. Each is at least one token, and the final `usage` counts all tokens.
     pub(crate) fn tokens_without_ids(&mut self, parts: u64, usage: Option<u64>) {
         self.tokens_without_ids = (self.tokens_without_ids + parts).max(usage.unwrap_or_default());
     }
 
-    /// How many tokens were sampled that the record has no ids of.
+    /// Returns the number of sampled tokens whose ids the record lacks.
     pub(crate) fn unrecorded_tokens(&self) -> u64 {
         let has_ids =
             |recorder: &Self| recorder.call.choices.iter().any(|choice| !choice.token_ids.is_empty());
@@ -262,12 +264,12 @@ impl Recorder {
         if any_has { 0 } else { self.tokens_without_ids }
     }
 
-    /// Upstream put an error where an answer belongs. What comes after it does not make the call complete.
+    /// Records an error that upstream sent in place of an answer. The call fails, even if the stream continues.
     pub(crate) fn upstream_error(&mut self, error: &str) {
         self.upstream_error.get_or_insert_with(|| error.to_owned());
     }
 
-    /// Something of the answer was not of vLLM's form.
+    /// Records that a part of the answer does not have vLLM's form.
     pub(crate) fn unreadable(&mut self) {
         self.flaw(Flaw::Unreadable);
         if let Some(answers) = &mut self.answers {
@@ -280,15 +282,15 @@ impl Recorder {
         flaws::are_all_finished(&self.call.choices, self.expected_choices)
     }
 
-    /// Every choice of every prompt has its finish reason, and upstream reported no error.
-    pub(crate) fn is_all_said(&self) -> bool {
-        let is_said = |recorder: &Self| {
+    /// Whether every choice of every prompt has its finish reason and upstream reported no error.
+    pub(crate) fn is_complete(&self) -> bool {
+        let is_complete = |recorder: &Self| {
             recorder.expected_choices > 0 && recorder.is_whole() && recorder.upstream_error.is_none()
         };
-        is_said(self) && self.others.iter().all(is_said)
+        is_complete(self) && self.others.iter().all(is_complete)
     }
 
-    /// The finished records: one, but for a batch.
+    /// Finishes the records: one per prompt of the request.
     pub(crate) fn finish(mut self, status: CallStatus, error: Option<String>) -> Vec<Call> {
         let mut others = std::mem::take(&mut self.others);
         if let Some(error) = &self.upstream_error {
@@ -324,7 +326,7 @@ impl Recorder {
         self.call
     }
 
-    /// Which weights sample what arrives now.
+    /// Returns the policy version that samples the tokens which arrive now.
     fn version_of_stream(&self) -> i32 {
         let served_by = self.served_by.as_ref().filter(|_| self.is_stream);
         served_by.map_or(self.call.policy_version, ServedBy::version_now)
@@ -343,7 +345,7 @@ impl Recorder {
     }
 }
 
-/// The item that `is` the one looked for, else a new one. Answers have few of anything, so a scan beats a map.
+/// Returns the first item for which `is` holds, or adds a new item. The lists are short, so a scan is faster than a map.
 fn find_or_push<T>(items: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
     let position = items.iter().position(is).unwrap_or(items.len());
     if position == items.len() {

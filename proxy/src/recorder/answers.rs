@@ -1,8 +1,7 @@
-//! What upstream's parsers made of an answer: each choice's message, as a chat client that keeps the conversation sends
-//! it back.
+//! Collects the message of each choice, in the form in which a chat client sends it back with its next request.
 //!
-//! A stream brings it in a piece per token. Pieces of text are gathered as they stand between their quotes and read once
-//! at the end, so a token costs a copy of its own few bytes and nothing else.
+//! A stream delivers a message in one piece per token. The text between the quotes of each piece is appended, and the
+//! escapes are decoded once at the end. A token thus costs only a copy of its bytes.
 
 mod calls;
 mod text;
@@ -15,61 +14,63 @@ use super::find_or_push;
 use crate::wire::json_edit::Object;
 use crate::wire::json_scan::Cursor;
 
-/// The messages of a call's choices while they come.
+/// The messages of a call's choices while they arrive.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
-    choices: Vec<Said>,
-    /// Something came of which nobody knows what it said.
+    choices: Vec<ChoiceMessage>,
+    /// A part was lost, so every message may be incomplete.
     is_incomplete: bool,
 }
 
-/// One choice's message as far as it came.
+/// The received part of one choice's message.
 #[derive(Debug, Default)]
-struct Said {
+struct ChoiceMessage {
     choice: u32,
     role: Text,
     content: Text,
     reasoning: Text,
     calls: Calls,
-    /// Some of it was of no form that a message has.
+    /// A part does not have the form of a message.
     is_unreadable: bool,
 }
 
 impl Answers {
-    /// Takes the JSON text of a delta or of a whole message.
+    /// Adds the JSON text of a delta or of a whole message.
     pub(crate) fn part(&mut self, choice: u32, delta_or_message: &str) {
-        let new = || Said { choice, ..Said::default() };
-        let said = find_or_push(&mut self.choices, |said| said.choice == choice, new);
-        if said.take(delta_or_message).is_none() {
-            said.is_unreadable = true;
+        let new = || ChoiceMessage { choice, ..ChoiceMessage::default() };
+        let message = find_or_push(&mut self.choices, |message| message.choice == choice, new);
+        if message.take(delta_or_message).is_none() {
+            message.is_unreadable = true;
         }
     }
 
-    /// A part could not be read far enough to tell whose it was.
+    /// Records the loss of a part whose choice is unknown.
     pub(crate) fn lost_a_part(&mut self) {
         self.is_incomplete = true;
     }
 
-    /// The messages in the form in which requests have them, by the choice's index. None for one that could not be read.
+    /// Returns the messages in the form of request messages, with the index of their choice. A message is `None` if it
+    /// could not be read. The form is
     ///
-    /// `{"role":…,"content":…,"reasoning":…,"tool_calls":[{"id":…,"type":…,"function":{"name":…,"arguments":…}}]}`; what
-    /// is empty or was never said is left out, but for `content`, which is then `null`: a stream begins with an empty
-    /// content whatever comes, so empty and none mean the same. `arguments` is the model's text, empty where none came.
+    /// `{"role":…,"content":…,"reasoning":…,"tool_calls":[{"id":…,"type":…,"function":{"name":…,"arguments":…}}]}`.
+    ///
+    /// Empty members are omitted, except `content`, which is `null`: every stream begins with an empty content, so empty
+    /// and absent mean the same. `arguments` is the model's text, or empty if there is none.
     pub(crate) fn finish(mut self) -> Vec<(u32, Option<Value>)> {
-        self.choices.sort_by_key(|said| said.choice);
-        let is_whole = |said: &Said| !self.is_incomplete && !said.is_unreadable;
-        let finished = self.choices.into_iter().map(|said| {
-            let (choice, is_whole) = (said.choice, is_whole(&said));
-            (choice, if is_whole { said.finish() } else { None })
+        self.choices.sort_by_key(|message| message.choice);
+        let is_whole = |message: &ChoiceMessage| !self.is_incomplete && !message.is_unreadable;
+        let finished = self.choices.into_iter().map(|message| {
+            let (choice, is_whole) = (message.choice, is_whole(&message));
+            (choice, if is_whole { message.finish() } else { None })
         });
         finished.collect()
     }
 }
 
-impl Said {
-    /// None if the text has not the form of a message.
+impl ChoiceMessage {
+    /// Adds a part. `None` if the text does not have the form of a message.
     fn take(&mut self, delta_or_message: &str) -> Option<()> {
-        // vLLM says `reasoning` since 0.12, `reasoning_content` before, and both for a while.
+        // vLLM sends `reasoning` since 0.12 and `reasoning_content` before. Some versions send both.
         const NAMES: [&str; 5] = ["content", "reasoning", "tool_calls", "role", "reasoning_content"];
         let [content, reasoning, calls, role, older] = members(delta_or_message, NAMES)?;
         if let Some(content) = content {
@@ -103,8 +104,8 @@ impl Said {
     }
 }
 
-/// The values of an object's members of these names, as texts; `null` is none. Of several the last counts, as in
-/// [`Object`], which is asked where the text is of an unusual form.
+/// Returns the values of these members as texts. A value is `None` if it is `null`. The last of several equal members
+/// counts, as in [`Object`], which parses texts of an unusual form.
 fn members<'a, const N: usize>(object: &'a str, names: [&str; N]) -> Option<[Option<&'a str>; N]> {
     let mut values = [None; N];
     let mut cursor = Cursor::new(object);

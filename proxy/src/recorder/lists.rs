@@ -1,7 +1,7 @@
-//! The two lists that matter out of vLLM's JSON: token ids and logprobs.
+//! Parses the token ids and logprobs of vLLM's JSON.
 //!
-//! The plain forms are read by hand, everything else by serde, which then says what is wrong. A property test holds the
-//! two to the same result.
+//! Hand-written code parses the plain forms, and serde parses all others and reports errors. A property test checks that
+//! both give the same result.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use crate::wire::json_scan::Cursor;
 
-/// What a text is that is no such list.
+/// The error of a text that is not such a list.
 pub(crate) type NotAList = serde_json::Error;
 
-/// Appends the ids of a JSON array, or nothing where it is no list of token ids.
+/// Appends the ids of a JSON array, or nothing if the text is not a list of token ids.
 pub(crate) fn read_ids(text: &str, ids: &mut Vec<TokenId>) -> Result<(), NotAList> {
     let length = ids.len();
     if plain_ids(text, ids).is_some() {
@@ -28,7 +28,7 @@ pub(crate) fn read_ids(text: &str, ids: &mut Vec<TokenId>) -> Result<(), NotALis
     read
 }
 
-/// Up to nine digits are below 2^30, so no id of this form is too large; longer ones are left to serde.
+/// A number of nine digits is below 2^30, so it is a valid id. serde parses longer numbers.
 const PLAIN_DIGITS: u32 = 9;
 
 fn plain_ids(text: &str, ids: &mut Vec<TokenId>) -> Option<()> {
@@ -61,8 +61,8 @@ fn plain_ids(text: &str, ids: &mut Vec<TokenId>) -> Option<()> {
     Some(())
 }
 
-/// Appends the tokens' logprobs of vLLM's `logprobs` object, or nothing where it is no such object: `content[].logprob`
-/// of chat completions, `token_logprobs` of completions.
+/// Appends the logprobs of vLLM's `logprobs` object: `content[].logprob` of chat completions, or `token_logprobs` of
+/// completions. Appends nothing if the text is not such an object.
 pub(crate) fn read_logprobs(text: &str, logprobs: &mut Vec<Option<Logprob>>) -> Result<(), NotAList> {
     let length = logprobs.len();
     let mut json = serde_json::Deserializer::from_str(text);
@@ -73,22 +73,22 @@ pub(crate) fn read_logprobs(text: &str, logprobs: &mut Vec<Option<Logprob>>) -> 
     read
 }
 
-/// Reads that of chat completions off a cursor. Where this gives up, some of it may have been appended already.
+/// Parses the object of chat completions at a cursor. On `None` some logprobs may have been appended already.
 pub(crate) fn plain_logprobs(cursor: &mut Cursor<'_>, logprobs: &mut Vec<Option<Logprob>>) -> Option<()> {
     let mut content_came = false;
     cursor.object(|cursor, key| {
         if key != "content" {
-            // That of completions is left to serde.
+            // serde parses the object of completions.
             return if key == "token_logprobs" { None } else { cursor.value().map(drop) };
         }
         if std::mem::replace(&mut content_came, true) {
-            return None; // serde knows which of the two counts
+            return None; // serde decides which of two equal members counts
         }
         if cursor.null() { Some(()) } else { cursor.array(|cursor| plain_entry(cursor, logprobs)) }
     })
 }
 
-/// An entry in the very spelling of vLLM where no alternatives were asked for: there is one for each token.
+/// Parses an entry in vLLM's exact spelling without alternatives, which occurs once per token.
 fn exact_entry(cursor: &mut Cursor<'_>) -> Option<f64> {
     cursor.exactly(r#"{"token":"#)?;
     cursor.value()?;
@@ -119,12 +119,12 @@ fn plain_entry(cursor: &mut Cursor<'_>, logprobs: &mut Vec<Option<Logprob>>) -> 
     Some(())
 }
 
-/// vLLM prints a 32-bit number with the digits of a 64-bit one, so the way back is exact.
+/// vLLM prints a 32-bit number with the digits of a 64-bit number, so this conversion is exact.
 fn logprob(number: Option<f64>) -> Option<Logprob> {
     Logprob::try_from(number? as f32).ok()
 }
 
-/// Appends a JSON array of token ids: no list of its own per chunk.
+/// Appends a JSON array of token ids, without a temporary list per chunk.
 struct TokenIds<'v>(&'v mut Vec<TokenId>);
 
 impl<'de> DeserializeSeed<'de> for TokenIds<'_> {
@@ -147,7 +147,7 @@ impl<'de> Visitor<'de> for TokenIds<'_> {
     }
 }
 
-/// Appends the logprobs of either object.
+/// Appends the logprobs of either form of the object.
 struct Logprobs<'v>(&'v mut Vec<Option<Logprob>>);
 
 impl<'de> DeserializeSeed<'de> for Logprobs<'_> {

@@ -1,7 +1,7 @@
-//! What a trial's prompts have in common, found in their text.
+//! Shares the token ids of prompts with a common beginning within a trial.
 //!
-//! vLLM writes out all ids of the conversation so far for each turn. Where the text begins like that of an earlier
-//! prompt, so do the ids: they are taken from there, and only what is new is read.
+//! vLLM sends all prompt ids of the conversation in each turn. If the text of the list begins like an earlier list, the
+//! parsed ids of the common part are shared, and only the rest is parsed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,29 +11,29 @@ use rolltap_rollout::token_list::TokenList;
 
 use super::lists::{NotAList, read_ids};
 
-/// Conversations of one trial that go on side by side, at most; the one not seen for longest goes.
+/// The maximum number of parallel conversations per trial. The least recently used one is evicted.
 const CONVERSATIONS: usize = 3;
 
-/// Texts of all trials together have no more bytes than this. A trial that finds no room has its prompts read whole, which
-/// costs time and nothing else.
+/// The memory budget for the texts of all trials, in bytes. Without budget a trial's prompts are parsed whole, which
+/// costs time only.
 const ROOM: usize = 64 << 20;
 
-/// Bytes of texts that all trials of this process keep.
+/// The bytes of texts that the trials of this process hold.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
-/// The prompts that a trial's next ones are likely to begin with.
+/// The prompts with which a trial's next prompts probably begin.
 #[derive(Debug, Default)]
 pub(crate) struct Prompts(Mutex<Vec<Known>>);
 
 #[derive(Debug)]
 struct Known {
-    /// As vLLM wrote it, without the closing bracket.
+    /// The list as vLLM wrote it, without the closing bracket.
     text: Vec<u8>,
     ids: TokenList,
 }
 
 impl Prompts {
-    /// The ids of a JSON array.
+    /// Parses the ids of a JSON array.
     pub(crate) fn read(&self, text: &str) -> Result<TokenList, NotAList> {
         let Some(open) = text.strip_suffix(']').map(str::as_bytes) else { return read_all(text) };
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -51,7 +51,7 @@ impl Prompts {
                 Ok(new)
             }
             Some(new) => {
-                // A prompt that only repeats the beginning of a known one tells nothing new.
+                // A prompt that is a prefix of a known prompt shares all its ids, so it is not stored.
                 let is_new = shared < open.len();
                 remember(&mut known, like);
                 if is_new {
@@ -66,13 +66,13 @@ impl Prompts {
         }
     }
 
-    /// Forgets everything: no prompt will come any more.
+    /// Drops all prompts. The trial is sealed and gets no further prompt.
     pub(crate) fn clear(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Vec::new();
     }
 }
 
-/// How many bytes are shared with which; newer ones are more likely.
+/// Finds the prompt with the longest common beginning, and its length in bytes. Newer prompts are tried first.
 fn most_alike(known: &[Known], open: &[u8]) -> Option<(usize, usize)> {
     let mut best = None;
     for (at, known) in known.iter().enumerate().rev() {
@@ -95,7 +95,7 @@ impl Known {
 
     fn extend(&mut self, text: &[u8], ids: TokenList) {
         KEPT.fetch_add(text.len(), Ordering::Relaxed);
-        // No more than it needs: there is one for each conversation, for as long as its trial is open.
+        // The capacity is trimmed, because the list lives as long as its trial is open.
         self.text.reserve_exact(text.len());
         self.text.extend_from_slice(text);
         self.ids = ids;
@@ -124,9 +124,9 @@ fn read_all(text: &str) -> Result<TokenList, NotAList> {
 }
 
 impl Known {
-    /// The ids of a text that has its first `shared` bytes in common with this one. None where it is no plain list.
+    /// Parses a text whose first `shared` bytes equal this one's. `None` if the text is not a plain list of ids.
     fn continued(&self, open: &[u8], shared: usize) -> Option<TokenList> {
-        // Only ids that end inside of what is shared are: behind each stands a comma, or the end of both texts.
+        // An id is shared only if a comma follows it within the common part, or both texts end there.
         let ends_here = |text: &[u8]| text.get(shared).is_none_or(|&byte| byte == b',');
         let (end, rest) = if ends_here(&self.text) && ends_here(open) {
             (shared, open.get(shared..)?)
@@ -147,7 +147,7 @@ impl Known {
     }
 }
 
-/// How many bytes the two have in common from their beginning.
+/// Returns the length of the common beginning in bytes.
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     const STEP: usize = 512;
     let alike = a.chunks_exact(STEP).zip(b.chunks_exact(STEP)).take_while(|(a, b)| a == b).count() * STEP;

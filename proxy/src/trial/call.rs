@@ -1,5 +1,5 @@
-//! A call between its admission and its record. Whoever ends it first writes the record: the answer's end, an error,
-//! the agent that leaves, or the trial that is sealed.
+//! A call between its admission and its record. The first of these events ends the call and writes the record: the end of
+//! the answer, an error, the agent's disconnect, or the seal of the trial.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,55 +21,55 @@ use crate::trial::retry::Fingerprint;
 use crate::trial::stream::{Broken, ReadOutcome, Streaming};
 use crate::upstream::UpstreamBody;
 
-/// Shared by the agent's connection and the trial, so that sealing needs nobody's help: a client that has stopped
-/// reading cannot hold its call open.
+/// A call in flight. The agent's connection and the trial share it, so that a seal can end the call of a client that has
+/// stopped reading.
 #[derive(Debug)]
 pub(crate) struct InFlightCall {
     trial: Arc<Trial>,
-    /// Which of the trial's calls, from 0.
+    /// The index of the call in its trial, from 0.
     ordinal: u64,
-    /// What a retry of it has; none where its client marks no retries.
+    /// Identifies a marked retry of the call. `None` if the client does not mark retries.
     fingerprint: Option<Fingerprint>,
     state: Mutex<CallState>,
 }
 
 #[derive(Debug)]
 struct CallState {
-    /// None once the call has ended.
+    /// `None` once the call has ended.
     live: Option<Live>,
-    /// The answer, as long as its end is not handed over. None where the client marks no retries.
+    /// The answer until the agent has received its end. `None` if the client does not mark retries.
     undelivered: Option<Replay>,
-    /// What the call came to; empty until it has ended.
+    /// The finished records. Empty until the call has ended.
     records: Vec<Arc<Call>>,
 }
 
 #[derive(Debug)]
 struct Live {
     recorder: Recorder,
-    /// Resolves once it is kept that the call goes upstream; taken by who sends it there.
+    /// Resolves once the intent to send the call is durable.
     intent: Option<Durable>,
     place: QueueSlot,
-    /// The answer as it streams; dropping it makes upstream stop.
+    /// The streaming answer. Dropping it makes upstream stop sampling.
     stream: Option<Streaming>,
-    /// The connection that waits for more of the answer.
+    /// Wakes the connection that waits for more of the answer.
     waiting: Option<Waker>,
 }
 
-/// What comes next of a streaming answer.
+/// The next part of a streaming answer.
 #[derive(Debug)]
 pub(crate) enum Next {
     /// Events for the agent.
     Events(Bytes),
-    /// The last events: they wait until the record is kept.
-    Last { events: Bytes, kept: SharedKept },
+    /// The last events, which must wait until the record is durable.
+    Last { events: Bytes, kept: SharedDurable },
 }
 
-/// Resolves once the call's record is kept. The connection that hands on the answer's end waits for it, and so does that of
-/// a retry.
+/// Resolves once the call's record is durable. The connection that delivers the answer's end waits for it, and so does the
+/// connection of a retry.
 #[derive(Clone, Debug)]
-pub(crate) struct SharedKept(Shared<Durable>);
+pub(crate) struct SharedDurable(Shared<Durable>);
 
-/// The call has been ended by somebody else.
+/// The call was ended concurrently.
 #[derive(Debug, thiserror::Error)]
 #[error("the call was ended: its trial is sealed")]
 pub(crate) struct CallEnded;
@@ -96,12 +96,12 @@ impl InFlightCall {
         self.ordinal
     }
 
-    /// Adds to the record.
+    /// Adds to the record, unless the call has ended.
     pub(crate) fn record<T>(&self, add: impl FnOnce(&mut Recorder) -> T) -> Result<T, CallEnded> {
         self.lock().live.as_mut().map(|live| add(&mut live.recorder)).ok_or(CallEnded)
     }
 
-    /// Returns once it is kept that the call goes upstream: whatever becomes of this process, the call is known.
+    /// Returns once the intent to send the call is durable. A crash after this point leaves a record of the call.
     pub(crate) async fn is_intended(&self) -> Result<Result<(), StoreError>, CallEnded> {
         let intent = self.lock().live.as_mut().ok_or(CallEnded)?.intent.take();
         Ok(match intent {
@@ -110,7 +110,7 @@ impl InFlightCall {
         })
     }
 
-    /// The answer begins: it is kept from now on where its client marks retries.
+    /// Starts to store the answer for a retry, if the client marks retries.
     pub(crate) fn answer_begins(&self, head: &response::Parts) {
         if self.fingerprint.is_some() {
             let head = ReplayHead { status: head.status, headers: head.headers.clone() };
@@ -118,7 +118,7 @@ impl InFlightCall {
         }
     }
 
-    /// Takes charge of the streaming answer.
+    /// Takes over the streaming answer.
     pub(crate) fn stream(&self, upstream: UpstreamBody, back: ResponseAdapter) -> Result<(), CallEnded> {
         let mut state = self.lock();
         let live = state.live.as_mut().ok_or(CallEnded)?;
@@ -126,7 +126,7 @@ impl InFlightCall {
         Ok(())
     }
 
-    /// The next events of the streaming answer, for the connection that reads it.
+    /// Polls the streaming answer for its next events, on behalf of the agent's connection.
     pub(crate) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Next, Broken>> {
         let mut state = self.lock();
         let Some(live) = state.live.as_mut() else { return Poll::Ready(Err(CallEnded.into())) };
@@ -156,20 +156,20 @@ impl InFlightCall {
         }
     }
 
-    /// What keeps a silent stream open.
+    /// Returns the bytes that keep a silent stream open.
     pub(crate) fn keep_alive(&self) -> &'static [u8] {
         let state = self.lock();
         let stream = state.live.as_ref().and_then(|live| live.stream.as_ref());
         stream.map_or(b"", Streaming::keep_alive)
     }
 
-    /// Ends the call and hands its record to the trial and the store. None if it had ended already.
-    pub(crate) fn end(&self, status: CallStatus, error: Option<String>) -> Option<SharedKept> {
+    /// Ends the call and hands its record to the trial and the store. `None` if the call has ended already.
+    pub(crate) fn end(&self, status: CallStatus, error: Option<String>) -> Option<SharedDurable> {
         self.end_with(status, error, None)
     }
 
-    /// Ends the call with the answer that its agent gets whole.
-    pub(crate) fn end_whole(&self, answer: &Bytes) -> Option<SharedKept> {
+    /// Ends the call with a whole answer for its agent.
+    pub(crate) fn end_whole(&self, answer: &Bytes) -> Option<SharedDurable> {
         self.end_with(CallStatus::Complete, None, Some(answer))
     }
 
@@ -178,8 +178,8 @@ impl InFlightCall {
         status: CallStatus,
         error: Option<String>,
         answer: Option<&Bytes>,
-    ) -> Option<SharedKept> {
-        // Held to the end, so that whoever finds the call ended finds its record in the trial too.
+    ) -> Option<SharedDurable> {
+        // The lock is held to the end, so that a reader that sees the call ended also finds its record in the trial.
         let mut state = self.lock();
         if let (Some(undelivered), Some(answer)) = (&mut state.undelivered, answer) {
             undelivered.pieces.push(answer.clone());
@@ -192,7 +192,7 @@ impl InFlightCall {
         state: &mut CallState,
         status: CallStatus,
         error: Option<String>,
-    ) -> Option<SharedKept> {
+    ) -> Option<SharedDurable> {
         let mut live = state.live.take()?;
         let plan = live.recorder.take_plan();
         let answers = live.recorder.take_answers();
@@ -204,8 +204,9 @@ impl InFlightCall {
             kept.told = Some(plan.answered(self.trial.memory(), &kept.call, answers));
         }
         let records: Vec<_> = calls.iter().map(|kept| Arc::clone(&kept.call)).collect();
-        // Before the trial lets go of the call: a seal that finds no call under way is written behind all records.
-        let kept = SharedKept(live.place.keep_calls(calls).shared());
+        // The record is queued before the trial drops the call: a seal that finds no call in flight must be written after
+        // all records.
+        let kept = SharedDurable(live.place.keep_calls(calls).shared());
         self.trial.call_ended(self.ordinal, &records, unrecorded);
         state.records = records;
         state.undelivered = state.undelivered.take().filter(|_| is_complete);
@@ -216,24 +217,24 @@ impl InFlightCall {
         Some(kept)
     }
 
-    /// The agent gets an error instead of the answer, because the record was not written in time. The store writes the same
-    /// behind the record.
+    /// Marks the records as undelivered: the agent gets an error instead of the answer, because the record was not durable
+    /// in time. The store writes the same mark after the record.
     pub(crate) fn answer_is_replaced(&self) {
         self.trial.undelivered_calls(&self.lock().records);
     }
 
-    /// The connection that reads the answer goes away.
+    /// Handles the disconnect of the agent.
     fn left(&self) {
         let mut state = self.lock();
         if let Some(live) = &state.live {
-            let (status, error) = if live.recorder.is_all_said() {
-                // Some clients hang up at the finish reason and do not wait for the stream's own end.
+            let (status, error) = if live.recorder.is_complete() {
+                // Some clients disconnect at the finish reason, before the end of the stream.
                 state.undelivered = None;
                 (CallStatus::Complete, None)
             } else {
                 (CallStatus::Cancelled, Some("the agent left before the answer was whole".to_owned()))
             };
-            // Nobody waits for the record any more; it is kept all the same.
+            // No connection waits for the record any more, but it is written nevertheless.
             drop(self.end_locked(&mut state, status, error));
         }
         let undelivered = state.undelivered.take().filter(|answer| answer.kept.is_some());
@@ -255,7 +256,7 @@ impl Live {
         };
         let step = stream.poll_step(&mut self.recorder, cx);
         if step.is_pending() {
-            // Ending the call drops the answer, which then wakes nobody: `end_locked` does.
+            // A call that is ended elsewhere drops its stream, which then wakes no task. `end_locked` uses this waker.
             match &mut self.waiting {
                 Some(waker) => waker.clone_from(cx.waker()),
                 waiting => *waiting = Some(cx.waker().clone()),
@@ -265,7 +266,7 @@ impl Live {
     }
 }
 
-impl Future for SharedKept {
+impl Future for SharedDurable {
     type Output = Result<(), StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -273,8 +274,8 @@ impl Future for SharedKept {
     }
 }
 
-/// Holds a call for the agent's connection: when that goes away before the call has ended, the call is cancelled, and
-/// upstream with it.
+/// Holds a call for the agent's connection. Dropping the guard before the call has ended cancels the call and its upstream
+/// request.
 #[derive(Debug)]
 pub(crate) struct CallGuard {
     call: Arc<InFlightCall>,
@@ -289,7 +290,7 @@ impl CallGuard {
         &self.call
     }
 
-    /// The connection has taken the answer's end: no retry gets it any more.
+    /// Records that the agent has received the answer's end. A retry does not get this answer any more.
     pub(crate) fn delivered(&self) {
         self.call.lock().undelivered = None;
     }
@@ -298,7 +299,7 @@ impl CallGuard {
         self.call.poll_next(cx)
     }
 
-    /// Ends the call because nothing more can come of it.
+    /// Ends the call as failed.
     pub(crate) fn give_up(&self, broken: Broken) -> Broken {
         drop(self.call.end(CallStatus::Failed, Some(broken.to_string())));
         broken

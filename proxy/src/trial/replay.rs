@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
-use crate::trial::call::SharedKept;
+use crate::trial::call::SharedDurable;
 
 /// The head of an answer.
 #[derive(Clone, Debug)]
@@ -19,5 +19,5 @@ pub(crate) struct Replay {
     /// The body, in the pieces that were made for the agent.
     pub(crate) pieces: Vec<Bytes>,
     /// The wait for the record of the answer. `None` until the answer is complete.
-    pub(crate) kept: Option<SharedKept>,
+    pub(crate) kept: Option<SharedDurable>,
 }

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::trial::call::{CallGuard, Next, SharedKept};
+use crate::trial::call::{CallGuard, Next, SharedDurable};
 use crate::trial::keep_alive::{IdleTimer, UpstreamSign};
 use crate::trial::stream::Broken;
 
@@ -38,7 +38,7 @@ enum End {
     /// More events follow.
     Ahead,
     /// The last events wait until the record is durable.
-    Held { kept: SharedKept, events: Bytes },
+    Held { kept: SharedDurable, events: Bytes },
     /// All events were passed on.
     Reached,
 }

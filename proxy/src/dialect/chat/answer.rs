@@ -90,7 +90,7 @@ fn record_answer(answer: &ChatAnswer<'_>, logprobs: &[Option<Logprob>], recorder
             finish_reason: choice.finish_reason.as_deref(),
             stop_reason: choice.stop_reason,
             begins_with_prompt: false,
-            said: choice.delta.or(choice.message),
+            message: choice.delta.or(choice.message),
         });
     }
 }

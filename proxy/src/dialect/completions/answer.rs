@@ -121,7 +121,7 @@ fn record(answer: &CompletionAnswer<'_>, asked: &CompletionAnswerOptions, record
             finish_reason: choice.finish_reason.as_deref(),
             stop_reason: choice.stop_reason.map(RawValue::get),
             begins_with_prompt: asked.echo,
-            said: None,
+            message: None,
         });
     }
 }

@@ -1,4 +1,4 @@
-//! The tool calls of a message, put together.
+//! Assembles the tool calls of a message.
 
 use serde_json::{Map, Value, json};
 
@@ -7,11 +7,11 @@ use super::text::Text;
 use crate::recorder::find_or_push;
 use crate::wire::json_scan::Cursor;
 
-/// A message's tool calls as far as they came.
+/// The received part of a message's tool calls.
 #[derive(Debug, Default)]
 pub(super) struct Calls(Vec<Called>);
 
-/// One of them. Its name comes first, its arguments a token at a time.
+/// One tool call. Its name arrives first, then its arguments in one piece per token.
 #[derive(Debug, Default)]
 struct Called {
     index: u32,
@@ -22,8 +22,8 @@ struct Called {
 }
 
 impl Calls {
-    /// Takes `tool_calls` of a delta or of a whole message. A stream says which call each piece is of, a whole message
-    /// has them in order. None if the text is no such list.
+    /// Adds the `tool_calls` of a delta or of a whole message. Each piece of a stream has the index of its call, and a
+    /// whole message has its calls in order. `None` if the text is not such a list.
     pub(super) fn take(&mut self, list: &str) -> Option<()> {
         if let Some((index, arguments)) = exact_piece(list) {
             return self.called(index).arguments.append(arguments);
@@ -38,7 +38,8 @@ impl Calls {
         cursor.is_at_end().then_some(())
     }
 
-    /// `id` and `name` are said once. Where a second one differs, clients do not agree on what was called: none.
+    /// Sets `id` and `name`, which may be repeated. `None` if a second value differs, because clients then disagree on the
+    /// called tool.
     fn piece(&mut self, json: &str, place: u32) -> Option<()> {
         let [index, function, id, kind] = members(json, ["index", "function", "id", "type"])?;
         let index = index.map_or(Some(place), |index| index.parse().ok())?;
@@ -61,7 +62,7 @@ impl Calls {
         find_or_push(&mut self.0, |call| call.index == index, || Called { index, ..Called::default() })
     }
 
-    /// The calls in order, if there are any. None at all if the escapes of one make no text.
+    /// Returns the calls in order, if there are any. `None` if the escapes of a call are invalid.
     pub(super) fn finish(mut self) -> Option<Option<Value>> {
         self.0.sort_by_key(|call| call.index);
         let calls: Vec<_> = self.0.into_iter().map(Called::finish).collect::<Option<_>>()?;
@@ -69,7 +70,7 @@ impl Calls {
     }
 }
 
-/// A list of one more piece of a call's arguments, in the very spelling of vLLM: there is one for each token.
+/// Parses a list with one piece of a call's arguments, in vLLM's exact spelling, which occurs once per token.
 fn exact_piece(list: &str) -> Option<(u32, &str)> {
     let mut cursor = Cursor::new(list);
     cursor.exactly(r#"[{"index":"#)?;

@@ -1,22 +1,23 @@
-//! A string of JSON that comes in pieces.
+//! A JSON string that arrives in pieces.
 
 use memchr::memchr;
 
-/// What stands between the quotes, with its escapes, of one string after the other.
+/// The concatenated contents of several JSON strings, with their escapes.
 ///
-/// Read as one string at the end. So the two halves of a character beyond 16 bits may come in two pieces, as they do
-/// of a server that escapes what is not ASCII.
+/// The escapes are decoded once at the end. The two halves of a surrogate pair may thus arrive in two pieces, as from a
+/// server that escapes non-ASCII text.
 #[derive(Debug, Default)]
 pub(super) struct Text(String);
 
 impl Text {
-    /// Appends what a JSON text says; none if that is no string.
+    /// Appends the content of a JSON string. `None` if the text is not a string.
     pub(super) fn append(&mut self, json: &str) -> Option<()> {
         self.0.push_str(json.strip_prefix('"')?.strip_suffix('"')?);
         Some(())
     }
 
-    /// For what is said in one piece, and at most repeated: none if it is no string, or another than before.
+    /// Sets a value that arrives in one piece and may be repeated. `None` if the text is not a string, or differs from
+    /// the earlier value.
     pub(super) fn once(&mut self, json: &str) -> Option<()> {
         if self.0.is_empty() {
             return self.append(json);
@@ -25,7 +26,7 @@ impl Text {
         (piece.is_empty() || piece == self.0).then_some(())
     }
 
-    /// The string, if it is not empty. None at all if the escapes make no text.
+    /// Returns the string, if it is not empty. `None` if its escapes are invalid.
     pub(super) fn finish(self) -> Option<Option<String>> {
         let has_escapes = memchr(b'\\', self.0.as_bytes()).is_some();
         let text = if has_escapes || self.0.bytes().any(|byte| byte < b' ') {
