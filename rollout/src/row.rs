@@ -19,7 +19,7 @@ pub const SCHEMA_VERSION: &str = "rollout/1";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RolloutRow {
     /// [`SCHEMA_VERSION`].
-    #[cfg_attr(test, schemars(extend("const" = SCHEMA_VERSION)))]
+    #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: String,
     /// The trial of this branch.
     pub trial_id: String,

@@ -37,13 +37,13 @@ pub(super) struct RolloutsQuery {
     allow_gap: bool,
     /// The largest number of trials. If absent, all that exist when the answer begins.
     limit: Option<NonZeroU64>,
-    /// Prepared rows in place of plain rows: `train` for the part that is trained, `mask` for complete rows with a mask.
+    /// `train` or `mask`: the answer has the trial after the rules of an export instead of its rows.
     prepare: Option<String>,
-    /// With `prepare`: the treatment of a trial with several branches, `longest`, `all` or `error`.
+    /// With `prepare`, the treatment of a trial of several branches: `all` (default), `longest` or `error`.
     on_fork: Option<String>,
-    /// With `prepare`: the treatment of a failed trial, `mask` or `zero`.
+    /// With `prepare`, the treatment of a trial without a valid reward: `mask` (default) or `zero`.
     failed: Option<String>,
-    /// With `prepare`: `true` trains calls whose logprobs are not those of the distribution that was sampled from.
+    /// With `prepare`, whether constrained calls are trained: `true` or `false` (default).
     train_constrained: Option<String>,
 }
 

@@ -56,7 +56,8 @@ fn trial_endpoints() -> Vec<Endpoint> {
         get(
             "/v1/trials/{id}/rollout",
             "get_rollout",
-            "Returns the rows of a sealed trial, one per branch.\nA 409 while the trial is open.",
+            "Returns the rows of a sealed trial, one per branch.\nA 409 while the trial is open. With `prepare`, one \
+             prepared trial.",
             trial_reads::rollout,
         ),
     ]

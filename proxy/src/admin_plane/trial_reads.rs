@@ -101,28 +101,28 @@ pub(super) async fn calls(
     Ok(Lines::of(plane.trial(id)?.calls(&plane.lifecycle.store).await))
 }
 
-/// A line of a rollout.
-#[derive(Serialize, JsonSchema)]
-#[serde(untagged)]
-pub(super) enum RolloutItem {
-    /// A branch, without `prepare`.
-    Row(Box<RolloutRow>),
-    /// The whole trial, with `prepare`.
-    Prepared(PreparedTrial),
-}
-
 /// The query of `GET /v1/trials/{id}/rollout`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RolloutQuery {
-    /// Prepared rows in place of plain rows: `train` for the part that is trained, `mask` for complete rows with a mask.
+    /// `train` or `mask`: the answer has the trial after the rules of an export instead of its rows.
     prepare: Option<String>,
-    /// With `prepare`: the treatment of a trial with several branches, `longest`, `all` or `error`.
+    /// With `prepare`, the treatment of a trial of several branches: `all` (default), `longest` or `error`.
     on_fork: Option<String>,
-    /// With `prepare`: the treatment of a failed trial, `mask` or `zero`.
+    /// With `prepare`, the treatment of a trial without a valid reward: `mask` (default) or `zero`.
     failed: Option<String>,
-    /// With `prepare`: `true` trains calls whose logprobs are not those of the distribution that was sampled from.
+    /// With `prepare`, whether constrained calls are trained: `true` or `false` (default).
     train_constrained: Option<String>,
+}
+
+/// A line of the answer.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(super) enum RolloutItem {
+    /// A branch of the trial.
+    Row(Box<RolloutRow>),
+    /// With `prepare`: the whole trial, in one line.
+    Prepared(PreparedTrial),
 }
 
 pub(super) async fn rollout(

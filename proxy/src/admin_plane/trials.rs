@@ -55,7 +55,7 @@ pub(super) async fn reward(
     Ok(Json(plane.status_of(&trial).await))
 }
 
-/// Returns the reward of this body. [`Reward::from_named`] supplies the members that the body lacks.
+/// The reward of this body. Members that the body lacks are those of [`Reward::from_named`].
 fn reward_of(put: PutReward) -> Reward {
     let named = Reward::from_named(put.rewards);
     let reward = put.reward.or(named.reward);

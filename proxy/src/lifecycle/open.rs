@@ -117,7 +117,6 @@ impl Lifecycle {
         let asked =
             OpenTrial { trial_id: Some(trial_id.clone()), ..OpenTrial::of_task(TaskId::new("implicit")?) };
         match self.open_durably(asked, key).await {
-            // Another first call has registered the trial.
             Err(OpenError::NameTaken(taken)) => self.trials.by_id(&trial_id).ok_or(taken.into()),
             opened => opened,
         }
