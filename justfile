@@ -31,7 +31,7 @@ prose *PATHS:
 
 # Writes everything that is generated from the code: pages of options, the example file, schemas, Python's types, OpenAPI.
 docs:
-    ROLLTAP_UPDATE_DOCS=1 cargo test --quiet -p rolltap -p rolltap-rollout -p rolltap-proxy --lib --bins -- generated_ docs::
+    ROLLTAP_UPDATE_DOCS=1 cargo test --quiet -p rolltap -p rolltap-rollout -p rolltap-proxy --lib --bins -- generated_
 
 # The main job on embedded parts only.
 demo:

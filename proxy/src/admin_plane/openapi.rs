@@ -218,7 +218,7 @@ fn make_markdown(value: &mut Value) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use rolltap_testing::is_current;
 
     use super::*;
 
@@ -226,19 +226,7 @@ mod tests {
 
     #[test]
     fn generated_openapi_of_the_admin_plane_is_current() {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(FILE);
-        let generated = format!("{:#}\n", openapi());
-        if std::env::var_os("ROLLTAP_UPDATE_DOCS").is_some_and(|value| value == "1") {
-            std::fs::write(&file, &generated).unwrap();
-        }
-        let committed = std::fs::read_to_string(&file).unwrap_or_default();
-        if committed != generated {
-            let (mut old, mut new) = (committed.lines(), generated.lines());
-            let different = (1..).map(|line| (line, old.next(), new.next())).find(|(_, old, new)| old != new);
-            panic!(
-                "{FILE} is out of date: run `just docs` and commit the result\n(line, file, code): {different:?}"
-            );
-        }
+        is_current(FILE, &format!("{:#}\n", openapi())).unwrap();
     }
 
     #[test]
