@@ -227,7 +227,7 @@ mod tests {
         assert!(unknown.contains("unknown field `contnt`") && unknown.contains("`content`"), "{unknown}");
         assert!(refused("").contains("no [[conversation]]"));
         assert!(refused("[[conversation]]").contains("conversation 1: has no [[conversation.turn]]"));
-        assert!(refused(answer).contains("conversation 1, turn 1, answer 1: says nothing"));
+        assert!(refused(answer).contains("conversation 1, turn 1, answer 1: is empty"));
         for (text, part) in [
             ("content = \"x\"\nweight = 0", "weight is 0"),
             ("content = \"x\"\nerror = { status = 500, message = \"m\" }", "either refused or answered"),

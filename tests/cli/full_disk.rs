@@ -57,7 +57,7 @@ fn a_job_on_a_full_disk_stops_with_a_reason_and_resumes_when_there_is_space() {
     let said = format!("{stdout}\n{}", fs::read_to_string(&said).unwrap());
     assert_eq!(code, Some(1), "{said}");
     assert!(stdout.contains("No space left on device"), "{said}");
-    assert!(stdout.contains("no further trial was begun"), "{said}");
+    assert!(stdout.contains("no further trial was started"), "{said}");
     assert!(stdout.contains("2 of 4 trials did not run"), "{said}");
     let job = disk.outside.join("it");
     assert!(stdout.contains("rollouts.parquet: No space left on device"), "{said}");
