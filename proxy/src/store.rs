@@ -170,8 +170,8 @@ impl Store {
     }
 
     /// Writes an event, and returns once it is written.
-    pub(crate) async fn keep(&self, event: Event) -> Result<(), StoreError> {
-        outcome(self.reserve().await?.keep(event).await)
+    pub(crate) async fn append(&self, event: Event) -> Result<(), StoreError> {
+        outcome(self.reserve().await?.append(event).await)
     }
 
     /// Returns the reason if the store cannot write.
@@ -198,7 +198,7 @@ impl Store {
             read.get(read.len().saturating_sub(write::encoder::COMPARED)..).unwrap_or_default().to_vec();
         // Best effort: without this event, the encoder writes the next call in full.
         if let Ok(place) = self.reserve().await {
-            drop(place.keep(Event::Woken { trial_id: trial.clone(), latest }));
+            drop(place.append(Event::Reloaded { trial_id: trial.clone(), latest }));
         }
         self.as_delivered(trial, read)
     }
@@ -229,19 +229,19 @@ impl Store {
 
 impl QueueSlot {
     /// Hands the event over without waiting.
-    pub(crate) fn keep(self, event: Event) -> Durable {
+    pub(crate) fn append(self, event: Event) -> Durable {
         let (kept, waiting) = oneshot::channel();
         self.permit.send(Entry::Keep { event, kept });
         waiting
     }
 
     /// Hands over the outcome of a call: one record, or the records of a batch.
-    pub(crate) fn keep_calls(self, mut calls: Vec<CallEntry>) -> Durable {
+    pub(crate) fn append_calls(self, mut calls: Vec<CallEntry>) -> Durable {
         match (calls.pop(), calls.is_empty()) {
-            (Some(call), true) => self.keep(Event::Call(call)),
+            (Some(call), true) => self.append(Event::Call(call)),
             (last, _) => {
                 calls.extend(last);
-                self.keep(Event::Batch(calls))
+                self.append(Event::Batch(calls))
             }
         }
     }

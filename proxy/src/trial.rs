@@ -54,7 +54,7 @@ pub(crate) struct Trial {
     /// The parts of its calls' prompts that need not be read again.
     prompts: Arc<Prompts>,
     /// Whether the data that its next call needs is in memory.
-    is_awake: RwLock<bool>,
+    is_resident: RwLock<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -113,14 +113,14 @@ impl Trial {
             responses: Arc::default(),
             memory: Memory::default(),
             prompts: Arc::default(),
-            is_awake: RwLock::new(true),
+            is_resident: RwLock::new(true),
         }
     }
 
     /// Restores a trial of an earlier process. Its calls stay in the store until a reader needs them.
     pub(crate) fn restored(found: RecoveredTrial) -> Self {
         let mut trial = Self::new(found.opened);
-        trial.is_awake = RwLock::new(false);
+        trial.is_resident = RwLock::new(false);
         trial.opening.cancel();
         if found.sealed_at.is_some() {
             trial.sealed.cancel();
@@ -167,7 +167,7 @@ impl Trial {
     /// Admits a call, unless the trial is sealed or has reached a limit. The call may go upstream once its intent is durable.
     pub(crate) fn admit(
         self: &Arc<Self>,
-        _awake: &Resident<'_>,
+        _resident: &Resident<'_>,
         candidate: Candidate,
     ) -> Result<Arc<InFlightCall>, CallRefusal> {
         let Candidate { slots, dialect, started_at, fingerprint, redaction } = candidate;
@@ -187,7 +187,7 @@ impl Trial {
             redaction,
         });
         let CallSlots { intent, record } = slots;
-        let intent = intent.keep(Event::Intent { trial_id, call_id, at: started_at });
+        let intent = intent.append(Event::Intent { trial_id, call_id, at: started_at });
         let call = InFlightCall::new(Arc::clone(self), ordinal, fingerprint, recorder, intent, record);
         let call = Arc::new(call);
         state.in_flight.insert(ordinal, Arc::clone(&call));

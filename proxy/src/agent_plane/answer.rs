@@ -10,7 +10,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Limited, StreamBody};
 use rolltap_rollout::call::CallStatus;
 
-use crate::agent_plane::call::Translated;
+use crate::agent_plane::call::TranslatedCall;
 use crate::agent_plane::error::AgentError;
 use crate::agent_plane::request::AgentRequest;
 use crate::agent_plane::request_body::joined;
@@ -72,7 +72,7 @@ impl AgentPlane {
         &self,
         call: &InFlightCall,
         request: &AgentRequest<'_, CallEndpoint>,
-        translated: &mut Translated,
+        translated: &mut TranslatedCall,
         answer: Response<UpstreamBody>,
     ) -> Result<Response<Bytes>, AgentError> {
         let (head, body) = answer.into_parts();

@@ -29,7 +29,7 @@ const REFUSALS: [StatusCode; 3] =
 
 /// A call's request as it goes upstream, and the way its answer comes back.
 #[derive(Debug)]
-pub(super) struct Translated {
+pub(super) struct TranslatedCall {
     path: &'static str,
     pub(super) body: Bytes,
     has_media: bool,
@@ -108,8 +108,8 @@ impl AgentPlane {
             fingerprint,
             redaction: Arc::clone(&self.lifecycle.redaction),
         };
-        let awake = request.trial.awake(&self.lifecycle.store).await;
-        Ok(request.trial.admit(&awake, candidate)?)
+        let resident = request.trial.resident(&self.lifecycle.store).await;
+        Ok(request.trial.admit(&resident, candidate)?)
     }
 
     /// Translates the request to upstream's dialect, lays the trial's enforced sampling over it, and records its facts.
@@ -117,7 +117,7 @@ impl AgentPlane {
         &self,
         call: &InFlightCall,
         request: &AgentRequest<'_, CallEndpoint>,
-    ) -> Result<Translated, AgentError> {
+    ) -> Result<TranslatedCall, AgentError> {
         let trial = call.trial();
         let trial_id = &trial.opened().facts.trial_id;
         let context = RequestContext {
@@ -136,14 +136,14 @@ impl AgentPlane {
         let has_media = facts.has_media;
         let role = self.roles.role_of(RoleRequest::of(&facts, &body));
         call.record(|recorder| recorder.requested(facts, role))?;
-        Ok(Translated { path, body, has_media, adapter })
+        Ok(TranslatedCall { path, body, has_media, adapter })
     }
 
     /// The request with its prompt as token ids, or `None` if its conversation continues no recorded tokens.
     async fn match_prefix(
         &self,
         call: &InFlightCall,
-        translated: &Translated,
+        translated: &TranslatedCall,
     ) -> Result<Option<Bytes>, AgentError> {
         let trial = call.trial();
         let history = trial.opened().history;
@@ -166,7 +166,7 @@ impl AgentPlane {
         &self,
         call: &InFlightCall,
         request: &AgentRequest<'_, CallEndpoint>,
-        translated: &Translated,
+        translated: &TranslatedCall,
         by_ids: Option<Bytes>,
     ) -> Result<Response<UpstreamBody>, AgentError> {
         let trial_id = &call.trial().opened().facts.trial_id;

@@ -124,7 +124,7 @@ impl Metrics {
             trial_memory.clone(),
         );
         registry.register(
-            "trials_put_to_sleep",
+            "trials_evicted",
             "Times that an open trial gave its memory back, to be read from the captures when it is called for again",
             trials_asleep.clone(),
         );
@@ -254,7 +254,7 @@ mod tests {
             "rolltap_groups{state=\"closed\"} 4",
             "rolltap_readers_cut_off_total 1",
             "rolltap_trial_memory_bytes 7",
-            "rolltap_trials_put_to_sleep_total 1",
+            "rolltap_trials_evicted_total 1",
             "rolltap_call_flaws_total{flaw=\"missing_token_ids\"} 1",
         ] {
             assert!(text.lines().any(|written| written == line), "{line} not in {text}");

@@ -103,7 +103,7 @@ impl Sequencer {
             };
             let completion = Completion { sequence: self.next_number(), at };
             // The results are awaited later, so that the completions share a write.
-            let kept = place.keep(Event::Completed { trial_id: trial_id.clone(), completion });
+            let kept = place.append(Event::Completed { trial_id: trial_id.clone(), completion });
             handed_over.push((trial_id, completion, kept));
         }
         for (trial_id, completion, kept) in handed_over {
@@ -117,7 +117,7 @@ impl Sequencer {
 
     async fn close(&mut self, group_id: GroupId, cause: ClosingCause) -> Result<(), StoreError> {
         let closed = GroupClosed { group_id, sequence: self.next_number(), cause, at: clock::now() };
-        self.store.keep(Event::GroupClosed(closed.clone())).await?;
+        self.store.append(Event::GroupClosed(closed.clone())).await?;
         self.feed.tell(|ledger| ledger.closed(closed));
         Ok(())
     }
@@ -126,7 +126,7 @@ impl Sequencer {
         if let Some(trial) = self.trials.by_id(trial_id) {
             // A reward that has arrived meanwhile counts.
             let reward = trial.reward_or_missed();
-            self.store.keep(Event::Rewarded { trial_id: trial_id.clone(), reward }).await?;
+            self.store.append(Event::Rewarded { trial_id: trial_id.clone(), reward }).await?;
         }
         // Also for a trial that is no longer registered, because its deadline would stay due.
         self.feed.tell(|ledger| ledger.rewarded(trial_id));

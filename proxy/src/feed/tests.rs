@@ -1,7 +1,7 @@
 //! The ledger without store or clock. The tests deliver the same events as the clerk does.
 
+mod durable;
 mod groups;
-mod kept;
 mod properties;
 
 use jiff::Timestamp;

@@ -77,7 +77,7 @@ impl Lifecycle {
             self.trials.remove(&trial);
             return Err(refused.into());
         }
-        if let Err(error) = store::outcome(place.keep(Event::Opened(Box::new(opened))).await) {
+        if let Err(error) = store::outcome(place.append(Event::Opened(Box::new(opened))).await) {
             // The opening is still in the store's queue. The store writes a withdrawal after it.
             self.feed.ledger().withdrawn(&trial.opened().facts.trial_id);
             self.trials.remove(&trial);

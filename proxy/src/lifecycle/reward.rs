@@ -37,7 +37,7 @@ impl Lifecycle {
         let rewarded = || Event::Rewarded { trial_id: trial_id.clone(), reward };
         // An equal reward may still be in the queue of the store. The flush waits until it is durable.
         let event = if is_new { rewarded() } else { Event::Flush };
-        store::outcome(place.keep(event).await)?;
+        store::outcome(place.append(event).await)?;
         self.feed.ledger().rewarded(trial_id);
         self.feed.settled().await;
         Ok(())

@@ -36,12 +36,12 @@ impl Lifecycle {
         // No await stands between the change and the queue: the flush of another request must not overtake the event.
         let sealed = || Event::Sealed { trial_id: trial_id.clone(), at };
         let event = if is_new { sealed() } else { Event::Flush };
-        store::outcome(place.keep(event).await)?;
+        store::outcome(place.append(event).await)?;
         if is_new {
             let summary = trial.summary(store).await.as_ref().clone();
             let trial_id = trial_id.clone();
             // A failure is ignored: without a stored summary, the next process computes it from the calls.
-            drop(store.reserve().await.map(|place| place.keep(Event::Summed { trial_id, summary })));
+            drop(store.reserve().await.map(|place| place.append(Event::Summed { trial_id, summary })));
         }
         // The calls leave memory only now, because the summary needs them.
         trial.rest();

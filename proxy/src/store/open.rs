@@ -129,7 +129,7 @@ impl OpenedStore {
     pub(crate) async fn note_interrupted(&mut self) -> Result<(), StoreError> {
         for Unfinished { trial_id, call_id, at } in self.unfinished.drain(..) {
             let call = Call::interrupted(call_id, trial_id, at, clock::now());
-            self.store.keep(Event::Call(CallEntry { call: Arc::new(call), told: None })).await?;
+            self.store.append(Event::Call(CallEntry { call: Arc::new(call), told: None })).await?;
         }
         Ok(())
     }

@@ -63,7 +63,7 @@ fn conversation(trial: &str, turns: usize) -> Vec<CallEntry> {
 
 async fn keep_all(store: &Store, calls: &[CallEntry]) {
     for kept in calls {
-        store.keep(Event::Call(kept.clone())).await.unwrap();
+        store.append(Event::Call(kept.clone())).await.unwrap();
     }
 }
 
@@ -87,7 +87,7 @@ async fn conversations_are_stored_at_the_cost_of_their_new_parts() {
         let store = opened_store.store;
         let (one, other) = (conversation("one", 12), conversation("other", 3));
         for name in ["one", "other"] {
-            store.keep(opened(name)).await.unwrap();
+            store.append(opened(name)).await.unwrap();
         }
         keep_all(&store, &one).await;
         let before = SegmentId::NONE.next().path(dir.path()).metadata().unwrap().len();
@@ -159,14 +159,14 @@ proptest! {
             let store = opened_store.store;
             let trials = tangled(&plan);
             for name in ["one", "other"] {
-                store.keep(opened(name)).await.unwrap();
+                store.append(opened(name)).await.unwrap();
             }
             for turn in 0..plan.len() {
                 let kept = trials[turn % 2][turn / 2].clone();
                 let trial_id = kept.call.trial_id.clone();
-                store.keep(Event::Call(kept)).await.unwrap();
+                store.append(Event::Call(kept)).await.unwrap();
                 if naps.contains(&turn) {
-                    store.keep(Event::Asleep { trial_id: trial_id.clone() }).await.unwrap();
+                    store.append(Event::Evicted { trial_id: trial_id.clone() }).await.unwrap();
                     let read = store.calls_to_go_on_from(&trial_id).await;
                     assert_eq!(read.len(), turn / 2 + 1);
                 }
@@ -187,7 +187,7 @@ async fn each_segment_stands_alone() {
         let opened_store = Store::with_segments_of(4096, dir.path(), StoreSettings::default()).unwrap();
         assert_eq!(opened_store.trials.len(), part);
         if part == 0 {
-            opened_store.store.keep(opened("one")).await.unwrap();
+            opened_store.store.append(opened("one")).await.unwrap();
         }
         keep_all(&opened_store.store, calls).await;
         all.extend_from_slice(calls);
@@ -213,9 +213,9 @@ async fn a_call_that_never_ended_is_interrupted_once() {
     };
     let calls = conversation("one", 2);
     let opened_store = Store::open(dir.path(), StoreSettings::default()).unwrap();
-    opened_store.store.keep(opened("one")).await.unwrap();
+    opened_store.store.append(opened("one")).await.unwrap();
     for kept in &calls {
-        opened_store.store.keep(intent(&kept.call)).await.unwrap();
+        opened_store.store.append(intent(&kept.call)).await.unwrap();
     }
     keep_all(&opened_store.store, &calls[..1]).await;
     tokio::task::spawn_blocking(|| opened_store.thread.finish()).await.unwrap().unwrap();
@@ -273,7 +273,7 @@ async fn trials_go_when_their_retention_is_over() {
     let mut opened_store = Store::with_segments_of(4096, dir.path(), settings(Some(60))).unwrap();
     let store = &opened_store.store;
     for (name, calls) in ["one", "two", "three"].into_iter().zip(&calls) {
-        store.keep(opened(name)).await.unwrap();
+        store.append(opened(name)).await.unwrap();
         keep_all(store, calls).await;
         let change = |version| PolicyChange {
             version,
@@ -281,14 +281,14 @@ async fn trials_go_when_their_retention_is_over() {
             is_set: true,
             at: Timestamp::UNIX_EPOCH,
         };
-        store.keep(Event::Policy(change(name.len() as i32 - 2))).await.unwrap();
+        store.append(Event::Policy(change(name.len() as i32 - 2))).await.unwrap();
         if name != "two" {
             let (trial_id, at) = (TrialId::new(name).unwrap(), Timestamp::UNIX_EPOCH);
-            store.keep(Event::Sealed { trial_id, at }).await.unwrap();
+            store.append(Event::Sealed { trial_id, at }).await.unwrap();
         }
     }
     let fourth = conversation("four", 20);
-    store.keep(opened("four")).await.unwrap();
+    store.append(opened("four")).await.unwrap();
     keep_all(store, &fourth).await;
     let gone = opened_store.forgotten.recv().await.unwrap();
     assert_eq!(gone.trials, [TrialId::new("one").unwrap()]);
@@ -319,7 +319,7 @@ async fn as_many_calls_as_there_are_permits_get_both_of_their_places() {
     let mut next = std::pin::pin!(opened.store.reserve_call());
     assert!(next.as_mut().now_or_never().is_none());
     // Other events do not wait for the end of calls.
-    opened.store.keep(self::opened("a")).await.unwrap();
+    opened.store.append(self::opened("a")).await.unwrap();
     calls.pop();
     next.await.unwrap();
     drop(calls);
@@ -331,12 +331,12 @@ async fn a_trial_whose_opening_is_withdrawn_is_not_there_and_its_name_is_free() 
     let first = Store::open(dir.path(), StoreSettings::default()).unwrap();
     let trial_id = TrialId::new("one").unwrap();
     for event in [opened("one"), Event::Withdrawn { trial_id: trial_id.clone() }, opened("gone")] {
-        first.store.keep(event).await.unwrap();
+        first.store.append(event).await.unwrap();
     }
-    first.store.keep(Event::Withdrawn { trial_id: TrialId::new("gone").unwrap() }).await.unwrap();
+    first.store.append(Event::Withdrawn { trial_id: TrialId::new("gone").unwrap() }).await.unwrap();
     let Event::Opened(mut again) = opened("one") else { panic!("it is an opening") };
     again.metadata.insert("again".to_owned(), true.into());
-    first.store.keep(Event::Opened(again)).await.unwrap();
+    first.store.append(Event::Opened(again)).await.unwrap();
     let calls = conversation("one", 2);
     keep_all(&first.store, &calls).await;
     tokio::task::spawn_blocking(|| first.thread.finish()).await.unwrap().unwrap();
@@ -355,10 +355,10 @@ async fn an_answer_that_was_not_delivered_is_failed_for_every_reader() {
     let first = Store::open(dir.path(), StoreSettings::default()).unwrap();
     let (Event::Opened(one), calls) = (opened("one"), conversation("one", 2)) else { panic!("an opening") };
     let trial = Trial::new(*one.clone());
-    first.store.keep(Event::Opened(one)).await.unwrap();
+    first.store.append(Event::Opened(one)).await.unwrap();
     keep_all(&first.store, &calls).await;
     let Call { trial_id, call_id, .. } = (*calls[0].call).clone();
-    first.store.keep(Event::Undelivered { trial_id: trial_id.clone(), call_id }).await.unwrap();
+    first.store.append(Event::Undelivered { trial_id: trial_id.clone(), call_id }).await.unwrap();
 
     // The calls are only in the store when their trial learns of it.
     trial.rest();

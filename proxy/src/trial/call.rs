@@ -206,7 +206,7 @@ impl InFlightCall {
         let records: Vec<_> = calls.iter().map(|kept| Arc::clone(&kept.call)).collect();
         // The record is queued before the trial drops the call: a seal that finds no call in flight must be written after
         // all records.
-        let kept = SharedDurable(live.place.keep_calls(calls).shared());
+        let kept = SharedDurable(live.place.append_calls(calls).shared());
         self.trial.call_ended(self.ordinal, &records, unrecorded);
         state.records = records;
         state.undelivered = state.undelivered.take().filter(|_| is_complete);

@@ -61,20 +61,20 @@ pub(crate) struct Idle {
 impl Trial {
     /// Loads the trial if it was evicted, and prevents its eviction while the result exists. A sealed trial is not
     /// loaded, because it takes no further call.
-    pub(crate) async fn awake(&self, store: &Store) -> Resident<'_> {
-        let is_awake = self.is_awake.read().await;
-        if *is_awake || self.sealed.is_cancelled() {
-            return Resident(is_awake);
+    pub(crate) async fn resident(&self, store: &Store) -> Resident<'_> {
+        let is_resident = self.is_resident.read().await;
+        if *is_resident || self.sealed.is_cancelled() {
+            return Resident(is_resident);
         }
         // Release the read lock first: to wait for the write lock while holding it would deadlock.
-        drop(is_awake);
-        let mut is_awake = self.is_awake.write().await;
+        drop(is_resident);
+        let mut is_resident = self.is_resident.write().await;
         // A concurrent call may have loaded the trial meanwhile.
-        if !*is_awake && !self.sealed.is_cancelled() {
+        if !*is_resident && !self.sealed.is_cancelled() {
             self.wake(store).await;
-            *is_awake = true;
+            *is_resident = true;
         }
-        Resident(is_awake.downgrade())
+        Resident(is_resident.downgrade())
     }
 
     async fn wake(&self, store: &Store) {
@@ -119,11 +119,11 @@ impl Trial {
     pub(crate) async fn evict(&self, idle: Idle, store: &Store) -> bool {
         let trial_id = self.opened.facts.trial_id.clone();
         // Once this event is durable, the results of all earlier calls are in the store too.
-        if store.keep(Event::Asleep { trial_id }).await.is_err() {
+        if store.append(Event::Evicted { trial_id }).await.is_err() {
             return false;
         }
         // A call holds the read lock, so a lock that is not free means that the trial is in use.
-        let Ok(mut is_awake) = self.is_awake.try_write() else { return false };
+        let Ok(mut is_resident) = self.is_resident.try_write() else { return false };
         let mut state = self.lock();
         let is_as_it_was = state.in_flight.is_empty() && state.admitted == idle.admitted;
         if !is_as_it_was || state.sealed_at.is_some() {
@@ -139,7 +139,7 @@ impl Trial {
         state.weight = MemoryUse::default();
         self.prompts.clear();
         self.memory.forget();
-        *is_awake = false;
+        *is_resident = false;
         true
     }
 }

@@ -71,7 +71,7 @@ impl Policy {
         state.current = state.find_or_add(label);
         state.is_set = true;
         // Handed over under the lock, so that the store has the changes in their order.
-        let kept = place.keep(state.change());
+        let kept = place.append(state.change());
         let version = state.version(state.current);
         publish(version.ordinal);
         (version, kept)
@@ -94,7 +94,7 @@ impl Policy {
         if is_nameless || state.is_set || state.current != before {
             // From now on the reports of replicas count, even if the trainer set the version before.
             state.is_set = false;
-            drop(place.keep(state.change()));
+            drop(place.append(state.change()));
         }
         Some(ordinal(state.current))
     }

@@ -54,10 +54,10 @@ pub(crate) enum Event {
     /// Writes no record. The calls of a trial were evicted from memory. It is acknowledged once all events before it
     /// are written.
     #[serde(skip)]
-    Asleep { trial_id: TrialId },
+    Evicted { trial_id: TrialId },
     /// Writes no record. A trial's latest calls were read again, and its next records build on them.
     #[serde(skip)]
-    Woken { trial_id: TrialId, latest: Vec<ReadCall> },
+    Reloaded { trial_id: TrialId, latest: Vec<ReadCall> },
     /// A trial was sealed and makes no further call.
     Sealed { trial_id: TrialId, at: Timestamp },
     /// The summary of a sealed trial, so that its status needs no read of its calls.
@@ -106,8 +106,8 @@ impl Event {
             | Self::Summed { trial_id, .. }
             | Self::Rewarded { trial_id, .. }
             | Self::Completed { trial_id, .. }
-            | Self::Asleep { trial_id }
-            | Self::Woken { trial_id, .. } => Some(trial_id),
+            | Self::Evicted { trial_id }
+            | Self::Reloaded { trial_id, .. } => Some(trial_id),
             Self::Call(kept) => Some(&kept.call.trial_id),
             Self::Batch(calls) => calls.first().map(|kept| &kept.call.trial_id),
             Self::Policy(_) | Self::GroupClosed(_) | Self::Forgotten { .. } | Self::Flush => None,

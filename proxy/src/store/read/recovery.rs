@@ -228,8 +228,8 @@ impl Scanner {
             | Event::Call(_)
             | Event::Batch(_)
             | Event::Flush
-            | Event::Asleep { .. }
-            | Event::Woken { .. } => {}
+            | Event::Evicted { .. }
+            | Event::Reloaded { .. } => {}
         }
         Ok(())
     }

@@ -137,8 +137,8 @@ impl Encoder {
                 })?;
             }
             Event::Flush => {}
-            Event::Asleep { trial_id } => drop(self.recent.remove(trial_id)),
-            Event::Woken { trial_id, latest } => self.goes_on_from(trial_id, latest),
+            Event::Evicted { trial_id } => drop(self.recent.remove(trial_id)),
+            Event::Reloaded { trial_id, latest } => self.goes_on_from(trial_id, latest),
             other => {
                 let number = other.trial_id().map(|trial| index.number(trial)).unwrap_or_default();
                 index.is_in(self.segment, number);

@@ -25,7 +25,7 @@ async fn data_of(events: Vec<Event>) -> TempDir {
     let OpenedStore { store, thread, .. } =
         Store::open(data.path(), store::StoreSettings::default()).unwrap();
     for event in events {
-        store.keep(event).await.unwrap();
+        store.append(event).await.unwrap();
     }
     drop(store);
     tokio::task::spawn_blocking(|| thread.finish()).await.unwrap().unwrap();

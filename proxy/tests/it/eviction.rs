@@ -17,8 +17,8 @@ async fn metric(stage: &Stage, name: &str) -> u64 {
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default()
 }
 
-async fn asleep(stage: &Stage) -> u64 {
-    metric(stage, "rolltap_trials_put_to_sleep_total").await
+async fn evicted(stage: &Stage) -> u64 {
+    metric(stage, "rolltap_trials_evicted_total").await
 }
 
 /// Starts a proxy that holds no idle trial in memory.
@@ -40,7 +40,7 @@ async fn a_conversation_goes_on_token_for_token_after_each_sleep() {
     for turn in 1..=4 {
         let (_, content) = ask(&stage, &trial, &messages, turn % 2 == 0).await;
         messages.extend([assistant(&content), user("and there?")]);
-        eventually("the trial is asleep", async || asleep(&stage).await >= turn).await;
+        eventually("the trial is evicted", async || evicted(&stage).await >= turn).await;
         // A status request does not reload the trial.
         assert_eq!(
             (stage.status(&trial).await.calls.total, stage.calls(&trial).await.len()),
@@ -89,7 +89,7 @@ async fn nothing_is_lost_of_trials_that_are_called_while_they_fall_asleep() {
     let agents = trials.iter().map(async |trial| {
         let mut calls = 0;
         let body = request(json!({"messages": [user("Hi")]}));
-        while asleep(&stage).await < 12 {
+        while evicted(&stage).await < 12 {
             assert_eq!(stage.chat(trial, &body).await.status(), 200);
             calls += 1;
             // The pause is longer than the idle time before an eviction, and its length varies.
