@@ -1,4 +1,4 @@
-"""An episode at a Harbor task with Gymnasium: `python gymnasium_terminal.py [TASK_DIR] [docker|local]`."""
+"""Runs an episode at a Harbor task with Gymnasium: `python gymnasium_terminal.py [TASK_DIR] [docker|local]`."""
 
 import sys
 

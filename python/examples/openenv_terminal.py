@@ -1,4 +1,4 @@
-"""An OpenEnv server over a Harbor task, and an episode of OpenEnv's own client.
+"""Starts an OpenEnv server for a Harbor task and runs an episode with OpenEnv's own client.
 
 `python openenv_terminal.py [TASK_DIR] [docker|local]`
 """

@@ -1,4 +1,6 @@
-"""GRPO of TRL at a Harbor task in a terminal: the model, whose chat template has to know tools, types with them.
+"""Trains a model with TRL's GRPO at a Harbor task in a terminal.
+
+The model types with tool calls, so its chat template must support tools.
 
 python trl_terminal.py --model Qwen/Qwen3-0.6B --task-dir ../../examples/tasks/hello-file --output runs/trl
 """
@@ -29,7 +31,7 @@ if flags.chat_template is not None:
     with open(flags.chat_template) as file:
         tokenizer.chat_template = file.read()
 
-# The task, and what the terminal shows, come after these words.
+# The environment appends the task and the screen of the terminal to this prompt.
 row = {
     "prompt": [{"role": "user", "content": "Solve this task at the terminal.\n\n"}],
     "task_dir": flags.task_dir,
@@ -39,7 +41,7 @@ with serve(["-e", flags.env]) as server:
     trainer = GRPOTrainer(
         model=flags.model,
         processing_class=tokenizer,
-        # Its own reward, that of the task's verifier, is the only one.
+        # There are no reward functions: the environment returns the reward of the task's verifier.
         environment_factory=environment_factory(server, environment=flags.env),
         train_dataset=Dataset.from_list([row] * flags.num_generations),
         args=GRPOConfig(

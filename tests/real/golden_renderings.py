@@ -1,10 +1,10 @@
-"""Renders a corpus of chat requests with vLLM's own code: texts and ids for the proxy's renderer to be compared with.
+"""Renders a corpus of chat requests with vLLM's own code. A test compares the texts and ids with the proxy's renderer.
 
 usage: python golden_renderings.py CORPUS MODEL[=TEMPLATE]...
 
-CORPUS is a JSON list of {name, request}. MODEL is a directory with a tokenizer, TEMPLATE a file to render by instead of
-the model's own template. Prints one JSON object a line for each model, request and add_generation_prompt: its `text`
-and `ids`, or the `error` with which vLLM refuses it.
+CORPUS is a JSON list of {name, request}. MODEL is a directory with a tokenizer, TEMPLATE a file to use instead of
+the model's own template. Prints one JSON object per line for each model, request and value of add_generation_prompt: the
+`text` and `ids`, or the `error` with which vLLM rejects the request.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-logging.disable(logging.CRITICAL)  # vLLM logs each refusal
+logging.disable(logging.CRITICAL)  # vLLM logs each rejected request
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase  # noqa: E402
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest  # noqa: E402
 from vllm.renderers.chat_utils import parse_chat_messages  # noqa: E402
 from vllm.renderers.hf import resolve_chat_template_content_format, safe_apply_chat_template  # noqa: E402
 
-# What the renderer asks of a server's configuration, for a model of texts alone.
+# Has the fields of a server's configuration that the renderer reads, for a text-only model.
 MODEL_CONFIG = SimpleNamespace(
     enable_prompt_embeds=False,
     multimodal_config=None,
@@ -39,7 +39,7 @@ MODEL_CONFIG = SimpleNamespace(
 
 
 def render(tokenizer: PreTrainedTokenizerBase, template: str | None, body: dict[str, Any]) -> str:
-    """What the chat endpoint does with a request until there is a text (`OnlineRenderer.preprocess_chat`)."""
+    """Renders a request to text as the chat endpoint does (`OnlineRenderer.preprocess_chat`)."""
     request = ChatCompletionRequest.model_validate(body)
     tools = [tool.model_dump() for tool in request.tools] if request.tools is not None else None
     params = request.build_chat_params(template, "auto")
@@ -62,12 +62,12 @@ def renderings(corpus: list[dict[str, Any]], which: str) -> Iterator[dict[str, A
     template = Path(path).read_text() if path else None
     for case in corpus:
         for prompts in (True, False):
-            # Each its own copy: vLLM changes the messages that it reads.
+            # Each rendering gets a copy, since vLLM changes the messages that it reads.
             body = json.loads(json.dumps(case["request"])) | {"model": "m", "add_generation_prompt": prompts}
             about = {"model": directory, "template": path, "name": case["name"], "add_generation_prompt": prompts}
             try:
                 text = render(tokenizer, template, body)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the server answers 400
+            except Exception as error:  # noqa: BLE001 - the server answers any error with 400
                 yield about | {"error": str(error)}
             else:
                 yield about | {"text": text, "ids": tokenizer.encode(text, add_special_tokens=False)}

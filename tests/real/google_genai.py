@@ -1,4 +1,4 @@
-"""Calls through a proxy with Google's client, as agents that speak Gemini's dialect do; prints what it got as JSON.
+"""Calls a model through a proxy with Google's client, as agents with Gemini's dialect do. Prints the results as JSON.
 
 usage: google_genai.py BASE_URL
 """
@@ -20,7 +20,7 @@ SHELL = types.FunctionDeclaration(
 
 
 def parts_of(answers: list) -> dict:
-    """What the client makes of a turn, however it was cut."""
+    """Joins the chunks of an answer into its texts, calls, finish reason, token counts and model."""
     parts = [part for answer in answers for part in answer.candidates[0].content.parts or []]
     usage = answers[-1].usage_metadata
     return {
@@ -29,7 +29,7 @@ def parts_of(answers: list) -> dict:
         "signed": any(part.thought_signature for part in parts),
         "calls": [{"name": part.function_call.name, "args": part.function_call.args} for part in parts if part.function_call],
         "finish_reason": answers[-1].candidates[0].finish_reason.name,
-        # How many of the sampled ones are thoughts, vLLM counts otherwise for a stream than for a whole answer.
+        # The sum of both counts: vLLM counts thoughts differently in a stream and in a whole answer.
         "tokens": [usage.prompt_token_count, (usage.thoughts_token_count or 0) + (usage.candidates_token_count or 0)],
         "model": answers[-1].model_version,
     }
@@ -51,7 +51,7 @@ def refused(client, contents, **config) -> dict:
 
 
 def chat(client) -> int:
-    """A conversation that the client itself keeps, streamed; gives its number of turns."""
+    """Streams two turns of a conversation whose history the client stores, and returns the number of user turns."""
     thinking = types.ThinkingConfig(include_thoughts=False)
     chat = client.chats.create(model=MODEL, config=types.GenerateContentConfig(**SHORT, thinking_config=thinking))
     for _ in range(2):

@@ -1,8 +1,8 @@
-"""Harbor's side of jobs.
+"""Runs and reads jobs with Harbor's own code.
 
 `run FILE NAME` runs a job file as Harbor's command line does. `read DIR` reads a job directory with Harbor's own models and
-prints what the job came to as JSON: the statistics without the names of trials, and of each trial its task, agent, rewards
-and exception.
+prints the job as JSON: its attempts, agents and locked tasks, its statistics without the names of trials, and the task, agent,
+source, rewards, exception, validity and verifier mode of each trial.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ def read(job: Path) -> None:
         TrialLock.model_validate_json((path.parent / "lock.json").read_text())
         assert trial.trial_name == path.parent.name, trial.trial_name
         trials.append(trial)
-    # What Harbor would make of the trials by itself is what the result says.
+    # The result must have the pass@k values that Harbor computes from the trials.
     recomputed = compute_pass_at_k_by_evals(trials)
     said = {key: evals.pass_at_k for key, evals in result.stats.evals.items() if evals.pass_at_k}
     assert recomputed == said, (recomputed, said)

@@ -1,9 +1,9 @@
-"""Runs each task of a directory once with Harbor's own oracle, and prints what came of each as one JSON object.
+"""Runs each task of a directory once with Harbor's own oracle, and prints the results as one JSON object.
 
     python harbor_trials.py TASKS_DIR TRIALS_DIR
 
-Nothing of Harbor is replaced. Only the container's main process is told to end at once when it is stopped: by itself it
-takes ten seconds of every trial.
+Nothing in Harbor is replaced. An overlay makes the main process of each container end at once when it is stopped, which
+saves ten seconds per trial.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Calls through a proxy with LiteLLM, as many agents do; prints what it got as JSON.
+"""Calls a model through a proxy with LiteLLM, as many agents do. Prints the results as JSON.
 
 usage: litellm_client.py BASE_URL
 """
@@ -26,7 +26,7 @@ def call(base_url: str, **more):
         messages=[{"role": "user", "content": "def main(): return"}],
         temperature=0,
         num_retries=0,
-        # Words, not reasoning, in so few tokens.
+        # Without thinking, 24 tokens are enough for some text of the answer.
         extra_body={"chat_template_kwargs": {"enable_thinking": False}},
         **more,
     )

@@ -1,4 +1,4 @@
-"""Calls through a proxy with the official Anthropic client, as agents do; prints what it got as JSON.
+"""Calls a model through a proxy with the official Anthropic client, as agents do. Prints the results as JSON.
 
 usage: messages_client.py BASE_URL
 """
@@ -20,7 +20,7 @@ FORCED = {"tools": [TOOL], "tool_choice": {"type": "tool", "name": "look"}, "thi
 
 
 def both(client: Anthropic, **request):
-    """The answer as one and as the client puts the stream together."""
+    """Returns the whole answer, the answer that the client assembles from the stream, and the types of its events."""
     whole = client.messages.create(**ASKED, **request)
     with client.messages.stream(**ASKED, **request) as stream:
         events = [event.type for event in stream]

@@ -1,4 +1,4 @@
-"""Calls through a proxy with the official OpenAI client, as agents do; prints what it got as JSON.
+"""Calls a model through a proxy with the official OpenAI client, as agents do. Prints the results as JSON.
 
 usage: official_client.py PATH_BASE_URL HEADER_BASE_URL KEY
 """

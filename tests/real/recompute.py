@@ -1,10 +1,10 @@
-"""Computes the logprobs of rollouts' sampled tokens anew, in one forward pass over each row, and compares.
+"""Recomputes the logprobs of sampled tokens in rollouts, in one forward pass over each row, and compares them.
 
 usage: recompute.py MODEL ROWS      (needs torch and transformers; ROWS is JSONL of rollout/1)
 
-Prints JSON: for the rows as they are, and for each control that must differ, the number of sampled tokens and of those
-that differ by more than 1e-3, the median and the largest difference. Tokens of constrained calls are context only: what
-was reported for them is not the logarithm of the model's own probability.
+Prints JSON, for the rows as they are and for each control that must differ. It has the number of sampled tokens, the number
+that differ by more than 1e-3, the median and the largest difference. Tokens of constrained calls are context only: their
+reported logprobs are not those of the model's own distribution.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ APART = 1e-3
 
 
 class Forward:
-    """The model in float32: the logarithm of the probability of each token after those before it."""
+    """Computes with the model in float32 the logprob of each token, given the tokens before it."""
 
     def __init__(self, model: str) -> None:
         self.model = AutoModelForCausalLM.from_pretrained(
@@ -36,7 +36,7 @@ class Forward:
         tokens = torch.tensor([ids])
         logprobs = torch.log_softmax(self.model(tokens).logits[0, :-1].double(), dim=-1)
         of_each = logprobs.gather(1, tokens[0, 1:, None])[:, 0]
-        # Nothing comes before the first.
+        # The first token has no context and so no logprob.
         return torch.cat([torch.zeros(1, dtype=torch.double), of_each])
 
 
@@ -49,7 +49,10 @@ def free_mask(row: Row) -> torch.Tensor:
 
 
 def retokenised(tokenizer: Any, row: Row, forward: Forward, mask: torch.Tensor, captured: torch.Tensor) -> Pairs:
-    """The tokens that stand in the re-tokenised text too, after what the text was cut into."""
+    """Returns captured and recomputed logprobs of the sampled tokens that the re-tokenised text has too.
+
+    The context of the recomputed logprobs is the re-tokenised text. Empty if both have the same ids.
+    """
     ids = row["token_ids"]
     again = tokenizer.encode(tokenizer.decode(ids), add_special_tokens=False)
     if again == ids:
@@ -57,7 +60,7 @@ def retokenised(tokenizer: Any, row: Row, forward: Forward, mask: torch.Tensor, 
     anew = forward.logprobs(again)
     pairs: Pairs = []
     for old, new, size in difflib.SequenceMatcher(None, ids, again, autojunk=False).get_matching_blocks():
-        # The block before the first difference has the same context in both.
+        # Skip the tokens before the first difference: their context is the same in both.
         if old == 0:
             continue
         kept = mask[old : old + size]
@@ -84,6 +87,7 @@ def main(model: str, rows: Path) -> None:
         mask = free_mask(row)
         captured = torch.tensor(row["logprobs"], dtype=torch.double)
         anew = forward.logprobs(row["token_ids"])
+        # The controls: logprobs one token late, a mask one token early, and the text tokenised again.
         early = mask.roll(-1)
         found["same"].append((captured[mask], anew[mask]))
         found["shifted"].append((captured.roll(1)[mask], anew[mask]))

@@ -1,4 +1,4 @@
-"""Asks for responses of every kind with the official OpenAI client, as agents do; prints what it got as JSON.
+"""Requests responses of every kind with the official OpenAI client, as agents do. Prints the results as JSON.
 
 usage: responses.py BASE_URL
 """
@@ -26,12 +26,12 @@ class Number(BaseModel):
 
 
 def says(regex: str) -> dict:
-    """Makes the random model say something of this form and end there."""
+    """Returns the extra body that makes the random model answer in this form and then stop."""
     return {**NO_THINKING, "structured_outputs": {"regex": regex}}
 
 
 def calls(name: str, arguments: str) -> dict:
-    """Makes it call a tool, in the form that vLLM's tool-call parser reads."""
+    """Returns the extra body that makes the random model call a tool, in the form that vLLM's tool-call parser reads."""
     return says(r'<tool_call>\n\{"name": "%s", "arguments": \{%s\}\}\n</tool_call>' % (name, arguments))
 
 

@@ -1,4 +1,4 @@
-"""Runs Harbor's own Terminus-2 in a folder of this machine, against a proxy; prints its account (`AgentContext`) as JSON.
+"""Runs Harbor's own Terminus-2 in a folder of this machine, through a proxy. Prints its `AgentContext` as JSON.
 
 usage: terminus_2.py BASE_URL MODEL FOLDER MAX_TURNS INSTRUCTION
 """
@@ -18,7 +18,7 @@ from harbor.models.agent.context import AgentContext
 
 
 class Folder:
-    """What Terminus-2 uses of a Harbor environment, in a folder instead of a container."""
+    """Has the members of a Harbor environment that Terminus-2 uses, for a folder instead of a container."""
 
     session_id = "folder"
     default_user = None
@@ -31,7 +31,7 @@ class Folder:
         (self.logs / "agent").mkdir(parents=True)
         self.work.mkdir()
         self.trial_paths = SimpleNamespace(agent_dir=self.logs / "agent")
-        # A tmux server of its own, that no other can meet.
+        # The agent gets a tmux server of its own, apart from any other on this machine.
         self.env = os.environ | {"TMUX_TMPDIR": str(root), "HOME": str(root), "TERM": "xterm-256color"}
         self.env.pop("TMUX", None)
 

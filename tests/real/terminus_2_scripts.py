@@ -1,11 +1,11 @@
-"""Runs scripts with Harbor's own Terminus-2 in Docker containers of Harbor's, and prints what came of each as one JSON object.
+"""Runs scripts with Harbor's own Terminus-2 in a Docker container of Harbor. Prints the results as one JSON object.
 
 usage: terminus_2_scripts.py FOLDER < PLAN
 
-The plan is JSON: `image`, `base_url`, `model`, and `scripts`: each with `name`, `instruction`, `options` of Terminus-2's class
-and `check`, a shell command that says whether the work is done.
+The plan is JSON with `image`, `base_url`, `model` and `scripts`. Each script has a `name`, an `instruction`, the `options` of
+Terminus-2's class, and `check`, a shell command that succeeds if the work is done.
 
-Scripts share a container, since Harbor takes seconds to start one: each has a folder and a tmux server of its own there.
+The scripts share a container, since Harbor takes seconds to start a container. Each script has its own folder and tmux server.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ AT_ONCE = 8
 
 
 class Corner:
-    """A container as one script sees it: with a working directory, a tmux server and a record of commands of its own.
+    """Gives one script its own working directory, tmux server and record of commands in the shared container.
 
-    Commands go there by `docker exec`: `docker compose exec`, Harbor's way, takes a tenth of a second of a processor more for
-    each, which is most of the time of all scripts together.
+    Commands run by `docker exec`. Harbor's `docker compose exec` costs 0.1 s more of CPU time per command, which would be most
+    of the time of all scripts together.
     """
 
     default_user = None
@@ -61,7 +61,7 @@ def environment_of(image: str, folder: Path) -> DockerEnvironment:
     return DockerEnvironment(
         environment_dir=environment,
         environment_name="scripts",
-        # Names the project: several of these may run on one engine.
+        # Names the project of Docker Compose: several runs of this program may share a Docker engine.
         session_id=f"terminus-2-scripts-{os.getpid()}",
         trial_paths=TrialPaths(folder),
         task_env_config=EnvironmentConfig(docker_image=image, workdir="/"),
@@ -75,7 +75,7 @@ def steps_of(logs: Path) -> list[dict]:
 
 
 def typed(steps: list[dict]) -> list:
-    """Keystrokes and duration of each command, as its trajectory has them."""
+    """Returns the keystrokes and the duration in seconds of each command in the trajectory."""
     calls = [call for step in steps for call in step.get("tool_calls") or []]
     return [
         [call["arguments"]["keystrokes"], call["arguments"]["duration"]]
@@ -85,7 +85,7 @@ def typed(steps: list[dict]) -> list:
 
 
 def ended(steps: list[dict], is_alive: bool) -> str:
-    """Why a run ended that ended by itself, in rolltap's words: Terminus-2 has none."""
+    """Returns why a run ended without an exception, in rolltap's terms, since Terminus-2 records no reason."""
     last = steps[-1] if steps else {}
     marks = any(call["function_name"] == "mark_task_complete" for call in last.get("tool_calls") or [])
     is_asked = "Are you sure you want to mark the task as complete?" in json.dumps(last.get("observation"))
@@ -110,7 +110,7 @@ async def run(script: dict, plan: dict, container: str, folder: Path) -> dict:
         await agent.setup(corner)
         await agent.run(script["instruction"], corner, AgentContext())
         end = ended(steps_of(logs), await agent._session.is_session_alive())
-        # As Harbor's trials do, which do not verify after an exception of this agent's.
+        # Check only after a run without an exception: Harbor does not verify after an exception of this agent.
         reward = float((await corner.exec(script["check"])).return_code == 0)
     except Exception as error:
         logging.warning("%s: %s: %s", script["name"], type(error).__name__, error)

@@ -1,6 +1,6 @@
-"""How vLLM's tests ended against vLLM and through rolltap, beside what is expected.
+"""Compares how vLLM's tests ended against vLLM and through rolltap with the expected differences.
 
-A test ended as `passed`, `skipped`, or with the name of the exception and the line of the test's
+The end of a test is `passed`, `skipped`, or the name of the exception and the line of the test's
 file: `BadRequestError at line 190`. Two failures at different places are a difference too.
 """
 
@@ -11,20 +11,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 BOTH_WAYS = " / "
-# An end that depends on what the machine is busy with.
+# Matches any end against vLLM itself, for a test whose end there depends on the load of the machine.
 ANY = "any"
 
 
 @dataclass
 class Ends:
-    """How each test of a run ended, and what those that failed said, by the test's id."""
+    """Has the end of each test of a run, and the messages of the failures, by the id of the test."""
 
     outcomes: dict[str, str]
     messages: dict[str, str]
 
 
 def expected_differences(file: Path) -> dict[str, str]:
-    """`DIRECT / PROXIED` by test. A test stands in one difference alone."""
+    """Reads the expected ends, `DIRECT / PROXIED`, by the id of the test.
+
+    Exits if a test is listed twice, or if a difference lacks `what`, `why` or `see`.
+    """
     expected: dict[str, str] = {}
     for difference in tomllib.loads(file.read_text()).get("differences", []):
         for key in ("what", "why", "see"):
@@ -39,14 +42,14 @@ def expected_differences(file: Path) -> dict[str, str]:
 
 @dataclass
 class Comparison:
-    """The tests of one group: each with both its ends of the last attempt."""
+    """Has the tests of one group, each with both its ends in the last attempt."""
 
     files: list[str]
     expected: dict[str, str]
     ends: dict[str, tuple[str, str]] = field(default_factory=dict)
     messages: dict[str, tuple[str, str]] = field(default_factory=dict)
     unsteady: set[str] = field(default_factory=set)
-    """Tests that ended as is expected in a later attempt only."""
+    """Tests that ended as expected only in a later attempt."""
 
     def add(self, direct: Ends, proxied: Ends) -> None:
         before = self.surprises()
@@ -63,7 +66,7 @@ class Comparison:
             self.unsteady |= set(before) - set(self.surprises())
 
     def surprises(self) -> list[str]:
-        """Tests whose ends differ and should not, or should differ and do not."""
+        """Returns the tests whose ends are not the expected ones: equal by default, different if a difference is listed."""
         return sorted(test for test in self.ends if not self.is_as_expected(test))
 
     def is_as_expected(self, test: str) -> bool:
@@ -74,7 +77,7 @@ class Comparison:
         return direct == proxied
 
     def missing(self) -> list[str]:
-        """Expected differences of tests that are not there."""
+        """Returns the tests with an expected difference that did not run."""
         return sorted(self.expected.keys() - self.ends.keys())
 
     def holds(self) -> bool:
@@ -89,7 +92,7 @@ def show_surprises(comparison: Comparison) -> None:
 
 
 def show_surprise(comparison: Comparison, test: str) -> None:
-    """As a line of expected-differences.toml, and what the failures said."""
+    """Prints the ends of a test as a line of expected-differences.toml, and the messages of its failures."""
     ends = comparison.ends[test]
     print(f'"{test}" = "{BOTH_WAYS.join(ends)}"')
     if test in comparison.expected:

@@ -1,11 +1,11 @@
-"""A pytest plugin: vLLM's tests talk to a server that runs already, instead of starting their own.
+"""Is a pytest plugin that gives vLLM's tests a running server, instead of servers that they start.
 
-Their servers have models from the hub and want a GPU. What a test asks for (model, arguments) is
-dropped; the one server that is given answers to every model name. It also writes down how each
-test ended, in one word and with the line of the test that failed, for compare.py.
+The tests' own servers have models from the hub and need a GPU. The plugin ignores the model and the
+arguments that a test requests: the given server accepts every model name. For compare.py the plugin
+writes how each test ended, and for a failure its exception and the line of the test.
 
-Reads from the environment: SUITE_URL (the server's, without /v1), SUITE_MODEL (the directory of
-the served model), SUITE_OUTCOMES (the JSON file to write).
+It reads from the environment: SUITE_URL (the URL of the server, without /v1), SUITE_MODEL (the
+directory of the served model), SUITE_OUTCOMES (the JSON file to write).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ outcomes: dict[str, str] = {}
 messages: dict[str, str] = {}
 
 
-# Before the files named conftest.py are read, which import the class by its name.
+# Runs before pytest loads the conftest.py files, since they import the server class by name.
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests() -> None:
     give_server()
@@ -37,7 +37,7 @@ def give_server() -> None:
     import tests.utils
 
     class GivenServer(tests.utils.RemoteOpenAIServer):
-        """Has the addresses and clients of vLLM's class, and no process."""
+        """Has the URLs and clients of vLLM's class, but starts no process."""
 
         uds = None
         show_hidden_metrics = False
@@ -57,7 +57,7 @@ def give_server() -> None:
 
 
 def give_model() -> None:
-    """Tokenizers, weights and adapters of the tests' models are the served model's own."""
+    """Replaces the tokenizers, weights and adapters that tests load with those of the served model."""
     import transformers
     import vllm.model_executor.model_loader.weight_utils as weights
     import vllm.tokenizers
@@ -73,7 +73,7 @@ def give_model() -> None:
         transformers.AutoModelForCausalLM,
     ):
         load = kind.from_pretrained
-        # A classmethod: `load` is bound to its class already.
+        # `from_pretrained` is a classmethod, so `load` is already bound to its class.
         kind.from_pretrained = lambda _name, *_, load=load, **kw: load(MODEL, **kw)
 
 
@@ -92,7 +92,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def how_it_failed(item: pytest.Item, call: pytest.CallInfo[None]) -> str:
-    """The exception's name, and the last line of the test's file that it passed through."""
+    """Returns the name of the exception, and the last line of the test's file in its traceback.
+
+    Adds the stage if the failure was in set-up or tear-down.
+    """
     if call.excinfo is None:
         return call.when
     where = ""
@@ -104,11 +107,11 @@ def how_it_failed(item: pytest.Item, call: pytest.CallInfo[None]) -> str:
 
 
 def pytest_sessionfinish() -> None:
-    # Tests are known by name: a file that cannot be imported has none, and says so here.
     OUTCOMES.write_text(json.dumps({"outcomes": outcomes, "messages": messages}, indent=1))
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
+    # A file that cannot be imported has no tests to report, so it gets an outcome of its own.
     if report.failed:
         print(f"given_server: {report.nodeid} cannot be collected", file=sys.stderr)
         outcomes[report.nodeid.removeprefix("tests/entrypoints/")] = "not collected"

@@ -2,8 +2,8 @@
 
 usage: python run.py --program ROLLTAP --suite FOLDER --long-model FOLDER [GROUP…]
 
-FOLDER of --suite holds vLLM's `tests`, pytest (`packages`) and the talking `model`, that of --long-model
-the testbed's model. Run by scripts/vllm-suite, with the testbed's Python.
+FOLDER of --suite has vLLM's `tests`, pytest (`packages`) and the talking `model`. FOLDER of --long-model
+is the testbed's model. scripts/vllm-suite runs this program, with the testbed's Python.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from compare import Comparison, Ends, expected_differences, show_surprises, show
 HERE = Path(__file__).resolve().parent
 VLLM = HERE.parent.parent / "scripts" / "vllm"
 TEST_SECONDS = 60
-# A test that ended as nobody expected is run again: some are sampled, and some watch the clock.
+# Tests with an unexpected end run again: the result of some depends on sampling or on time.
 ATTEMPTS = 3
 
 
@@ -49,7 +49,7 @@ def vllm(group: dict[str, Any], common: dict[str, Any], model: Path) -> Iterator
 
 @contextlib.contextmanager
 def proxy(program: Path, upstream: str) -> Iterator[str]:
-    """The URL of the admin plane."""
+    """Runs a proxy in front of `upstream` and yields the URL of its admin plane."""
     with tempfile.TemporaryDirectory() as data:
         log = Path(data) / "log"
         command = [program, "proxy", "--upstream", upstream, "--data", f"{data}/captures"]
@@ -71,11 +71,11 @@ def proxy(program: Path, upstream: str) -> Iterator[str]:
 
 
 def open_trial(admin: str) -> str:
-    """What stands in for vLLM's URL: the trial's base URL without /v1."""
+    """Opens a trial and returns its base URL without /v1, which the tests use instead of vLLM's URL."""
     request = urllib.request.Request(
         f"{admin}/v1/trials", b'{"task_id": "vllm-suite"}', {"content-type": "application/json"}
     )
-    # No proxy of the environment stands between two programs of this machine.
+    # Ignore the environment's proxy variables: both programs run on this machine.
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as answer:
         return json.load(answer)["base_urls"]["openai"].removesuffix("/v1")
 
@@ -99,14 +99,14 @@ def run_tests(tests: list[str], url: str, model: Path, options: argparse.Namespa
     }
     command = [sys.executable, "-m", "pytest", "-p", "given_server", "-p", "no:cacheprovider"]
     command += ["-c", os.devnull, "--rootdir", str(options.suite), "-o", "asyncio_mode=auto"]
-    # Python's own traceback: pytest's stumbles over sources that it cannot parse so deep in a call.
+    # Use Python's own traceback: pytest's formatter fails on sources that it cannot parse this deep in a call.
     command += ["-q", "-W", "ignore", "--tb=native", "--timeout", str(TEST_SECONDS)]
     for test in options.left_out:
         command += ["--deselect", f"tests/entrypoints/{test}"]
     command += [f"tests/entrypoints/{test}" for test in tests]
     log = outcomes.with_suffix(".log")
     with log.open("w") as out:
-        # Its status says no more than that tests failed, as some do on both sides.
+        # The exit status only shows that tests failed, and some fail on both sides.
         subprocess.run(command, cwd=options.suite, env=environment, stdout=out, stderr=out, check=False)
     if not outcomes.exists():
         sys.exit(f"vllm-suite: pytest broke off:\n{''.join(log.read_text()[-4000:])}")
@@ -131,7 +131,7 @@ def run_group(name: str, suite: dict[str, Any], options: argparse.Namespace) -> 
             tests = comparison.surprises()
             if not tests:
                 break
-            say(f"group {name}: {len(tests)} tests ended as is not expected, attempt {attempt}")
+            say(f"group {name}: {len(tests)} tests ended unexpectedly, attempt {attempt}")
     show_surprises(comparison)
     return comparison
 
@@ -153,7 +153,7 @@ def main() -> int:
         sys.exit(f"vllm-suite: no group {', '.join(sorted(unknown))}; there are {', '.join(suite['groups'])}")
     options.left_out = suite["left_out"]
     options.expected = expected_differences(HERE / "expected-differences.toml")
-    # Servers are stopped on the way out.
+    # SIGTERM raises SystemExit, so that the context managers stop the servers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     comparisons = [run_group(name, suite, options) for name in options.groups or suite["groups"]]
     show_table(comparisons)

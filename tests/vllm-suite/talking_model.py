@@ -1,16 +1,16 @@
-"""Makes the model of most groups: its weights spell out answers that end.
+"""Creates the model of most groups, whose weights produce fixed answers that end.
 
-A random model goes on for ever and closes no bracket, so most of vLLM's tests would fail before
-they got to what they test. Here attention and MLP give nothing, so the last token alone decides
-on the next one, by the weights of embedding and head:
+A random model never stops and closes no bracket, so most of vLLM's tests would fail early. In this
+model attention and MLP output zero, so the last token alone determines the next token, by the weights
+of embedding and head:
 
 - the words of ANSWER follow each other, from the end of a chat prompt to the end of the turn
-- after any other word comes RAMBLING, which ends too
-- everywhere else, as under a grammar, what closes JSON is likelier than what prolongs it
+- any other word is followed by RAMBLING, which ends too
+- after any other token, as under a grammar, tokens that close JSON are likelier than others
 
 usage: python talking_model.py LONG_MODEL OUT_DIR      (needs torch and transformers)
 
-LONG_MODEL is the testbed's, with the tokenizer and chat template of Qwen3.
+LONG_MODEL is the testbed's model, with the tokenizer and chat template of Qwen3.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from tokenizers import Tokenizer
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 END = "<|im_end|>"
-# The first is the end of a chat prompt. Each token stands in one place, since it has one successor.
+# The first token ends a chat prompt. No token occurs twice, since a token has one successor.
 ANSWER = ["\n", "<think>", "Okay", "Ġlet", "Ġme", "Ġthink", "Ġabout", "Ġthis", "Ġstep", "Ġby", "Ġdegrees"]
-# What the tests ask for, as far as one answer can say it.
+# The answer has the words that the tests look for, as far as one answer can have them all.
 ANSWER += ["</think>", "\n\n", "The", "Ġsum", "Ġequals", "Ġ", "3", "1", "2", "ĠMark", "ĠJohn"]
 ANSWER += ["ĠQ", "ED", END]
 RAMBLING = ["Ġand", "Ġso", "Ġit", "Ġgoes", "Ġon", "Ġfor", "Ġsome", "Ġtwenty", "Ġwords", "Ġor"]
 RAMBLING += ["Ġmore", "Ġuntil", "Ġnobody", "Ġreads", "Ġthem", "Ġany", "Ġlonger", "Ġat", "Ġall", END]
-# From likely to unlikely, where a grammar leaves the choice.
+# From likely to unlikely, for the choices that a grammar leaves open.
 CLOSING = [END, '"}', '"]', '"', "}", "]", '",', '":', ",", ":", "{", '{"', "[", '["', 'Ġ"', "1"]
 CLOSING += ["@", ".", "a", "true", "null"]
-# What has a meaning in JSON is no word, nor is white space: after it, CLOSING alone decides.
+# A word has no JSON syntax, digit or white space. After tokens with these, CLOSING alone decides.
 WORD = re.compile(r"Ġ?[^\]\[{}\",:0-9ĠĊĉč]+")
 
 HIDDEN = 64
@@ -45,7 +45,7 @@ SEED = 0
 
 def successors(tokenizer: Tokenizer) -> list[tuple[int, int]]:
     def ids(tokens: list[str]) -> list[int]:
-        # Control characters stand in the vocabulary under other names.
+        # The vocabulary has other characters for control characters: `Ċ` for a line feed.
         return [tokenizer.token_to_id(token.replace("\n", "Ċ")) for token in tokens]
 
     return [pair for chain in (ids(ANSWER), ids(RAMBLING)) for pair in pairwise(chain)]
@@ -58,8 +58,8 @@ def set_weights(model: Qwen2ForCausalLM, tokenizer: Tokenizer) -> None:
         layer.mlp.down_proj.weight.zero_()
     embedding.zero_()
     head.zero_()
-    # Dimension 0 is the same for all tokens, dimension 1 that of words, and each token that has a
-    # successor of its own has one more.
+    # All tokens share dimension 0, words share dimension 1, and each token with a successor of its
+    # own has one more dimension.
     embedding[:, 0] = 1
     head[:, 0].normal_(std=0.02)
     for rank, token in enumerate(CLOSING):

@@ -1,7 +1,7 @@
-"""Harbor's own Terminus-2 on this host. Its environment is rolltap's: each command that it wants run goes out as a line of
-JSON on standard output, and what came of it comes in as a line of JSON on standard input.
+"""Runs Harbor's own Terminus-2 on this host, in an environment of rolltap.
 
-The first line of standard input says what to do.
+Each command for the environment is a line of JSON on standard output, and its result is a line of JSON on standard input.
+The first line of standard input has the task and the options. The last line of standard output has the end of the run.
 """
 
 import asyncio
@@ -14,23 +14,23 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-# A shell argument may have 128 KiB.
+# Characters of base64 in one command. Linux limits an argument to 128 KiB.
 CHUNK = 60_000
 
 told = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
-# What libraries print is no answer.
+# Libraries may print to standard output, where rolltap reads only commands and the result.
 os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 start = json.loads(sys.stdin.readline())
 os.environ["OPENAI_API_KEY"] = start["key"]
 
-from harbor.agents.terminus_2 import Terminus2  # noqa: E402 (the key has to be there first)
+from harbor.agents.terminus_2 import Terminus2  # noqa: E402 (the key must be set first)
 from harbor.environments.base import ExecResult  # noqa: E402
 from harbor.models.agent.context import AgentContext  # noqa: E402
 from harbor.models.task.config import MCPServerConfig  # noqa: E402
 
 
 class Environment:
-    """What Terminus-2 uses of a Harbor environment."""
+    """Has the members of a Harbor environment that Terminus-2 uses."""
 
     env_paths = None
 
@@ -42,6 +42,7 @@ class Environment:
 
     async def exec(self, command, cwd=None, env=None, timeout_sec=None, user=None) -> ExecResult:
         request = {"command": command, "cwd": cwd, "env": env or {}, "timeout_sec": timeout_sec, "user": user and str(user)}
+        # One command at a time: the next line of standard input is its result.
         async with self.turn:
             told.write(json.dumps({"exec": request}) + "\n")
             answer = json.loads(await asyncio.to_thread(sys.stdin.readline))
@@ -68,7 +69,7 @@ class Environment:
 
 async def main() -> dict:
     logs = Path(start["logs"])
-    # Recording wants a program that would have to be installed in the image.
+    # Recording needs a program that most images do not have.
     options = {"record_terminal_session": False} | start["options"]
     environment, context = Environment(), AgentContext()
     options["mcp_servers"] = [MCPServerConfig(**server) for server in start["mcp_servers"]]

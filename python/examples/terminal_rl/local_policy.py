@@ -1,7 +1,7 @@
-"""A policy that samples and learns on the CPU, in the place of Tinker's service: for trying, and for small models.
+"""Has a policy that samples and learns on the CPU instead of Tinker's service, for experiments and small models.
 
-It is what Tinker's loop asks of a model: a token completer, and a step of the loss `importance_sampling` on the cookbook's
-own data. All weights are trained, in float32.
+Tinker's loop needs two things from a model: a token completer, and a step of the loss `importance_sampling` on the
+cookbook's own data. The policy has both. It trains all weights, in float32.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 
 
 class LocalPolicy(TokenCompleter):
-    """A causal language model of transformers, from its name or directory."""
+    """Samples from and trains a causal language model of transformers, given by its name or directory."""
 
     def __init__(
         self, model_name: str, *, max_tokens: int, temperature: float, learning_rate: float, seed: int = 0
@@ -32,7 +32,10 @@ class LocalPolicy(TokenCompleter):
     async def __call__(
         self, model_input: tinker.ModelInput, stop: StopCondition, *, max_tokens: int | None = None
     ) -> TokensWithLogprobs:
-        """Samples until one of the stop tokens, or until the limit."""
+        """Samples until one of the stop tokens, or until the smaller limit of tokens.
+
+        Raises `ValueError` if the renderer stops at a text instead of a token.
+        """
         if any(not isinstance(one, int) for one in stop):
             raise ValueError("a local policy stops at tokens: choose a renderer that does")
         limit = min(self.max_tokens, max_tokens or self.max_tokens)
@@ -56,10 +59,10 @@ class LocalPolicy(TokenCompleter):
         return TokensWithLogprobs(tokens, logprobs, stop_reason="length")
 
     def update(self, data: Sequence[tinker.Datum]) -> dict[str, float]:
-        """One optimizer step of -sum(exp(logprob - sampled logprob) * advantage) over these data, as Tinker's loss is.
+        """Makes one optimizer step with Tinker's loss, -sum(exp(logprob - sampled logprob) * advantage), over `data`.
 
-        `largest_ratio_error` is how far exp(logprob - sampled logprob) is from 1 before the step: what was sampled by
-        these very weights has a ratio of 1, up to rounding.
+        `largest_ratio_error` is the largest distance of exp(logprob - sampled logprob) from 1 before the step. Tokens
+        that these weights sampled have a ratio of 1, up to rounding.
         """
         if not data:
             return {"loss": 0.0, "tokens": 0.0, "largest_ratio_error": 0.0}
@@ -83,7 +86,7 @@ class LocalPolicy(TokenCompleter):
     def imitate(
         self, pairs: Sequence[tuple[list[int], list[int]]], *, steps: int, learning_rate: float
     ) -> float:
-        """Learns to answer these prompts so, from scratch if need be; gives the last mean loss per token."""
+        """Trains the model on these pairs of prompt and answer, and returns the last mean loss per token, in nats."""
         optimizer = torch.optim.AdamW(self.model.parameters(), lr=learning_rate, weight_decay=0.0)
         mean = 0.0
         for _ in range(steps):
@@ -96,15 +99,19 @@ class LocalPolicy(TokenCompleter):
         return mean
 
     def save(self, folder: Path) -> None:
-        """Writes the weights as transformers reads them."""
+        """Writes the weights to `folder` in the format of transformers."""
         self.model.save_pretrained(folder)
 
     def _answered(self, prompt: list[int], answer: list[int]) -> torch.Tensor:
+        # The logits at a position are those of the next token, so the first is at the last token of the prompt.
         places = torch.arange(len(prompt) - 1, len(prompt) + len(answer) - 1)
         return self._logprobs([*prompt, *answer[:-1]], places, torch.tensor(answer))
 
     def _logprobs(self, inputs: list[int], places: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Of the tokens that follow at these places; nothing is computed of the others."""
+        """Returns the logprob of each of `targets`, the tokens that follow the positions `places`.
+
+        No logits are computed for other positions.
+        """
         logits = self.model(input_ids=torch.tensor([inputs]), logits_to_keep=places).logits[0]
         return self._log_softmax(logits).gather(-1, targets[:, None])[:, 0]
 

@@ -1,13 +1,13 @@
 """Trains a model at one Harbor task in a terminal, with tinker-cookbook.
 
-With Tinker's service, which wants TINKER_API_KEY:
+With Tinker's service, which needs TINKER_API_KEY:
 
     python train.py --task-dir ../../../examples/tasks/hello-file --env docker \
         --model-name Qwen/Qwen3-30B-A3B-Instruct-2507 --renderer-name qwen3_instruct --max-tokens 4096 --temperature 0.7 \
         --groups-per-batch 1 --group-size 8 --num-batches 25 --learning-rate 4e-5 --lora-rank 32 --save-every 10 \
         --log-path runs/hello
 
-On this machine's CPU, any small model of transformers (--imitate lets one that knows nothing begin with some answers):
+On this machine's CPU, with any small model of transformers (--imitate teaches an untrained model some answers first):
 
     python train.py --policy local --model-name PATH --renderer-name qwen3_instruct --task-dir … --imitate answers.jsonl
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def arguments() -> argparse.Namespace:
-    """The flags."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -80,7 +80,7 @@ def arguments() -> argparse.Namespace:
 
 @contextlib.contextmanager
 def server_of(flags: argparse.Namespace) -> Iterator[str]:
-    """The server that was named, or one for as long as this runs."""
+    """Yields the URL of the server in the flags, or of a new server that stops at the end."""
     if flags.server is not None:
         yield flags.server
     else:
@@ -89,8 +89,8 @@ def server_of(flags: argparse.Namespace) -> Iterator[str]:
 
 
 def dataset_of(flags: argparse.Namespace, server: str) -> HarborSingleTaskRLDatasetBuilder:
-    """The task, as many times as asked for."""
-    # Answers take their time: an environment is not abandoned because the model is slow.
+    """Returns the builder of a data set that repeats the task for the batches and groups of the flags."""
+    # The long lease outlasts a slow model: each call of the environment renews it.
     options: EnvOptions = {"environment": flags.env, "max_steps": flags.max_turns, "lease_seconds": 3600.0}
     return HarborSingleTaskRLDatasetBuilder(
         task_dir=flags.task_dir,
@@ -106,7 +106,7 @@ def dataset_of(flags: argparse.Namespace, server: str) -> HarborSingleTaskRLData
 
 
 async def with_tinker(flags: argparse.Namespace, dataset: HarborSingleTaskRLDatasetBuilder) -> None:
-    """The cookbook's own loop."""
+    """Trains with the cookbook's own loop."""
     config = cookbook.Config(
         learning_rate=flags.learning_rate,
         dataset_builder=dataset,
@@ -125,8 +125,8 @@ async def with_tinker(flags: argparse.Namespace, dataset: HarborSingleTaskRLData
 
 
 async def with_local_policy(flags: argparse.Namespace, dataset: HarborSingleTaskRLDatasetBuilder) -> None:
-    """The same steps, with a model in this process."""
-    # Here, for it takes torch and transformers, which Tinker's own models do not.
+    """Makes the same steps with a model in this process."""
+    # Imported here because it needs torch and transformers, which training with Tinker's service does not.
     from local_policy import LocalPolicy
 
     policy = LocalPolicy(
@@ -145,6 +145,7 @@ async def with_local_policy(flags: argparse.Namespace, dataset: HarborSingleTask
             start = time.monotonic()
             rollouts = (do_group_rollout(group, policy) for group in batches.get_batch(index))
             groups = list(await asyncio.gather(*rollouts))
+            # A group with equal rewards has no advantage to train.
             compared = remove_constant_reward_groups(groups)
             data, _ = assemble_training_data(compared, compute_advantages(compared))
             metrics = {
@@ -160,7 +161,7 @@ async def with_local_policy(flags: argparse.Namespace, dataset: HarborSingleTask
 
 
 def told(groups: list[TrajectoryGroup]) -> dict[str, float]:
-    """What became of the episodes."""
+    """Returns the mean reward, the mean number of turns and the number of the episodes."""
     rewards = [reward for group in groups for reward in group.get_total_rewards()]
     turns = [len(trajectory.transitions) for group in groups for trajectory in group.trajectories_G]
     return {
@@ -171,7 +172,7 @@ def told(groups: list[TrajectoryGroup]) -> dict[str, float]:
 
 
 async def imitate(policy: LocalPolicy, flags: argparse.Namespace, batches: RLDataset) -> None:
-    """Teaches the policy the answers of the file, at the task's own first prompts."""
+    """Teaches the policy the answers of the file, for the first prompts of the task."""
     tokenizer = tokenizer_utils.get_tokenizer(flags.model_name)
     answers = [json.loads(line)["answer"] for line in flags.imitate.read_text().splitlines()]
     group = batches.get_batch(0)[0]
@@ -188,7 +189,7 @@ async def imitate(policy: LocalPolicy, flags: argparse.Namespace, batches: RLDat
 
 
 def main() -> None:
-    """Trains."""
+    """Trains with the policy that the flags choose."""
     flags = arguments()
     with server_of(flags) as server:
         train = with_tinker if flags.policy == "tinker" else with_local_policy

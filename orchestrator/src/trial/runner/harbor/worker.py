@@ -1,5 +1,7 @@
-"""Runs Harbor's trials for rolltap: orders come in on standard input, news goes out on standard output, a JSON object a
-line each. What Harbor itself prints goes to standard error. When standard input ends, every trial is cancelled.
+"""Runs Harbor's trials for rolltap.
+
+Orders arrive on standard input and news is written to standard output, one JSON object per line. The output of Harbor
+itself goes to standard error. When standard input ends, every trial is cancelled.
 
 Orders: check, run, go (the trial is sealed, its tests may run), cancel.
 News: hello, checked, phase, agent_end (waits for go), ended.
@@ -17,9 +19,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-#: An order may hold a long instruction; a longer line is no order.
+#: Bytes of the longest order, which may hold a long instruction. A longer line ends the worker.
 LONGEST_ORDER = 64 * 1024 * 1024
-#: How an agent calls its model, the simplest first.
+#: The APIs by which an agent may call its model, the simplest first.
 FORMATS = ["openai_chat_completions", "openai_responses", "anthropic_messages", "google_generate_content"]
 #: Agents that call no model.
 WITHOUT_MODEL = {"oracle", "nop"}
@@ -30,7 +32,10 @@ def reason(error: BaseException) -> str:
 
 
 def check_agent(config: dict[str, Any]) -> dict[str, Any]:
-    """How this agent reaches its model, and whether it runs inside. Raises what Harbor has against it."""
+    """Returns how this agent calls its model, and whether it runs inside the environment.
+
+    Raises if Harbor rejects the agent, or if the agent has no API that the proxy serves.
+    """
     from harbor.agents.factory import AgentFactory
     from harbor.agents.installed.base import BaseInstalledAgent
     from harbor.models.trial.config import AgentConfig
@@ -49,6 +54,7 @@ def check_agent(config: dict[str, Any]) -> dict[str, Any]:
     if not ours:
         raise ValueError(f"Harbor's agent {agent.name!r} speaks no API that rolltap does")
     contract["api_format"] = ours[0]
+    # The trial's address and key do not exist yet, so Harbor's checks get placeholders.
     trial = agent.model_copy(update={
         "base_url": "http://127.0.0.1:1/t/key", "model_api_format": ours[0], "skip_model_parsing": True,
         "model_api_key_name": "ROLLTAP_TRIAL_KEY", "env": {**agent.env, "ROLLTAP_TRIAL_KEY": "key"},
@@ -61,7 +67,7 @@ def check_agent(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def check(agents: list[dict], environment: dict, tasks: list[str], without_verifier: bool) -> dict[str, Any]:
-    """Everything that Harbor can tell before a trial."""
+    """Returns the problems and warnings that Harbor finds before any trial starts, and the contract of each agent."""
     from harbor.environments.factory import EnvironmentFactory
     from harbor.models.task.task import Task
     from harbor.models.trial.config import EnvironmentConfig, VerifierConfig
@@ -73,6 +79,7 @@ def check(agents: list[dict], environment: dict, tasks: list[str], without_verif
     for agent in agents:
         try:
             contracts.append(check_agent(agent))
+        # Harbor's checks may exit instead of raising an error; the other checks must still run.
         except (Exception, SystemExit) as error:
             contracts.append(None)
             problems.append(f"agent {agent.get('name')}: {reason(error)}")
@@ -94,7 +101,7 @@ def check(agents: list[dict], environment: dict, tasks: list[str], without_verif
 
 
 class Worker:
-    """Trials under way, by name."""
+    """Runs trials, and has those in flight by name."""
 
     def __init__(self, out: Any):
         self.out = out
@@ -107,7 +114,7 @@ class Worker:
             self.out.write(json.dumps({"event": event, **news}) + "\n")
             self.out.flush()
         except BrokenPipeError:
-            # Nobody listens any more; standard input ends as well, and with it everything.
+            # rolltap has ended. Standard input ends as well, which cancels every trial.
             self.closing = True
 
     async def run(self, name: str, config: dict[str, Any]) -> None:
@@ -137,6 +144,7 @@ class Worker:
         async def agent_end(_event: Any) -> None:
             gate = self.gates[name] = asyncio.Event()
             self.tell("agent_end", trial=name)
+            # No `go` arrives after standard input has ended.
             if not self.closing:
                 await gate.wait()
 
@@ -180,6 +188,7 @@ class Worker:
 
 
 def main() -> None:
+    # Harbor prints to standard output, where rolltap reads only news.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     worker = Worker(out)
