@@ -1,6 +1,7 @@
 """Runs verifiers' own agent at Harbor tasks: `python verifiers_terminal.py MODEL BASE_URL [TASKS_DIR]`.
 
-The command line for the same is `vf-eval rolltap_terminal --env.taskset.tasks_dir DIR …` (docs/how-to/trainers/verifiers.md).
+The command line for the same is `vf-eval rolltap_terminal --env.taskset.tasks_dir DIR …`
+(docs/how-to/trainers/verifiers.md).
 """
 
 import asyncio

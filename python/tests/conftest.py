@@ -1,7 +1,7 @@
-"""A captured group for all tests: the proxy stands before a simulator, and `rolltap export` before the trainers.
+"""Has the fixtures of all tests: a group captured from a simulator, and its exports for trainers.
 
-tests/real/trainers.rs starts the proxy and says in the environment where it is: ROLLTAP_TEST_ADMIN, its admin plane;
-ROLLTAP_TEST_PROGRAM, the program `rolltap`.
+tests/real/trainers.rs starts the proxy and sets two variables: ROLLTAP_TEST_ADMIN is the URL of the admin plane, and
+ROLLTAP_TEST_PROGRAM is the path of the program `rolltap`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ import pytest
 
 from rolltap import AsyncClient, Client, OpenedTrial, Prepare, Row, Trial, read_lines, run_trial
 
-# Stand-ins for the trainers that are in no package index.
+# The folder has the schemas of trainers that are in no package index.
 sys.path.insert(0, str(Path(__file__).parent / "schemas"))
 
 
 def limit(seconds: float) -> float:
-    """The time after which a wait has failed, if that is so many seconds on a quiet machine; see tests/README.md."""
+    """Returns a timeout in seconds for this machine from that of a quiet machine; see tests/README.md."""
     return seconds * float(os.environ.get("ROLLTAP_TEST_SLOWNESS", "1"))
 
 
 def chat(trial: OpenedTrial, messages: list[dict[str, str]], **asked: object) -> dict[str, str]:
-    """A call as an agent makes it; gives the answer's message."""
+    """Makes a call as an agent does, and returns the message of the answer."""
     body = {"model": "sim", "messages": messages, "max_tokens": 12, **asked}
     answer = httpx.post(f"{trial.base_urls['openai']}/chat/completions", json=body, timeout=limit(30))
     answer.raise_for_status()
@@ -40,7 +40,7 @@ def chat(trial: OpenedTrial, messages: list[dict[str, str]], **asked: object) ->
 
 
 def two_turns(trial: OpenedTrial, *lasts: str) -> None:
-    """A conversation whose second turn is asked in each of these ways: with several, the trial forks."""
+    """Makes a conversation with each of `lasts` as its second turn. With several, the trial forks."""
     begun = [{"role": "user", "content": "What lies in the folder?"}]
     begun.append(chat(trial, begun))
     for last in lasts:
@@ -48,14 +48,14 @@ def two_turns(trial: OpenedTrial, *lasts: str) -> None:
 
 
 def masked_end(trial: OpenedTrial) -> None:
-    """A conversation whose last answer is not trained: it was constrained."""
+    """Makes a conversation whose last answer is constrained and so not trained."""
     begun = [{"role": "user", "content": "What lies in the folder?"}]
     begun.append(chat(trial, begun))
     chat(trial, [*begun, {"role": "user", "content": "List it."}], response_format={"type": "json_object"})
 
 
 def export(program: str, folder: Path, format: str, *arguments: str) -> Path:
-    """Those in the folder's rollouts.jsonl, by the program itself."""
+    """Exports the folder's rollouts.jsonl with the program itself, and returns the path of the export."""
     path = folder / f"{format}.{uuid.uuid4().hex[:8]}"
     source = folder / "rollouts.jsonl"
     command = [program, "export", str(source), "--format", format, "-o", str(path), *arguments]
@@ -66,7 +66,7 @@ def export(program: str, folder: Path, format: str, *arguments: str) -> Path:
 
 @dataclass(frozen=True)
 class Capture:
-    """A group of three: one that went straight on, one that forked, and one whose verifier failed."""
+    """Has a group of three trials: one with one branch, one that forked, and one whose verifier failed."""
 
     group_id: str
     rows: list[Row]
@@ -74,26 +74,26 @@ class Capture:
     program: str
 
     def of(self, sample_index: int) -> list[Row]:
-        """The branches of one of them."""
+        """Returns the branches of the trial with this index."""
         return [row for row in self.rows if row["sample_index"] == sample_index]
 
     @property
     def trained(self) -> list[Row]:
-        """The branches of the two with a reward."""
+        """Returns the branches of the two trials with a reward."""
         return [row for row in self.rows if row["reward_valid"]]
 
     def export(self, format: str, *arguments: str) -> Path:
-        """The group in this format, by the program itself."""
+        """Exports the group in this format with the program itself, and returns the path."""
         return export(self.program, self.folder, format, *arguments)
 
     def lines(self, format: str, *arguments: str) -> list[dict]:
-        """The lines of such an export."""
+        """Exports the group in this format and returns the lines."""
         return list(read_lines(self.export(format, *arguments)))
 
 
 @pytest.fixture(scope="session")
 def admin() -> str:
-    """The proxy's admin plane."""
+    """Returns the URL of the proxy's admin plane."""
     return os.environ["ROLLTAP_TEST_ADMIN"]
 
 
@@ -128,7 +128,7 @@ def capture(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Capture
 
 @dataclass(frozen=True)
 class OneTrial:
-    """A trial, as the feed has it and as it is exported."""
+    """Has a trial as in the feed, and exports it."""
 
     trial: Trial
     folder: Path
@@ -136,20 +136,20 @@ class OneTrial:
     admin: str
 
     def prepared(self, prepare: Prepare = Prepare()) -> Trial:
-        """The trial after the rules of an export, as an adapter gets it."""
+        """Returns the trial with its prepared rows, as an adapter gets it."""
         with Client(self.admin) as client:
             prepared = client.prepared(self.trial["trial_id"], prepare)
         return {**self.trial, "rows": [*prepared["rows"]], "prepared": prepared}
 
     def line(self, format: str) -> dict:
-        """The one line of an export."""
+        """Exports the trial in this format and returns the only line."""
         (line,) = read_lines(export(self.program, self.folder, format))
         return line
 
 
 @pytest.fixture(scope="session")
 def ends_masked(capture: Capture, admin: str, tmp_path_factory: pytest.TempPathFactory) -> OneTrial:
-    """One whose last answer is not trained."""
+    """Runs a trial whose last answer is not trained."""
 
     async def agent(trial: OpenedTrial, task: object) -> float:
         await asyncio.to_thread(masked_end, trial)
@@ -167,18 +167,18 @@ def ends_masked(capture: Capture, admin: str, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture
 def unnumbered(client: Client, capture: Capture) -> Iterator[int]:
-    """The weights have a name that is no number, as an upstream's own; gives the proxy's count of them."""
+    """Sets a policy label that is no number, like that of an upstream. Yields the ordinal of the version."""
     client.set_policy("default")
     yield client.policy()["version"]
     client.set_policy(7)
 
 
 def of_trained(row: Row, values: list) -> list:
-    """Those at the tokens that the row trains."""
+    """Returns the values at the tokens that the row trains."""
     return [value for value, trained in zip(values, row["loss_mask"], strict=True) if trained]
 
 
 def longest(rows: list[Row]) -> Row:
-    """The branch with the most trainable tokens, which trains all of them."""
+    """Returns the branch with the most trainable tokens, with all of them in its loss mask."""
     row = max(rows, key=lambda row: sum(row["trainable_mask"]))
     return {**row, "loss_mask": row["trainable_mask"]}

@@ -3,8 +3,8 @@
 usage: python golden_renderings.py CORPUS MODEL[=TEMPLATE]...
 
 CORPUS is a JSON list of {name, request}. MODEL is a directory with a tokenizer, TEMPLATE a file to use instead of
-the model's own template. Prints one JSON object per line for each model, request and value of add_generation_prompt: the
-`text` and `ids`, or the `error` with which vLLM rejects the request.
+the model's own template. Prints one JSON object per line for each model, request and value of add_generation_prompt:
+the `text` and `ids`, or the `error` with which vLLM rejects the request.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Runs and reads jobs with Harbor's own code.
 
-`run FILE NAME` runs a job file as Harbor's command line does. `read DIR` reads a job directory with Harbor's own models and
-prints the job as JSON: its attempts, agents and locked tasks, its statistics without the names of trials, and the task, agent,
-source, rewards, exception, validity and verifier mode of each trial.
+`run FILE NAME` runs a job file as Harbor's command line does. `read DIR` reads a job directory with Harbor's own models
+and prints the job as JSON: its attempts, agents and locked tasks, its statistics without the names of trials, and the
+task, agent, source, rewards, exception, validity and verifier mode of each trial.
 """
 
 import asyncio

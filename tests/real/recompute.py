@@ -2,9 +2,9 @@
 
 usage: recompute.py MODEL ROWS      (needs torch and transformers; ROWS is JSONL of rollout/1)
 
-Prints JSON, for the rows as they are and for each control that must differ. It has the number of sampled tokens, the number
-that differ by more than 1e-3, the median and the largest difference. Tokens of constrained calls are context only: their
-reported logprobs are not those of the model's own distribution.
+Prints JSON, for the rows as they are and for each control that must differ. It has the number of sampled tokens, the
+number that differ by more than 1e-3, the median and the largest difference. Tokens of constrained calls are context
+only: their reported logprobs are not those of the model's own distribution.
 """
 
 from __future__ import annotations

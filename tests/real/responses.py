@@ -31,7 +31,7 @@ def says(regex: str) -> dict:
 
 
 def calls(name: str, arguments: str) -> dict:
-    """Returns the extra body that makes the random model call a tool, in the form that vLLM's tool-call parser reads."""
+    """Returns the extra body that makes the random model call a tool, in the form of vLLM's tool-call parser."""
     return says(r'<tool_call>\n\{"name": "%s", "arguments": \{%s\}\}\n</tool_call>' % (name, arguments))
 
 

@@ -2,10 +2,11 @@
 
 usage: terminus_2_scripts.py FOLDER < PLAN
 
-The plan is JSON with `image`, `base_url`, `model` and `scripts`. Each script has a `name`, an `instruction`, the `options` of
-Terminus-2's class, and `check`, a shell command that succeeds if the work is done.
+The plan is JSON with `image`, `base_url`, `model` and `scripts`. Each script has a `name`, an `instruction`, the
+`options` of Terminus-2's class, and `check`, a shell command that succeeds if the work is done.
 
-The scripts share a container, since Harbor takes seconds to start a container. Each script has its own folder and tmux server.
+The scripts share a container, since Harbor takes seconds to start a container. Each script has its own folder and tmux
+server.
 """
 
 import asyncio
@@ -32,8 +33,8 @@ AT_ONCE = 8
 class Corner:
     """Gives one script its own working directory, tmux server and record of commands in the shared container.
 
-    Commands run by `docker exec`. Harbor's `docker compose exec` costs 0.1 s more of CPU time per command, which would be most
-    of the time of all scripts together.
+    Commands run by `docker exec`. Harbor's `docker compose exec` costs 0.1 s more of CPU time per command, which would
+    be most of the time of all scripts together.
     """
 
     default_user = None

@@ -66,7 +66,10 @@ class Comparison:
             self.unsteady |= set(before) - set(self.surprises())
 
     def surprises(self) -> list[str]:
-        """Returns the tests whose ends are not the expected ones: equal by default, different if a difference is listed."""
+        """Returns the tests with unexpected ends.
+
+        The two ends must be equal, or exactly the listed difference if there is one.
+        """
         return sorted(test for test in self.ends if not self.is_as_expected(test))
 
     def is_as_expected(self, test: str) -> bool:

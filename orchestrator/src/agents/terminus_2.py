@@ -1,7 +1,7 @@
 """Runs Harbor's own Terminus-2 on this host, in an environment of rolltap.
 
-Each command for the environment is a line of JSON on standard output, and its result is a line of JSON on standard input.
-The first line of standard input has the task and the options. The last line of standard output has the end of the run.
+Each command for the environment is a line of JSON on standard output, and its result is a line of JSON on standard
+input. The first line of standard input has the task and the options. The last line of standard output has the outcome.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Real terminals: `rolltap env` with its containers, at the task of tests/tasks.
+"""Has the fixtures of the tests with real terminals: `rolltap env` with its containers, at the task of tests/tasks.
 
-tests/real/python_terminals.rs runs these and says in the environment where the program is: ROLLTAP_TEST_PROGRAM. They
-need Docker and the testbed's image.
+tests/real/python_terminals.rs runs these tests and sets ROLLTAP_TEST_PROGRAM to the path of the program. The tests need
+Docker and the testbed's image.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TASK = ROOT / "tests/tasks/hello-prebuilt"
 
 
 def answer(word: str, *, complete: bool = True) -> str:
-    """What a model says that greets so: the task is solved with `world`."""
+    """Returns the answer of a model that greets `word`. The word `world` solves the task."""
     keys = f"echo 'Hello, {word}!' > /app/hello.txt\n"
     commands = [{"keystrokes": keys, "duration": 0.2}]
     return json.dumps(
@@ -31,20 +31,20 @@ def answer(word: str, *, complete: bool = True) -> str:
 
 @pytest.fixture(scope="session")
 def program() -> str:
-    """The program `rolltap`."""
+    """Returns the path of the program `rolltap`."""
     return os.environ["ROLLTAP_TEST_PROGRAM"]
 
 
 @pytest.fixture(scope="session")
 def server(program: str) -> Iterator[str]:
-    """An environment server, whose containers are gone once it is."""
+    """Runs an environment server and yields its URL. The server removes its containers when it stops."""
     with serve(program=program) as url:
         yield url
 
 
 @pytest.fixture
 def simulator(program: str, tmp_path: Path) -> Iterator[str]:
-    """A simulated vLLM whose model looks around first and then solves the task; its base URL."""
+    """Runs a simulated vLLM whose model solves the task in its second answer, and yields its base URL."""
     script = tmp_path / "script.toml"
     turns = (answer("nobody", complete=False), answer("world"), answer("world"))
     script.write_text(

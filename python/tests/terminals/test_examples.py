@@ -1,4 +1,4 @@
-"""The examples that are not run elsewhere, as their users run them, and OpenEnv's server in them."""
+"""Tests the examples that no other test runs, as users run them. One of them tests OpenEnv's server."""
 
 from __future__ import annotations
 

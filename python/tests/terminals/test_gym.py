@@ -1,4 +1,4 @@
-"""Episodes in Docker containers: the clients, Gymnasium's own checks, and what can go wrong."""
+"""Tests episodes in Docker containers: the clients, Gymnasium's own checks, and failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of episodes in the cookbook's own rollout loop, and the training script with a policy of this machine."""
+"""Tests groups of episodes in the cookbook's own rollout loop, and the training script with a local policy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCRIPT = ROOT / "python/examples/terminal_rl/train.py"
 
 
 class Scripted(TokenCompleter):
-    """The tokens of these answers, one script per episode in the order of their beginnings."""
+    """Samples the tokens of given answers. Each new episode takes the next script."""
 
     def __init__(self, *scripts: list[str]) -> None:
         self.tokenizer = tokenizer_utils.get_tokenizer(MODEL)
@@ -44,7 +44,7 @@ class Scripted(TokenCompleter):
     ) -> TokensWithLogprobs:
         ids = model_input.to_ints()
         self.prompts.append(ids)
-        # An episode goes on where its prompt begins with what it was asked before.
+        # A prompt that begins with an earlier prompt and its answer continues that episode.
         known = next((start for start in self.begun if tuple(ids[: len(start)]) == start), None)
         script = self.scripts.pop(0) if known is None else self.begun.pop(known)
         tokens = [*self.tokenizer.encode(script.pop(0), add_special_tokens=False), stop[0]]
@@ -78,7 +78,7 @@ def test_a_group_is_rolled_out_and_made_data(server: str) -> None:
     assert last.reward == 1.0 and last.metrics["rewards/reward"] == 1.0
     shown = policy.tokenizer.decode(second.ob.to_ints())
     assert "Hello, world!" in shown and "could not be read" in shown
-    # Each prompt begins with all tokens before it, so that the cookbook makes one datum of an episode.
+    # Each prompt begins with all earlier tokens, so the cookbook makes one datum per episode.
     data, _ = assemble_training_data([made], compute_advantages([made]))
     assert len(data) == 2
 
@@ -167,6 +167,6 @@ def test_the_training_script_trains_a_policy_of_this_machine(server: str, tmp_pa
     assert [batch["episodes"] for batch in batches] == [4.0, 4.0]
     for batch in batches:
         assert 0.0 <= batch["reward"] <= 1.0 and batch["tokens"] > 0
-        # The weights that sampled are those that are trained: only rounding is between their logprobs.
+        # The weights that sampled are the trained weights, so their logprobs differ only by rounding.
         assert batch["largest_ratio_error"] < 1e-3
     assert (tmp_path / "log/batch_2/model.safetensors").is_file()

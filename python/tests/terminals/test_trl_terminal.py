@@ -1,4 +1,4 @@
-"""A step of TRL's trainer on the CPU, with tools that type into real terminals: the example, its generation scripted."""
+"""Tests the example for TRL: one step of the trainer on the CPU, with scripted answers and tools at real terminals."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def test_the_factory_can_be_pickled_and_its_terminals_know_their_state(server: s
 def test_the_example_trains_on_what_the_verifier_gave(
     program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The testbed's torch has stubs in place of CUDA's libraries, which do not bear being asked about streams.
+    # The testbed's torch has stubs instead of CUDA's libraries, and the stubs fail on a query of streams.
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     keys = "echo 'Hello, world!' > /app/hello.txt\n"
-    # What each rollout says, turn by turn: the first solves the task and says so, the second gives up at once.
+    # The answers of each turn, one per rollout: the first solves and completes the task, the second gives up at once.
     turns = [
         [call("type_keys", keystrokes=keys, duration=0.3), "I do not know."],
         [call("complete_task")],

@@ -1,4 +1,4 @@
-"""verifiers' own agent at a real terminal: with the harness that types, and with whole trials of `rolltap run`."""
+"""Tests verifiers' own agent at real terminals, with the harness that types and with trials of `rolltap run`."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_trial_of_rolltap_is_a_rollout_with_its_tokens(
 
 
 def task_with_tmux(folder: Path) -> None:
-    """A task whose image has this machine's tmux, which Harbor's Terminus-2 wants: its build needs no network then."""
+    """Writes a task whose image has this machine's tmux. Harbor's Terminus-2 needs tmux, and the build has no network."""
     lib = folder / "environment/lib"
     lib.mkdir(parents=True)
     (folder / "tests").mkdir()
@@ -113,7 +113,7 @@ def task_with_tmux(folder: Path) -> None:
     assert tmux is not None
     shutil.copy(tmux, folder / "environment/tmux")
     for word in subprocess.check_output(["ldd", tmux], text=True).split():
-        # The C library is the image's own.
+        # The image has its own C library.
         if word.startswith("/lib/") and not Path(word).name.startswith(("libc.so", "libm.so", "libresolv.so")):
             shutil.copy(word, lib)
 

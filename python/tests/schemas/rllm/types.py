@@ -1,4 +1,4 @@
-"""`rllm.types` by its fields, types and the one check it makes (rLLM 9beb6e0, which is in no package index)."""
+"""Has the fields and types of `rllm.types`, and its only check (rLLM 9beb6e0, which is in no package index)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Step(BaseModel):
     weight_version: int | None = None
 
     def model_post_init(self, _: Any) -> None:
-        """An empty field is filled from the model's output, and then the lengths have to agree."""
+        """Fills empty fields from the output of the model, and then checks that the lengths agree."""
         told = self.model_output
         if told is not None:
             self.prompt_ids = self.prompt_ids or told.prompt_ids

@@ -1,4 +1,4 @@
-"""`areal.api.workflow_api` by what a workflow has to have (AReaL 4aef98d, which is in no package index)."""
+"""Has the members of `areal.api.workflow_api` that a workflow needs (AReaL 4aef98d, which is in no package index)."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ from typing import Any
 class RolloutWorkflow(ABC):
     @abstractmethod
     async def arun_episode(self, engine: Any, data: dict[str, Any]) -> dict[str, Any] | None:
-        """Tensors, or None for an episode that is rejected."""
+        """Returns the tensors, or `None` if the episode is rejected."""

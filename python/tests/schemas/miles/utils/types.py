@@ -1,4 +1,4 @@
-"""`miles.utils.types` by the fields that an export fills, their types, and its `validate` (miles 31f1ca9)."""
+"""Has the fields of `miles.utils.types` that an export fills, their types, and its `validate` (miles 31f1ca9)."""
 
 from __future__ import annotations
 

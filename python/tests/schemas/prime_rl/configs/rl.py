@@ -1,7 +1,7 @@
-"""`prime_rl.configs.rl` as far as configs/prime-rl.toml goes (prime-rl 559b447).
+"""Has the part of `prime_rl.configs.rl` that configs/prime-rl.toml uses (prime-rl 559b447).
 
-prime-rl is in no package index. Keys that it does not know it refuses, as here. What is in `env` it leaves to verifiers,
-whose own classes read it here too.
+prime-rl is in no package index. Like prime-rl, these classes reject unknown keys and leave the content of `env` to
+verifiers' own classes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`slime.utils.types` by its fields, types and checks (slime 624b824; those that miles 31f1ca9 has too).
+"""Has the fields, types and checks of `slime.utils.types` (slime 624b824) that miles 31f1ca9 has too.
 
-slime is in no package index. `check` has what slime and miles assert of a sample before they train on it.
+slime is in no package index. `check` has the assertions of slime and miles before they train on a sample.
 """
 
 from __future__ import annotations

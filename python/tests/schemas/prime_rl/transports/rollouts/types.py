@@ -1,6 +1,6 @@
-"""`prime_rl.transports.rollouts.types` by its fields, their order and types (prime-rl 559b447).
+"""Has the fields of `prime_rl.transports.rollouts.types`, in their order and with their types (prime-rl 559b447).
 
-prime-rl is in no package index. The wire is positional, so the order is all that names a value.
+prime-rl is in no package index. The encoding is positional, so the order alone identifies a value.
 """
 
 from __future__ import annotations
