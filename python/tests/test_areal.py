@@ -1,4 +1,4 @@
-"""AReaL's tensors, by the checks of its executor (4aef98d; it is in no package index)."""
+"""Tests AReaL's tensors by the checks of its executor (4aef98d; it is in no package index)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rolltap.trainers.areal import Workflow, _line, tensors
 
 
 def check_trajectory_format(data: dict) -> None:
-    """What AReaL asserts of what a workflow returns, in our words: required keys, and tensors of one shape."""
+    """Repeats AReaL's checks of the result of a workflow: required keys, and tensors of one shape."""
     assert {"input_ids", "attention_mask"} <= set(data)
     batch, width = data["input_ids"].shape
     for name, tensor in data.items():
@@ -63,7 +63,7 @@ def test_the_workflow_ends_with_what_is_trained_as_the_export_does(admin: str, e
         return 1.0
 
     made = asyncio.run(Workflow(agent, admin).arun_episode(None, {}))
-    # AReaL puts the reward on the last token, and passes over it where it is masked.
+    # AReaL puts the reward on the last token, and ignores the reward if that token is masked.
     assert made["loss_mask"][0, -1] == 1
     exported = tensors(ends_masked.line("areal"))
     live = tensors(_line(ends_masked.prepared(Prepare(on_fork="longest"))))

@@ -1,4 +1,4 @@
-"""Atropos' own server, in this process: registered, posted to, and asked for a batch."""
+"""Tests with Atropos' own server in this process: registers, posts a group and requests a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client against the real proxy."""
+"""Tests the client with the real proxy."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_malformed_cursor_is_no_reason_to_ask_again(client: Client) -> None:
 
 
 class BreaksOff(BaseHTTPRequestHandler):
-    """Says half of a line at first, and the rest of the feed when it is asked again from where it stood."""
+    """Answers with one line and half of the next, then with 503, then with the rest of the feed."""
 
     asked: list[str] = []
 
@@ -130,11 +130,14 @@ def test_an_answer_that_breaks_off_is_asked_for_again_from_its_last_whole_line()
 
 
 def test_one_answer_that_does_not_come_or_breaks_off_raises() -> None:
-    """Regression: it was asked for again and again, and a reader that had to start the proxy anew never came to it."""
+    """Regression: the client repeated the request without end.
+
+    A reader that had to restart the proxy never got the error.
+    """
     with broken_server() as url, Client(url) as client:
         answer = client.rollouts(wait=0, follow=False)
         assert next(answer)["cursor"] == "1"
-        # Half of a line is not an end.
+        # The incomplete line is no trial.
         assert list(answer) == []
         with pytest.raises(RolltapError):
             list(client.rollouts(wait=0, follow=False))

@@ -1,4 +1,4 @@
-"""The environments' client against a server that answers by script: what it sends, and what it makes of refusals."""
+"""Tests the client of environments with a scripted server: its requests, and its reactions to errors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def refused(status: int, code: str, message: str = "no") -> tuple[int, dict]:
 
 
 class Scripted(ThreadingHTTPServer):
-    """Gives these answers, one after the other, and keeps what it was asked."""
+    """Gives the scripted answers in order, and records the requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answering)

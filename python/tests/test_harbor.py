@@ -1,4 +1,4 @@
-"""Harbor's own models: rollout details in a trial's agent context, and trajectories by its validation."""
+"""Tests with Harbor's own models: rollout details in a trial's agent context, and the validation of trajectories."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rolltap.trainers.harbor import rollout_details, trajectory
 
 
 def turns_of(rows) -> list:
-    """Each answer once, on the branch that trains it."""
+    """Returns each trained call once, with the row of the branch that trains it."""
     calls = [[(row, call) for call in row["calls"] if any(row["loss_mask"][call["start"] : call["end"]])] for row in rows]
     return [branch for branch in calls if branch]
 

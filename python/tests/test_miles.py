@@ -1,4 +1,4 @@
-"""miles' Sample, by its schema: it is in no package index."""
+"""Tests miles' Sample by its schema, since miles is in no package index."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def test_a_line_is_a_sample(capture: Capture) -> None:
         assert made.loss_mask == (row["loss_mask"][start:] if row["reward_valid"] else [0] * made.response_length)
         captured = np.asarray(row["logprobs"][start:], np.float32)
         assert np.array_equal(np.asarray(made.rollout_log_probs, np.float32), captured)
-        # miles compares trials by it, and counts each once.
+        # miles groups the samples of a trial by this id, so that each trial counts once.
         assert made.rollout_id == row["sample_index"]

@@ -1,4 +1,4 @@
-"""NeMo Gym's own servers, collection and metrics around the agent server; and what NeMo-RL makes of its samples."""
+"""Tests the agent server with NeMo Gym's own servers, collection and metrics, and its samples by NeMo-RL's rules."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def counts(trial, task):
 
 
 class CannotSay(SimpleResourcesServer):
-    """Its judge is not there."""
+    """Is a resources server whose judge is not available."""
 
     ray_enabled = False
 
@@ -98,23 +98,26 @@ RESOURCES = {
 RELAY = (LegacyAgentEnvironmentServer, LegacyAgentEnvironmentServerConfig)
 
 JUDGES = {"answers": "equivalence", "unverified": "equivalence", "counts": "counter", "unjudged": "cannot_say"}
-"""Which resources server judges which agent; the other agents judge themselves."""
+"""Maps agents to the resources servers that judge them. The other agents judge themselves."""
 
 HEAD = BaseServerConfig(host="127.0.0.1", port=1)
-"""Gym's head server, which nobody asks who was given the configuration."""
+"""Is the address of Gym's head server. With the configuration given, no request goes there."""
 
 AGENTS = [forks, times_out, says_nothing_of_it, asks_nothing, constrained, answers, counts]
 
 
 class Gym:
-    """Gym's servers on loopback, as its `run_webserver` sets them up, in one loop: its HTTP client knows no second."""
+    """Runs Gym's servers on loopback as Gym's `run_webserver` sets them up.
+
+    All run in one event loop, since Gym's HTTP client works in only one.
+    """
 
     def __init__(self, admin: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._sockets: dict[str, socket.socket] = {}
-        # Gym pins one, and the testbed has the one that the others take.
+        # Gym pins a version of openai, and the testbed has the version that the other trainers accept.
         self._described: dict[str, Any] = {"allow_openai_version_skew": True}
         for name in RESOURCES:
             self._describe(name, "resources_servers", {"domain": "other"})
@@ -126,7 +129,7 @@ class Gym:
             if name == "unverified":
                 own |= {"skip_verification": True, "skip_verification_reward": 0.25}
             self._describe(name, "responses_api_agents", own)
-            # Gym's collection reaches an agent through a relay, and makes one for who says of none.
+            # Gym's collection calls an agent through a relay, and adds a relay if the configuration has none.
             relay = {"agent_server": {"type": "responses_api_agents", "name": name}}
             self._describe(f"{name}_relay", "environment_servers", relay)
         asked = GlobalConfigDictParserConfig(
@@ -134,7 +137,7 @@ class Gym:
             skip_load_from_cli=True,
             skip_load_from_dotenv=True,
         )
-        # As the processes that Gym starts get it.
+        # The processes that Gym starts get the configuration in this variable.
         os.environ[NEMO_GYM_CONFIG_DICT_ENV_VAR_NAME] = OmegaConf.to_yaml(GlobalConfigDictParser().parse(asked))
         self.client = ServerClient(head_server_config=HEAD, global_config_dict=get_global_config_dict())
         self._servers = [
@@ -148,7 +151,7 @@ class Gym:
     def _describe(self, name: str, kind: str, own: dict[str, Any]) -> None:
         bound = self._sockets[name] = socket.create_server(("127.0.0.1", 0))
         place = {"host": "127.0.0.1", "port": bound.getsockname()[1]}
-        # Gym reads the name from where the block stands.
+        # Gym takes the name of a server from the keys around its block.
         self._described[name] = {kind: {name: {"entrypoint": "app.py", **place, **own}}}
 
     def _serve(self, name: str, server: type, config: type) -> tuple[uvicorn.Server, Coroutine[Any, Any, None]]:
@@ -168,7 +171,7 @@ class Gym:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(300)
 
     def collect(self, agent: str, *lines: dict[str, Any]) -> list[dict[str, Any]]:
-        """The samples of these lines, by Gym's own collection, in order."""
+        """Collects the samples of these lines with Gym's own collection, and returns them in the order of the lines."""
         asked = [
             {
                 "responses_create_params": {"input": [{"role": "user", "content": "What lies in the folder?"}]},
@@ -206,7 +209,7 @@ def gym(admin: str) -> Iterator[Gym]:
 
 
 def message_log(sample: dict[str, Any]) -> list[tuple[str, list[int], list[float]]]:
-    """What NeMo-RL (7ea279a) makes of a sample, and refuses, in our words."""
+    """Converts a sample into a message log as NeMo-RL (7ea279a) does, with its checks."""
     log: list[tuple[str, list[int], list[float]]] = []
     seen: list[int] = []
     for item in sample["response"]["output"]:
@@ -221,12 +224,12 @@ def message_log(sample: dict[str, Any]) -> list[tuple[str, list[int], list[float
 
 
 def masked(sample: dict[str, Any]) -> tuple[bool, bool]:
-    """As Gym reads it, and as NeMo-RL does."""
+    """Returns whether the sample is masked for Gym, and whether for NeMo-RL."""
     return sample["mask_sample"], sample["instance_config"]["mask_sample"]
 
 
 def exported(line: dict[str, Any]) -> list[tuple[str, list[int], list[float]]]:
-    """The same of an exported line."""
+    """Returns the message log of an exported line."""
     log = result(line)["message_log"]
     return [(one["role"], one["token_ids"].tolist(), one.get("generation_logprobs", np.zeros(0)).tolist()) for one in log]
 
@@ -275,7 +278,7 @@ def test_a_failed_sample_is_masked_with_its_tokens(gym: Gym, client: Client, age
     assert not row["reward_valid"]
     log = message_log(sample)
     assert sum((ids for _, ids, _ in log), []) == row["token_ids"]
-    # NeMo-RL takes the samples of one prompt as a group.
+    # NeMo-RL groups samples by their prompt, so a masked sample must have the real prompt.
     assert log[0][1] == row["token_ids"][: row["prompt_len"]]
 
 

@@ -1,4 +1,4 @@
-"""NeMo-RL's message log, by what its environment asserts (7ea279a; no release of it can be installed)."""
+"""Tests NeMo-RL's message log by the assertions of its environment (7ea279a; no release can be installed)."""
 
 from __future__ import annotations
 

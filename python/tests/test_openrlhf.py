@@ -1,4 +1,4 @@
-"""OpenRLHF's own way from a response to an Experience, which it makes without Ray or an engine."""
+"""Tests with OpenRLHF's own conversion of a response into an Experience, which needs neither Ray nor an engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rolltap.trainers.openrlhf import response
 
 @pytest.fixture
 def generator(monkeypatch: pytest.MonkeyPatch) -> type:
-    """The trainer's class. Its modules import vLLM for an engine that nothing here starts."""
+    """Returns the trainer's class, with a stub of vLLM. Its modules import vLLM for an engine that no test starts."""
     wanted = {"vllm": "SamplingParams", "vllm.inputs": "TokensPrompt", "vllm.utils": "random_uuid"}
     for name, member in wanted.items():
         module = ModuleType(name)

@@ -1,4 +1,4 @@
-"""prime-rl's micro-batches by the layout of its wire, and its configuration by its keys: it is in no package index."""
+"""Tests prime-rl's micro-batches and configuration by their schemas, since prime-rl is in no package index."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_file_goes_where_the_trainer_looks(capture: Capture, tmp_path) -> No
     placed = place(exported, tmp_path, step=3)
     assert placed == tmp_path / "rollouts" / "step_3" / "rank_0.bin"
     assert placed.read_bytes() == whole and not exported.exists()
-    # The trainer reads it with prime-rl's own decoder: a list of positional micro-batches, and nothing after it.
+    # The trainer's decoder accepts a list of positional micro-batches, and nothing after the list.
     assert len(msgspec.msgpack.Decoder(list[MicroBatch]).decode(whole)) == 1
 
 

@@ -1,4 +1,4 @@
-"""rLLM's Episode, by its schema: it is in no package index."""
+"""Tests rLLM's Episode by its schema, since rLLM is in no package index."""
 
 from __future__ import annotations
 

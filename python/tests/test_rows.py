@@ -1,4 +1,4 @@
-"""rollout/1 as Python reads it: JSON Lines, and Parquet by pyarrow."""
+"""Tests rollout/1 as Python reads it: JSON Lines, and Parquet with pyarrow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PER_TOKEN = ("token_ids", "sampled_mask", "token_version")
 
 
 def masked(row, name: str) -> list[int]:
-    """A failed trial is exported with masks of 0."""
+    """Returns the exported mask of a row, which is all 0 for a failed trial."""
     return row[name] if row["reward_valid"] else [0] * len(row[name])
 
 
@@ -61,7 +61,7 @@ def test_a_long_line_costs_no_more_than_its_length() -> None:
     begun = time.process_time()
     for _ in range(pieces):
         assert buffer.feed(piece) == []
-        # Looked at anew with each piece, the line would take minutes.
+        # If each piece caused a new scan of the whole line, the test would take minutes.
         assert time.process_time() - begun < 20
     (line,) = buffer.feed(b"\n")
     assert len(line) == pieces * len(piece)

@@ -1,4 +1,4 @@
-"""SkyRL's own concatenation, validation and merging of step-wise output."""
+"""Tests with SkyRL's own validation, merging and advantages of step-wise output."""
 
 from __future__ import annotations
 
@@ -34,12 +34,15 @@ def test_lines_are_generator_output(capture: Capture) -> None:
         assert np.array_equal(np.asarray(made["rollout_logprobs"][step], np.float32), captured)
         assert made["trajectory_ids"][step] == TrajectoryID(capture.group_id, row["sample_index"])
     assert made["is_last_step"] == [True, False, True, True]
-    # What failed stands at the mean of the others, so that it moves nobody's baseline.
+    # The failed trial has the mean reward of the others, so that it does not change their baseline.
     assert made["rewards"] == [1.0, 0.0, 0.0, 0.5]
 
 
 def advantages(made: GeneratorOutput) -> list[set[float]]:
-    """What SkyRL's own trainer gives each token that is in a loss, by step; its engines and models are not asked."""
+    """Returns the advantages that SkyRL's own trainer gives the tokens in a loss, for each step.
+
+    The trainer has neither engines nor models here.
+    """
     trainer = object.__new__(RayPPOTrainer)
     trainer.cfg = SkyRLTrainConfig()
     trainer.cfg.generator.step_wise_trajectories = True
@@ -59,7 +62,7 @@ def advantages(made: GeneratorOutput) -> list[set[float]]:
 
 def test_skyrl_compares_trials_not_branches(capture: Capture) -> None:
     made = generator_output(capture.lines("skyrl"))
-    # Three trials with 1, 0 and, for the failed one, the mean. Four branches would have another mean and deviation.
+    # The three trials have 1, 0 and, for the failed trial, the mean. Four branches would have other statistics.
     assert advantages(made) == [{1.0}, {-1.0}, {-1.0}, set()]
     without = generator_output(capture.lines("skyrl"))
     without["is_last_step"] = [True] * 4
@@ -67,7 +70,7 @@ def test_skyrl_compares_trials_not_branches(capture: Capture) -> None:
 
 
 def by_turns(rows) -> dict:
-    """A trial's calls as SkyRL's own agents hand them over, each with its whole prompt."""
+    """Returns a trial's calls in the form of SkyRL's own agents: each call has its whole prompt."""
     calls = [(row, call) for row in rows for call in row["calls"]]
     ids = TrajectoryID("x", 0)
     return {
@@ -120,7 +123,7 @@ def test_the_generator_runs_agents(admin: str, client: Client) -> None:
 
     made = generate(admin, watched, ["a", "a", "b", "b"])
     calls = [call for name in seen for row in client.rollout(name) for call in row["calls"]]
-    # SkyRL's temperature holds for the agent; what else it would ask an engine for does not reach the agent's calls.
+    # The agent's calls get SkyRL's temperature, but not `max_tokens`, which is a limit for an engine.
     assert {call["temperature"] for call in calls} == {0.5} and max(call["end"] - call["start"] for call in calls) > 1
     validate_generator_output(4, made, step_wise=True)
     assert [name.to_string() for name in made["trajectory_ids"]] == ["a_0", "a_1", "a_1", "b_0", "b_1", "b_1"]

@@ -1,4 +1,6 @@
-"""slime's and miles' Sample, by their schema (neither is in a package index), and slime's reading of its debug files."""
+"""Tests slime's Sample by its schema, since slime is in no package index, its debug files, and its functions for
+rewards and agents.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def test_rewards_are_compared_in_their_group_and_each_trial_once(capture: Captur
     made = [sample(line) for line in capture.lines("slime")]
     raw, rewards = post_process_rewards(grpo(), made)
     assert len(raw) == len(rewards) == 4
-    # slime's deviation is that of a sample: of 1 and 0 it is the root of a half.
+    # slime divides by the sample standard deviation, which is the square root of 0.5 for 1 and 0.
     assert rewards == pytest.approx([0.5**0.5, -(0.5**0.5), -(0.5**0.5), 0.0], abs=1e-5)
     _, unscaled = post_process_rewards(grpo(grpo_std_normalization=False), made)
     assert unscaled == [0.5, -0.5, -0.5, 0.0]

@@ -1,4 +1,4 @@
-"""tinker's Datum, and the cookbook's own merging of turns, advantages and batches."""
+"""Tests tinker's Datum, with the cookbook's own merging of turns, advantages and batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TRL's own queue data set, packing and collator on exported and on live samples."""
+"""Tests exported and live samples with TRL's own queue data set, packing and collator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trl.experimental.async_grpo.async_grpo_trainer import (
 from rolltap.trainers.trl import RolloutWorker, group_samples, normalised, passed_on, rollout_func, sample
 
 
-# TRL's own logging asks for it.
+# TRL's own logging needs a PartialState.
 PartialState(cpu=True)
 
 
@@ -41,13 +41,13 @@ def test_a_line_is_a_sample(capture: Capture) -> None:
     for row, made in zip(capture.trained, samples):
         equals(row, made)
         assert (made.model_version, made.group_id, made.metrics["reward"]) == (7, 0, row["reward"])
-    # The failed trial is compared with nobody. Both branches of the second bear its advantage.
+    # The failed trial is left out of the comparison. Both branches of the second trial have its advantage.
     one = 0.5 / (0.5**0.5 + 1e-6)
     assert [made.advantage for made in samples] == pytest.approx([one, -one, -one])
 
 
 def batch(samples, staleness: int = 4) -> dict:
-    """One micro-batch, as the trainer takes it from its queue."""
+    """Makes one micro-batch of the samples, as the trainer does from its queue."""
     waiting: queue.Queue = queue.Queue()
     for made in samples:
         waiting.put(made)
@@ -122,7 +122,7 @@ def test_the_worker_gives_what_the_export_gives(capture: Capture, client: Client
     for one, other in zip(live, exported):
         for name in ("input_ids", "completion_mask", "old_log_probs"):
             assert getattr(one, name).tobytes() == getattr(other, name).tobytes()
-        # TRL's own worker takes the deviation of all, the export that of a sample.
+        # TRL's own worker divides by the population standard deviation, the export by the sample standard deviation.
         assert (one.advantage, one.model_version) == (pytest.approx(other.advantage * 2**0.5, 1e-5), other.model_version)
 
 
@@ -225,7 +225,7 @@ def test_the_rollout_function_of_the_synchronous_trainer(admin: str) -> None:
     assert set(made) == {"prompt_ids", "completion_ids", "logprobs", "env_mask", "reward"}
     for ids, logprobs, mask in zip(made["completion_ids"], made["logprobs"], made["env_mask"], strict=True):
         assert len(ids) == len(logprobs) == len(mask)
-        # Both turns train, though the fork shares the first one with the branch that is left out.
+        # Both turns train, although the first turn is shared with the branch that is left out.
         assert mask[0] == mask[-1] == 1 and 0 in mask
         assert all((value < 0) == (trained == 1) for value, trained in zip(logprobs, mask))
     assert passed_on(reward=made["reward"], prompts=None) == [0.5, 0.5]

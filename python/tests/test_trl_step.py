@@ -1,4 +1,4 @@
-"""A step of TRL's synchronous trainer on the CPU, on what agents sampled while it asked."""
+"""Tests a step of TRL's synchronous trainer on the CPU, with rollouts that agents sample during the step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PartialState(cpu=True)
 
 @pytest.fixture(autouse=True)
 def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The testbed's torch has stubs in place of CUDA's libraries, which do not bear being asked about streams."""
+    """Replaces a query of streams, on which the testbed's stubs of CUDA's libraries fail."""
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
 
 
@@ -59,6 +59,6 @@ def test_a_step_is_trained_on_captured_tokens(admin: str, tmp_path) -> None:
     (batch,) = made
     (told, *_) = trainer.state.log_history
     assert told["reward"] == pytest.approx(0.5) and told["reward_std"] > 0
-    # TRL counts as completion what it trains: the sampled tokens, and not what the agent said between them.
+    # TRL counts only trained tokens in the length of a completion, not the agent's messages between the answers.
     assert told["completions/mean_length"] == sum(map(sum, batch["env_mask"])) / 2
     assert (trainer.model.lm_head.weight - before).abs().max() > 0

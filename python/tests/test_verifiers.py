@@ -1,4 +1,4 @@
-"""verifiers' own Trace: its graph walked into branches, and the exact floats of its wire."""
+"""Tests with verifiers' own Trace: the branches of its graph, and the exact floats of its records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_line_is_a_trace_whose_branches_are_ours(capture: Capture) -> None:
         assert len(made.branches) == len(rows)
         for branch, row in zip(made.branches, rows):
             assert branch.token_ids == row["token_ids"]
-            # A shared answer is one node; a trainer trains it in the first branch that has it.
+            # A shared answer is one node, which is in the mask of each branch. A trainer trains it in the first branch.
             mask = row["trainable_mask"] if row["reward_valid"] else [0] * len(row["token_ids"])
             assert [int(trained) for trained in branch.sampled_mask] == mask
             captured = np.asarray(row["logprobs"], np.float32) * np.asarray(mask, np.float32)
@@ -46,7 +46,7 @@ def test_the_wire_and_an_exact_record_bring_back_the_same(capture: Capture) -> N
 
 
 class Folder(Task[TaskData]):
-    """A task whose reward looks at how many turns were captured."""
+    """Is a task whose reward depends on the number of captured turns."""
 
     @reward
     async def two_of_three(self, trace: Trace) -> float:

@@ -1,4 +1,4 @@
-"""verl's AgentLoopOutput, its tensors, and its own advantage over several outputs of a sample."""
+"""Tests verl's AgentLoopOutput, its tensors, and verl's own advantage over several outputs of a sample."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_line_is_the_outputs_of_a_run(capture: Capture) -> None:
 
 @pytest.fixture
 def compute_advantage(monkeypatch: pytest.MonkeyPatch):
-    """verl's own, for several outputs per sample. Its package imports a TransferQueue that nothing here starts."""
+    """Returns verl's own function, with a stub of TransferQueue, which its package imports and no test starts."""
     queue = ModuleType("transfer_queue")
     queue.KVBatchMeta = queue.BatchMeta = object
     monkeypatch.setitem(sys.modules, "transfer_queue", queue)
@@ -73,7 +73,7 @@ def test_verls_own_advantage_counts_a_forked_trial_once(capture: Capture, comput
 
 
 def loop(admin: str, agent, several: bool) -> AgentLoop:
-    """An agent loop whose base class was told of no model: `run` uses none of it."""
+    """Returns an agent loop without the set-up of its base class, which needs a model. `run` does not use it."""
     module = ModuleType("rolltap_test_agent")
     module.agent = agent
     sys.modules["rolltap_test_agent"] = module

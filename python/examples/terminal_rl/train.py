@@ -1,11 +1,11 @@
-"""Trains a model at one Harbor task in a terminal, with tinker-cookbook.
+r"""Trains a model at one Harbor task in a terminal, with tinker-cookbook.
 
 With Tinker's service, which needs TINKER_API_KEY:
 
     python train.py --task-dir ../../../examples/tasks/hello-file --env docker \
-        --model-name Qwen/Qwen3-30B-A3B-Instruct-2507 --renderer-name qwen3_instruct --max-tokens 4096 --temperature 0.7 \
-        --groups-per-batch 1 --group-size 8 --num-batches 25 --learning-rate 4e-5 --lora-rank 32 --save-every 10 \
-        --log-path runs/hello
+        --model-name Qwen/Qwen3-30B-A3B-Instruct-2507 --renderer-name qwen3_instruct --max-tokens 4096 \
+        --temperature 0.7 --groups-per-batch 1 --group-size 8 --num-batches 25 --learning-rate 4e-5 --lora-rank 32 \
+        --save-every 10 --log-path runs/hello
 
 On this machine's CPU, with any small model of transformers (--imitate teaches an untrained model some answers first):
 

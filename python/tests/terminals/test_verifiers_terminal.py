@@ -97,7 +97,10 @@ def test_a_trial_of_rolltap_is_a_rollout_with_its_tokens(
 
 
 def task_with_tmux(folder: Path) -> None:
-    """Writes a task whose image has this machine's tmux. Harbor's Terminus-2 needs tmux, and the build has no network."""
+    """Writes a task whose image has this machine's tmux, which Harbor's Terminus-2 needs.
+
+    The build of the image then needs no network.
+    """
     lib = folder / "environment/lib"
     lib.mkdir(parents=True)
     (folder / "tests").mkdir()
