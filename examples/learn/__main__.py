@@ -1,11 +1,12 @@
-"""Reinforcement learning of a small language model at terminal tasks, on this machine's CPU, with every part real.
+"""Trains a small language model at terminal tasks by reinforcement learning on this machine's CPU, with real parts
+only.
 
-A model of half a million weights is taught by imitation to speak as a terminal agent does, and to fail three times in
-four. vLLM serves it; the unmodified terminal agent works at Harbor tasks through rolltap's proxy; what the proxy kept
-trains it, step by step, until it succeeds. docs/tutorials/a-policy-learns.md tells the whole of it.
+Imitation first teaches a model of half a million weights to write like a terminal agent and to fail three times in
+four. vLLM serves the model, and the unmodified terminal agent works at Harbor tasks through rolltap's proxy. The
+captured tokens train the model, step by step, until it succeeds. docs/tutorials/a-policy-learns.md is the tutorial.
 
     examples/learn/learn --out runs/first
-    examples/learn/learn --out runs/first            (goes on where it was interrupted)
+    examples/learn/learn --out runs/first            (resumes where it was interrupted)
     examples/learn/learn --out runs/permuted --control permuted --taught runs/first/taught
     examples/learn/learn --out runs/ahead --ahead 2
 """
@@ -33,7 +34,7 @@ TEACHER_TURNS = 10
 
 
 def arguments() -> argparse.ArgumentParser:
-    """The flags."""
+    """Returns the parser of the flags."""
     parser = launch.parser("examples/learn/learn", __doc__, steps=25)
     parser.add_argument("--discount", type=float, default=0.93, help="what a turn more leaves of a reward's worth")
     parser.add_argument("--penalty", type=float, default=0.03, help="on the divergence from the policy at the start, per token")
@@ -48,7 +49,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def run(flags: argparse.Namespace, say: Say) -> None:
-    """One run, from the step that it stands at."""
+    """Runs all remaining steps, beginning with the first step that is not done."""
     remember_flags(flags)
     torch.manual_seed(flags.seed)
     processes = Processes(flags.out)
@@ -72,9 +73,9 @@ def run(flags: argparse.Namespace, say: Say) -> None:
 
 
 def go_on(flags: argparse.Namespace, trainer: Trainer, tasks: Path, processes: Processes, say: Say) -> None:
-    """From the step that it stands at to the last."""
+    """Starts the servers and trains from the current step to the last one."""
     if trainer.state.step:
-        say(f"going on after step {trainer.state.step - 1}, with {len(trainer.state.trained)} trials trained")
+        say(f"resuming after step {trainer.state.step - 1}, with {len(trainer.state.trained)} trials trained")
     services, jobs = launch.servers(flags, tasks, trainer.policy_folder, processes, say)
     try:
         services.start(trainer.state.step)
@@ -85,7 +86,8 @@ def go_on(flags: argparse.Namespace, trainer: Trainer, tasks: Path, processes: P
 
 
 def teach_one(flags: argparse.Namespace, tasks: Path, say: Say) -> Path:
-    """The teacher's transcripts, and a model that imitates them; made once per folder, also where two runs want it."""
+    """Makes a model that imitates the teacher's transcripts, and returns its folder. A lock ensures that two runs
+    with the same folder make the model once."""
     folder: Path = flags.taught or flags.out / "taught"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("w") as lock:
@@ -98,7 +100,7 @@ def teach_one(flags: argparse.Namespace, tasks: Path, say: Say) -> Path:
         job = teacher.transcribe(
             flags.program, tasks, flags.out / "teacher", samples=samples, turns=TEACHER_TURNS, seed=flags.seed
         )
-        # In its place when it is whole.
+        # The rename makes the folder appear only when the model is complete.
         aside = folder.with_name(f"{folder.name}.new")
         teach.teach(teach.transcripts(job), aside, seed=flags.seed, steps=flags.teaching_steps, say=say)
         aside.replace(folder)
@@ -107,7 +109,7 @@ def teach_one(flags: argparse.Namespace, tasks: Path, say: Say) -> Path:
 
 
 def remember_flags(flags: argparse.Namespace) -> None:
-    """The flags of the run; those that say what is learned must stay as they are."""
+    """Writes the flags of the run to flags.json. Flags that determine the result must not change when a run resumes."""
     file = flags.out / "flags.json"
     fixed = ("groups", "group_size", "tasks", "discount", "penalty", "learning_rate", "max_turns", "seed", "env", "control")
     now = {name: getattr(flags, name) for name in fixed}
@@ -118,4 +120,4 @@ def remember_flags(flags: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    launch.launch(arguments(), run, "what is trained is kept; the same command goes on from there")
+    launch.launch(arguments(), run, "all finished steps are saved; the same command resumes after them")

@@ -1,9 +1,9 @@
-"""Several seeds, and every control, one after the other: whether it learns where it should, and nowhere else.
+"""Runs several seeds and every control, one after the other: the policy must learn in the sound runs and in no other.
 
     examples/learn/learn --with controls --out runs/controls -e local
 
-Each run has a folder in OUT and can be interrupted like any other; those that are done are not run again. All begin with
-the same taught model. OUT/controls.md is the table, OUT/plot.png the plot.
+Each run has a folder in OUT and can be interrupted. Finished runs are not repeated. All runs begin with the same taught
+model. OUT/controls.md is the table, and OUT/plot.png is the plot.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Run(NamedTuple):
 
 
 def runs(seeds: int, learning_rate: float) -> list[Run]:
-    """What is run."""
+    """Returns all runs of the suite."""
     plain = [Run(f"seed-{seed}", ("--seed", str(seed)), f"seed {seed}") for seed in range(seeds)]
     slow = [
         Run(f"rate-{parts}", ("--learning-rate", str(learning_rate / parts)), f"learning rate / {parts}")
@@ -46,7 +46,7 @@ def runs(seeds: int, learning_rate: float) -> list[Run]:
 
 
 def main() -> int:
-    """Runs what is not done yet, and writes the table."""
+    """Runs the unfinished runs and writes the table."""
     parser = argparse.ArgumentParser(
         prog="examples/learn/learn --with controls",
         description=__doc__,
@@ -72,7 +72,7 @@ def main() -> int:
 
 
 def write(folder: Path, made: Sequence[Run]) -> None:
-    """The table and the plot of the runs that are there."""
+    """Writes the table and the plot of the runs that have results."""
     lines = [
         "| run | reward, first | last three | turns, first | last three | logprobs apart, mean | largest | trained tokens | trials |",
         "| --- |" + " ---: |" * 8,
@@ -92,7 +92,7 @@ def write(folder: Path, made: Sequence[Run]) -> None:
         )
     first = [rows[0] for rows in tables.values()]
     if first:
-        # All begin with the same policy, and what is damaged is damaged after sampling.
+        # All runs begin with the same policy, and the controls damage the data only after it is sampled.
         trials = sum(row["trials"] for row in first)
         reward, turns = (sum(row[name] * row["trials"] for row in first) / trials for name in ("reward", "turns"))
         lines += ["", f"The taught policy, over the first step of all runs ({trials:.0f} trials): reward {reward:.2f}, turns {turns:.1f}."]

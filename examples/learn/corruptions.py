@@ -1,4 +1,5 @@
-"""Controls: what a trainer must not learn from, or must notice. Each damages one thing between the feed and the step."""
+"""Implements the controls. Each one damages one thing between the feed and the step, which a trainer must not learn
+from or must notice."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ KINDS = {
 
 
 def of_rows(kind: str, rows: Sequence[Row], seed: int) -> list[Row]:
-    """The damage to what trials are worth, before they are weighed within their groups."""
+    """Damages the rewards of trials, before the export computes advantages within the groups."""
     if kind != "permuted":
         return list(rows)
     groups: dict[str | None, dict[str, Row]] = {}
@@ -34,7 +35,7 @@ def of_rows(kind: str, rows: Sequence[Row], seed: int) -> list[Row]:
 
 
 def of_samples(kind: str, samples: Sequence[Sample]) -> list[Sample]:
-    """The damage to what is trained."""
+    """Damages the samples that are trained on."""
     if kind == "zero":
         return [replace(one, advantage=0.0) for one in samples]
     if kind == "shifted":

@@ -1,4 +1,4 @@
-"""vLLM on the CPU: started on the policy's folder, and told to read it again after each step."""
+"""Runs vLLM on the CPU. vLLM loads the policy's folder at its start and reloads it after each step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ START_SECONDS = 300.0
 
 
 class Engine:
-    """One vLLM server."""
+    """Represents one vLLM server."""
 
     def __init__(self, python: str, weights: Path, port: int, seed: int, processes: Processes, say: Say) -> None:
         self.url = f"http://127.0.0.1:{port}"
@@ -26,18 +26,18 @@ class Engine:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, version: int) -> None:
-        """Starts it on the policy's folder, whose weights are of this version, and waits until it answers."""
+        """Starts vLLM on the policy's folder, whose weights have this version, and waits until vLLM answers."""
         command = [
             *(self._python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(self._weights)),
             *("--served-model-name", SERVED, "--host", "127.0.0.1", "--port", str(self._port)),
-            # Exact on a CPU, and nothing to compile.
+            # float32 is exact on a CPU, and eager mode compiles nothing.
             *("--dtype", "float32", "--enforce-eager"),
             *("--max-model-len", str(CONTEXT), "--max-num-seqs", "32", "--seed", str(self._seed)),
         ]
         environment = {
             **os.environ,
             "VLLM_CPU_KVCACHE_SPACE": "1",
-            # The endpoints that load weights are among those for development.
+            # vLLM enables the endpoints that load weights only in its development mode.
             "VLLM_SERVER_DEV_MODE": "1",
             "TORCHDYNAMO_DISABLE": "1",
             "HF_HUB_OFFLINE": "1",
@@ -49,18 +49,18 @@ class Engine:
         self._name(version)
 
     def is_alive(self) -> bool:
-        """Whether the server and its engine run: the server ends itself when the engine dies."""
+        """Returns whether the server and its engine run. The server ends itself when the engine dies."""
         return self._process is not None and self._process.poll() is None
 
     def load(self, version: int) -> None:
-        """Reads the weights in the policy's folder, and bears their version from then on."""
+        """Makes vLLM reload the weights from the policy's folder and report this version from then on."""
         self._ask("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(self._weights)}})
-        # Cached prefixes are of the old weights.
+        # The cached prefixes come from the old weights.
         self._ask("/reset_prefix_cache", None)
         self._name(version)
 
     def stop(self) -> None:
-        """Ends it."""
+        """Ends vLLM."""
         self._processes.end("vllm", self._process)
         self._process = None
 

@@ -1,4 +1,4 @@
-"""Batches of trials: a job of `rolltap run` for each, in Docker or in directories of this host."""
+"""Runs batches of trials. Each batch is one job of `rolltap run`, in Docker or in directories of this host."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from processes import Processes, Say
 
 TASKS = Path(__file__).parent / "tasks"
 BASE = "debian:bookworm-slim"
-"""The image that the tasks' Dockerfiles name."""
+"""The image that the Dockerfiles of the tasks name."""
 ANSWER_TOKENS = 160
 
 
 def copy_tasks(folder: Path, base_image: str, names: Sequence[str], groups: int) -> None:
-    """Each task as many times as a step has groups of it, on another base image where this machine has another.
+    """Copies each task once for each of its groups in a step. The copies use `base_image` instead of the default one.
 
-    Copies differ in name alone: a job has one group of a name.
+    The copies differ only in their names, because a job has one group per task name.
     """
     for name in names:
         for number in range(1, groups + 1):
@@ -41,7 +41,7 @@ def _replace(file: Path, old: str, new: str) -> None:
 
 @dataclass(frozen=True)
 class Batch:
-    """How each batch is sampled."""
+    """Configures how each batch is sampled."""
 
     tasks: Path
     environment: str
@@ -51,14 +51,14 @@ class Batch:
 
 
 class Jobs:
-    """The batches of a run, by number."""
+    """Runs the batches of a run, which are numbered from 0."""
 
     def __init__(self, program: str, folder: Path, batch: Batch, proxy: str, processes: Processes) -> None:
         self._program, self._folder, self._batch, self._proxy = program, folder, batch, proxy
         self._processes = processes
 
     def start(self, number: int) -> subprocess.Popen[bytes]:
-        """Starts this batch, or goes on with it where it was interrupted."""
+        """Starts this batch, or resumes it where it was interrupted."""
         job = {
             "job_name": name(number),
             "jobs_dir": str(self._folder),
@@ -72,12 +72,13 @@ class Jobs:
                     "kwargs": {
                         "max_turns": self._batch.max_turns,
                         "max_tokens": ANSWER_TOKENS,
-                        # The context holds an episode; one that fills it has gone astray.
+                        # A whole episode fits into the context, so an agent that fills the context has failed and needs
+                        # no summary.
                         "enable_summarize": False,
                     },
                 }
             ],
-            # What fails through no fault of the agent, a server that died say, is tried again once that is back.
+            # A failure that the agent did not cause, such as a dead server, is retried once the server is back.
             "retry": {"max_retries": 3, "min_wait_sec": 5.0, "wait_multiplier": 2.0},
             "rolltap": {
                 "proxy": self._proxy,
@@ -91,30 +92,31 @@ class Jobs:
         return self._processes.start("trials", [self._program, "run", "-c", str(file), "--quiet"], dict(os.environ))
 
     def is_done(self, number: int, process: subprocess.Popen[bytes], say: Say) -> bool:
-        """Takes note of the job's end. A trial that failed is no reason to do it again, a job that could not work is."""
+        """Records the end of the job and returns whether the batch is done. Failed trials (status 1) are not
+        repeated; any other status repeats the job."""
         self._processes.end("trials", process)
         if process.returncode == 1:
-            say(f"{name(number)}: a trial failed for a reason that is not the agent's; the group goes on without it")
+            say(f"{name(number)}: a trial failed for a reason that is not the agent's; the group continues without it")
         elif process.returncode != 0:
-            say(f"{name(number)} ended with status {process.returncode}; going on with it")
+            say(f"{name(number)} ended with status {process.returncode}; resuming it")
         return process.returncode in (0, 1)
 
     def last_words(self) -> str:
-        """Of the batch that ran last."""
+        """Returns the last log lines of the latest batch."""
         return self._processes.tail("trials")
 
     def results(self, number: int) -> list[dict[str, Any]]:
-        """What the job says of its trials."""
+        """Returns the results of the batch's trials."""
         return [json.loads(path.read_text()) for path in (self._folder / name(number)).glob("*/result.json")]
 
 
 def name(number: int) -> str:
-    """Of the batch's job."""
+    """Returns the name of the batch's job."""
     return f"batch-{number:03}"
 
 
 def seconds(result: dict[str, Any], phase: str) -> float:
-    """How long a phase of a trial took."""
+    """Returns the duration of a trial's phase in seconds, or 0 if the phase has not run to its end."""
     of = result.get(phase) or {}
     if not of.get("started_at") or not of.get("finished_at"):
         return 0.0
@@ -122,7 +124,7 @@ def seconds(result: dict[str, Any], phase: str) -> float:
 
 
 def elapsed(begin: str, end: str) -> float:
-    """Seconds between two of rolltap's time stamps."""
-    # Of their nanoseconds Python reads six digits.
+    """Returns the seconds between two of rolltap's time stamps."""
+    # The time stamps have nanoseconds, of which `fromisoformat` accepts six digits.
     first, last = (datetime.fromisoformat(time.rstrip("Z")[:26]) for time in (begin, end))
     return (last - first).total_seconds()

@@ -1,4 +1,4 @@
-"""What every way to train in this example shares: flags, the log, and the servers and jobs of a run."""
+"""Provides what all trainers of this example share: flags, the log, and the servers and jobs of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEARNING_RATE = 3e-4
 
 
 def parser(command: str, description: str | None, *, steps: int) -> argparse.ArgumentParser:
-    """With the flags that say what is sampled, and by which programs."""
+    """Returns a parser with the flags for sampling and for the programs that a run uses."""
     made = argparse.ArgumentParser(
         prog=command, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -43,34 +43,35 @@ def parser(command: str, description: str | None, *, steps: int) -> argparse.Arg
 
 
 def parser_of_another(trainer: str, description: str | None) -> argparse.ArgumentParser:
-    """The flags where another trainer takes the place of the example's own."""
+    """Returns the parser of a run in which another trainer replaces the example's own."""
     made = parser(f"examples/learn/learn --with {trainer}", description, steps=3)
     made.add_argument("--taught", type=model_folder, required=True, help="the model to begin with (OUT/taught of another run)")
     return made
 
 
 def positive(text: str) -> int:
-    """A flag's number."""
+    """Parses a flag that is a whole number above 0."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text} is no whole number above 0")
     return int(text)
 
 
 def model_folder(text: str) -> Path:
-    """A flag's folder."""
+    """Parses a flag that is the folder of a model."""
     if not (Path(text) / "config.json").is_file():
         raise argparse.ArgumentTypeError(f"{text} holds no model")
     return Path(text)
 
 
 def launch(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace, Say], None], how_to_go_on: str) -> NoReturn:
-    """Runs by the command line's flags, with a word on why where it ends early, and exits."""
+    """Calls `run` with the flags of the command line and exits. If the run ends early, logs the reason and
+    `how_to_go_on`."""
     flags = parser.parse_args()
-    # Without a `rolltap` at hand each job would fail for itself.
+    # Without this check each job would fail separately if `rolltap` is not installed.
     if shutil.which(flags.program) is None:
         parser.error(f"there is no program {flags.program}; name rolltap's with --program")
     disable_progress_bar()
-    # Asked to end, it ends its servers too, as after Ctrl-C.
+    # SIGTERM ends the servers too, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     flags.out.mkdir(parents=True, exist_ok=True)
     say = sayer(flags.out / "learn.log")
@@ -89,7 +90,8 @@ def launch(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace, S
 def servers(
     flags: argparse.Namespace, tasks: Path, policy: Path, processes: Processes, say: Say
 ) -> tuple[Services, Jobs]:
-    """vLLM on the policy's folder, the proxy before it, and the jobs at the tasks; none is started yet."""
+    """Returns the services (vLLM on the policy's folder and the proxy) and the jobs for the tasks. Starts none of
+    them."""
     served, agents, admin = free_ports(3)
     engine = Engine(flags.vllm_python, policy, served, flags.seed, processes, say)
     services = Services(flags.program, engine, flags.out, (agents, admin), processes, say)
@@ -98,7 +100,7 @@ def servers(
 
 
 def sayer(log: Path) -> Say:
-    """Lines with the time, on standard error and in a file."""
+    """Returns a function that writes lines with the time to standard error and to `log`."""
 
     def say(what: str) -> None:
         line = f"{time.strftime('%H:%M:%S')} {what}"

@@ -1,6 +1,6 @@
-"""A causal language model on the CPU in the place of Tinker's training service: what the cookbook's loop asks of a client.
+"""Replaces Tinker's training service with a causal language model on the CPU, as far as the cookbook's loop calls it.
 
-All weights are trained, in float32. To save weights for sampling is to hand them over to the vLLM that agents use.
+All weights are trained, in float32. Saving weights for sampling hands them over to the vLLM that the agents use.
 """
 
 from __future__ import annotations
@@ -24,40 +24,41 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class Served:
-    """In the place of a sampling client: agents sample, through the proxy, from the weights of this version."""
+    """Replaces a sampling client. Agents sample through the proxy from the weights of this version."""
 
     version: int
 
 
 class LocalClient:
-    """Does one request after the other, in their order, as the service does."""
+    """Processes one request after the other, in their order, as the service does."""
 
     def __init__(self, taught: Path, policy: Path) -> None:
         self._model = AutoModelForCausalLM.from_pretrained(taught, dtype=torch.float32).eval()
-        # The parameters of a step come with it.
+        # Each `optim_step` brings the optimizer's parameters.
         self._optimizer = torch.optim.AdamW(self._model.parameters())
         self._folder = policy
         self._steps = 0
         self._apart = 0.0
         self._requests = ThreadPoolExecutor(max_workers=1, thread_name_prefix="policy")
         self.services: Services | None = None
-        """Who takes new weights; None while there are none but those in the policy's folder."""
+        """The services that receive new weights, or `None` while only the weights in the policy's folder exist."""
         speech.save(self._model, AutoTokenizer.from_pretrained(taught), policy)
 
     def forward_backward(
         self, data: Sequence[tinker.Datum], loss_fn: str, loss_fn_config: dict[str, Any] | None = None
     ) -> asyncio.Future[tinker.ForwardBackwardOutput]:
-        """Adds the gradient of `-sum(exp(logprob - sampled logprob) * advantage)`; gives the logprobs of all targets."""
+        """Adds the gradient of `-sum(exp(logprob - sampled logprob) * advantage)`, and returns the logprobs of all
+        targets."""
         if loss_fn != "importance_sampling" or loss_fn_config:
             raise ValueError(f"this client knows the loss importance_sampling alone, not {loss_fn} {loss_fn_config or ''}")
         return self._ask(lambda: self._forward_backward(data))
 
     def optim_step(self, params: tinker.AdamParams) -> asyncio.Future[tinker.OptimStepResponse]:
-        """Adam, by the gradients since the last step."""
+        """Makes one step of Adam with the gradients since the last step."""
         return self._ask(lambda: self._optim_step(params))
 
     async def save_weights_and_get_sampling_client(self, *, record_stability_info: bool = False) -> Served:
-        """Hands the weights over, and stamps the tokens that follow with the number of steps that made them."""
+        """Hands the weights over, and stamps the following tokens with the number of steps that made the weights."""
         if record_stability_info:
             raise ValueError("vLLM records no information for the loss stable_reinforce")
         return await self._ask(self._hand_over)
@@ -73,7 +74,7 @@ class LocalClient:
             )
             logits = self._model(input_ids=torch.tensor([datum.model_input.to_ints()])).logits[0]
             logprobs = torch.log_softmax(logits, dim=-1).gather(-1, targets.long()[:, None])[:, 0]
-            # Where nothing was sampled both are 0. The mask that says so is kept from the service.
+            # Both are 0 where no token was sampled. The service does not get the mask that marks these places.
             known = (sampled != 0) | (advantages != 0)
             (-((logprobs - sampled)[known].exp() * advantages[known]).sum()).backward()
             now = logprobs.detach()

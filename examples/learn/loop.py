@@ -1,4 +1,5 @@
-"""The loop: sample a batch, train on it, hand the weights over; with `ahead`, sample on while the trainer steps."""
+"""Implements the loop: sample a batch, train on it, hand the weights over. With `ahead`, sampling continues while
+the trainer steps."""
 
 from __future__ import annotations
 
@@ -12,16 +13,17 @@ from processes import Say, Stopped
 from rollouts import Taken, take
 from services import Services
 from table import of_time
-from trainer import Trainer, told
+from trainer import Trainer, log_line
 
 from rolltap import Prepare
 
 FAILURES = 3
-"""Of one batch's job in a row; it fails where it begins while the proxy is down, for one."""
+"""Failures of one batch's job in a row before the run stops. For example, a job fails at its start while the proxy
+is down."""
 
 
 class Sampling:
-    """Runs the batches one after the other, no further ahead of the trainer than it may."""
+    """Runs the batches one after the other, at most `ahead` batches ahead of the trainer."""
 
     def __init__(self, jobs: Jobs, services: Services, first: int, batches: int, ahead: int, say: Say) -> None:
         self._jobs, self._services, self._say = jobs, services, say
@@ -30,7 +32,7 @@ class Sampling:
         self._failures = 0
 
     def go_on(self, step: int) -> None:
-        """Takes note of a batch that has ended, and begins the next if the trainer is near enough."""
+        """Records the end of a batch, and begins the next one unless it is too far ahead of the trainer's `step`."""
         if self._running is not None:
             number, process = self._running
             if process.poll() is None:
@@ -46,17 +48,18 @@ class Sampling:
             self._next += 1
 
     def go_on_until(self, done: Future[dict[str, float]], step: int) -> dict[str, float]:
-        """Goes on while the trainer makes this step, and gives what it says of it."""
+        """Continues sampling while the trainer makes this step, and returns the step's figures."""
         while wait([done], timeout=0.2).not_done:
             self.go_on(step)
         return done.result()
 
     def is_sampling(self, number: int) -> bool:
-        """Whether more may come of this batch."""
+        """Returns whether this batch may still bring trials."""
         return self._next <= number or (self._running is not None and self._running[0] <= number)
 
     def take(self, number: int, cursor: str | None, groups: int, prepare: Prepare | None = None) -> Taken:
-        """So many groups of the feed after the cursor, which this batch brings at the latest."""
+        """Takes `groups` groups from the feed after the cursor, or fewer if the batches up to this one bring fewer.
+        Raises `Stopped` if there is no trial."""
 
         def nothing_yet() -> bool:
             self._services.watch()
@@ -72,16 +75,16 @@ class Sampling:
         return taken
 
     def _again(self, number: int) -> None:
-        """Goes on with a batch where it was."""
+        """Resumes a batch whose job failed. Raises `Stopped` after several failures in a row."""
         self._failures += 1
         if self._failures == FAILURES:
             raise Stopped(f"{name(number)} failed {FAILURES} times; its last words:\n{self._jobs.last_words()}")
-        # It may be for want of one of these.
+        # The job may have failed because vLLM or the proxy is down.
         self._services.watch()
         self._running = (number, self._jobs.start(number))
 
     def _close_groups(self, number: int) -> None:
-        """No further sample comes: a group that lacks one is not waited for."""
+        """Closes the groups of a batch that has ended, so that the feed does not wait for missing samples."""
         for group in sorted({one["config"]["rolltap"]["group_id"] for one in self._jobs.results(number)}):
             while True:
                 try:
@@ -95,7 +98,7 @@ class Sampling:
 def learn(
     trainer: Trainer, services: Services, jobs: Jobs, *, steps: int, groups: int, ahead: int, say: Say
 ) -> None:
-    """Until so many steps are made."""
+    """Trains until `steps` steps are done."""
     state = trainer.state
     sampling = Sampling(jobs, services, state.step, steps, ahead, say)
 
@@ -108,4 +111,4 @@ def learn(
             row = sampling.go_on_until(beside.submit(trainer.step, taken), number)
             trainer.hand_over(services)
             row |= {**times, "wall_s": time.monotonic() - begin}
-            say(told(row))
+            say(log_line(row))

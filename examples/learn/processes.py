@@ -1,4 +1,5 @@
-"""The servers that a run starts: known on disk, so that what a killed run leaves is ended by the next."""
+"""Manages the servers that a run starts. They are recorded on disk, so that the next run ends those that a killed
+run left."""
 
 from __future__ import annotations
 
@@ -17,11 +18,12 @@ Say = Callable[[str], None]
 
 
 class Stopped(Exception):
-    """The run cannot go on; the message says why and what to do."""
+    """The run cannot continue. The message has the reason and the remedy."""
 
 
 def started_at(pid: int) -> str | None:
-    """What tells this process from a later one of the same number; None where there is none, or a zombie."""
+    """Returns the start time of a process, which identifies it if its pid is reused. Returns `None` if the process
+    does not exist or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -30,7 +32,7 @@ def started_at(pid: int) -> str | None:
 
 
 class Processes:
-    """Programs started by this run or the one before it in the same folder."""
+    """Starts and ends programs, and records those of this run and of the previous run in the same folder."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "processes.json"
@@ -39,7 +41,7 @@ class Processes:
         self._left: dict[str, list[Any]] = json.loads(self._file.read_text()) if self._file.exists() else {}
 
     def end_leftovers(self, say: Say) -> None:
-        """Ends what the run before this one could not."""
+        """Ends the programs that the previous run left behind."""
         for name, (pid, start) in list(self._left.items()):
             if started_at(pid) == start:
                 say(f"ending {name} (pid {pid}), which a killed run left behind")
@@ -47,7 +49,7 @@ class Processes:
             self._forget(name)
 
     def start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        """Starts it in a session of its own, with its output added to its log."""
+        """Starts a program in its own session, and appends its output to its log."""
         with self.log(name).open("ab") as log:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
@@ -57,17 +59,17 @@ class Processes:
         return process
 
     def end(self, name: str, process: subprocess.Popen[bytes] | None) -> None:
-        """Ends it and all that it started."""
+        """Ends a program and all its child processes."""
         if process is not None:
             _end(process.pid, process)
             self._forget(name)
 
     def log(self, name: str) -> Path:
-        """Where its output is."""
+        """Returns the path of a program's log."""
         return self._folder / f"{name}.log"
 
     def tail(self, name: str, lines: int = 15) -> str:
-        """The last that it said."""
+        """Returns the last lines of a program's log."""
         return "\n".join(self.log(name).read_text(errors="replace").splitlines()[-lines:])
 
     def _forget(self, name: str) -> None:
@@ -81,7 +83,7 @@ class Processes:
 
 
 def _end(pid: int, process: subprocess.Popen[bytes] | None = None) -> None:
-    """Asks, waits, and kills what is left of its session."""
+    """Sends SIGTERM, waits, sends SIGKILL, and kills all remaining processes of its session."""
 
     def is_gone() -> bool:
         return process.poll() is not None if process is not None else started_at(pid) is None
@@ -96,7 +98,7 @@ def _end(pid: int, process: subprocess.Popen[bytes] | None = None) -> None:
             time.sleep(0.1)
         if is_gone():
             break
-    # vLLM's engine outlives a killed server for a while.
+    # vLLM's engine runs for a while after its server was killed.
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -106,7 +108,7 @@ def _end(pid: int, process: subprocess.Popen[bytes] | None = None) -> None:
 
 
 def free_ports(number: int) -> list[int]:
-    """So many that nobody listens on now."""
+    """Returns `number` ports of 127.0.0.1 that are free now."""
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(number)]
         return [int(one.getsockname()[1]) for one in sockets]

@@ -1,4 +1,4 @@
-"""The table and the plot of a run."""
+"""Writes the table and the plot of a run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COLUMNS = {
 
 
 def write(folder: Path, state: State) -> None:
-    """`table.md`, `table.jsonl`, `trials.json` (what became of each), `plot.png` and `plot.svg`."""
+    """Writes `table.md`, `table.jsonl`, `trials.json` (the outcome of each trial), `plot.png` and `plot.svg`."""
     rows = state.table
     trials = {"trained": state.trained, "left_out": state.left_out}
     (folder / "trials.json").write_text(json.dumps(trials, indent=1) + "\n")
@@ -44,7 +44,7 @@ def write(folder: Path, state: State) -> None:
 
 
 def plot(folder: Path, runs: dict[str, list[dict[str, float]]]) -> None:
-    """Reward, turns, difference of logprobs and divergence over steps."""
+    """Plots reward, turns, difference of logprobs and divergence over the steps."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -66,7 +66,7 @@ def plot(folder: Path, runs: dict[str, list[dict[str, float]]]) -> None:
         axis.set_title(title, fontsize=10)
         axis.set_yscale(scale)
         axis.grid(alpha=0.3)
-    # Below the panels, where it hides no curve.
+    # Below the panels the legend hides no curve.
     figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=8, fontsize=8)
     for axis in axes[1]:
         axis.set_xlabel("step")

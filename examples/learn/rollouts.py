@@ -1,4 +1,5 @@
-"""From the proxy's feed to samples: closed groups by cursor, advantages and masks by `rolltap export`."""
+"""Turns the proxy's feed into samples: reads closed groups by cursor, and gets advantages and masks from `rolltap
+export`."""
 
 from __future__ import annotations
 
@@ -18,33 +19,33 @@ from rolltap.errors import RolltapError, passes
 from rolltap.row import Row, Trial
 
 WAIT = 0.3
-"""Seconds that an answer of the feed waits for a trial."""
+"""Seconds for which a request to the feed waits for a trial."""
 CLOSING = 5.0
-"""Seconds within which the groups of a job that has ended are closed."""
+"""Seconds within which the groups of a finished job close."""
 MAX_STALENESS = 2
-"""Versions; a trial with an older token that would be trained is left out."""
+"""In versions. A trial with an older trainable token is left out."""
 
 
 @dataclass
 class Taken:
-    """What a step takes from the feed: whole groups, and where the reader stands after them."""
+    """Holds what a step takes from the feed: whole groups, and the cursor after them."""
 
     cursor: str | None
     trials: list[Trial] = field(default_factory=list)
     late: list[str] = field(default_factory=list)
-    """Complete only after their group had closed: what they would be compared with is trained already."""
+    """Trials that became complete after their group had closed. The trials to compare them with are already trained."""
 
     def groups(self) -> int:
-        """Whole ones."""
+        """Returns the number of whole groups."""
         return sum(trial.get("group_remaining") == 0 for trial in self.trials)
 
 
 def take(
     client: Client, cursor: str | None, groups: int, nothing_yet: Callable[[], bool], prepare: Prepare | None = None
 ) -> Taken:
-    """The next so many closed groups after the cursor, their rows as captured or after the rules of an export.
+    """Takes the next `groups` closed groups after the cursor. The rows are as captured, or as `prepare` makes them.
 
-    `nothing_yet` is called where none is there; fewer groups are taken once it says that no more will come.
+    Calls `nothing_yet` when the feed has no further trial. Takes fewer groups once it returns that no more will come.
     """
     taken = Taken(cursor)
     is_over = False
@@ -54,13 +55,13 @@ def take(
         came = taken.cursor != before
         if is_over and was_answered and not came:
             break
-        # Asked once more after that: what was closed meanwhile is there now.
+        # The feed is read once more after that, because a group may have closed in the meantime.
         is_over = not came and nothing_yet()
     return taken
 
 
 def _read(client: Client, taken: Taken, groups: int, prepare: Prepare | None) -> bool:
-    """Takes what is in one answer; whether there was one, as there is not while the proxy is down."""
+    """Takes the trials of one answer. Returns `False` if there was no answer, for example while the proxy is down."""
     try:
         asked = client.rollouts(after=taken.cursor, wait=WAIT, closed_groups=True, follow=False, prepare=prepare)
         for trial in asked:
@@ -74,16 +75,16 @@ def _read(client: Client, taken: Taken, groups: int, prepare: Prepare | None) ->
     except (httpx.TransportError, RolltapError) as error:
         if not passes(error):
             raise
-        # As long as an answer without trials takes.
+        # An answer without trials takes as long.
         time.sleep(WAIT)
         return False
     return True
 
 
 def is_read(client: Client, cursor: str | None) -> bool:
-    """Whether no closed group follows the cursor; False where the proxy does not answer.
+    """Returns whether no closed group follows the cursor. Returns `False` if the proxy does not answer.
 
-    Asked after a job's end, it waits a moment for the groups that the job's last rewards close.
+    Waits up to `CLOSING` seconds for the groups that the last rewards of a finished job close.
     """
     try:
         following = client.rollouts(after=cursor, wait=CLOSING, closed_groups=True, follow=False)
@@ -96,7 +97,7 @@ def is_read(client: Client, cursor: str | None) -> bool:
 
 @dataclass(frozen=True)
 class Sample:
-    """A branch as it is trained. All lists have the length of `ids`."""
+    """Holds a branch to train on. All lists have the length of `ids`."""
 
     trial_id: str
     ids: list[int]
@@ -107,17 +108,17 @@ class Sample:
 
 
 def earned(trial: Trial) -> float | None:
-    """The reward; None if it does not measure the agent, or nothing was sampled."""
+    """Returns the reward, or `None` if it does not measure the agent or no token was sampled."""
     return trial["reward"] if trial["reward_valid"] and trial["rows"] else None
 
 
 def rows_of(trials: Sequence[Trial]) -> list[Row]:
-    """The branches of all."""
+    """Returns the branches of all trials."""
     return [row for trial in trials for row in trial["rows"]]
 
 
 def discounted(rows: Sequence[Row], discount: float) -> list[Row]:
-    """What comes sooner is worth more: rewards shrink with each turn of their trial."""
+    """Multiplies each reward by `discount` for each turn of its trial, so that shorter trials are worth more."""
     turns: dict[str, set[str]] = {}
     for row in rows:
         turns.setdefault(row["trial_id"], set()).update(call["call_id"] for call in row["calls"])
@@ -128,18 +129,19 @@ def discounted(rows: Sequence[Row], discount: float) -> list[Row]:
 
 
 def export(program: str, rows: Sequence[Row], folder: Path, version: int) -> list[Sample]:
-    """Has the branches masked and weighed within their groups; those of trials that are too old are not among them."""
+    """Runs `rolltap export` to mask the branches and to compute advantages within their groups. The result lacks
+    trials that are too old."""
     folder.mkdir(parents=True, exist_ok=True)
     given, made = folder / "rows.jsonl", folder / "weighed.jsonl"
     given.write_text("".join(json.dumps(row) + "\n" for row in rows))
     command = [
         *(program, "export", str(given), "--format", "jsonl", "--advantage", "mean", "--force", "-o", str(made)),
-        # The feed hands out closed groups alone, which a file cannot say.
+        # The feed returns closed groups only, which a file cannot state.
         *("--open-groups", "--max-staleness", str(MAX_STALENESS), "--policy-version", str(version)),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        # None has a reward, say, or all are too old.
+        # For example, no trial has a reward, or all trials are too old.
         if "nothing to export" in done.stderr:
             return []
         raise Stopped(f"the export was refused:\n{done.stderr}")

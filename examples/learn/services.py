@@ -1,4 +1,4 @@
-"""vLLM and the proxy of a run: started, watched, and started again where one dies."""
+"""Starts and watches vLLM and the proxy of a run, and restarts either one if it dies."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rolltap import Client
 from rolltap.errors import RolltapError
 
 DEATHS = 5
-"""Of one server in one run; after that something is wrong that a restart does not mend."""
+"""Deaths of one server in one run before the run stops: a restart would not repair the cause."""
 
 ATTEMPTS = 5
-"""At handing weights over."""
+"""Attempts to hand weights over."""
 
 
 class Services:
-    """What agents and trainer speak to."""
+    """Manages the servers of the agents and the trainer: vLLM and the proxy."""
 
     def __init__(
         self, program: str, engine: Engine, folder: Path, ports: tuple[int, int], processes: Processes, say: Say
@@ -31,9 +31,9 @@ class Services:
         self.admin = f"http://127.0.0.1:{admin}"
         self.engine = engine
         self.version = 0
-        """Of the weights that are served: the number of steps that made them."""
+        """The version of the served weights: the number of steps that made them."""
         self._written = 0
-        """Of those in the policy's folder, which a vLLM that is started reads."""
+        """The version of the weights in the policy's folder, which vLLM reads at its start."""
         self.deaths = {"vllm": 0, "proxy": 0}
         self._command = [
             *(program, "proxy", "--upstream", engine.url, "--data", str(folder / "captures")),
@@ -43,17 +43,18 @@ class Services:
         self._proxy: subprocess.Popen[bytes] | None = None
 
     def start(self, version: int) -> None:
-        """Starts both with the weights that lie in the policy's folder."""
+        """Starts vLLM and the proxy with the weights in the policy's folder."""
         self._written = version
         self._start_engine()
         self._start_proxy()
 
     def client(self) -> Client:
-        """A client of the admin plane."""
+        """Returns a client of the admin plane."""
         return Client(self.admin)
 
     def watch(self) -> None:
-        """Starts again what has died. Calls are held while vLLM comes back; the proxy goes on where it stood."""
+        """Restarts a dead proxy or vLLM. While vLLM restarts, the proxy holds calls. The proxy resumes from its
+        captures."""
         if self._proxy is not None and self._proxy.poll() is not None:
             self._died("proxy", self._proxy.returncode)
             self._start_proxy()
@@ -69,7 +70,8 @@ class Services:
                     client.resume()
 
     def hand_over(self, version: int) -> None:
-        """Has vLLM read the policy's folder, between two calls, and stamps the tokens that follow with the version."""
+        """Makes vLLM reload the policy's folder while no call is in flight, and stamps the following tokens with the
+        version."""
         self._written = version
         for _ in range(ATTEMPTS):
             self.watch()
@@ -84,13 +86,13 @@ class Services:
                         client.resume()
                 return
             except httpx.HTTPError as error:
-                self._say(f"the new weights are not handed over ({error}); once more")
-                # A vLLM whose engine has died says so for a moment before it ends.
+                self._say(f"the new weights are not handed over ({error}); retrying")
+                # A vLLM whose engine has died still answers with errors for a moment before it ends.
                 time.sleep(2)
         raise Stopped(f"vLLM does not take the new weights; its last words:\n{self._processes.tail('vllm')}")
 
     def stop(self) -> None:
-        """Ends both."""
+        """Ends the proxy and vLLM."""
         self._processes.end("proxy", self._proxy)
         self._proxy = None
         self.engine.stop()

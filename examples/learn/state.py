@@ -1,7 +1,8 @@
-"""What a run knows of itself: one file, written whole after each step.
+"""Stores the state of a run in one file, which is written as a whole after each step.
 
-Weights, optimizer, cursor and the trials that were trained change in one rename. A trainer that is killed at any moment is
-before a step or after it: what came after the cursor is asked for again and trained then, and nothing else.
+One rename replaces weights, optimizer, cursor and the list of trained trials. A trainer that is killed at any moment is
+therefore before a step or after it. A resumed run reads the feed from the stored cursor and trains exactly the trials
+that follow.
 """
 
 from __future__ import annotations
@@ -16,27 +17,27 @@ import torch
 
 @dataclass
 class State:
-    """After so many steps."""
+    """Holds the state after `step` steps."""
 
     step: int
     optimizer: dict[str, Any]
     cursor: str | None = None
-    """After the last trial that was taken from the feed."""
+    """The cursor after the last trial that was taken from the feed."""
     trained: list[str] = field(default_factory=list)
-    """Trials of which tokens were trained, in their order."""
+    """Trials with trained tokens, in the order of their training."""
     left_out: dict[str, str] = field(default_factory=dict)
-    """Trials that were taken and not trained, and why."""
+    """Trials that were taken and not trained, with the reasons."""
     table: list[dict[str, float]] = field(default_factory=list)
-    """A row per step."""
+    """One row per step."""
     recent: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)
-    """The weights by version: the present ones, and those that sampled what may still come."""
+    """The weights by version: the current ones, and older ones that sampled trials which may still arrive."""
 
     def model(self) -> dict[str, torch.Tensor]:
-        """The present weights."""
+        """Returns the current weights."""
         return self.recent[self.step]
 
     def write(self, file: Path) -> None:
-        """In the place of what was there, or not at all."""
+        """Replaces the file atomically and syncs it: after a crash the old or the new state is complete."""
         aside = file.with_suffix(".new")
         with aside.open("wb") as out:
             torch.save(vars(self), out)
@@ -46,5 +47,5 @@ class State:
 
 
 def read(file: Path) -> State | None:
-    """What was written last, if anything was."""
+    """Returns the last written state, or `None` if there is none."""
     return State(**torch.load(file, weights_only=True)) if file.exists() else None

@@ -1,13 +1,13 @@
-"""One step of importance-sampling policy gradient: the loss by which Tinker, and many others, train.
+"""Makes one step of importance-sampling policy gradient, with the loss that Tinker and many other trainers use.
 
     loss = sum over trained tokens of  -exp(logprob now - logprob captured) * advantage of the trial
                                        + penalty * (exp(d) - 1 - d),   d = logprob at the start - logprob now
 
-No critic, and no clipping of the ratio. The penalty is the divergence from the policy at the start as GRPO estimates it: with
-a few dozen trials a step, noise alone would soon undo what the policy was taught.
+There is no critic, and the ratio is not clipped. The penalty is GRPO's estimate of the divergence from the policy at
+the start. With a few dozen trials per step, noise alone would soon destroy the taught behaviour.
 
-What was sampled by these very weights has a ratio of 1 up to rounding, so the ratios before the update tell whether the
-captured tokens, masks and logprobs are right.
+Tokens that the current weights sampled have a ratio of 1 up to rounding. The ratios before the update therefore show
+whether the captured tokens, masks and logprobs are right.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ CLIP = 1.0
 
 
 class NotFinite(Exception):
-    """The gradient has no finite length: the weights were left as they are."""
+    """The gradient's length is not finite. The weights are unchanged."""
 
 
 def logprobs(model: PreTrainedModel, samples: Sequence[Sample]) -> list[torch.Tensor]:
-    """Of each sample's trained tokens, given all that stands before them."""
+    """Returns the logprobs of each sample's trained tokens, given all tokens before them."""
     ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(one.ids) for one in samples], batch_first=True)
     mask = torch.nn.utils.rnn.pad_sequence([torch.tensor(one.mask) for one in samples], batch_first=True).bool()
-    # What is padded stands behind and is not looked at. Only where a trained token follows logits are computed.
+    # Padding follows the last token, so causal attention ignores it. Logits are computed only before trained tokens.
     before = mask[:, 1:]
     logits = model.lm_head(model.model(input_ids=ids[:, :-1]).last_hidden_state[before])
     made = torch.log_softmax(logits, dim=-1).gather(-1, ids[:, 1:][before][:, None])[:, 0]
@@ -38,13 +38,13 @@ def logprobs(model: PreTrainedModel, samples: Sequence[Sample]) -> list[torch.Te
 
 
 def captured(sample: Sample) -> torch.Tensor:
-    """The logprobs of its trained tokens as vLLM gave them."""
-    # Nothing stands before the first token, so it is never trained.
+    """Returns the logprobs of the sample's trained tokens as vLLM returned them."""
+    # The first token has no context, so it is never trained.
     return torch.tensor([lp for lp, trained in zip(sample.logprobs[1:], sample.mask[1:]) if trained])
 
 
 def chunks(samples: Sequence[Sample]) -> list[list[Sample]]:
-    """Micro-batches of like length."""
+    """Returns micro-batches of samples with similar lengths, so that little is padded."""
     by_length = sorted(samples, key=lambda one: len(one.ids))
     return [by_length[at : at + MICRO_BATCH] for at in range(0, len(by_length), MICRO_BATCH)]
 
@@ -56,9 +56,10 @@ def improve(
     start: Sequence[torch.Tensor],
     penalty: float,
 ) -> list[torch.Tensor]:
-    """One update; gives the logprobs of the trained tokens before it, in the order of the samples.
+    """Makes one update. Returns the logprobs of the trained tokens before it, in the order of the samples.
 
-    `start` has those of the policy at the beginning, from which the penalty keeps the new one near.
+    `start` has the logprobs of the policy at the start, and the penalty limits the distance from them. Raises
+    `NotFinite` if the gradient's length is not finite.
     """
     optimizer.zero_grad()
     before: dict[int, torch.Tensor] = {}

@@ -1,4 +1,4 @@
-"""What a trainer's run leaves: a line per step, in OUT/steps.jsonl and on the terminal."""
+"""Reports the steps of another trainer's run: one line per step, in OUT/steps.jsonl and on the terminal."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ from rolltap.row import Trial
 
 
 class Steps:
-    """The steps of one run."""
+    """Writes the steps of one run."""
 
     def __init__(self, folder: Path, say: Say) -> None:
         self._file, self._say = folder / "steps.jsonl", say
-        # The captures of a run that was killed are of weights that are gone.
+        # The captures of a killed run come from weights that no longer exist.
         if (folder / "captures").exists():
             raise Stopped(f"{folder} holds a run already; choose another --out")
 
     def write(self, step: int, taken: Taken, trainer: dict[str, Any]) -> None:
-        """What the feed says of the trials of a step, and what the trainer does: its `trained_tokens`, and
-        `logprob_diff_max`, the largest distance of a captured logprob from the trainer's own."""
+        """Writes the feed's figures of a step and the trainer's own figures.
+
+        `trainer` has `trained_tokens` and `logprob_diff_max`, the largest distance of a captured logprob from the
+        trainer's own.
+        """
         row = {"step": step, **of_trials(taken), "versions": versions(taken.trials), **trainer}
         with self._file.open("a") as out:
-            # A mean of nothing is no number.
+            # The mean of an empty list is NaN, which JSON does not have.
             print(json.dumps({name: None if value != value else value for name, value in row.items()}), file=out)
         self._say(
             f"step {step}: reward {row['reward']:.2f}, {row['turns']:.1f} turns, {row['trained_tokens']:.0f} tokens "
@@ -38,7 +41,7 @@ class Steps:
 
 
 def versions(trials: Sequence[Trial]) -> list[int]:
-    """That are stamped on the tokens to train. The label of each is the step of the trainer that named it."""
+    """Returns the versions of the tokens to train. The label of each is the trainer's step that named it."""
     return sorted(
         {
             int(row["version_labels"].get(str(version), version))

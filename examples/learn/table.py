@@ -1,4 +1,4 @@
-"""What a step shows: a row of figures."""
+"""Computes the figures of a step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from step import captured
 
 
 def of_trials(taken: Taken) -> dict[str, float]:
-    """How the agents fared."""
+    """Returns the figures of the agents' trials."""
     rewards = [reward for trial in taken.trials if (reward := earned(trial)) is not None]
     rows = rows_of(taken.trials)
     calls = {call["call_id"]: call for row in rows for call in row["calls"]}
@@ -35,7 +35,7 @@ def of_trials(taken: Taken) -> dict[str, float]:
 
 
 def of_samples(samples: Sequence[Sample], version: int) -> dict[str, float]:
-    """What is trained, and how old it is."""
+    """Returns the number of trained tokens and their age in versions."""
     ages = [version - one for sample in samples for one, trained in zip(sample.versions, sample.mask) if trained]
     return {
         "trained_tokens": float(len(ages)),
@@ -50,10 +50,10 @@ def of_logprobs(
     now: Sequence[torch.Tensor],
     start: Sequence[torch.Tensor],
 ) -> dict[str, float]:
-    """How far captured logprobs are from those recomputed under the weights of their version, and how far the policy has come.
+    """Returns the distance of captured from recomputed logprobs, and the divergence from the policy at the start.
 
-    The divergence of the present policy from the first is Schulman's estimator `exp(d) - 1 - d`, d being the first one's
-    logprob less the present one's, over the tokens that were sampled.
+    The logprobs are recomputed with the weights that sampled the tokens. The divergence is Schulman's estimator `exp(d)
+    - 1 - d` over the sampled tokens, where d is the logprob at the start less the current one.
     """
     if not samples:
         return {"logprob_diff_mean": 0.0, "logprob_diff_max": 0.0, "kl_start": 0.0, "entropy": 0.0}
@@ -70,7 +70,7 @@ def of_logprobs(
 
 
 def of_time(admin: str, results: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Seconds of all trials together, which run side by side."""
+    """Returns the summed seconds of all trials, which run concurrently."""
     calls = sum(_calling(admin, one["trial_name"]) for one in results)
     return {
         "vllm_s": calls,
@@ -84,7 +84,7 @@ def _calling(admin: str, trial: str) -> float:
     try:
         answer = httpx.get(f"{admin}/v1/trials/{trial}/calls", timeout=60.0, trust_env=False).raise_for_status()
     except httpx.HTTPError:
-        # The run goes on without.
+        # The figures of time are not essential, so the run continues without them.
         return 0.0
     calls = [line for line in map(json.loads, answer.text.splitlines()) if line.get("ended_at")]
     return sum(elapsed(call["started_at"], call["ended_at"]) for call in calls)

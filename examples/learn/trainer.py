@@ -1,4 +1,4 @@
-"""The trainer: takes closed groups, makes a step, keeps what it did, and gives the weights to vLLM."""
+"""Implements the trainer: takes closed groups, makes a step, stores the result, and hands the weights to vLLM."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from step import NotFinite, chunks, improve, logprobs
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 TOLERATED = 3
-"""Steps in a row whose gradient is no number, before the run stops."""
+"""Steps in a row with a gradient that is not finite, before the run stops."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train."""
+    """Configures the training."""
 
     learning_rate: float
-    """Of the first step; it falls to 0 in a line. Where nearly all trials of a group succeed little but noise is left in the
-    gradient, and Adam makes steps of full length of it."""
+    """The learning rate of the first step. It falls linearly to 0. Once nearly all trials of a group succeed, the
+    gradient is little more than noise, and Adam would turn this noise into full-length updates."""
     steps: int
     discount: float
     penalty: float
@@ -41,7 +41,7 @@ class Settings:
 
 
 class Trainer:
-    """Holds the policy. All that lasts is in `state`."""
+    """Trains the policy. All persistent data is in `state`."""
 
     def __init__(self, taught: Path, folder: Path, settings: Settings, say: Say) -> None:
         self.policy_folder = folder / "policy"
@@ -55,11 +55,11 @@ class Trainer:
         self.state = found if found is not None else self._begin()
         self._policy.load_state_dict(self.state.model())
         self._optimizer.load_state_dict(self.state.optimizer)
-        # What vLLM reads; made of the state, which is what counts.
+        # vLLM reads this folder. It is derived from the stored state, which is authoritative.
         speech.save(self._policy, tokenizer, self.policy_folder)
 
     def step(self, taken: Taken) -> dict[str, float]:
-        """Trains on these groups and keeps what came of it; nothing lasts before that."""
+        """Trains on these groups and stores the result. Nothing is persistent before that."""
         begin = time.monotonic()
         version = self.state.step
         worth = discounted(rows_of(taken.trials), self._settings.discount)
@@ -74,7 +74,7 @@ class Trainer:
         return self.state.table[-1]
 
     def hand_over(self, services: Services) -> None:
-        """Gives vLLM the weights of the step that was just kept."""
+        """Hands vLLM the weights of the step that was just stored."""
         begin = time.monotonic()
         speech.save_weights(self._policy.named_parameters(), self.policy_folder)
         services.hand_over(self.state.step)
@@ -82,10 +82,10 @@ class Trainer:
 
     def _train(self, samples: Sequence[Sample]) -> dict[str, float]:
         if not samples:
-            self._say("nothing of these groups can be trained; the weights stay as they are")
+            self._say("these groups have no trainable token; the weights are unchanged")
             return {**table.of_logprobs([], [], [], []), "not_finite": 0.0}
         start = _without_gradient(self._start, samples)
-        # Under the weights of their versions, which the update is about to change.
+        # These need the weights that sampled the tokens, and so come before the update.
         older = self._recomputed_by_older(samples)
         settings = self._settings
         for group in self._optimizer.param_groups:
@@ -93,12 +93,13 @@ class Trainer:
         try:
             now, not_finite = improve(self._policy, self._optimizer, samples, start, settings.penalty), 0.0
         except NotFinite as error:
-            self._say(f"step {self.state.step} leaves the weights as they are: {error}")
+            self._say(f"step {self.state.step} does not change the weights: {error}")
             now, not_finite = _without_gradient(self._policy, samples), 1.0
         return {**table.of_logprobs(samples, older or now, now, start), "not_finite": not_finite}
 
     def _recomputed_by_older(self, samples: Sequence[Sample]) -> list[torch.Tensor]:
-        """Each trained token's logprob under the weights that sampled it; empty where those are the present ones."""
+        """Returns the logprob of each trained token under the weights that sampled it, or an empty list if only the
+        current weights did."""
         of_each = [torch.tensor(_trained(one.versions, one.mask)) for one in samples]
         versions = {int(version) for one in of_each for version in one.unique()} - {-1}
         if versions <= {self.state.step}:
@@ -158,8 +159,8 @@ def _trained(values: Sequence[int], mask: Sequence[int]) -> list[int]:
     return [value for value, trained in zip(values[1:], mask[1:]) if trained]
 
 
-def told(row: dict[str, float]) -> str:
-    """A step in a line."""
+def log_line(row: dict[str, float]) -> str:
+    """Returns the log line of a step."""
     return (
         f"step {row['step']:.0f}: reward {row['reward']:.2f}, {row['turns']:.1f} turns, "
         f"{row['trained_tokens']:.0f} tokens, logprobs apart {row['logprob_diff_max']:.1e} at most, "
@@ -168,5 +169,5 @@ def told(row: dict[str, float]) -> str:
 
 
 def last_reward(rows: Sequence[dict[str, float]], steps: int = 3) -> float:
-    """The mean reward of the last steps."""
+    """Returns the mean reward of the last steps."""
     return fmean(row["reward"] for row in rows[-steps:])

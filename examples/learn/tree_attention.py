@@ -1,7 +1,7 @@
-"""TRL's packed attention on the CPU. TRL has it from a kernel for GPUs alone (flash-attn3, as `tree_fa3`).
+"""Implements TRL's packed attention on the CPU. TRL's own is a kernel for GPUs only (flash-attn3, as `tree_fa3`).
 
-Samples of a group are packed as a tree: what they share is forwarded once. A segment of the tree sees the path that leads
-to it from the root.
+Samples of a group are packed as a tree, whose shared parts are computed once. A segment of the tree attends to the path
+from the root to itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trl.experimental.async_grpo.packing import TREE_ATTENTION
 
 
 def register() -> None:
-    """Puts it in the place of the kernel's, which a trainer registers when it is made."""
+    """Replaces the GPU kernel, which a trainer registers when it is made."""
     AttentionInterface.register(TREE_ATTENTION, attend)
 
 
@@ -33,10 +33,10 @@ def attend(
     scaling: float | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Of `query`, `key` and `value` (1, heads, tokens, size) gives (1, tokens, heads, size).
+    """Takes `query`, `key` and `value` of shape (1, heads, tokens, size), and returns (1, tokens, heads, size).
 
-    Segment i has the queries between two of `tree_cu_seqlens_q`, and its path is at the places that `tree_kv_index` lists
-    between two of `tree_cu_seqlens_k`; the segment itself is the path's end.
+    Segment i has the queries between `tree_cu_seqlens_q[i]` and `tree_cu_seqlens_q[i + 1]`. `tree_kv_index` lists the
+    positions of its path between the same entries of `tree_cu_seqlens_k`. The path ends with the segment itself.
     """
     made = []
     segments, paths = (list(pairwise(bounds.tolist())) for bounds in (tree_cu_seqlens_q, tree_cu_seqlens_k))

@@ -1,7 +1,7 @@
-"""The loop of tinker-cookbook on this machine's CPU, with every part real.
+"""Runs the loop of tinker-cookbook on this machine's CPU, with real parts only.
 
-The cookbook's own `do_sync_training` samples, weighs, assembles, trains and measures. Its groups are those that the proxy
-kept of the unmodified terminal agent; the service that it calls is a model in this process, whose weights go to vLLM.
+The cookbook's own `do_sync_training` samples, weighs, assembles, trains and measures. Its groups are captured trials of
+the unmodified terminal agent. A model in this process replaces the service, and its weights go to vLLM.
 
     examples/learn/learn --with tinker --out runs/tinker --taught runs/first/taught
 """
@@ -38,15 +38,16 @@ from rolltap.trainers.tinker import trajectory_group
 
 
 class Batches(RLDataset):
-    """Each batch is a job of trials, begun when the cookbook asks for it; its groups are those that the feed then gives."""
+    """Provides the batches. Each batch is a job of trials that starts when the cookbook asks for it. Its groups come
+    from the feed."""
 
     def __init__(self, sampling: Sampling, steps: int, groups: int) -> None:
         self._sampling, self._steps, self._groups = sampling, steps, groups
         self.taken = Taken(None)
-        """Of the batch that was asked for last."""
+        """The trials of the latest batch, with the cursor after them."""
 
     def get_batch(self, index: int) -> Sequence[EnvGroupBuilder]:
-        """Begins it."""
+        """Starts the batch and returns its groups, which become available later."""
         coming = asyncio.ensure_future(asyncio.to_thread(self._take, index))
         return [FeedGroup(coming, number) for number in range(self._groups)]
 
@@ -62,40 +63,40 @@ class Batches(RLDataset):
 
 
 class FeedGroup(EnvGroupBuilder):
-    """A group of trials that agents make through the proxy, and verifiers judge."""
+    """Represents a group of trials that agents make through the proxy and verifiers grade."""
 
     def __init__(self, coming: asyncio.Future[list[list[Trial]]], number: int) -> None:
         self._coming, self._number = coming, number
         self._trials: list[Trial] = []
 
     async def trajectories(self) -> list[Trajectory]:
-        """Once the group is closed."""
+        """Returns the trajectories once the group is closed."""
         groups = await self._coming
         self._trials = groups[self._number] if self._number < len(groups) else []
         return trajectory_group(self._trials).trajectories_G
 
     async def make_envs(self) -> Sequence[Env]:
-        """None: the agent has its environment from its runner."""
+        """Returns no environment, because the agent's runner provides one."""
         return []
 
     async def compute_group_rewards(
         self, trajectory_group_: list[Trajectory], env_group: Sequence[Env]
     ) -> list[tuple[float, Metrics]]:
-        """The verifier's."""
+        """Returns the rewards of the verifier."""
         group = trajectory_group(self._trials)
         return list(zip(group.final_rewards_G, group.metrics_G))
 
     def logging_tags(self) -> list[str]:
-        """The task's name."""
+        """Returns the name of the task."""
         return [Path(self._trials[0]["task_id"]).name] if self._trials else []
 
 
 @dataclass(frozen=True)
 class FromFeed(RolloutStrategy):
-    """Waits for what agents elsewhere do, instead of sampling."""
+    """Waits for the trials of agents that run elsewhere, instead of sampling."""
 
     async def execute(self, env_group_builder: EnvGroupBuilder, policy: TokenCompleter) -> RolloutResult:
-        """The trajectories of the group."""
+        """Returns the trajectories of the group."""
         assert isinstance(env_group_builder, FeedGroup)
         trajectories = await env_group_builder.trajectories()
         if not trajectories:
@@ -105,7 +106,7 @@ class FromFeed(RolloutStrategy):
 
 @chz.chz
 class BatchesBuilder(RLDatasetBuilder):
-    """What the cookbook's settings hold."""
+    """Returns the batches, for the cookbook's settings."""
 
     batches: Batches
 
@@ -114,16 +115,16 @@ class BatchesBuilder(RLDatasetBuilder):
 
 
 class Told(Logger):
-    """The cookbook's figures of a step, beside what the feed says of it."""
+    """Writes the cookbook's figures of a step together with those of the feed."""
 
     def __init__(self, steps: Steps, batches: Batches) -> None:
         self._steps, self._batches = steps, batches
 
     def log_hparams(self, config: Any) -> None:
-        """They are in the flags."""
+        """Does nothing, because the flags have the hyperparameters."""
 
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
-        """One step."""
+        """Writes one step."""
         if step is None:
             return
         kept = {
@@ -137,7 +138,7 @@ class Told(Logger):
 
 
 def run(flags: argparse.Namespace, say: Say) -> None:
-    """So many steps."""
+    """Trains for `--steps` steps."""
     processes = Processes(flags.out)
     processes.end_leftovers(say)
     steps = Steps(flags.out, say)
@@ -157,7 +158,7 @@ def run(flags: argparse.Namespace, say: Say) -> None:
 
 
 async def train(flags: argparse.Namespace, client: LocalClient, batches: Batches, steps: Steps) -> None:
-    """The cookbook's loop, with its own settings."""
+    """Runs the cookbook's loop with the cookbook's own settings."""
     logs = str(flags.out / "cookbook")
     config = Config(
         learning_rate=flags.learning_rate,
@@ -186,7 +187,7 @@ async def train(flags: argparse.Namespace, client: LocalClient, batches: Batches
         ml_logger=logger,
         tokenizer=get_tokenizer(config.model_name),
         strategy=config.effective_rollout_strategy(),
-        # It saves nothing: no service keeps checkpoints.
+        # The manager saves nothing, because there is no service that stores checkpoints.
         checkpoint_mgr=CheckpointManager(client, None, logs, store=logger.store),
     )
 

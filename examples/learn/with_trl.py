@@ -1,7 +1,7 @@
-"""TRL's asynchronous GRPO trainer on this machine's CPU, with every part real.
+"""Runs TRL's asynchronous GRPO trainer on this machine's CPU, with real parts only.
 
-`AsyncGRPOTrainer` does its steps on what `rolltap.trainers.trl.RolloutWorker` reads from the proxy's feed: groups of trials
-of the unmodified terminal agent. Its weights go to vLLM as a file instead of over NCCL.
+`AsyncGRPOTrainer` trains on the groups that `rolltap.trainers.trl.RolloutWorker` reads from the proxy's feed. They are
+trials of the unmodified terminal agent. The weights go to vLLM as a file instead of over NCCL.
 
     examples/learn/learn --with trl --out runs/trl --taught runs/first/taught
 """
@@ -33,13 +33,13 @@ from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 from rolltap.trainers.trl import RolloutWorker
 
 VERSION = "rolltap/version"
-"""Among a sample's figures: that of the oldest weights that sampled what is trained of it."""
+"""The metric of a sample with the oldest version of the weights that sampled its trained tokens."""
 HEALTH_SECONDS = 0.5
-"""Between two looks at the servers and at the job, while the trainer waits for samples."""
+"""Seconds between two checks of the servers and of the job, while the trainer waits for samples."""
 
 
 class Worker(RolloutWorker):
-    """Runs a job of trials for each version of the weights, too; all by the trainer's thread."""
+    """Also runs a job of trials for each version of the weights. The trainer's thread makes all calls."""
 
     def __init__(self, services: Services, sampling: Sampling, steps: int) -> None:
         super().__init__(services.admin)
@@ -47,7 +47,7 @@ class Worker(RolloutWorker):
         self._batch = 0
 
     def update_model_version(self, model_version: int) -> None:
-        """Begins the batch of these weights. TRL counts from 1: the weights of the start."""
+        """Begins the batch of these weights. TRL counts versions from 1, the weights at the start."""
         super().update_model_version(model_version)
         if model_version > 1:
             self._batch += 1
@@ -55,76 +55,79 @@ class Worker(RolloutWorker):
             self._sampling.go_on(self._batch)
 
     def _put(self, made: RolloutSample) -> bool:
-        # By which the trainer's check tells fresh samples; TRL logs its mean.
+        # The trainer detects fresh samples by this version. TRL logs its mean.
         made.metrics[VERSION] = float(made.model_version)
         return super()._put(made)
 
     def check_health(self, stale_after_s: float) -> None:
-        """Looks after the servers and the job, whenever the trainer finds its queue empty."""
+        """Checks the servers and the job whenever the trainer finds its queue empty."""
         super().check_health(stale_after_s)
         self._services.watch()
         self._sampling.go_on(self._batch)
         if self._sampling.is_sampling(self._batch) or not self._is_all_taken():
             return
-        # A trial that failed for its own reasons has no sample, and a step takes a fixed number of them.
+        # A trial that failed for a reason outside the agent has no sample, but a step takes a fixed number of samples.
+        # So another batch is begun.
         self._batch += 1
         if self._batch >= 2 * self._steps:
             raise Stopped("the batches bring too few samples for a step; see the results of their trials")
         self._sampling.go_on(self._batch)
 
     def _is_all_taken(self) -> bool:
-        """Whether the trainer has taken the samples of every closed group."""
+        """Returns whether the trainer has taken the samples of every closed group."""
         with self._services.client() as client:
             is_all_queued = is_read(client, self.cursor)
         return is_all_queued and self.rollout_buffer.empty()
 
 
 class HandOver:
-    """In the place of TRL's transfer over NCCL: a file, which vLLM reads between two calls."""
+    """Replaces TRL's transfer over NCCL by a file, which vLLM reads between two calls."""
 
     def __init__(self, services: Services, policy: Path) -> None:
         self._services, self._policy = services, policy
         self._version = 0
 
     def init_weight_transfer(self) -> None:
-        """Nothing is to be opened."""
+        """Does nothing, because no connection is needed."""
 
     def pause(self) -> None:
-        """`send_weights` holds calls for as long as it takes."""
+        """Does nothing, because `send_weights` holds calls while it runs."""
 
     def send_weights(self, iterator: Iterator[tuple[str, torch.Tensor]]) -> None:
-        """Has vLLM take them, under the number that TRL will give them."""
+        """Makes vLLM load the weights under the version that TRL will give them."""
         self._version += 1
         speech.save_weights(iterator, self._policy)
         self._services.hand_over(self._version)
 
     def resume(self) -> None:
-        """`send_weights` has done so."""
+        """Does nothing, because `send_weights` has resumed calls."""
 
     def destroy(self) -> None:
-        """Nothing was opened."""
+        """Does nothing, because no connection was opened."""
 
 
 class Trainer(AsyncGRPOTrainer):
-    """TRL's own, which notes how far its logprobs are from the captured ones, and reads no batch ahead."""
+    """Extends TRL's trainer: measures the distance of its logprobs from the captured ones, and reads no batch ahead."""
 
     def __init__(self, **settings: Any) -> None:
-        # It is asked of CUDA, which there is none of; TRL goes without where it is unknown.
+        # TRL asks CUDA for this value, and there is no CUDA here. TRL omits the figures that need it if it is `None`.
         async_grpo_trainer.get_peak_flops_per_device = lambda accelerator, dtype: None
         if not torch.cuda.is_available():
-            # transformers asks this at each forward; a torch whose CUDA libraries are stubs, as the testbed's, dies of it.
+            # transformers calls this at each forward pass. A torch with stubs for the CUDA libraries, such as the
+            # testbed's, would crash.
             torch.cuda.is_current_stream_capturing = lambda: False
         super().__init__(**settings)
         tree_attention.register()
         self.apart = 0.0
-        """The largest distance, of this step's tokens that the present weights sampled."""
+        """The largest logprob distance among this step's tokens that the current weights sampled."""
         self.sampled_by: set[int] = set()
         """The versions of this step's samples."""
         self._output: Any = None
         self.model.register_forward_hook(self._remember)
 
     def get_train_dataloader(self) -> DataLoader:
-        """Not accelerate's, which would ask for a sample of the next batch before it gives the last of this one."""
+        """Avoids accelerate's loader, which reads a sample of the next batch before it yields the last one of this
+        batch."""
         loader = super().get_train_dataloader().base_dataloader
         packed = loader.collate_fn
 
@@ -137,7 +140,7 @@ class Trainer(AsyncGRPOTrainer):
         return loader
 
     def compute_loss(self, model: Any, inputs: dict[str, torch.Tensor], *args: Any, **named: Any) -> torch.Tensor:
-        """TRL's."""
+        """Computes TRL's loss, and records versions and logprob distances."""
         versions = inputs.pop("versions")
         loss = super().compute_loss(model, inputs, *args, **named)
         chosen = inputs["token_index"] >= 0
@@ -153,7 +156,7 @@ class Trainer(AsyncGRPOTrainer):
 
 
 class Told(TrainerCallback):
-    """TRL's figures of a step, beside what the feed says of its trials."""
+    """Writes TRL's figures of a step together with the feed's figures of its trials."""
 
     def __init__(self, services: Services, steps: Steps) -> None:
         self._services, self._steps = services, steps
@@ -161,21 +164,21 @@ class Told(TrainerCallback):
         self.trainer: Trainer | None = None
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Before new weights, with which the next batch begins."""
+        """Takes the step's trials from the feed before the new weights begin the next batch."""
         with self._services.client() as client:
             self._taken = take(client, self._taken.cursor, sys.maxsize, lambda: True)
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict[str, Any], **_: Any
     ) -> None:
-        """One step."""
+        """Writes one step."""
         if self.trainer is None or "ratio" not in logs:
             return
         names = ("loss", "ratio", "kl", "sample/staleness_max", "batch/packing_ratio", "perf/weight_sync_s")
         told = {
             "trained_tokens": logs["batch/trained_tokens_per_step"],
             "logprob_diff_max": self.trainer.apart,
-            # A forked trial has more samples than one, and then some of a batch are left for the next step.
+            # A forked trial has several samples, so some samples of a batch may be left for the next step.
             "versions": sorted(self.trainer.sampled_by),
             "trl_reward": logs["reward"],
             **{name: logs[name] for name in names},
@@ -185,7 +188,7 @@ class Told(TrainerCallback):
 
 
 def run(flags: argparse.Namespace, say: Say) -> None:
-    """So many steps."""
+    """Trains for `--steps` steps."""
     processes = Processes(flags.out)
     processes.end_leftovers(say)
     steps = Steps(flags.out, say)
@@ -196,7 +199,7 @@ def run(flags: argparse.Namespace, say: Say) -> None:
     trainer = Trainer(
         model=str(flags.taught),
         args=settings(flags, services),
-        # TRL wants one; what the agents work at are the tasks of their jobs.
+        # TRL requires a dataset and does not use it here: the agents work at the tasks of their jobs.
         train_dataset=Dataset.from_dict({"prompt": flags.tasks}),
         rollout_worker=Worker(services, Sampling(jobs, services, 0, 2 * flags.steps, 0, say), flags.steps),
         weight_transfer=HandOver(services, policy),
@@ -213,14 +216,14 @@ def run(flags: argparse.Namespace, say: Say) -> None:
 
 
 def settings(flags: argparse.Namespace, services: Services) -> AsyncGRPOConfig:
-    """A step is a batch of the tasks' groups, one after the other."""
+    """Returns settings by which a step is one batch: the groups of the tasks, one after the other."""
     return AsyncGRPOConfig(
         str(flags.out / "trl"),
         max_steps=flags.steps,
         learning_rate=flags.learning_rate,
         per_device_train_batch_size=flags.group_size,
         gradient_accumulation_steps=flags.groups * len(flags.tasks),
-        # By samples, and not by tokens.
+        # 0 makes TRL count samples instead of tokens.
         token_budget=0,
         max_staleness=MAX_STALENESS,
         vllm_server_base_url=services.engine.url,

@@ -1,4 +1,4 @@
-"""The example's own modules, a model that knows nothing, and samples of it."""
+"""Makes the example's modules importable, and provides an untrained model and samples of it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from step import logprobs  # noqa: E402
 
 @pytest.fixture
 def model() -> Iterator[torch.nn.Module]:
-    """Random weights, always the same."""
+    """Returns a model with the same random weights in each test."""
     torch.set_num_threads(1)
     yield make_model(make_tokenizer(["some words", "and some more"]), seed=3).eval()
 
 
 @pytest.fixture
 def samples(model: torch.nn.Module) -> list[Sample]:
-    """Six, of several lengths, two with a reward above the mean, whose logprobs are the model's own."""
+    """Returns six samples of several lengths with the model's own logprobs. Two have a positive advantage."""
     made = []
     for at in range(6):
         length = 20 + 7 * at
@@ -37,7 +37,7 @@ def samples(model: torch.nn.Module) -> list[Sample]:
 
 
 def filled(sample: Sample, known: list[float]) -> Sample:
-    """With these logprobs where tokens are trained."""
+    """Returns the sample with these logprobs at its trained tokens."""
     left = iter(known)
     values = [next(left) if trained else 0.0 for trained in sample.mask]
     return Sample(sample.trial_id, sample.ids, sample.mask, values, sample.versions, sample.advantage)

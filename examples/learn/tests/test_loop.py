@@ -1,4 +1,4 @@
-"""What is sampled while the trainer steps."""
+"""Tests the sampling while the trainer steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from processes import Stopped
 
 
 class Jobs:
-    """Batches that end as soon as they are looked at, the first few without having worked."""
+    """Simulates batches that end as soon as they are polled. The first `failures` batches fail."""
 
     def __init__(self, failures: int = 0) -> None:
         self.begun: list[int] = []
@@ -37,7 +37,7 @@ class Jobs:
 
 
 class Services:
-    """Counts how often it was looked after."""
+    """Counts the calls of `watch`."""
 
     watched = 0
 
@@ -46,7 +46,7 @@ class Services:
 
 
 class Watched(Sampling):
-    """The trainer's step is done when sampling has gone on eight times."""
+    """Completes the trainer's step at the eighth call of `go_on`."""
 
     step_done: Future[dict[str, float]]
     times = 0
@@ -59,7 +59,8 @@ class Watched(Sampling):
 
 
 def test_as_many_batches_as_it_may_be_ahead_begin_while_the_trainer_steps() -> None:
-    """Regression: a batch ends a moment after its last group, when the trainer was busy already; none was ever ahead."""
+    """Regression: a batch ends a moment after its last group, when the trainer is already busy, so no batch was ever
+    ahead."""
     for ahead in (0, 1, 2):
         jobs = Jobs()
         sampling = Watched(jobs, None, 0, 10, ahead, print)  # type: ignore[arg-type]
@@ -69,7 +70,7 @@ def test_as_many_batches_as_it_may_be_ahead_begin_while_the_trainer_steps() -> N
 
 
 def test_a_batch_whose_job_could_not_begin_is_begun_again() -> None:
-    """Regression: a proxy that was killed as the job began stopped the run, though it was started again."""
+    """Regression: a proxy that was killed when the job began stopped the run, although the proxy was restarted."""
     jobs, services = Jobs(failures=2), Services()
     sampling = Sampling(jobs, services, 0, 2, 0, print)  # type: ignore[arg-type]
     for _ in range(4):

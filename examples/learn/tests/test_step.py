@@ -1,4 +1,4 @@
-"""The step: what it changes, and what it refuses."""
+"""Tests what a step changes and what it rejects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from step import NotFinite, captured, logprobs
 def improve(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, samples: list[Sample], penalty: float = 0.0
 ) -> list[torch.Tensor]:
-    """A step of a policy that stands where it began."""
+    """Makes a step of a policy that is still the policy at the start."""
     with torch.no_grad():
         start = logprobs(model, samples)
     return step.improve(model, optimizer, samples, start, penalty)
@@ -76,7 +76,7 @@ def test_a_gradient_that_is_no_number_leaves_the_weights(
     with pytest.raises(NotFinite):
         improve(model, optimizer, spoilt)
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in before.items())
-    # And what is sound is trained afterwards.
+    # Sound samples train afterwards.
     improve(model, optimizer, samples)
     assert not all(torch.equal(value, model.state_dict()[name]) for name, value in before.items())
 
@@ -98,7 +98,8 @@ def test_recomputing_sees_what_is_damaged(
 
 
 def test_permuted_worths_stay_in_their_group_and_are_as_many() -> None:
-    """Regression: rewards alone were permuted, before a trial's own turns discounted them, and the policy learned to be short."""
+    """Regression: only rewards were permuted, before the discount for a trial's own turns. The policy learned to
+    make short trials."""
     rows: list[Any] = [
         {
             "trial_id": f"{group}{at}",

@@ -1,4 +1,4 @@
-"""Taking from the feed, and keeping what was taken."""
+"""Tests that a run takes trials from the feed and stores its state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rollouts import discounted, take
 
 
 class Feed:
-    """A client whose feed has these answers, one after the other; None is none, for the proxy is down."""
+    """Simulates a client whose feed gives these answers in turn. `None` simulates a proxy that is down."""
 
     def __init__(self, answers: list[list[dict[str, Any]] | None]) -> None:
         self.answers = answers
@@ -67,7 +67,7 @@ def test_what_was_closed_while_it_was_asked_for_the_last_time_is_taken() -> None
 
 
 def test_a_proxy_that_is_down_is_looked_after_and_what_it_kept_is_taken() -> None:
-    """Regression: the run asked the dead proxy for ever."""
+    """Regression: the run retried the dead proxy forever."""
     looked: list[int] = []
 
     def look() -> bool:
@@ -83,7 +83,7 @@ def test_a_reward_is_worth_less_with_each_turn_of_its_trial() -> None:
     def row(trial: str, calls: list[str], reward: float | None) -> Any:
         return {"trial_id": trial, "reward": reward, "calls": [{"call_id": one} for one in calls]}
 
-    # Two branches that share a call are one trial of three turns.
+    # Two branches that share a call form one trial of three turns.
     rows = [row("a", ["1", "2"], 1.0), row("a", ["1", "3"], 1.0), row("b", ["4"], 1.0), row("c", ["5"], None)]
     assert [one["reward"] for one in discounted(rows, 0.5)] == [0.125, 0.125, 0.5, None]
 
@@ -94,7 +94,7 @@ def test_each_group_has_a_task_of_its_own_name(tmp_path: Path) -> None:
     assert names == ["rolltap/learn-web-1", "rolltap/learn-web-2"]
     dockerfile = (tmp_path / "web-1" / "environment" / "Dockerfile").read_text()
     assert "FROM other:image\n" in dockerfile and BASE not in dockerfile
-    # What is there stays: a run that goes on keeps its tasks.
+    # Existing copies are not replaced: a resumed run uses the same tasks.
     copy_tasks(tmp_path, "another:image", ["web"], 2)
     assert (tmp_path / "web-1" / "environment" / "Dockerfile").read_text() == dockerfile
 
@@ -105,7 +105,7 @@ def test_a_state_is_read_as_it_was_written(tmp_path: Path) -> None:
     weights = {"a": torch.arange(3.0)}
     written = states.State(2, {"state": {}}, "17", ["x"], {"y": "late"}, [{"step": 0.0}], {1: weights, 2: weights})
     written.write(file)
-    # One that was not finished counts for nothing.
+    # An incomplete new file is ignored.
     (tmp_path / "state.new").write_bytes(b"half of")
     read = states.read(file)
     assert read is not None and read.cursor == "17" and read.trained == ["x"] and read.table == [{"step": 0.0}]

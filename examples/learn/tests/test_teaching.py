@@ -1,4 +1,4 @@
-"""Teaching: what is said, and where."""
+"""Tests the lessons and their loss."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def test_said_are_the_answers_with_their_ends_as_the_template_shows_them() -> No
 
 
 def test_each_token_said_counts_the_same_in_a_batch_of_long_lessons_as_in_one_of_short_ones(model: torch.nn.Module) -> None:
-    """Regression: batches counted the same, and the policy erred less than the teacher."""
+    """Regression: all batches had the same weight, and the policy made fewer mistakes than the teacher."""
     lessons = [made(length) for length in (30, 30, 30, 30, 90, 90, 90, 90)]
     of_batch = usual(lessons)
     short, long = (loss(model, batch, of_batch, heard=1.0).item() for batch in (lessons[:4], lessons[4:]))
     assert of_batch.said == 4 * 30 and of_batch.heard == 4 * 30
-    # Untrained, every token is about as unlikely.
+    # For an untrained model all tokens are about equally unlikely.
     assert long / short == pytest.approx(3.0, rel=0.1)
 
 

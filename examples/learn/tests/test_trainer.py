@@ -1,4 +1,4 @@
-"""The trainer, without vLLM: what it keeps, and when it stops."""
+"""Tests the trainer without vLLM: what it stores and when it stops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainer import Settings, Trainer
 
 @pytest.fixture
 def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, samples: list[Sample]) -> Trainer:
-    """On a run's folder, with an export that gives these samples."""
+    """Returns a trainer in a run's folder whose export returns these samples."""
     made = _trainer(tmp_path)
     monkeypatch.setattr(module, "export", lambda *_: samples)
     return made
@@ -86,6 +86,6 @@ def test_stale_tokens_are_recomputed_by_the_weights_of_their_version(
     fresh = [Sample(one.trial_id, one.ids, one.mask, one.logprobs, [0] * len(one.ids), one.advantage) for one in samples]
     monkeypatch.setattr(module, "export", lambda *_: fresh)
     assert trainer.step(taken("5", fresh))["logprob_diff_max"] < 1e-4
-    # The same tokens one step later: other weights, and yet those of version 0 are told.
+    # One step later the weights differ. The same tokens must be recomputed with the weights of version 0.
     row = trainer.step(taken("9", fresh))
     assert row["staleness_max"] == 1.0 and row["logprob_diff_max"] < 1e-4 and row["kl_start"] > 0.0

@@ -1,4 +1,4 @@
-"""TRL's packed attention on the CPU: each sample sees what it would see alone."""
+"""Tests TRL's packed attention on the CPU: each sample attends to the same tokens as without packing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_each_sample_sees_its_own_path_alone() -> None:
 
 
 def paths(packed: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-    """The places of each sample's tokens: of the paths, those that no other goes on from."""
+    """Returns the positions of each sample's tokens: the paths that are not a prefix of another path."""
     bounds = packed["tree_cu_seqlens_k"].tolist()
     every = [packed["tree_kv_index"][start:end] for start, end in zip(bounds, bounds[1:])]
     return [
