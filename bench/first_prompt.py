@@ -1,8 +1,8 @@
-"""Time from a trial's start to its first prompt, for `just bench first-prompt`.
+"""Measures the time from a trial's start to its first prompt, for `just bench first-prompt`.
 
-The two sides alternate. Terminus-2 runs in Harbor's own trial, in this process, in the configuration that serves it best: no
-recording of the session, which needs a second program, and an init, so that the container stops at once. A trial's start is
-what its result says.
+The two sides alternate. Terminus-2 runs in Harbor's own trial, in this process, in its fastest configuration. It does
+not record the session, because the recording needs a second program. An init makes the container stop at once. The
+start of a trial is the time in its result.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ DONE = json.dumps({"analysis": "", "plan": "", "commands": [], "task_complete": 
 
 
 class Model(ThreadingHTTPServer):
-    """Notes when it is first asked, and says that the task is complete."""
+    """Records the time of its first request, and answers that the task is complete."""
 
     first_prompt: datetime | None = None
 
@@ -80,7 +80,7 @@ def ours(program: str, task: str) -> float:
     model = Model()
     with tempfile.TemporaryDirectory() as jobs:
         command = [program, "run", "-p", task, "-a", "terminal", "-m", "done", "--upstream", model.url]
-        # The task is not solved, which is no failure of the run.
+        # The task is not solved, but that does not make the run fail.
         subprocess.run([*command, "--jobs-dir", jobs, "--job-name", f"bench-{os.getpid()}"], check=True, stdout=sys.stderr)
         [result] = Path(jobs).glob("*/*/result.json")
         return seconds_to_prompt(model, result)

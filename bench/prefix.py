@@ -1,16 +1,16 @@
-"""What a growing conversation costs: straight to vLLM, by token ids, and through rolltap.
+"""Measures the cost of a growing conversation: directly with vLLM, by token ids, and through rolltap.
 
 An agent reads Python source over many turns and sends its whole conversation back each time. Every session begins with
-words of its own, so no side finds another's prompts in the prefix cache; sides take turns. Printed are medians, and the
-ratio of each side's sum to that of `direct`:
+unique words, so no side finds another side's prompts in the prefix cache. The sides alternate. The output has medians,
+and the ratio of each side's sum to that of `direct`:
 
-  latency      from a request's first byte out to its answer's last byte in, over a session
-  server CPU   of vLLM's API process (template, tokenizer, HTTP, JSON), not of its engine
-  rolltap CPU  of the proxy
-  kept         turns whose prompt begins with the previous prompt and answer, token for token
+    latency      from the first byte of a request to the last byte of its answer, summed over a session
+    server CPU   of vLLM's API process (template, tokenizer, HTTP, JSON), not of its engine
+    rolltap CPU  of the proxy
+    kept         turns whose prompt begins with the previous prompt and answer, token for token
 
-Sides: `direct`; `tokens`, the same with the ids and logprobs that training needs; `ids`, the least that vLLM itself can
-do for them, where the client sends ids that it made beforehand; `faithful` and `off`, through rolltap with capture and
+`direct` is plain text. `tokens` adds the ids and logprobs that training needs. `ids` is the cheapest way that vLLM
+itself has: the client sends ids that it made beforehand. `faithful` and `off` go through rolltap, with capture and
 durability on.
 """
 
@@ -44,7 +44,7 @@ TAIL = "<|im_end|>\n<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n<
 
 @dataclass(frozen=True)
 class Load:
-    """What every side is given."""
+    """Holds the load, which is the same for every side."""
 
     texts: list[str]
     max_tokens: int
@@ -53,7 +53,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one session, in milliseconds."""
+    """Holds the cost of one session. Times are in milliseconds."""
 
     latency: float
     server: float
@@ -70,7 +70,7 @@ class Bench:
 
 
 def cpu_ms(pid: int) -> float:
-    """User and system time of a process and all its threads, those that ended too."""
+    """Returns the user and system time of a process and all its threads, including ended threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
 
@@ -88,7 +88,7 @@ def tokenized(vllm: str, text: str) -> list[int]:
 
 
 class Connection:
-    """One kept connection, as agents' clients have it."""
+    """Represents one keep-alive connection, as agents' clients use it."""
 
     def __init__(self, base_url: str) -> None:
         url = urlsplit(base_url)
@@ -96,7 +96,7 @@ class Connection:
         self.http = http.client.HTTPConnection(url.hostname or "", url.port, timeout=600)
 
     def ask(self, body: dict[str, Any]) -> tuple[float, bytes]:
-        """The milliseconds that it took, and the answer."""
+        """Returns the milliseconds of a request, and the answer."""
         data = json.dumps(body).encode()
         begun = time.perf_counter()
         self.http.request("POST", self.path, data, {"content-type": "application/json"})
@@ -109,7 +109,7 @@ class Connection:
 
 
 def said(answer: bytes, stream: bool) -> tuple[str, list[int]]:
-    """The text that an agent sends back, and the ids, where they were asked for."""
+    """Returns the text that an agent sends back, and the token ids if they were requested."""
     if not stream:
         choice = json.loads(answer)["choices"][0]
         return choice["message"]["content"] or "", choice.get("token_ids") or []
@@ -123,7 +123,8 @@ def said(answer: bytes, stream: bool) -> tuple[str, list[int]]:
 
 
 def request(load: Load, messages: list[dict[str, str]]) -> dict[str, Any]:
-    # Noise would end in the middle of a thought: without thinking, answers are text that is sent back.
+    # The random answers would end in the middle of a thought. Without thinking, they are text that the agent sends
+    # back.
     return {
         "model": MODEL,
         "messages": messages,
@@ -134,12 +135,12 @@ def request(load: Load, messages: list[dict[str, str]]) -> dict[str, Any]:
     }
 
 
-# What a trainer needs, and rolltap asks for.
+# The request parameters for the data that a trainer needs, which rolltap also sets.
 TOKENS = {"return_token_ids": True, "logprobs": True}
 
 
 def talk(base_url: str, load: Load, tokens: bool = False, ids_of: Bench | None = None) -> float:
-    """A whole session; with `ids_of`, by ids instead of text. Gives the milliseconds spent waiting."""
+    """Runs a whole session, with ids instead of text if `ids_of` is given. Returns the milliseconds of waiting."""
     system = f"Session {uuid.uuid4().hex}. You read source text."
     ids: list[int] = []
     tails: list[list[int]] = []
@@ -182,7 +183,7 @@ def session(bench: Bench, side: str, load: Load) -> Cost:
         trial, base_url = opened["trial_id"], opened["base_urls"]["openai"]
     server, rolltap = cpu_ms(bench.vllm_pid), cpu_ms(bench.rolltap_pid)
     latency = talk(base_url, load, side in ("tokens", "ids"), bench if side == "ids" else None)
-    time.sleep(SETTLE_SECONDS)  # what is done after an answer counts too
+    time.sleep(SETTLE_SECONDS)  # the work after an answer counts too
     server, rolltap = cpu_ms(bench.vllm_pid) - server, cpu_ms(bench.rolltap_pid) - rolltap
     return Cost(latency, server, rolltap, trial and kept_turns(bench.admin, trial))
 
@@ -207,7 +208,7 @@ def compare(bench: Bench, sides: list[str], load: Load, repeats: int) -> None:
 
 @contextmanager
 def proxy(program: str, vllm: str, tokenizer: str) -> Iterator[tuple[str, int]]:
-    """A rolltap in front of vLLM: its admin plane, and its process."""
+    """Runs rolltap in front of vLLM. Yields the URL of its admin plane, and its pid."""
     agents, admin = (f"127.0.0.1:{port}" for port in free_ports(2))
     with TemporaryDirectory() as data:
         command = [program, "proxy", "--upstream", vllm, "--listen", agents, "--admin", admin, "--data", data]

@@ -1,8 +1,8 @@
 """Compares `rolltap export` with the same conversion in Python.
 
-The rollouts are made once (rollouts.py). Each side reads the same Parquet file and writes the same lines, in a process
-of its own, and the sides alternate. Prints the medians of seconds and of tokens (prompts included) per second, and the
-highest peak of memory.
+rollouts.py makes the rollouts once. Each side reads the same Parquet file and writes the same lines in its own process,
+and the sides alternate. Prints the medians of seconds and of tokens (including prompts) per second, and the highest
+peak of memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SIDES = {"jsonl": ["pyarrow"], "tinker": ["pyarrow", "cookbook"]}
 
 
 def measured(command: list[str]) -> tuple[float, int]:
-    """Seconds, and the peak of resident memory in MiB, of one process."""
+    """Runs one process. Returns its seconds and its peak of resident memory in MiB."""
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     said = process.stderr.read() if process.stderr else b""

@@ -1,8 +1,8 @@
-"""The conversions of the export benchmark in Python: `conversions.py FORMAT SIDE SOURCE TARGET`.
+"""Implements the Python conversions of the export benchmark: `conversions.py FORMAT SIDE SOURCE TARGET`.
 
-`pyarrow` is the least that Python can do: the lists of a row become JSON unchanged, assembled by hand. `cookbook` is
-the code that a user of Tinker has: the calls with their whole prompts, merged and converted by tinker-cookbook. Neither
-checks rows or syncs its output, and neither handles failed, stale or forked trials.
+`pyarrow` is the minimum that Python can do: it turns the lists of a row into JSON unchanged. `cookbook` is the code
+that a user of Tinker has: tinker-cookbook merges and converts the calls with their whole prompts. Neither side checks
+rows, syncs its output, or handles failed, stale or forked trials.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def rows_of(path: Path):
 
 
 def to_jsonl(source: Path, target: Path) -> None:
-    """Every column of every row."""
+    """Writes every column of every row."""
     with target.open("w") as out:
         for row in rows_of(source):
             for name in ("version_labels", "rewards"):
@@ -52,7 +52,7 @@ def advantages(source: Path) -> dict[str, float]:
 
 
 def to_tinker(source: Path, target: Path) -> None:
-    """A datum a row: everything shifted by one, and 0 where nothing is trained."""
+    """Writes one datum per row. All lists are shifted by one token, with 0 at tokens that are not trained."""
     weighed = advantages(source)
     columns = ["trial_id", "token_ids", "loss_mask", "logprobs"]
     with target.open("w") as out:
@@ -70,7 +70,8 @@ def to_tinker(source: Path, target: Path) -> None:
 
 
 def to_tinker_by_cookbook(source: Path, target: Path) -> None:
-    """The same by the trainer's own code: each call's whole prompt and its answer, which tinker-cookbook merges."""
+    """Writes the same data with the trainer's own code: tinker-cookbook merges the whole prompt and answer of each
+    call."""
     import tinker
     from tinker_cookbook.completers import TokensWithLogprobs
     from tinker_cookbook.rl.data_processing import trajectory_to_data
@@ -99,7 +100,7 @@ def to_tinker_by_cookbook(source: Path, target: Path) -> None:
                     inputs = {
                         name: {"data": tensor.tolist(), "dtype": tensor.dtype, "shape": tensor.shape}
                         for name, tensor in datum.loss_fn_inputs.items()
-                        if name != "mask"  # the cookbook takes it out as well, before it sends
+                        if name != "mask"  # the cookbook also removes the mask before it sends a datum
                     }
                     out.write(json.dumps({"model_input": datum.model_input.model_dump(), "loss_fn_inputs": inputs}))
                     out.write("\n")

@@ -1,6 +1,6 @@
 """Writes the rollouts of the export benchmark to a Parquet file: `rollouts.py FILE ROLLOUTS TOKENS`.
 
-They are groups of eight trials of one branch. Each call adds as many tokens of observation as it samples.
+The rollouts are groups of eight trials with one branch each. Each call adds as many observation tokens as it samples.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def fields() -> pa.Schema:
 
 
 class Noise:
-    """Numbers that look random and are the same in every run."""
+    """Generates numbers that look random and are the same in every run."""
 
     def __init__(self) -> None:
         self.state = 1
@@ -88,7 +88,7 @@ class Noise:
 
 
 def rollout(number: int, length: int, noise: Noise) -> dict:
-    """One trial. A sequence begins with observation, and its last call ends it."""
+    """Returns one trial. Its sequence begins with an observation and ends with the last call."""
     turn = 2 * SAMPLED_PER_CALL
     mask = [int(at % turn >= SAMPLED_PER_CALL) for at in range(length)]
     if not any(mask):

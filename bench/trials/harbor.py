@@ -1,7 +1,7 @@
-"""The same trials by Harbor, in the configuration that serves it best, for `just bench trials`.
+"""Runs the same trials with Harbor in its fastest configuration, for `just bench trials`.
 
-The image is ready, an init makes containers stop at once, and no network is made for each trial, which would also fail at
-the 31st on a stock engine. Prints figures like those of main.rs.
+The image is built beforehand, and an init makes containers stop at once. No network is made per trial: on an engine
+with default settings the 31st would fail. Prints the same kinds of figures as main.rs.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ def spread(times: list[float]) -> str:
 
 def run(task: str, trials: int, at_once: int) -> None:
     os.environ |= {"HARBOR_TELEMETRY": "0", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    # In this process: Harbor's command line would need two seconds more to start.
+    # Harbor runs in this process, because its command line would need two more seconds to start.
     from harbor.job import Job
     from harbor.models.job.config import JobConfig
 

@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 
 
 class Run(NamedTuple):
-    """A run of the suite."""
+    """Describes a run of the suite."""
 
     name: str
     flags: tuple[str, ...]

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# Where the time of a run went. Sourced by scripts/test.
+# Reports how long each phase of a run took. Sourced by scripts/test.
 
 phases=()
 
-# Runs a command, and records how long it took under NAME.
+# Runs a command and records its duration under NAME.
 # usage: timed NAME COMMAND…
 timed() {
   local name=$1 begin=$SECONDS status=0
@@ -13,15 +13,15 @@ timed() {
   return "$status"
 }
 
-# The counts are the last line, as those who read a log from its end expect.
+# Prints the phases, the slowest tests, and the counts as the last line, where readers of a log look first.
 # usage: report JUNIT_FILE
 report() {
   local phase
-  say "where the time went ($((SECONDS / 60)) min $((SECONDS % 60)) s):"
+  say "time of each phase ($((SECONDS / 60)) min $((SECONDS % 60)) s in total):"
   for phase in "${phases[@]}"; do
     printf '%8d s  %s\n' "${phase%% *}" "${phase#* }"
   done
-  # Without the file no test ran, and the test runner has said why.
+  # Without the file no test ran, and the test runner has printed the reason.
   [[ -f $1 ]] || return 0
   say 'the slowest tests:'
   testcases "$1" | sort -rn | sed -n 1,10p | while read -r seconds name; do
@@ -30,7 +30,7 @@ report() {
   counts "$1"
 }
 
-# Seconds and name of each test, one per line.
+# Prints the seconds and the name of each test, one test per line.
 testcases() {
   sed -n 's/.*<testcase name="\([^"]*\)" classname="\([^"]*\)".* time="\([^"]*\)".*/\3 \2 \1/p' "$1"
 }

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# How much slower this machine is than a quiet one, as a factor that the tests' time limits are multiplied by. Sourced by
-# scripts/test.
+# Measures how much slower this machine is than a quiet one. The tests' time limits are multiplied by this factor.
+# Sourced by scripts/test.
 
-# What the probe takes on the quiet two-core machine that the limits were chosen on.
+# The duration of the probe on the quiet two-core machine for which the limits were chosen.
 quiet_probe_ms=310
 # The suite itself keeps every core busy, so that no test has a core to itself.
 least_slowness=2
@@ -12,7 +12,7 @@ probe() {
   for ((i = 0; i < 150000; i++)); do :; done
 }
 
-# One probe per core at once: what else runs on the machine slows some of them down.
+# Prints the milliseconds of one probe per core, all at once: other programs on the machine slow some of them down.
 probe_ms() {
   local begin=$EPOCHREALTIME core
   for ((core = 0; core < $(nproc); core++)); do probe & done
@@ -21,7 +21,7 @@ probe_ms() {
   echo $(((${end/[.,]/} - ${begin/[.,]/}) / 1000))
 }
 
-# Sets ROLLTAP_TEST_SLOWNESS unless it is set.
+# Sets and exports ROLLTAP_TEST_SLOWNESS, unless the caller has set it.
 measure_slowness() {
   local tenths
   if [[ -z ${ROLLTAP_TEST_SLOWNESS:-} ]]; then

@@ -1,16 +1,16 @@
 # shellcheck shell=bash
-# The vLLM servers that the tests share: started beside the build, stopped at the end. Sourced by scripts/test.
+# Starts the vLLM servers that the tests share during the build, and stops them at the end. Sourced by scripts/test.
 
-# By the variable that holds the URL: the arguments that the server is started with.
+# The arguments of each server, by the variable with the server's URL.
 declare -A vllm_arguments=(
   [ROLLTAP_TEST_VLLM]=""
   [ROLLTAP_TEST_VLLM_BARE]="--no-parsers"
   [ROLLTAP_TEST_VLLM_LONG]="--model long"
 )
-# A file per variable with the URL of the server.
+# A folder with one file per variable, which contains the URL of the server.
 vllm_urls=""
 
-# One after another: each start keeps two cores busy, and the build runs beside it.
+# Starts the servers one after another: each start keeps two cores busy, and the build runs at the same time.
 start_vllms() {
   local variable arguments
   for variable in "${!vllm_arguments[@]}"; do

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Agents as their users run them, from npm. Sourced by scripts/testbed.
+# Installs agents as their users do, from npm. Sourced by scripts/testbed.
 
 agents="$cache/agents"
 claude_code=@anthropic-ai/claude-code@2.1.197
@@ -8,13 +8,13 @@ install_agents() {
   local stamp log="$cache/agents.log"
   stamp=$(echo "$claude_code" | stamp_of)
   if is_stamped agents "$stamp"; then
-    say "agents: there ($agents)"
+    say "agents: installed ($agents)"
     return
   fi
-  say "agents: installing $claude_code (keeps 0.25 GB)"
+  say "agents: installing $claude_code (uses 0.25 GB)"
   drop_stamp agents
   rm -rf -- "$agents"
-  # The package's own install script only links the program that it depends on.
+  # The package's install script only links the program that the package depends on.
   if ! npm install --prefix "$agents" --no-audit --no-fund --ignore-scripts "$claude_code" >"$log" 2>&1; then
     show_tail "$log"
     die 'agents: the installation failed'
@@ -22,5 +22,5 @@ install_agents() {
   put_stamp agents "$stamp"
 }
 
-# The program of Claude Code for this machine: a package per platform holds it.
+# Prints the path of Claude Code's program. A package per platform contains it.
 claude_code_program() { echo "$agents"/node_modules/@anthropic-ai/claude-code-*/claude; }

@@ -1,11 +1,10 @@
 # shellcheck shell=bash
-# Clients and agents that the real tests run (google-genai, LiteLLM,
-# mini-SWE-agent, Harbor's Terminus-2), in a venv of their own: Harbor needs a
-# newer Python than vLLM's may be. Sourced by scripts/testbed.
+# Installs the clients and agents that the real tests run (google-genai, LiteLLM, mini-SWE-agent, Harbor's Terminus-2)
+# in a separate venv: Harbor may need a newer Python than vLLM. Sourced by scripts/testbed.
 
 clients="$cache/clients"
 
-# Version managers keep Pythons where their shims on PATH may not find them.
+# Version managers install Pythons in folders that their shims on PATH may not find.
 find_clients_python() {
   local candidate
   for candidate in python3 python3.12 python3.13 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[23].*/bin/python3; do
@@ -25,21 +24,21 @@ install_clients() {
     echo "$base" "$("$base" -V)" "$uv_version"
     cat "$parts/clients.lock.txt"
   } | stamp_of)
-  # Asked to run, because a stamp outlives the Python that a venv is made from.
+  # The check runs Python, because a stamp outlives the Python that a venv is made from.
   if is_stamped clients "$stamp" && "$clients/bin/python" -c '' 2>/dev/null; then
-    say "clients: there ($clients)"
+    say "clients: installed ($clients)"
     return
   fi
   drop_stamp clients
-  say "clients: installing LiteLLM, mini-SWE-agent, Harbor and google-genai with $base (keeps 0.8 GB)"
+  say "clients: installing LiteLLM, mini-SWE-agent, Harbor and google-genai with $base (uses 0.8 GB)"
   if ! build_clients "$base" >"$log" 2>&1; then
     show_tail "$log"
-    die 'clients: the installation failed; running this again takes it up where it broke off'
+    die 'clients: the installation failed; run this command again to retry'
   fi
   put_stamp clients "$stamp"
 }
 
-# A chain, because `set -e` does not hold inside a condition.
+# A chain of commands, because `set -e` has no effect inside a condition.
 build_clients() {
   local base=$1 uv="$cache/uv/bin/uv"
   local -x UV_CACHE_DIR="$cache/uv-cache" UV_SYSTEM_CERTS=1

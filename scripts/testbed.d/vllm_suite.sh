@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# vLLM's own server tests, from the source distribution of the version that vllm.lock.txt has,
-# pytest, and a model whose answers end: in a folder of their own, which the test Python looks into
-# by PYTHONPATH. Sourced by scripts/vllm-suite, after python.sh; scripts/testbed does not install it.
+# Installs vLLM's own server tests, pytest, and a model whose answers end, into a separate folder. The tests come from
+# the source distribution of the version in vllm.lock.txt, and the test Python finds the folder by PYTHONPATH. Sourced
+# by scripts/vllm-suite, after python.sh. scripts/testbed does not install it.
 
 vllm_suite="$cache/vllm-suite"
-# Of the source distribution of that version; it changes with the lock file.
+# The checksum of that version's source distribution. It changes with the lock file.
 vllm_source_sha256=d2c957d5eee3d0985012151315ddc62cbe0cd368fc96a5fc3510438d9dddf2ad
 talking_model="$here/../tests/vllm-suite/talking_model.py"
-# The source distribution (45 MB), the tests, pytest and the model.
+# The space for the source distribution (45 MB), the tests, pytest and the model.
 vllm_suite_need_mib=200
 
 install_vllm_suite() {
@@ -19,12 +19,12 @@ install_vllm_suite() {
     cat "$parts/vllm-suite.txt" "$talking_model" "$long_model/config.json"
   } | stamp_of)
   if is_stamped vllm-suite "$stamp"; then
-    say "vllm-suite: there ($vllm_suite)"
+    say "vllm-suite: installed ($vllm_suite)"
     return
   fi
   require_space vllm-suite "$vllm_suite_need_mib"
   drop_stamp vllm-suite
-  say "vllm-suite: fetching the source distribution of vLLM $version for its tests (45 MB, keeps 150 MB)"
+  say "vllm-suite: fetching the source distribution of vLLM $version for its tests (45 MB, uses 150 MB)"
   if ! build_vllm_suite "$version" >"$log" 2>&1; then
     show_tail "$log"
     die 'vllm-suite: the installation failed'
@@ -32,7 +32,7 @@ install_vllm_suite() {
   put_stamp vllm-suite "$stamp"
 }
 
-# A chain, because `set -e` does not hold inside a condition.
+# A chain of commands, because `set -e` has no effect inside a condition.
 build_vllm_suite() {
   local -x UV_SYSTEM_CERTS=1
   local version=$1 top="vllm-$1"
@@ -46,8 +46,8 @@ build_vllm_suite() {
     "$venv/bin/python" "$talking_model" "$long_model" "$vllm_suite/model"
 }
 
-# Where a source distribution lies, the index says in a lock file. pip and uv would build it to
-# know what it needs; nothing of it is built here.
+# Downloads the source distribution, whose URL is in a lock file from the index. pip and uv would build it to determine
+# its dependencies, and nothing is built here.
 # usage: fetch_vllm_source VERSION ARCHIVE
 fetch_vllm_source() {
   local url
