@@ -1,6 +1,7 @@
 """The terminal as an environment of Gymnasium (package `gymnasium` 1.4.0): `RolltapTerminal-v0`.
 
-Importing this module registers the environment, and so does `gymnasium.make("rolltap.env.gymnasium_env:RolltapTerminal-v0", …)`.
+Importing this module registers the environment, and so does
+`gymnasium.make("rolltap.env.gymnasium_env:RolltapTerminal-v0", …)`.
 """
 
 from __future__ import annotations
