@@ -1,7 +1,7 @@
 """Brings rollouts of unmodified agents from a rolltap proxy to a trainer.
 
 `Client` and `AsyncClient` are clients of the proxy's admin plane, and `run_trial` runs an agent as a trial. Each module
-of `rolltap.trainers` converts rollouts to one trainer's own objects. This package imports none of these modules, so
+of `rolltap.trainers` converts rollouts to one trainer's own objects. This package does not import these modules, so
 that no trainer needs to be installed.
 """
 

@@ -1,4 +1,4 @@
-"""The shapes of what the proxy returns: `rollout/1` rows, prepared rows, and complete trials."""
+"""The types of the proxy's answers: `rollout/1` rows, prepared rows, and complete trials."""
 
 from __future__ import annotations
 

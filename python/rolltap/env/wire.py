@@ -89,7 +89,7 @@ class StepInfo(TypedDict, total=False):
 
     step: int
     warnings: list[str]
-    """Problems of the action, in the words of the message to the model."""
+    """Warnings about the action, as in the message to the model."""
     parse_error: str
     """Why a model's answer could not be read. Such an answer types nothing."""
     terminated: bool

@@ -1,8 +1,8 @@
 """Data and trajectories for Tinker (packages `tinker` 0.38.0 and `tinker-cookbook` 0.6.1).
 
 A line of `rolltap export --format tinker` is a `Datum`, ready for `forward_backward`. `trajectory_group` converts
-trials of the feed, read with `prepare=Prepare()`, for the cookbook's own loop. That loop centres the rewards, merges the
-turns and makes the data.
+trials of the feed, read with `prepare=Prepare()`, for the cookbook's own loop. That loop centres the rewards, merges
+the turns and makes the data.
 """
 
 from __future__ import annotations

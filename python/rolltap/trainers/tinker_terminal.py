@@ -139,7 +139,7 @@ class HarborTerminalEnvGroupBuilder(EnvGroupBuilder):
     model_name: str
     """The model whose tokenizer the renderer uses."""
     renderer_name: str | None = None
-    """The renderer. If None, the one that the cookbook recommends for the model."""
+    """The renderer. If None, the renderer that the cookbook recommends for the model."""
     server: str = DEFAULT_SERVER
     options: EnvOptions = field(default_factory=EnvOptions)
     max_prompt_tokens: int | None = None
