@@ -1,4 +1,4 @@
-"""The id under which verifiers finds rolltap's harness: it takes ids as names of modules without a dot."""
+"""Lets verifiers find the harness by the id `rolltap_harness`: an id is the name of a module without a dot."""
 
 from rolltap.trainers.verifiers import RolltapHarness
 

@@ -1,4 +1,4 @@
-"""The id under which verifiers finds the harness that runs whole trials."""
+"""Lets verifiers find the harness that runs whole trials, by the id `rolltap_run`."""
 
 from rolltap.trainers.verifiers_run import RunHarness
 

@@ -1,4 +1,7 @@
-"""The id under which verifiers finds Harbor tasks and the harness that types: it takes names of modules without a dot."""
+"""Lets verifiers find the taskset of Harbor tasks and the terminal harness, by the id `rolltap_terminal`.
+
+An id of verifiers is the name of a module without a dot.
+"""
 
 from rolltap.trainers.verifiers_terminal import HarborTaskset, TerminalHarness
 

@@ -1,8 +1,8 @@
-"""Rollouts of unmodified agents, from a rolltap proxy to a trainer.
+"""Brings rollouts of unmodified agents from a rolltap proxy to a trainer.
 
-`Client` and `AsyncClient` speak the proxy's admin plane, `run_trial` runs an agent as a trial, and each module of
-`rolltap.trainers` turns what comes out into one trainer's own objects. None of those is imported here, so that no
-trainer needs to be installed.
+`Client` and `AsyncClient` are clients of the proxy's admin plane, and `run_trial` runs an agent as a trial. Each module
+of `rolltap.trainers` converts rollouts to one trainer's own objects. This package does not import these modules, so
+that no trainer needs to be installed.
 """
 
 from rolltap.client import AsyncClient, Client, OpenedTrial

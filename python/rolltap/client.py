@@ -1,4 +1,4 @@
-"""The proxy's admin plane, for programs that wait and for asyncio: the same calls under the same names."""
+"""Clients of the proxy's admin plane, blocking and for asyncio, with the same methods."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Calls(AsyncClosing):
         self._transport = transport
 
     async def close(self) -> None:
-        """Closes the connections; what is under way ends with an error."""
+        """Closes the connections. Requests in flight end with an error."""
         await self._transport.close()
 
     async def _ask(
@@ -61,11 +61,11 @@ class _Calls(AsyncClosing):
         return response.content
 
     async def open_trial(self, /, task_id: str, **fields: Any) -> OpenedTrial:
-        """Opens a trial; `fields` are those of `POST /v1/trials`."""
+        """Opens a trial. `fields` are further fields of `POST /v1/trials`. Fields that are None get the defaults."""
         return opened_trial(json.loads(await self._ask("POST", "/v1/trials", opening(task_id, fields))))
 
     async def seal(self, trial_id: str) -> None:
-        """No further call; idempotent."""
+        """Seals the trial, which then accepts no further call. Idempotent."""
         await self._ask("POST", of_trial(trial_id, "/seal"))
 
     async def reward(
@@ -77,46 +77,53 @@ class _Calls(AsyncClosing):
         valid: bool | None = None,
         failure_cause: str | None = None,
     ) -> dict[str, Any]:
-        """Gives the trial its reward, once, and returns its status. The proxy makes one number of several rewards."""
+        """Sets the reward of the trial, once, and returns the trial's status.
+
+        If `reward` is None, the proxy derives the number to train on from `rewards`.
+        """
         body = reward_body(rewards, reward, valid, failure_cause)
         return json.loads(await self._ask("PUT", of_trial(trial_id, "/reward"), body))  # type: ignore[no-any-return]
 
     async def trial(self, trial_id: str) -> dict[str, Any]:
-        """Its status and counts."""
+        """Returns the status and the counts of the trial."""
         return json.loads(await self._ask("GET", of_trial(trial_id)))  # type: ignore[no-any-return]
 
     async def rollout(self, trial_id: str) -> list[Row]:
-        """The rows of a sealed trial."""
+        """Returns the rows of a sealed trial, as they were captured."""
         return rows_of(await self._ask("GET", of_trial(trial_id, "/rollout")))
 
     async def prepared(self, trial_id: str, prepare: Prepare = Prepare()) -> Prepared:
-        """The rows of a sealed trial after the rules of an export, or why the trial cannot be trained."""
+        """Returns the rows of a sealed trial after the rules of an export.
+
+        If the trial cannot be trained, `refused` of the answer has the reason.
+        """
         body = await self._ask("GET", of_trial(trial_id, "/rollout"), params=prepare.params())
         return json.loads(body)  # type: ignore[no-any-return]
 
     async def group(self, group_id: str) -> dict[str, Any]:
-        """How many of its samples are open, sealed, complete, and whether it is closed."""
+        """Returns the numbers of open, sealed and complete samples of the group, and whether the group is closed."""
         return json.loads(await self._ask("GET", of_group(group_id)))  # type: ignore[no-any-return]
 
     async def close_group(self, group_id: str) -> None:
-        """No further trial of the group; idempotent."""
+        """Closes the group, which then accepts no further trial. Idempotent."""
         await self._ask("POST", of_group(group_id, "/close"))
 
     async def policy(self) -> dict[str, Any]:
-        """The policy version that new tokens bear, and those before it."""
+        """Returns the current policy version and the earlier ones, and whether new calls are held."""
         return json.loads(await self._ask("GET", "/v1/policy"))  # type: ignore[no-any-return]
 
     async def set_policy(self, version: str | int) -> None:
-        """Names the weights that all upstreams have from now on."""
+        """Names the weights that all upstreams have from now on: a string or an integer."""
         await self._ask("POST", "/v1/policy", {"version": version})
 
     async def pause(self, *, wait: bool = False) -> None:
-        """New calls wait before they go upstream; with `wait`, returns once none is under way."""
+        """Holds new calls before they go upstream. With `wait`, returns once no call is in flight."""
+        # Calls in flight may last for any time, so a wait has no timeout.
         timeout = None if wait else USE_CLIENT_DEFAULT
         await self._ask("POST", "/v1/policy/pause", {"wait": wait}, timeout=timeout)
 
     async def resume(self) -> None:
-        """Calls that wait go upstream."""
+        """Releases held calls."""
         await self._ask("POST", "/v1/policy/resume")
 
     async def rollouts(
@@ -131,12 +138,14 @@ class _Calls(AsyncClosing):
         follow: bool = True,
         prepare: Prepare | None = None,
     ) -> AsyncGenerator[Trial, None]:
-        """Complete trials in their order, from the one after the cursor `after`, and on as they come.
+        """Yields complete trials in the order of the feed, after the cursor `after`, as they become complete.
 
-        Asks again where an answer ends or breaks off. Keep each trial's `cursor` together with what you made of it, and
-        give it as `after` when you start again. Without `follow` it ends with the first answer, which may be
-        empty, and raises where that does not come or breaks off. It raises too where trials behind `after` are gone by
-        their retention, unless `allow_gap` is set. With `prepare` the proxy applies the rules of an export to each trial.
+        Repeats the request when an answer ends or is cut off. Store each trial's `cursor` together with the result of
+        its processing, and pass the cursor as `after` when you start again. `limit` is the number of trials to yield.
+
+        Without `follow`, ends with the first answer, which may be empty, and raises if that answer fails or is cut
+        off. Raises RolltapError if retention has removed trials after the cursor, unless `allow_gap` is set. With
+        `prepare`, the proxy applies the rules of an export to each trial.
         """
         reading = Reading(after, wait, closed_groups, superseded, allow_gap, limit, follow, prepare)
         while not reading.is_over():
@@ -152,6 +161,7 @@ class _Calls(AsyncClosing):
                     return
 
     async def _answer(self, reading: Reading) -> AsyncGenerator[Trial, None]:
+        # A new buffer for each answer: an incomplete last line belongs to no later answer.
         buffer = LineBuffer()
         pieces = self._transport.pieces("/v1/rollouts", reading.params(), reading.timeout())
         async with aclosing(pieces):
@@ -161,7 +171,7 @@ class _Calls(AsyncClosing):
 
 
 class AsyncClient(_Calls):
-    """Calls the admin plane, for asyncio."""
+    """A client of the admin plane for asyncio."""
 
     def __init__(self, url: str = DEFAULT_URL, *, token: str | None = None, timeout: float = 60.0) -> None:
         http = httpx.AsyncClient(base_url=url, headers=headers(token), timeout=timeout)
@@ -169,7 +179,7 @@ class AsyncClient(_Calls):
 
 
 class Client(Blocking):
-    """Calls the admin plane. Usable from several threads."""
+    """A blocking client of the admin plane. Several threads can use it at once."""
 
     def __init__(self, url: str = DEFAULT_URL, *, token: str | None = None, timeout: float = 60.0) -> None:
         http = httpx.Client(base_url=url, headers=headers(token), timeout=timeout)

@@ -1,4 +1,4 @@
-"""What rolltap's servers say when they refuse."""
+"""Errors of the proxy and of the environment server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import httpx
 
 
 class RolltapError(Exception):
-    """The proxy or the environment server refused a request; the text is its own."""
+    """The proxy or the environment server refused a request. The text is the status and the server's message."""
 
     def __init__(
         self, status: int, message: str, code: str | None = None, retry_after: float | None = None
@@ -17,29 +17,29 @@ class RolltapError(Exception):
         self.status = status
         """The HTTP status."""
         self.message = message
-        """The server's words."""
+        """The server's message."""
         self.code = code
-        """The server's name of the cause, where it gave one."""
+        """The server's name of the cause. None if it gave none."""
         self.retry_after = retry_after
-        """Seconds after which the server wants to be asked again, where it said so."""
+        """Seconds after which to retry, from the header `Retry-After`. None if the server sent no number."""
 
 
 def passes(error: Exception) -> bool:
-    """Whether asking again may help: nobody answered, or the server is busy, begins or ends."""
+    """Returns whether a retry may help: no answer came, or the server is busy, starting or stopping."""
     if isinstance(error, RolltapError):
         return error.status in (429, 502, 503, 504)
     return isinstance(error, httpx.TransportError)
 
 
 def raise_for(response: httpx.Response, body: bytes) -> None:
-    """Raises what the server said, where the status is an error. `body` is the whole answer."""
+    """Raises RolltapError with the server's message if the status is an error. `body` is the whole answer."""
     if response.status_code < 400:
         return
     try:
         error = json.loads(body)["error"]
         message, code = str(error["message"]), error.get("code")
     except (ValueError, KeyError, TypeError, AttributeError):
-        # Not rolltap's own: something between, or another server.
+        # The error does not have rolltap's form: an intermediary or another server sent it.
         message, code = body.decode(errors="replace").strip() or response.reason_phrase, None
     retry_after = response.headers.get("retry-after", "")
     raise RolltapError(

@@ -1,4 +1,4 @@
-"""Lines of JSON, as the proxy sends and `rolltap export` writes them."""
+"""Readers of JSON lines, as the proxy sends and `rolltap export` writes them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 
 class LineBuffer:
-    """Whole lines of a stream that comes in pieces.
+    """Joins the pieces of a stream to whole lines.
 
-    A line ends with a line feed and nothing else: JSON may hold the other characters that Unicode calls line ends. What
-    has no line feed yet is no line; where the stream breaks off there, it never was one.
+    Only a line feed ends a line, because JSON text may contain the other line ends of Unicode. A last line without a
+    line feed was cut off and is never returned.
     """
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The lines that are whole with this piece, without their line feeds; blank ones are left out."""
-        # A line of a long trial comes in thousands of pieces: each is looked at once, and joined at the end.
+        """Returns the lines that this piece completes, without their line feeds. Skips blank lines."""
+        # A line of a long trial has thousands of pieces: each is scanned once, and all are joined at the end.
         end, *others = piece.split(b"\n")
         self._rest.append(end)
         if not others:
@@ -31,7 +31,10 @@ class LineBuffer:
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
-    """The objects of a file that `rolltap export` wrote as JSON Lines, one after the other."""
+    """Yields the objects of a JSON Lines file of `rolltap export`.
+
+    Raises ValueError with the path and the line number if a line is not JSON.
+    """
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if line.strip():

@@ -1,6 +1,6 @@
-"""Trials after the rules of an export: what a trainer asks the proxy for, and what it gets.
+"""Prepared trials: trials after the rules of an export, as a trainer requests them from the proxy.
 
-The proxy decides what is trained, with the functions of `rolltap export`. Nothing here decides again.
+The proxy decides which tokens are trained, with the functions of `rolltap export`. This package only reads the result.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ from rolltap.row import Prepared, PreparedRow
 
 @dataclass(frozen=True)
 class Prepare:
-    """The choices of a preparation, under the names of the admin plane; see docs/reference/admin-api.md."""
+    """The options of a preparation, by the names of the admin plane (docs/reference/admin-api.md)."""
 
     extent: Literal["train", "mask"] = "train"
-    """`mask` returns every chosen branch whole; `train` only branches that train something, up to their last trained token."""
+    """`mask` returns each selected branch whole. `train` returns only branches with trained tokens, and cuts each
+    after its last trained token.
+    """
     on_fork: Literal["all", "longest", "error"] = "all"
     failed: Literal["mask", "zero"] = "mask"
     train_constrained: bool = False
 
     def params(self) -> dict[str, str]:
-        """The query that asks for it."""
+        """Returns the query that requests this preparation."""
         query = {"prepare": self.extent, "on_fork": self.on_fork, "failed": self.failed}
         return {**query, "train_constrained": "true"} if self.train_constrained else {**query}
 
 
 def usable(prepared: Prepared) -> Prepared:
-    """The same, unless the proxy refused the trial: then it raises ValueError with the proxy's reason."""
+    """Returns `prepared` unchanged. Raises ValueError with the proxy's reason if the proxy refused the trial."""
     if prepared["refused"] is not None:
         raise ValueError(prepared["refused"])
     return prepared
@@ -45,10 +47,16 @@ def _of(trial: Mapping[str, Any]) -> Prepared:
 
 
 def prepared_rows(trial: Mapping[str, Any]) -> list[PreparedRow]:
-    """The branches to train. Empty if the trial sampled nothing. Raises ValueError if the trial is refused."""
+    """Returns the branches to train. Empty if the trial sampled nothing.
+
+    Raises ValueError if the proxy refused the trial, or if the trial was read without `prepare`.
+    """
     return _of(trial)["rows"]
 
 
 def earned(trial: Mapping[str, Any]) -> float | None:
-    """The number to train on. None if the reward does not measure the agent, or nothing was sampled."""
+    """Returns the number to train on, or None if the reward does not measure the agent or nothing was sampled.
+
+    Raises ValueError as `prepared_rows` does.
+    """
     return _of(trial)["reward"]

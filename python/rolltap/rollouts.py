@@ -1,4 +1,4 @@
-"""The feed: complete trials as they come, from a cursor on, over every break of the connection."""
+"""The state of a reader of the feed, which continues from its cursor after a lost connection."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rolltap.prepare import Prepare
 from rolltap.row import Trial
 
 LONGEST_PAUSE = 10.0
-"""Seconds between two attempts at most."""
+"""The longest time between two attempts, in seconds."""
 
 
 @dataclass
 class Reading:
-    """Where a reader stands. Every reading of the feed is one of these, asked again from its last whole line."""
+    """The parameters and the position of a reader. Each request continues after the last whole line."""
 
     after: str | None
     wait: float
@@ -29,13 +29,13 @@ class Reading:
     allow_gap: bool
     limit: int | None
     follow: bool
-    """Beyond the first answer, whether that came whole or not."""
+    """Whether to continue after the first answer, complete or cut off."""
     prepare: Prepare | None = None
     failures: int = 0
-    """Attempts in a row that brought nothing."""
+    """The number of failed attempts since the last trial."""
 
     def params(self) -> dict[str, str]:
-        """The query to go on with."""
+        """Returns the query of the next request."""
         query: dict[str, str] = {"wait": f"{self.wait:g}"}
         if self.after is not None:
             query["after"] = self.after
@@ -50,39 +50,43 @@ class Reading:
         return query if self.prepare is None else {**query, **self.prepare.params()}
 
     def timeout(self) -> httpx.Timeout:
-        """The proxy is silent for as long as it was asked to wait."""
+        """Returns the timeouts. The read timeout exceeds `wait`, because the proxy may send nothing for that long."""
         return httpx.Timeout(30.0, read=self.wait + 60.0)
 
     def is_over(self) -> bool:
-        """As many trials came as were asked for."""
+        """Returns whether the reader has as many trials as it requested."""
         return self.limit == 0
 
     def trials(self, buffer: LineBuffer, piece: bytes) -> list[Trial]:
-        """The trials that are whole with this piece."""
+        """Returns the trials that this piece completes."""
         return [_trial(json.loads(line)) for line in buffer.feed(piece)]
 
     def taken(self, trial: Trial) -> None:
-        """The reader has had this one: what comes next comes after it."""
+        """Moves the position after this trial and resets the count of failures."""
         self.after = trial["cursor"]
         self.failures = 0
         if self.limit is not None:
             self.limit -= 1
 
     def pause(self, error: Exception) -> float:
-        """Seconds until the next attempt; raises what no further attempt would change."""
+        """Returns the seconds until the next attempt: 0.5, then doubled each time up to 10.
+
+        Raises `error` if a retry cannot help, or without `follow`.
+        """
         if not self.follow or not passes(error):
             raise error
         self.failures += 1
+        # The exponent is bounded, because `failures` has no limit and a large power overflows.
         return min(LONGEST_PAUSE, 0.25 * 2.0 ** min(self.failures, 6))
 
 
 def _trial(line: dict[str, Any]) -> Trial:
-    # A line has either kind of rows; readers find both under one name.
+    # A line has `rows` or `prepared`. Readers find the rows of both under `rows`.
     if "prepared" in line:
         line["rows"] = line["prepared"]["rows"]
     return cast("Trial", line)
 
 
 def opening(task_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The body that opens a trial; what is None is left to the proxy."""
+    """Returns the body that opens a trial. Omits fields that are None: the proxy has defaults for them."""
     return {"task_id": task_id, **{key: value for key, value in fields.items() if value is not None}}

@@ -1,4 +1,4 @@
-"""The shapes of what the proxy returns: `rollout/1` rows, prepared rows, and complete trials."""
+"""The types of the proxy's answers: `rollout/1` rows, prepared rows, and complete trials."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["CallSpan", "Prepared", "PreparedRow", "Response", "Row", "Trial", "T
 
 
 class TrialFacts(TypedDict):
-    """What every trial that is handed out says."""
+    """The members of every trial, from the feed or from `run_trial`."""
 
     trial_id: str
     task_id: str
@@ -21,26 +21,26 @@ class TrialFacts(TypedDict):
     reward_valid: bool
     failure_cause: str | None
     rows: list[Row]
-    """None where the trial has not a single sampled token."""
+    """The rows of the branches. Empty if the trial sampled no token."""
 
 
 class Trial(TrialFacts, total=False):
-    """A complete trial. The feed's lines have these too."""
+    """A complete trial. The feed adds the members below. `run_trial` adds only `prepared`, if requested."""
 
     cursor: str
     attempt: int
     superseded: bool
     completed_at: str
     group_remaining: int | None
-    """Of a closed group: how many of its trials follow."""
+    """With `closed_groups`: how many trials of the group follow; 0 on the last. None without a group."""
     late: bool
-    """It was complete only after its group had closed."""
+    """With `closed_groups`: whether the trial became complete after its group had closed."""
     prepared: Prepared
-    """If it was asked for. `rows` are those of `prepared` then."""
+    """The prepared trial, if requested. `rows` are then the rows of `prepared`."""
 
 
 class Response(NamedTuple):
-    """A row as trainers take it that keep the prompt apart. The last three are of one length."""
+    """A row for trainers that separate the prompt. `ids`, `mask` and `logprobs` have one length."""
 
     prompt_ids: list[int]
     ids: list[int]
@@ -49,7 +49,7 @@ class Response(NamedTuple):
 
 
 def response(row: PreparedRow) -> Response:
-    """The row from its first sampled token on."""
+    """Splits the row at its first sampled token into prompt and response."""
     start = row["prompt_len"]
     return Response(
         row["token_ids"][:start], row["token_ids"][start:], row["loss_mask"][start:], row["logprobs"][start:]
@@ -57,8 +57,8 @@ def response(row: PreparedRow) -> Response:
 
 
 def stand_in() -> Response:
-    """In the place of a trial that sampled nothing, where a trainer wants a sequence of each: two tokens, not trained.
+    """Returns two untrained tokens for a trial that sampled nothing, if a trainer requires a sequence per trial.
 
-    They are the model's first, whatever that is. A prompt or an answer without any token would end the trainer's step.
+    Both tokens have id 0, the first of the vocabulary. An empty prompt or answer would end the trainer's step.
     """
     return Response([0], [0], [0], [0.0])

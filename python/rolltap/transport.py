@@ -1,7 +1,7 @@
 """The transports of the clients. A client is written once, with `async`; its transport decides how it waits.
 
-The coroutines of a client on a BlockingTransport never suspend. `blocking` makes plain methods of them, which need no
-event loop.
+The coroutines of a client on a BlockingTransport never suspend. `blocking` turns them into plain methods, which need
+no event loop.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class AsyncioTransport:
-    """Waits in the event loop of asyncio."""
+    """A transport that waits in the event loop of asyncio."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
@@ -43,11 +43,11 @@ class AsyncioTransport:
         timeout: Any = USE_CLIENT_DEFAULT,
         params: Mapping[str, str] | None = None,
     ) -> httpx.Response:
-        """Sends a request with a JSON body, and reads the whole answer."""
+        """Sends a request with a JSON body and returns the whole answer."""
         return await self._http.request(method, path, json=body, params=params, timeout=timeout)
 
     async def pieces(self, path: str, params: Mapping[str, str], timeout: Any) -> AsyncGenerator[bytes, None]:
-        """Sends a GET request, and reads its answer piece by piece. Raises RolltapError if the status is an error."""
+        """Sends a GET request and yields its answer in pieces. Raises RolltapError if the status is an error."""
         async with self._http.stream("GET", path, params=params, timeout=timeout) as response:
             if response.status_code >= 400:
                 raise_for(response, await response.aread())
@@ -56,7 +56,7 @@ class AsyncioTransport:
 
 
 class BlockingTransport:
-    """The same for a program that waits: it blocks the calling thread, and awaits nothing."""
+    """A transport that blocks the calling thread. Its coroutines await nothing."""
 
     def __init__(self, http: httpx.Client) -> None:
         self._http = http
@@ -89,7 +89,7 @@ Transport = Union[AsyncioTransport, BlockingTransport]
 
 
 class AsyncClosing:
-    """A client that `async with` closes."""
+    """The base of clients that `async with` closes."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -102,7 +102,7 @@ class AsyncClosing:
 
 
 class Blocking:
-    """The base of a class that has the methods of `_client`, made blocking. `with` closes it."""
+    """The base of classes that offer the methods of `_client` as blocking methods. `with` closes the client."""
 
     _client: Any
     """A client on a BlockingTransport."""
@@ -115,7 +115,7 @@ class Blocking:
 
 
 def finished(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never suspends."""
+    """Returns the result of a coroutine that never suspends. Raises RuntimeError if it suspends."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -125,7 +125,7 @@ def finished(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
-    """A method of a Blocking class: the same call, which returns the result in place of a coroutine."""
+    """Returns a method of a Blocking class that calls `method` and returns its result instead of a coroutine."""
 
     @wraps(method)
     def call(self: Blocking, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -137,12 +137,13 @@ def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> C
 def blocking_iterator(
     method: Callable[Concatenate[Any, P], AsyncGenerator[T, None]],
 ) -> Callable[Concatenate[Any, P], Iterator[T]]:
-    """The same for an asynchronous generator."""
+    """Returns a method of a Blocking class that iterates over the asynchronous generator of `method`."""
 
     @wraps(method)
     def call(self: Blocking, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         items = method(self._client, *args, **kwargs)
 
+        # `finished` takes a coroutine, and `__anext__` returns only an awaitable.
         async def following() -> T:
             return await items.__anext__()
 
@@ -154,7 +155,7 @@ def blocking_iterator(
                     return
                 yield item
         finally:
-            # A caller that leaves its loop early closes the connection of the answer.
+            # If the caller leaves its loop early, this closes the connection of the answer.
             finished(items.aclose())
 
     return call

@@ -1,4 +1,4 @@
-"""An agent's run as a trial: opened, run, sealed, rewarded, and back as rows."""
+"""Runs an agent as a trial: opens it, runs the agent, seals it, sets the reward, and reads the rows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rolltap.prepare import Prepare
 from rolltap.row import Row, Trial
 
 Outcome = Union[float, Mapping[str, float], None]
-"""What was earned: a number, several by name of which `reward` is trained on, or None where nothing can be said."""
+"""The result of an agent: a number, or several by name (`reward` is trained on), or None if there is no verdict."""
 
 Agent = Callable[[OpenedTrial, Mapping[str, Any]], Awaitable[Outcome]]
-"""Works at a task with the trial's base URLs until it is done, and has the result judged."""
+"""An async function of the opened trial and the task. Uses the trial's base URLs, and returns the outcome."""
 
 
 async def run_trial(
@@ -26,18 +26,19 @@ async def run_trial(
     prepare: Prepare | None = None,
     **opening: Any,
 ) -> Trial:
-    """Opens a trial (`opening` has further fields of `POST /v1/trials`), runs the agent, seals, and gives the reward.
+    """Opens a trial (`opening` has further fields of `POST /v1/trials`), runs the agent, seals, and sets the reward.
 
-    An agent that fails leaves a trial whose reward is not valid, with the exception's name as its cause: its tokens
-    come back all the same, for a trainer that compares groups needs each member. Cancellation seals the trial and
-    goes on as cancellation. With `prepare` the proxy applies the rules of an export to the rows.
+    If the agent raises, the trial has no valid reward, and the exception's name is its failure cause. The trial is
+    returned all the same, because a trainer that compares groups needs each member. A cancellation seals the trial
+    and is raised again. With `prepare`, the proxy applies the rules of an export to the rows.
     """
     opened = await client.open_trial(task_id, **opening)
     try:
         judged: tuple[Outcome, str | None] = (await agent(opened, task), None)
-    except Exception as error:  # noqa: BLE001  (whatever the agent does, the trial has to end)
+    except Exception as error:  # noqa: BLE001  (the trial must end, whatever the agent raises)
         judged = (None, type(error).__name__)
     except asyncio.CancelledError:
+        # Without the shield, a second cancellation could leave the trial open.
         await asyncio.shield(client.seal(opened.trial_id))
         raise
     await client.seal(opened.trial_id)
@@ -49,9 +50,10 @@ async def run_trial(
 
 
 async def run_trials(runs: Iterable[Awaitable[Trial]]) -> list[Trial]:
-    """Runs of trials side by side, in their order; raises what the first of them raised once all have ended.
+    """Awaits runs concurrently and returns their trials in order.
 
-    Raised at once, it would close the client under the others, whose trials would stay open.
+    If runs raise, raises the exception of the first in order, after all have ended. An earlier exception would close
+    the client that the other runs use, and their trials would stay open.
     """
     ended = await asyncio.gather(*runs, return_exceptions=True)
     trials: list[Trial] = []
@@ -70,7 +72,7 @@ def _reward(outcome: Outcome, failure: str | None) -> dict[str, Any]:
 
 
 def _trial(status: Mapping[str, Any], rows: list[Row]) -> Trial:
-    # The status has the reward also if the trial sampled no token, and so has no row.
+    # The reward is from the status, because a trial that sampled no token has no row.
     return {
         "trial_id": status["trial_id"],
         "task_id": status["task_id"],

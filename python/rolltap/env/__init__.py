@@ -1,7 +1,8 @@
-"""Terminals at Harbor tasks as environments with `reset` and `step`, served by `rolltap env`.
+"""Offers terminals at Harbor tasks as environments with `reset` and `step`, served by `rolltap env`.
 
-`AsyncTerminalGymEnv` and its twin `TerminalGymEnv` speak to a server, `serve` starts one. All else is the server's:
-containers, terminals, how answers of models are read, verifiers. For Gymnasium see `rolltap.env.gymnasium_env`.
+`AsyncTerminalGymEnv` and the blocking `TerminalGymEnv` are clients of a server, and `serve` starts a server. The server
+has the containers and terminals, reads the answers of models, and runs the verifiers. For Gymnasium see
+`rolltap.env.gymnasium_env`.
 
     with serve() as server, TerminalGymEnv("tasks/hello-file", server=server) as env:
         observation, info = env.reset()

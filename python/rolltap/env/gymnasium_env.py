@@ -1,6 +1,7 @@
-"""The environment as Gymnasium knows it (package `gymnasium` 1.4.0): `RolltapTerminal-v0`.
+"""The terminal as an environment of Gymnasium (package `gymnasium` 1.4.0): `RolltapTerminal-v0`.
 
-Importing this module registers it, and so does `gymnasium.make("rolltap.env.gymnasium_env:RolltapTerminal-v0", …)`.
+Importing this module registers the environment, and so does
+`gymnasium.make("rolltap.env.gymnasium_env:RolltapTerminal-v0", …)`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ ID = "RolltapTerminal-v0"
 
 
 class _Observations(spaces.Text):
-    """Text of any characters: `spaces.Text` lists those that it takes, and terminals show all of Unicode."""
+    """Text of any characters. `spaces.Text` lists its allowed characters, and a terminal shows all of Unicode."""
 
     def __init__(self) -> None:
         super().__init__(max_length=2**31 - 1, min_length=0)
@@ -31,7 +32,7 @@ class _Observations(spaces.Text):
 
 
 class _Actions(_Observations):
-    """What a model may say, and keys. Its samples are answers that can be read, and type nothing."""
+    """Answers of models, and keys. A sample is a valid answer that types nothing."""
 
     def contains(self, x: Any) -> bool:
         return isinstance(x, (str, dict))
@@ -43,8 +44,8 @@ class _Actions(_Observations):
 class RolltapTerminal(gymnasium.Env[str, Action]):
     """A terminal at a task, for `gymnasium.make("RolltapTerminal-v0", task_dir=…, server=…)`.
 
-    An observation is what the terminal shows, an action a model's answer or keys (`rolltap.env.Action`). `info` is that
-    of `rolltap.env.ResetInfo` and `StepInfo`; at the end it has all rewards.
+    An observation is the text of the terminal, and an action is a model's answer or keys (`rolltap.env.Action`). `info`
+    has the members of `rolltap.env.ResetInfo` or `StepInfo`. At the end it has all rewards.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}
@@ -66,19 +67,19 @@ class RolltapTerminal(gymnasium.Env[str, Action]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
-        """A fresh container. The seed is that of Gymnasium's spaces: a task has none."""
+        """Starts a fresh container. The seed is for Gymnasium's random generator only: a task has no seed."""
         super().reset(seed=seed)
         self._shown, info = self._terminal.reset()
         return self._shown, dict(info)
 
     def step(self, action: Action) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """`(observation, reward, terminated, truncated, info)`."""
+        """Performs the action and returns `(observation, reward, terminated, truncated, info)`."""
         self._shown, reward, done, info = self._terminal.step(action)
         truncated = done and info.get("truncated", False)
         return self._shown, reward, done and not truncated, truncated, dict(info)
 
     def render(self) -> str | None:
-        """The last observation, with `render_mode="ansi"`."""
+        """Returns the last observation with `render_mode="ansi"`, else None."""
         return self._shown if self.render_mode == "ansi" else None
 
     def close(self) -> None:
@@ -87,5 +88,5 @@ class RolltapTerminal(gymnasium.Env[str, Action]):
 
 
 if ID not in gymnasium.registry:
-    # A terminal shows its container's name, and the time that commands take.
+    # Nondeterministic: a terminal shows its container's name and the duration of commands.
     gymnasium.register(ID, entry_point=RolltapTerminal, nondeterministic=True)

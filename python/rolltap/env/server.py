@@ -1,4 +1,4 @@
-"""An environment server of one's own: `rolltap env`, started and stopped by a program that needs it."""
+"""Starts and stops an environment server (`rolltap env`) for the program that needs it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from contextlib import contextmanager
 from typing import IO
 
 READY = "listening on "
-"""The line that `rolltap env` prints once it takes calls goes on with its address."""
+"""The text before the address, in the line that `rolltap env` prints once it accepts calls."""
 
 GRACE = 60.0
-"""Seconds in which a server that was told to stop removes its containers."""
+"""Seconds for a stopping server to remove its containers, before it is killed."""
 
 
 @contextmanager
 def serve(
     arguments: Sequence[str] = (), *, program: str | os.PathLike[str] | None = None, timeout: float = 60.0
 ) -> Iterator[str]:
-    """Starts `rolltap env` at a port of its own and gives its address; stops it, with all its environments, at the end.
+    """Starts `rolltap env` at a free port and yields its address. Stops the server and its environments at the end.
 
-    `arguments` are further ones of the program (`["-e", "local"]`). The program is `program`, else what the variable
-    ROLLTAP_PROGRAM names, else the `rolltap` on PATH. What it says on standard error goes to this program's.
+    `arguments` are further arguments of the program (`["-e", "local"]`). The program is `program`, else the value of
+    the variable ROLLTAP_PROGRAM, else `rolltap` on PATH. The server inherits the standard error of this process.
 
-    Raises RuntimeError where there is no such program, or where it does not listen within `timeout` seconds.
+    Raises RuntimeError if there is no such program, if it ends early, or if it does not listen within `timeout`
+    seconds.
     """
     command = [_found(program), "env", "--listen", "127.0.0.1:0", *arguments]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
@@ -39,7 +40,7 @@ def serve(
         try:
             process.wait(GRACE)
         except subprocess.TimeoutExpired:
-            # Its next start, or `rolltap clean`, removes what it could not.
+            # The next server, or `rolltap clean`, removes the containers that are left.
             process.kill()
             process.wait()
 
@@ -55,7 +56,7 @@ def _found(program: str | os.PathLike[str] | None) -> str:
 def _address(process: subprocess.Popen[str], timeout: float) -> str:
     assert process.stdout is not None
     lines: queue.Queue[str | None] = queue.Queue()
-    # Goes on reading to the end, so that the server never waits for a full pipe.
+    # The thread reads to the end, so that the server never blocks on a full pipe.
     threading.Thread(target=_pass_on, args=(process.stdout, lines), daemon=True).start()
     until = time.monotonic() + timeout
     while True:

@@ -1,4 +1,4 @@
-"""A terminal at a task, as an environment with `reset` and `step`: for asyncio, and for programs that wait."""
+"""A terminal at a task as an environment with `reset` and `step`, blocking and for asyncio."""
 
 from __future__ import annotations
 
@@ -36,45 +36,52 @@ if TYPE_CHECKING:
 
 
 class _Terminal(AsyncClosing):
-    """A terminal at a server, on any transport."""
+    """A terminal at an environment server, on any transport."""
 
     def __init__(
         self, task_dir: Task, options: EnvOptions, server: str, patience: float, transport: Transport
     ) -> None:
         self.env_id: str | None = None
-        """The server's name of the environment, once it is there."""
+        """The server's id of the environment. None before the first `reset` and after `close`."""
         self._creation = creation(task_dir, options)
         self._server = server
         self._patience = patience
         self._transport = transport
 
     async def reset(self) -> tuple[str, ResetInfo]:
-        """A fresh container and terminal: what it shows, and the task. A step under way is cancelled."""
+        """Starts a fresh container and terminal, and returns the observation and the info with the task.
+
+        Ends a step in flight. If all places of the server are taken, retries for `patience` seconds.
+        """
         if self.env_id is not None:
             try:
                 return begun(await self._ask("POST", place(self.env_id, "/reset"), {}))
             except RolltapError as error:
+                # An environment that no longer exists is replaced by a new one.
                 if not is_gone(error):
                     raise
         self.env_id = await self._create()
         return begun(await self._ask("POST", place(self.env_id, "/reset"), {}))
 
     async def step(self, action: Action) -> Step:
-        """Does it, and gives what the terminal shows then: `(observation, reward, done, info)`."""
+        """Performs the action and returns `(observation, reward, done, info)`.
+
+        Raises RuntimeError before the first `reset` and after `close`.
+        """
         return step_of(await self._ask("POST", place(reset_first(self.env_id), "/step"), {"action": action}))
 
     async def finish(self) -> Step:
-        """Ends the episode where it stands and has the work judged, as that of a model that ran out of turns."""
+        """Ends the episode, so that the verifier judges the work as for a model that ran out of turns."""
         step = await self.step(FINISH)
-        # Where the environment wants completion confirmed, the first only asks for it.
+        # With `confirm_completion`, the episode ends only after two consecutive requests.
         return step if step.done else await self.step(FINISH)
 
     async def renew(self) -> None:
-        """Says that the environment is still wanted, where a model thinks for longer than the lease."""
+        """Renews the lease of the environment, for a model that takes longer than the lease."""
         await self._ask("POST", place(reset_first(self.env_id), "/lease"), {})
 
     async def close(self) -> None:
-        """Removes the environment, in whatever state it is; idempotent."""
+        """Removes the environment in any state. Idempotent."""
         env_id, self.env_id = self.env_id, None
         try:
             if env_id is not None:
@@ -83,7 +90,7 @@ class _Terminal(AsyncClosing):
             if not is_gone(error):
                 raise
         except ConnectionError:
-            # A server that ended has removed all of its environments; one that is cut off does once the lease is over.
+            # A stopped server has removed its environments. An unreachable one removes them when their leases end.
             pass
         finally:
             await self._transport.close()
@@ -109,13 +116,13 @@ class _Terminal(AsyncClosing):
 class AsyncTerminalGymEnv(_Terminal):
     """A terminal in a Harbor task's container, at a server (`rolltap env`).
 
-    The reward is 0.0 until the episode is over, and then what the task's verifier gives. Nothing is asked of the server
-    before the first `reset`, which makes the environment there; `close` removes it. So does the server, where nobody
-    has called for `lease_seconds`.
+    The reward is 0.0 until the episode is over, and is then the number of the task's verifier. The first `reset`
+    creates the environment at the server, and no request is sent before. `close` removes the environment. The server
+    also removes it after `lease_seconds` without a call.
 
-    An action is a model's answer as it came, or keys: see `rolltap.env.Action`. What the server refuses is raised as
-    RolltapError with its words and code, such as `done` for a step after the end and `vanished` for a container that
-    somebody removed; a `reset` begins anew in both cases.
+    An action is a model's unchanged answer, or keys: see `rolltap.env.Action`. An error of the server raises
+    RolltapError with the server's message and code, such as `done` for a step after the end and `vanished` for a
+    container that no longer exists. In both cases a `reset` starts a new episode.
     """
 
     def __init__(
@@ -128,18 +135,18 @@ class AsyncTerminalGymEnv(_Terminal):
         timeout: float | None = 3600.0,
         **options: Unpack[EnvOptions],
     ) -> None:
-        """`options` are those of `rolltap.env.EnvOptions`.
+        """Takes the `options` of `rolltap.env.EnvOptions`. Sends no request.
 
-        `token` is what the server wants of its callers, the variable ROLLTAP_ENV_TOKEN unless it is said; `patience` is
-        how many seconds `reset` waits for a place where all of the server's are taken, `timeout` how long the server
-        may be silent.
+        `token` is the token of the server; the default is the variable ROLLTAP_ENV_TOKEN. `patience` is the time in
+        seconds for which `reset` retries if all places of the server are taken. `timeout` is the longest silence of
+        the server in seconds, or None for no limit.
         """
         http = httpx.AsyncClient(base_url=server, headers=headers(token), timeout=httpx_timeout(timeout))
         super().__init__(task_dir, options, server, patience, AsyncioTransport(http))
 
 
 class TerminalGymEnv(Blocking):
-    """AsyncTerminalGymEnv for programs that wait: the same calls under the same names."""
+    """The blocking form of AsyncTerminalGymEnv, with the same methods."""
 
     def __init__(
         self,
@@ -157,7 +164,7 @@ class TerminalGymEnv(Blocking):
 
     @property
     def env_id(self) -> str | None:
-        """The server's name of the environment, once it is there."""
+        """The server's id of the environment. None before the first `reset` and after `close`."""
         return self._client.env_id
 
     @env_id.setter

@@ -1,4 +1,4 @@
-"""What is said to an environment server and what it answers: the same for a program that waits and for asyncio."""
+"""Requests and answers of the environment server, for both clients (docs/reference/env-server-api.md)."""
 
 from __future__ import annotations
 
@@ -13,115 +13,118 @@ import httpx
 from rolltap.errors import RolltapError, raise_for
 
 DEFAULT_SERVER = "http://127.0.0.1:7080"
-"""Where `rolltap env` listens unless it was told otherwise."""
+"""The default address of `rolltap env`."""
 
 
 class GitTask(TypedDict, total=False):
-    """A task of a repository; the server fetches it once."""
+    """A task of a git repository. The server fetches each task once."""
 
     git_url: str
     git_commit_id: str
     path: str
-    """Of the task's directory, inside the repository."""
+    """The task's directory inside the repository."""
 
 
 Task = Union[str, "os.PathLike[str]", GitTask]
-"""A task directory on the server's machine, or a task of a repository."""
+"""A task directory on the server's machine, or a task of a git repository."""
 
 
 class EnvOptions(TypedDict, total=False):
-    """How an environment is made. What is left out is the server's default."""
+    """The options of an environment. The server has a default for each."""
 
     environment: Literal["docker", "local"]
-    """A container each, or a temporary directory on the server's machine, which is no sandbox."""
+    """`docker`: a container. `local`: a temporary directory on the server's machine, which is no sandbox."""
     terminal: Literal["screen", "tmux"]
-    """The server's own screen, which needs nothing in the image, or tmux, which a human can look into."""
+    """`screen`: the server's screen emulator, which needs nothing in the image. `tmux`: a session that a person can
+    watch.
+    """
     width: int
     height: int
     lease_seconds: float
-    """The server removes an environment that nobody has called for so long."""
+    """The server removes the environment after this time without a call."""
     max_steps: int
-    """The episode is truncated after these."""
+    """The number of steps after which the episode is truncated. No limit by default."""
     format: Literal["json", "xml"]
-    """Of models' answers."""
+    """The format of a model's answers."""
     confirm_completion: bool
-    """A model has to say twice that the task is complete, as the terminal agent lets it."""
+    """Whether the episode ends only after two consecutive `task_complete`, as with the terminal agent."""
 
 
 class Command(TypedDict, total=False):
-    """Keys that are typed."""
+    """Keys to type."""
 
     keystrokes: str
-    """Typed as they stand; a string that is the name of a key (`C-c`, `Enter`) presses that key."""
+    """Typed literally, unless the string is the name of one key (`C-c`, `Enter`), which presses that key."""
     duration: float
-    """Seconds until the next keys, or until the terminal is looked at."""
+    """The wait after typing, in seconds: 1 by default, limited to 0 to 60."""
 
 
 class Commands(TypedDict, total=False):
-    """Several of these, one after the other."""
+    """Several commands, typed in order, and whether the task is complete."""
 
     commands: Sequence[Command]
     task_complete: bool
 
 
 Action = Union[str, Command, Commands]
-"""A model's answer as it came, which the server reads as the terminal agent does, or keys."""
+"""A model's unchanged answer, which the server reads as the terminal agent does, or keys."""
 
 FINISH: Commands = {"commands": [], "task_complete": True}
-"""The work is to be judged as it is."""
+"""The action that completes the task: the verifier judges the work in its present state."""
 
 
 class ResetInfo(TypedDict, total=False):
-    """What comes with the first observation."""
+    """The info of a reset."""
 
     instruction: str
-    """The task's own words."""
+    """The task's instruction."""
     task_id: str
     step: int
     prompt: str
-    """The terminal agent's first message to a model: the rules of its answers, the task, and the terminal."""
+    """The terminal agent's first message to its model: the rules for answers, the task, and the terminal."""
 
 
 class StepInfo(TypedDict, total=False):
-    """What comes with each further observation."""
+    """The info of a step."""
 
     step: int
     warnings: list[str]
-    """What was odd about the action, in the words that a model is told."""
+    """Warnings about the action, as in the message to the model."""
     parse_error: str
-    """Why a model's answer could not be read; nothing was typed."""
+    """Why a model's answer could not be read. Such an answer types nothing."""
     terminated: bool
     truncated: bool
     rewards: dict[str, float]
-    """All that the verifier gave, once the episode is over."""
+    """All numbers of the verifier, once the episode is over."""
     reward_valid: bool
-    """False where the reward does not measure what was done: the verifier failed."""
+    """False if the reward does not measure the work, because the verifier failed."""
     failure_cause: str
-    """The name of what went wrong with the verifier."""
+    """The name of the verifier's failure."""
     failure: str
+    """The description of that failure."""
     terminal_closed: bool
-    """The shell ended, and with it the episode."""
+    """The shell has ended, which ends the episode."""
 
 
 class Step(NamedTuple):
-    """What came of an action."""
+    """The result of an action."""
 
     observation: str
-    """What the terminal shows, in the words of the terminal agent to a model: with what was odd about the answer."""
+    """The terminal agent's message to its model: warnings about the answer, then new output or the screen."""
     reward: float
-    """0.0 until the episode is over, then the verifier's."""
+    """0.0 until the episode is over, then the verifier's reward. 0.0 also if the verifier failed."""
     done: bool
     info: StepInfo
 
 
 class UnverifiedError(Exception):
-    """An episode ended without a reward that measures it; the text is the server's cause."""
+    """An episode ended without a valid reward. The text is the server's cause."""
 
 
 def checked(step: Step) -> Step:
-    """The step, for a trainer that would train on whatever number it is given.
+    """Returns the step unchanged, for a trainer that trains on any number.
 
-    Raises UnverifiedError where the verifier failed: the 0.0 in its place says nothing about what was done.
+    Raises UnverifiedError if the verifier failed, because the reward 0.0 then does not measure the work.
     """
     if step.done and not step.info.get("reward_valid", True):
         cause, text = (
@@ -133,10 +136,9 @@ def checked(step: Step) -> Step:
 
 
 def creation(task: Task, options: EnvOptions) -> dict[str, Any]:
-    """The body of `POST /v1/envs`.
+    """Returns the body of `POST /v1/envs`.
 
-    A path is made absolute: the server need not run in this program's directory. Raises TypeError for an option that
-    there is not.
+    Makes a path absolute, because the server may run in another directory. Raises TypeError for an unknown option.
     """
     if unknown := sorted(set(options) - set(EnvOptions.__annotations__)):
         raise TypeError(f"no such option of an environment: {', '.join(unknown)}")
@@ -145,12 +147,12 @@ def creation(task: Task, options: EnvOptions) -> dict[str, Any]:
 
 
 def place(env_id: str, what: str = "") -> str:
-    """The path of one environment."""
+    """Returns the path of an environment, or of a part of the environment."""
     return f"/v1/envs/{quote(env_id, safe='')}{what}"
 
 
 def answer(response: httpx.Response) -> dict[str, Any]:
-    """The JSON object of an answer; raises what the server said, where it refused."""
+    """Returns the JSON object of an answer. Raises RolltapError for an error, or if the answer is no JSON object."""
     raise_for(response, response.content)
     made = json.loads(response.content) if response.content else {}
     if not isinstance(made, dict):
@@ -161,47 +163,50 @@ def answer(response: httpx.Response) -> dict[str, Any]:
 
 
 def step_of(said: Mapping[str, Any]) -> Step:
-    """A step's answer."""
+    """Returns the step of the answer to `step`."""
     return Step(said["observation"], float(said["reward"]), bool(said["done"]), said["info"])
 
 
 def is_gone(error: RolltapError) -> bool:
-    """The server knows the environment no more: its lease ran out, or the server is another one by now."""
+    """Returns whether the environment no longer exists: closed, expired, or unknown to a restarted server."""
     return error.code in ("closed", "expired", "unknown_env")
 
 
 def pause(error: RolltapError, left: float) -> float | None:
-    """Seconds until a server whose places are all taken is asked again; None where that is of no use."""
+    """Returns the seconds until the next attempt, at most `left`, if all places of the server are taken.
+
+    Returns None for any other error, or if no time is left.
+    """
     if error.code != "too_many" or left <= 0:
         return None
     return min(left, error.retry_after or 1.0)
 
 
 def unreachable(server: str) -> ConnectionError:
-    """Nobody listens there."""
+    """Returns the error for an address without a server."""
     return ConnectionError(
         f"no environment server at {server}: start one with `rolltap env`, or with rolltap.env.serve()"
     )
 
 
 def headers(token: str | None) -> dict[str, str]:
-    """What a server that wants a token is shown: this one, else that of the variable ROLLTAP_ENV_TOKEN."""
+    """Returns the headers with `token`, else the token of the variable ROLLTAP_ENV_TOKEN, else none."""
     shown = token or os.environ.get("ROLLTAP_ENV_TOKEN")
     return {"authorization": f"Bearer {shown}"} if shown else {}
 
 
 def httpx_timeout(seconds: float | None) -> httpx.Timeout:
-    """How long the server may be silent: while it builds an image, waits for a command, runs a verifier."""
+    """Returns the timeouts of a request. The server is silent while it builds an image or runs a verifier."""
     return httpx.Timeout(seconds, connect=10.0)
 
 
 def begun(said: Mapping[str, Any]) -> tuple[str, ResetInfo]:
-    """A reset's answer."""
+    """Returns the observation and the info of the answer to `reset`."""
     return said["observation"], said["info"]
 
 
 def reset_first(env_id: str | None) -> str:
-    """The environment's name at the server; raises where there is none yet."""
+    """Returns `env_id`. Raises RuntimeError if there is no environment at the server."""
     if env_id is None:
         raise RuntimeError("there is no episode yet, or the environment was closed: call reset() first")
     return env_id

@@ -1,4 +1,4 @@
-"""A module per trainer: an exported line becomes the trainer's own object, and an adapter plugs into its loop.
+"""One module per trainer. It converts exported lines to the trainer's own objects, and may adapt agents to its loop.
 
-Each module imports its trainer, so import the one that you use.
+Each module imports its trainer, so import only the module that you use.
 """

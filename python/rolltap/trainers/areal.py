@@ -1,4 +1,4 @@
-"""AReaL (commit 4aef98d): the tensors of an episode, from an export or from a workflow that runs agents now."""
+"""Tensors of episodes for AReaL (commit 4aef98d), from an export or from a workflow that runs agents."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _PER_TOKEN = {
     "logprobs": (torch.float32, 0.0),
     "versions": (torch.int32, -1),
 }
+"""The type and the padding of each tensor with a value per token."""
 
 
 def tensors(line: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """The tensors of an exported line: a row per branch, filled up to the longest."""
+    """Returns the tensors of an exported line: a row per branch, padded to the longest branch."""
     lengths = [len(ids) for ids in line["input_ids"]]
     width = max(lengths)
     made = {name: _filled(line[name], width, *how) for name, how in _PER_TOKEN.items()}
@@ -39,10 +40,11 @@ def _filled(rows: Sequence[Sequence[Any]], width: int, dtype: torch.dtype, filli
 
 
 class Workflow(RolloutWorkflow):
-    """Runs the agent once per episode, as a trial; the agent gets the episode's data.
+    """Runs the agent once per episode, as a trial. The agent gets the episode's data.
 
-    AReaL compares rewards by their place in the batch, so a forked trial gives the branch that trains the most. A trial
-    whose reward does not measure the agent, or of which nothing is trained, is rejected, and AReaL asks for another.
+    AReaL compares rewards by their place in the batch, so a forked trial gives the branch with the most trainable
+    tokens. A trial is rejected if its reward does not measure the agent, or if it has no trained token. AReaL then
+    requests another.
     """
 
     def __init__(
@@ -54,7 +56,10 @@ class Workflow(RolloutWorkflow):
         self._opening = {"task_id": "areal", **opening}
 
     async def arun_episode(self, engine: Any, data: dict[str, Any]) -> dict[str, torch.Tensor] | None:
-        """One episode; the engine is not asked, for the agent calls it through the proxy."""
+        """Runs one episode. Does not use `engine`, because the agent calls vLLM through the proxy.
+
+        Returns None to reject the episode.
+        """
         async with AsyncClient(self._url, token=self._token) as client:
             trial = await run_trial(client, self._agent, data, prepare=Prepare(on_fork="longest"), **self._opening)
         line = _line(trial)
@@ -65,6 +70,7 @@ def _line(trial: Trial) -> dict[str, Any] | None:
     reward, rows = earned(trial), prepared_rows(trial)
     if reward is None or not any(rows[0]["loss_mask"]):
         return None
+    # `on_fork="longest"` leaves one branch.
     (row,) = rows
     return {
         "input_ids": [row["token_ids"]],

@@ -1,4 +1,4 @@
-"""Harbor (package `harbor` 0.25.0): its rollout details and trajectories."""
+"""Rollout details and trajectories for Harbor (package `harbor` 0.25.0)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _DETAILS = TypeAdapter(list[RolloutDetail])
 
 
 def rollout_details(line: Mapping[str, Any]) -> list[RolloutDetail]:
-    """Those of a line of `rolltap export --format harbor-details`, for an `AgentContext`."""
+    """Returns the details of a line of `rolltap export --format harbor-details`, for an `AgentContext`."""
     return _DETAILS.validate_python(line["agent_result"]["rollout_details"])
 
 
 def trajectory(line: Mapping[str, Any]) -> Trajectory:
-    """The trajectory of a line of `rolltap export --format atif`."""
+    """Returns the trajectory of a line of `rolltap export --format atif`."""
     return Trajectory.model_validate(line)

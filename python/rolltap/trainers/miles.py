@@ -1,4 +1,4 @@
-"""miles (commit 31f1ca9): samples."""
+"""Samples for miles (commit 31f1ca9)."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from miles.utils.types import Sample
 
 
 def sample(line: Mapping[str, Any]) -> Sample:
-    """The sample of a line of `rolltap export --format miles`."""
+    """Returns the sample of a line of `rolltap export --format miles`."""
     return Sample.from_dict(dict(line))

@@ -1,11 +1,12 @@
-"""NeMo Gym (package `nemo-gym` 0.7.0): an agent server that runs an agent behind the proxy, and through it NeMo-RL.
+"""An agent server for NeMo Gym (package `nemo-gym` 0.7.0), and through it for NeMo-RL. It runs agents behind the proxy.
 
-Gym starts a server from a folder of its own; app.py in there is two lines (docs/how-to/trainers/nemo-gym.md has the rest):
+Gym starts each server from its own folder, with an `app.py` (docs/how-to/trainers/nemo-gym.md has the other files):
 
 ```python
 from rolltap.trainers.nemo_gym import RolltapAgent
 
-RolltapAgent.run_webserver()
+if __name__ == "__main__":
+    RolltapAgent.run_webserver()
 ```
 """
 
@@ -36,7 +37,7 @@ from rolltap.trial import Outcome, run_trial
 
 
 class RolltapAgentConfig(BaseResponsesAPIAgentConfig):
-    """Where the proxy is, which agent runs, and who judges."""
+    """The address of the proxy, the agent to run, and the server that judges."""
 
     agent: str
     """`module:function` of an agent."""
@@ -46,17 +47,17 @@ class RolltapAgentConfig(BaseResponsesAPIAgentConfig):
     opening: dict[str, Any] = Field(default_factory=dict)
     """Further fields of `POST /v1/trials`."""
     resources_server: ResourcesServerRef | None = None
-    """Whose `/verify` gives the reward; without it the agent does."""
+    """The server whose `/verify` gives the reward. If None, the agent returns the reward."""
 
 
 class RolltapRunRequest(BaseRunRequest):
-    """A line of the data set, whatever is in it."""
+    """A line of the data set, with any fields."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class RolltapVerifyResponse(BaseVerifyResponse):
-    """The line, and what became of it."""
+    """The line of the data set, and the result of its sample."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -64,13 +65,13 @@ class RolltapVerifyResponse(BaseVerifyResponse):
 class RolltapAgent(SimpleResponsesAPIAgent):
     """Runs the agent once per `/run`, as a trial.
 
-    The agent gets the line of the data set. With a resources server it also gets `resources` (the server's `url`, the
-    session's `cookies`, and what `/seed_session` answered as `seeded`), and returns what `/verify` has to judge: its
-    answer as text, or output items of the Responses API. Without one it returns the reward.
+    The agent gets the line of the data set. With a resources server it also gets `resources`: the server's `url`, the
+    session's `cookies`, and the answer of `/seed_session` as `seeded`. It then returns the answer for `/verify`, as
+    text or as output items of the Responses API. Without a resources server it returns the reward.
 
-    Gym and NeMo-RL compare samples themselves, so the proxy is told of no group. NeMo-RL takes one sequence per sample,
-    so a forked trial gives the branch that trains the most. Where the reward does not measure the agent the sample is
-    masked, in the word that Gym reads (`mask_sample`) and in that which NeMo-RL reads (the same in `instance_config`).
+    Gym and NeMo-RL compare samples themselves, so the trials have no group at the proxy. NeMo-RL accepts one sequence
+    per sample, so a forked trial gives the branch with the most trainable tokens. If the reward does not measure the
+    agent, the sample is masked: for Gym by `mask_sample`, and for NeMo-RL by the same member of `instance_config`.
     """
 
     config: RolltapAgentConfig
@@ -78,20 +79,20 @@ class RolltapAgent(SimpleResponsesAPIAgent):
     _work: Any = PrivateAttr()
 
     def model_post_init(self, context: Any) -> None:
-        """Finds the agent: a name that is not there has to end the server, not each of its samples."""
+        """Imports the agent at start-up, so that a wrong name ends the server instead of failing each sample."""
         super().model_post_init(context)
         module, _, name = self.config.agent.partition(":")
         self._work = getattr(importlib.import_module(module), name)
 
     async def responses(self) -> NeMoGymResponse:
-        """Refuses: a call alone has no task and no reward."""
+        """Answers 501: a single call has no task and no reward."""
         raise HTTPException(501, "this agent runs whole trials: POST /run")
 
     async def run(self, request: Request, body: RolltapRunRequest) -> RolltapVerifyResponse:
-        """One sample of one line.
+        """Runs one sample of one line.
 
-        What the proxy or the resources server refuses, and a trial that held images, fails the request: samples that
-        are all masked would look like a training that goes on.
+        An error of the proxy or of the resources server, and a trial that contained images, fail the request. If all
+        samples were masked instead, a wrong configuration would remain hidden.
         """
         task = body.model_dump(mode="json", exclude_unset=True)
         server = self.config.resources_server
@@ -106,6 +107,7 @@ class RolltapAgent(SimpleResponsesAPIAgent):
             try:
                 verified.update(await self._verified(server.name, opened, given, answer, resources["cookies"]))
             except Exception as error:
+                # `run_trial` turns exceptions of the agent into a failed trial, so `run` raises this one later.
                 refused.append(error)
                 raise
             return None if verified.get("mask_sample") else float(verified["reward"])
@@ -123,7 +125,7 @@ class RolltapAgent(SimpleResponsesAPIAgent):
         return RolltapVerifyResponse.model_validate(_result(trial, task, verified))
 
     async def _seeded(self, server: str, task: Mapping[str, Any], cookies: Mapping[str, str]) -> dict[str, Any]:
-        """A session at the resources server, as the agent gets it."""
+        """Begins a session at the resources server and returns its `url`, `cookies` and `seeded` for the agent."""
         answer = await self._post(server, "/seed_session", task, cookies)
         address = get_first_server_config_dict(self.server_client.global_config_dict, server)
         return {
@@ -135,7 +137,7 @@ class RolltapAgent(SimpleResponsesAPIAgent):
     async def _verified(
         self, server: str, opened: OpenedTrial, task: Mapping[str, Any], answer: list[Any], cookies: Mapping[str, str]
     ) -> dict[str, Any]:
-        """What `/verify` says of the agent's answer."""
+        """Returns the answer of `/verify` to the agent's answer, or the configured reward without verification."""
         if self.config.skip_verification:
             return {"reward": self.config.skip_verification_reward, "verification_skipped": True}
         body = {**task, "response": _response(opened.trial_id, "", answer)}
@@ -147,7 +149,7 @@ class RolltapAgent(SimpleResponsesAPIAgent):
         return answer
 
     async def aggregate_metrics(self, body: AggregateMetricsRequest) -> AggregateMetrics:
-        """The resources server's own, where one judges."""
+        """Returns the metrics of the resources server, if it judges, else those of Gym's base class."""
         if self.config.resources_server is None or self.config.skip_verification:
             return await super().aggregate_metrics(body)
         answer = await self._post(self.config.resources_server.name, "/aggregate_metrics", body.model_dump(), {})
@@ -155,7 +157,7 @@ class RolltapAgent(SimpleResponsesAPIAgent):
 
 
 _CAUSES = {"TimeoutError": AGENT_TIMEOUT, "no_reward": VERIFIER_ERROR}
-"""Gym's names of failures, by ours; any other exception is one of the agent."""
+"""Gym's names of failures, by failure cause of the trial. Any other cause is `AGENT_RUN_ERROR`."""
 
 
 def _task_id(task: Mapping[str, Any]) -> str:
@@ -198,7 +200,7 @@ def _response(trial_id: str, model: str, output: list[Any]) -> dict[str, Any]:
 
 
 def _words(answer: Any) -> list[Any]:
-    """What an agent says, as output items."""
+    """Returns the agent's answer as output items. Text becomes one message."""
     if isinstance(answer, str):
         return [_message("msg_answer", answer)]
     return [] if answer is None else list(answer)
@@ -210,10 +212,11 @@ def _message(name: str, text: str, **tokens: Any) -> dict[str, Any]:
 
 
 def _tokens(trial: Trial) -> tuple[list[dict[str, Any]], bool]:
-    """An item without words for each piece that is trained, and whether any is.
+    """Returns an output item without text for each run of trained tokens, and whether there is any trained token.
 
-    NeMo-RL trains what an item generated, and ends its step over a result that generated nothing. So where nothing is
-    trained the items are what was sampled, for a sample that is masked: what it begins with says of which group it is.
+    NeMo-RL trains the generated tokens of an item, and its step fails if a result has none. If no token is trained, the
+    items are therefore the runs of sampled tokens, and the caller masks the sample. Their first prompt determines the
+    group of the sample.
     """
     rows = prepared_rows(trial)
     if not rows:
@@ -236,7 +239,7 @@ def _piece(ids: Sequence[int], logprobs: Sequence[float], start: int, end: int) 
 
 
 def _runs(mask: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Where the mask is 1: from, and up to."""
+    """Yields the start and the exclusive end of each run of 1 in the mask."""
     place = 0
     for marked, run in groupby(mask):
         end = place + len(list(run))

@@ -1,4 +1,4 @@
-"""NeMo-RL (commit 7ea279a): what its Gym environment hands to the trainer."""
+"""Results for NeMo-RL (commit 7ea279a), in the form that its Gym environment gives to the trainer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def result(line: Mapping[str, Any]) -> dict[str, Any]:
-    """The result of an exported line, its lists as tensors."""
+    """Returns the result of an exported line, with tensors instead of lists of token ids and logprobs."""
     log = [_tensors(message) for message in line["message_log"]]
     return {**line, "message_log": log, "input_message_log": log[:1]}
 

@@ -1,7 +1,7 @@
 """A terminal at a Harbor task as an OpenEnv environment (package `openenv-core` 0.3.0).
 
-`app` is OpenEnv's own server over it, for its clients and for what trainers have for them; every session is an
-environment at `rolltap env`, which has the containers and runs the verifiers.
+`app` returns OpenEnv's own server for a task, for OpenEnv's clients and for trainers that support them. Each session is
+an environment at `rolltap env`, which has the containers and runs the verifiers.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 
 class TerminalAction(Action):
-    """A model's answer as it came: JSON in the terminal agent's format, or XML where the environment was made so."""
+    """A model's unchanged answer in the terminal agent's format: JSON, or XML with `format="xml"`."""
 
     answer: str
 
 
 class TerminalObservation(Observation):
-    """What the terminal shows. `reward` is None until the episode is over, and where the verifier failed."""
+    """The text of the terminal. `reward` is None until the episode is over, and if the verifier failed."""
 
     text: str
     prompt: str
-    """The next message for a model; on `reset` with the rules of its answers and the task."""
+    """The next message for a model. After `reset` it also has the rules for answers and the task."""
     info: dict[str, Any] = Field(default_factory=dict)
-    """`rolltap.env.ResetInfo` or `StepInfo`."""
+    """The members of `rolltap.env.ResetInfo` or `StepInfo`."""
 
 
 class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, State]):
-    """One session, in a thread that OpenEnv gives it."""
+    """One session, in a thread of OpenEnv."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
@@ -48,24 +48,24 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, State
         self._state = State()
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **_: Any) -> TerminalObservation:
-        """A fresh container; a task has no seed."""
+        """Starts a fresh container. Ignores `seed`: a task has no seed."""
         text, info = self._terminal.reset()
         self._state = State(episode_id=episode_id or self._terminal.env_id, step_count=0)
         return TerminalObservation(text=text, prompt=info["prompt"], info=dict(info))
 
     def step(self, action: TerminalAction, timeout_s: float | None = None, **_: Any) -> TerminalObservation:
-        """Hands the answer to the terminal. The time limits are the task's: `timeout_s` is not looked at."""
+        """Passes the answer to the terminal. Ignores `timeout_s`: the task has its own time limits."""
         made = _observed(self._terminal.step(action.answer))
         self._state = State(episode_id=self._state.episode_id, step_count=self._state.step_count + 1)
         return made
 
     @property
     def state(self) -> State:
-        """Which episode, and how many steps."""
+        """The id of the episode and the number of its steps."""
         return self._state
 
     def close(self) -> None:
-        """Removes the environment at the server, as the session ends."""
+        """Removes the environment at the server, when the session ends."""
         self._terminal.close()
 
 
@@ -83,7 +83,7 @@ def _observed(step: Step) -> TerminalObservation:
 def app(
     task_dir: Task, server: str = DEFAULT_SERVER, *, max_sessions: int = 16, **options: Unpack[EnvOptions]
 ) -> FastAPI:
-    """OpenEnv's web application over this task, for an ASGI server like uvicorn."""
+    """Returns OpenEnv's web application for this task, for an ASGI server such as uvicorn."""
     return create_fastapi_app(
         lambda: TerminalEnvironment(task_dir, server, **options),
         TerminalAction,

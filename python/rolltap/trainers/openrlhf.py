@@ -1,4 +1,4 @@
-"""OpenRLHF (package `openrlhf` 0.11.2): what an agent executor returns."""
+"""Responses of an agent executor for OpenRLHF (package `openrlhf` 0.11.2)."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import Any
 
 
 def response(line: Mapping[str, Any]) -> dict[str, Any]:
-    """The response of an exported line, as an executor's `execute` returns it for one sample."""
+    """Returns the response of an exported line, in the form of an executor's `execute` for one sample."""
     return {**line, "action_ranges": [tuple(span) for span in line["action_ranges"]]}

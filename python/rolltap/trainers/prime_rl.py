@@ -1,4 +1,4 @@
-"""prime-rl (commit 559b447): micro-batches, as its trainer reads them from a file per step and rank."""
+"""Micro-batches for prime-rl (commit 559b447), whose trainer reads a file per step and rank."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from prime_rl.transports.rollouts.types import MicroBatch
 
 
 def micro_batches(path: str | os.PathLike[str]) -> list[MicroBatch]:
-    """Those of a file that `rolltap export --format prime-rl` wrote."""
+    """Returns the micro-batches of a file that `rolltap export --format prime-rl` wrote."""
     return msgspec.msgpack.decode(Path(path).read_bytes(), type=list[MicroBatch])
 
 
 def place(path: str | os.PathLike[str], output: str | os.PathLike[str], step: int, rank: int = 0) -> Path:
-    """Puts an exported file where the trainer of that rank looks for a step's rollouts; gives the place.
+    """Moves an exported file to the path from which the trainer of `rank` reads `step`, and returns that path.
 
-    `output` is prime-rl's own output directory, on the same file system: the file is there whole, or not at all.
+    `output` is prime-rl's output directory. It must be on the file system of the exported file, so that the move is
+    atomic and the trainer never reads an incomplete file.
     """
     folder = Path(output) / "rollouts" / f"step_{step}"
     folder.mkdir(parents=True, exist_ok=True)

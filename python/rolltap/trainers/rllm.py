@@ -1,4 +1,4 @@
-"""rLLM (commit 9beb6e0): episodes."""
+"""Episodes for rLLM (commit 9beb6e0)."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from rllm.types import Episode
 
 
 def episode(line: Mapping[str, Any]) -> Episode:
-    """The episode of an exported line: one trajectory, a step per stretch that is trained."""
+    """Returns the episode of an exported line: one trajectory, with a step per run of trained tokens."""
     return Episode.from_dict(dict(line))

@@ -1,7 +1,7 @@
-"""SkyRL (package `skyrl` 0.4.0): step-wise generator output, from an export or from agents that run now.
+"""Step-wise generator output for SkyRL (package `skyrl` 0.4.0), from an export or from agents that run live.
 
-A line of `rolltap export --format skyrl` is a trajectory, a step being a branch. Train with `generator.step_wise_trajectories=true`:
-SkyRL takes the advantage from a trajectory's last step and gives it to all of them.
+A line of `rolltap export --format skyrl` is a trajectory, and each of its steps is a branch. Train with
+`generator.step_wise_trajectories=true`: SkyRL then takes the advantage of a trajectory's last step for all its steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rolltap.trial import Agent, run_trial, run_trials
 
 
 def generator_output(lines: Iterable[Mapping[str, Any]]) -> GeneratorOutput:
-    """The generator output of exported lines, checked by SkyRL."""
+    """Returns the generator output of exported lines, checked by SkyRL."""
     return concatenate_generator_outputs([_typed(line) for line in lines], step_wise=True)
 
 
@@ -31,13 +31,13 @@ def _typed(line: Mapping[str, Any]) -> GeneratorOutput:
 
 
 class Generator(GeneratorInterface):
-    """Runs the agent once per trajectory that SkyRL asks for, as a trial.
+    """Runs the agent once per trajectory that SkyRL requests, as a trial.
 
-    SkyRL compares them itself, by prompt, so the proxy is told of no group.
+    The trials have no group at the proxy, because SkyRL itself compares trajectories, by prompt.
 
-    The agent gets SkyRL's `prompt`, `env_class` and `env_extras`. A trial whose reward does not measure the agent, or
-    that sampled nothing, keeps its place in the group: masked, with the mean of the others as its reward, so that it
-    moves nobody's baseline. Where the proxy refuses a trial the batch fails, once the others have ended.
+    The agent gets SkyRL's `prompt`, `env_class` and `env_extras`. If a reward does not measure the agent, or a trial
+    sampled nothing, the trajectory stays in its group. It is masked and gets the mean reward of the others, so that
+    the baseline does not change. If the proxy refuses a trial, the batch fails after all other trials have ended.
     """
 
     def __init__(
@@ -49,7 +49,10 @@ class Generator(GeneratorInterface):
         self._opening = opening
 
     async def generate(self, input_batch: GeneratorInput) -> GeneratorOutput:
-        """Runs all trajectories of the batch at once; how many calls are under way is the proxy's and vLLM's to limit."""
+        """Runs all trajectories of the batch at once. The proxy and vLLM limit the calls in flight.
+
+        Raises ValueError if the batch has no `trajectory_ids`.
+        """
         names = input_batch["trajectory_ids"]
         if names is None:
             raise ValueError("a batch without trajectory_ids: groups could not be told apart")
@@ -97,7 +100,7 @@ def _rewards(trials: Sequence[Trial], names: Sequence[TrajectoryID]) -> list[flo
 
 def _line(trial: Trial, name: TrajectoryID, reward: float) -> dict[str, Any]:
     rows = prepared_rows(trial)
-    # A trajectory needs a step.
+    # SkyRL requires at least one step per trajectory.
     steps = [response(row) for row in rows] or [stand_in()]
     reasons = [row["stop_reason"] or row["status"] for row in rows] or [trial["failure_cause"] or "nothing_sampled"]
     return {

@@ -1,6 +1,7 @@
-"""slime (commit 624b824): samples, from an export or from agents that run now.
+"""Samples for slime (commit 624b824), from an export or from agents that run live.
 
-A line of `rolltap export --format slime` is a `Sample`. Name what your own module makes of these in slime's arguments:
+A line of `rolltap export --format slime` is a `Sample`. For live agents, write a module and name its functions in
+slime's arguments:
 
 ```python
 # my_rollout.py: --custom-generate-function-path my_rollout.generate
@@ -27,12 +28,12 @@ from rolltap.trial import Agent, run_trial
 
 
 def sample(line: Mapping[str, Any]) -> Sample:
-    """The sample of an exported line."""
+    """Returns the sample of an exported line."""
     return Sample.from_dict(dict(line))
 
 
 def save_debug_data(lines: Iterable[Mapping[str, Any]], path: str | os.PathLike[str], rollout_id: int = 0) -> None:
-    """A file for `--load-debug-rollout-data`, with which slime trains on what is there and starts no engine."""
+    """Writes a file for `--load-debug-rollout-data`, with which slime trains on the file and starts no engine."""
     import torch
 
     torch.save({"rollout_id": rollout_id, "samples": [sample(line).to_dict() for line in lines]}, path)
@@ -41,10 +42,11 @@ def save_debug_data(lines: Iterable[Mapping[str, Any]], path: str | os.PathLike[
 def generate_with(
     agent: Agent, url: str = DEFAULT_URL, *, token: str | None = None, **opening: Any
 ) -> Callable[[Any, Sample, Mapping[str, Any]], Awaitable[list[Sample]]]:
-    """A function for `--custom-generate-function-path` that runs the agent once per sample, as a trial.
+    """Returns a function for `--custom-generate-function-path` that runs the agent once per sample, as a trial.
 
-    The agent gets `prompt`, `label` and `metadata` of the sample. A forked trial comes back as several samples with one
-    `rollout_id`, so that the loss counts it once. Where the reward does not measure the agent the samples are masked.
+    The agent gets `prompt`, `label` and `metadata` of the sample. A forked trial gives several samples with one
+    `rollout_id`, so that the loss counts the trial once. If the reward does not measure the agent, the samples are
+    masked. `opening` has further fields of `POST /v1/trials`.
     """
 
     async def generate(args: Any, asked: Sample, sampling_params: Mapping[str, Any]) -> list[Sample]:
@@ -59,13 +61,15 @@ def generate_with(
 
 
 def post_process_rewards(args: Any, samples: Sequence[Sample]) -> tuple[list[float], list[float]]:
-    """For `--custom-reward-post-process-path`: compares rewards within a group, each trial once.
+    """Compares rewards within each group and counts each trial once, for `--custom-reward-post-process-path`.
 
-    slime's own way compares the whole batch as one group as soon as a trial of it has forked.
+    slime's own function compares the whole batch as one group as soon as one trial has forked. Returns the raw rewards
+    and the compared rewards. The latter are 0 for removed samples.
     """
     raw = [sample.get_reward_value(args) for sample in samples]
     if args.advantage_estimator not in _COMPARED or not args.rewards_normalization:
         return raw, list(raw)
+    # One reward per trial: a forked trial has several samples with the same reward.
     groups: dict[Any, dict[Any, float]] = {}
     for one, reward in zip(samples, raw):
         if not one.remove_sample:
@@ -79,11 +83,13 @@ def post_process_rewards(args: Any, samples: Sequence[Sample]) -> tuple[list[flo
 
 
 _COMPARED = ("grpo", "gspo", "cispo", "reinforce_plus_plus_baseline")
+"""slime's estimators that subtract the mean of the group from the reward."""
 _SCALED = ("grpo", "gspo", "cispo")
+"""slime's estimators that also divide by the standard deviation, if `grpo_std_normalization` is set."""
 
 
 def _rule(rewards: Sequence[float], scale: bool) -> tuple[float, float]:
-    """What to take off a reward, and what to divide the rest by; as slime has it."""
+    """Returns the number to subtract from each reward, and the divisor, by slime's rule."""
     deviation = stdev(rewards) if len(rewards) > 1 else 0.0
     return fmean(rewards), deviation + 1e-6 if scale else 1.0
 
@@ -110,15 +116,17 @@ def _line(row: PreparedRow, trial: Trial, asked: Sample) -> dict[str, Any]:
 
 
 def _status(row: PreparedRow, reward: float | None) -> str:
-    """slime sends the whole group back to its buffer where one is aborted. A branch that broke off in a trial that was
-    judged all the same is none of those: it is as if cut short."""
+    """Returns the status for slime, which puts the whole group back into its buffer if one sample is aborted.
+
+    An aborted branch of a trial with a valid reward is therefore `truncated`.
+    """
     return "truncated" if row["status"] == "aborted" and reward is not None else row["status"]
 
 
 def _failed(asked: Sample) -> Sample:
-    """A trial without a single sampled token: slime trains nothing of it and may ask again."""
+    """Returns the sample of a trial without a sampled token. slime does not train it and may run it again."""
     asked.status = Sample.Status.ABORTED
-    # A number, as slime wants of every sample; it is compared with nobody.
+    # slime requires a number. `remove_sample` excludes it from the comparison.
     asked.reward = 0.0
     asked.remove_sample = True
     return asked

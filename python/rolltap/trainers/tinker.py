@@ -1,7 +1,8 @@
-"""Tinker (packages `tinker` 0.38.0 and `tinker-cookbook` 0.6.1).
+"""Data and trajectories for Tinker (packages `tinker` 0.38.0 and `tinker-cookbook` 0.6.1).
 
-A line of `rolltap export --format tinker` is a `Datum`, ready for `forward_backward`. From the feed, `trajectory_group`
-(of trials that were read with `prepare=Prepare()`) makes what the cookbook's own loop works on; it centres the rewards, merges the turns and makes the data itself.
+A line of `rolltap export --format tinker` is a `Datum`, ready for `forward_backward`. `trajectory_group` converts
+trials of the feed, read with `prepare=Prepare()`, for the cookbook's own loop. That loop centres the rewards, merges
+the turns and makes the data.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from rolltap.row import PreparedRow, Trial
 
 
 def datum(line: Mapping[str, Any]) -> tinker.Datum:
-    """The datum of an exported line."""
+    """Returns the datum of an exported line."""
     tensors = {name: tinker.TensorData(**tensor) for name, tensor in line["loss_fn_inputs"].items()}
     return tinker.Datum(tinker.ModelInput.model_validate(line["model_input"]), tensors)
 
 
 def trajectory(trial: Trial) -> Trajectory:
-    """A trial as the cookbook's trajectory; the reward is not in it, but in its group.
+    """Returns the trial as a trajectory of the cookbook. Its rewards are 0: the group has the reward.
 
-    A transition is a run of tokens that are trained, after all that stands before it. The cookbook joins those that
-    continue each other and begins a datum where one does not. What a branch shares with one before it is observation
-    there, so that it is trained once.
+    A transition is a run of trained tokens, with all earlier tokens of the branch as its observation. The cookbook
+    joins transitions that continue each other, and begins a new datum at any other. Tokens that a branch shares with
+    an earlier branch are observation in the later one, so that they are trained once.
     """
     made = [transition for row in prepared_rows(trial) for transition in _transitions(row)]
     if made:
@@ -37,7 +38,7 @@ def trajectory(trial: Trial) -> Trajectory:
 
 
 def trajectory_group(trials: Sequence[Trial]) -> TrajectoryGroup:
-    """The trials of a closed group whose rewards measure the agent."""
+    """Returns the trials of a closed group whose rewards measure the agent. Leaves the others out."""
     valid = [(trial, reward) for trial in trials if (reward := earned(trial)) is not None]
     return TrajectoryGroup(
         trajectories_G=[trajectory(trial) for trial, _ in valid],

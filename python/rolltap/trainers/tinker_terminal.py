@@ -1,7 +1,7 @@
 """Terminals at Harbor tasks for the loop of `tinker-cookbook` (0.6.1): environments, their groups, a dataset.
 
-The server (`rolltap env`) has the containers, reads the answers and runs the verifiers; here are only a renderer and the
-chat so far. `python/examples/terminal_rl/train.py` trains on it.
+The server (`rolltap env`) has the containers, reads the answers and runs the verifiers. This module has only the
+renderer and the chat. `python/examples/terminal_rl/train.py` trains with it.
 """
 
 from __future__ import annotations
@@ -39,18 +39,17 @@ logger = logging.getLogger(__name__)
 
 
 class HarborTerminalTinkerEnv(Env):
-    """One episode: the chat rendered for the model, its tokens decoded and handed to the terminal.
+    """One episode: renders the chat for the model, decodes the model's tokens, and passes the text to the terminal.
 
-    The model answers in the terminal agent's format (JSON, or XML where the environment was made so), which the first
-    message explains. An answer that cannot be read types nothing, and the next message says why. The reward is the
-    verifier's, at the end; where the verifier fails the episode ends with UnverifiedError, for a 0.0 would be a reward
-    that nobody gave.
+    The model answers in the terminal agent's format (JSON, or XML with `format="xml"`), which the first message
+    explains. An unreadable answer types nothing, and the next message has the reason. The reward is the verifier's,
+    at the end. If the verifier fails, the step raises UnverifiedError, because 0.0 would be a false reward.
     """
 
     def __init__(
         self, terminal: AsyncTerminalGymEnv, renderer: Renderer, *, max_prompt_tokens: int | None = None
     ) -> None:
-        """Where the chat would be longer than `max_prompt_tokens`, the episode ends, and what is done is judged."""
+        """Limits a prompt to `max_prompt_tokens`. A longer chat ends the episode, and the verifier judges the work."""
         self._terminal = terminal
         self._renderer = renderer
         self._max_prompt_tokens = max_prompt_tokens
@@ -59,7 +58,10 @@ class HarborTerminalTinkerEnv(Env):
     async def initial_observation(
         self,
     ) -> tuple[tinker.ModelInput, StopCondition] | InitialObservationOverflow:
-        """The task and its terminal, in a fresh container."""
+        """Starts a fresh container and renders the first message: the rules, the task and the terminal.
+
+        Returns InitialObservationOverflow if this message is too long already.
+        """
         _, info = await self._terminal.reset()
         self._messages = [_from_user(info["prompt"])]
         prompt = await self._prompt()
@@ -69,7 +71,10 @@ class HarborTerminalTinkerEnv(Env):
         return prompt, self._renderer.get_stop_sequences()
 
     async def step(self, action: Action, *, extra: ActionExtra | None = None) -> StepResult:
-        """What the terminal makes of the model's answer."""
+        """Passes the model's answer to the terminal and renders the next message.
+
+        Raises UnverifiedError if the episode is over and the verifier failed.
+        """
         answer, _ = self._renderer.parse_response(action)
         text = get_text_content(answer)
         step = checked(await self._terminal.step(text))
@@ -102,7 +107,7 @@ class HarborTerminalTinkerEnv(Env):
         )
 
     async def _prompt(self) -> tinker.ModelInput:
-        # In a thread: long chats take a while, and other episodes wait for the loop.
+        # Rendering a long chat is slow, and in this thread would block the other episodes.
         return await asyncio.to_thread(self._renderer.build_generation_prompt, self._messages)
 
     def _is_too_long(self, prompt: tinker.ModelInput) -> bool:
@@ -127,21 +132,21 @@ def _of_answer(step: Step, extra: ActionExtra | None) -> Metrics:
 
 @dataclass
 class HarborTerminalEnvGroupBuilder(EnvGroupBuilder):
-    """A group of episodes at one task: what GRPO compares."""
+    """A group of episodes at one task, which GRPO compares."""
 
     task_dir: str
     group_size: int
     model_name: str
-    """Whose tokenizer the renderer uses."""
+    """The model whose tokenizer the renderer uses."""
     renderer_name: str | None = None
-    """None for the one that the cookbook recommends for the model."""
+    """The renderer. If None, the renderer that the cookbook recommends for the model."""
     server: str = DEFAULT_SERVER
     options: EnvOptions = field(default_factory=EnvOptions)
     max_prompt_tokens: int | None = None
     _terminals: list[AsyncTerminalGymEnv] = field(default_factory=list, init=False, repr=False)
 
     async def make_envs(self) -> Sequence[Env]:
-        """The episodes; their containers start with their first observation."""
+        """Returns the episodes. Their containers start with their first observations."""
         renderer = get_renderer(
             self.renderer_name or model_info.get_recommended_renderer_name(self.model_name),
             tokenizer_utils.get_tokenizer(self.model_name),
@@ -157,7 +162,7 @@ class HarborTerminalEnvGroupBuilder(EnvGroupBuilder):
         ]
 
     async def cleanup(self) -> None:
-        """Removes the containers. What cannot be removed the server removes once its lease has run out."""
+        """Removes the containers. If this fails, logs a warning: the server removes them when their leases end."""
         terminals, self._terminals = self._terminals, []
         closed = await asyncio.gather(*(terminal.close() for terminal in terminals), return_exceptions=True)
         for error in closed:
@@ -165,7 +170,7 @@ class HarborTerminalEnvGroupBuilder(EnvGroupBuilder):
                 logger.warning("an environment was not closed: %s", error)
 
     def logging_tags(self) -> list[str]:
-        """`terminal`, and the task's name."""
+        """Returns `terminal` and the task's name."""
         return ["terminal", Path(self.task_dir).name]
 
 
@@ -178,7 +183,7 @@ class HarborSingleTaskRLDataset(RLDataset):
         self._num_batches = num_batches
 
     def get_batch(self, index: int) -> Sequence[EnvGroupBuilder]:
-        """As many groups as a batch has, each with containers of its own."""
+        """Returns `groups_per_batch` groups, each with its own containers."""
         return [replace(self._group) for _ in range(self._groups_per_batch)]
 
     def __len__(self) -> int:
@@ -187,7 +192,7 @@ class HarborSingleTaskRLDataset(RLDataset):
 
 @chz.chz
 class HarborSingleTaskRLDatasetBuilder(RLDatasetBuilder):
-    """Makes the dataset, without a test set."""
+    """Builds the dataset, without a test set."""
 
     task_dir: str
     model_name: str
@@ -200,7 +205,7 @@ class HarborSingleTaskRLDatasetBuilder(RLDatasetBuilder):
     max_prompt_tokens: int | None = None
 
     async def __call__(self) -> tuple[RLDataset, RLDataset | None]:
-        """The dataset."""
+        """Returns the dataset, and None for the test set."""
         group = HarborTerminalEnvGroupBuilder(
             task_dir=self.task_dir,
             group_size=self.group_size,

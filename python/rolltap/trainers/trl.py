@@ -1,7 +1,7 @@
-"""TRL (package `trl` 1.16.0): samples and a rollout worker for its asynchronous GRPO trainer.
+"""Samples, a rollout worker and a rollout function for the GRPO trainers of TRL (package `trl` 1.16.0).
 
-A line of `rolltap export --format trl` is a `RolloutSample`. `RolloutWorker` gives the same straight from the proxy's
-feed, to `AsyncGRPOTrainer(rollout_worker=…)`; `rollout_func` runs an agent per prompt for `GRPOTrainer(rollout_func=…)`.
+A line of `rolltap export --format trl` is a `RolloutSample`. `RolloutWorker` gives samples from the proxy's feed to
+`AsyncGRPOTrainer(rollout_worker=…)`. `rollout_func` runs an agent per prompt for `GRPOTrainer(rollout_func=…)`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from rolltap.row import PreparedRow, Trial, response, stand_in
 from rolltap.trial import Agent, run_trial, run_trials
 
 Advantages = Callable[[Sequence[float]], Sequence[float]]
-"""From the rewards of a group, those that are valid, to what each is worth."""
+"""Maps the valid rewards of a group to their advantages, in the same order."""
 
 
 def sample(line: Mapping[str, Any]) -> RolloutSample:
-    """The sample of an exported line."""
+    """Returns the sample of an exported line."""
     return RolloutSample(
         prompt=[],
         completion=[],
@@ -45,14 +45,17 @@ def sample(line: Mapping[str, Any]) -> RolloutSample:
 
 
 def normalised(rewards: Sequence[float]) -> list[float]:
-    """As TRL's own worker does it: the distance from the mean, in standard deviations."""
+    """Returns the distance of each reward from the mean, in standard deviations, as TRL's own worker does."""
     mean, deviation = fmean(rewards), pstdev(rewards)
     return [(reward - mean) / (deviation + 1e-8) for reward in rewards]
 
 
 def group_samples(group: Sequence[Trial], group_id: int, advantages: Advantages = normalised) -> list[RolloutSample]:
-    """The samples of a whole group, read with `prepare=Prepare()`: one per branch that trains something, each with its
-    trial's advantage."""
+    """Returns the samples of a whole group that was read with `prepare=Prepare()`.
+
+    There is one sample per branch with trained tokens, with the advantage of its trial. Trials without a valid reward
+    have none.
+    """
     valid = [(trial, reward) for trial in group if (reward := earned(trial)) is not None]
     worth = advantages([reward for _, reward in valid]) if valid else []
     return [
@@ -79,12 +82,14 @@ def _line(trial: Trial, reward: float, row: PreparedRow, advantage: float, group
 
 
 class RolloutWorker:
-    """Hands each closed group of the feed to `AsyncGRPOTrainer`, as soon as it is there.
+    """Gives each closed group of the feed to `AsyncGRPOTrainer`, as soon as the group closes.
 
-    Agents run elsewhere (`rolltap run`, or whatever opens trials at the proxy) against the vLLM that the trainer puts
-    its weights into. Each new version of these is named at the proxy, so that tokens bear the number of the trainer's
-    own step. A trial that was complete only after its group had closed is counted and left out, for what it would have
-    been compared with is trained already; so is one of no group, which there is nothing to compare with.
+    Agents run elsewhere (`rolltap run`, or any program that opens trials at the proxy), on the vLLM that gets the
+    trainer's weights. The worker names each new version of the weights at the proxy, so that tokens have the number of
+    the trainer's own step.
+
+    Two kinds of trials are counted and left out. A trial that became complete after its group had closed has no others
+    to be compared with, because they are trained already. A trial without a group has none at all.
     """
 
     def __init__(
@@ -99,7 +104,10 @@ class RolloutWorker:
         self.rollout_buffer: queue.Queue[RolloutSample] = queue.Queue(max_queued)
         self.metrics_queue: queue.Queue[dict[str, float]] = queue.Queue(4096)
         self.cursor = after
-        """After the last group that is whole in the queue. What the trainer has not taken from there yet is before it."""
+        """The position after the last group that is completely in the queue.
+
+        Samples that the trainer has not yet taken from the queue are before this position.
+        """
         self._client = Client(url, token=token)
         self._advantages = advantages
         self._numbers = itertools.count()
@@ -110,13 +118,13 @@ class RolloutWorker:
         self._thread = threading.Thread(target=self._work, name="rolltap-rollouts", daemon=True)
 
     def start(self) -> None:
-        """Begins to read. Where the trainer has named no weights yet, those that are served are its step 0."""
+        """Starts to read. If the trainer has not named any weights yet, names the served ones as its step 0."""
         if not self._is_named:
             self.update_model_version(0)
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends within a few seconds."""
+        """Stops the worker and closes the client. Waits at most 15 s for the thread."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(timeout=15)
@@ -128,7 +136,7 @@ class RolloutWorker:
         self._client.set_policy(model_version)
 
     def check_health(self, stale_after_s: float) -> None:
-        """Raises where reading has failed, or the proxy has not answered for so long."""
+        """Raises RuntimeError if reading has failed, or if the proxy has not answered for `stale_after_s` seconds."""
         if self._failure is not None:
             raise RuntimeError(f"reading rollouts failed: {self._failure}") from self._failure
         silent = time.time() - self._alive_at
@@ -141,8 +149,9 @@ class RolloutWorker:
                 made = group_samples(group, next(self._numbers), self._advantages)
                 if not all(map(self._put, made)):
                     return
+                # Set after the whole group is queued: a restart may repeat a group, and skips no part of one.
                 self.cursor = group[-1]["cursor"]
-        except Exception as error:  # noqa: BLE001  (the trainer asks for it in check_health)
+        except Exception as error:  # noqa: BLE001  (check_health raises it in the trainer)
             self._failure = error
 
     def _groups(self) -> Iterator[list[Trial]]:
@@ -164,7 +173,10 @@ class RolloutWorker:
                     group = []
 
     def _answer(self, after: str | None) -> Iterator[Trial]:
-        """One of the feed's: an empty one is a sign of life too, and shows whether to stop."""
+        """Yields the trials of one answer of the feed.
+
+        An empty answer also shows that the proxy is alive, and lets the worker check whether to stop.
+        """
         try:
             asked = self._client.rollouts(after=after, wait=2, closed_groups=True, follow=False, prepare=Prepare())
             yield from asked
@@ -172,12 +184,13 @@ class RolloutWorker:
         except (httpx.TransportError, RolltapError) as error:
             if not passes(error):
                 raise
-            # How long that may last is the trainer's to say, in check_health.
+            # The trainer limits the duration of such errors with check_health.
             self._stopped.wait(1)
 
     def _put(self, made: RolloutSample) -> bool:
-        """Whether it is in the queue; it is not where the worker was stopped first."""
+        """Puts the sample into the queue. Returns False if the worker was stopped before there was room."""
         while not self._stopped.is_set():
+            # A full queue is no sign of a silent proxy.
             self._alive_at = made.enqueued_at = time.time()
             try:
                 self.rollout_buffer.put(made, timeout=1)
@@ -196,11 +209,11 @@ class RolloutWorker:
 def rollout_func(
     agent: Agent, url: str = DEFAULT_URL, *, token: str | None = None, task_id: str = "grpo", **opening: Any
 ) -> Callable[[Sequence[Any], Any], dict[str, list[Any]]]:
-    """A function for `GRPOTrainer(rollout_func=…)` that runs the agent once per prompt.
+    """Returns a function for `GRPOTrainer(rollout_func=…)` that runs the agent once per prompt.
 
-    The agent gets `{"prompt": …}`. TRL takes one sequence per prompt, so a forked trial gives the branch that trains
-    the most. A trial that sampled nothing gives two tokens that are not trained, and no reward. `reward` in what the
-    function returns reaches the reward functions: give `passed_on` as one.
+    The agent gets `{"prompt": …}`. TRL accepts one sequence per prompt, so a forked trial gives the branch with the
+    most trainable tokens. A trial that sampled nothing gives two untrained tokens and no reward. The reward functions
+    get `reward` from the result of the function: use `passed_on` as a reward function.
     """
 
     async def run_all(prompts: Sequence[Any]) -> list[Trial]:
@@ -226,7 +239,7 @@ def rollout_func(
 
 
 def passed_on(reward: Sequence[float | None], **_: Any) -> list[float | None]:
-    """A reward function of TRL that gives back what the trials earned; None where that is not known."""
+    """A reward function of TRL that returns the trials' rewards. None if a reward is not valid."""
     return list(reward)
 
 

@@ -1,7 +1,7 @@
 """A terminal at a Harbor task as an environment of TRL (package `trl` 1.16.0): `GRPOTrainer(environment_factory=…)`.
 
-TRL owns the loop: the model calls the environment's methods as tools. The server (`rolltap env`) has the containers and
-runs the verifiers.
+TRL runs the loop, in which the model calls the environment's methods as tools. The server (`rolltap env`) has the
+containers and runs the verifiers.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class TerminalEnvironment:
-    """A terminal that a model types into with tools. TRL makes one per rollout at once, and resets it often.
+    """A terminal into which a model types with tools. TRL creates one per concurrent rollout, and resets it often.
 
-    A row of the dataset names its task in the column `task_dir`. What `reset` gives, the task and what the terminal
-    shows, TRL puts at the end of the row's last message.
+    A row of the dataset names its task in the column `task_dir`. `reset` returns the task and the terminal's text,
+    which TRL appends to the row's last message.
     """
 
     def __init__(self, server: str = DEFAULT_SERVER, **options: Unpack[EnvOptions]) -> None:
@@ -34,11 +34,11 @@ class TerminalEnvironment:
         self._last: Step | None = None
 
     def reset(self, task_dir: str, **row: Any) -> str:
-        """A fresh container of the row's task."""
+        """Starts a fresh container of the row's task and returns the instruction and the terminal's text."""
         if self._terminal is None or task_dir != self._task_dir:
             self._leave()
             self._terminal = TerminalGymEnv(task_dir, server=self._server, **self._options)
-            # TRL never closes an environment, and every public method would be a tool.
+            # TRL never closes an environment, and a public `close` would be a tool of the model.
             self._leave = weakref.finalize(self, self._terminal.close)
             self._task_dir = task_dir
         observation, info = self._terminal.reset()
@@ -47,31 +47,31 @@ class TerminalEnvironment:
 
     def type_keys(self, keystrokes: str, duration: float = 1.0) -> str:
         """
-        Type into the terminal, and see what it shows then.
+        Type into the terminal, and read its output.
 
         Args:
-            keystrokes: What is typed, exactly as it stands: end a line with a newline to run it. The name of a key alone, like C-c or Enter, presses that key.
-            duration: Seconds to wait before the terminal is looked at.
+            keystrokes: Typed literally; a newline runs the line. The name of one key, like C-c or Enter, presses it.
+            duration: Seconds to wait after typing, before the terminal is read.
 
         Returns:
-            What the terminal printed, or its screen where nothing new came.
+            The new output of the terminal, or its screen if there is no new output.
         """
         return self._step({"keystrokes": keystrokes, "duration": duration}).observation
 
     def complete_task(self) -> str:
         """
-        Say that the task is complete: the work is judged as it is, and the terminal takes no more keys.
+        Declare the task complete. The work is judged in its present state, and the terminal accepts no more keys.
 
         Returns:
-            That it was judged.
+            A confirmation that the work was judged.
         """
         self._finish()
         return "The task is over, and the work was judged."
 
     def get_reward(self) -> float:
-        """The verifier's reward. An episode that is not over is ended first, as when a model runs out of turns.
+        """Returns the verifier's reward. Ends an unfinished episode first, as for a model that ran out of turns.
 
-        Raises UnverifiedError where the verifier failed: TRL would train on any number.
+        Raises UnverifiedError if the verifier failed, because TRL trains on any number.
         """
         return checked(self._finish()).reward
 
@@ -95,5 +95,5 @@ class TerminalEnvironment:
 def environment_factory(
     server: str = DEFAULT_SERVER, **options: Unpack[EnvOptions]
 ) -> Callable[[], TerminalEnvironment]:
-    """For `environment_factory=` of TRL's trainers; it can be pickled, as the asynchronous one wants it."""
+    """Returns a factory for `environment_factory=` of TRL's trainers. The asynchronous trainer pickles it."""
     return partial(TerminalEnvironment, server, **options)

@@ -1,7 +1,7 @@
-"""verifiers' v1 interface (package `verifiers` 0.4.0): traces, and a harness that runs an agent behind the proxy.
+"""Traces for verifiers' v1 interface (package `verifiers` 0.4.0), and a harness that runs an agent behind the proxy.
 
-A line of `rolltap export --format verifiers` is a trace. `RolltapHarness` fills the traces of verifiers' own rollouts while
-they run; verifiers finds it by the id `rolltap_harness`.
+A line of `rolltap export --format verifiers` is a trace. `RolltapHarness` fills the traces of verifiers' own rollouts.
+verifiers finds the harness by the id `rolltap_harness`.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from rolltap.sampling import of_a_trial
 
 
 def trace(line: Mapping[str, Any]) -> WireTrace:
-    """The trace of an exported line, logprobs to the last bit."""
+    """Returns the trace of an exported line, with exact logprobs."""
     return WireTrace.model_validate_json(json.dumps(line))
 
 
 class RolltapHarnessConfig(HarnessConfig):
-    """Where the proxy is, and which agent runs."""
+    """The address of the proxy, and the agent to run."""
 
     agent: str
-    """`module:function` of an agent; what it returns counts for nothing here, because the task judges."""
+    """`module:function` of an agent. Its result is ignored, because the task computes the reward."""
     url: str = DEFAULT_URL
     """The proxy's admin plane."""
     token: str | None = None
 
 
 class RolltapHarness(Harness[RolltapHarnessConfig]):
-    """Runs the agent as a trial at the proxy, and puts what was captured into the trace.
+    """Runs the agent as a trial at the proxy, and puts the captured tokens into the trace.
 
-    The model calls go through the proxy, not through verifiers' own interception, so its limits on turns and tokens do
-    not reach them; say such limits in the proxy's configuration. The agent gets `prompt`, `task` (verifiers' `TaskData`)
-    and `runtime`. Nodes hold tokens, not words: rewards of the task look at the runtime.
+    The model calls go through the proxy and not through verifiers' interception. verifiers' limits on turns and tokens
+    therefore do not apply: set limits in the proxy's configuration. The agent gets `prompt`, `task` (verifiers'
+    `TaskData`) and `runtime`. Nodes have tokens and no text, so rewards of the task must use the runtime.
     """
 
     NEEDS_CONTAINER = False
@@ -62,7 +62,7 @@ class RolltapHarness(Harness[RolltapHarnessConfig]):
         mcp_urls: dict[str, str],
         data: TaskData,
     ) -> ProgramResult:
-        """One trial."""
+        """Runs one trial and adds the captured branches to `trace`."""
         module, _, name = self.config.agent.partition(":")
         agent = getattr(importlib.import_module(module), name)
         sampling = of_a_trial(ctx.sampling.model_dump())
@@ -74,14 +74,14 @@ class RolltapHarness(Harness[RolltapHarnessConfig]):
                 await agent(trial, {"prompt": data.prompt, "task": data, "runtime": runtime})
             finally:
                 await client.seal(trial.trial_id)
-            # verifiers' task judges later, so the proxy has no reward yet: the trial is trained all the same.
+            # The task of verifiers computes the reward later. `failed="zero"` trains the trial without a reward.
             prepared = usable(await client.prepared(trial.trial_id, Prepare("mask", failed="zero")))
             trace.nodes.extend(branch_nodes(prepared["rows"], len(trace.nodes)))
         return ProgramResult(exit_code=0, stdout="", stderr="")
 
 
 def branch_nodes(rows: Sequence[PreparedRow], first: int) -> Iterator[MessageNode]:
-    """The nodes of all branches, numbered from `first`; an answer that branches share is one."""
+    """Yields the nodes of all branches, numbered from `first`. Branches share the node of a common answer."""
     known: dict[tuple[str, int], int] = {}
     for row in rows:
         mask = row["trainable_mask"]

@@ -1,8 +1,7 @@
-"""Whole trials of `rolltap run` as rollouts of verifiers' v1 interface (package `verifiers` 0.4.0), and so of prime-rl.
+"""Trials of `rolltap run` as rollouts of verifiers' v1 interface (package `verifiers` 0.4.0), and so of prime-rl.
 
-verifiers finds the harness by the id `rolltap_run`; its tasks are those of `rolltap.trainers.verifiers_terminal`. Each
-rollout is a trial: environment, agent, verifier and the capture of every token are rolltap's, and the trace has what
-the proxy captured.
+verifiers finds the harness by the id `rolltap_run`. Its tasks are those of `rolltap.trainers.verifiers_terminal`. Each
+rollout is a trial, with rolltap's environment, agent and verifier. The trace has the tokens that the proxy captured.
 """
 
 from __future__ import annotations
@@ -31,31 +30,31 @@ from rolltap.trainers.verifiers_terminal import DONE, JUDGED, HarborTaskData
 
 
 class RunHarnessConfig(HarnessConfig):
-    """What `rolltap run` is told; see `rolltap run --help`."""
+    """The options for `rolltap run`: see `rolltap run --help`."""
 
     agent: str = "terminal"
-    """rolltap's terminal agent, or another of `rolltap agents`."""
+    """rolltap's terminal agent, or another agent of `rolltap agents`."""
     environment: Literal["docker", "harbor", "local"] = "docker"
     harbor_env: str | None = None
-    """For environment harbor: Harbor's own, like docker, daytona or modal."""
+    """With environment `harbor`: Harbor's environment, such as docker, daytona or modal."""
     max_turns: int | None = None
     agent_kwargs: dict[str, Any] = Field(default_factory=dict)
     sampling: dict[str, Any] = Field(default_factory=dict)
-    """Laid over what verifiers samples with."""
+    """Overrides the sampling parameters of verifiers."""
     upstream: str | None = None
-    """A vLLM server; verifiers' client's unless it is said."""
+    """A vLLM server. If None, the server of verifiers' client."""
     proxy: str | None = None
-    """Admin plane of a running proxy, instead of one per trial before `upstream`."""
+    """The admin plane of a running proxy. If None, each trial starts its own proxy in front of `upstream`."""
     jobs_dir: Path | None = None
-    """Where trials' logs and results are kept; they are not where it is unset."""
+    """The directory for logs and results of trials. If None, they are deleted after each trial."""
     program: str = "rolltap"
 
 
 class RunHarness(Harness[RunHarnessConfig]):
-    """Runs the agent at the task with `rolltap run`, and puts what was captured into the trace.
+    """Runs the agent at the task with `rolltap run`, and puts the captured tokens into the trace.
 
-    The model calls go through rolltap's proxy, not through verifiers' interception, so verifiers' limits on turns and
-    tokens do not reach them: say `max_turns` here.
+    The model calls go through rolltap's proxy and not through verifiers' interception. verifiers' limits on turns and
+    tokens therefore do not apply: set `max_turns` here.
     """
 
     NEEDS_CONTAINER = False
@@ -70,7 +69,7 @@ class RunHarness(Harness[RunHarnessConfig]):
         mcp_urls: dict[str, str],
         data: HarborTaskData,
     ) -> ProgramResult:
-        """One trial. Raises where it failed for a reason that is not the agent's."""
+        """Runs one trial. Raises RuntimeError if it sampled nothing or has no valid reward."""
         with tempfile.TemporaryDirectory(prefix="rolltap-") as temporary:
             jobs_dir = self.config.jobs_dir or Path(temporary)
             command = self._command(ctx, jobs_dir, trace.id, data)
@@ -118,13 +117,18 @@ class RunHarness(Harness[RunHarnessConfig]):
     def _sampling(self, ctx: ModelContext) -> dict[str, Any]:
         sampling = of_a_trial(ctx.sampling.model_dump()) or {}
         if ctx.sampling.max_tokens is not None:
-            # Of one turn, as verifiers and prime-rl mean it.
+            # In verifiers and prime-rl, `max_tokens` limits one turn, as in a call of the trial.
             sampling["max_tokens"] = ctx.sampling.max_tokens
         return {**sampling, **self.config.sampling}
 
 
 async def _run(command: list[str], env: dict[str, str]) -> str:
-    """Runs it to its end and gives its last words; cancellation stops it first, with its containers."""
+    """Runs the command to its end and returns the end of its output.
+
+    Raises RuntimeError for an exit status other than 0 and 1.
+
+    A cancellation stops the command, waits until it has removed its containers, and is raised again.
+    """
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *command, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=asyncio.subprocess.STDOUT
@@ -136,7 +140,7 @@ async def _run(command: list[str], env: dict[str, str]) -> str:
         await process.communicate()
         raise
     said = output.decode(errors="replace").strip()[-2000:]
-    # 1 is a trial that failed: its row says why.
+    # Status 1 is a failed trial, and its row has the cause.
     if process.returncode not in (0, 1):
         raise RuntimeError(f"`{command[0]} run` ended with {process.returncode}: {said}")
     return said
@@ -147,9 +151,9 @@ def _rows(path: Path) -> list[Row]:
 
 
 async def _nodes(program: str, path: Path, first: int) -> list[MessageNode]:
-    """The nodes of the trial, numbered from `first`, as `rolltap export` masks them.
+    """Returns the nodes of the trial, numbered from `first`, with the masks of `rolltap export`.
 
-    Whether the trial failed is for the caller to tell verifiers, so the masks do not depend on the reward.
+    The masks do not depend on the reward, because the caller reports a failed trial to verifiers.
     """
     pipe = asyncio.subprocess.PIPE
     options = ["--format", "verifiers", "--failed", "zero", "--open-groups", "-o", "-"]
@@ -160,6 +164,7 @@ async def _nodes(program: str, path: Path, first: int) -> list[MessageNode]:
         raise RuntimeError(f"`{program} export` ended with {process.returncode}: {said.decode(errors='replace').strip()}")
     nodes: list[MessageNode] = []
     for line in output.splitlines():
+        # Each exported line numbers its nodes from 0.
         begun = first + len(nodes)
         for node in exported_trace(json.loads(line)).nodes:
             nodes.append(node if node.parent is None else node.model_copy(update={"parent": begun + node.parent}))

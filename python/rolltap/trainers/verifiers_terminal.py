@@ -1,8 +1,8 @@
-"""Harbor tasks for verifiers' v1 interface (package `verifiers` 0.4.0): a taskset, and a harness that types.
+"""Harbor tasks for verifiers' v1 interface (package `verifiers` 0.4.0): a taskset, and a harness for terminals.
 
-verifiers finds both by the id `rolltap_terminal`. `TerminalHarness` owns the loop and asks verifiers' own endpoint for
-answers, so that verifiers records them, with token ids where its client is the one for training; the terminals are those
-of `rolltap env`. Where agents of rolltap run whole trials instead, there is `rolltap.trainers.verifiers_run`.
+verifiers finds both by the id `rolltap_terminal`. `TerminalHarness` runs the loop on terminals of `rolltap env`. It
+requests answers from verifiers' own endpoint, so that verifiers records them, with token ids if verifiers uses its
+client for training. In `rolltap.trainers.verifiers_run`, rolltap's agents run whole trials instead.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from rolltap.env.terminal import AsyncTerminalGymEnv
 from rolltap.env.wire import DEFAULT_SERVER, EnvOptions, Step, checked
 
 JUDGED = "rolltap"
-"""Where a harness of rolltap leaves in `trace.info` what the task's verifier gave."""
+"""The key of `trace.info` under which a harness of rolltap stores the numbers of the task's verifier."""
 
 DONE = ProgramResult(exit_code=0, stdout="", stderr="")
-"""What verifiers is told of a harness without a program of its own."""
+"""The result for verifiers of a harness that has no program."""
 
 
 class HarborTaskData(TaskData):
@@ -39,21 +39,21 @@ class HarborTaskData(TaskData):
 
 
 class HarborTask(Task[HarborTaskData]):
-    """Judged by its own verifier, in the environment where the agent worked."""
+    """A Harbor task. Its own verifier judges the work, in the environment of the agent."""
 
     @property
     def key(self) -> str:
-        """The task's name: the same wherever its directory lies."""
+        """The task's name, which does not depend on the path of the task directory."""
         return self.data.name or super().key
 
     @reward
     async def reward(self, trace: Trace) -> float:
-        """The verifier's `reward`. Raises where a harness ran that is not rolltap's, for nobody judged then."""
+        """Returns the verifier's `reward`. Raises RuntimeError if another harness ran, which runs no verifier."""
         return float(_judged(trace)["reward"])
 
     @metric
     async def all_rewards(self, trace: Trace) -> dict[str, float]:
-        """All that the verifier gave."""
+        """Returns all numbers of the verifier. Raises as `reward` does."""
         return dict(_judged(trace)["rewards"])
 
 
@@ -65,17 +65,17 @@ def _judged(trace: Trace) -> dict[str, Any]:
 
 
 class HarborTasksetConfig(TasksetConfig):
-    """Where the tasks are."""
+    """The location of the tasks."""
 
     tasks_dir: Path
-    """A task directory, or a directory of such."""
+    """A task directory, or a directory of task directories."""
 
 
 class HarborTaskset(Taskset[HarborTask, HarborTasksetConfig]):
-    """The tasks of a directory, by name."""
+    """The tasks of a directory, in order of their names."""
 
     def load(self) -> Iterator[HarborTask]:
-        """One task per directory with a task.toml."""
+        """Yields one task per directory with a `task.toml`. Raises ValueError if there is none."""
         root = self.config.tasks_dir.resolve()
         found = (
             [root]
@@ -92,26 +92,26 @@ class HarborTaskset(Taskset[HarborTask, HarborTasksetConfig]):
 
 
 class TerminalHarnessConfig(HarnessConfig):
-    """Where terminals are had, and how they are made."""
+    """The environment server, and the options of its environments."""
 
     server: str = DEFAULT_SERVER
-    """Of `rolltap env`."""
+    """The address of `rolltap env`."""
     environment: Literal["docker", "local"] | None = None
     terminal: Literal["screen", "tmux"] | None = None
     format: Literal["json", "xml"] | None = None
     lease_seconds: float | None = None
 
     def options(self) -> EnvOptions:
-        """What of it the server is told."""
+        """Returns the options for the server. Omits those that are None: the server has defaults for them."""
         named = ("environment", "terminal", "format", "lease_seconds")
         made: EnvOptions = {name: value for name in named if (value := getattr(self, name)) is not None}  # type: ignore[assignment]
         return made
 
 
 class TerminalHarness(Harness[TerminalHarnessConfig]):
-    """Shows a terminal to the model and types what it answers, until the task is complete or verifiers ends the run.
+    """Shows a terminal to the model and types the model's answers, until the task is complete or verifiers stops it.
 
-    However it ends, the task's verifier judges what was done. Limits on turns and tokens are verifiers' own.
+    In both cases the task's verifier judges the work. verifiers' own limits on turns and tokens apply.
     """
 
     NEEDS_CONTAINER = False
@@ -126,7 +126,7 @@ class TerminalHarness(Harness[TerminalHarnessConfig]):
         mcp_urls: dict[str, str],
         data: HarborTaskData,
     ) -> ProgramResult:
-        """One episode."""
+        """Runs one episode. Raises UnverifiedError if the verifier failed."""
         terminal = AsyncTerminalGymEnv(data.task_dir, server=self.config.server, **self.config.options())
         headers = {"authorization": f"Bearer {secret}"}
         async with terminal, httpx.AsyncClient(headers=headers, timeout=None) as http:
@@ -136,6 +136,7 @@ class TerminalHarness(Harness[TerminalHarnessConfig]):
             while step is None or not step.done:
                 body = {"model": ctx.model, "messages": messages}
                 said = await http.post(f"{endpoint.rstrip('/')}/chat/completions", json=body)
+                # verifiers has reached a limit: the response is no answer of the model.
                 if trace.stop_condition is not None:
                     step = await terminal.finish()
                     break

@@ -1,8 +1,8 @@
-"""verl (package `verl` 0.9.1): outputs of an agent loop, from an export or from agents that run now.
+"""Outputs of an agent loop for verl (package `verl` 0.9.1), from an export or from agents that run live.
 
-A line of `rolltap export --format verl` is what one `run` of an agent loop returns: an output per branch. Several of them
-at once are taken by verl's trainer with a TransferQueue (`verl.trainer.ppo.v1`) alone. For the other, export with
-`--on-fork longest`, and give `AgentLoop` `several=False`.
+A line of `rolltap export --format verl` is the result of one `run` of an agent loop: an output per branch. Only verl's
+trainer with a TransferQueue (`verl.trainer.ppo.v1`) accepts several outputs at once. For the other trainer, export with
+`--on-fork longest`, and pass `several=False` to `AgentLoop`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rolltap.trial import run_trial
 
 
 def outputs(line: Mapping[str, Any]) -> list[AgentLoopOutput]:
-    """The outputs of an exported line."""
+    """Returns the outputs of an exported line."""
     return [AgentLoopOutput.model_validate(output) for output in line["outputs"]]
 
 
@@ -35,8 +35,8 @@ class AgentLoop(AgentLoopBase):
       url: http://127.0.0.1:7071
     ```
 
-    The task that the agent gets is the sample's line of the data set. Where an agent's own failure leaves no reward,
-    `run` fails: verl then drops the whole prompt, for it has no place for a sample without a reward.
+    The task of the agent is the sample's line of the data set. If the trial has no valid reward, `run` raises, and verl
+    drops the whole prompt, because verl cannot represent a sample without a reward.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class AgentLoop(AgentLoopBase):
         self._several = several
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput] | AgentLoopOutput:
-        """One sample of one prompt."""
+        """Runs one sample of one prompt. Raises RuntimeError if it has no valid reward or no trained token."""
         async with AsyncClient(self._url, token=self._token) as client:
             trial = await run_trial(
                 client,
@@ -74,7 +74,7 @@ def _line(trial: Trial) -> dict[str, Any]:
     reward = earned(trial)
     if reward is None:
         raise RuntimeError(f"trial {trial['trial_id']} has no valid reward: {trial['failure_cause'] or 'nothing sampled'}")
-    # verl reads the trial's score where its last output trains, so none stands there that trains nothing.
+    # verl reads the trial's score at a trained token of the last output, so each output needs one.
     trained = [row for row in prepared_rows(trial) if any(row["loss_mask"])]
     if not trained:
         raise RuntimeError(f"trial {trial['trial_id']} has nothing to train on")
