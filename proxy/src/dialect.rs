@@ -38,7 +38,7 @@ pub(crate) struct UpstreamRequest {
     /// The path at the upstream server.
     pub(crate) path: &'static str,
     /// The new body, or `None` if the request is forwarded unchanged.
-    pub(crate) body: Option<Vec<u8>>,
+    pub(crate) body: Option<String>,
     pub(crate) facts: CallFacts,
     pub(crate) adapter: ResponseAdapter,
 }
@@ -91,10 +91,9 @@ pub(crate) enum EventAction {
 /// Translates an agent's request to the form for upstream.
 pub(crate) fn prepare(
     endpoint: &CallEndpoint,
-    body: &[u8],
+    text: &str,
     ground: RequestContext<'_>,
 ) -> Result<UpstreamRequest, BadRequest> {
-    let text = text_of(body)?;
     match endpoint {
         CallEndpoint::Chat => {
             let ready = chat::request::prepare(text, ground)?;
@@ -137,7 +136,7 @@ fn translated(
     let text = serde_json::to_string(chat).map_err(|error| BadRequest::new(error.to_string()))?;
     let ready = chat::request::prepare(&text, ground)?;
     let facts = CallFacts { dialect, ..ready.facts };
-    let body = Some(ready.body.unwrap_or_else(|| text.into_bytes()));
+    let body = Some(ready.body.unwrap_or(text));
     Ok(UpstreamRequest {
         path: "/v1/chat/completions",
         body,
@@ -176,7 +175,11 @@ pub(crate) fn count_answer(endpoint: &CountEndpoint, answer: &[u8]) -> Option<Ve
     }
 }
 
-fn text_of(body: &[u8]) -> Result<&str, BadRequest> {
+/// Returns the text of a request body.
+///
+/// # Errors
+/// The body is not UTF-8.
+pub(crate) fn text_of(body: &[u8]) -> Result<&str, BadRequest> {
     std::str::from_utf8(body).map_err(|error| {
         BadRequest::new(format!("the request body is not UTF-8 text (byte {})", error.valid_up_to()))
     })

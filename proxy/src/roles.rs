@@ -66,7 +66,7 @@ pub struct RoleRequest<'a> {
 impl<'a> RoleRequest<'a> {
     /// Combines the facts of the agent's request with the request that goes upstream. For completions that request has
     /// no messages, so rules find no texts in it.
-    pub(crate) fn of(facts: &'a CallFacts, request: &'a [u8]) -> Self {
+    pub(crate) fn of(facts: &'a CallFacts, request: &'a str) -> Self {
         let params = &facts.sampling.params;
         // vLLM reads the limits in this order.
         let limits = ["max_completion_tokens", "max_tokens"].into_iter().filter_map(|key| params.get(key));
@@ -74,7 +74,7 @@ impl<'a> RoleRequest<'a> {
             dialect: facts.dialect,
             model: &facts.model,
             max_tokens: limits.filter_map(serde_json::Value::as_u64).next(),
-            request: std::str::from_utf8(request).unwrap_or_default(),
+            request,
         }
     }
 }

@@ -184,7 +184,8 @@ fn mounts_and_skills_of_a_job_reach_its_agent_and_its_container_stays_on_request
     let (dir, result) = only_trial(&job, &said);
     assert_eq!(result["verifier_result"]["rewards"]["reward"], 1.0, "{said}");
     let log = fs::read_to_string(dir.join("trial.log")).unwrap();
-    let name = log.lines().find_map(|line| line.split_once("its container ")?.1.strip_suffix(" is not removed"));
+    let name =
+        log.lines().find_map(|line| line.split_once("its container ")?.1.strip_suffix(" is not removed"));
     let name = name.unwrap_or_else(|| panic!("{log}"));
     let kept =
         Command::new("docker").args(["inspect", "--format", "{{.State.Running}}", name]).output().unwrap();

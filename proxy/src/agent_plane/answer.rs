@@ -10,7 +10,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Limited, StreamBody};
 use rolltap_rollout::call::CallStatus;
 
-use crate::agent_plane::call::TranslatedCall;
+use crate::agent_plane::call::OutgoingCall;
 use crate::agent_plane::error::AgentError;
 use crate::agent_plane::request::AgentRequest;
 use crate::agent_plane::request_body::joined;
@@ -72,19 +72,19 @@ impl AgentPlane {
         &self,
         call: &InFlightCall,
         request: &AgentRequest<'_, CallEndpoint>,
-        translated: &mut TranslatedCall,
+        outgoing: &mut OutgoingCall,
         answer: Response<UpstreamBody>,
     ) -> Result<Response<Bytes>, AgentError> {
         let (head, body) = answer.into_parts();
         let mut head = head_for_agent(head);
         let body = read_answer(body, self.longest_silence).await?;
-        let adapter = &mut translated.adapter;
+        let adapter = &mut outgoing.adapter;
         if head.status.is_success() {
             let for_agent = success(call, &mut head, &body, adapter).await?;
             return Ok(Response::from_parts(head, for_agent.unwrap_or(body)));
         }
         // vLLM's error may name members that the proxy added: it is reworded for the request that the agent sent.
-        let reworded = adapter.error_as_of_agent(&body, &request.body, &translated.body);
+        let reworded = adapter.error_as_of_agent(&body, &request.body, &outgoing.body);
         let body = reworded.map_or(body, Bytes::from);
         let text = String::from_utf8_lossy(&body);
         let text = self.lifecycle.redaction.redacted(&text);

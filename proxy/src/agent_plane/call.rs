@@ -27,12 +27,23 @@ use crate::upstream::UpstreamBody;
 const REFUSALS: [StatusCode; 3] =
     [StatusCode::BAD_REQUEST, StatusCode::PAYLOAD_TOO_LARGE, StatusCode::UNPROCESSABLE_ENTITY];
 
+/// A call's request in upstream's dialect.
+struct TranslatedCall {
+    path: &'static str,
+    /// The edited text, or `None` if the agent's own bytes go upstream.
+    edited: Option<String>,
+    has_media: bool,
+    adapter: ResponseAdapter,
+}
+
 /// A call's request as it goes upstream, and the way its answer comes back.
 #[derive(Debug)]
-pub(super) struct TranslatedCall {
+pub(super) struct OutgoingCall {
     path: &'static str,
+    /// The request with its messages.
     pub(super) body: Bytes,
-    has_media: bool,
+    /// The request with its prompt as token ids. `None` if the conversation continues no recorded tokens.
+    by_ids: Option<Bytes>,
     pub(super) adapter: ResponseAdapter,
 }
 
@@ -64,18 +75,18 @@ impl AgentPlane {
         let guard = CallGuard::new(Arc::clone(&call));
         let answered = async {
             // Translate: the request becomes one that vLLM answers with token ids and logprobs.
-            let mut translated = self.translate(&call, request).await?;
+            let translated = self.translate(&call, request).await?;
             // Match the prefix: a prompt that continues recorded tokens is sent as those very ids.
-            let by_ids = self.match_prefix(&call, &translated).await?;
+            let mut outgoing = self.match_prefix(&call, request, translated).await?;
             // Announce: the intent is durable before upstream samples, so no crash hides a call.
             call.is_intended().await??;
             // Send: to the trial's replica, by ids if the prefix matched.
-            let sent = self.send(&call, request, &translated, by_ids).await?;
+            let sent = self.send(&call, request, &outgoing).await?;
             // Stream or whole: a stream is recorded while it passes, a whole answer before it is handed over.
             if answer::is_stream(&sent) {
-                answer::stream(&call, sent, translated.adapter).map(AgentAnswer::Stream)
+                answer::stream(&call, sent, outgoing.adapter).map(AgentAnswer::Stream)
             } else {
-                self.whole(&call, request, &mut translated, sent).await.map(AgentAnswer::Whole)
+                self.whole(&call, request, &mut outgoing, sent).await.map(AgentAnswer::Whole)
             }
         };
         match unless_sealed(&call, answered).await {
@@ -129,30 +140,48 @@ impl AgentPlane {
             tool_strict_level: self.tool_strict_level,
             has_parser: self.lifecycle.upstream.has_parser(trial_id),
         };
-        let UpstreamRequest { path, body, facts, adapter } =
-            dialect::prepare(&request.endpoint, &request.body, context)?;
-        // A request that needs no edit goes upstream as the agent's own bytes, without a copy.
-        let body = body.map_or_else(|| request.body.clone(), Bytes::from);
+        let text = dialect::text_of(&request.body)?;
+        let UpstreamRequest { path, body: edited, facts, adapter } =
+            dialect::prepare(&request.endpoint, text, context)?;
         let has_media = facts.has_media;
-        let role = self.roles.role_of(RoleRequest::of(&facts, &body));
+        let role = self.roles.role_of(RoleRequest::of(&facts, edited.as_deref().unwrap_or(text)));
         call.record(|recorder| recorder.requested(facts, role))?;
-        Ok(TranslatedCall { path, body, has_media, adapter })
+        Ok(TranslatedCall { path, edited, has_media, adapter })
     }
 
-    /// The request with its prompt as token ids, or `None` if its conversation continues no recorded tokens.
+    /// Looks for recorded tokens that the conversation continues, and completes the request with their ids.
     async fn match_prefix(
         &self,
         call: &InFlightCall,
-        translated: &TranslatedCall,
+        request: &AgentRequest<'_, CallEndpoint>,
+        translated: TranslatedCall,
+    ) -> Result<OutgoingCall, AgentError> {
+        let TranslatedCall { path, edited, has_media, adapter } = translated;
+        let mut by_ids = None;
+        if adapter.is_chat() && call.trial().opened().history != History::Off {
+            // The edited text is valid UTF-8 by its type: another validation of a long request would cost as much as its scan.
+            let text = match &edited {
+                Some(edited) => edited,
+                None => dialect::text_of(&request.body)?,
+            };
+            by_ids = self.prompt_as_ids(call, text, has_media).await?;
+        }
+        // A request that needs no edit goes upstream as the agent's own bytes, without a copy.
+        let body = edited.map_or_else(|| request.body.clone(), Bytes::from);
+        Ok(OutgoingCall { path, body, by_ids, adapter })
+    }
+
+    /// Plans the prompt of a chat request. Returns the request with its prompt as token ids, or `None` if its conversation
+    /// continues no recorded tokens.
+    async fn prompt_as_ids(
+        &self,
+        call: &InFlightCall,
+        text: &str,
+        has_media: bool,
     ) -> Result<Option<Bytes>, AgentError> {
         let trial = call.trial();
-        let history = trial.opened().history;
-        if !translated.adapter.is_chat() || history == History::Off {
-            return Ok(None);
-        }
-        let Ok(text) = std::str::from_utf8(&translated.body) else { return Ok(None) };
-        let trial_id = &trial.opened().facts.trial_id;
-        let planned = self.prefix.plan(trial_id, trial.memory(), text, history, translated.has_media).await;
+        let (trial_id, history) = (&trial.opened().facts.trial_id, trial.opened().history);
+        let planned = self.prefix.plan(trial_id, trial.memory(), text, history, has_media).await;
         let Some(plan) = planned else { return Ok(None) };
         let place = self.lifecycle.upstream.ids_place(trial_id);
         let by_ids = plan.ids.as_ref().and_then(|ids| prompt_ids::given(text, ids, place)).map(Bytes::from);
@@ -166,25 +195,24 @@ impl AgentPlane {
         &self,
         call: &InFlightCall,
         request: &AgentRequest<'_, CallEndpoint>,
-        translated: &TranslatedCall,
-        by_ids: Option<Bytes>,
+        outgoing: &OutgoingCall,
     ) -> Result<Response<UpstreamBody>, AgentError> {
         let trial_id = &call.trial().opened().facts.trial_id;
         let send = |body| {
             let headers = &request.parts.headers;
-            self.lifecycle.upstream.send(trial_id, Method::POST, translated.path, headers, body)
+            self.lifecycle.upstream.send(trial_id, Method::POST, outgoing.path, headers, body)
         };
-        let sent = match by_ids {
+        let sent = match outgoing.by_ids.clone() {
             Some(by_ids) => {
                 let sent = send(by_ids).await?;
                 if REFUSALS.contains(&sent.status()) {
                     call.record(Recorder::ids_were_refused)?;
-                    send(translated.body.clone()).await?
+                    send(outgoing.body.clone()).await?
                 } else {
                     sent
                 }
             }
-            None => send(translated.body.clone()).await?,
+            None => send(outgoing.body.clone()).await?,
         };
         let is_stream = answer::is_stream(&sent);
         call.record(|recorder| recorder.answered(sent.status(), sent.body().served_by(), is_stream))?;

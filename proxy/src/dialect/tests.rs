@@ -60,8 +60,7 @@ fn answered(
     (endpoint, request): &(CallEndpoint, &str),
     pieces: &[&[u8]],
 ) -> (Vec<u8>, TokenList, Vec<Choice>) {
-    let UpstreamRequest { adapter: mut back, facts, .. } =
-        prepare(endpoint, request.as_bytes(), ground()).unwrap();
+    let UpstreamRequest { adapter: mut back, facts, .. } = prepare(endpoint, request, ground()).unwrap();
     let mut recorder = Recorder::begin(CallStart::of_test());
     recorder.requested(facts, CallRole::default());
     let mut decoder = Decoder::default();
@@ -124,8 +123,8 @@ proptest! {
     #[test]
     fn no_request_panics(text in ".*", json in "[\\[\\]{}\":,a-z0-9 ]{0,60}") {
         for (endpoint, _) in requests() {
-            let _ = prepare(&endpoint, text.as_bytes(), ground());
-            let _ = prepare(&endpoint, json.as_bytes(), ground());
+            let _ = prepare(&endpoint, &text, ground());
+            let _ = prepare(&endpoint, &json, ground());
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn given(request: &str, prompt: &TokenList, place: IdsPlace) -> Optio
         }
         IdsPlace::Field => object.set("prompt_token_ids", &ids, &mut splices),
     }
-    splices.edited()
+    splices.edited().map(String::into_bytes)
 }
 
 #[cfg(test)]

@@ -157,21 +157,21 @@ impl<'a> Splices<'a> {
     }
 
     /// Returns the edited text, or `None` if there are no edits.
-    pub(crate) fn edited(mut self) -> Option<Vec<u8>> {
+    pub(crate) fn edited(mut self) -> Option<String> {
         if self.changes.is_empty() {
             return None;
         }
         // The sort is stable, so insertions at the same position retain their order.
         self.changes.sort_by_key(|(range, _)| range.start);
         let added: usize = self.changes.iter().map(|(_, json)| json.len()).sum();
-        let mut out = Vec::with_capacity(self.text.len() + added);
+        let mut out = String::with_capacity(self.text.len() + added);
         let mut copied = 0;
         for (range, json) in &self.changes {
-            out.extend_from_slice(self.text.get(copied..range.start).unwrap_or_default().as_bytes());
-            out.extend_from_slice(json.as_bytes());
+            out.push_str(self.text.get(copied..range.start).unwrap_or_default());
+            out.push_str(json);
             copied = range.end;
         }
-        out.extend_from_slice(self.text.get(copied..).unwrap_or_default().as_bytes());
+        out.push_str(self.text.get(copied..).unwrap_or_default());
         Some(out)
     }
 }
@@ -186,7 +186,7 @@ mod tests {
         let object = Object::scan(text).unwrap();
         let mut splices = Splices::of(text);
         object.set(key, json, &mut splices);
-        String::from_utf8(splices.edited().unwrap()).unwrap()
+        splices.edited().unwrap()
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
         let mut splices = Splices::of("{}");
         object.set("a", "1", &mut splices);
         object.set("b", "2", &mut splices);
-        assert_eq!(splices.edited().unwrap(), br#"{"a":1,"b":2}"#);
+        assert_eq!(splices.edited().unwrap(), r#"{"a":1,"b":2}"#);
     }
 
     #[test]

@@ -131,7 +131,7 @@ fn edited(text: &str, answer: &ChatAnswer<'_>, asked: &ChatAnswerOptions) -> Opt
     if let (Some(model), Some(renamed)) = (answer.model, &asked.renamed) {
         splices.replace(model, serde_json::Value::from(&**renamed).to_string());
     }
-    splices.edited()
+    splices.edited().map(String::into_bytes)
 }
 
 /// Removes the reasoning the way vLLM does: a delta with nothing else becomes empty, and any other part has no

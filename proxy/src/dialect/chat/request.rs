@@ -16,7 +16,7 @@ use crate::wire::json_edit::{Object, Splices};
 #[derive(Debug)]
 pub(crate) struct Ready {
     /// The new body, or `None` if the request is forwarded unchanged.
-    pub(crate) body: Option<Vec<u8>>,
+    pub(crate) body: Option<String>,
     pub(crate) facts: CallFacts,
     pub(crate) asked: ChatAnswerOptions,
 }
@@ -111,7 +111,7 @@ mod tests {
     fn only_what_we_need_is_added() {
         let body = r#"{"model":"m", "temperature":1.50,"messages":[]}"#;
         let sent = prepared(body, json!({}));
-        let text = String::from_utf8(sent.body.unwrap()).unwrap();
+        let text = sent.body.unwrap();
         assert_eq!(
             text,
             r#"{"logprobs":true,"return_token_ids":true,"model":"m", "temperature":1.50,"messages":[]}"#
@@ -137,7 +137,7 @@ mod tests {
             r#"{"temperature":0,"logprobs":false}"#,
             json!({"temperature": 0.7, "structured_outputs": {"regex": "a+"}}),
         );
-        let sent_body: Value = serde_json::from_slice(&sent.body.unwrap()).unwrap();
+        let sent_body: Value = serde_json::from_str(&sent.body.unwrap()).unwrap();
         assert_eq!(
             sent_body,
             json!({"temperature": 0.7, "structured_outputs": {"regex": "a+"}, "logprobs": true, "return_token_ids": true})
@@ -151,7 +151,7 @@ mod tests {
         let sent = prepared(r#"{"include_reasoning":false}"#, json!({}));
         assert_eq!(
             sent.body.unwrap(),
-            br#"{"logprobs":true,"return_token_ids":true,"include_reasoning":true}"#
+            r#"{"logprobs":true,"return_token_ids":true,"include_reasoning":true}"#
         );
         assert!(sent.asked.hidden.is_some());
         for as_it_is in [
@@ -161,7 +161,7 @@ mod tests {
             let sent = prepared(as_it_is, json!({}));
             assert!(
                 sent.asked.hidden.is_none()
-                    && sent.body.is_none_or(|body| !body.ends_with(b"\"include_reasoning\":true}"))
+                    && sent.body.is_none_or(|body| !body.ends_with("\"include_reasoning\":true}"))
             );
         }
     }
@@ -188,7 +188,7 @@ mod tests {
         for off in ["false", "0", "0.0", "\"false\"", "\"No\"", "\"off\"", "\"0\""] {
             let body = format!(r#"{{"logprobs":{off},"return_token_ids":{off}}}"#);
             let sent = prepared(&body, json!({})).body.unwrap();
-            assert_eq!(sent, br#"{"logprobs":true,"return_token_ids":true}"#, "{off}");
+            assert_eq!(sent, r#"{"logprobs":true,"return_token_ids":true}"#, "{off}");
         }
     }
 
@@ -202,7 +202,7 @@ mod tests {
             (r#""logprob_token_ids":[]"#, false),
         ] {
             let sent = prepared(&format!("{{{member}}}"), json!({})).body.unwrap();
-            let has_logprobs = String::from_utf8(sent).unwrap().contains(r#""logprobs":true"#);
+            let has_logprobs = sent.contains(r#""logprobs":true"#);
             assert_eq!(has_logprobs, !is_refused, "{member}");
         }
     }
@@ -211,7 +211,7 @@ mod tests {
     fn an_enforced_key_that_is_ours_too_is_written_once() {
         for body in [r#"{"include_reasoning":true}"#, r#"{"include_reasoning":false}"#, "{}"] {
             let sent = prepared(body, json!({"include_reasoning": false})).body.unwrap();
-            let text = String::from_utf8(sent).unwrap();
+            let text = sent;
             assert_eq!(text.matches("include_reasoning").count(), 1, "{text}");
             assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["include_reasoning"], true);
         }

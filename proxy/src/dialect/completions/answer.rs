@@ -148,7 +148,7 @@ fn without_ours(
     if let (Some(model), Some(renamed)) = (answer.model, &asked.renamed) {
         splices.replace(model.get(), serde_json::Value::from(&**renamed).to_string());
     }
-    splices.edited()
+    splices.edited().map(String::into_bytes)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::wire::json_edit::{Object, Splices};
 #[derive(Debug)]
 pub(crate) struct Ready {
     /// The new body, or `None` if the request is forwarded unchanged.
-    pub(crate) body: Option<Vec<u8>>,
+    pub(crate) body: Option<String>,
     pub(crate) facts: CallFacts,
     pub(crate) asked: CompletionAnswerOptions,
 }
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn only_what_we_need_is_added() {
         let sent = prepared(r#"{"prompt":"a", "temperature":1.50}"#);
-        let text = String::from_utf8(sent.body.unwrap()).unwrap();
+        let text = sent.body.unwrap();
         assert_eq!(text, r#"{"logprobs":0,"return_token_ids":true,"prompt":"a", "temperature":1.50}"#);
         let own = r#"{"prompt":"a","logprobs":0,"return_token_ids":true}"#;
         let sent = prepared(own);
@@ -116,7 +116,7 @@ mod tests {
         let body = r#"{"prompt":"a","echo":true}"#;
         assert_eq!(prepared(body).body, None);
         let with_ids = prepared(r#"{"prompt":"a","echo":true,"return_token_ids":true}"#);
-        assert!(String::from_utf8(with_ids.body.unwrap()).unwrap().starts_with(r#"{"logprobs":0,"#));
+        assert!(with_ids.body.unwrap().starts_with(r#"{"logprobs":0,"#));
     }
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
         assert!(!sent.asked.echo && !sent.asked.prompt_logprobs);
         assert!(sent.facts.asks_for_tokens, "an answer without the prompt is recorded as usual");
         let sent = prepared(r#"{"prompt":"a"}"#, json!({"echo": true}));
-        assert_eq!(String::from_utf8(sent.body.unwrap()).unwrap(), r#"{"echo":true,"prompt":"a"}"#);
+        assert_eq!(sent.body.unwrap(), r#"{"echo":true,"prompt":"a"}"#);
         assert!(!sent.facts.asks_for_tokens);
     }
 
