@@ -101,20 +101,6 @@ pub(super) async fn calls(
     Ok(Lines::of(plane.trial(id)?.calls(&plane.lifecycle.store).await))
 }
 
-/// The query of `GET /v1/trials/{id}/rollout`.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RolloutQuery {
-    /// `train` or `mask`: the answer has the trial after the rules of an export instead of its rows.
-    prepare: Option<String>,
-    /// With `prepare`, the treatment of a trial of several branches: `all` (default), `longest` or `error`.
-    on_fork: Option<String>,
-    /// With `prepare`, the treatment of a trial without a valid reward: `mask` (default) or `zero`.
-    failed: Option<String>,
-    /// With `prepare`, whether constrained calls are trained: `true` or `false` (default).
-    train_constrained: Option<String>,
-}
-
 /// A line of the answer.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
@@ -128,10 +114,10 @@ pub(super) enum RolloutItem {
 pub(super) async fn rollout(
     State(plane): State<Arc<AdminPlane>>,
     id: Result<Path<TrialId>, PathRejection>,
-    asked: Result<Query<RolloutQuery>, QueryRejection>,
+    asked: Result<Query<AskedPreparation>, QueryRejection>,
 ) -> Result<Lines<RolloutItem>, AdminError> {
-    let Query(RolloutQuery { prepare, on_fork, failed, train_constrained }) = asked?;
-    let prepare = AskedPreparation { prepare, on_fork, failed, train_constrained }.options()?;
+    let Query(asked) = asked?;
+    let prepare = asked.options()?;
     let trial = plane.trial(id)?;
     let facts = &trial.opened().facts;
     let Some(reward) = trial.reward_if_sealed() else {
