@@ -1,5 +1,6 @@
 //! The path of one call, from the agent's request to the head of its answer.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -28,10 +29,10 @@ const REFUSALS: [StatusCode; 3] =
     [StatusCode::BAD_REQUEST, StatusCode::PAYLOAD_TOO_LARGE, StatusCode::UNPROCESSABLE_ENTITY];
 
 /// A call's request in upstream's dialect.
-struct TranslatedCall {
+struct TranslatedCall<'a> {
     path: &'static str,
-    /// The edited text, or `None` if the agent's own bytes go upstream.
-    edited: Option<String>,
+    /// The agent's own text, or the edited one.
+    text: Cow<'a, str>,
     has_media: bool,
     adapter: ResponseAdapter,
 }
@@ -124,11 +125,11 @@ impl AgentPlane {
     }
 
     /// Translates the request to upstream's dialect, lays the trial's enforced sampling over it, and records its facts.
-    async fn translate(
+    async fn translate<'a>(
         &self,
         call: &InFlightCall,
-        request: &AgentRequest<'_, CallEndpoint>,
-    ) -> Result<TranslatedCall, AgentError> {
+        request: &'a AgentRequest<'_, CallEndpoint>,
+    ) -> Result<TranslatedCall<'a>, AgentError> {
         let trial = call.trial();
         let trial_id = &trial.opened().facts.trial_id;
         let context = RequestContext {
@@ -141,12 +142,13 @@ impl AgentPlane {
             has_parser: self.lifecycle.upstream.has_parser(trial_id),
         };
         let text = dialect::text_of(&request.body)?;
-        let UpstreamRequest { path, body: edited, facts, adapter } =
+        let UpstreamRequest { path, body, facts, adapter } =
             dialect::prepare(&request.endpoint, text, context)?;
+        let text = body.map_or(Cow::Borrowed(text), Cow::Owned);
         let has_media = facts.has_media;
-        let role = self.roles.role_of(RoleRequest::of(&facts, edited.as_deref().unwrap_or(text)));
+        let role = self.roles.role_of(RoleRequest::of(&facts, &text));
         call.record(|recorder| recorder.requested(facts, role))?;
-        Ok(TranslatedCall { path, edited, has_media, adapter })
+        Ok(TranslatedCall { path, text, has_media, adapter })
     }
 
     /// Looks for recorded tokens that the conversation continues, and completes the request with their ids.
@@ -154,20 +156,18 @@ impl AgentPlane {
         &self,
         call: &InFlightCall,
         request: &AgentRequest<'_, CallEndpoint>,
-        translated: TranslatedCall,
+        translated: TranslatedCall<'_>,
     ) -> Result<OutgoingCall, AgentError> {
-        let TranslatedCall { path, edited, has_media, adapter } = translated;
+        let TranslatedCall { path, text, has_media, adapter } = translated;
         let mut by_ids = None;
         if adapter.is_chat() && call.trial().opened().history != History::Off {
-            // The edited text is valid UTF-8 by its type: another validation of a long request would cost as much as its scan.
-            let text = match &edited {
-                Some(edited) => edited,
-                None => dialect::text_of(&request.body)?,
-            };
-            by_ids = self.prompt_as_ids(call, text, has_media).await?;
+            by_ids = self.prompt_as_ids(call, &text, has_media).await?;
         }
         // A request that needs no edit goes upstream as the agent's own bytes, without a copy.
-        let body = edited.map_or_else(|| request.body.clone(), Bytes::from);
+        let body = match text {
+            Cow::Borrowed(_) => request.body.clone(),
+            Cow::Owned(edited) => Bytes::from(edited),
+        };
         Ok(OutgoingCall { path, body, by_ids, adapter })
     }
 
