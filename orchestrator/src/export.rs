@@ -158,6 +158,8 @@ fn write(
     mut progressed: impl FnMut(usize) -> Result<(), ExportFailure>,
 ) -> Result<(Tally, Vec<Omission>), ExportFailure> {
     let mut exporter = settings.format.exporter(draft, &settings.options)?;
+    // First, so that no group waits for them until the input ends.
+    plan.rowless_trials().try_for_each(|trial| exporter.write(trial))?;
     thread::scope(|scope| {
         let (read, to_choose) = ahead();
         let (chosen, mut to_write) = ahead();

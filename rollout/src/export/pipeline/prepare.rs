@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::advantage::Advantage;
 use super::plan::PlanError;
 use super::projection::RowFacts;
-use super::rules::{Failed, OnFork, Rules};
+use super::rules::{Comparison, Failed, OnFork, Rules};
 use super::select::{SelectionError, Tally};
 use super::survey::{SeenTwice, Survey};
 use crate::export::choices::named;
@@ -58,7 +58,9 @@ impl PrepareOptions {
             on_fork: self.on_fork,
             failed: self.failed,
             advantage: Advantage::None,
+            comparison: Comparison::Never,
             open_groups: true,
+            untrained_groups: true,
             superseded: true,
             train_constrained: self.train_constrained,
             reward: None,

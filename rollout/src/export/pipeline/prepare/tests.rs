@@ -47,7 +47,9 @@ fn exported_trial(rows: Vec<RolloutRow>, options: &PrepareOptions) -> Result<Tri
         on_fork: options.on_fork,
         failed: options.failed,
         advantage: Advantage::None,
+        comparison: Comparison::Never,
         open_groups: true,
+        untrained_groups: true,
         superseded: false,
         train_constrained: options.train_constrained,
         reward: None,
@@ -106,6 +108,7 @@ proptest! {
         let options = PrepareOptions { extent: Extent::Train, ..options };
         let made = prepare(rows.clone(), &options);
         let Ok(trial) = exported_trial(rows, &options) else { return Ok(()) };
+        prop_assume!(trial.rows.iter().any(|row| row.loss_mask.contains(&1)));
         let alone = Trial { group: Some(GroupPlace { ordinal: 0, trials: 1 }), ..trial };
         let line = objects(VerlExporter::new, [alone]).remove(0);
         let outputs = line["outputs"].as_array().unwrap();
