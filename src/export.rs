@@ -221,7 +221,7 @@ fn settings(arguments: Arguments) -> ExportSettings {
             Output::File { path: arguments.output, replaces: arguments.force }
         },
         format,
-        options: FormatOptions { prime_rl },
+        options: FormatOptions { prime_rl, ..FormatOptions::default() },
         rules: Rules {
             on_fork: arguments.on_fork.unwrap_or(format.on_fork(advantage)),
             failed: arguments.failed.unwrap_or(format.failed()),

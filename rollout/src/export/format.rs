@@ -23,16 +23,18 @@ use super::formats::slime::SlimeExporter;
 use super::formats::tinker::TinkerExporter;
 use super::formats::trl::TrlExporter;
 use super::formats::verifiers::VerifiersExporter;
-use super::formats::verl::VerlExporter;
+use super::formats::verl::{Verl, VerlExporter};
 use super::formats::whole_rows::{JsonlExporter, ParquetExporter};
 use super::pipeline::advantage::Advantage;
 use super::pipeline::rules::{Comparison, Failed, OnFork, ShortGroups};
 
-/// Options of single formats, in addition to the rules.
+/// What single formats need in addition to the rules.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FormatOptions {
     /// The options of `prime-rl`.
     pub prime_rl: PrimeRlOptions,
+    /// The names of all rewards of the exported trials, for `verl`. The export fills the list.
+    pub reward_names: Vec<String>,
 }
 
 /// How the trainer of a format finds the trials whose rewards it compares: see [`Comparison`].
@@ -142,7 +144,9 @@ formats! {
     /// TRL 1.16: a RolloutSample of the asynchronous GRPO trainer per branch
     Trl = "trl", All, GrpoPopulation, Mask, Never, |out, _| TrlExporter::new(out);
     /// verl 0.9: the AgentLoopOutputs of a trial
-    Verl = "verl", All, None, Drop, Named, |out, _| VerlExporter::new(out);
+    Verl = "verl", All, None, Drop, Named, |out, options| {
+        VerlExporter::with_shape(out, Verl::with_reward_names(options.reward_names.clone()))
+    };
     /// slime (624b824): a Sample per branch
     Slime = "slime", All, None, Mask, Counted, |out, _| SlimeExporter::new(out);
     /// miles (31f1ca9): a Sample of slime per branch

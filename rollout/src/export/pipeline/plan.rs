@@ -4,7 +4,7 @@ mod groups;
 mod selection;
 mod weighing;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use super::advantage::Advantage;
@@ -26,6 +26,8 @@ pub struct Plan {
     /// Trials that have no rows and nevertheless have a place in their group.
     rowless: Vec<Rowless>,
     counts: PlanCounts,
+    /// The names of all rewards of the exported trials.
+    reward_names: BTreeSet<String>,
 }
 
 /// The numbers of trials and groups with a special treatment.
@@ -201,6 +203,11 @@ impl Plan {
             group: verdict.group,
             left_out: 0,
         })
+    }
+
+    /// The names of all rewards of the exported trials, in alphabetical order.
+    pub fn reward_names(&self) -> Vec<String> {
+        self.reward_names.iter().cloned().collect()
     }
 
     /// The numbers of trials and groups with a special treatment.

@@ -121,7 +121,9 @@ pub fn prepare(rows: Vec<RolloutRow>, reward: &Reward, options: &PrepareOptions)
     let branches = rows.len();
     let made = exported(rows, options).and_then(|trial| match trial {
         Some(trial) => prepared(trial, branches, options.extent),
-        None => Ok(PreparedTrial { reward: without_rows(reward, options.failed), ..PreparedTrial::default() }),
+        None => {
+            Ok(PreparedTrial { reward: without_rows(reward, options.failed), ..PreparedTrial::default() })
+        }
     });
     made.unwrap_or_else(|refusal| PreparedTrial {
         left_out: branches as u64,

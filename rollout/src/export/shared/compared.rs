@@ -87,17 +87,16 @@ pub struct ComparedExporter<W, S> {
 impl<W: Write, S: ComparedShape + Default> ComparedExporter<W, S> {
     /// Returns an exporter. Nothing is written yet.
     pub fn new(out: W) -> Self {
-        Self {
-            lines: Lines::new(out),
-            shape: S::default(),
-            tally: Tally::default(),
-            trials: 0,
-            open: BTreeMap::new(),
-        }
+        Self::with_shape(out, S::default())
     }
 }
 
 impl<W: Write, S: ComparedShape> ComparedExporter<W, S> {
+    /// Returns an exporter of this shape. Nothing is written yet.
+    pub fn with_shape(out: W, shape: S) -> Self {
+        Self { lines: Lines::new(out), shape, tally: Tally::default(), trials: 0, open: BTreeMap::new() }
+    }
+
     fn taken(&mut self, trial: Trial) -> Result<ComparedTrial, ExportError> {
         refuse_unfit(&trial)?;
         if trial.reward.is_none()

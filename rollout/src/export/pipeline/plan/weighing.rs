@@ -27,6 +27,10 @@ pub(super) fn plan(selection: &Selection<'_>, rules: &Rules) -> Result<Plan, Pla
         left_out,
         rowless: Vec::new(),
         counts: PlanCounts { groups: groups.len(), ..PlanCounts::default() },
+        reward_names: taken
+            .iter()
+            .flat_map(|candidate| candidate.seen.facts.rewards.keys().cloned())
+            .collect(),
     };
     for candidate in ungrouped {
         if rules.advantage != Advantage::None {
