@@ -41,6 +41,7 @@ impl ExportReport {
             let branches = counted(tally.branches_left_out, "branch", "branches");
             lines.push(format!("left out: {branches} of forked trials (--on-fork longest)"));
         }
+        lines.extend(unchosen_rewards(plan).map(|line| format!("no reward: {line}")));
         lines.extend(failed(&settings.rules, plan.counts()));
         if tally.constrained > 0 {
             let tokens = counted(tally.constrained, "token", "tokens");
@@ -132,10 +133,25 @@ fn left_out(plan: &Plan, unfinished: u64) -> Vec<String> {
     under_way.into_iter().chain(others).collect()
 }
 
+/// Explains that trials have rewards by name and none to train on.
+fn unchosen_rewards(plan: &Plan) -> Option<String> {
+    let count = plan.counts().unchosen_rewards;
+    (count > 0).then(|| {
+        let trials = counted(count, "trial", "trials");
+        let names = plan.reward_names().join(", ");
+        format!(
+            "{trials} with rewards by name and none to train on; choose one of {names} with --reward NAME"
+        )
+    })
+}
+
 /// Explains why all trials were left out.
 pub(super) fn nothing(plan: &Plan, unfinished: u64) -> String {
     let why = left_out(plan, unfinished);
-    if why.is_empty() { "there is no trial in the input".to_owned() } else { why.join("; ") }
+    if why.is_empty() {
+        return "there is no trial in the input".to_owned();
+    }
+    why.into_iter().chain(unchosen_rewards(plan)).collect::<Vec<_>>().join("; ")
 }
 
 fn counted(count: u64, one: &str, several: &str) -> String {

@@ -33,7 +33,7 @@ use super::pipeline::rules::{Comparison, Failed, OnFork, ShortGroups};
 pub struct FormatOptions {
     /// The options of `prime-rl`.
     pub prime_rl: PrimeRlOptions,
-    /// The names of all rewards of the exported trials, for `verl`. The export fills the list.
+    /// The names of all rewards of the input, for `verl`. The export fills the list.
     pub reward_names: Vec<String>,
 }
 

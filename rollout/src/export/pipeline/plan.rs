@@ -26,7 +26,7 @@ pub struct Plan {
     /// Trials that have no rows and nevertheless have a place in their group.
     rowless: Vec<Rowless>,
     counts: PlanCounts,
-    /// The names of all rewards of the exported trials.
+    /// The names of all rewards of the input.
     reward_names: BTreeSet<String>,
 }
 
@@ -43,6 +43,8 @@ pub struct PlanCounts {
     pub rewarded_without_tokens: u64,
     /// The stand-ins without a trial, which fill groups for a trainer that counts.
     pub fillers: u64,
+    /// The failed trials that have rewards by name and none to train on.
+    pub unchosen_rewards: u64,
     /// The groups with a single stand-in for a reward, which makes the deviation of the group smaller for the trainer.
     pub smaller_deviation: u64,
 }
@@ -93,11 +95,11 @@ impl fmt::Display for LeftOut {
         f.write_str(match self {
             Self::Superseded => "superseded by a later attempt (--superseded takes them)",
             Self::OpenGroup => "of groups that are not whole (--open-groups takes them)",
-            Self::Failed => "failed (--failed mask keeps them in their group, --failed zero trains them as 0)",
+            Self::Failed => "failed (--failed drop)",
             Self::FailedGroup => "of groups in which a trial failed (--failed drop-group)",
             Self::Stale => "with tokens of too old a policy (--max-staleness)",
             Self::WithoutTokens => "failed without a sampled token",
-            Self::NothingTrained => "of groups in which nothing is trained",
+            Self::NothingTrained => "of groups in which nothing is trained: each trial failed or sampled nothing",
             Self::OnlyReward => {
                 "of groups with a single reward, which the trainer would use as an advantage (--failed zero gives the \
                  failed ones a reward)"
@@ -205,7 +207,7 @@ impl Plan {
         })
     }
 
-    /// The names of all rewards of the exported trials, in alphabetical order.
+    /// The names of all rewards of the input, in alphabetical order.
     pub fn reward_names(&self) -> Vec<String> {
         self.reward_names.iter().cloned().collect()
     }

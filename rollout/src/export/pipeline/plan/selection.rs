@@ -29,6 +29,11 @@ impl Candidate<'_> {
         }
     }
 
+    /// Whether the verifier gave numbers by name, and none to train on.
+    pub(super) fn has_unchosen_rewards(&self) -> bool {
+        self.reward.is_none() && !self.seen.facts.rewards.is_empty()
+    }
+
     /// Returns the sample of this attempt, as the feed defines it: a sample of its group, or of its task if it has no
     /// group.
     fn sample(&self) -> (Option<&str>, Option<&str>, i32) {
@@ -98,7 +103,10 @@ fn candidate<'a>(seen: &'a Seen, rules: &Rules) -> Result<Candidate<'a>, PlanErr
     if let Some(value) = reward.filter(|reward| !reward.is_finite()) {
         return Err(PlanError::Reward { trial_id: facts.trial_id.clone(), value });
     }
-    Ok(Candidate { seen, reward, is_failed: reward.is_none() || !facts.reward_valid, left_out: None })
+    // A reward is also invalid if the verifier gave several numbers and none of them was chosen. The rules choose one.
+    let is_now_chosen = rules.reward.is_some() && facts.reward.is_none() && facts.failure_cause.is_none();
+    let is_valid = facts.reward_valid || is_now_chosen;
+    Ok(Candidate { seen, reward, is_failed: reward.is_none() || !is_valid, left_out: None })
 }
 
 /// Requires that all trials of a group name the same size.

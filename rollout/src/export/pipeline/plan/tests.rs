@@ -32,6 +32,7 @@ pub(super) fn trial(name: &str, sample_index: i32, reward: Option<f64>) -> RowFa
         reward,
         rewards: BTreeMap::new(),
         reward_valid: reward.is_some(),
+        failure_cause: reward.is_none().then(|| "VerifierTimeoutError".to_owned()),
         tokenizer_hash: None,
     }
 }
@@ -216,6 +217,23 @@ fn another_of_a_trials_rewards_can_be_trained_on() {
     assert_eq!(advantages(&plan), [("a", Some(1.0)), ("b", Some(-1.0)), ("c", Some(0.0))].into());
     let error = planned(named("test"), trials()).unwrap_err();
     assert_eq!(error, PlanError::NoSuchReward { name: "test".to_owned(), known: vec!["tests".to_owned()] });
+}
+
+/// Such a reward is not valid for lack of a choice, and the rules choose.
+#[test]
+fn a_choice_among_several_rewards_makes_them_valid() {
+    let of = |name, index, value: f64, failure_cause: Option<&str>| RowFacts {
+        rewards: [("style".to_owned(), 1.0), ("tests".to_owned(), value)].into(),
+        failure_cause: failure_cause.map(str::to_owned),
+        ..trial(name, index, None)
+    };
+    let trials =
+        || [of("a", 0, 1.0, None), of("b", 1, 0.0, None), of("c", 2, 5.0, Some("AgentTimeoutError"))];
+    let plan = planned(Rules { reward: Some("tests".to_owned()), ..rules() }, trials()).unwrap();
+    assert_eq!(advantages(&plan), [("a", Some(0.5)), ("b", Some(-0.5)), ("c", Some(0.0))].into());
+    let plan = planned(rules(), trials()).unwrap();
+    assert_eq!((plan.trials(), plan.counts().unchosen_rewards), (0, 3));
+    assert_eq!(plan.reward_names(), ["style", "tests"]);
 }
 
 /// Their ids belong to two vocabularies, and no trainer checks that.

@@ -1,6 +1,6 @@
 //! Determines the reward of each exported trial, and its advantage within its group.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::selection::{Candidate, Selection};
 use super::{Plan, PlanCounts, PlanError, Rowless, Verdict};
@@ -21,16 +21,18 @@ pub(super) fn plan(selection: &Selection<'_>, rules: &Rules) -> Result<Plan, Pla
     // The selection comes first: trials that are not exported may have other tokenizers.
     one_tokenizer(&taken)?;
     let (groups, ungrouped) = grouped(&taken);
+    // With --reward, a trial without that name has no reward, and another choice of a name is no remedy.
+    let unchosen_rewards = match rules.reward {
+        Some(_) => 0,
+        None => candidates.iter().filter(|candidate| candidate.has_unchosen_rewards()).count() as u64,
+    };
     let mut plan = Plan {
         rules: rules.clone(),
         verdicts: HashMap::new(),
         left_out,
         rowless: Vec::new(),
-        counts: PlanCounts { groups: groups.len(), ..PlanCounts::default() },
-        reward_names: taken
-            .iter()
-            .flat_map(|candidate| candidate.seen.facts.rewards.keys().cloned())
-            .collect(),
+        counts: PlanCounts { groups: groups.len(), unchosen_rewards, ..PlanCounts::default() },
+        reward_names: names(candidates),
     };
     for candidate in ungrouped {
         if rules.advantage != Advantage::None {
@@ -100,6 +102,11 @@ impl Plan {
     }
 }
 
+/// Returns the names of all rewards, also of trials that are not exported: an error lists them.
+fn names(candidates: &[Candidate<'_>]) -> BTreeSet<String> {
+    candidates.iter().flat_map(|candidate| candidate.seen.facts.rewards.keys().cloned()).collect()
+}
+
 /// Returns the facts of samples that the group does not have, without end, for the stand-ins that fill it.
 fn unused_samples(members: &[&Candidate<'_>]) -> impl Iterator<Item = RowFacts> {
     let used: HashSet<i32> = members.iter().map(|member| member.seen.facts.sample_index).collect();
@@ -116,6 +123,7 @@ fn unused_samples(members: &[&Candidate<'_>]) -> impl Iterator<Item = RowFacts> 
             reward: None,
             rewards: BTreeMap::new(),
             reward_valid: false,
+            failure_cause: None,
             ..first
         })
     })
