@@ -122,6 +122,8 @@ def test_captures_in_a_directory_are_there_for_the_next_proxy(
 def test_two_proxies_run_at_once_and_one_object_runs_once(program: str, upstream: str, proxy: Proxy) -> None:
     with proxy, Proxy(upstream, program=program, timeout=limit(30)) as other:
         assert len({proxy.url, proxy.admin_url, other.url, other.admin_url}) == 4
+        assert proxy._server is not None
+        assert os.getpgid(proxy._server.pid) != os.getpgid(0), "Ctrl-C in a terminal would reach the proxy"
         with pytest.raises(RuntimeError, match="another Proxy object"), proxy:
             pass
         assert not refuses(proxy.admin_url)
