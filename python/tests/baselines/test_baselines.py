@@ -1,0 +1,320 @@
+"""Tests that each trainer's own code gives every trial the advantage that it computes from the sound trials alone."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from collections import defaultdict
+from statistics import fmean
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from baselines.conftest import GROUPS, UNTRAINED, Job, clean, expected, trained
+from torch.nn.utils.rnn import pad_sequence
+
+Advantages = dict[tuple[str, int], float]
+
+
+def of_tokens(values: torch.Tensor, mask: torch.Tensor) -> float | None:
+    """Returns the advantage of the tokens in a loss, which all have the same. None if no token is in it."""
+    kept = values[mask.bool()]
+    assert torch.isfinite(values).all(), "an advantage is no number"
+    assert not len(kept) or torch.allclose(kept, kept[0]), kept
+    return kept[0].item() if len(kept) else None
+
+
+def known(pairs) -> Advantages:
+    return {key: advantage for key, advantage in pairs if advantage is not None}
+
+
+@pytest.fixture
+def verl(monkeypatch: pytest.MonkeyPatch):
+    """Returns verl's own function, with a stub of TransferQueue, which its package imports and no test starts."""
+    queue = ModuleType("transfer_queue")
+    queue.KVBatchMeta = queue.BatchMeta = object
+    monkeypatch.setitem(sys.modules, "transfer_queue", queue)
+    return importlib.import_module("verl.trainer.ppo.v1.utils").compute_advantage_for_multi_trajectories
+
+
+def by_verl(compute, trials: list[tuple[str, int, dict]], estimator: str) -> Advantages:
+    """Returns the advantages of trials with tensors of verl: `rm_scores` and `response_mask`."""
+    from verl import DataProto
+    from verl.trainer.ppo.core_algos import AdvantageEstimator
+
+    columns = {
+        name: pad_sequence([tensors[theirs] for *_, tensors in trials], batch_first=True)
+        for name, theirs in [("token_level_rewards", "rm_scores"), ("response_mask", "response_mask")]
+    }
+    data = DataProto.from_dict(columns, {"uid": np.array([group for group, *_ in trials], dtype=object)})
+    made = compute(data, [f"{group}_{index}_0" for group, index, _ in trials], AdvantageEstimator(estimator)).batch
+    values = zip(trials, made["advantages"], made["response_mask"], strict=True)
+    return known(((group, index), of_tokens(row, mask)) for (group, index, _), row, mask in values)
+
+
+def tensors(score: float, mask: list[int]) -> dict[str, torch.Tensor]:
+    return {"rm_scores": torch.tensor([0.0] * (len(mask) - 1) + [score]), "response_mask": torch.tensor(mask)}
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "rloo", "gpg"])
+def test_verl(job: Job, verl, estimator: str) -> None:
+    from rolltap.trainers.verl import outputs
+
+    lines = job.lines("verl")
+    ours = [
+        (line["uid"], line["session_id"], output.as_dict()) for line in lines for output in outputs(line)
+    ]
+
+    def rule(rewards: list[float]) -> list[float]:
+        made = by_verl(verl, [("g", at, tensors(reward, [1])) for at, reward in enumerate(rewards)], estimator)
+        return [made["g", at] for at in range(len(rewards))]
+
+    made = by_verl(verl, ours, estimator)
+    if estimator == "gpg":
+        # This estimator multiplies by the share of rewards other than 0 in the batch.
+        scores = [tensors["rm_scores"].sum().item() for *_, tensors in ours]
+        share = sum(score != 0 for score in scores) / len(scores)
+        own = {group: np.count_nonzero(clean(group)) / len(clean(group)) for group in GROUPS if clean(group)}
+        made = {key: advantage * share / own[key[0]] for key, advantage in made.items()}
+    assert made == pytest.approx(expected(rule), abs=1e-5)
+
+
+def test_verls_estimator_of_lengths_has_no_group_without_a_length(job: Job, verl) -> None:
+    from rolltap.trainers.verl import outputs
+
+    ours = [
+        (line["uid"], line["session_id"], output.as_dict())
+        for line in job.lines("verl")
+        for output in outputs(line)
+    ]
+    made = by_verl(verl, ours, "opo")
+    assert made.keys() == expected(lambda rewards: rewards).keys()
+    # A group of masked outputs alone has no mean by length.
+    masked = [("failed", index, tensors(0.5, [0])) for index in range(2)]
+    with pytest.raises(AssertionError, match="no number"):
+        by_verl(verl, [*ours, *masked], "opo")
+
+
+def by_skyrl(made) -> Advantages:
+    """Returns the advantages of step-wise generator output, by SkyRL's own trainer without engines and models."""
+    from skyrl.train.config import SkyRLTrainConfig
+    from skyrl.train.trainer import RayPPOTrainer
+
+    uids = [name.instance_id for name in made["trajectory_ids"]]
+    trainer = object.__new__(RayPPOTrainer)
+    trainer.cfg = SkyRLTrainConfig()
+    trainer.cfg.generator.step_wise_trajectories = True
+    trainer.cfg.generator.n_samples_per_prompt = 4
+    trainer.cfg.trainer.train_batch_size = trainer.cfg.trainer.policy_mini_batch_size = len(set(uids))
+    trainer.cfg.trainer.critic.model.path = None
+    trainer.all_metrics = {}
+    trainer.tokenizer = SimpleNamespace(pad_token_id=0)
+    trainer.dispatch = SimpleNamespace(get_lcm_dp_size=lambda: 1)
+    batch = trainer.convert_to_training_input(*trainer.postprocess_generator_output(made, uids))
+    batch["values"] = None
+    batch = trainer.compute_advantages_and_returns(batch)
+    rows = zip(made["trajectory_ids"], batch["advantages"], batch["loss_mask"], strict=True)
+    return known(((name.instance_id, name.repetition_id), of_tokens(row, mask)) for name, row, mask in rows)
+
+
+def trajectories(rewards: list[float]) -> dict:
+    from skyrl.train.generators.base import TrajectoryID
+
+    count = len(rewards)
+    return {
+        "prompt_token_ids": [[1]] * count,
+        "response_ids": [[2, 3]] * count,
+        "rewards": list(rewards),
+        "loss_masks": [[1, 1]] * count,
+        "stop_reasons": ["stop"] * count,
+        "rollout_logprobs": [[-1.0, -1.0]] * count,
+        "trajectory_ids": [TrajectoryID("g", at) for at in range(count)],
+        "is_last_step": [True] * count,
+        "rollout_metrics": None,
+    }
+
+
+def test_skyrl(job: Job) -> None:
+    from skyrl.train.utils.trainer_utils import validate_generator_output
+
+    from rolltap.trainers.skyrl import generator_output
+
+    made = generator_output(job.lines("skyrl"))
+    validate_generator_output(len(made["rewards"]), made, step_wise=True)
+
+    def rule(rewards: list[float]) -> list[float]:
+        advantages = by_skyrl(trajectories(rewards))
+        return [advantages["g", at] for at in range(len(rewards))]
+
+    assert by_skyrl(made) == pytest.approx(expected(rule), abs=1e-5)
+
+
+def by_trl(rewards: list[float]) -> list[float]:
+    """Returns the advantages that TRL's own asynchronous worker gives these rewards."""
+    from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
+
+    count = len(rewards)
+    sequence = SimpleNamespace(input_ids=[1], completion_mask=[1], old_log_probs=[0.0])
+    group = SimpleNamespace(
+        completions=[[]] * count,
+        prompts=[[]] * count,
+        completions_ids=[[1]] * count,
+        completions_sequences=[[sequence]] * count,
+        reward_kwargs={},
+        env_rewards=[],
+        rollout_rewards=[],
+        tool_call_counts=[0] * count,
+        tool_failure_counts=[0] * count,
+        model_version=0,
+        group_id=0,
+    )
+    worker = SimpleNamespace(
+        reward_funcs=[lambda **_: rewards],
+        reward_func_names=["reward"],
+        _env_reward_types=[],
+        _provides_rollout_reward=False,
+    )
+    samples = asyncio.run(_AsyncRolloutLoop._score_group(worker, group))
+    return [sample.advantage for sample in samples]
+
+
+def test_trl(job: Job) -> None:
+    names = {name: name for name in GROUPS}
+    lines = job.lines("trl")
+    made = {(names[line["task_id"].removeprefix("org/")], line["sample_index"]): line["advantage"] for line in lines}
+    # A lone survivor has the advantage 0, which is TRL's own for one reward.
+    lone = {("lone survivor", 0): by_trl([1.0])[0]}
+    assert made == pytest.approx(expected(by_trl) | lone, abs=1e-5)
+
+
+def openrlhf(monkeypatch: pytest.MonkeyPatch, estimator: str, size: int):
+    """Returns OpenRLHF's own computation for groups of this size, as a function of experiences."""
+    # The module imports an engine, CUDA kernels and workers for what no test calls.
+    unused = {
+        "vllm": ["SamplingParams"],
+        "vllm.inputs": ["TokensPrompt"],
+        "vllm.utils": ["random_uuid"],
+        "deepspeed": [],
+        "flash_attn": [],
+        "flash_attn.bert_padding": ["index_first_axis", "pad_input", "rearrange", "unpad_input"],
+        "flash_attn.utils": [],
+        "flash_attn.utils.distributed": ["all_gather"],
+        "openrlhf.models.actor": ["Actor"],
+        "openrlhf.trainer.ray": [],
+        "openrlhf.trainer.ray.launcher": ["RayActorGroup"],
+    }
+    for name, members in unused.items():
+        module = ModuleType(name)
+        for member in members:
+            setattr(module, member, object)
+        monkeypatch.setitem(sys.modules, name, module)
+    maker = importlib.import_module("openrlhf.trainer.ppo_utils.experience_maker").RemoteExperienceMaker
+    args = SimpleNamespace(
+        algo=SimpleNamespace(advantage=SimpleNamespace(estimator=estimator, gamma=1.0, lambd=1.0, no_std_norm=True)),
+        rollout=SimpleNamespace(n_samples_per_prompt=size),
+        reward=SimpleNamespace(clip_range=(-10, 10), overlong_buffer_len=None, stop_properly_penalty_coef=None),
+    )
+    made = object.__new__(maker)
+    made.strategy = SimpleNamespace(args=args)
+    made.args, made.advantage_estimator, made.kl_ctl = args, estimator, SimpleNamespace(value=0.0)
+    return made.compute_advantages_and_returns
+
+
+def experience(index: int, reward: float, mask: list[int]):
+    from openrlhf.trainer.ppo_utils.experience import Experience
+
+    actions = torch.tensor([mask])
+    return Experience(
+        index=[index],
+        rewards=torch.tensor([reward]),
+        action_mask=actions,
+        kl=torch.zeros(actions.shape),
+        response_length=actions.sum(-1),
+        truncated=torch.tensor([False]),
+        info={},
+    )
+
+
+@pytest.mark.parametrize(
+    ("estimator", "arguments"), [("group_norm", []), ("dr_grpo", []), ("dr_grpo", ["--advantage", "grpo"])]
+)
+def test_openrlhf(job: Job, monkeypatch: pytest.MonkeyPatch, estimator: str, arguments: list[str]) -> None:
+    lines = job.lines("openrlhf", *arguments)
+    masks = [[int(any(at in range(*span) for span in line["action_ranges"])) for at in range(1, len(line["observation_tokens"]))] for line in lines]
+    made = openrlhf(monkeypatch, estimator, 4)(
+        [experience(at, line["reward"], mask) for at, (line, mask) in enumerate(zip(lines, masks))]
+    )
+    advantages = known(
+        ((line["group_id"], line["sample_index"]), of_tokens(one.advantages[0], torch.tensor(mask)))
+        for line, one, mask in zip(lines, made, masks, strict=True)
+    )
+
+    def rule(rewards: list[float]) -> list[float]:
+        name = "group_norm" if arguments else estimator
+        experiences = [experience(at, reward, [1]) for at, reward in enumerate(rewards)]
+        ours = openrlhf(monkeypatch, name, len(rewards))(experiences)
+        return [one.advantages.item() for one in ours]
+
+    assert advantages == pytest.approx(expected(rule), abs=1e-5)
+
+
+def test_tinker(job: Job) -> None:
+    import tinker
+    from tinker_cookbook.rl.data_processing import compute_advantages
+    from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup
+
+    def rule(rewards: list[float]) -> list[float]:
+        nothing = Trajectory(transitions=[], final_ob=tinker.ModelInput.empty())
+        group = TrajectoryGroup([nothing] * len(rewards), rewards, [{}] * len(rewards))
+        return compute_advantages([group])[0].tolist()
+
+    made = sorted(max(line["loss_fn_inputs"]["advantages"]["data"], key=abs) for line in job.lines("tinker"))
+    # A datum has no name of its group. The lone survivor has the advantage 0.
+    assert made == pytest.approx(sorted([*expected(rule).values(), 0.0]), abs=1e-5)
+
+
+def test_atropos_batches_every_group(job: Job) -> None:
+    from atroposlib.api.server import app
+    from fastapi.testclient import TestClient
+
+    from rolltap.trainers.atropos import post
+
+    lines = job.lines("atropos")
+    groups = len(GROUPS) - len(UNTRAINED)
+    trainer = {
+        "wandb_group": "g",
+        "wandb_project": "p",
+        "batch_size": 4 * groups,
+        "max_token_len": 4096,
+        "checkpoint_dir": "",
+        "save_checkpoint_interval": 1,
+        "starting_step": 0,
+        "num_steps": 1,
+    }
+    with TestClient(app) as server:
+        server.get("/reset_data")
+        server.post("/register", json=trainer).raise_for_status()
+        server.get("/batch")
+        assert post(lines, server) == groups
+        batch = server.get("/batch").json()["batch"]
+        server.get("/reset_data")
+    assert batch is not None and [len(group["tokens"]) for group in batch] == [4] * groups
+    # The statistics of the scores are those of the sound trials.
+    statistics = sorted((fmean(group["scores"]), float(np.std(group["scores"], ddof=1))) for group in batch)
+    sound = [clean(group) for group in GROUPS if group not in UNTRAINED]
+    assert np.allclose(statistics, sorted((fmean(rewards), float(np.std(rewards, ddof=1))) for rewards in sound))
+    for group in batch:
+        untrained = [all(token == -100 for token in mask) for mask in group["masks"]]
+        assert [(one or {}).get("set_advantage_to_zero", False) for one in group["overrides"]] == untrained
+
+
+def test_each_group_is_what_its_name_says(job: Job) -> None:
+    rows = job.lines("jsonl", "--untrained-groups")
+    sampled = defaultdict(set)
+    for row in rows:
+        sampled[row["group_id"]].add(row["sample_index"])
+    for group, trials in GROUPS.items():
+        assert sampled[group] == {at for at, trial in enumerate(trials) if trial.samples}
+    assert trained("judged without tokens") == [0, 1, 2] and trained("failed without tokens") == [0, 1]
