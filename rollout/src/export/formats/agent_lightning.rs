@@ -159,7 +159,7 @@ mod tests {
     fn a_trial_is_a_rollout_of_what_is_trained() {
         let (lines, omissions) =
             written(AgentLightningExporter::new, [Trial { group: None, ..straight() }]).unwrap();
-        let expected = r#"{"rollout_id":"straight","data_id":"group","step":0,"sample_idx_in_step":-1,"enqueue_time":0.0,"final_reward":1.0,"triplets":[{"prompt":{"token_ids":[1,2]},"response":{"token_ids":[3],"log_probs":[-3.0]},"reward":null,"metadata":{"server":{"model":"model","version":0},"branch_index":0}},{"prompt":{"token_ids":[1,2,3,4]},"response":{"token_ids":[5,6],"log_probs":[-5.0,-6.0]},"reward":1.0,"metadata":{"server":{"model":"model","version":0},"branch_index":0}}],"metadata":{"task_id":"org/task","sample_index":0,"rewards":{}},"rollout_state":"succeeded","error_message":null}"#;
+        let expected = r#"{"rollout_id":"straight","data_id":"group","step":0,"sample_idx_in_step":-1,"enqueue_time":0.0,"final_reward":1.0,"triplets":[{"prompt":{"token_ids":[1,2]},"response":{"token_ids":[3],"log_probs":[-3.0]},"reward":null,"metadata":{"server":{"model":"m","version":0},"branch_index":0}},{"prompt":{"token_ids":[1,2,3,4]},"response":{"token_ids":[5,6],"log_probs":[-5.0,-6.0]},"reward":1.0,"metadata":{"server":{"model":"m","version":0},"branch_index":0}}],"metadata":{"task_id":"org/task","sample_index":0,"rewards":{}},"rollout_state":"succeeded","error_message":null}"#;
         assert_eq!(lines, [expected]);
         assert_eq!(told(&omissions), ["1 trials: their advantage, which the trainer works out itself"]);
     }
