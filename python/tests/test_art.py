@@ -82,8 +82,6 @@ def test_a_judged_trajectory_without_a_choice_is_in_the_baseline(adapter: Any, c
 def live(adapter: Any, admin: str, outcome: object) -> Any:
     async def agent(trial, task):
         await asyncio.to_thread(two_turns, trial, task["question"], "Leave it.")
-        if isinstance(outcome, Exception):
-            raise outcome
         return outcome
 
     async def run() -> Any:
@@ -107,6 +105,22 @@ def test_the_rollout_runs_an_agent(adapter: Any, admin: str, capture: Capture) -
         assert all(value <= 0 for value, mask in zip(first.logprobs, first.assistant_mask) if mask)
 
 
-def test_a_trial_without_a_reward_is_an_exception(adapter: Any, admin: str) -> None:
-    with pytest.raises(RuntimeError, match="TimeoutError"):
-        live(adapter, admin, TimeoutError())
+def test_a_trial_without_a_reward_is_an_exception_of_its_group(adapter: Any, admin: str) -> None:
+    import art
+
+    async def agent(trial, task):
+        await asyncio.to_thread(two_turns, trial, "Open it.")
+        if task["reward"] is None:
+            raise TimeoutError
+        return task["reward"]
+
+    async def run() -> art.TrajectoryGroup:
+        async with AsyncClient(admin) as client:
+            runs = [adapter.rollout(client, agent, {"reward": one}, task_id="art") for one in (1.0, None, 0.0)]
+            return await art.trajectory_group(runs, return_exceptions=True)
+
+    group = asyncio.run(run())
+    assert [made.reward for made in group] == [1.0, 0.0]
+    (failure,) = group.exceptions
+    assert "RuntimeError" in failure.type and "TimeoutError" in failure.message
+    assert [result.advantage for result in tokenized([group])] == pytest.approx([1.0, -1.0], abs=1e-5)

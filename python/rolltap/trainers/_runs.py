@@ -41,4 +41,11 @@ def _run(row: PreparedRow, start: int, end: int) -> Run:
     finish_reason = next((call["finish_reason"] for call in row["calls"] if call["end"] == end), None)
     ids = row["token_ids"]
     numbers = row["policy_numbers"]
-    return Run(ids[:start], ids[start:end], row["logprobs"][start:end], finish_reason, min(numbers[start:end]), row["model"])
+    return Run(
+        prompt_ids=ids[:start],
+        ids=ids[start:end],
+        logprobs=row["logprobs"][start:end],
+        finish_reason=finish_reason,
+        policy=min(numbers[start:end]),
+        model=row["model"],
+    )

@@ -56,7 +56,8 @@ class Family:
             async with AsyncClient(url, token=token) as client:
                 name = f"{self._name}-{asked.group_index}"
                 trial = await run_trial(client, agent, task, task_id=name, prepare=Prepare(), **opening)
-            made = [self.sample({**asked.to_dict(), **line(row, trial, asked)}) for row in prepared_rows(trial)]
+            rows, fields = prepared_rows(trial), asked.to_dict()
+            made = [self.sample({**fields, **line(row, trial, asked)}) for row in rows]
             return made or [self._failed(asked)]
 
         return generate

@@ -1,7 +1,8 @@
 """Completed rollouts for Agent Lightning (package `agentlightning` 1.0.2), from an export or from agents that run live.
 
-A line of `rolltap export --format agent-lightning` is a `CompletedRollout`. For live agents, name a subclass of `Runner` in
-the trainer's configuration (`agentlightning.local.agent_class`). Agent Lightning's controller runs it once per rollout.
+A line of `rolltap export --format agent-lightning` is a `CompletedRollout`. For live agents, name a subclass of
+`Runner` in the trainer's configuration (`agentlightning.local.agent_class`). Agent Lightning's controller runs it once per
+rollout.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class Runner(ABC):
     ```
 
     The model calls go through the proxy and not through Agent Lightning's gateway. The runner reports each stretch of
-    trained tokens as a `model_request`, and then the reward. A trial without a valid reward fails the rollout, which the
-    trainer then skips.
+    trained tokens as a `model_request`, and then the reward. A trial without a valid reward fails the rollout, and the
+    trainer then skips it.
     """
 
     url: str = DEFAULT_URL

@@ -1,4 +1,4 @@
-"""Trajectories for OpenPipe ART (package `openpipe-art` 0.5.23, Python 3.12), from an export or from agents that run live.
+"""Trajectories for OpenPipe ART (package `openpipe-art` 0.5.23), from an export or from agents that run live.
 
 ART trains the `Choice`s of a trajectory that have vLLM's token ids. A choice here is a stretch of trained tokens of one
 call, with all earlier tokens of its branch as its prompt. Its message has no text.
@@ -36,7 +36,7 @@ def trajectory_groups(lines: Iterable[Mapping[str, Any]]) -> list[art.Trajectory
 async def rollout(
     client: AsyncClient, agent: Agent, task: Mapping[str, Any], *, task_id: str, **opening: Any
 ) -> art.Trajectory:
-    """Runs the agent as a trial and returns its trajectory, for `art.trajectory_group` or `art.gather_trajectory_groups`.
+    """Runs the agent as a trial and returns its trajectory, for `art.trajectory_group`.
 
     `opening` has further fields of `POST /v1/trials`. Raises RuntimeError if the reward does not measure the agent or
     nothing was sampled. ART keeps exceptions apart, and compares the group without them.

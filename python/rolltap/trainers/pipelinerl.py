@@ -1,7 +1,7 @@
 """Training texts for PipelineRL (commit 58d3934), from an export or from agents that run live.
 
-A line of `rolltap export --format pipelinerl` is a `TrainingText`: one call. For live agents, write a module and name its
-function in the configuration:
+A line of `rolltap export --format pipelinerl` is a `TrainingText`: one call. For live agents, write a module and name
+its function in the configuration:
 
 ```python
 # my_rollout.py: actor.rollout_policy=my_rollout.policy
@@ -42,10 +42,10 @@ def training_text(line: Mapping[str, Any]) -> TrainingText:
 
 
 def write_stream(lines: Iterable[Mapping[str, Any]], output_dir: str | Path, attempts: int) -> int:
-    """Appends the groups of an export to the stream that the preprocessor reads (`streams: files`), and returns their number.
+    """Appends the groups of an export to the stream that the preprocessor reads (`streams: files`).
 
-    The preprocessor stops at a group that does not have `attempts` trials. Raises ValueError for such a group, and then
-    writes nothing.
+    Returns the number of groups. The preprocessor stops at a group that does not have `attempts` trials. Raises
+    ValueError for such a group, and then writes nothing.
     """
     groups: dict[str, list[dict[str, Any]]] = {}
     for line in lines:
@@ -54,8 +54,8 @@ def write_stream(lines: Iterable[Mapping[str, Any]], output_dir: str | Path, att
         trials = {text["metadata"]["rollout_index"] for text in texts}
         if len(trials) != attempts:
             raise ValueError(
-                f"group {name} has {len(trials)} trials, and attempts is {attempts}; export whole groups of one size, or "
-                "change attempts"
+                f"group {name} has {len(trials)} trials, and attempts is {attempts}; export whole groups of one "
+                "size, or change attempts"
             )
     folder = Path(output_dir) / "streams" / "actor" / "0" / "0"
     folder.mkdir(parents=True, exist_ok=True)
@@ -69,8 +69,8 @@ def rollout_policy_with(
 ) -> Callable[[Any, Any, dict[str, Any], Any], Awaitable[RolloutResult]]:
     """Returns a function for `actor.rollout_policy` that runs the agent once per rollout, as a trial.
 
-    The agent gets the problem. `opening` has further fields of `POST /v1/trials`. The function raises `NoVerdict` if the
-    reward does not measure the agent or nothing was sampled, and PipelineRL then runs the rollout again.
+    The agent gets the problem. `opening` has further fields of `POST /v1/trials`. The function raises `NoVerdict` if
+    the reward does not measure the agent or nothing was sampled, and PipelineRL then runs the rollout again.
     """
 
     async def policy(cfg: Any, llm: Any, problem: dict[str, Any], session: Any) -> RolloutResult:

@@ -37,7 +37,7 @@ def episode(
     request_len: int,
     response_len: int,
 ) -> EpisodeType:
-    """Returns the episode of an exported line. `ref_logprobs` is missing: the application's reference model computes it.
+    """Returns the episode of an exported line, without `ref_logprobs`, which the application's own model computes.
 
     Raises ValueError if the prompt has more than `request_len` tokens or the completion more than `response_len`. The
     application pads to these lengths, and cannot put a longer episode into a batch.

@@ -1,6 +1,6 @@
 """Has the `Episode` of torchforge's GRPO application and its batching (torchforge 6e77f0b, in no usable package).
 
-- `Episode`: apps/grpo/main.py:44-76; `collate`: apps/grpo/main.py:87-123
+- `Episode`: apps/grpo/main.py:44-76; `collate`: apps/grpo/main.py:84-118
 - The package `torchforge` 0.0.1 of the package index has no code.
 """
 

@@ -1,9 +1,9 @@
 """Has the fields of `pipelinerl.rollouts`, and the preprocessor's rules (PipelineRL 58d3934, in no package index).
 
-- `TrainingText`: pipelinerl/rollouts.py:13; `BaseMetrics`: :6; `RolloutResult`: :59
-- `trainer_fields`: pipelinerl/finetune/rl/__init__.py:484 (`prepare_rl_fields`)
-- `check_group_sizes`: pipelinerl/preprocess.py:62; the metadata that it and `preprocess_dataset` read: :67, :161-163
-- `advantages`: pipelinerl/finetune/rl/__init__.py:345 (`populate_rl_data`)
+- `TrainingText`: pipelinerl/rollouts.py:13; `BaseMetrics`: :6; `RolloutResult`: :60
+- `trainer_fields`: pipelinerl/finetune/rl/__init__.py:573 (`prepare_rl_fields`)
+- `check_group_sizes`: pipelinerl/preprocess.py:70; the metadata that it and `preprocess_dataset` read: :75, :171-173
+- `advantages`: pipelinerl/finetune/rl/__init__.py:453 (`populate_rl_data`)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Has the fields of `forge.data_models.completion` (torchforge 6e77f0b, src/forge/data_models/completion.py:16-41)."""
+"""Has the fields of `forge.data_models.completion` (torchforge 6e77f0b, src/forge/data_models/completion.py:16)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Has the fields of `forge.data_models.prompt` (torchforge 6e77f0b, src/forge/data_models/prompt.py:12-31)."""
+"""Has the fields of `forge.data_models.prompt` (torchforge 6e77f0b, src/forge/data_models/prompt.py:28)."""
 
 from __future__ import annotations
 

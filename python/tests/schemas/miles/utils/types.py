@@ -1,9 +1,9 @@
 """Has what an export and the live functions use of miles 31f1ca9, which is in no package index.
 
-- `Sample`, `to_dict`, `from_dict`, `get_reward_value`, `validate`: miles/utils/types.py:26-200, the fields that an export
-  fills
-- `normalized_by_rollout`: miles/ray/rollout/train_data_conversion.py:200 (`_normalize_rewards_by_rollout`)
-- `is_legacy_generate_function`: miles/rollout/inference_rollout/compatibility.py:83 (`_is_legacy_generate_fn`)
+- `Sample`, `to_dict`, `from_dict`, `get_reward_value`, `validate`: miles/utils/types.py:26-200, the fields that an
+  export fills
+- `normalized_by_rollout`: miles/ray/rollout/train_data_conversion.py:207 (`_normalize_rewards_by_rollout`)
+- `is_legacy_generate_function`: miles/rollout/inference_rollout/compatibility.py:81 (`_is_legacy_generate_fn`)
 """
 
 from __future__ import annotations

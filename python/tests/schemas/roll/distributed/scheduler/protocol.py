@@ -1,11 +1,11 @@
 """Has the members of ROLL's `DataProto` that an export fills, and their checks (ROLL 8eb27cc, in no package index).
 
 - `DataProto`, `batch`, `non_tensor_batch`, `meta_info`: roll/distributed/scheduler/protocol.py:153
-- `check_consistency`: the same file, from line 312 on
-- `from_dict`: the same file, from line 372 on
-- `ROW_TENSORS`, `ROW_COLUMNS`: what a trajectory has, roll/pipeline/agentic/env_manager/traj_env_manager.py:346-387 and
-  proxy_env_manager.py:446-499
-- `normalized`: roll/pipeline/agentic/utils.py:91, for `grouping: traj_group_id`
+- `check_consistency`: the same file, line 342
+- `from_dict`: the same file, line 396
+- `ROW_TENSORS`, `ROW_COLUMNS`: what a trajectory has, roll/pipeline/agentic/env_manager/traj_env_manager.py:307-390 and
+  proxy_env_manager.py:470-499
+- `normalized`: roll/pipeline/agentic/utils.py:100, for `grouping: traj_group_id`
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ ROW_COLUMNS = {"env_ids", "group_ids", "traj_group_id", "traj_id", "tags", "step
 
 
 class DataProto:
-    def __init__(self, batch: dict[str, torch.Tensor], non_tensor_batch: dict[str, Any], meta_info: dict[str, Any]) -> None:
+    def __init__(
+        self, batch: dict[str, torch.Tensor], non_tensor_batch: dict[str, Any], meta_info: dict[str, Any]
+    ) -> None:
         self.batch = batch
         self.non_tensor_batch = non_tensor_batch
         self.meta_info = meta_info
