@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Capture, two_turns
+from conftest import Capture, OneTrial, two_turns
 
 from rolltap import AsyncClient
 
@@ -103,6 +103,12 @@ def test_the_rollout_runs_an_agent(adapter: Any, admin: str, capture: Capture) -
         # The answer that both branches share is trained in the first one.
         assert sum(first.assistant_mask) > sum(fork.assistant_mask) > 0
         assert all(value <= 0 for value, mask in zip(first.logprobs, first.assistant_mask) if mask)
+
+
+def test_a_live_trajectory_is_the_exported_one(adapter: Any, ends_masked: OneTrial) -> None:
+    line = adapter._line(ends_masked.prepared())
+    assert len(line["choices"]) == 1, "the last answer is not trained"
+    assert line == ends_masked.line("art")
 
 
 def test_a_trial_without_a_reward_is_an_exception_of_its_group(adapter: Any, admin: str) -> None:

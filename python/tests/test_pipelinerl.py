@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import Capture, masked_end, of_trained, two_turns
+from conftest import Capture, OneTrial, chat, of_trained, two_turns
 from pipelinerl.rollouts import TrainingText, advantages, check_group_sizes
 
-from rolltap.trainers.pipelinerl import NoVerdict, rollout_policy_with, training_text, write_stream
+from rolltap.trainers.pipelinerl import NoVerdict, _result, rollout_policy_with, training_text, write_stream
 
 LLM = SimpleNamespace(parameters={"temperature": 0.7, "max_tokens": 12})
 
@@ -87,8 +87,6 @@ def test_a_rollout_without_a_reward_is_repeated(admin: str) -> None:
 
 def test_a_judged_rollout_without_trained_tokens_keeps_its_place(admin: str) -> None:
     async def agent(trial, task):
-        from conftest import chat
-
         asked = {"messages": [{"role": "user", "content": "List it."}], "response_format": {"type": "json_object"}}
         await asyncio.to_thread(chat, trial, **asked)
         return 1.0
@@ -97,9 +95,9 @@ def test_a_judged_rollout_without_trained_tokens_keeps_its_place(admin: str) -> 
     assert text.reward == 1.0 and set(text.labels) == {-100} and text.logprobs == []
 
 
-def test_an_answer_that_is_not_trained_has_no_text(admin: str) -> None:
-    async def agent(trial, task):
-        await asyncio.to_thread(masked_end, trial)
-        return 1.0
-
-    assert len(asyncio.run(rollout_policy_with(agent, admin)(None, LLM, {}, None)).training_texts) == 1
+def test_a_live_text_is_the_exported_one(ends_masked: OneTrial) -> None:
+    (live,) = _result(ends_masked.prepared(), {}, 0.0).training_texts
+    exported = training_text(ends_masked.line("pipelinerl"))
+    # PipelineRL itself sets the group and the metadata of a live text.
+    own = {"group_id", "metadata"}
+    assert live.model_dump(exclude=own) == exported.model_dump(exclude=own)
