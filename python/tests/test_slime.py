@@ -14,7 +14,8 @@ from conftest import Capture, two_turns
 from slime.utils.types import Sample
 
 from rolltap import Client
-from rolltap.trainers.slime import _line, generate_with, post_process_rewards, sample, save_debug_data
+from rolltap.trainers._slime_family import line
+from rolltap.trainers.slime import generate_with, post_process_rewards, sample, save_debug_data
 
 
 def test_a_line_is_a_sample(capture: Capture) -> None:
@@ -95,4 +96,4 @@ def test_a_branch_that_broke_off_is_aborted_only_without_a_reward(client: Client
     prepared = client.prepared(capture.of(sample_index)[0]["trial_id"])
     row = {**prepared["rows"][0], "status": "aborted"}
     trial = {"trial_id": row["trial_id"], "prepared": prepared}
-    assert _line(row, trial, Sample(index=1))["status"] == status
+    assert line(row, trial, Sample(index=1))["status"] == status

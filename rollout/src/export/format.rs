@@ -10,17 +10,22 @@ use std::io::{Seek, Write};
 
 use super::choices::named;
 use super::exporter::{ExportError, Exporter};
+use super::formats::agent_lightning::AgentLightningExporter;
 use super::formats::areal::ArealExporter;
+use super::formats::art::ArtExporter;
 use super::formats::atif::AtifExporter;
 use super::formats::atropos::AtroposExporter;
 use super::formats::harbor::{HarborDetailsExporter, HarborExporter};
 use super::formats::nemo_rl::NemoRlExporter;
 use super::formats::openrlhf::OpenrlhfExporter;
+use super::formats::pipelinerl::PipelineRlExporter;
 use super::formats::prime_rl::{PrimeRlExporter, PrimeRlOptions};
 use super::formats::rllm::RllmExporter;
+use super::formats::roll::RollExporter;
 use super::formats::skyrl::SkyrlExporter;
 use super::formats::slime::SlimeExporter;
 use super::formats::tinker::TinkerExporter;
+use super::formats::torchforge::TorchforgeExporter;
 use super::formats::trl::TrlExporter;
 use super::formats::verifiers::VerifiersExporter;
 use super::formats::verl::{Verl, VerlExporter};
@@ -159,6 +164,16 @@ formats! {
     NemoRl = "nemo-rl", Longest, None, Drop, Named, |out, _| NemoRlExporter::new(out);
     /// rLLM (9beb6e0): an Episode per trial
     Rllm = "rllm", All, GrpoPopulation, Drop, Named, |out, _| RllmExporter::new(out);
+    /// agentlightning 1.0: a CompletedRollout with its triplets per trial
+    AgentLightning = "agent-lightning", All, None, Drop, Named, |out, _| AgentLightningExporter::new(out);
+    /// openpipe-art 0.5: a trajectory with a choice per call, per trial
+    Art = "art", All, None, Drop, Named, |out, _| ArtExporter::new(out);
+    /// ROLL (8eb27cc): a row of its DataProto per branch; all branches only with advantages
+    Roll = "roll", Longest, None, Drop, Named, |out, _| RollExporter::new(out);
+    /// PipelineRL (58d3934): a TrainingText per call, with the advantages as rewards
+    PipelineRl = "pipelinerl", All, Rloo, Mask, Counted, |out, _| PipelineRlExporter::new(out);
+    /// torchforge (6e77f0b): an Episode per call
+    Torchforge = "torchforge", All, Grpo, Mask, Never, |out, _| TorchforgeExporter::new(out);
     /// Harbor's generic rollout {reward, token_ids, mask_ids} per branch, without logprobs
     Harbor = "harbor", Longest, None, Mask, Never, |out, _| HarborExporter::new(out);
     /// harbor 0.25: rollout_details of a trial, turn by turn

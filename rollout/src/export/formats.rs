@@ -1,6 +1,8 @@
 //! One module per file format that an export writes.
 
+pub mod agent_lightning;
 pub mod areal;
+pub mod art;
 pub mod atif;
 pub mod atropos;
 pub mod harbor;
@@ -8,11 +10,14 @@ pub mod jsonl;
 pub mod nemo_rl;
 pub mod openrlhf;
 pub mod parquet;
+pub mod pipelinerl;
 pub mod prime_rl;
 pub mod rllm;
+pub mod roll;
 pub mod skyrl;
 pub mod slime;
 pub mod tinker;
+pub mod torchforge;
 pub mod trl;
 pub mod verifiers;
 pub mod verl;

@@ -1,10 +1,12 @@
 //! Parts that several formats use.
 
+pub(super) mod call_run;
 pub(super) mod compared;
 pub(super) mod float_text;
 pub(super) mod json;
 pub(super) mod lines;
 pub(super) mod naming;
+pub(super) mod one_number;
 pub(super) mod policy_number;
 pub(super) mod positions;
 pub(super) mod refusal;
