@@ -1,11 +1,13 @@
-"""Has the fields of `miles.utils.types` that an export fills, their types, and its `validate` (miles 31f1ca9)."""
+"""Has the fields and types of `miles.utils.types` that exports fill (contracts/miles.toml), and its conversions.
+
+miles is in no package index. scripts/check-trainer runs the tests on miles itself.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from enum import Enum
 from typing import Any
-
-from slime.utils.types import Sample as Slime
 
 
 @dataclass
@@ -24,17 +26,32 @@ class Sample:
     rollout_log_probs: list[float] | None = None
     remove_sample: bool = False
 
-    Status = Slime.Status
+    class Status(Enum):
+        PENDING = "pending"
+        COMPLETED = "completed"
+        TRUNCATED = "truncated"
+        ABORTED = "aborted"
+        FAILED = "failed"
 
-    status: Slime.Status = Slime.Status.PENDING
-    metadata: dict[str, Any] = field(default_factory=dict)
+    status: Status = Status.PENDING
+    metadata: dict = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.__dict__, "status": self.status.value}
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Sample:
-        assert set(data) <= {one.name for one in fields(Sample)}
-        return Sample(**{**data, "status": Slime.Status(data["status"])})
+        names = {one.name for one in fields(Sample)}
+        made = Sample(**{name: value for name, value in data.items() if name in names})
+        # miles stores unknown keys as attributes.
+        made.__dict__.update({name: value for name, value in data.items() if name not in names})
+        made.status = Sample.Status(data["status"])
+        return made
 
     def validate(self) -> None:
         assert 0 <= self.response_length <= len(self.tokens)
         for values in (self.loss_mask, self.rollout_log_probs):
             assert values is None or len(values) == self.response_length
+
+    def get_reward_value(self, args: Any) -> Any:
+        return self.reward if not args.reward_key else self.reward[args.reward_key]
