@@ -44,7 +44,8 @@ def test_removed_samples_are_compared_all_the_same() -> None:
 
 
 def test_the_training_data_are_ours(capture: Capture) -> None:
-    data = convert_samples_to_train_data(ARGS, [sample(line) for line in capture.lines("miles")], {}, None, None)
+    made = [sample(line) for line in capture.lines("miles", "--failed", "mask")]
+    data = convert_samples_to_train_data(ARGS, made, {}, None, None)
     starts = [row["prompt_len"] for row in capture.rows]
     masks = [row["loss_mask"] if row["reward_valid"] else [0] * len(row["loss_mask"]) for row in capture.rows]
     assert data["tokens"] == [row["token_ids"] for row in capture.rows]

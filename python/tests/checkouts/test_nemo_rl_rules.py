@@ -41,7 +41,7 @@ def test_groups_of_different_sizes_stay_apart() -> None:
 
 
 def test_it_trains_the_captured_tokens(capture: Capture) -> None:
-    made = [result(line) for line in capture.lines("nemo-rl", "--on-fork", "longest")]
+    made = [result(line) for line in capture.lines("nemo-rl", "--failed", "mask", "--on-fork", "longest")]
     function = "add_grpo_token_loss_masks_and_generation_logprobs"
     # Our results have no routed experts, so there are none to fill in.
     known = {"torch": torch, "cast": cast, "backfill_missing_routed_experts": lambda logs: None}

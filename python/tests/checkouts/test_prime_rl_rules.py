@@ -45,7 +45,7 @@ def samples_of(traces: list[vf.Trace]) -> list[TrainingSample]:
 
 
 def test_traces_are_its_samples(capture: Capture) -> None:
-    made = samples_of([trace(line) for line in capture.lines("verifiers", "--advantage", "mean")])
+    made = samples_of([trace(line) for line in capture.lines("verifiers", "--failed", "mask", "--advantage", "mean")])
     # The failed trial has no sample.
     for row, sample, advantage in zip(capture.trained, made, [0.5, -0.5, -0.5], strict=True):
         assert sample.token_ids == row["token_ids"] and [int(on) for on in sample.mask] == row["loss_mask"]
@@ -55,7 +55,7 @@ def test_traces_are_its_samples(capture: Capture) -> None:
 
 
 def test_it_compares_traces_as_the_export_does(capture: Capture) -> None:
-    traces = [trace(line) for line in capture.lines("verifiers")]
+    traces = [trace(line) for line in capture.lines("verifiers", "--failed", "mask")]
     # GRPOAlgorithm leaves the failed trace out by itself.
     assert traces[2].has_error
     assert scored(traces[:2]) == [0.5, -0.5]
@@ -70,7 +70,7 @@ def test_its_receiver_reads_the_file(capture: Capture, tmp_path) -> None:
 
 
 def test_the_file_is_what_it_packs_itself(capture: Capture) -> None:
-    made = samples_of([trace(line) for line in capture.lines("verifiers", "--advantage", "mean")])
+    made = samples_of([trace(line) for line in capture.lines("verifiers", "--failed", "mask", "--advantage", "mean")])
     for sample in made:
         sample.temperatures = [1.0] * len(sample.token_ids)
     ((packed,),) = prepare_batch(made, seq_len=16384, num_train_workers=1, bin_cost=build_bin_cost(None))

@@ -22,7 +22,7 @@ def test_the_advantages_of_a_group(rewards: list[float], right: list[float]) -> 
 
 def advantages(capture: Capture, *arguments: str, config: AlgorithmConfig) -> list[list[float]]:
     """Returns the advantage of each step, by trial. A list of one value per token becomes this value."""
-    episodes = [episode(line) for line in capture.lines("rllm", *arguments)]
+    episodes = [episode(line) for line in capture.lines("rllm", "--failed", "mask", *arguments)]
     groups, _ = transform_episodes_to_trajectory_groups(episodes, TransformConfig())
     (group,) = groups
     assert group.task_id == capture.group_id and len(group.trajectories) == 2, "the failed trial has no steps"

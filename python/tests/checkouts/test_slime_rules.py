@@ -63,9 +63,9 @@ def test_removed_samples_are_compared_all_the_same() -> None:
 
 
 def test_the_training_data_are_ours(capture: Capture, tmp_path) -> None:
-    save_debug_data(capture.lines("slime"), tmp_path / "0.pt")
+    save_debug_data(capture.lines("slime", "--failed", "mask"), tmp_path / "0.pt")
     made = load_debug_rollout_data(str(tmp_path / "{rollout_id}.pt"), rollout_id=0)
-    assert made == [sample(line) for line in capture.lines("slime")]
+    assert made == [sample(line) for line in capture.lines("slime", "--failed", "mask")]
     known = {"torch": torch, "Sample": Sample, "get_source": lambda sample: ""}
     convert = definition(ROLLOUT, "RolloutManager._convert_samples_to_train_data", known)
     data = convert(manager(3, 1, post_process_rewards), made)
