@@ -1,19 +1,44 @@
-"""Tests miles' Sample by its schema, since miles is in no package index, its debug files, and its functions for rewards
-and agents, which it shares with slime.
+"""Tests miles' Sample, its debug files, and the functions for rewards and agents that it shares with slime, on a stand-in
+(trainer_code.py).
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from statistics import fmean, stdev
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from conftest import Capture, two_turns
-from miles.utils.types import Sample, is_legacy_generate_function, normalized_by_rollout
+from miles.utils.types import Sample
 
 from rolltap.trainers.miles import generate_with, post_process_rewards, sample, save_debug_data
+
+
+def normalized_by_rollout(samples: Sequence[Sample]) -> list[float]:
+    """Returns the rewards compared within `group_index`, each `rollout_id` once, with the sample standard deviation.
+
+    This is the rule of miles/ray/rollout/train_data_conversion.py:207; checkouts/test_miles_rules.py runs that file.
+    """
+    made = []
+    for one in samples:
+        rewards = {other.rollout_id: other.reward for other in samples if other.group_index == one.group_index}
+        spread = stdev(rewards.values()) if len(rewards) > 1 else 0.0
+        made.append((one.reward - fmean(rewards.values())) / (spread + 1e-6 if spread else 1.0))
+    return made
+
+
+def is_legacy_generate_function(function: Callable[..., Any]) -> bool:
+    """Returns whether miles calls the function with the arguments, the sample and the sampling parameters."""
+    names = list(inspect.signature(function).parameters)
+    return len(names) >= 3 and names[0] != "input"
+
 
 ARGS = SimpleNamespace(
     advantage_estimator="grpo", rewards_normalization=True, grpo_std_normalization=True, reward_key=None
@@ -21,9 +46,10 @@ ARGS = SimpleNamespace(
 
 
 def test_a_line_is_a_sample(capture: Capture) -> None:
-    for row, line in zip(capture.rows, capture.lines("miles"), strict=True):
+    for row, line in zip(capture.rows, capture.lines("miles", "--failed", "mask"), strict=True):
         made = sample(line)
         made.validate()
+        assert set(vars(made)) == {field.name for field in fields(Sample)}, "miles keeps unknown keys as attributes"
         start = row["prompt_len"]
         assert made.tokens == row["token_ids"] and len(made.tokens) - made.response_length == start
         assert made.loss_mask == (row["loss_mask"][start:] if row["reward_valid"] else [0] * made.response_length)
@@ -34,14 +60,14 @@ def test_a_line_is_a_sample(capture: Capture) -> None:
 
 
 def test_the_file_that_miles_trains_from(capture: Capture, tmp_path) -> None:
-    lines = capture.lines("miles")
+    lines = capture.lines("miles", "--failed", "mask")
     save_debug_data(lines, tmp_path / "5.pt", rollout_id=5)
     data = torch.load(tmp_path / "5.pt", weights_only=False)
     assert [Sample.from_dict(one) for one in data["samples"]] == [sample(line) for line in lines]
 
 
 def test_valid_trials_are_compared_as_miles_does_it(capture: Capture) -> None:
-    made = [sample(line) for line in capture.lines("miles")]
+    made = [sample(line) for line in capture.lines("miles", "--failed", "mask")]
     raw, rewards = post_process_rewards(ARGS, made)
     valid = [one for one in made if not one.remove_sample]
     expected = normalized_by_rollout(valid)

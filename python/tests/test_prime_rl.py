@@ -1,4 +1,4 @@
-"""Tests prime-rl's micro-batches and configuration by their schemas, since prime-rl is in no package index."""
+"""Tests prime-rl's micro-batches and configuration on stand-ins (trainer_code.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests rLLM's Episode by its schema, since rLLM is in no package index."""
+"""Tests rLLM's Episode on a stand-in (trainer_code.py)."""
 
 from __future__ import annotations
 

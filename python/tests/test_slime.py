@@ -1,10 +1,9 @@
-"""Tests slime's Sample by its schema, since slime is in no package index, its debug files, and its functions for
-rewards and agents.
-"""
+"""Tests slime's Sample, its debug files, and its functions for rewards and agents, on a stand-in (trainer_code.py)."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import fields
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,11 +17,24 @@ from rolltap.trainers._slime_family import line
 from rolltap.trainers.slime import generate_with, post_process_rewards, sample, save_debug_data
 
 
+def check(one: Sample) -> None:
+    """Asserts what slime asserts and expects before it trains on a sample."""
+    assert set(vars(one)) == {field.name for field in fields(Sample)}, "slime keeps unknown keys as attributes"
+    assert all(type(token) is int for token in one.tokens)
+    assert 0 < one.response_length < len(one.tokens)
+    assert one.loss_mask is not None and len(one.loss_mask) == one.response_length
+    assert one.rollout_log_probs is not None and len(one.rollout_log_probs) == one.response_length
+    assert all(mask in (0, 1) for mask in one.loss_mask)
+    assert all(type(value) is float for value in one.rollout_log_probs)
+    assert all(isinstance(version, str) for version in one.weight_versions)
+    assert isinstance(one.reward, float)
+
+
 def test_a_line_is_a_sample(capture: Capture) -> None:
     made = [sample(line) for line in capture.lines("slime")]
     assert len(made) == len(capture.rows)
     for row, one in zip(capture.rows, made):
-        one.check()
+        check(one)
         start = row["prompt_len"]
         assert one.tokens == row["token_ids"] and one.response_length == len(row["token_ids"]) - start
         assert one.loss_mask == (row["loss_mask"][start:] if row["reward_valid"] else [0] * one.response_length)
@@ -78,7 +90,7 @@ def test_the_generate_function_runs_an_agent(admin: str) -> None:
     made = asyncio.run(generate_with(agent, admin)(None, asked, {}))
     assert [(one.index, one.group_index, one.rollout_id) for one in made] == [(9, 3, 9)] * 2
     for one in made:
-        one.check()
+        check(one)
         assert one.status in (Sample.Status.COMPLETED, Sample.Status.TRUNCATED)
         assert (one.reward, one.label, one.metadata["own"]) == (0.5, "four", 1)
 

@@ -12,7 +12,7 @@ install_trainers() {
     die 'trainers: no Python 3.12 or 3.13 was found, and SkyRL needs one; install it and put it on PATH'
   stamp=$({
     echo "$base" "$("$base" -V)" "$uv_version"
-    cat "$parts/trainers.lock.txt" "$parts/stub_cuda.py"
+    cat "$parts/trainers.lock.txt" "$parts/trainers-alone.txt" "$parts/stub_cuda.py"
   } | stamp_of)
   # The check runs Python, because a stamp outlives the Python that a venv is made from.
   if is_stamped trainers "$stamp" && "$trainers/bin/python" -c '' 2>/dev/null; then
@@ -35,7 +35,8 @@ build_trainers() {
   local -x UV_CACHE_DIR="$cache/uv-cache" UV_SYSTEM_CERTS=1
   rm -rf -- "$trainers" &&
     "$uv" venv --quiet --python "$base" "$trainers" &&
-    "$uv" pip install --python "$trainers/bin/python" --no-deps --compile-bytecode --requirements "$parts/trainers.lock.txt" &&
+    "$uv" pip install --python "$trainers/bin/python" --no-deps --compile-bytecode \
+      --requirements "$parts/trainers.lock.txt" --requirements "$parts/trainers-alone.txt" &&
     "$trainers/bin/python" "$parts/stub_cuda.py" &&
     "$trainers/bin/python" -c 'import torch, trl, verl, tinker, verifiers.v1, gymnasium, openenv.core, skyrl.train.utils.trainer_utils' &&
     rm -rf -- "$UV_CACHE_DIR"

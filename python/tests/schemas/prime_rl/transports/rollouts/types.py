@@ -1,4 +1,4 @@
-"""Has the fields of `prime_rl.transports.rollouts.types`, in their order and with their types (prime-rl 559b447).
+"""Has the fields of `prime_rl.transports.rollouts.types`, in their order and with their types (contracts/prime-rl.toml).
 
 prime-rl is in no package index. The encoding is positional, so the order alone identifies a value.
 """
