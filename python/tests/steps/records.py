@@ -1,0 +1,99 @@
+"""Compares what a trainer's loss function got, and what its step changed, with the rows of the group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from rolltap import Row
+
+NEAR = 1e-4
+"""The largest distance of two logprobs, in nats, that float32 and another order of additions explain."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Has one sequence of a batch as the loss function got it. All lists but `ids` have the length of the response."""
+
+    ids: list[int]
+    """Prompt and response, without padding."""
+
+    mask: list[int]
+    captured: list[float]
+    """The logprobs that the trainer takes for those of the sampling policy."""
+
+    now: list[float]
+    """The logprobs that the trainer computes with its weights, whose difference from `captured` is in the loss."""
+
+    advantages: list[float]
+
+    @property
+    def places(self) -> list[int]:
+        """Returns the indexes of the trained tokens in the response."""
+        return [place for place, one in enumerate(self.mask) if one]
+
+
+def check_captured(sequences: Sequence[Trained], rows: Sequence[Row]) -> None:
+    """Checks that the sequences are the rows: ids and masks are equal, and logprobs to the last bit."""
+    left = {tuple(row["token_ids"]): row for row in rows}
+    assert len(left) == len(rows)
+    for one in sequences:
+        row = left.pop(tuple(one.ids))
+        start = row["prompt_len"]
+        assert one.mask == row["loss_mask"][start:]
+        assert len(one.mask) == len(one.captured) == len(one.now) == len(one.advantages)
+        captured = np.asarray(row["logprobs"][start:], np.float32)[one.places]
+        assert np.asarray(one.captured, np.float32)[one.places].tobytes() == captured.tobytes()
+    assert not left, f"{len(left)} rows are not trained"
+
+
+def check_ratios(sequences: Sequence[Trained], policy: PreTrainedModel) -> None:
+    """Checks that the importance ratio at each trained token is 1, and that `policy` gives the same logprobs."""
+    for one in sequences:
+        own = logprobs(policy, one.ids)[-len(one.mask) :]
+        for place in one.places:
+            assert one.now[place] == pytest.approx(own[place], abs=NEAR)
+            assert np.exp(one.now[place] - one.captured[place]) == pytest.approx(1, abs=NEAR)
+
+
+def check_advantages(sequences: Sequence[Trained], rows: Sequence[Row], scale: float = 1.0) -> None:
+    """Checks that each trained token has its trial's GRPO advantage times `scale`, with one reward for each trial."""
+    rewards = {row["trial_id"]: row["reward"] for row in rows}
+    mean, deviation = fmean(rewards.values()), stdev(rewards.values())
+    of_row = {tuple(row["token_ids"]): (row["reward"] - mean) / (deviation + 1e-6) for row in rows}
+    for one in sequences:
+        expected = scale * of_row[tuple(one.ids)]
+        assert [one.advantages[place] for place in one.places] == pytest.approx([expected] * len(one.places), rel=1e-4)
+
+
+def check_learned(sequences: Sequence[Trained], before: PreTrainedModel, after: PreTrainedModel) -> None:
+    """Checks that trained tokens are likelier after the step if their advantage is positive, and else less likely.
+
+    The check is of each sequence's sum over its trained tokens, for sequences of one step.
+    """
+    assert any(not torch.equal(*pair) for pair in zip(before.parameters(), after.parameters(), strict=True))
+    for one in sequences:
+        old, new = logprobs(before, one.ids)[-len(one.mask) :], logprobs(after, one.ids)[-len(one.mask) :]
+        gained = sum(new[place] - old[place] for place in one.places)
+        assert (gained > 0) == (one.advantages[one.places[0]] > 0), f"{gained} at {one.advantages}"
+
+
+def with_weights(model_path: str, weights: Path) -> PreTrainedModel:
+    """Returns the model with the weights of this file."""
+    model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32).eval()
+    model.load_state_dict(torch.load(weights))
+    return model
+
+
+@torch.no_grad()
+def logprobs(model: PreTrainedModel, ids: list[int]) -> list[float]:
+    """Returns the logprob of each token after the first, in nats."""
+    logits = model(input_ids=torch.tensor([ids])).logits[0, :-1].float()
+    return torch.log_softmax(logits, dim=-1).gather(-1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()
