@@ -54,13 +54,20 @@ def check_captured(sequences: Sequence[Trained], rows: Sequence[Row]) -> None:
     assert not left, f"{len(left)} rows are not trained"
 
 
-def check_ratios(sequences: Sequence[Trained], policy: PreTrainedModel) -> None:
-    """Checks that the importance ratio at each trained token is 1, and that `policy` gives the same logprobs."""
+def check_ratios(sequences: Sequence[Trained], sampler: PreTrainedModel) -> None:
+    """Checks that the importance ratio at each trained token is 1, for weights that are still those of the sampler."""
+    check_recomputed(sequences, sampler)
     for one in sequences:
-        own = logprobs(policy, one.ids)[-len(one.mask) :]
+        for place in one.places:
+            assert np.exp(one.now[place] - one.captured[place]) == pytest.approx(1, abs=NEAR)
+
+
+def check_recomputed(sequences: Sequence[Trained], model: PreTrainedModel) -> None:
+    """Checks that the trainer's logprob of each trained token is the one that transformers computes with `model`."""
+    for one in sequences:
+        own = logprobs(model, one.ids)[-len(one.mask) :]
         for place in one.places:
             assert one.now[place] == pytest.approx(own[place], abs=NEAR)
-            assert np.exp(one.now[place] - one.captured[place]) == pytest.approx(1, abs=NEAR)
 
 
 def check_advantages(sequences: Sequence[Trained], rows: Sequence[Row], scale: float = 1.0) -> None:
