@@ -1,36 +1,34 @@
-"""Has the group of trials that each trainer makes a step with."""
+"""Has a proxy in front of a real model. A model of this size samples and trains on a CPU."""
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import torch
-from conftest import export
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from rolltap import Row, read_lines
-from steps.sampled import Branch, Sampler, rows_of_trial
+from rolltap import Client, Row
+from steps.policy_server import Policy, served
 
-REWARDS = [1.0, 0.0, 0.25, 0.5]
+LISTENS = re.compile(r"^admin plane listens on (\S+)$")
 
 
 @dataclass(frozen=True)
-class Group:
-    """Has a group of four trials with the rewards `REWARDS`. The trial with reward 0 forked."""
+class Proxy:
+    """Has the program and the admin plane of a running proxy."""
 
-    rows: list[Row]
-    folder: Path
     program: str
-    model_path: str
+    admin: str
 
-    def lines(self, format: str, *arguments: str) -> list[dict]:
-        """Exports the group in this format with the program itself and returns the lines."""
-        return list(read_lines(export(self.program, self.folder, format, *arguments)))
+    def rows(self) -> list[Row]:
+        """Returns the rows of all complete trials, as they were captured."""
+        with Client(self.admin) as client:
+            return [row for trial in client.rollouts(wait=0, follow=False) for row in trial["rows"]]
 
 
 @pytest.fixture(scope="session")
@@ -41,31 +39,26 @@ def model_path() -> str:
 
 @pytest.fixture(scope="session")
 def policy(model_path: str) -> PreTrainedModel:
-    """Returns the model as it is before each step."""
+    """Returns the model as it samples."""
     torch.set_num_threads(1)
     return AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32).eval()
 
 
-@pytest.fixture(scope="session")
-def group(policy: PreTrainedModel, model_path: str, tmp_path_factory: pytest.TempPathFactory) -> Group:
-    """Samples the group, and has `rolltap check` check its rows."""
-    sampler = Sampler(policy, AutoTokenizer.from_pretrained(model_path), seed=5)
-    forked = sampler.turn(Branch(), "What lies in the folder?")
-    branches = [
-        [sampler.turn(sampler.turn(Branch(), "What lies in the folder?"), "Open it.")],
-        [sampler.turn(forked.copy(), "Open it."), sampler.turn(forked.copy(), "Leave it closed.")],
-        [sampler.turn(Branch(), "What lies in the folder?")],
-        [sampler.turn(sampler.turn(Branch(), "What lies in the folder?"), "Now list it.")],
-    ]
-    rows = [
-        row
-        for index, (made, reward) in enumerate(zip(branches, REWARDS, strict=True))
-        for row in rows_of_trial(made, "group-1", len(REWARDS), index, reward)
-    ]
-    folder = tmp_path_factory.mktemp("sampled")
-    path = folder / "rollouts.jsonl"
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    program = os.environ["ROLLTAP_TEST_PROGRAM"]
-    checked = subprocess.run([program, "check", str(path)], capture_output=True, text=True)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    return Group(rows, folder, program, model_path)
+@pytest.fixture(scope="module")
+def proxy(policy: PreTrainedModel, model_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    """Starts a proxy for the trials of one module, in front of a server of the model."""
+    program, data = os.environ["ROLLTAP_TEST_PROGRAM"], tmp_path_factory.mktemp("proxy")
+    ports = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
+    with served(Policy(policy, AutoTokenizer.from_pretrained(model_path), seed=5)) as upstream:
+        command = [program, "proxy", "--upstream", upstream, "--data", str(data), *ports]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        try:
+            assert process.stdout is not None
+            admin = next(found[1] for line in process.stdout if (found := LISTENS.match(line.strip())))
+            with Client(admin) as client:
+                # verl counts the weights before any step as 0.
+                client.set_policy(0)
+            yield Proxy(program, admin)
+        finally:
+            process.terminate()
+            process.wait()

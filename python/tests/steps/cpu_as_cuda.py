@@ -26,16 +26,16 @@ def refuse(*args: Any, **named: Any) -> None:
 def install() -> None:
     """Replaces what needs CUDA in this process."""
     padding = ModuleType("flash_attn.bert_padding")
-    padding.pad_input = padding.unpad_input = refuse  # type: ignore[attr-defined]
+    padding.pad_input = padding.unpad_input = refuse
     # There is no module `flash_attn`, so that transformers finds out that flash-attn is not installed.
     sys.modules["flash_attn.bert_padding"] = padding
 
-    torch.cuda.current_device = lambda: CPU  # type: ignore[assignment,return-value]
+    torch.cuda.current_device = lambda: CPU
     # PyTorch's compiler refuses one function under two names, so each has its own.
     torch.cuda.set_device = lambda device: None
     torch.cuda.synchronize = lambda device=None: None
     torch.cuda.is_current_stream_capturing = lambda: False
-    torch.Tensor.cuda = lambda self, *args, **named: self  # type: ignore[assignment,method-assign]
+    torch.Tensor.cuda = lambda self, *args, **named: self
 
     of_a_mesh, of_a_group = device_mesh.init_device_mesh, torch.distributed.init_process_group
 

@@ -1,29 +1,45 @@
-"""Tests a step of SkyRL's trainer on the CPU with an exported group.
+"""Tests a step of SkyRL's trainer on the CPU with a captured and exported group.
 
 SkyRL's experiment, trainer, FSDP worker, loss and optimizer run as they do for users, on Ray. See `skyrl_step`.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import export
+from conftest import export, two_turns
 from transformers import PreTrainedModel
 
-from steps.conftest import Group
+from rolltap import Client, Row
+from steps.agents import LASTS, REWARDS
+from steps.conftest import Proxy
 from steps.records import Trained, check_advantages, check_captured, check_learned, check_ratios, with_weights
 from steps.trainer_process import ray_folder, run
 
 
 @pytest.fixture(scope="module")
-def records(group: Group, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Makes the step, and returns the folder with the worker's records."""
+def rows(proxy: Proxy) -> list[Row]:
+    """Captures a group, and returns its rows."""
+    with Client(proxy.admin) as client:
+        for index, (reward, lasts) in enumerate(zip(REWARDS, LASTS, strict=True)):
+            trial = client.open_trial("org/folder", group_id="group", group_size=len(REWARDS), sample_index=index)
+            two_turns(trial, *lasts)
+            client.seal(trial.trial_id)
+            client.reward(trial.trial_id, {"reward": reward})
+    return proxy.rows()
+
+
+@pytest.fixture(scope="module")
+def records(rows: list[Row], proxy: Proxy, model_path: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Exports the group, makes the step, and returns the folder with the worker's records."""
     folder = tmp_path_factory.mktemp("skyrl")
-    path = export(group.program, group.folder, "skyrl")
+    (folder / "rollouts.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    path = export(proxy.program, folder, "skyrl")
     with ray_folder() as temporary:
-        arguments = ["-m", "steps.skyrl_step", str(path), str(folder), group.model_path, str(temporary)]
+        arguments = ["-m", "steps.skyrl_step", str(path), str(folder), model_path, str(temporary)]
         run(arguments, folder / "log.txt", ROLLTAP_TEST_RECORDS=str(folder))
     return folder
 
@@ -49,21 +65,21 @@ def of_batch(batch: dict) -> list[Trained]:
     return made
 
 
-def test_the_loss_gets_the_captured_tokens(sequences: list[Trained], group: Group) -> None:
-    check_captured(sequences, group.rows)
+def test_the_loss_gets_the_captured_tokens(sequences: list[Trained], rows: list[Row]) -> None:
+    check_captured(sequences, rows)
 
 
 def test_the_ratio_is_that_of_the_captured_logprobs(sequences: list[Trained], policy: PreTrainedModel) -> None:
     check_ratios(sequences, policy)
 
 
-def test_each_branch_has_the_advantage_of_its_trial(sequences: list[Trained], group: Group) -> None:
+def test_each_branch_has_the_advantage_of_its_trial(sequences: list[Trained], rows: list[Row]) -> None:
     # SkyRL's reduction `token_mean` is a division of the advantages by the number of trained tokens.
-    check_advantages(sequences, group.rows, 1 / sum(len(one.places) for one in sequences))
+    check_advantages(sequences, rows, 1 / sum(len(one.places) for one in sequences))
 
 
 def test_the_step_makes_rewarded_tokens_likelier(
-    sequences: list[Trained], records: Path, policy: PreTrainedModel, group: Group
+    sequences: list[Trained], records: Path, policy: PreTrainedModel, model_path: str
 ) -> None:
-    check_learned(sequences, policy, with_weights(group.model_path, records / "weights-0.pt"))
+    check_learned(sequences, policy, with_weights(model_path, records / "weights-0.pt"))
     assert not (records / "weights-1.pt").exists()

@@ -1,7 +1,7 @@
-"""Tests steps of verl's trainer on the CPU with an exported group, from verl's own entry point.
+"""Tests steps of verl's trainer on the CPU, from verl's own entry point, with agents that run during the step.
 
-`python -m verl.trainer.main_ppo` runs as it does for users, on Ray and with a TransferQueue. `verl_cpu` and
-`verl_plugin` have what the test adds.
+`python -m verl.trainer.main_ppo` runs as it does for users, on Ray and with a TransferQueue. Its agent loop is
+rolltap's. `verl_cpu` and `verl_plugin` have what the test adds.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import export
 from transformers import PreTrainedModel
 
-from steps.conftest import REWARDS, Group
+from rolltap import Row
+from steps.agents import REWARDS
+from steps.conftest import Proxy
 from steps.records import (
     Trained,
     check_advantages,
@@ -30,19 +31,25 @@ PLATFORM = {"VERL_USE_EXTERNAL_MODULES": "steps.verl_cpu", "VERL_PLATFORM": "cpu
 
 
 @pytest.fixture(scope="module")
-def records(group: Group, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Makes the steps, and returns the folder with the engine's records."""
+def records(proxy: Proxy, model_path: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Makes the steps, for which verl runs the agent, and returns the folder with the engine's records."""
     folder = tmp_path_factory.mktemp("verl")
-    loop = {"_target_": "steps.verl_plugin.Replay", "path": str(export(group.program, group.folder, "verl"))}
+    loop = {"_target_": "rolltap.trainers.verl.AgentLoop", "agent": "steps.agents:agent", "url": proxy.admin}
     with ray_folder() as temporary:
         run(
-            ["-m", "verl.trainer.main_ppo", *settings(folder, temporary, group.model_path, loop, len(REWARDS))],
+            ["-m", "verl.trainer.main_ppo", *settings(folder, temporary, model_path, loop, len(REWARDS))],
             folder / "log.txt",
             ROLLTAP_TEST_RECORDS=str(folder),
             VERL_FILE_LOGGER_PATH=str(folder / "metrics.jsonl"),
             **PLATFORM,
         )
     return folder
+
+
+@pytest.fixture(scope="module")
+def rows(records: Path, proxy: Proxy) -> list[Row]:
+    """Returns the rows of the trials that verl's agent loop ran."""
+    return proxy.rows()
 
 
 @pytest.fixture(scope="module")
@@ -77,25 +84,25 @@ def of_row(
     return Trained(ids, mask, old, now[len(prompt) - 1 : -1], advantages)
 
 
-def test_the_loss_gets_the_captured_tokens(steps: list[list[Trained]], group: Group) -> None:
+def test_the_loss_gets_the_captured_tokens(steps: list[list[Trained]], rows: list[Row]) -> None:
     assert [len(one) for one in steps] == [4, 1]
-    check_captured([*steps[0], *steps[1]], group.rows)
+    check_captured([*steps[0], *steps[1]], rows)
 
 
 def test_the_ratio_is_that_of_the_captured_logprobs(
-    steps: list[list[Trained]], records: Path, policy: PreTrainedModel, group: Group
+    steps: list[list[Trained]], records: Path, policy: PreTrainedModel, model_path: str
 ) -> None:
     check_ratios(steps[0], policy)
-    check_recomputed(steps[1], with_weights(group.model_path, records / "weights-0.pt"))
+    check_recomputed(steps[1], with_weights(model_path, records / "weights-0.pt"))
 
 
-def test_each_branch_has_the_advantage_of_its_trial(steps: list[list[Trained]], group: Group) -> None:
-    check_advantages([*steps[0], *steps[1]], group.rows)
+def test_each_branch_has_the_advantage_of_its_trial(steps: list[list[Trained]], rows: list[Row]) -> None:
+    check_advantages([*steps[0], *steps[1]], rows)
 
 
 def test_each_step_makes_rewarded_tokens_likelier(
-    steps: list[list[Trained]], records: Path, policy: PreTrainedModel, group: Group
+    steps: list[list[Trained]], records: Path, policy: PreTrainedModel, model_path: str
 ) -> None:
-    first, second = (with_weights(group.model_path, records / f"weights-{step}.pt") for step in range(2))
+    first, second = (with_weights(model_path, records / f"weights-{step}.pt") for step in range(2))
     check_learned(steps[0], policy, first)
     check_learned(steps[1], first, second)

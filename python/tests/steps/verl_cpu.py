@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 # verl 0.9 needs TRL 0.27 or none: it patches a class that later versions do not have.
-sys.modules["trl"] = None  # type: ignore[assignment]
+sys.modules["trl"] = None
 
 from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry

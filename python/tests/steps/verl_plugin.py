@@ -1,5 +1,5 @@
 """What `test_verl_step` adds to verl, through verl's own registries: an engine that writes down the batches that it
-trains, a rollout server that serves nothing, and an agent loop that replays an export.
+trains, and a rollout server that serves nothing, because the agents sample elsewhere.
 
 verl imports this module in each of its processes, because the setting `model.external_lib` names it.
 """
@@ -13,14 +13,10 @@ from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
-from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry
-
-from rolltap import read_lines
-from rolltap.trainers.verl import outputs
 
 RECORDS = "ROLLTAP_TEST_RECORDS"
 """The variable that names the folder of the engine's records."""
@@ -63,20 +59,8 @@ class Engine(FSDPEngineWithLMHead):
         return Path(os.environ[RECORDS]) / f"{what}-{self._steps}.pt"
 
 
-class Replay(AgentLoopBase):
-    """Returns the outputs of the export's line of the sample that verl asks for."""
-
-    def __init__(self, *args: Any, path: str, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._lines = list(read_lines(Path(path)))
-
-    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput]:
-        """Returns the outputs of one trial, one for each branch."""
-        return outputs(self._lines[kwargs["session_id"]])
-
-
 class NoRollout(BaseRollout):
-    """Takes weights and does nothing with them, because the rollouts exist already."""
+    """Takes weights and does nothing with them, because the agents sample from a server of their own."""
 
     async def resume(self, tags: list[str]) -> None:
         """Does nothing, because no weights were released."""
