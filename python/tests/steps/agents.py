@@ -10,7 +10,7 @@ from conftest import two_turns
 
 from rolltap import OpenedTrial
 
-REWARDS = [1.0, 0.0, 0.25, 0.5]
+REWARDS = [1.0, 0.0, 0.25, 0.75]
 """The rewards of the trials, in the order in which they start."""
 LASTS = [["Open it."], ["Open it.", "Leave it closed."], ["Now list it."], ["Open it."]]
 """The second turns of each trial. The trial with two of them forks."""

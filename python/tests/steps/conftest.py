@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from conftest import two_turns
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from rolltap import Client, Row
+from steps.agents import LASTS, REWARDS
 from steps.policy_server import Policy, served
 
 LISTENS = re.compile(r"^admin plane listens on (\S+)$")
@@ -29,6 +31,16 @@ class Proxy:
         """Returns the rows of all complete trials, as they were captured."""
         with Client(self.admin) as client:
             return [row for trial in client.rollouts(wait=0, follow=False) for row in trial["rows"]]
+
+
+def capture_group(proxy: Proxy) -> None:
+    """Runs the trials of the tests' agent as one group."""
+    with Client(proxy.admin) as client:
+        for index, (reward, lasts) in enumerate(zip(REWARDS, LASTS, strict=True)):
+            trial = client.open_trial("org/folder", group_id="group", group_size=len(REWARDS), sample_index=index)
+            two_turns(trial, *lasts)
+            client.seal(trial.trial_id)
+            client.reward(trial.trial_id, {"reward": reward})
 
 
 @pytest.fixture(scope="session")

@@ -70,10 +70,15 @@ def check_recomputed(sequences: Sequence[Trained], model: PreTrainedModel) -> No
             assert one.now[place] == pytest.approx(own[place], abs=NEAR)
 
 
-def check_advantages(sequences: Sequence[Trained], rows: Sequence[Row], scale: float = 1.0) -> None:
-    """Checks that each trained token has its trial's GRPO advantage times `scale`, with one reward for each trial."""
+def check_advantages(
+    sequences: Sequence[Trained], rows: Sequence[Row], *, scale: float = 1.0, is_divided: bool = True
+) -> None:
+    """Checks that each trained token has the advantage of its trial times `scale`, with one reward for each trial.
+
+    The advantage is the reward less the mean of the trials. It is divided by their deviation if `is_divided`.
+    """
     rewards = {row["trial_id"]: row["reward"] for row in rows}
-    mean, deviation = fmean(rewards.values()), stdev(rewards.values())
+    mean, deviation = fmean(rewards.values()), stdev(rewards.values()) if is_divided else 1.0
     of_row = {tuple(row["token_ids"]): (row["reward"] - mean) / (deviation + 1e-6) for row in rows}
     for one in sequences:
         expected = scale * of_row[tuple(one.ids)]

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import export, two_turns
+from conftest import export
 from transformers import PreTrainedModel
 
-from rolltap import Client, Row
-from steps.agents import LASTS, REWARDS
-from steps.conftest import Proxy
+from rolltap import Row
+from steps.conftest import Proxy, capture_group
 from steps.records import Trained, check_advantages, check_captured, check_learned, check_ratios, with_weights
 from steps.trainer_process import ray_folder, run
 
@@ -23,12 +22,7 @@ from steps.trainer_process import ray_folder, run
 @pytest.fixture(scope="module")
 def rows(proxy: Proxy) -> list[Row]:
     """Captures a group, and returns its rows."""
-    with Client(proxy.admin) as client:
-        for index, (reward, lasts) in enumerate(zip(REWARDS, LASTS, strict=True)):
-            trial = client.open_trial("org/folder", group_id="group", group_size=len(REWARDS), sample_index=index)
-            two_turns(trial, *lasts)
-            client.seal(trial.trial_id)
-            client.reward(trial.trial_id, {"reward": reward})
+    capture_group(proxy)
     return proxy.rows()
 
 
@@ -75,7 +69,7 @@ def test_the_ratio_is_that_of_the_captured_logprobs(sequences: list[Trained], po
 
 def test_each_branch_has_the_advantage_of_its_trial(sequences: list[Trained], rows: list[Row]) -> None:
     # SkyRL's reduction `token_mean` is a division of the advantages by the number of trained tokens.
-    check_advantages(sequences, rows, 1 / sum(len(one.places) for one in sequences))
+    check_advantages(sequences, rows, scale=1 / sum(len(one.places) for one in sequences))
 
 
 def test_the_step_makes_rewarded_tokens_likelier(

@@ -15,6 +15,13 @@ from pathlib import Path
 from conftest import limit
 
 TESTS = Path(__file__).parent.parent
+FEW_PROCESSES = {
+    "OMP_NUM_THREADS": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray would start a process for each CPU that it is told of.
+    "RAY_enable_worker_prestart": "0",
+    "RAY_prestart_worker_first_driver": "0",
+}
 
 
 @contextmanager
@@ -33,7 +40,7 @@ def run(arguments: Sequence[str], log: Path, **environment: str) -> None:
     The process gets a session, so that all processes of Ray end with it.
     """
     search = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
-    own = {"PYTHONPATH": search, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", **environment}
+    own = {"PYTHONPATH": search, **FEW_PROCESSES, **environment}
     with log.open("w") as output:
         process = subprocess.Popen(
             [sys.executable, *arguments],
