@@ -45,6 +45,7 @@ def check_captured(sequences: Sequence[Trained], rows: Sequence[Row]) -> None:
     left = {tuple(row["token_ids"]): row for row in rows}
     assert len(left) == len(rows)
     for one in sequences:
+        assert tuple(one.ids) in left, "a trained sequence is no row, or is trained twice"
         row = left.pop(tuple(one.ids))
         start = row["prompt_len"]
         assert one.mask == row["loss_mask"][start:]
@@ -81,6 +82,7 @@ def check_advantages(
     mean, deviation = fmean(rewards.values()), stdev(rewards.values()) if is_divided else 1.0
     of_row = {tuple(row["token_ids"]): (row["reward"] - mean) / (deviation + 1e-6) for row in rows}
     for one in sequences:
+        assert tuple(one.ids) in of_row, "a trained sequence is no row"
         expected = scale * of_row[tuple(one.ids)]
         assert [one.advantages[place] for place in one.places] == pytest.approx([expected] * len(one.places), rel=1e-4)
 

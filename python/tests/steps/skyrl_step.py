@@ -1,7 +1,7 @@
-"""Runs one step of SkyRL's trainer on an export: `python -m steps.skyrl_step EXPORT FOLDER`.
+"""Runs one step of SkyRL's trainer on an export: `python -m steps.skyrl_step EXPORT FOLDER MODEL RAY`.
 
-The experiment, the trainer, the worker, its loss and its optimizer are SkyRL's own, on Ray. FOLDER gets the records of
-`skyrl_worker`, and the metrics of the step as `metrics.json`.
+The experiment, the trainer, the worker, its loss and its optimizer are SkyRL's own, on Ray. FOLDER gets SkyRL's
+checkpoints and logs. The variable of `skyrl_worker` names the folder of its records.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rolltap.trainers.skyrl import generator_output
 
 
 class Replay(GeneratorInterface):
-    """Returns the trajectories of the export under the names that SkyRL asks for."""
+    """Returns the trajectories of the export, whatever prompts SkyRL asks for."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -119,6 +119,7 @@ def settings(folder: Path, model: str) -> SkyRLTrainConfig:
         "trainer.export_path": str(folder / "exports"),
         "trainer.log_path": str(folder / "logs"),
         "trainer.algorithm.use_kl_loss": False,
+        # The ratio in the loss is then that of SkyRL's logprobs to the captured ones.
         "trainer.algorithm.policy_loss_type": "rollout_is",
         "generator.n_samples_per_prompt": 4,
         "generator.step_wise_trajectories": True,

@@ -30,7 +30,7 @@ class Worker(FSDPPolicyWorkerBase):
 
     def _forward_backward_micro(self, experience: Any, *args: Any, **named: Any) -> dict[str, Any]:
         status = super()._forward_backward_micro(experience, *args, **named)
-        columns = ["sequences", "attention_mask", "loss_mask", "rollout_logprobs", "action_log_probs", "advantages"]
+        columns = ["sequences", "attention_mask", "loss_mask", "rollout_logprobs", "advantages"]
         record = {name: getattr(experience, name) for name in columns}
         torch.save({**record, "metrics": {**status}}, self._record(f"batch-{self._micro}"))
         self._micro += 1

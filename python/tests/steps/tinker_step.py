@@ -41,9 +41,9 @@ class Recorded(LocalClient):
         return made
 
     def _optim_step(self, params: tinker.AdamParams) -> tinker.OptimStepResponse:
-        torch_weights = self._folder_of_records / f"weights-{self._steps}.pt"
+        path = self._folder_of_records / f"weights-{self._steps}.pt"
         made = super()._optim_step(params)
-        torch.save(self._model.state_dict(), torch_weights)
+        torch.save(self._model.state_dict(), path)
         return made
 
 
